@@ -63,13 +63,9 @@ def process_metrics(page_format: Format) -> str:
 
 
 def family_parts(snapshot: Snapshot, page_format: Format, families: Collection[str] | None = None) -> list[Part]:
-    """Headers and lines of all families, or of some, but those of this process."""
-    parts: list[Part] = []
-    headers = _HEADERS[page_format]
-    for family, part in _families.parts(snapshot).items():
-        if families is None or family in families:
-            parts += (headers[family], part)
-    return parts
+    """Headers with lines of all families, or of some, but those of this process."""
+    parts = _PAGES[page_format].parts(snapshot)
+    return list(parts.values()) if families is None else [parts[name] for name in parts if name in families]
 
 
 def _parts(snapshot: Snapshot, page_format: Format, families: Collection[str] | None = None) -> list[Part]:
@@ -86,10 +82,11 @@ def _process_part(page_format: Format, _period: int) -> Part:
     return Part(process_metrics(page_format).encode())
 
 
-class _Families:
-    """The lines of each family as they were rendered last: from one snapshot to the next few change."""
+class _Page:
+    """The families of a page as they were rendered last: from one snapshot to the next few change."""
 
-    def __init__(self) -> None:
+    def __init__(self, page_format: Format) -> None:
+        self._headers = {name: _header(metric, page_format) for name, metric in CATALOGUE.items()}
         self._layouts: Sequence[Layout] = ()
         self._blocks: Sequence[Block] = ()
         """Of the last snapshot."""
@@ -101,10 +98,10 @@ class _Families:
         self._cache = PartCache()
 
     def parts(self, snapshot: Snapshot) -> Mapping[str, Part]:
-        """The lines of all families that have any, in the order of the catalogue."""
+        """Header and lines of all families that have any, in the order of the catalogue."""
         blocks, layouts = snapshot.blocks, snapshot.layouts
         hidden = snapshot.unexported.union(snapshot.hidden)
-        if layouts != self._layouts or hidden != self._hidden:
+        if hidden != self._hidden or (layouts is not self._layouts and layouts != self._layouts):
             self._lay_out(snapshot, hidden)
             rendered = {family: self._render(blocks, family) for family in self._places}
             self._parts = {family: part for family, part in rendered.items() if part is not None}
@@ -141,7 +138,7 @@ class _Families:
             texts = _lines_without_repeats(holders, family)
         else:
             texts = [text for block in holders if (text := block.text(family))]
-        return self._cache.part(family, texts) if texts else None
+        return self._cache.part(family, [self._headers[family], *texts]) if texts else None
 
 
 def _repeated_families(layouts: Iterable[Layout]) -> frozenset[str]:
@@ -189,11 +186,7 @@ def _header(metric: Metric, page_format: Format) -> str:
     return f"# TYPE {family} {metric.type}\n{unit}# HELP {family} {help_text}\n"
 
 
-_HEADERS = {
-    page_format: {name: Part(_header(metric, page_format).encode()) for name, metric in CATALOGUE.items()}
-    for page_format in Format
-}
 _PROCESS_SECONDS = 5.0
 """How old the values of this process may be: reading it takes a quarter of the time of a whole page."""
 _END_PART = Part(b"# EOF\n")
-_families = _Families()
+_PAGES = {page_format: _Page(page_format) for page_format in Format}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import compress, count
+from operator import ne
 from typing import TypeAlias
 
 from commwatch_exporters.catalogue import CATALOGUE, family_of
@@ -37,7 +39,7 @@ def _prefix(series: Series) -> str:
 class Layout:
     """The series of a block, with the text before each value prepared; made once and used for every block alike."""
 
-    __slots__ = ("_forms", "families", "has_counters", "index", "prefixes", "series", "slices")
+    __slots__ = ("_forms", "families", "family_at", "has_counters", "index", "prefixes", "series", "slices")
 
     def __init__(self, series: Iterable[Series]) -> None:
         self.series: tuple[Series, ...] = tuple(series)
@@ -45,9 +47,11 @@ class Layout:
         self.index = {one: position for position, one in enumerate(self.series)}
         if len(self.index) != len(self.series):
             raise ValueError("a layout names one series twice")
+        self.family_at = tuple(family_of(name).name for name, _ in self.series)
+        """The family of each value."""
         families: dict[str, list[int]] = {}
-        for position, (name, _) in enumerate(self.series):
-            families.setdefault(family_of(name).name, []).append(position)
+        for position, family in enumerate(self.family_at):
+            families.setdefault(family, []).append(position)
         self.families = {name: tuple(positions) for name, positions in families.items()}
         self.slices = {name: slice(positions[0], positions[-1] + 1) for name, positions in families.items()}
         """For each family the shortest stretch of the block that holds it; others may stand between."""
@@ -65,6 +69,7 @@ class Layout:
         return form or None
 
 
+_numbers = count()
 _PLAIN = frozenset((int, float))
 """Types whose ``repr`` is what Prometheus reads, where the number is finite."""
 
@@ -72,7 +77,7 @@ _PLAIN = frozenset((int, float))
 class Block:
     """The values of one layout, all taken at one time; immutable once it stands in a snapshot."""
 
-    __slots__ = ("_texts", "layout", "time", "values")
+    __slots__ = ("_change", "_number", "_texts", "layout", "time", "values")
 
     def __init__(self, layout: Layout, values: Sequence[Value], time: float) -> None:
         if len(values) != len(layout.series):
@@ -81,6 +86,9 @@ class Block:
         self.values = values
         self.time = time
         """Monotonic seconds at which the values were taken."""
+        self._number = next(_numbers)
+        self._change: tuple[int, Collection[str]] = (-1, ())
+        """Number of an earlier block and the families that differ from it."""
         self._texts: dict[str, str] = {}
 
     def text(self, family: str) -> str:
@@ -111,22 +119,23 @@ class Block:
 
     def adopt_texts(self, earlier: Block) -> None:
         """Take over the rendered text of the families whose values are those of an earlier block of the same layout."""
-        if self.values == earlier.values:
+        changed = self.changed_since(earlier)
+        if not changed:
             self._texts = earlier._texts
-            return
-        slices = self.layout.slices
-        for family, text in earlier._texts.items():
-            part = slices[family]
-            if self.values[part] == earlier.values[part]:
-                self._texts[family] = text
+        elif earlier._texts:
+            self._texts = earlier._texts.copy()
+            for family in changed:
+                self._texts.pop(family, None)
+        self._change = (earlier._number, changed)
 
-    def changed_since(self, earlier: Block) -> Iterator[str]:
-        """The families whose text may differ from that of an earlier block of the same layout."""
-        texts, known = self._texts, earlier._texts
-        if texts is not known:
-            for family in self.layout.families:
-                if texts.get(family) is not known.get(family):
-                    yield family
+    def changed_since(self, earlier: Block) -> Collection[str]:
+        """The families whose values differ from those of an earlier block of the same layout."""
+        number, changed = self._change
+        if number == earlier._number:
+            return changed
+        if self.values == earlier.values:
+            return ()
+        return set(compress(self.layout.family_at, map(ne, self.values, earlier.values)))
 
 
 class Snapshot:
@@ -139,19 +148,17 @@ class Snapshot:
         blocks: Iterable[Block],
         hidden: Collection[str] = (),
         unexported: frozenset[str] = frozenset(),
-        earlier: Snapshot | None = None,
+        alike: Snapshot | None = None,
     ) -> None:
         """Args:
         hidden: families that are in the blocks and not shown.
         unexported: families that are not on the metrics page; whoever reads the snapshot itself sees them.
-        earlier: the one before: what follows from the layouts alone is taken over while they are the same.
+        alike: one whose blocks have the same layouts: what follows from these alone is taken over.
         """
         self.blocks = tuple(blocks)
-        self.layouts: Sequence[Layout] = [block.layout for block in self.blocks]
-        """Of the blocks; the same object as the earlier one's, where they are the same."""
-        self._holders: dict[str, list[int]] = {}
-        if earlier is not None and earlier.layouts == self.layouts:
-            self.layouts, self._holders = earlier.layouts, earlier._holders
+        self.layouts: Sequence[Layout] = [one.layout for one in self.blocks] if alike is None else alike.layouts
+        """Of the blocks; the same object while they are the same."""
+        self._holders: dict[str, list[int]] = {} if alike is None else alike._holders
         self.hidden = hidden
         self.unexported = unexported
         self.renderings: dict[object, bytes] = {}

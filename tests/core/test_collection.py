@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from commwatch.node.run import Collected, Collector, Outcome
 from commwatch.node.store import Store
-from commwatch.readings import Absence, Reason, SourceUnavailable
+from commwatch.readings import Absence, HardwareEvent, Reason, SourceUnavailable
 from commwatch.service import collection as collection_module
 from commwatch.service.collection import LONGEST_STRETCH, Collection
 from commwatch.service.instruments import Instruments
@@ -463,48 +463,103 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def sampled() -> Node:
-    """A node whose worker runs the collector of links by itself, each second."""
+def standing() -> Node:
+    """A node whose worker runs the collector of links by itself after it was asked for them."""
     node = Node()
-    node[LINKS].may_be_sampled = True
+    node[LINKS].is_standing = True
+    node.nvml.running.add(node[LINKS].key)
     node.run(LINKS, both())
     return node
 
 
-def test_what_a_worker_reads_by_itself_is_taken_and_not_asked_for(clock: Clock) -> None:
-    """The order goes out with the first request; while samples come there is no other, and a look each 5 s."""
-    node = sampled()
-    assert (node.nvml.orders, node[LINKS].asked_interval) == ([1.0], 1.0)
+def gave(node: Node, *runs: Collected) -> None:
+    """The worker has read links by itself."""
+    node.nvml.samples[node[LINKS].key] = list(runs)
 
-    clock.now += 1.0
-    node.nvml.samples = [both(), first()]
-    in_loop(lambda: node.collection.run(node[LINKS]))
+
+def test_what_a_worker_reads_by_itself_is_taken_and_not_asked_for() -> None:
+    """The order goes out with the first request; while it is kept there is no other."""
+    node = standing()
+    assert (node.nvml.orders, node.jobs.resting) == ([1.0], [LINKS])
+
+    gave(node, both(), first())
+    node.collection.tend()
 
     assert len(node.nvml.asked) == 1
     assert node.devices(LINKS) == [SLOTS[0]]
-    assert node.jobs.intervals[-1] == (LINKS, 5.0)
+    assert node.jobs.moved == [(ERRORS, 1.0)]
 
 
-def test_where_nothing_comes_any_more_it_is_asked_for_at_its_own_interval(clock: Clock) -> None:
-    """After 5 s without a sample: the worker may hang, and a request has a deadline."""
-    node = sampled()
-    node.nvml.samples = [both()]
-    in_loop(lambda: node.collection.run(node[LINKS]))
-    clock.now += 5.0
-    in_loop(lambda: node.collection.run(node[LINKS]))
-    assert len(node.nvml.asked) == 1
+def test_what_its_worker_runs_by_itself_rests_from_the_start() -> None:
+    """Its first run comes before the plan is made."""
+    node = standing()
+    node.collection.schedule()
 
-    clock.now += 0.1
+    assert node.jobs.resting == [LINKS, LINKS]
+
+
+def test_what_is_seldom_taken_lives_as_long_as_what_is_taken_often(clock: Clock) -> None:
+    """Three looks and a deadline: a look at what comes by itself is each 5 s."""
+    node = standing()
+
+    assert node[LINKS].lifetime == 17.0
+    node.nvml.running.clear()
+    node.collection.tend()
+    assert node[LINKS].lifetime == 5.0
+
+
+def test_where_nothing_comes_any_more_it_is_asked_for_at_once() -> None:
+    """The worker may hang, and a request has a deadline."""
+    node = standing()
+    node.collection.tend()
+    assert node.jobs.moved == []
+
+    node.nvml.running.clear()
+    node.collection.tend()
+    assert (node.jobs.intervals, node.jobs.moved) == ([(LINKS, 1.0)], [(LINKS, 0.0)])
+
     node.run(LINKS, both())
-
     assert len(node.nvml.asked) == 2
-    assert node.jobs.intervals[-1] == (LINKS, 1.0)
+
+
+def test_where_the_last_device_went_its_source_is_asked_for_at_once() -> None:
+    """It may not be on this node any more, which only a request notices."""
+    node = standing()
+    gave(node, collected())
+    node.collection.tend()
+    assert node.jobs.moved[-1] == (LINKS, 0.0)
+
+    node.jobs.moved.clear()
+    gave(node, collected())
+    node.collection.tend()
+    assert node.jobs.moved == []
+
+
+def test_a_driver_that_was_unloaded_is_noticed_though_its_worker_goes_on() -> None:
+    """No GPU is left that it should be read for."""
+    node = standing()
+    node.absent["nvml"] = "no NVIDIA driver is loaded"
+    node.collection.tend()
+
+    assert node.jobs.moved == [(LINKS, 0.0)]
+
+
+def test_events_that_came_with_earlier_readings_are_kept_in_order() -> None:
+    """Of several readings that are taken at once only the last is shown; what happened has happened."""
+    events = [HardwareEvent("xid", SLOTS[0], code, "nvml", 1.0) for code in ("48", "79", "94")]
+    node = standing()
+    gave(node, *[Collected({}, [], 0.01, events=[event]) for event in events[:2]])
+    node.collection.tend()
+    asked = Collected({}, [], 0.01, events=events[2:], earlier=[Collected({}, [], 0.01, events=events[:1])])
+    node.run(LINKS, asked)
+
+    assert [one.collected.events for one in node.outcomes[-2:]] == [events[:2], [events[0], events[2]]]
 
 
 def test_who_asks_gets_what_was_read_and_who_asks_again_has_it_taken_as_it_comes(clock: Clock) -> None:
     """A scrape each 15 s wakes nobody in between; one each second finds everything done."""
-    node = sampled()
-    node.nvml.samples = [first()]
+    node = standing()
+    gave(node, first())
     node.collection.asked()
     assert node.devices(LINKS) == [SLOTS[0]]
     assert node.nvml.listener is None
@@ -512,14 +567,14 @@ def test_who_asks_gets_what_was_read_and_who_asks_again_has_it_taken_as_it_comes
     clock.now += 1.0
     node.collection.asked()
     assert node.nvml.listener is not None
-    node.nvml.samples = [both()]
+    gave(node, both())
     told = len(node.settled)
     node.nvml.listener()
     assert node.devices(LINKS) == [*SLOTS]
     assert len(node.settled) == told + 1
 
     clock.now += 3.1
-    in_loop(lambda: node.collection.run(node[LINKS]))
+    node.collection.tend()
     assert node.nvml.listener is None
 
 
@@ -547,8 +602,8 @@ def test_pages_are_rendered_ahead_once_all_that_was_asked_for_is_there(monkeypat
 
 def test_a_defect_in_the_analysis_of_a_sample_is_logged_and_no_scrape_suffers() -> None:
     """The one who asks gets what there is."""
-    node = sampled()
-    node.nvml.samples = [both()]
+    node = standing()
+    gave(node, both())
     node.collection._analyse = lambda outcome: 1 / 0  # type: ignore[assignment]
 
     with capture_logs() as logs:
@@ -559,27 +614,20 @@ def test_a_defect_in_the_analysis_of_a_sample_is_logged_and_no_scrape_suffers() 
 
 def test_during_maintenance_nothing_that_a_worker_read_before_is_taken() -> None:
     """It is not current."""
-    node = sampled()
+    node = standing()
     node.collection.pause()
-    node.nvml.samples = [both()]
+    gave(node, both())
     node.collection.asked()
 
     assert node.devices(LINKS) == []
 
 
-def flowing() -> Node:
-    """A node whose worker has just given links by itself."""
-    node = sampled()
-    node.nvml.samples = [both()]
-    in_loop(lambda: node.collection.run(node[LINKS]))
-    return node
-
-
-def test_after_a_short_pause_it_is_asked_for_at_once(clock: Clock) -> None:
+def test_after_a_short_pause_it_is_asked_for() -> None:
     """Maintenance ended its worker, and the order with it."""
-    node = flowing()
+    node = standing()
     node.collection.pause()
     node.collection.resume()
+    assert node.jobs.intervals == [(LINKS, 1.0)]
     node.run(LINKS, both())
 
     assert len(node.nvml.asked) == 2
@@ -587,32 +635,31 @@ def test_after_a_short_pause_it_is_asked_for_at_once(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("absence", [Absence("", "crashed", "ended"), Absence(SLOTS[1], "deadline", "no answer")])
-def test_after_the_end_of_its_worker_it_is_asked_for_at_once(clock: Clock, absence: Absence) -> None:
+def test_after_the_end_of_its_worker_it_is_asked_for(absence: Absence) -> None:
     """Another collector met the end first, and the next worker has no order."""
-    node = flowing()
+    node = standing()
     node.run(ERRORS, collected({}, absence))
-    assert node.jobs.intervals[-1] == (LINKS, 1.0)
 
-    node.run(LINKS, both())
-    assert node.nvml.asked[-1] == node[LINKS].key
+    assert node.jobs.intervals == [(LINKS, 1.0)]
 
 
-def test_a_slower_pace_is_ordered_at_once(clock: Clock) -> None:
-    """What its worker still gives at the old pace is not taken, and would go stale."""
-    node = flowing()
-    node.nvml.answers.append(both())
+def test_a_slower_pace_is_ordered() -> None:
+    """What its worker gives at the old pace is slow."""
+    node = standing()
     for _ in range(3):
-        node.nvml.samples = [both(duration=0.5)]
-        in_loop(lambda: node.collection.run(node[LINKS]))
+        gave(node, both(duration=0.5))
+        node.collection.tend()
+    node.run(LINKS, both())
 
     assert node[LINKS].stretch == 2
+    assert node.jobs.intervals == [(LINKS, 2.0)]
     assert node.nvml.orders == [1.0, 2.0]
 
 
-def test_a_collector_that_is_rarer_than_a_look_is_asked() -> None:
-    """To run it unasked would save nothing."""
+def test_what_is_not_to_be_run_by_itself_is_asked_each_time() -> None:
+    """Readers of what belongs to jobs are given their orders with each request."""
     node = Node()
-    node[ERRORS].may_be_sampled = True
+    node.nvml.running.add(node[ERRORS].key)
     node.run(ERRORS, both())
 
-    assert node.nvml.orders == [0.0]
+    assert (node.nvml.orders, node.jobs.resting) == ([0.0], [])

@@ -214,7 +214,7 @@ def test_a_page_that_is_kept_up_to_date_is_the_page_that_is_made_anew(steps: lis
             ]
         ),
     ]
-    store, families = Store(), prometheus._Families()
+    store, page = Store(), prometheus._Page(Format.TEXT)
     for *values, is_here in steps:
         store.put("x", "0", Block(layouts[0], values[:3], 0.0), 9.0)
         if is_here:
@@ -223,9 +223,10 @@ def test_a_page_that_is_kept_up_to_date_is_the_page_that_is_made_anew(steps: lis
             store.drop("x", "1")
         snapshot = store.snapshot()
 
-        kept = families.parts(snapshot)
+        kept = page.parts(snapshot)
 
-        anew = prometheus._Families().parts(Snapshot([Block(one.layout, one.values, 0.0) for one in snapshot.blocks]))
+        blocks = [Block(one.layout, one.values, 0.0) for one in snapshot.blocks]
+        anew = prometheus._Page(Format.TEXT).parts(Snapshot(blocks))
         assert [(name, part.plain) for name, part in kept.items()] == [
             (name, part.plain) for name, part in anew.items()
         ]

@@ -151,9 +151,9 @@ def test_a_library_that_was_replaced_is_let_go(driver: Driver, tmp_path: Path) -
     kept = line.format("libnvidia-ml.so.580.95.05") + line.format("libc.so.6 (deleted)")
 
     maps.write_text(kept)
-    assert opened.collect("gpu").absences == []
+    assert opened.collect("identity").absences == []
 
     maps.write_text(kept + line.format("libnvidia-ml.so.580.95.05 (deleted)"))
     with pytest.raises(SourceUnavailable, match="replaced beneath us") as caught:
-        opened.collect("gpu")
+        opened.collect("identity")
     assert caught.value.reason == "library_mismatch"

@@ -47,6 +47,8 @@ class PlannedJobs(Timetable):
         self.moved: list[tuple[str, float]] = []
         """Jobs whose next run was moved, with the seconds until it."""
         self.intervals: list[tuple[str, float]] = []
+        self.resting: list[str] = []
+        """Jobs that are not to run."""
         self.planned: dict[str, float] = {}
         """What ``next_run`` answers."""
 
@@ -58,6 +60,9 @@ class PlannedJobs(Timetable):
 
     def set_interval(self, name: str, interval: float) -> None:
         self.intervals.append((name, interval))
+
+    def rest(self, name: str) -> None:
+        self.resting.append(name)
 
     def next_run(self, name: str) -> float | None:
         return self.planned.get(name)
@@ -72,13 +77,18 @@ class ScriptedReader(Reader):
         self.answers: deque[Collected | SourceUnavailable] = deque()
         self.asked: list[str] = []
         self.orders: list[float] = []
-        self.samples: list[Collected] = []
-        """What its worker has read unasked."""
+        self.samples: dict[str, list[Collected]] = {}
+        """What its worker has read unasked, by collector."""
+        self.running: set[str] = set()
+        """Collectors that its worker runs by itself."""
         self.listener: Callable[[], None] | None = None
 
-    def take(self, collector: str, every: float) -> list[Collected]:
-        taken, self.samples = self.samples, []
+    def take(self) -> dict[str, list[Collected]]:
+        taken, self.samples = self.samples, {}
         return taken
+
+    def runs(self, collector: str, every: float) -> bool:
+        return collector in self.running
 
     def listen(self, on_samples: Callable[[], None] | None) -> None:
         self.listener = on_samples

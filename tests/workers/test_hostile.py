@@ -288,7 +288,7 @@ def test_a_flood_of_runs_is_given_up() -> None:
             taken = 0
             for _ in range(3 * MOST_WAITING):
                 await one.say(encoded(0, [("", 0.0, None, [1])], collector="run"))
-                taken += len(one.worker.take("run"))
+                taken += len(one.worker.take().get("run", ()))
                 await asyncio.sleep(0)
                 if one.worker.ended:
                     break

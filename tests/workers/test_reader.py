@@ -19,12 +19,14 @@ from commwatch.config.settings import NetworkSection, Sources, section_json
 from commwatch.config.simulated import SimulationPlan
 from commwatch.node.run import Collected
 from commwatch.readings import SourceUnavailable
+from commwatch.workers import worker as worker_module
 from commwatch.workers.child import MOST_SILENT_DEVICES
 from commwatch.workers.process_state import process_state
 from commwatch.workers.reader import REJOIN_SECONDS, Reader, ReaderSettings, _Slot
 from commwatch.workers.stuck import KILL_AFTER_SECONDS, SIGNAL_AFTER_SECONDS
 from commwatch.workers.wire import Request, take_frames
 from commwatch_exporters.snapshot import Block, Layout
+from support.core import Clock
 from support.waiting import PATIENCE_SECONDS
 
 GPUS = ["0000:17:00.0", "0000:18:00.0", "0000:3a:00.0", "0000:3b:00.0",
@@ -102,9 +104,9 @@ def test_a_worker_goes_on_by_itself_and_stops_when_something_is_wrong(tmp_path: 
         async with node(tmp_path) as one:
 
             async def samples() -> list[Collected]:
-                while not (taken := one.reader.take("nvlink", 0.05)):
+                while not (taken := one.reader.take()):
                     await asyncio.sleep(0.02)
-                return taken
+                return taken["nvlink"]
 
             await one.collect("identity")
             first = await one.reader.collect("nvlink", every=0.05)
@@ -113,7 +115,9 @@ def test_a_worker_goes_on_by_itself_and_stops_when_something_is_wrong(tmp_path: 
             assert later.blocks[GPUS[0]].time > first.blocks[GPUS[0]].time
             assert later.blocks[GPUS[0]].layout is first.blocks[GPUS[0]].layout
             assert (await one.collect("gpu")).absences == []
-            assert one.reader.take("nvlink", 1.0) == []
+            assert one.reader.runs("nvlink", 0.05)
+            assert not one.reader.runs("nvlink", 1.0)
+            assert not one.reader.runs("gpu", 0.05)
 
             heard = asyncio.Event()
             one.reader.listen(heard.set)
@@ -123,10 +127,25 @@ def test_a_worker_goes_on_by_itself_and_stops_when_something_is_wrong(tmp_path: 
             one.set_faults("- {fault: gpu_lost, gpu: 5, at: 0s}")
             worker = one.reader._main.worker
             assert worker is not None
-            while worker.every("nvlink"):
-                one.reader.take("nvlink", 0.05)
+            while one.reader.runs("nvlink", 0.05):
+                one.reader.take()
                 await asyncio.sleep(0.02)
             assert {one.device for one in (await one.collect()).absences} == {GPUS[5]}
+
+    in_loop(body)
+
+
+def test_what_is_due_and_does_not_come_is_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a second after it was due, and not before."""
+
+    async def body() -> None:
+        async with node(tmp_path) as one:
+            await one.collect("identity")
+            clock = Clock(10_001.0)
+            monkeypatch.setattr(worker_module, "time", clock)
+            await one.reader.collect("nvlink", every=5000.0)
+            for clock.now, runs in ((15_000.5, True), (15_000.6, False)):
+                assert one.reader.runs("nvlink", 5000.0) is runs
 
     in_loop(body)
 
@@ -142,7 +161,7 @@ def test_the_end_of_a_worker_that_works_by_itself_is_noticed(tmp_path: Path) -> 
             assert worker is not None
             os.kill(worker.process.pid, signal.SIGKILL)
             while not worker.ended:
-                one.reader.take("nvlink", 5000.0)
+                one.reader.take()
                 await asyncio.sleep(0.01)
             assert [absence.reason for absence in (await one.collect()).absences] == ["crashed"]
 

@@ -71,14 +71,14 @@ def test_a_standing_order_is_run_on_the_grid_as_long_as_all_is_well() -> None:
     now = [100.3]
     orders = StandingOrders(lambda: now[0])
     well, ill = Reply(0, [], [], [], None, {}, 0.0), Reply(0, [], [], [], ("unreadable", "no"), {}, 0.0)
-    assert (orders.take_due(), orders.seconds_left()) == (None, None)
+    assert (orders.take_due(), orders.seconds_left()) == ([], None)
 
     orders.follow(Request(1, "nvlink", 1.0), well)
-    assert orders.take_due() is None
+    assert orders.take_due() == []
     assert orders.seconds_left() == pytest.approx(0.7)
     for second in (101.0, 102.0):
         now[0] = second + 0.01
-        assert orders.take_due() == Request(0, "nvlink")
+        assert orders.take_due() == [Request(0, "nvlink")]
         orders.follow(Request(0, "nvlink"), well)
         assert orders.seconds_left() == pytest.approx(0.99)
     orders.follow(Request(0, "nvlink"), ill)

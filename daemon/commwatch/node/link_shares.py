@@ -55,6 +55,11 @@ class LinkShares:
         )
         self._start: Block | None = None
 
+    def waits(self, block: Block) -> bool:
+        """Whether a reading falls into the minute that is not over, so that ``update`` would have nothing of it."""
+        start = self._start
+        return start is not None and start.layout is block.layout and block.time - start.time < SHARE_SECONDS
+
     def update(self, block: Block, far_ends: Mapping[str, str]) -> Block | None:
         """Take the next reading; None until a minute is over.
 
@@ -107,21 +112,27 @@ def _against_siblings(links: Sequence[str], of_each: Sequence[float | None]) -> 
 class Shares:
     """What the slowest link of each GPU carried, put into the store for as long as its links are read."""
 
+    collectors = (_LINKS,)
+    """Those that it follows."""
+
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._watches: dict[tuple[str, str], LinkShares] = {}
-        """By the labels of the GPU."""
+        self._watches: dict[str, tuple[Layout, LinkShares]] = {}
+        """By device, with the layout of its links, which has the labels of the GPU."""
         self._far_ends: dict[str, tuple[Layout, dict[str, str]]] = {}
         """By device: where its links lead, and the layout of the identity that said so."""
 
-    def after(self, collector: Collector, device: str, block: Block) -> None:
+    def after(self, collector: Collector, device: str, block: Block, *, is_last: bool = True) -> None:
         """Take what one run of a collector gave for one device."""
-        if collector.name != _LINKS or not block.layout.series:
+        if not block.layout.series:
             return
-        gpu, pci_bus_id, *_ = block.layout.series[0][1]
-        watch = self._watches.get((gpu, pci_bus_id))
-        if watch is None:
-            watch = self._watches[gpu, pci_bus_id] = LinkShares(gpu, pci_bus_id)
+        layout, watch = self._watches.get(device, (None, None))
+        if watch is None or layout is not block.layout:
+            gpu, pci_bus_id, *_ = block.layout.series[0][1]
+            watch = LinkShares(gpu, pci_bus_id)
+            self._watches[device] = (block.layout, watch)
+        if watch.waits(block):
+            return
         shares = watch.update(block, self._where(device))
         if shares is not None:
             self._store.put(LINK_SHARES, device, shares, block.time + SHARE_SECONDS + collector.lifetime)

@@ -68,14 +68,17 @@ class PortFlaps:
 class Flaps:
     """The drops of every RDMA port since the daemon started."""
 
+    collectors = (_COLLECTOR,)
+    """Those that it follows."""
+
     def __init__(self, store: Store) -> None:
         self._store = store
         self._ports: dict[str, PortFlaps] = {}
         """By key of the port. One that comes back within an hour goes on counting."""
 
-    def after(self, collector: Collector, device: str, block: Block) -> None:
+    def after(self, collector: Collector, device: str, block: Block, *, is_last: bool = True) -> None:
         """Take what one run of a collector gave for one device."""
-        if collector.name != _COLLECTOR or not device:
+        if not device:
             return
         gap = 3 * collector.current_interval
         port = self._ports.get(device)
@@ -83,7 +86,9 @@ class Flaps:
             name, number, *_ = block.layout.series[0][1]
             port = self._ports[device] = PortFlaps(name, number, gap)
         port.allow_gap(gap)
-        self._store.put(GROUP, device, port.update(block), block.time + collector.lifetime)
+        flaps = port.update(block)
+        if is_last:
+            self._store.put(GROUP, device, flaps, block.time + collector.lifetime)
 
     def drop_absent(self, now: float) -> None:
         """Say nothing of ports that are not here, and forget those that have been gone for an hour.

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import itemgetter, lt
+from typing import TypeAlias
 
 from commwatch_exporters.catalogue import family_of
-from commwatch_exporters.snapshot import Block, Layout, Value
+from commwatch_exporters.snapshot import Block, Layout, Series, Value
+
+Taker: TypeAlias = "Callable[[Sequence[Value]], Sequence[Value]]"
+
+
+def taker(positions: Sequence[int]) -> Taker:
+    """Takes the values at some positions out of a block's, at once."""
+    if len(positions) > 1:
+        return itemgetter(*positions)
+    # Of a single position the getter would give the value itself.
+    return itemgetter(slice(positions[0], positions[0] + 1) if positions else slice(0))
 
 
 def interval(earlier: float, later: float, max_gap_seconds: float) -> float | None:
@@ -50,28 +62,39 @@ class ResetWatch:
         """Resets seen so far; ``commwatch_counters_reset_total``."""
         self._layout: Layout | None = None
         self._counters: tuple[int, ...] = ()
-        self._last: list[Value] = []
+        self._take: Taker = taker(())
+        """Takes the counters out of a block's values."""
+        self._last: Sequence[Value] = ()
+        """Of each counter the last number that was read."""
 
     def update(self, block: Block) -> bool:
         """Take the next reading; True where a counter fell."""
         if block.layout is not self._layout:
             self._adopt(block.layout)
-        values, last = block.values, self._last
-        fell = False
-        for position in self._counters:
-            now = values[position]
-            if now is not None:
-                before = last[position]
-                if before is not None and now < before:
-                    fell = True
-                last[position] = now
+        now = self._take(block.values)
+        try:
+            if not any(map(lt, now, self._last)):  # type: ignore[arg-type]  # None raises
+                self._last = now
+                return False
+        except TypeError:  # one was not read, now or before
+            pass
+        fell, last = False, list(self._last)
+        for place, value in enumerate(now):
+            if value is not None:
+                before = last[place]
+                fell = fell or (before is not None and value < before)
+                last[place] = value
+        self._last = last
         self.resets += fell
         return fell
 
     def _adopt(self, layout: Layout) -> None:
-        known = dict(zip(self._layout.series, self._last, strict=True)) if self._layout is not None else {}
+        known: dict[Series, Value] = {}
+        if self._layout is not None:
+            known = dict(zip(map(self._layout.series.__getitem__, self._counters), self._last, strict=True))
         self._layout = layout
-        self._last = [known.get(series) for series in layout.series]
         self._counters = tuple(
             position for position, (name, _) in enumerate(layout.series) if family_of(name).type == "counter"
         )
+        self._take = taker(self._counters)
+        self._last = [known.get(layout.series[position]) for position in self._counters]

@@ -10,7 +10,7 @@ from commwatch.readings import LOST_REASONS, Absence, HardwareEvent, LogErrors, 
 from commwatch_exporters.snapshot import Block
 
 TAKE_SECONDS = 5.0
-"""What a worker reads by itself is taken so often while nobody asks."""
+"""What a worker reads by itself is taken so often at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,8 @@ class Collected:
     """See ``Batch.resume``."""
     audit: bytes | None = None
     """See ``Batch.audit``."""
+    earlier: list[Collected] = field(default_factory=list)
+    """What the worker had read by itself before and nobody had taken, the oldest first."""
 
 
 class AskedReader(Protocol):
@@ -45,8 +47,11 @@ class AskedReader(Protocol):
     def pids(self) -> list[int]:
         """Processes of it that are there, stuck ones included."""
 
-    def take(self, collector: str, every: float) -> list[Collected]:
-        """What was read unasked since the last time, each so many seconds, the oldest first."""
+    def take(self) -> dict[str, list[Collected]]:
+        """What was read unasked since the last time, by collector, the oldest first."""
+
+    def runs(self, collector: str, every: float) -> bool:
+        """Whether a collector is run unasked each so many seconds, and nothing that was due is missing."""
 
     def listen(self, on_samples: Callable[[], None] | None) -> None:
         """Call this whenever something was read unasked; None: nobody is woken by it."""
@@ -75,11 +80,10 @@ class Collector:
     """Whether it holds a driver or device file, or needs one that does, and so rests during maintenance."""
     is_ready: Callable[[], bool] = lambda: True
     """Whether what it is to read is known; while not, it rests too."""
-    may_be_sampled: bool = False
-    taken_at: float = float("-inf")
-    """Monotonic seconds at which something was taken that the worker had read by itself."""
+    is_standing: bool = False
+    """Whether the worker is to run it by itself after the first time, until something is wrong."""
     is_flowing: bool = False
-    """Whether the worker runs it by itself now."""
+    """Whether it does so now."""
     stretch: int = 1
     slow_runs: int = 0
     quick_runs: int = 0
@@ -97,19 +101,10 @@ class Collector:
         return self.interval * self.stretch
 
     @property
-    def is_sampled(self) -> bool:
-        """Whether the worker is to run it by itself: what it gives is taken when somebody asks, or rarely."""
-        return self.may_be_sampled and self.current_interval < TAKE_SECONDS
-
-    @property
-    def asked_interval(self) -> float:
-        """Seconds between two looks of the daemon at it."""
-        return TAKE_SECONDS if self.is_flowing else self.current_interval
-
-    @property
     def lifetime(self) -> float:
         """Seconds for which a reading counts as current."""
-        return 3 * self.asked_interval + self.reader.deadline
+        seen = max(self.current_interval, TAKE_SECONDS) if self.is_flowing else self.current_interval
+        return 3 * seen + self.reader.deadline
 
 
 @dataclass

@@ -7,6 +7,19 @@ from collections.abc import Iterator, Mapping
 from commwatch_exporters.snapshot import Block, Snapshot
 
 
+class _Kept:
+    """A block in the store."""
+
+    __slots__ = ("block", "expires", "place")
+
+    def __init__(self, block: Block, expires: float) -> None:
+        self.block = block
+        self.expires = expires
+        """Monotonic time."""
+        self.place = -1
+        """In the order of the page."""
+
+
 class Store:
     """Blocks by group (a collector or an analysis) and device; what failed or grew old is gone."""
 
@@ -21,75 +34,84 @@ class Store:
         """By id of a process whose launcher names its job: the id of the job's first process; as of the last audit."""
         self._hidden = hidden
         self._unexported = unexported
-        self._blocks: dict[str, dict[str, tuple[Block, float]]] = {}
-        self._order: list[tuple[dict[str, tuple[Block, float]], str]] | None = None
-        """Where each block stands, in the order of the page; None after one has come or gone."""
+        self._blocks: dict[str, dict[str, _Kept]] = {}
+        self._current: list[Block] | None = None
+        """All blocks in the order of the page; None after one has come or gone."""
         self._first_expiry = float("inf")
         """No block expires before this monotonic time."""
-        self._version = 0
-        self._snapshot: tuple[int, Snapshot] | None = None
+        self._snapshot: Snapshot | None = None
+        """Of what is current; None after a change."""
+        self._alike: Snapshot | None = None
+        """The last one, while the layouts of all blocks are those that it has."""
 
     def put(self, group: str, device: str, block: Block, expires: float) -> None:
         """Keep a block until a monotonic time; what says the same keeps the text rendered before."""
         devices = self._blocks.setdefault(group, {})
-        known = devices.get(device)
-        if known is None:
-            self._order = None
-        if known is not None:
-            if block.layout is not known[0].layout and block.layout.series == known[0].layout.series:
-                block.layout = known[0].layout  # for another one the whole page would be laid out again
-            if block.layout is known[0].layout:
-                block.adopt_texts(known[0])
-        devices[device] = (block, expires)
+        kept = devices.get(device)
+        if kept is None:
+            devices[device] = _Kept(block, expires)
+            self._current = None
+        else:
+            earlier = kept.block
+            if block.layout is not earlier.layout and block.layout.series == earlier.layout.series:
+                block.layout = earlier.layout  # for another one the whole page would be laid out again
+            if block.layout is earlier.layout:
+                block.adopt_texts(earlier)
+            else:
+                self._alike = None
+            kept.block, kept.expires = block, expires
+            if self._current is not None:
+                self._current[kept.place] = block
         self._first_expiry = min(self._first_expiry, expires)
-        self._version += 1
+        self._snapshot = None
 
     def drop(self, group: str, device: str) -> None:
         """Forget one block: its device failed or went away."""
         if self._blocks.get(group, {}).pop(device, None) is not None:
-            self._order = None
-            self._version += 1
+            self._current = self._snapshot = None
 
     def drop_group(self, group: str) -> None:
         """Forget all blocks of a group."""
         if self._blocks.pop(group, None):
-            self._order = None
-            self._version += 1
+            self._current = self._snapshot = None
 
     def expire(self, now: float) -> None:
         """Forget what has grown too old to count as current."""
         if now <= self._first_expiry:
             return
         for group, devices in self._blocks.items():
-            for device in [device for device, (_, expires) in devices.items() if expires < now]:
+            for device in [device for device, kept in devices.items() if kept.expires < now]:
                 self.drop(group, device)
-        times = (expires for devices in self._blocks.values() for _, expires in devices.values())
+        times = (kept.expires for devices in self._blocks.values() for kept in devices.values())
         self._first_expiry = min(times, default=float("inf"))
 
     def group(self, group: str) -> dict[str, Block]:
         """The current blocks of a group by device."""
-        return {device: block for device, (block, _) in self._blocks.get(group, {}).items()}
+        return {device: kept.block for device, kept in self._blocks.get(group, {}).items()}
 
     def get(self, group: str, device: str) -> Block | None:
         """The current block of a device."""
-        known = self._blocks.get(group, {}).get(device)
-        return None if known is None else known[0]
+        kept = self._blocks.get(group, {}).get(device)
+        return None if kept is None else kept.block
 
     def blocks(self) -> Iterator[tuple[str, Block]]:
         """All current blocks with their groups."""
         for group, devices in self._blocks.items():
-            for block, _ in devices.values():
-                yield group, block
-
-    def _all(self) -> Iterator[Block]:
-        if self._order is None:
-            self._order = [(devices, device) for devices in self._blocks.values() for device in sorted(devices)]
-        for devices, device in self._order:
-            yield devices[device][0]
+            for kept in devices.values():
+                yield group, kept.block
 
     def snapshot(self) -> Snapshot:
         """All current blocks; the same object as before while nothing has changed."""
-        if self._snapshot is None or self._snapshot[0] != self._version:
-            earlier = None if self._snapshot is None else self._snapshot[1]
-            self._snapshot = (self._version, Snapshot(self._all(), self._hidden, self._unexported, earlier))
-        return self._snapshot[1]
+        if self._snapshot is None:
+            if self._current is None:
+                self._alike = None
+                self._current = self._in_order()
+            self._snapshot = Snapshot(self._current, self._hidden, self._unexported, self._alike)
+            self._alike = self._snapshot
+        return self._snapshot
+
+    def _in_order(self) -> list[Block]:
+        order = [devices[device] for devices in self._blocks.values() for device in sorted(devices)]
+        for place, kept in enumerate(order):
+            kept.place = place
+        return [kept.block for kept in order]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from operator import ge
 
-from commwatch.node.rate import interval
+from commwatch.node.rate import Taker, interval, taker
 from commwatch_exporters.snapshot import Block, Layout, Value
 
 DIRECTIONS = ("transmit", "receive")
@@ -50,13 +50,33 @@ class PeakWindow:
         return samples[0][1] if samples else None
 
 
-class _Plan(NamedTuple):
+def _taker(positions: Sequence[int | None]) -> Taker | None:
+    """As ``taker``; None where one of the positions is not there."""
+    known = [position for position in positions if position is not None]
+    return taker(known) if known and len(known) == len(positions) else None
+
+
+class _Plan:
     """Where in a block the values stand that one ratio needs."""
 
-    states: tuple[int | None, ...]
-    """For each link the position of its state; None where it has none."""
-    counters: tuple[tuple[int | None, ...], ...]
-    """For each direction the positions of the byte counters of the same links; None where one has none."""
+    __slots__ = ("counters", "states", "take", "take_states")
+
+    def __init__(self, states: tuple[int | None, ...], counters: tuple[tuple[int | None, ...], ...]) -> None:
+        """Args:
+        states: for each link the position of its state; None where it has none.
+        counters: for each direction the positions of the byte counters of the same links; None where one has none.
+        """
+        self.states = states
+        self.counters = counters
+        self.take_states = _taker(states)
+        has_states = self.take_states is not None
+        is_plain = has_states or not any(one is not None for one in states)
+        self.take = [_taker(one) if is_plain else None for one in counters]
+        """For each direction; None where it takes a look at each link."""
+
+    def may_sum(self, values: Sequence[Value]) -> bool:
+        """Whether no link is inactive, so that each counts."""
+        return self.take_states is None or _INACTIVE not in self.take_states(values)
 
 
 _NO_PLAN = _Plan(states=(), counters=((),) * len(DIRECTIONS))
@@ -73,23 +93,48 @@ class _Use:
         )
         self.max_gap_seconds = max_gap_seconds
         self._peaks = tuple(PeakWindow() for _ in DIRECTIONS)
+        self._ratios: list[float | None] = [None] * len(DIRECTIONS)
         self._previous: Block | None = None
 
-    def update(self, block: Block, plan: _Plan, capacity: float | None) -> Block:
+    def follow(self, block: Block, plan: _Plan, capacity: float | None) -> None:
+        """Take the next reading."""
         previous, self._previous = self._previous, block
         seconds = None
         if previous is not None and previous.layout is block.layout:
             seconds = interval(previous.time, block.time, self.max_gap_seconds)
-        values: list[Value] = []
-        for counters, peak in zip(plan.counters, self._peaks, strict=True):
-            ratio = None
-            if previous is not None and seconds is not None and capacity:
-                total = _total_rate(previous.values, block.values, plan.states, counters, seconds)
-                ratio = None if total is None else total / capacity
+        if previous is None or seconds is None or not capacity:
+            self._ratios = [None] * len(DIRECTIONS)
+            return
+        sums = plan.may_sum(block.values)
+        for place, peak in enumerate(self._peaks):
+            take = plan.take[place] if sums else None
+            if take is not None:  # the same as below, in a quarter of its time
+                total = _sum_rate(take(previous.values), take(block.values), seconds)
+            else:
+                total = _total_rate(previous.values, block.values, plan.states, plan.counters[place], seconds)
+            ratio = self._ratios[place] = None if total is None else total / capacity
             if ratio is not None:
                 peak.add(block.time, ratio)
-            values += (ratio, peak.highest(block.time))
-        return Block(self._layout, values, block.time)
+
+    def block(self, time: float) -> Block:
+        """The use at the last reading.
+
+        Args:
+            time: of that reading.
+        """
+        values: list[Value] = []
+        for ratio, peak in zip(self._ratios, self._peaks, strict=True):
+            values += (ratio, peak.highest(time))
+        return Block(self._layout, values, time)
+
+
+def _sum_rate(previous: Sequence[Value], current: Sequence[Value], seconds: float) -> float | None:
+    """Bytes per second of some counters together; None where one has no rate."""
+    try:
+        grew = all(map(ge, current, previous))  # type: ignore[arg-type]  # None raises
+    except TypeError:  # one was not read
+        return None
+    return (sum(current) - sum(previous)) / seconds if grew else None  # type: ignore[arg-type]  # numbers, as was seen
 
 
 def _total_rate(
@@ -106,7 +151,7 @@ def _total_rate(
         counters: positions of the counters, None where one is missing.
     """
     total = 0.0
-    for state, counter in zip(states, counters, strict=True):  # as ``rates``, without its lists: this runs every second
+    for state, counter in zip(states, counters, strict=True):
         if state is not None and current[state] == _INACTIVE:
             continue
         if counter is None:
@@ -140,19 +185,29 @@ class NvlinkUse:
         """Change ``max_gap_seconds``: the collector runs at another interval now."""
         self._use.max_gap_seconds = seconds
 
-    def update(self, block: Block, expected: NvlinkExpectation | None) -> Block:
-        """Take the next reading of the GPU's links, and give its utilisation at the same time.
+    def follow(self, block: Block, expected: NvlinkExpectation | None) -> None:
+        """Take the next reading of the GPU's links.
 
         Args:
             block: of the GPU's ``nvlink`` collector: state and byte counters of its links.
             expected: what ``Inventory.nvlink_expectation`` says of the GPU; None where nothing is known.
         """
         if expected is None:
-            return self._use.update(block, _NO_PLAN, None)
+            self._use.follow(block, _NO_PLAN, None)
+            return
         if self._planned_for is None or self._planned_for != (block.layout, expected.links):
             self._planned_for = (block.layout, expected.links)
             self._plan = self._plan_for(block.layout, sorted(expected.links))
-        return self._use.update(block, self._plan, expected.capacity_bytes_per_second)
+        self._use.follow(block, self._plan, expected.capacity_bytes_per_second)
+
+    def update(self, block: Block, expected: NvlinkExpectation | None) -> Block:
+        """As ``follow``, and give the utilisation at the same time."""
+        self.follow(block, expected)
+        return self.block(block.time)
+
+    def block(self, time: float) -> Block:
+        """The utilisation at the last reading, which was taken at this time."""
+        return self._use.block(time)
 
     def _plan_for(self, layout: Layout, links: Iterable[int]) -> _Plan:
         labels = [(*self._labels, str(link)) for link in links]
@@ -184,8 +239,8 @@ class _BytesUse:
         """Change ``max_gap_seconds``: the collector runs at another interval now."""
         self._use.max_gap_seconds = seconds
 
-    def update(self, block: Block, expected_speed: float | None) -> Block:
-        """Take the next reading, and give the utilisation at the same time.
+    def follow(self, block: Block, expected_speed: float | None) -> None:
+        """Take the next reading.
 
         Args:
             block: holds the byte counters.
@@ -195,7 +250,16 @@ class _BytesUse:
             self._planned_for = block.layout
             counters = tuple(self._counters(block.layout, direction) for direction in DIRECTIONS)
             self._plan = _Plan(states=(None,), counters=counters)
-        return self._use.update(block, self._plan, expected_speed)
+        self._use.follow(block, self._plan, expected_speed)
+
+    def update(self, block: Block, expected_speed: float | None) -> Block:
+        """As ``follow``, and give the utilisation at the same time."""
+        self.follow(block, expected_speed)
+        return self.block(block.time)
+
+    def block(self, time: float) -> Block:
+        """The utilisation at the last reading, which was taken at this time."""
+        return self._use.block(time)
 
     def _counters(self, layout: Layout, direction: str) -> tuple[int | None, ...]:
         return _positions(layout, f"commwatch_{self._family}_{direction}_bytes_total", [self._labels])

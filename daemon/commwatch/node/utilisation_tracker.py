@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol, TypeVar, cast
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple, TypeAlias
 
 from commwatch.node.inventory import Inventory
 from commwatch.node.run import Collector
 from commwatch.node.store import Store
 from commwatch.node.utilisation import EthernetUse, NvlinkUse, PcieUse, RdmaUse
-from commwatch_exporters.snapshot import Block
+from commwatch_exporters.snapshot import Block, Layout
+
+_Use: TypeAlias = NvlinkUse | EthernetUse | RdmaUse | PcieUse
 
 
-class _Use(Protocol):
-    """Rates of one device, kept from reading to reading."""
+class _Family(NamedTuple):
+    """Devices of one kind."""
 
-    def allow_gap(self, seconds: float) -> None:
-        """Readings further apart give no rate."""
-
-
-_T = TypeVar("_T", bound=_Use)
+    group: str
+    """Of the store."""
+    make: Callable[[tuple[str, ...], float], _Use]
+    """Of the labels of a device, and the longest gap in seconds that a rate may span."""
+    labels: int
+    """How many labels of its first series name a device."""
+    expected: Callable[[str, Block], Any]  # of its ``make``
+    """What a device should reach, by its key and what was read."""
 
 
 class Uses:
@@ -27,70 +32,64 @@ class Uses:
 
     def __init__(self, store: Store, inventory: Inventory) -> None:
         self._store = store
-        self._inventory = inventory
-        self._kept: dict[tuple[str, tuple[str, ...]], _Use] = {}
-        """By collector and the key of the device; a GPU is known by its labels, which a use bears."""
-        self._families: dict[str, tuple[str, Callable[[Collector, str, Block], Block | None]]] = {
-            "nvml_nvlink": ("nvlink_use", self._nvlink),
-            "nvml_gpm": ("pcie_use", self._pcie),
-            "network": ("ethernet_use", self._ethernet),
-            "rdma": ("rdma_use", self._rdma),
-        }
+        self._kept: dict[tuple[str, str], tuple[Layout, tuple[str, ...], _Use]] = {}
+        """By collector and key of the device: the layout and the labels that it had last, which a use bears."""
+        self._families = {
+            "nvml_nvlink": _Family(
+                "nvlink_use", lambda labels, gap: NvlinkUse(labels[0], labels[1], gap), 2,
+                lambda device, _: inventory.nvlink_expectation(device)),
+            "nvml_gpm": _Family(
+                "pcie_use", lambda labels, gap: PcieUse(labels[0], labels[1], gap), 2,
+                lambda device, _: inventory.pcie_capacity(device)),
+            # Of an interface that is no part of the inventory, such as a bond, no other speed is expected than it has.
+            "network": _Family(
+                "ethernet_use", lambda labels, gap: EthernetUse(labels[0], gap), 1,
+                lambda device, block: inventory.ethernet_capacity(device)
+                or block.get("commwatch_ethernet_speed_bytes_per_second", device)),
+            "rdma": _Family(
+                "rdma_use", lambda labels, gap: RdmaUse(labels[0], labels[1], gap), 2,
+                lambda device, _: inventory.rdma_capacity(device)),
+        }  # fmt: skip
 
-    def after(self, collector: Collector, device: str, block: Block) -> None:
-        """Take what one run of a collector gave for one device."""
-        family = self._families.get(collector.name)
-        if family is None:
+    @property
+    def collectors(self) -> Collection[str]:
+        """Those that it follows."""
+        return self._families.keys()
+
+    def after(self, collector: Collector, device: str, block: Block, *, is_last: bool = True) -> None:
+        """Take what one run of a collector gave for one device.
+
+        Args:
+            is_last: nothing newer was read: it is shown.
+        """
+        layout = block.layout
+        if not device or not layout.series:
             return
-        group, update = family
-        values = update(collector, device, block)
-        if values is not None:
-            self._store.put(group, device, values, block.time + collector.lifetime)
+        family = self._families[collector.name]
+        use = self._of(collector, family, device, layout)
+        use.follow(block, family.expected(device, block))
+        if is_last:
+            self._store.put(family.group, device, use.block(block.time), block.time + collector.lifetime)
 
     def drop_absent(self) -> None:
         """Say nothing of the use of devices that were not read."""
-        for collector, (group, _) in self._families.items():
-            for device in self._store.group(group).keys() - self._store.group(collector).keys():
-                self._store.drop(group, device)
+        for collector, family in self._families.items():
+            for device in self._store.group(family.group).keys() - self._store.group(collector).keys():
+                self._store.drop(family.group, device)
 
     def forget(self, collector: str, device: str | None = None) -> None:
         """Start again for a collector, or for one of its interfaces or RDMA ports."""
-        for key in [key for key in self._kept if key[0] == collector and (device is None or key[1] == (device,))]:
+        for key in [key for key in self._kept if key[0] == collector and device in (None, key[1])]:
             del self._kept[key]
 
-    def _nvlink(self, collector: Collector, device: str, block: Block) -> Block | None:
-        if not block.layout.series:
-            return None
-        gpu, pci_bus_id, *_ = block.layout.series[0][1]
-        use = self._of(collector, (gpu, pci_bus_id), lambda gap: NvlinkUse(gpu, pci_bus_id, gap))
-        return use.update(block, self._inventory.nvlink_expectation(device))
-
-    def _pcie(self, collector: Collector, device: str, block: Block) -> Block | None:
-        if not block.layout.series:
-            return None
-        gpu, pci_bus_id, *_ = block.layout.series[0][1]
-        use = self._of(collector, (gpu, pci_bus_id), lambda gap: PcieUse(gpu, pci_bus_id, gap))
-        return use.update(block, self._inventory.pcie_capacity(device))
-
-    def _ethernet(self, collector: Collector, device: str, block: Block) -> Block | None:
-        if not device:
-            return None
-        use = self._of(collector, (device,), lambda gap: EthernetUse(device, gap))
-        # Of an interface that is no part of the inventory, such as a bond, no other speed is expected than it has.
-        present = block.get("commwatch_ethernet_speed_bytes_per_second", device)
-        return use.update(block, self._inventory.ethernet_capacity(device) or present)
-
-    def _rdma(self, collector: Collector, device: str, block: Block) -> Block | None:
-        if not device:
-            return None
-        rdma_device, port, *_ = block.layout.series[0][1]
-        use = self._of(collector, (device,), lambda gap: RdmaUse(rdma_device, port, gap))
-        return use.update(block, self._inventory.rdma_capacity(device))
-
-    def _of(self, collector: Collector, labels: tuple[str, ...], make: Callable[[float], _T]) -> _T:
+    def _of(self, collector: Collector, family: _Family, device: str, layout: Layout) -> _Use:
+        known = self._kept.get((collector.name, device))
         gap = 3 * collector.current_interval
-        use = self._kept.get((collector.name, labels))
-        if use is None:
-            use = self._kept[collector.name, labels] = make(gap)
+        if known is not None and known[0] is layout:
+            use = known[2]
+        else:
+            labels = layout.series[0][1][: family.labels]
+            use = known[2] if known is not None and known[1] == labels else family.make(labels, gap)
+            self._kept[collector.name, device] = (layout, labels, use)
         use.allow_gap(gap)
-        return cast(_T, use)  # the collector decides the kind
+        return use

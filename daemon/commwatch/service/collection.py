@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 import structlog
 
-from commwatch.node.run import TAKE_SECONDS, Collected, Collector, Outcome, is_everywhere
+from commwatch.node.run import AskedReader, Collected, Collector, Outcome, is_everywhere
 from commwatch.node.store import Store
 from commwatch.readings import WORKER_REASONS, Absence, SourceUnavailable
 from commwatch.service.instruments import Instruments
 from commwatch.service.timetable import Timetable
+from commwatch.workers.sources import SOURCES
 from commwatch_exporters.snapshot import Block
 
 log = structlog.get_logger("commwatch.collection")
@@ -27,6 +28,8 @@ LONGEST_STRETCH = 16
 AFTER_FAILURE_SECONDS = 2.0
 WATCHED_SECONDS = 3.0
 """Who asks again within this time watches."""
+_OF_GPUS = tuple(name for name, row in SOURCES.items() if row.needs_gpus)
+"""Sources of which only the daemon notices that nothing is left to read."""
 SOON_SECONDS = 1.0
 """After a device went or came, the slow collectors of its source run so soon, not only when it is their turn."""
 
@@ -43,12 +46,12 @@ class Collection:
         analyse: Callable[[Outcome], None],
         origin_absent: Callable[[str], str | None],
         correct: Callable[[Collector, dict[str, Block]], dict[str, Block]] = lambda collector, blocks: blocks,
-        follow: Callable[[Collector, dict[str, Block]], None] = lambda collector, blocks: None,
+        follow: Callable[[Collector, dict[str, Block], bool], None] = lambda collector, blocks, is_last: None,
         settled: Callable[[], None] = lambda: None,
     ) -> None:
         """Args:
         analyse: called with each run.
-        follow: told of what was read between two runs.
+        follow: told of each reading, in order, and whether it is the last one now.
         origin_absent: says for a source why it is not needed on this node; None where it is to be read.
         correct: makes of the blocks that were read those that are kept.
         settled: told that something was kept, and that no run is under way that would soon give more.
@@ -68,6 +71,11 @@ class Collection:
         self._under_way = 0
         self._told_absent: set[str] = set()
         self._asked_at = float("-inf")
+        of_reader: dict[int, dict[str, Collector]] = {}
+        for one in self.collectors.values():
+            of_reader.setdefault(id(one.reader), {})[one.key] = one
+        self._by_reader: Sequence[Mapping[str, Collector]] = tuple(of_reader.values())
+        """The collectors of each reader, by what its worker calls them."""
 
     @property
     def absent_sources(self) -> frozenset[str]:
@@ -80,25 +88,16 @@ class Collection:
         return self._paused
 
     def schedule(self) -> None:
-        """Plan every collector at its interval."""
+        """Plan every collector at its interval; what its worker runs by itself is not asked for."""
         for collector in self.collectors.values():
-            self._scheduler.add(collector.name, self._runner(collector), collector.asked_interval)
+            self._scheduler.add(collector.name, partial(self.run, collector), collector.current_interval)
+            if collector.is_flowing:
+                self._scheduler.rest(collector.name)
             self._instruments.collector_interval.set(collector.current_interval, collector.name)
 
-    def _runner(self, collector: Collector) -> Callable[[], Awaitable[None]]:
-        async def run() -> None:
-            await self.run(collector)
-
-        return run
-
     async def run(self, collector: Collector) -> None:
-        """Run one collector once and keep what it gave; whatever goes wrong is an absence.
-
-        One that its worker runs by itself is asked only where nothing has come of that.
-        """
-        self._take(collector)
-        self._follow_flow(collector)
-        if collector.is_flowing or self._rests(collector):
+        """Ask for one collector and keep what it gives; whatever goes wrong is an absence."""
+        if self._rests(collector):
             return
         absent = self._origin_absent(collector.source)
         if absent is not None:
@@ -110,9 +109,9 @@ class Collection:
             self._forget_run(collector)
             return
         epoch, unavailable = self._epoch, None
+        every = collector.current_interval if collector.is_standing else 0.0
         self._under_way += 1
         try:
-            every = collector.current_interval if collector.is_sampled else 0.0
             collected = await collector.reader.collect(collector.key, every)
         except SourceUnavailable as error:
             unavailable = error
@@ -121,7 +120,8 @@ class Collection:
             self._under_way -= 1
         if self._stopped or (collector.needs_release and epoch != self._epoch):
             return
-        self._keep_run(collector, collected, unavailable)
+        self._set_flow(collector, flows=bool(every) and collector.reader.runs(collector.key, every))
+        self._keep_runs(collector, [*collected.earlier, collected], unavailable)
         if any(absence.reason in WORKER_REASONS and not absence.device for absence in collected.absences):
             # The worker failed, not its source: a slow collector need not wait for its turn to be read again.
             self._scheduler.run_in(collector.name, min(collector.current_interval, AFTER_FAILURE_SECONDS))
@@ -131,13 +131,23 @@ class Collection:
         if not self._under_way:
             self._settled()
 
-    def _keep_run(self, collector: Collector, collected: Collected, unavailable: SourceUnavailable | None) -> None:
-        collected = replace(collected, blocks=self._correct(collector, collected.blocks))
-        self._keep(collector, collected, source_gone=unavailable is not None)
-        self._record(collector, collected, unavailable)
-        self._analyse(Outcome(collector, collected, unavailable, time.monotonic()))
-        self._adapt(collector, collected.duration)
-        self._follow(collector, collected)
+    def _keep_runs(
+        self, collector: Collector, runs: Sequence[Collected], unavailable: SourceUnavailable | None = None
+    ) -> None:
+        """Keep what came of one collector at once, the oldest first; of all but the last only what moves or happens."""
+        for earlier in runs[:-1]:
+            self._follow_blocks(collector, self._correct(collector, earlier.blocks), False)
+        last = replace(
+            runs[-1],
+            blocks=self._correct(collector, runs[-1].blocks),
+            events=[event for run in runs for event in run.events],
+            log_errors=[error for run in runs for error in run.log_errors],
+        )
+        self._keep(collector, last, source_gone=unavailable is not None)
+        self._record(collector, last, unavailable)
+        self._analyse(Outcome(collector, last, unavailable, time.monotonic()))
+        self._adapt(collector, last.duration)
+        self._follow(collector, last)
 
     def asked(self) -> None:
         """Somebody wants to know what is now: take what was read unasked; waits for nothing.
@@ -147,44 +157,54 @@ class Collection:
         now = time.monotonic()
         is_watched = now - self._asked_at <= WATCHED_SECONDS
         self._asked_at = now
-        for collector in self.collectors.values():
-            if collector.is_sampled:
-                self._take(collector)
-                if is_watched:
-                    collector.reader.listen(partial(self._take_heard, collector))
+        for collectors in self._by_reader:
+            self._take(collectors)
+            if is_watched:
+                _reader_of(collectors).listen(partial(self._take_heard, collectors))
 
-    def _take_heard(self, collector: Collector) -> None:
-        self._take(collector)
+    def tend(self) -> None:
+        """Take what was read unasked, and ask for what should have been and was not. Call each ``TAKE_SECONDS``."""
+        for collectors in self._by_reader:
+            self._take(collectors)
+            if time.monotonic() - self._asked_at > WATCHED_SECONDS:
+                _reader_of(collectors).listen(None)
+        absent = {source for source in _OF_GPUS if self._origin_absent(source) is not None}
+        for collector in self.collectors.values():
+            if collector.is_flowing and (
+                collector.source in absent or not collector.reader.runs(collector.key, collector.current_interval)
+            ):
+                self._ask_again(collector)
+
+    def _take_heard(self, collectors: Mapping[str, Collector]) -> None:
+        self._take(collectors)
         self._settle()
 
-    def _take(self, collector: Collector) -> None:
-        if not collector.is_sampled or self._rests(collector):
-            return
-        samples = collector.reader.take(collector.key, collector.current_interval)
-        if samples:
-            collector.taken_at = time.monotonic()
-            self._follow_flow(collector)  # what is kept now must last until the next look
+    def _take(self, collectors: Mapping[str, Collector]) -> None:
+        for key, runs in _reader_of(collectors).take().items():
+            collector = collectors[key]
+            if self._rests(collector):
+                continue
+            had_devices = bool(self._store.group(collector.name))
             try:
-                for earlier in samples[:-1]:
-                    self._follow_blocks(collector, self._correct(collector, earlier.blocks))
-                self._keep_run(collector, samples[-1], None)
+                self._keep_runs(collector, runs)
             except Exception:  # a defect of ours must be seen, and nobody who asks is to suffer from it
                 log.exception("what was read could not be kept", collector=collector.name)
-        if time.monotonic() - self._asked_at > WATCHED_SECONDS:
-            collector.reader.listen(None)
+            if had_devices and not runs[-1].blocks:
+                self._ask_again(collector)  # its origin may not be on this node any more
 
-    def _follow_flow(self, collector: Collector) -> None:
-        """Look rarely after what its worker runs by itself, and at its own interval where that has dried up."""
-        is_recent = time.monotonic() - collector.taken_at <= TAKE_SECONDS
-        is_flowing = collector.is_sampled and is_recent and not self._rests(collector)
-        if is_flowing != collector.is_flowing:
-            collector.is_flowing = is_flowing
-            self._scheduler.set_interval(collector.name, collector.asked_interval)
+    def _set_flow(self, collector: Collector, *, flows: bool) -> None:
+        """Ask for a collector at its interval, or not at all while its worker runs it by itself."""
+        if flows != collector.is_flowing:
+            collector.is_flowing = flows
+            if flows:
+                self._scheduler.rest(collector.name)
+            else:
+                self._scheduler.set_interval(collector.name, collector.current_interval)
 
-    def _end_flow(self, collector: Collector) -> None:
-        """Ask for it again at its next turn: what its worker was ordered to do does not hold any more."""
-        collector.taken_at = float("-inf")
-        self._follow_flow(collector)
+    def _ask_again(self, collector: Collector) -> None:
+        """Now: what its worker was ordered to do does not hold any more, or too little came of it."""
+        self._set_flow(collector, flows=False)
+        self._scheduler.run_in(collector.name, 0.0)
 
     def _rests(self, collector: Collector) -> bool:
         return self._stopped or (self._paused and collector.needs_release)
@@ -200,8 +220,9 @@ class Collection:
             self._instruments.changed = True
 
     def _keep(self, collector: Collector, collected: Collected, *, source_gone: bool) -> None:
+        lifetime = collector.lifetime
         for device, block in collected.blocks.items():
-            self._store.put(collector.name, device, block, block.time + collector.lifetime)
+            self._store.put(collector.name, device, block, block.time + lifetime)
         if collected.occupants is not None:
             self._store.occupants = collected.occupants
         for absence in collected.absences:
@@ -212,7 +233,7 @@ class Collection:
         if worker_failed or source_gone:
             for other in self.collectors.values():
                 if other.reader is collector.reader:
-                    self._end_flow(other)
+                    self._set_flow(other, flows=False)
         if whole and not collected.blocks:
             self._drop_all(collector, whole[0], source_gone=source_gone)
         elif not whole and not worker_failed:
@@ -294,8 +315,8 @@ class Collection:
     def _set_stretch(self, collector: Collector, stretch: int) -> None:
         collector.stretch = stretch
         collector.slow_runs = collector.quick_runs = 0
-        self._end_flow(collector)
-        self._scheduler.set_interval(collector.name, collector.asked_interval)
+        collector.is_flowing = False
+        self._scheduler.set_interval(collector.name, collector.current_interval)
         self._instruments.collector_interval.set(collector.current_interval, collector.name)
 
     def pause(self) -> None:
@@ -306,7 +327,7 @@ class Collection:
             if collector.needs_release:
                 self._store.drop_group(collector.name)
                 self._forget_run(collector)
-                self._end_flow(collector)
+                self._set_flow(collector, flows=False)
 
     def _forget_run(self, collector: Collector) -> None:
         """Say nothing of the last run of a collector that does not run now."""
@@ -331,3 +352,7 @@ class Collection:
         """Run nothing any more, and keep nothing of what is under way."""
         self._stopped = True
         self._epoch += 1
+
+
+def _reader_of(collectors: Mapping[str, Collector]) -> AskedReader:
+    return next(iter(collectors.values())).reader

@@ -159,7 +159,7 @@ class Engine:
                 reader=self._readers[source.reader.name],
                 interval=getattr(source.section(self.config.sources), row.interval),
                 needs_release=source.reader.needs_release,
-                may_be_sampled=row.is_sampled,
+                is_standing=not source.of_jobs,
                 is_ready=self.job_settings.is_ready if source.name == SETTINGS else lambda: True,
             )
             for source in SOURCES.values()

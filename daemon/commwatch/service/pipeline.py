@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
@@ -50,6 +50,10 @@ _OWN_SUMS = frozenset({"nvml_gpm", "kernel_log", "nccl_logs"})
 """Their counters are sums of the source's own, which begin again with each worker: no reset of hardware."""
 
 
+class _Follow(Protocol):
+    def __call__(self, collector: Collector, device: str, block: Block, *, is_last: bool = True) -> None: ...
+
+
 class Pipeline:
     """Keeps what the analysis needs from run to run, and puts what it gives into the store."""
 
@@ -82,6 +86,11 @@ class Pipeline:
         self._uses = Uses(store, self._inventory)
         self._shares = Shares(store)
         self._flaps = Flaps(store)
+        self._followers: dict[str, list[_Follow]] = {}
+        """By collector: what follows its readings one by one."""
+        for follower in (self._uses, self._shares, self._flaps):
+            for name in follower.collectors:
+                self._followers.setdefault(name, []).append(follower.after)
         self._job_use = JobUse(store)
         self._pcie_links = PcieLinks(store, self._inventory)
         self._hardware = HardwareLog(state, store, self._inventory)
@@ -117,13 +126,19 @@ class Pipeline:
         self._hardware.after(outcome)
         self.job_logs.after(outcome)
 
-    def follow(self, collector: Collector, blocks: Mapping[str, Block]) -> None:
-        """Analyse what moves from reading to reading; of several that come at once all but the last have no more."""
+    def follow(self, collector: Collector, blocks: Mapping[str, Block], is_last: bool = True) -> None:
+        """Analyse what moves from reading to reading; of several that come at once all but the last have no more.
+
+        Args:
+            is_last: nothing newer was read.
+        """
+        followers = self._followers.get(collector.name, ())
+        may_reset = collector.name not in _OWN_SUMS
         for device, block in blocks.items():
-            self._watch_resets(collector, device, block)
-            self._uses.after(collector, device, block)
-            self._shares.after(collector, device, block)
-            self._flaps.after(collector, device, block)
+            if may_reset and block.layout.has_counters:
+                self._watch_resets(collector, device, block)
+            for follow in followers:
+                follow(collector, device, block, is_last=is_last)
 
     def _address_of(self, device: str) -> str:
         """A device by its address where it is known by its index alone: the GPU that had it last and is not listed."""
@@ -133,8 +148,6 @@ class Pipeline:
         return known.get(device, device)
 
     def _watch_resets(self, collector: Collector, device: str, block: Block) -> None:
-        if collector.name in _OWN_SUMS or not block.layout.has_counters:
-            return
         key = (collector.name, device)
         watch = self._resets.get(key)
         if watch is None:

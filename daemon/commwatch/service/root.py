@@ -22,6 +22,7 @@ from commwatch.config.thresholds import Thresholds, load_thresholds
 from commwatch.diagnosis.health.counts import read_counts
 from commwatch.errors import CommwatchError
 from commwatch.footprint import spare_the_garbage_collector
+from commwatch.node.run import TAKE_SECONDS
 from commwatch.service.api import Answers
 from commwatch.service.between_nodes import Taken
 from commwatch.service.engine import Engine
@@ -46,7 +47,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("commwatch.service")
 
-HEARTBEAT_SECONDS = 5.0
+HEARTBEAT_SECONDS = TAKE_SECONDS
+READERS_SECONDS = 1.0
+"""What readers do by themselves on the grid is over so long after."""
 _SHORT_HEARTBEAT_SECONDS = 1.0
 """For a textfile whose interval is no multiple of the other."""
 PROGRESS_PATIENCE_SECONDS = 15.0
@@ -216,8 +219,10 @@ class Service:
             await self._beat()
             interval = seconds_between_beats(self._config.textfile)
             now = time.monotonic()
+            # A second after the readers' own time, so that what they read then is there.
+            beat = on_grid(now - READERS_SECONDS + interval, interval) + READERS_SECONDS
             with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._reload.wait(), on_grid(now + interval, interval) - now)
+                await asyncio.wait_for(self._reload.wait(), beat - now)
 
     async def _beat(self) -> None:
         """What must go on whatever the wall clock does."""
@@ -237,6 +242,7 @@ class Service:
             self._reload.clear()
             await self._reload_now()
         await self._look_at_maintenance()
+        self._engine.collection.tend()
         self._engine.expire()
         self._refresh_instruments()
         now = time.monotonic()

@@ -15,6 +15,7 @@ log = structlog.get_logger("commwatch.scheduler")
 
 CLOCK_STEP_SECONDS = 2.0
 """A wall clock that moves this much against the monotonic one was stepped."""
+_NEVER = float("inf")
 
 
 @dataclass(slots=True)
@@ -77,15 +78,18 @@ class Timetable:
         A job that is not planned yet stays so.
         """
         if name in self._jobs:
-            self._jobs[name].due = self._monotonic() + delay
-            self._set_timer()
+            self._plan(self._jobs[name], self._monotonic() + delay)
 
     def set_interval(self, name: str, interval: float) -> None:
         """Change how often a job runs; one that is not planned stays so."""
         if name in self._jobs:
             job = self._jobs[name]
-            job.interval, job.due = interval, on_grid(self._monotonic() + interval, interval)
-            self._set_timer()
+            job.interval = interval
+            self._plan(job, on_grid(self._monotonic() + interval, interval))
+
+    def rest(self, name: str) -> None:
+        """Do not run a job until it is brought forward or its interval is changed."""
+        self.run_in(name, _NEVER)
 
     def remove_all(self) -> None:
         """Run none of the jobs any more."""
@@ -107,7 +111,7 @@ class Timetable:
 
     def makes_progress(self, patience: float) -> bool:
         """Whether a job has started within so many seconds, or none was due."""
-        longest = min((job.interval for job in self._jobs.values()), default=None)
+        longest = min((job.interval for job in self._jobs.values() if job.due < _NEVER), default=None)
         return longest is None or self._monotonic() - self._last_run <= longest + patience
 
     def take_due(self) -> list[tuple[str, Callable[[], Awaitable[None]]]]:
@@ -120,13 +124,19 @@ class Timetable:
                 due.append((name, job.run))
         return due
 
+    def _plan(self, job: _Job, due: float) -> None:
+        if job.due == _NEVER:
+            self._last_run = self._monotonic()  # nothing was to be seen of it while it rested
+        job.due = due
+        self._set_timer()
+
     def _set_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._loop is not None and self._jobs:
-            delay = min(job.due for job in self._jobs.values()) - self._monotonic()
-            self._timer = self._loop.call_later(max(0.0, delay), self._tick)
+        due = min((job.due for job in self._jobs.values()), default=_NEVER)
+        if self._loop is not None and due < _NEVER:
+            self._timer = self._loop.call_later(max(0.0, due - self._monotonic()), self._tick)
 
     def _tick(self) -> None:
         due = self.take_due()

@@ -197,11 +197,10 @@ class StandingOrders:
         else:
             self._due.pop(request.collector, None)
 
-    def take_due(self) -> Request | None:
-        """What is to be run now, if anything is."""
+    def take_due(self) -> list[Request]:
+        """What is to be run now."""
         now = self._monotonic()
-        collector = next((one for one, due in self._due.items() if due <= now), None)
-        return None if collector is None else Request(0, collector)
+        return [Request(0, collector) for collector, due in self._due.items() if due <= now]
 
     def seconds_left(self) -> float | None:
         """Until the next one is due; None where nothing is ordered."""
@@ -243,12 +242,15 @@ def serve(connection: socket.socket, mark: ProgressMark) -> None:
         if any(not request.collector for request in waiting):
             answerer.close()  # what was asked before is not wanted any more
             return
-        request = waiting.popleft() if waiting else orders.take_due()
-        if request is not None:
+        # An answer goes at once. What was ordered is due together and nobody waits for it: it goes together.
+        replies = []
+        for request in [waiting.popleft()] if waiting else orders.take_due():
             reply = answerer.answer(request)
             orders.follow(request, reply)
+            replies.append(frame(encoder.encode(reply)))
+        if replies:
             try:
-                connection.sendall(frame(encoder.encode(reply)))
+                connection.sendall(b"".join(replies))
             except (BrokenPipeError, ConnectionResetError):
                 break
         come = inbox.take(0.0 if waiting else orders.seconds_left())

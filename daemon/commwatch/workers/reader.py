@@ -195,7 +195,7 @@ class Reader:
         occupants = {gpu: pids for one in looked for gpu, pids in one.items()} if looked else None
         merged = Collected(
             {}, [], max(result.duration for result in results), occupants=occupants, resume=results[0].resume,
-            audit=results[0].audit,
+            audit=results[0].audit, earlier=results[0].earlier,
         )  # fmt: skip
         for result in reversed(results):  # a suspect's own process sees it alone: the main one speaks for the source
             merged.blocks.update(result.blocks)
@@ -205,16 +205,18 @@ class Reader:
             merged.absences.extend(self._by_key(absence) for absence in result.absences)
         return merged
 
-    def take(self, collector: str, every: float) -> list[Collected]:
-        """What the worker read unasked since the last time, the oldest first; waits for nothing.
-
-        Empty where it does not run the collector each so many seconds: then ``collect``.
-        """
+    def take(self) -> dict[str, list[Collected]]:
+        """What the worker read unasked since the last time, by collector, the oldest first; waits for nothing."""
         worker = self._main.worker
-        if worker is None or self._own or worker.every(collector) != every:
-            return []
+        if worker is None or self._own:
+            return {}
         worker.listen(self._on_samples)
-        return worker.take(collector)
+        return worker.take()
+
+    def runs(self, collector: str, every: float) -> bool:
+        """Whether the worker runs a collector unasked each so many seconds, and nothing that was due is missing."""
+        worker = self._main.worker
+        return worker is not None and not self._own and worker.runs(collector, every)
 
     def listen(self, on_samples: Callable[[], None] | None) -> None:
         """Call this whenever the worker has read something unasked; None: it waits for ``take``, and wakes nobody."""

@@ -54,8 +54,6 @@ class CollectorRow:
     """The setting of the source's section that holds its cadence."""
     only_for: tuple[str, ...] = ()
     """Runs only where the configuration asks for one of these metrics; empty: always."""
-    is_sampled: bool = False
-    """The worker runs it by itself, and the daemon takes what it gave when somebody asks, or rarely."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +137,7 @@ _ROWS: Final = (
             CollectorRow("nvml_identity", "identity", "identity_interval"),
             CollectorRow("nvml_gpu", "gpu", "gpu_interval"),
             CollectorRow("nvml_processes", "processes", "processes_interval"),
-            CollectorRow("nvml_nvlink", "nvlink", "nvlink_interval", is_sampled=True),
+            CollectorRow("nvml_nvlink", "nvlink", "nvlink_interval"),
             CollectorRow("nvml_nvlink_errors", "nvlink_errors", "nvlink_errors_interval"),
             CollectorRow("nvml_pcie", "pcie", "pcie_interval"),
             CollectorRow(

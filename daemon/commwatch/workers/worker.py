@@ -17,7 +17,7 @@ from commwatch.node.run import Collected
 from commwatch.readings import Absence, SourceUnavailable
 from commwatch.workers.bounds import LONGEST_DETAIL, MOST_DEVICES, MOST_WAITING, Bounds, shortened
 from commwatch.workers.start import Launch, Process, start_python
-from commwatch.workers.wire import ProgressMark, Reply, Request, WorkerPlan, frame, take_frames
+from commwatch.workers.wire import ProgressMark, Reply, Request, WorkerPlan, frame, on_grid, take_frames
 from commwatch_exporters.snapshot import Block, Layout, Series
 
 log = structlog.get_logger("commwatch.workers")
@@ -25,6 +25,8 @@ log = structlog.get_logger("commwatch.workers")
 Layouts: TypeAlias = "dict[tuple[str, str], Layout]"
 """The layout of the last block by collector and device."""
 
+LATE_SECONDS = 0.5
+"""What a process runs by itself is missed so long after it was due."""
 _LOOKS = 4
 _PART_BYTES = 64 * 2**10
 _REPLIES = msgspec.msgpack.Decoder(Reply)
@@ -42,15 +44,20 @@ class WorkerEnded(Exception):
     """The worker process ended without being asked to."""
 
 
-@dataclass(slots=True)
 class _Order:
     """A collector that the process runs by itself."""
 
-    every: float
-    """Seconds between two runs."""
-    since: float
-    """Monotonic time of the order."""
-    replies: int = 0
+    __slots__ = ("_replies", "_since", "due", "every")
+
+    def __init__(self, every: float) -> None:
+        """Args:
+        every: seconds between two runs.
+        """
+        self.every = every
+        self._since = time.monotonic()
+        self._replies = 0
+        self.due = on_grid(self._since + every, every)
+        """Monotonic time of the next run."""
 
     def count(self, waiting: int) -> None:
         """Count a reply.
@@ -61,10 +68,12 @@ class _Order:
         Raises:
             ValueError: there are more than could have been ordered.
         """
-        self.replies += 1
-        due = (time.monotonic() - self.since) / self.every
-        if waiting >= MOST_WAITING or self.replies > MOST_WAITING + 2 * due:
-            raise ValueError(f"{self.replies} replies where {due:.0f} were ordered")
+        now = time.monotonic()
+        self._replies += 1
+        self.due = on_grid(now + self.every, self.every)
+        ordered = (now - self._since) / self.every
+        if waiting >= MOST_WAITING or self._replies > MOST_WAITING + 2 * ordered:
+            raise ValueError(f"{self._replies} replies where {ordered:.0f} were ordered")
 
 
 @dataclass(slots=True)
@@ -165,7 +174,7 @@ class Worker(asyncio.BufferedProtocol):
             collector: as its source calls it.
             deadline: seconds from the moment at which the worker is free for this request.
             each_device: the deadline begins again when another device is touched; for opening a driver, whose time
-                grows with the devices.
+                grows with the devices. It is so too while the worker may be at something that it runs by itself.
             every: seconds after which it is to be run again and again, for ``take``; 0: only now.
 
         Raises:
@@ -191,10 +200,10 @@ class Worker(asyncio.BufferedProtocol):
 
     def _take_answer(self, asked: _Asked, reply: Reply) -> None:
         """At once, and also where nobody waits for it any more: its series are sent only once."""
-        self._samples.pop(asked.collector, None)  # older than this answer
         collected = self._collected(asked.collector, reply)
+        collected.earlier.extend(self._samples.pop(asked.collector, ()))
         if asked.every and reply.is_clean:
-            self._orders[asked.collector] = _Order(asked.every, time.monotonic())
+            self._orders[asked.collector] = _Order(asked.every)
         else:
             self._orders.pop(asked.collector, None)
         self._asked.popleft()
@@ -241,16 +250,17 @@ class Worker(asyncio.BufferedProtocol):
         self._series -= 0 if known is None else len(known.series)
         self._earlier_layouts.pop(key, None)
 
-    def take(self, collector: str) -> list[Collected]:
-        """What the process gave unasked since the last time, the oldest first; waits for nothing."""
+    def take(self) -> dict[str, list[Collected]]:
+        """What the process gave unasked since the last time, by collector, the oldest first; waits for nothing."""
         if self._orders and self._on_samples is None and not self._asked:
             self._receive()
-        return self._samples.pop(collector, [])
+        taken, self._samples = self._samples, {}
+        return taken
 
-    def every(self, collector: str) -> float:
-        """Seconds between two runs of a collector that the process repeats unasked; 0: it does not."""
+    def runs(self, collector: str, every: float) -> bool:
+        """Whether the process repeats a collector unasked, each so many seconds, and gave what was due."""
         order = self._orders.get(collector)
-        return 0.0 if order is None else order.every
+        return order is not None and order.every == every and time.monotonic() <= order.due + LATE_SECONDS
 
     def listen(self, on_samples: Callable[[], None] | None) -> None:
         """Call this for each reply that nobody asked for; None: they wait for ``take``, and wake nobody."""
@@ -305,7 +315,8 @@ class Worker(asyncio.BufferedProtocol):
             raise WorkerEnded
         self._number += 1
         answer: asyncio.Future[Collected] = asyncio.get_running_loop().create_future()
-        self._asked.append(_Asked(self._number, collector, every, deadline, each_device, answer))
+        by_device = each_device or bool(self._orders)
+        self._asked.append(_Asked(self._number, collector, every, deadline, by_device, answer))
         self._unsent.append(frame(msgspec.msgpack.encode(Request(self._number, collector, every))))
         if len(self._unsent) == 1:  # what is due together wakes the process once
             asyncio.get_running_loop().call_soon(self._send)

@@ -15,11 +15,12 @@ from commwatch_exporters.snapshot import Value
 
 CALL: Final = "nvmlDeviceGetFieldValues"
 
-_ENTRY: Final = "24xIIQ"
-"""nvmlFieldValue_t, 40 bytes: ids and two times that are not needed, then valueType, nvmlReturn, and the value's union.
+_WORDS: Final = 5
+"""nvmlFieldValue_t is 40 bytes: ids, two times, valueType with nvmlReturn behind it, and the value's union.
 
 The union is taken as 64 bits, little-endian as on every platform of the driver: a smaller member is its low end.
 """
+_KIND, _VALUE = slice(3, None, _WORDS), slice(4, None, _WORDS)
 
 _UNSIGNED: Final = {
     1: (2**32 - 1, 2**32 - 1),  # unsigned int
@@ -54,8 +55,11 @@ class FieldBatch:
         self._blank = bytes(self._bytes)
         self._pointer: Any = ctypes.byref(array)  # ctypes has no public name for this type
         self._count = ctypes.c_int32(len(requests))
-        self._unpack = struct.Struct("<" + _ENTRY * len(requests)).unpack
-        self._types: tuple[int, ...] = ()
+        words = self._bytes.cast("Q")
+        self._kinds, self._numbers = words[_KIND], words[_VALUE]
+        self._known_kinds = b""
+        """Types and return codes of the last read."""
+        self._types: Sequence[int] = ()
         self._masks: list[int] = []
         self._sentinels: list[int | None] = []
         self._others: list[int] = []
@@ -75,12 +79,12 @@ class FieldBatch:
         except pynvml.NVMLError as error:
             code = error.value
         if code != SUCCESS:
-            self.codes = (code,) * len(self._scales)
+            self._known_kinds, self.codes = b"", (code,) * len(self._scales)
             return [None] * len(self._scales)
-        numbers = self._unpack(self._bytes)
-        types, self.codes, raws = numbers[0::3], numbers[1::3], numbers[2::3]
-        if types != self._types:
-            self._learn(types)
+        kinds = self._kinds.tobytes()
+        if kinds != self._known_kinds:
+            self._learn(kinds)
+        raws = self._numbers.tolist()
         values: list[Value] = [
             None if code or (number := raw & mask) == sentinel else number * scale
             for raw, code, mask, sentinel, scale in zip(
@@ -99,13 +103,15 @@ class FieldBatch:
                 found.setdefault(code, f"{CALL} field {field} scope {scope}")
         return found
 
-    def _learn(self, types: tuple[int, ...]) -> None:
-        """Note how to read entries of these types; a driver answers the same types again and again."""
-        self._types = types
-        read_as = [_UNSIGNED.get(value_type, (0, None)) for value_type in types]
+    def _learn(self, kinds: bytes) -> None:
+        """Note the codes, and how to read entries of these types; a driver answers the same again and again."""
+        self._known_kinds = kinds
+        numbers = struct.unpack(f"<{2 * len(self._scales)}I", kinds)
+        self._types, self.codes = numbers[0::2], numbers[1::2]
+        read_as = [_UNSIGNED.get(value_type, (0, None)) for value_type in self._types]
         self._masks = [mask for mask, _ in read_as]
         self._sentinels = [sentinel for _, sentinel in read_as]
-        self._others = [position for position, value_type in enumerate(types) if value_type not in _UNSIGNED]
+        self._others = [position for position, value_type in enumerate(self._types) if value_type not in _UNSIGNED]
 
     def _other(self, position: int, raw: int) -> Value:
         form = _OTHER.get(self._types[position])

@@ -24,6 +24,7 @@ from commwatch_exporters.snapshot import Series
 
 _TRY_AGAIN_AFTER: Final = 3600.0  # seconds between two trials of what a GPU does not support
 _LIBRARY: Final = "/libnvidia-ml.so"
+_REPLACED: Final = "the driver's library was replaced beneath us; what is there now is opened in a new process"
 _BLOCKING: Final = frozenset({"pcie_sampled"})
 """Collectors whose calls wait in the driver, so that the GPUs are read at the same time."""
 
@@ -146,10 +147,12 @@ class NvmlSource(Source):
         batch = Batch(occupants={} if collector == "processes" else None)
         try:
             if collector == "identity":
+                if self._library_replaced():
+                    detail = (
+                        "the driver's library was replaced beneath us; what is there now is opened in a new process"
+                    )
+                    raise SourceUnavailable("library_mismatch", detail)
                 self._follow_devices()
-            elif collector == "gpu" and self._library_replaced():
-                detail = "the driver's library was replaced beneath us; what is there now is opened in a new process"
-                raise SourceUnavailable("library_mismatch", detail)
             readable = [opened for opened in self._opened if opened.gone is None]
             if collector == "events":
                 self._listen(readable, batch)
