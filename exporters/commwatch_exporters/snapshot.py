@@ -39,7 +39,7 @@ def _prefix(series: Series) -> str:
 class Layout:
     """The series of a block, with the text before each value prepared; made once and used for every block alike."""
 
-    __slots__ = ("_forms", "families", "family_at", "has_counters", "index", "prefixes", "series", "slices")
+    __slots__ = ("families", "family_at", "forms", "has_counters", "index", "prefixes", "series", "slices")
 
     def __init__(self, series: Iterable[Series]) -> None:
         self.series: tuple[Series, ...] = tuple(series)
@@ -56,21 +56,21 @@ class Layout:
         self.slices = {name: slice(positions[0], positions[-1] + 1) for name, positions in families.items()}
         """For each family the shortest stretch of the block that holds it; others may stand between."""
         self.has_counters = any(CATALOGUE[name].type == "counter" for name in families)
-        self._forms: dict[str, str] = {}
+        self.forms: dict[str, str] = {}
+        """By family: what ``form`` has made."""
 
-    def form(self, family: str) -> str | None:
-        """The lines of a family with ``%r`` in place of each value; None where another one stands between them."""
-        form = self._forms.get(family)
-        if form is None:
-            positions, part = self.families[family], self.slices[family]
-            is_whole = len(positions) == part.stop - part.start
-            lines = (self.prefixes[position].replace("%", "%%") + "%r\n" for position in positions)
-            form = self._forms[family] = "".join(lines) if is_whole else ""
-        return form or None
+    def form(self, family: str) -> str:
+        """The lines of a family with ``%r`` in place of each value; empty where another one stands between them."""
+        positions, part = self.families[family], self.slices[family]
+        is_whole = len(positions) == part.stop - part.start
+        lines = (self.prefixes[position].replace("%", "%%") + "%r\n" for position in positions)
+        form = self.forms[family] = "".join(lines) if is_whole else ""
+        return form
 
 
 _numbers = count()
-_PLAIN = frozenset((int, float))
+_WHOLE = {int}
+_PLAIN = {int, float}
 """Types whose ``repr`` is what Prometheus reads, where the number is finite."""
 
 
@@ -100,8 +100,11 @@ class Block:
 
     def _write(self, family: str) -> str:
         values = self.values[self.layout.slices[family]]
-        form = self.layout.form(family)
-        if form is not None and _PLAIN.issuperset(map(type, values)) and all(map(math.isfinite, values)):  # type: ignore[arg-type]
+        form = self.layout.forms.get(family)
+        if form is None:
+            form = self.layout.form(family)
+        kinds = set(map(type, values))
+        if form and (kinds == _WHOLE or (kinds <= _PLAIN and all(map(math.isfinite, values)))):  # type: ignore[arg-type]
             return form % tuple(values)  # a third of the time of the lines below
         prefixes = self.layout.prefixes
         return "".join(

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import ge
+from typing import Any, TypeAlias
 
 from commwatch.node.rate import Taker, interval, taker
 from commwatch_exporters.snapshot import Block, Layout, Value
@@ -56,10 +57,13 @@ def _taker(positions: Sequence[int | None]) -> Taker | None:
     return taker(known) if known and len(known) == len(positions) else None
 
 
+_Sum: TypeAlias = tuple[Sequence[int | float], int | float]
+
+
 class _Plan:
     """Where in a block the values stand that one ratio needs."""
 
-    __slots__ = ("counters", "states", "take", "take_states")
+    __slots__ = ("_take", "_take_states", "counters", "states")
 
     def __init__(self, states: tuple[int | None, ...], counters: tuple[tuple[int | None, ...], ...]) -> None:
         """Args:
@@ -68,15 +72,19 @@ class _Plan:
         """
         self.states = states
         self.counters = counters
-        self.take_states = _taker(states)
-        has_states = self.take_states is not None
-        is_plain = has_states or not any(one is not None for one in states)
-        self.take = [_taker(one) if is_plain else None for one in counters]
-        """For each direction; None where it takes a look at each link."""
+        self._take_states = _taker(states)
+        is_plain = self._take_states is not None or states.count(None) == len(states)
+        self._take = [_taker(one) if is_plain else None for one in counters]
 
-    def may_sum(self, values: Sequence[Value]) -> bool:
-        """Whether no link is inactive, so that each counts."""
-        return self.take_states is None or _INACTIVE not in self.take_states(values)
+    def sums(self, values: Sequence[Value]) -> list[_Sum | None]:
+        """For each direction the counters of a reading and their sum; None where one was not read or does not count."""
+        if self._take_states is not None and _INACTIVE in self._take_states(values):
+            return [None] * len(self._take)
+        found: list[_Sum | None] = []
+        for take in self._take:
+            taken: Any = () if take is None else take(values)  # numbers, unless one was not read
+            found.append(None if take is None or None in taken else (taken, sum(taken)))
+        return found
 
 
 _NO_PLAN = _Plan(states=(), counters=((),) * len(DIRECTIONS))
@@ -95,26 +103,29 @@ class _Use:
         self._peaks = tuple(PeakWindow() for _ in DIRECTIONS)
         self._ratios: list[float | None] = [None] * len(DIRECTIONS)
         self._previous: Block | None = None
+        self._sums: tuple[_Plan, list[_Sum | None]] | None = None
+        """Of the previous reading: its plan, and of each direction the counters where they could be summed."""
 
     def follow(self, block: Block, plan: _Plan, capacity: float | None) -> None:
         """Take the next reading."""
         previous, self._previous = self._previous, block
+        before, sums = self._sums, plan.sums(block.values)
+        self._sums = (plan, sums)
         seconds = None
         if previous is not None and previous.layout is block.layout:
             seconds = interval(previous.time, block.time, self.max_gap_seconds)
         if previous is None or seconds is None or not capacity:
             self._ratios = [None] * len(DIRECTIONS)
             return
-        sums = plan.may_sum(block.values)
-        for place, peak in enumerate(self._peaks):
-            take = plan.take[place] if sums else None
-            if take is not None:  # the same as below, in a quarter of its time
-                total = _sum_rate(take(previous.values), take(block.values), seconds)
+        earlier = before[1] if before is not None and before[0] is plan else [None] * len(DIRECTIONS)
+        for place, (first, last) in enumerate(zip(earlier, sums, strict=True)):
+            if first is not None and last is not None:  # the same as below, in a quarter of its time
+                total = (last[1] - first[1]) / seconds if all(map(ge, last[0], first[0])) else None
             else:
                 total = _total_rate(previous.values, block.values, plan.states, plan.counters[place], seconds)
             ratio = self._ratios[place] = None if total is None else total / capacity
             if ratio is not None:
-                peak.add(block.time, ratio)
+                self._peaks[place].add(block.time, ratio)
 
     def block(self, time: float) -> Block:
         """The use at the last reading.
@@ -126,15 +137,6 @@ class _Use:
         for ratio, peak in zip(self._ratios, self._peaks, strict=True):
             values += (ratio, peak.highest(time))
         return Block(self._layout, values, time)
-
-
-def _sum_rate(previous: Sequence[Value], current: Sequence[Value], seconds: float) -> float | None:
-    """Bytes per second of some counters together; None where one has no rate."""
-    try:
-        grew = all(map(ge, current, previous))  # type: ignore[arg-type]  # None raises
-    except TypeError:  # one was not read
-        return None
-    return (sum(current) - sum(previous)) / seconds if grew else None  # type: ignore[arg-type]  # numbers, as was seen
 
 
 def _total_rate(

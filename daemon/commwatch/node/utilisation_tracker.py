@@ -27,13 +27,23 @@ class _Family(NamedTuple):
     """What a device should reach, by its key and what was read."""
 
 
+class _Kept(NamedTuple):
+    """The use of a device, and for what it was made."""
+
+    layout: Layout
+    labels: tuple[str, ...]
+    """Which it bears."""
+    gap: float
+    use: _Use
+
+
 class Uses:
     """The utilisation of every device, put into the store beside what it was computed from."""
 
     def __init__(self, store: Store, inventory: Inventory) -> None:
         self._store = store
-        self._kept: dict[tuple[str, str], tuple[Layout, tuple[str, ...], _Use]] = {}
-        """By collector and key of the device: the layout and the labels that it had last, which a use bears."""
+        self._kept: dict[tuple[str, str], _Kept] = {}
+        """By collector and key of the device."""
         self._families = {
             "nvml_nvlink": _Family(
                 "nvlink_use", lambda labels, gap: NvlinkUse(labels[0], labels[1], gap), 2,
@@ -85,11 +95,10 @@ class Uses:
     def _of(self, collector: Collector, family: _Family, device: str, layout: Layout) -> _Use:
         known = self._kept.get((collector.name, device))
         gap = 3 * collector.current_interval
-        if known is not None and known[0] is layout:
-            use = known[2]
-        else:
-            labels = layout.series[0][1][: family.labels]
-            use = known[2] if known is not None and known[1] == labels else family.make(labels, gap)
-            self._kept[collector.name, device] = (layout, labels, use)
+        if known is not None and known.layout is layout and known.gap == gap:
+            return known.use
+        labels = layout.series[0][1][: family.labels]
+        use = known.use if known is not None and known.labels == labels else family.make(labels, gap)
         use.allow_gap(gap)
+        self._kept[collector.name, device] = _Kept(layout, labels, gap, use)
         return use
