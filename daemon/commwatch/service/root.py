@@ -32,7 +32,7 @@ from commwatch.service.notify import Notifier
 from commwatch.service.page import describe
 from commwatch.service.serving import open_endpoint
 from commwatch.service.textfile_writer import TextfileWriter
-from commwatch.service.timetable import Timetable
+from commwatch.service.timetable import Timetable, after_readers
 from commwatch.state.control import ControlServer, Peer
 from commwatch.state.directory import StateDirectory, state_path
 from commwatch.state.maintenance import MaintenanceFile
@@ -48,8 +48,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger("commwatch.service")
 
 HEARTBEAT_SECONDS = TAKE_SECONDS
-READERS_SECONDS = 1.0
-"""What readers do by themselves on the grid is over so long after."""
 _SHORT_HEARTBEAT_SECONDS = 1.0
 """For a textfile whose interval is no multiple of the other."""
 PROGRESS_PATIENCE_SECONDS = 15.0
@@ -219,10 +217,8 @@ class Service:
             await self._beat()
             interval = seconds_between_beats(self._config.textfile)
             now = time.monotonic()
-            # A second after the readers' own time, so that what they read then is there.
-            beat = on_grid(now - READERS_SECONDS + interval, interval) + READERS_SECONDS
             with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._reload.wait(), beat - now)
+                await asyncio.wait_for(self._reload.wait(), after_readers(now, interval) - now)
 
     async def _beat(self) -> None:
         """What must go on whatever the wall clock does."""

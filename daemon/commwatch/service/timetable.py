@@ -16,6 +16,18 @@ log = structlog.get_logger("commwatch.scheduler")
 CLOCK_STEP_SECONDS = 2.0
 """A wall clock that moves this much against the monotonic one was stepped."""
 _NEVER = float("inf")
+READERS_SECONDS = 1.0
+"""What readers do by themselves on the grid is over so long after: then the daemon looks."""
+
+
+def after_readers(now: float, interval: float) -> float:
+    """The next moment of the daemon at an interval, on the grid of all of its jobs.
+
+    Args:
+        now: monotonic seconds.
+        interval: in seconds.
+    """
+    return on_grid(now - READERS_SECONDS + interval, interval) + READERS_SECONDS
 
 
 @dataclass(slots=True)
@@ -69,7 +81,7 @@ class Timetable:
             delay: seconds to the first run; None: about one interval, on the grid that all such jobs share.
         """
         now = self._last_run = self._monotonic()
-        self._jobs[name] = _Job(run, interval, on_grid(now + interval, interval) if delay is None else now + delay)
+        self._jobs[name] = _Job(run, interval, after_readers(now, interval) if delay is None else now + delay)
         self._set_timer()
 
     def run_in(self, name: str, delay: float) -> None:
@@ -85,7 +97,7 @@ class Timetable:
         if name in self._jobs:
             job = self._jobs[name]
             job.interval = interval
-            self._plan(job, on_grid(self._monotonic() + interval, interval))
+            self._plan(job, after_readers(self._monotonic(), interval))
 
     def rest(self, name: str) -> None:
         """Do not run a job until it is brought forward or its interval is changed."""
@@ -120,7 +132,7 @@ class Timetable:
         due = []
         for name, job in self._jobs.items():
             if job.due <= now:
-                job.due = on_grid(now + job.interval, job.interval)
+                job.due = after_readers(now, job.interval)
                 due.append((name, job.run))
         return due
 
