@@ -71,6 +71,8 @@ class Collection:
         self._under_way = 0
         self._told_absent: set[str] = set()
         self._asked_at = float("-inf")
+        self._listens = False
+        """Whether what workers read by themselves is taken as it comes."""
         of_reader: dict[int, dict[str, Collector]] = {}
         for one in self.collectors.values():
             of_reader.setdefault(id(one.reader), {})[one.key] = one
@@ -157,16 +159,20 @@ class Collection:
         now = time.monotonic()
         is_watched = now - self._asked_at <= WATCHED_SECONDS
         self._asked_at = now
+        if is_watched and self._listens:
+            return
         for collectors in self._by_reader:
             self._take(collectors)
             if is_watched:
+                self._listens = True
                 _reader_of(collectors).listen(partial(self._take_heard, collectors))
 
     def tend(self) -> None:
         """Take what was read unasked, and ask for what should have been and was not. Call each ``TAKE_SECONDS``."""
+        self._listens = self._listens and time.monotonic() - self._asked_at <= WATCHED_SECONDS
         for collectors in self._by_reader:
             self._take(collectors)
-            if time.monotonic() - self._asked_at > WATCHED_SECONDS:
+            if not self._listens:
                 _reader_of(collectors).listen(None)
         absent = {source for source in _OF_GPUS if self._origin_absent(source) is not None}
         for collector in self.collectors.values():

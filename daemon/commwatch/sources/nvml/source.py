@@ -69,13 +69,14 @@ class NvmlSource(Source):
         self._events = EventWatch()
         self._peers = PeerMatrix()
         self._opened: list[_Opened] = []
+        self._aliases: dict[str, str] = {}
         self._not_opened: dict[int, Absence] = {}
         self._driver_series: tuple[Series, ...] = ()
 
     @property
     def aliases(self) -> Mapping[str, str]:
         """PCI addresses by ``index:N``."""
-        return {f"index:{opened.gpu.labels[0]}": opened.gpu.device for opened in self._opened}
+        return self._aliases
 
     def open(self, report: Report, leave_out: frozenset[str], only: frozenset[str] | None) -> None:
         """Start NVML, make a handle of every GPU that may be touched, and try which counters it has.
@@ -132,6 +133,7 @@ class NvmlSource(Source):
             self._not_opened[index] = gone.absence
             return
         self._opened.append(_Opened(gpu, plan))
+        self._aliases[device] = address
 
     def _is_meant(self, address: str) -> bool:
         """Whether a GPU may be touched by its address: its index may have been another GPU's before."""
@@ -279,7 +281,7 @@ class NvmlSource(Source):
         self._events.free()
         for opened in self._opened:
             opened.plan.close()
-        self._opened, self._not_opened, self._driver_series = [], {}, ()
+        self._opened, self._aliases, self._not_opened, self._driver_series = [], {}, {}, ()
         if self._initialised:
             self._initialised = False
             # A driver that was unloaded meanwhile answers that it is not initialised: then nothing is open.
