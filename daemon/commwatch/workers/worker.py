@@ -30,7 +30,7 @@ LATE_SECONDS = 0.5
 _LOOKS = 4
 _PART_BYTES = 64 * 2**10
 _SEND_BYTES = 2**20
-"""What a process may have sent and nobody has taken, or as much of it as the kernel allows; 72 GPUs give 0.4 MB in 5 s."""
+"""What a process may have sent and nobody has taken, as far as the kernel allows: 72 GPUs give 0.4 MB in 5 s."""
 _REPLIES = msgspec.msgpack.Decoder(Reply)
 
 
