@@ -35,6 +35,7 @@ class Looking:
         thresholds: Thresholds,
         history: CounterHistory,
         failed: RuleFailed,
+        others: Iterable[str] = (),
     ) -> None:
         """
         Args:
@@ -42,6 +43,7 @@ class Looking:
             thresholds: in force.
             history: of the counters that the rules watch; fed by each look.
             failed: called with each rule that raised.
+            others: metrics that ``has_changed`` will be asked for beside those of the rules.
         """
         self._rules = tuple(rule for rules in rule_sets for rule in rules.rules)
         self._rule_of = {code: rule for rule in self._rules for code in rule.codes}
@@ -53,7 +55,7 @@ class Looking:
         self.facts = Facts(self._node, history, 0.0)
         """What the rules read at the last look."""
         self._read_by = _read_by(self._rules)
-        self._changes = Changes({*self._read_by, *history.metrics})
+        self._changes = Changes({*self._read_by, *history.metrics, *others})
         self._sighted: list[list[Sighting] | None] = [None] * len(self._rules)
         """What each rule would sight again while what it reads is the same; None where that is not known."""
         self._layouts: Sequence[Layout] = ()
@@ -72,10 +74,11 @@ class Looking:
             now: seconds since 1970.
         """
         self._node.show(snapshot)
-        self._feed(snapshot, self._changes.take(snapshot.blocks, snapshot.layouts), now)
+        moved = self._changes.take(snapshot.blocks, snapshot.layouts)
         for metric in self._changes.changed:
             for place in self._read_by.get(metric, ()):
                 self._sighted[place] = None
+        self._feed(snapshot, moved, now)
         facts = self.facts = Facts(self._node, self._history, now)
         sightings: list[Sighting] = []
         failing = set()
@@ -126,6 +129,10 @@ class Looking:
             blocks = snapshot.family_blocks(metric)
             present = {block.layout.series[at][1] for block in blocks for at in block.layout.families[metric]}
             self._history.retain(metric, present)
+
+    def has_changed(self, metrics: Iterable[str]) -> bool:
+        """Whether one of these metrics may show another number at the last look than at the one before."""
+        return not self._changes.changed.isdisjoint(metrics)
 
     def is_judged(self, sighting: Sighting) -> bool:
         """Whether the last look would have sighted it if it were still so; its metrics were read."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import NamedTuple, TypeAlias
 
 from commwatch_exporters.snapshot import Block, Layout
@@ -36,7 +36,7 @@ class Changes:
         self._blocks: Sequence[Block] = ()
         self._stretches: Sequence[_Stretches] = ()
         """Of each block."""
-        self.changed: Collection[str] = self._metrics
+        self.changed: Set[str] = self._metrics
         """The metrics that are not known to be as they were at the look before; all before the second look."""
 
     def take(self, blocks: Sequence[Block], layouts: Sequence[Layout]) -> list[Moved]:

@@ -102,6 +102,7 @@ class Inventory:
         if is_same and self._watched == 0:
             return []  # nothing that is here is larger than what is expected
         elapsed = step if 0.0 < step <= LONGEST_STEP_SECONDS else 0.0
+        earlier, self._watched = self._watched, None
         self._seen = seen
         self._here = {gpu.uuid: gpu for gpu in seen.gpus or ()}
         learned: list[str] = []
@@ -111,7 +112,7 @@ class Inventory:
             learned += observe_ports(self.state.ports, seen.ports, "interface", elapsed, self._learn_after)
         if seen.rdma_ports is not None:
             learned += observe_ports(self.state.rdma_ports, seen.rdma_ports, "RDMA port", elapsed, self._learn_after)
-        earlier, self._watched = self._watched, self.state.watched()
+        self._watched = self.state.watched()
         if not is_same or self._watched != earlier:  # of what is seen once more, values are watched on or expected now
             self._begin_anew()
         return learned

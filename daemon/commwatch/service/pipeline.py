@@ -94,7 +94,7 @@ class Pipeline:
         self._observed_at = float("-inf")
         self._changes = Changes(READ)
         self._answered: frozenset[str] = frozenset()
-        self._observation = Observation()
+        self._observation: Observation | None = None
         """What the collectors of ``OBSERVED`` show, some of which have answered; kept while they show the same."""
         self._judged: tuple[object, ...] = ()
         """What the states of the GPUs were made of last: what was seen, what was not, a version of the inventory."""
@@ -169,7 +169,6 @@ class Pipeline:
         suspects, version = self._suspects(), self._inventory.version
         states = None
         if (judged := (seen, absences, suspects, version)) != self._judged:
-            self._judged = judged
             states = self._judge_gpus(seen, absences, suspects, now)
         if learned := self._inventory.observe(self._working, now):
             log.info("learned what to expect", what=learned)
@@ -177,6 +176,7 @@ class Pipeline:
             self._store.put("inventory", "", self._inventory.block(now, self._faulty_strangers), float("inf"))
         if states is not None:
             self._store.put("gpu_state", "", states, float("inf"))
+        self._judged = judged
         self._uses.drop_absent()
         self._shares.drop_absent()
         self._flaps.drop_absent(now)
@@ -210,7 +210,8 @@ class Pipeline:
         blocks = [block for blocks in groups.values() for block in blocks.values()]
         self._changes.take(blocks, [block.layout for block in blocks])
         if self._changes.changed or answered != self._answered:
-            self._answered = answered
+            self._answered, self._observation = answered, None
+        if self._observation is None:
             self._observation = observe_blocks(blocks, answered, self._is_virtual)
         seen = self._observation
         is_short = seen.gpus is not None and len(seen.gpus) < (seen.gpus_on_boards or 0)
