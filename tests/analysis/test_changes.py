@@ -56,6 +56,22 @@ def test_a_number_that_differs(values: tuple[Value, ...], moved: list[str]) -> N
     assert looks.at(usual) == (moved, set(moved))
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 1, 3), (2, 0, 3, 1), (3, 1, 0, 2)])
+def test_metrics_in_any_order(order: tuple[int, ...]) -> None:
+    """Side by side, apart, or one between the series of another."""
+    series = [SERIES[0], (STATE, OTHER), SERIES[1], SERIES[2]]
+    layout, looks = Layout([series[place] for place in order]), Looks()
+    looks.at(of(layout, 0, 0, 0, 0))
+    for at, place in enumerate(order):
+        looks.at(of(layout, 0, 0, 0, 0))
+        moved, changed = looks.at(of(layout, *(int(other == at) for other in range(4))))
+
+        # Of a metric between whose series another one stands that one's numbers may count.
+        assert {series[place][0]} & {STATE, LINKS} <= changed
+        assert set(moved) == changed
+        assert changed <= {STATE} | ({series[place][0]} & {LINKS})
+
+
 def test_blocks_that_come_go_or_change_places() -> None:
     """Then everything may be other than it was, though what moved is only what is new."""
     first, second = of(Layout(SERIES), 0, 5, 18), of(Layout([(STATE, OTHER)]), 0)

@@ -7,8 +7,10 @@ from typing import NamedTuple, TypeAlias
 
 from commwatch_exporters.snapshot import Block, Layout
 
-_Stretches: TypeAlias = "tuple[tuple[str, slice], ...]"
-"""The compared metrics of a layout, each with the stretch of a block that holds it."""
+_Parts: TypeAlias = "tuple[tuple[str, slice], ...]"
+"""Metrics, each with the stretch of a block that holds it."""
+_Runs: TypeAlias = "tuple[tuple[slice, _Parts], ...]"
+"""The compared metrics of a layout, those that stand side by side together: most of the time nothing differs."""
 
 
 class Moved(NamedTuple):
@@ -34,7 +36,7 @@ class Changes:
         self._metrics = frozenset(metrics)
         self._layouts: Sequence[Layout] | None = None
         self._blocks: Sequence[Block] = ()
-        self._stretches: Sequence[_Stretches] = ()
+        self._runs: Sequence[_Runs] = ()
         """Of each block."""
         self.changed: Set[str] = self._metrics
         """The metrics that are not known to be as they were at the look before; all before the second look."""
@@ -49,23 +51,34 @@ class Changes:
         is_same = layouts == self._layouts
         earlier: Iterable[Block | None] = self._blocks
         if not is_same:
-            known = {block.layout: (block, part) for block, part in zip(self._blocks, self._stretches, strict=True)}
+            known = {block.layout: (block, runs) for block, runs in zip(self._blocks, self._runs, strict=True)}
             found = [known.get(layout) for layout in layouts]
             earlier = [None if one is None else one[0] for one in found]
-            self._stretches = [
-                self._of(layout) if one is None else one[1] for layout, one in zip(layouts, found, strict=True)
+            self._runs = [
+                self._runs_of(layout) if one is None else one[1] for layout, one in zip(layouts, found, strict=True)
             ]
         moved = []
-        for block, last, stretches in zip(blocks, earlier, self._stretches, strict=True):
-            if block is last or not stretches:
+        for block, last, runs in zip(blocks, earlier, self._runs, strict=True):
+            if block is last or not runs:
                 continue
             if last is None:
-                moved += [Moved(metric, block, None) for metric, _ in stretches]
+                moved += [Moved(metric, block, None) for _, parts in runs for metric, _ in parts]
             elif (values := block.values) != (old := last.values):
-                moved += [Moved(metric, block, last) for metric, part in stretches if values[part] != old[part]]
+                for run, parts in runs:
+                    if values[run] != old[run]:
+                        moved += [Moved(metric, block, last) for metric, part in parts if values[part] != old[part]]
         self.changed = {one.metric for one in moved} if is_same else self._metrics
         self._blocks, self._layouts = blocks, layouts
         return moved
 
-    def _of(self, layout: Layout) -> _Stretches:
-        return tuple((metric, part) for metric, part in layout.slices.items() if metric in self._metrics)
+    def _runs_of(self, layout: Layout) -> _Runs:
+        found: list[tuple[slice, _Parts]] = []
+        for metric, part in sorted(layout.slices.items(), key=lambda one: one[1].start):
+            if metric not in self._metrics:
+                continue
+            if found and part.start <= found[-1][0].stop:
+                run, parts = found.pop()
+                found.append((slice(run.start, max(run.stop, part.stop)), (*parts, (metric, part))))
+            else:
+                found.append((part, ((metric, part),)))
+        return tuple(found)
