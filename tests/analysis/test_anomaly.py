@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -188,3 +190,50 @@ def test_an_idle_gpu_or_an_unread_one_proves_nothing(utilisation: float | None, 
     assert not watch.update(BUSY_SECONDS, 1.0, 5, 5)
     assert not watch.update(BUSY_SECONDS + 59, 1.0, 5, 5)
     assert watch.update(2 * BUSY_SECONDS, 1.0, 5, 5)
+
+
+Stands: TypeAlias = "tuple[float, int, int] | None"
+"""Time and numbers at which two twins moved together last."""
+
+
+def one_by_one(earlier: Stands, now: tuple[float, Value, Value]) -> tuple[Stands, int | None]:
+    """How two twins stand after a reading, and the place of the one that stands still; each link by itself."""
+    time, first, second = now
+    if first is None or second is None:
+        return None, None
+    if earlier is None:
+        return (time, int(first), int(second)), None
+    moved = first - earlier[1], second - earlier[2]
+    if (moved[0] > 0) == (moved[1] > 0) or min(moved) < 0:
+        return (time, int(first), int(second)), None
+    mover = 0 if moved[0] > 0 else 1
+    is_told = moved[mover] >= (MIB, 10_000)[mover] and time - earlier[0] >= TWIN_SECONDS
+    return earlier, 1 - mover if is_told else None
+
+
+STEPS = st.tuples(st.sampled_from([10.0, 20.0, 30.0]), st.lists(
+    st.tuples(*[st.sampled_from([0, 0, 1, 5_000, 2 * MIB, 2 * MIB, -7, None])] * 2), min_size=3, max_size=3
+))  # fmt: skip
+
+
+@given(st.lists(STEPS, max_size=12))
+def test_twins_of_many_ports_are_judged_each_by_itself(steps: list[tuple[float, list[tuple[Value, Value]]]]) -> None:
+    """Whatever the others do: ports that move together, apart, that begin again or are not read."""
+    ports = [("mlx5_0", number) for number in "123"]
+    series = [(metric, port) for metric in (SENT[0], PACKETS[0]) for port in ports]
+    watched, counts, now = Watched(*series), [[0.0, 0.0] for _ in ports], 0.0
+    stands: list[Stands] = [None] * len(ports)
+    for seconds, rises in steps:
+        now += seconds
+        told: dict[tuple[str, str], int] = {}
+        shown: list[tuple[Value, Value]] = []
+        for at, pair in enumerate(rises):
+            counts[at] = [count + (rise or 0) for count, rise in zip(counts[at], pair, strict=True)]
+            first, second = (None if rise is None else count for count, rise in zip(counts[at], pair, strict=True))
+            shown.append((first, second))
+            stands[at], still = one_by_one(stands[at], (now, first, second))
+            if still is not None:
+                counter = (SENT[0], PACKETS[0])[still].removeprefix("commwatch_")
+                code = STALE if stands[at][1 + still] else BLANK  # type: ignore[index]  # it stands
+                told["/".join(ports[at]), counter] = code
+        assert watched.see(now, *(one for one, _ in shown), *(one for _, one in shown)) == told

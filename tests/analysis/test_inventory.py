@@ -77,6 +77,46 @@ def test_parts_are_expected_after_ten_minutes() -> None:
     assert subject.present() == subject.expected()
 
 
+def test_what_is_seen_once_more_changes_nothing() -> None:
+    """While it is learned too, until it is expected: so long the version stays, and what is derived of it."""
+    subject = inventory()
+    subject.observe(FOUR, 0)
+    versions = []
+    for minute in range(1, 30):
+        subject.observe(replace(FOUR), 60 * minute)
+        versions.append(subject.version)
+
+    assert versions == [1] * 9 + [2] * 20
+    subject.observe(node(gpu(0)), 1800)
+    assert subject.version == 3
+    assert subject.expected()["gpu"] == 4
+
+
+def test_a_part_that_comes_late_is_expected_as_late() -> None:
+    """Ten minutes after it was seen first, however long nothing else has changed; and not before a break is over."""
+    subject = learned_four()
+    watch(subject, FOUR, 660, 5000)
+    more = replace(FOUR, ports={**(FOUR.ports or {}), "eth1": SeenPort(is_up=True, speed=12.5e9)})
+
+    assert watch(subject, more, 5040, 5040 + 540) == []
+    watch(subject, FOUR, 5640, 5640)
+    assert watch(subject, more, 5700, 5700 + 540) == []
+    assert subject.observe(more, 6300) == ["interface eth1 is expected at 12.5 GB/s"]
+
+
+def test_what_was_accepted_is_not_learned_from_before() -> None:
+    """An observation that taught nothing is looked at again after an acceptance: what is here may be more now."""
+    subject = learned_four()
+    three = node(*(gpu(number) for number in range(3)))
+    watch(subject, three, 660, 1200)
+    version = subject.version
+    subject.accept()
+
+    assert subject.version > version
+    assert subject.expected()["gpu"] == 3
+    assert len(watch(subject, FOUR, 1260, 1260 + 600)) == 4
+
+
 def test_learning_goes_on_after_a_restart() -> None:
     """The time that a part was there counts on across a restart, and the time between is not counted."""
     subject = inventory()

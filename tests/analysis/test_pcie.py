@@ -84,6 +84,19 @@ def test_width_is_held_against_what_was_learned(
     assert is_narrow(width, expected, maximum) is narrow
 
 
+def test_a_verdict_that_is_as_before_is_the_same_block() -> None:
+    """A new one is made where it says something else, and where seconds have been added."""
+    link = Link()
+    healthy = link.step()
+
+    link.step()
+    assert link.step() is link.step()
+    narrow = link.step(width=8)
+    assert narrow is not healthy
+    assert seconds(link.step(width=8), "width") == STEP
+    assert seconds(narrow, "width") == 0
+
+
 @pytest.mark.parametrize(
     ("generation", "maximum", "slow"), [(5, 5, False), (4, 5, True), (5, 4, False), (None, 5, None), (5, None, None)]
 )

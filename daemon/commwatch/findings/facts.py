@@ -28,14 +28,28 @@ class Facts:
         """
         self.node = node
         self._history = history
-        self.now = now
-        self._derived: dict[object, object] = {}
+        self._now = now
+        self._derived: dict[object, tuple[object, bool]] = {}
+        """What was made, and whether it hangs on the time."""
+        self.is_timed = False
+        """Whether something was asked for that time alone may change; whoever wants to know sets it back before."""
+
+    @property
+    def now(self) -> float:
+        """Seconds since 1970."""
+        self.is_timed = True
+        return self._now
 
     def derived(self, make: Callable[[Facts], _Derived]) -> _Derived:
         """What a function makes of these facts; made once, however many rules ask."""
-        if make not in self._derived:
-            self._derived[make] = make(self)
-        return cast(_Derived, self._derived[make])
+        known = self._derived.get(make)
+        if known is None:
+            before, self.is_timed = self.is_timed, False
+            made = make(self)
+            known = self._derived[make] = (made, self.is_timed)
+            self.is_timed = before
+        self.is_timed |= known[1]
+        return cast(_Derived, known[0])
 
     def each(self, column: Column[_Kind]) -> Iterator[tuple[_Kind, float]]:
         """The parts that have a number now, with it."""
@@ -75,6 +89,7 @@ class Facts:
             part: of the node.
             amount: above 0.
         """
+        self.is_timed = True
         labels = tuple(part.labels[name] for name in CATALOGUE[column.metric].labels)
         return self._history.rising_since(column.metric, labels, amount)
 
@@ -83,8 +98,10 @@ class Facts:
         return "since the boot" if self._history.since_boot else f"in the last {_SPANS[window]}"
 
     def _rises(self, metric: str, window: float, *, at_most: bool) -> Iterator[tuple[dict[str, str], float]]:
-        names = CATALOGUE[metric].labels
-        for labels in self._history.moved(metric):
-            rise = self._history.increase(metric, labels, self.now, window, at_most=at_most)
+        if not (moved := self._history.moved(metric)):
+            return
+        names, now = CATALOGUE[metric].labels, self.now
+        for labels in moved:
+            rise = self._history.increase(metric, labels, now, window, at_most=at_most)
             if rise and self.node.has(metric, labels):
                 yield dict(zip(names, labels, strict=True)), rise

@@ -186,8 +186,7 @@ class CounterHistory:
 
     def saw(self, metrics: Iterable[str], now: float) -> None:
         """These metrics are there now."""
-        for metric in metrics:
-            self._seen[metric] = now
+        self._seen.update(dict.fromkeys(metrics, now))
 
     def take(
         self, metric: str, labels: Labels, value: float, now: float, unseen_since: float | None = None
@@ -219,6 +218,8 @@ class CounterHistory:
             now: seconds since 1970.
         """
         for metric, moved in self._moved.items():
+            if not moved:
+                continue
             oldest = now - self._windows[metric]
             for identity in [identity for identity, one in moved.items() if one.times[0] <= oldest]:
                 moved[identity].forget(oldest)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Container, Iterator, Sequence
+from operator import gt
+from typing import Final, TypeAlias
 
 from commwatch_exporters.catalogue import CATALOGUE
-from commwatch_exporters.snapshot import Block, Layout
+from commwatch_exporters.snapshot import Block, Layout, Value
 
 BLANK: Final = 2
 """Supported, and yet without a number; or 0 while its twin counts."""
@@ -54,34 +54,68 @@ def counter_of(metric: str) -> str:
     return metric.removeprefix("commwatch_")
 
 
-@dataclass(slots=True)
-class _Twin:
-    """Two counters of one device, and how they stood when both last moved, or neither."""
+_NONE: Final = frozenset({type(None)})
 
-    places: tuple[int, int]
-    least: tuple[int, int]
-    device: str
-    counters: tuple[str, str]
-    time: float = 0.0
-    seen: tuple[float, float] | None = None
+_Pair: TypeAlias = "tuple[Value, Value]"
+"""What two twins show."""
 
-    def judge(self, block: Block) -> tuple[str, int] | None:
-        """The counter that stands still while the other counts, and how it is to be called."""
-        first, second = (block.values[place] for place in self.places)
-        if first is None or second is None:
-            self.seen = None
-            return None
-        if self.seen is None:
-            self.time, self.seen = block.time, (first, second)
-            return None
-        moved = first - self.seen[0], second - self.seen[1]
-        if (moved[0] > 0) == (moved[1] > 0) or min(moved) < 0:  # together, neither, or they began again
-            self.time, self.seen = block.time, (first, second)
-            return None
-        mover = 0 if moved[0] > 0 else 1
-        if moved[mover] < self.least[mover] or block.time - self.time < TWIN_SECONDS:
-            return None
-        return self.counters[1 - mover], STALE if self.seen[1 - mover] else BLANK
+
+class _Twins:
+    """Two counters of each link or port of a device, and how they stood when both last moved, or neither.
+
+    Args:
+        metrics: the two.
+        places: of both in a block, for each link or port.
+        devices: these, as the anomalies name them.
+    """
+
+    def __init__(self, metrics: tuple[str, str], places: Sequence[tuple[int, int]], devices: Sequence[str]) -> None:
+        self._counters = counter_of(metrics[0]), counter_of(metrics[1])
+        self._least = _least(metrics[0]), _least(metrics[1])
+        self._devices = devices
+        self._firsts, self._seconds = [first for first, _ in places], [second for _, second in places]
+        self._time = 0.0
+        self._seen: tuple[Sequence[Value], Sequence[Value]] = ([None] * len(places), [None] * len(places))
+        """At the last reading, by counter."""
+        self._apart: dict[int, tuple[float, _Pair]] = {}
+        """Of those that did not move together since then: that time, and what they showed."""
+
+    def judge(self, block: Block) -> Iterator[tuple[str, str, int]]:
+        """The counters that stand still while the other counts: device, counter, and how it is to be called."""
+        read = block.values.__getitem__
+        seen = list(map(read, self._firsts)), list(map(read, self._seconds))
+        if self._apart or not self._move_together(seen):
+            apart = {}
+            for at, pair in enumerate(zip(*seen, strict=True)):
+                time, was = self._apart.get(at) or (self._time, (self._seen[0][at], self._seen[1][at]))
+                if _are_together(pair, was):
+                    continue
+                apart[at] = time, was
+                mover = 0 if _rise(pair[0], was[0]) > 0 else 1
+                if _rise(pair[mover], was[mover]) >= self._least[mover] and block.time - time >= TWIN_SECONDS:
+                    yield self._devices[at], self._counters[1 - mover], STALE if was[1 - mover] else BLANK
+            self._apart = apart
+        self._seen, self._time = seen, block.time
+
+    def _move_together(self, now: tuple[Sequence[Value], Sequence[Value]]) -> bool:
+        """Whether of each two both have risen since the last reading, or neither: as a rule, and so told at once."""
+        earlier = self._seen
+        try:
+            return list(map(gt, now[0], earlier[0])) == list(map(gt, now[1], earlier[1]))  # type: ignore[arg-type]
+        except TypeError:  # one was not read now or then
+            return False
+
+
+def _are_together(now: _Pair, was: _Pair) -> bool:
+    """Whether two counters moved together, or neither did, or they began again or are read anew."""
+    if None in now or None in was:
+        return True
+    moved = _rise(now[0], was[0]), _rise(now[1], was[1])
+    return (moved[0] > 0) == (moved[1] > 0) or min(moved) < 0
+
+
+def _rise(now: Value, was: Value) -> float:
+    return (now or 0) - (was or 0)
 
 
 class CounterWatch:
@@ -107,6 +141,8 @@ class CounterWatch:
                 # A lane or a bin of a link is silent with its link.
                 self._counters.append((place, key, device_of(labels[:_LINK_LABELS])))
         self._twins = list(_twins_of(layout))
+        self._complete: Sequence[Value] = ()
+        """What was read last and lacked nothing."""
 
     @property
     def is_needed(self) -> bool:
@@ -121,7 +157,7 @@ class CounterWatch:
             silent: links whose counters have no number for a reason: they are down or were not read.
         """
         found: dict[tuple[str, str], int] = {}
-        if any(value is not None for value in block.values):
+        if self._counters and not self._is_complete(block.values) and any(one is not None for one in block.values):
             for place, key, link in self._counters:
                 if block.values[place] is None and link not in silent:
                     found[key] = BLANK
@@ -129,25 +165,27 @@ class CounterWatch:
             value = block.values[place]
             if value is not None and value >= limit:
                 found[key] = SATURATED
-        for twin in self._twins:
-            judged = twin.judge(block)
-            if judged is not None:
-                found[twin.device, judged[0]] = judged[1]
+        for twins in self._twins:
+            for device, counter, code in twins.judge(block):
+                found[device, counter] = code
         return found
 
+    def _is_complete(self, values: Sequence[Value]) -> bool:
+        """Whether all has a number; most counters show the same each time, which is told sooner."""
+        if values != self._complete:
+            if not _NONE.isdisjoint(map(type, values)):
+                return False
+            self._complete = values
+        return True
 
-def _twins_of(layout: Layout) -> Iterator[_Twin]:
+
+def _twins_of(layout: Layout) -> Iterator[_Twins]:
     for first, second in TWINS:
-        for place in layout.families.get(first, ()):
-            labels = layout.series[place][1]
-            other = layout.index.get((second, labels))
-            if other is not None:
-                yield _Twin(
-                    places=(place, other),
-                    least=(_least(first), _least(second)),
-                    device=device_of(labels),
-                    counters=(counter_of(first), counter_of(second)),
-                )
+        labels = [layout.series[place][1] for place in layout.families.get(first, ())]
+        both = [one for one in labels if (second, one) in layout.index]
+        if both:
+            places = [(layout.index[first, one], layout.index[second, one]) for one in both]
+            yield _Twins((first, second), places, [device_of(one) for one in both])
 
 
 def _least(metric: str) -> int:

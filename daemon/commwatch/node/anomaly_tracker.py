@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 
 import structlog
 
-from commwatch.node.anomaly import BLANK, CounterWatch, FedWatch
+from commwatch.node.anomaly import BLANK, CounterWatch, FedWatch, counter_of
+from commwatch.node.gpu_block import number_of
 from commwatch.node.run import Collector
 from commwatch.node.store import Store
 from commwatch_exporters.snapshot import Block, Layout
@@ -19,7 +20,9 @@ log = structlog.get_logger("commwatch.anomalies")
 LOOK_SECONDS = 10.0
 """Between two looks at the counters of one device: none of the anomalies comes and goes quickly."""
 GROUP = "counters_anomaly"
-_PCIE_BYTES = ("pcie_transmit_bytes_total", "pcie_receive_bytes_total")
+_USE, _SENT, _RECEIVED = (
+    f"commwatch_{name}" for name in ("gpu_utilization_ratio", "pcie_transmit_bytes_total", "pcie_receive_bytes_total")
+)
 
 
 @dataclass
@@ -27,7 +30,8 @@ class _Watched:
     layout: Layout
     watch: CounterWatch
     looked_at: float = float("-inf")
-    found: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    found: Mapping[tuple[str, str], int] | None = None
+    """At the last look; None before the first one."""
 
 
 class Anomalies:
@@ -35,8 +39,8 @@ class Anomalies:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._watched: dict[tuple[str, str], _Watched] = {}
-        """By collector and device."""
+        self._watched: dict[str, dict[str, _Watched]] = {}
+        """By collector, and by device."""
         self._fed: dict[str, FedWatch] = {}
         """By the PCI address of the GPU."""
 
@@ -49,11 +53,11 @@ class Anomalies:
             block: what it gave.
             failed: whether something of the device could not be read: then a missing number is no blank.
         """
-        key = (collector.name, device)
-        watched = self._watched.get(key)
+        devices = self._watched.setdefault(collector.name, {})
+        watched = devices.get(device)
         if watched is None or watched.layout is not block.layout:
             watch = CounterWatch(block.layout, blanks=collector.source == "nvml")
-            watched = self._watched[key] = _Watched(block.layout, watch)
+            watched = devices[device] = _Watched(block.layout, watch)
         if failed or block.time - watched.looked_at < LOOK_SECONDS:
             return
         watched.looked_at = block.time
@@ -66,32 +70,33 @@ class Anomalies:
 
     def _silent(self, device: str) -> frozenset[str]:
         """The links of a GPU that were not read as active: their counters need not have a number."""
-        block = self._store.get("nvml_nvlink", device)
-        places = () if block is None else block.layout.families.get("commwatch_nvlink_link_state", ())
-        return frozenset(
-            f"{device}/{block.layout.series[place][1][2]}"
-            for place in places
-            if block is not None and block.values[place] != 1
-        )
+        metric, block = "commwatch_nvlink_link_state", self._store.get("nvml_nvlink", device)
+        if block is None or metric not in block.layout.families:
+            return frozenset()
+        layout, values = block.layout, block.values
+        places = layout.families[metric]
+        if values[layout.slices[metric]].count(1) == len(places) == len(values[layout.slices[metric]]):
+            return frozenset()  # as a rule all are
+        return frozenset(f"{device}/{layout.series[place][1][2]}" for place in places if values[place] != 1)
 
     def _unfed(self, device: str, block: Block) -> dict[tuple[str, str], int]:
         use = self._store.get("nvml_gpu", device)
         if use is None or not block.layout.series:
             return {}
-        labels = block.layout.series[0][1][:2]
-        sent, received = (block.get(f"commwatch_{counter}", *labels) for counter in _PCIE_BYTES)
-        watch = self._fed.setdefault(device, FedWatch())
-        blank = watch.update(block.time, use.get("commwatch_gpu_utilization_ratio", *labels), sent, received)
-        return {(device, counter): BLANK for counter in _PCIE_BYTES} if blank else {}
+        watch = self._fed.get(device)
+        if watch is None:
+            watch = self._fed[device] = FedWatch()
+        sent, received = number_of(block, _SENT), number_of(block, _RECEIVED)
+        blank = watch.update(block.time, number_of(use, _USE), sent, received)
+        return {(device, counter_of(metric)): BLANK for metric in (_SENT, _RECEIVED)} if blank else {}
 
     def _keep(
         self, collector: Collector, device: str, watched: _Watched, found: Mapping[tuple[str, str], int], time: float
     ) -> None:
-        new = [
-            (counter, code, part)
-            for (part, counter), code in found.items()
-            if watched.found.get((part, counter)) != code
-        ]
+        if not found and watched.found == {}:
+            return
+        known = watched.found or {}
+        new = [(counter, code, part) for (part, counter), code in found.items() if known.get((part, counter)) != code]
         # A GPU in trouble has it on all its links at once: one line for each counter.
         for (counter, code), parts in groupby(sorted(new), key=lambda one: one[:2]):
             places = [part for _, _, part in parts]
@@ -111,8 +116,8 @@ class Anomalies:
 
     def drop_absent(self) -> None:
         """Forget what is known of devices that are not read any more."""
-        for collector, device in list(self._watched):
-            if self._store.get(collector, device) is None:
-                del self._watched[collector, device]
+        for collector, devices in self._watched.items():
+            for device in devices.keys() - self._store.group(collector).keys():
+                del devices[device]
                 self._store.drop(GROUP, f"{collector} {device}")
                 self._fed.pop(device, None)

@@ -79,9 +79,15 @@ class Inventory:
         self._here: Mapping[str, SeenGpu] = {}
         """GPUs of the last observation by UUID."""
         self._expectations: dict[str, NvlinkExpectation | None] = {}
-        """By PCI address; asked for with each reading, and the same until the next observation or acceptance."""
+        """By PCI address; asked for with each reading, and the same while the version is."""
+        self._watched: int | None = None
+        """Quantities of which a larger value was being watched after the last observation; None: not known."""
+        self._records: Mapping[str, GpuRecord] | None = None
+        """By PCI address: the GPU in the slot; likewise, and None until it is asked for."""
         self._time: float | None = None
         self._layout = Layout(())
+        self.version = 0
+        """Grows whenever what is expected or what is here may have changed."""
 
     def observe(self, seen: Observation, now: float) -> list[str]:
         """Take what is here now; returns what is expected from now on, in sentences.
@@ -92,10 +98,13 @@ class Inventory:
         """
         step = 0.0 if self._time is None else now - self._time
         self._time = now
+        is_same = seen == self._seen
+        if is_same and self._watched == 0:
+            return []  # nothing that is here is larger than what is expected
         elapsed = step if 0.0 < step <= LONGEST_STEP_SECONDS else 0.0
+        earlier, self._watched = self._watched, None
         self._seen = seen
         self._here = {gpu.uuid: gpu for gpu in seen.gpus or ()}
-        self._expectations = {}
         learned: list[str] = []
         if seen.gpus is not None:
             self._observe_gpus(elapsed, learned)
@@ -103,7 +112,16 @@ class Inventory:
             learned += observe_ports(self.state.ports, seen.ports, "interface", elapsed, self._learn_after)
         if seen.rdma_ports is not None:
             learned += observe_ports(self.state.rdma_ports, seen.rdma_ports, "RDMA port", elapsed, self._learn_after)
+        self._watched = self.state.watched()
+        if not is_same or self._watched != earlier:  # of what is seen once more, values are watched on or expected now
+            self._begin_anew()
         return learned
+
+    def _begin_anew(self) -> None:
+        """What was derived from what is here and what is expected does not hold any more."""
+        self.version += 1
+        self._expectations = {}
+        self._records = None
 
     def accept(self) -> list[str]:
         """Expect what is here now, also where that is less; what was not read stays. Returns what is given up, or odd.
@@ -111,7 +129,8 @@ class Inventory:
         It goes by the last observation.
         """
         given_up = self.odd()
-        self._expectations = {}
+        self._begin_anew()
+        self._watched = None
         if self._seen.gpus is not None:
             for uuid in [uuid for uuid in self.state.gpus if uuid not in self._here]:
                 record = self.state.gpus.pop(uuid)
@@ -317,10 +336,11 @@ class Inventory:
         return None if record is None else _pcie_capacity(record)
 
     def _record_in(self, pci_bus_id: str) -> GpuRecord | None:
-        for record in self.state.gpus.values():
-            if record.pci_bus_id == pci_bus_id and not record.is_replaced:
-                return record
-        return None
+        if self._records is None:
+            # Of several the first: it is written last.
+            records = reversed(self.state.gpus.values())
+            self._records = {record.pci_bus_id: record for record in records if not record.is_replaced}
+        return self._records.get(pci_bus_id)
 
     def ethernet_capacity(self, device: str) -> float | None:
         """Expected speed of an interface, bytes per second; while none was learned the present one."""

@@ -84,6 +84,11 @@ class InventoryState(msgspec.Struct):
     accepted: dict[str, int] = msgspec.field(default_factory=dict)
     """What the operator has accepted that parts have less than their equals: by part and aspect."""
 
+    def watched(self) -> int:
+        """Of how many quantities a larger value is being watched."""
+        of_gpus = (one for gpu in self.gpus.values() for one in gpu.quantities())
+        return sum(one.candidate is not None for one in (*of_gpus, *self.ports.values(), *self.rdma_ports.values()))
+
 
 def origin_words(counts: Mapping[str, Any]) -> str:
     """Where the expectation of a kind comes from, and how long what is here is still learned.

@@ -5,11 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from commwatch.node.boards import gpus_on_boards
 from commwatch.node.capacity import nominal_nvlink_rate
 from commwatch_exporters.snapshot import Block
 from commwatch_exporters.state_words import NVLINK_UP, RDMA_ACTIVE
+
+READ: Final = frozenset(
+    f"commwatch_{name}"
+    for name in (
+        "gpu_info", "nvlink_info", "nvlink_links", "nvlink_link_state", "nvlink_link_speed_bytes_per_second",
+        "pcie_link_width_lanes", "pcie_link_generation_max", "pcie_device_info", "ethernet_info", "ethernet_carrier",
+        "ethernet_speed_bytes_per_second", "rdma_port_info", "rdma_port_state", "rdma_port_phys_state",
+        "rdma_port_speed_bytes_per_second",
+    )
+)  # fmt: skip
+"""All metrics that ``observe_blocks`` reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +74,7 @@ class Observation:
 
     def without(self, pci_bus_ids: Collection[str]) -> Observation:
         """The same without some GPUs: those that are in the list of the driver and do not work."""
-        if self.gpus is None:
+        if self.gpus is None or all(gpu.pci_bus_id not in pci_bus_ids for gpu in self.gpus):
             return self
         return replace(self, gpus=tuple(gpu for gpu in self.gpus if gpu.pci_bus_id not in pci_bus_ids))
 

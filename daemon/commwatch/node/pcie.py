@@ -120,6 +120,7 @@ class GpuLinkWatch:
         self._width, self._generation = _LinkVerdict(), _LinkVerdict()
         self._waiting: list[tuple[float, bool | None]] = []
         """Time and verdict of the readings whose load afterwards is not known yet."""
+        self._block: Block | None = None
         self._loads: dict[str, tuple[float, bool, bool]] = {}
         """By evidence: time, whether the GPU was loaded then, and whether it was the time before as well."""
 
@@ -155,13 +156,14 @@ class GpuLinkWatch:
         return any(lasted and now - time <= self.max_gap_seconds for time, _, lasted in self._loads.values())
 
     def block(self, time: float) -> Block:
-        """The verdicts at a time, and the seconds for which the link was seen to be degraded."""
-        verdicts = (self._width, self._generation)
-        values = [
-            *(verdict.value(time, self.max_gap_seconds) for verdict in verdicts),
-            *(verdict.seconds for verdict in verdicts),
-        ]
-        return Block(self._layout, values, time)
+        """The verdicts at a time, and the seconds for which the link was seen to be degraded; one that is as before is
+        the same block, of the time at which it became so."""
+        width, generation, gap = self._width, self._generation, self.max_gap_seconds
+        values = [width.value(time, gap), generation.value(time, gap), width.seconds, generation.seconds]
+        if self._block is None or values != self._block.values:
+            self._block = Block(self._layout, values, time)
+        return self._block
 
     def _forget_before(self, time: float) -> None:
-        self._waiting = [one for one in self._waiting if one[0] >= time]
+        if self._waiting and self._waiting[0][0] < time:  # they are in order
+            self._waiting = [one for one in self._waiting if one[0] >= time]

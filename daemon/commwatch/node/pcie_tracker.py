@@ -6,6 +6,7 @@ from typing import Final
 
 import structlog
 
+from commwatch.node.gpu_block import number_of
 from commwatch.node.inventory import Inventory
 from commwatch.node.pcie import GpuLinkWatch, LinkReading, is_loaded, of_both_ends
 from commwatch.node.pcie_tree import DeviceLinkWatch
@@ -23,10 +24,11 @@ _LINKS, _DEVICES, _USE = "nvml_pcie", "pci", "nvml_gpu"
 _EVIDENCE: Final = (_USE, "nvml_gpm")
 """Collectors that say whether a GPU is under load."""
 _LOAD_METRICS: Final = (
-    "gpu_utilization_ratio",
-    "pcie_transmit_rate_bytes_per_second",
-    "pcie_receive_rate_bytes_per_second",
+    "commwatch_gpu_utilization_ratio",
+    "commwatch_pcie_transmit_rate_bytes_per_second",
+    "commwatch_pcie_receive_rate_bytes_per_second",
 )
+_STATE: Final = "commwatch_gpu_performance_state"
 
 
 class PcieLinks:
@@ -64,25 +66,30 @@ class PcieLinks:
     def _judge_gpu(self, collector: Collector, device: str, block: Block) -> None:
         if not device or not block.layout.series:
             return
-        labels = block.layout.series[0][1][:2]
-        watch = self._watch_of((labels[0], labels[1]))
-        if collector.name == _LINKS:
+        gpu, pci_bus_id, *_ = block.layout.series[0][1]
+        watch = self._watch_of((gpu, pci_bus_id))
+        is_link = collector.name == _LINKS
+        if is_link:
             self._lifetime = collector.lifetime
-            watch.take_link(self._reading(device, block, labels))
+            watch.take_link(self._reading(device, block))
         else:
-            evidence = (block.get(f"commwatch_{name}", *labels) for name in _LOAD_METRICS)
+            evidence = [number_of(block, metric) for metric in _LOAD_METRICS]
             # Of the two collectors only one reads the state; it holds for the other's evidence as well.
             use = self._store.get(_USE, device)
-            state = None if use is None else use.get("commwatch_gpu_performance_state", *labels)
+            state = None if use is None else number_of(use, _STATE)
             watch.take_load(collector.name, block.time, is_loaded(*evidence, performance_state=state))
-        if (link := self._store.get(_LINKS, device)) is not None:
-            verdict = watch.block(block.time)
+        if (link := self._store.get(_LINKS, device)) is None:
+            return
+        verdict = watch.block(block.time)
+        is_told = verdict is self._store.get(GPU_LINKS, device)
+        if is_link or not is_told:  # it lasts as long as the reading of the link
             self._store.put(GPU_LINKS, device, verdict, link.time + self._lifetime)
+        if not is_told:
             self._tell(verdict)
 
-    def _reading(self, device: str, block: Block, labels: tuple[str, ...]) -> LinkReading:
+    def _reading(self, device: str, block: Block) -> LinkReading:
         def value(name: str) -> int | None:
-            number = block.get(f"commwatch_pcie_{name}", *labels)
+            number = number_of(block, f"commwatch_pcie_{name}")
             return None if number is None else int(number)
 
         width_max, generation_max = self._maxima_of_port(device)
@@ -112,8 +119,10 @@ class PcieLinks:
         time = max(block.time for block in blocks.values())
         loaded = {pci_bus_id for (_, pci_bus_id), watch in self._watches.items() if watch.is_under_load(time)}
         verdicts = self._devices.update(blocks, loaded, time)
+        is_told = verdicts is self._store.get(DEVICE_LINKS, "")
         self._store.put(DEVICE_LINKS, "", verdicts, time + collector.lifetime)
-        self._tell(verdicts)
+        if not is_told:
+            self._tell(verdicts)
 
     def _watch_of(self, labels: tuple[str, str]) -> GpuLinkWatch:
         gap = max(self._gaps.values())

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final, TypeAlias, TypedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias, TypedDict
 
 import msgspec
 import structlog
 
 from commwatch.config.thresholds import Thresholds
+from commwatch.findings import profile
 from commwatch.findings.api_documents import FindingRecord, FindingsDocument, finding_record
 from commwatch.findings.causes import join
 from commwatch.findings.codes import CODES, EVENTS, WATCHED
@@ -23,6 +24,7 @@ from commwatch.findings.register import Change, Register, RegisterState
 from commwatch.findings.rules import RULE_SETS
 from commwatch.findings.rules.gpu_ways import gpus_of
 from commwatch.findings.rules.rule_set import RuleSet
+from commwatch.findings.score import score
 from commwatch.findings.score.records import Score
 from commwatch.findings.score.score import readings_of, score_of
 from commwatch.findings.verdict import verdict_of
@@ -33,6 +35,7 @@ from commwatch.service.instruments import Instruments
 from commwatch.service.visibility import Observability
 from commwatch.state.directory import StateDirectory
 from commwatch_exporters.node.model import ExpectedParts
+from commwatch_exporters.node.parts import AnyColumn
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
 
 log = structlog.get_logger("commwatch.findings")
@@ -47,7 +50,19 @@ SAVE_HISTORY_SECONDS: Final = 600.0
 Reading: TypeAlias = "tuple[str, tuple[str, ...], Value]"
 """Metric, label values, number."""
 Readings: TypeAlias = Callable[[Facts, Thresholds, Sequence[Finding]], Iterable[Reading]]
-"""Further metrics that are computed from what the rules read and found, once at each look."""
+"""Further metrics that are computed from what the rules read and found."""
+
+
+class Further(NamedTuple):
+    """Further metrics, and what they are made of beside the findings."""
+
+    read: Readings
+    columns: tuple[AnyColumn, ...]
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """``columns`` as metrics."""
+        return tuple(one.metric for one in self.columns)
 
 
 class About(TypedDict):
@@ -64,7 +79,7 @@ def score_readings(facts: Facts, thresholds: Thresholds, findings: Sequence[Find
     return readings_of(score_of(facts, thresholds, findings))
 
 
-READINGS: tuple[Readings, ...] = (score_readings, profile_readings)
+READINGS = (Further(score_readings, score.READS), Further(profile_readings, profile.READS))
 
 
 class Judge:
@@ -78,7 +93,7 @@ class Judge:
         instruments: Instruments,
         collection: Collection,
         rule_sets: Sequence[RuleSet] = RULE_SETS,
-        readings: Sequence[Readings] = READINGS,
+        readings: Sequence[Further] = READINGS,
     ) -> None:
         """
         Args:
@@ -96,10 +111,13 @@ class Judge:
         self._store = store
         self._instruments = instruments
         self._history = CounterHistory(WATCHED, EVENTS, state.load("counter_history", HistoryState))
-        self._looking = Looking(rule_sets, thresholds, self._history, self._failed)
+        others = [metric for one in readings for metric in one.metrics]
+        self._looking = Looking(rule_sets, thresholds, self._history, self._failed, others)
         self._register = Register(state.load("findings", RegisterState))
         self._observability = Observability(store, collection)
-        self._readings = readings
+        self._readings = [(one.read, one.metrics) for one in readings]
+        self._kept: dict[Readings, tuple[list[Finding], Mapping[Series, Value]]] = {}
+        """Further metrics that stay while findings and all they are made of do; without those that time changes."""
         self._layout = Layout(())
         self._history_due = time.monotonic() + SAVE_HISTORY_SECONDS
         self._saved: dict[str, bytes] = {}
@@ -127,6 +145,7 @@ class Judge:
         except Exception as error:
             # A defect of ours must be seen, and must not end the watching.
             self._failed("engine", error)
+            self._kept.clear()  # what has changed at this look is not known at the next one
 
     def _look(self, snapshot: Snapshot, now: float) -> None:
         sightings = self._looking.at(snapshot, now)
@@ -183,16 +202,12 @@ class Judge:
             ("commwatch_finding", finding.key): 1 for finding in self.findings[:NAMED_MAX]
         }  # fmt: skip
         readings["commwatch_findings_left_out", ()] = max(0, len(self.findings) - NAMED_MAX)
-        for read in self._readings:
-            name = read.__name__
-            try:
-                told = read(facts, self.thresholds, self.findings)
-                more = {(metric, labels): value for metric, labels, value in told}
-            except Exception as error:
-                # As of a rule: it must be seen, and must not take the findings with it.
-                self._failed(name, error)
+        for read, metrics in self._readings:
+            kept = self._kept.get(read)
+            if kept is None or kept[0] != self.findings or self._looking.has_changed(metrics):
+                readings.update(self._further(read, facts))
             else:
-                readings.update(more)
+                readings.update(kept[1])
         series, values = tuple(readings), list(readings.values())
         known = self._store.get(GROUP, "")
         if series == self._layout.series and known is not None and list(known.values) == values:
@@ -200,6 +215,19 @@ class Judge:
         if series != self._layout.series:
             self._layout = Layout(series)
         self._store.put(GROUP, "", Block(self._layout, values, time.monotonic()), float("inf"))
+
+    def _further(self, read: Readings, facts: Facts) -> Mapping[Series, Value]:
+        self._kept.pop(read, None)
+        facts.is_timed = False
+        try:
+            more = {(metric, labels): value for metric, labels, value in read(facts, self.thresholds, self.findings)}
+        except Exception as error:
+            # As of a rule: it must be seen, and must not take the findings with it.
+            self._failed(read.__name__, error)
+            return {}
+        if not facts.is_timed:
+            self._kept[read] = (self.findings, more)
+        return more
 
     def score(self) -> Score:
         """The communication score of what the rules read last."""

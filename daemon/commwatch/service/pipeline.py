@@ -14,6 +14,7 @@ from commwatch.config.settings import Config
 from commwatch.errors import CommwatchError
 from commwatch.jobs.logs.tracker import JobLogs
 from commwatch.node.anomaly_tracker import Anomalies
+from commwatch.node.changes import Changes
 from commwatch.node.driver_tracker import DriverWatch
 from commwatch.node.gpu_state import failing_gpus, gpu_states, not_working, state_block
 from commwatch.node.hardware_event_tracker import HardwareLog
@@ -21,7 +22,7 @@ from commwatch.node.inventory import Inventory
 from commwatch.node.inventory_state import InventoryState
 from commwatch.node.job_use import JobUse
 from commwatch.node.link_shares import Shares
-from commwatch.node.observation import Observation, observe_blocks
+from commwatch.node.observation import READ, Observation, observe_blocks
 from commwatch.node.pcie_tracker import PcieLinks
 from commwatch.node.port_flaps import Flaps
 from commwatch.node.rate import ResetWatch
@@ -100,6 +101,16 @@ class Pipeline:
         self._absences: dict[str, frozenset[Absence]] = {}
         self._observe_seconds = min(OBSERVE_SECONDS, config.inventory.learn_after / 3)
         self._observed_at = float("-inf")
+        self._changes = Changes(READ)
+        self._answered: frozenset[str] = frozenset()
+        self._observation: Observation | None = None
+        """What the collectors of ``OBSERVED`` show, some of which have answered; kept while they show the same."""
+        self._judged: tuple[object, ...] = ()
+        """What the states of the GPUs were made of last: what was seen, what was not, a version of the inventory."""
+        self._working = Observation()
+        """What was seen last, without the GPUs that do not work."""
+        self._faulty_strangers = 0
+        """GPUs that are faulty and were never read whole."""
         self._states: dict[tuple[str, str], int] = {}
 
     def after(self, outcome: Outcome) -> None:
@@ -168,21 +179,34 @@ class Pipeline:
         if self._driver.lists_none:
             seen = replace(seen, gpus=None)  # one fault of the driver, and not one of each GPU
         absences = frozenset().union(*(these for name, these in self._absences.items() if name.startswith("nvml_")))
-        known = self._inventory.known_gpus()
-        self._states = gpu_states(known, seen, absences, self._suspects())
-        if learned := self._inventory.observe(seen.without(not_working(self._states)), now):
+        suspects, version = self._suspects(), self._inventory.version
+        states = None
+        if (judged := (seen, absences, suspects, version)) != self._judged:
+            states = self._judge_gpus(seen, absences, suspects, now)
+        if learned := self._inventory.observe(self._working, now):
             log.info("learned what to expect", what=learned)
-        strangers = self._states.keys() - {(str(gpu.index), gpu.pci_bus_id) for gpu in known}
-        faulty_strangers = sum(self._states[one] != 0 for one in strangers)
-        self._store.put("inventory", "", self._inventory.block(now, faulty_strangers), float("inf"))
-        failing = failing_gpus(known, seen, absences)
-        self._store.put("gpu_state", "", state_block(self._states, known, seen, now, failing), float("inf"))
+        if states is not None or self._inventory.version != version:
+            self._store.put("inventory", "", self._inventory.block(now, self._faulty_strangers), float("inf"))
+        if states is not None:
+            self._store.put("gpu_state", "", states, float("inf"))
+        self._judged = judged
         self._uses.drop_absent()
         self._shares.drop_absent()
         self._flaps.drop_absent(now)
         self._pcie_links.drop_absent()
         self._anomalies.drop_absent()
         self._forget_ports()
+
+    def _judge_gpus(
+        self, seen: Observation, absences: frozenset[Absence], suspects: frozenset[str], now: float
+    ) -> Block:
+        """The states of the GPUs as a block; kept is what else follows from them."""
+        known = self._inventory.known_gpus()
+        self._states = gpu_states(known, seen, absences, suspects)
+        self._working = seen.without(not_working(self._states))
+        strangers = self._states.keys() - {(str(gpu.index), gpu.pci_bus_id) for gpu in known}
+        self._faulty_strangers = sum(self._states[one] != 0 for one in strangers)
+        return state_block(self._states, known, seen, now, failing_gpus(known, seen, absences))
 
     def _forget_ports(self) -> None:
         """Interfaces and RDMA devices come and go by the thousand on some nodes; what is gone leaves nothing behind."""
@@ -195,10 +219,14 @@ class Pipeline:
     def _seen(self) -> Observation:
         groups = {name: self._store.group(name) for name in OBSERVED}
         # An empty batch leaves the driver's own block: without any block the driver lists nothing.
-        answered = {name.removeprefix("nvml_") for name, blocks in groups.items() if blocks}
-        seen = observe_blocks(
-            [block for blocks in groups.values() for block in blocks.values()], answered, self._is_virtual
-        )
+        answered = frozenset(name.removeprefix("nvml_") for name, blocks in groups.items() if blocks)
+        blocks = [block for blocks in groups.values() for block in blocks.values()]
+        self._changes.take(blocks, [block.layout for block in blocks])
+        if self._changes.changed or answered != self._answered:
+            self._answered, self._observation = answered, None
+        if self._observation is None:
+            self._observation = observe_blocks(blocks, answered, self._is_virtual)
+        seen = self._observation
         is_short = seen.gpus is not None and len(seen.gpus) < (seen.gpus_on_boards or 0)
         # How many of the GPUs on a board are ours is not known where some were handed to virtual machines.
         return replace(seen, gpus_on_boards=None) if is_short and self._bus().handed_on else seen

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from commwatch.findings.finding import Component
@@ -78,20 +78,21 @@ class Observability:
         # Without a current result, or with probes switched off, a probe has no series either.
         self._groups |= {metric.name: {PROBES} for metric in SECTIONS["Probe"]}
         """By metric: the groups of the store that have held it since the daemon started."""
-        self._layouts: set[Layout] = set()
+        self._layouts: Sequence[Layout] = ()
         """Those of the last look."""
         self._node = Node()
 
     def take(self, node: Node) -> None:
         """Learn which groups hold which metrics."""
         self._node = node
-        layouts = set()
+        if node.layouts == self._layouts:
+            return
+        known = set(self._layouts)
+        self._layouts = node.layouts
         for group, block in self._store.blocks():
-            layouts.add(block.layout)
-            if block.layout not in self._layouts:
+            if block.layout not in known:
                 for metric in block.layout.families:
                     self._groups.setdefault(metric, set()).add(group)
-        self._layouts = layouts
 
     def sees(self, component: Component, metrics: Iterable[str]) -> bool:
         """Whether all that a rule reads was read lately of a component.

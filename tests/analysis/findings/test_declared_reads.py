@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 from random import Random
 from typing import cast
 
+import pytest
+
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.codes import CODES
 from commwatch.findings.facts import Facts
+from commwatch.findings.rules.rule_set import Look, Rule
+from commwatch.service.judge import READINGS, Further
 from commwatch_exporters.catalogue import CATALOGUE
-from support.facts import NOW, RULES, Declared, DeclaredThresholds, facts_of, seen_by, shipped
+from support.any_page import GPUS, LABELS, NUMBERS, RISES
+from support.facts import RULES, Declared, DeclaredThresholds, facts_of, seen_by, shipped
 
 PAGES = 250
 """So many reach each metric and each threshold of each rule."""
 
-LABELS: Mapping[str, tuple[str, ...]] = {
-    "device": ("0000:17:00.0", "mlx5_0", "mlx5_0/1"), "parent": ("pci0000:16",), "role": ("gpu", "nic"),
-    "severity": ("correctable", "fatal", "nonfatal", "harmful"), "xid": ("79",), "sxid": ("20034",),
-    "message": ("fallen_off_bus",), "check": ("route_unhealthy", "partition_not_assigned"),
-    "reason": ("hw_slowdown", "wrong_result", "budget"), "aspect": ("generation", "width"),
-    "capability": ("nvlink",), "service": ("nvidia-fabricmanager",), "direction": ("transmit",),
-    "source": ("nvml", "rdma"), "counter": ("rdma_port_symbol_errors_total",), "backend": ("nccl",),
-    "collector": ("rdma", "network", "nvml_gpu"), "kind": ("rdma_port", "ethernet_port", "shorted", "nic", "leaf"),
-    "category": ("ib_retry", "timeout", "shm"), "element": ("GPU0",), "collective": ("all_reduce", "host_copies"),
-    "expected_source": ("model",),
-}  # fmt: skip
-"""Values that some rule looks for; of a page each metric has the same."""
-GPUS = tuple(
-    {"gpu": first, "pci_bus_id": f"0000:1{first}:00.0", "peer": second, "peer_pci_bus_id": f"0000:1{second}:00.0",
-     "src": first, "dst": second}
-    for first, second in (("7", "8"), ("8", "9"), ("9", "7"))
-)  # fmt: skip
-NUMBERS = (0.0, 1.0, 1.0, 1.0, 2.0, 3.0, 4.0, 16.0, 1e4, 1e12, NOW - 500.0)
-RISES = (0.0, 1.0, 100.0, 1e3, 1e9)
 LOOKS = ((30.0, 700.0), (700.0, 2_000.0), (10_000.0, 80_000.0))
 """Two earlier ones, seconds ago."""
 
@@ -71,6 +56,19 @@ def test_rules_read_what_they_declare() -> None:
 
     for rule in RULES.values():
         assert asked[rule.name] == {*rule.metrics_read, *rule.metrics_of_details, *rule.thresholds}, rule.name
+
+
+@pytest.mark.parametrize("further", READINGS)
+def test_further_readings_read_what_they_declare(further: Further) -> None:
+    """As the rules: they stay as they are while nothing of it changes."""
+    rule = Rule(cast(Look, further.read), (), further.columns)
+    asked: set[str] = set()
+    for page in range(PAGES):
+        own = Declared(any_facts(page), rule)
+        list(further.read(own, shipped(), ()))
+        asked |= own.read
+
+    assert asked == set(further.metrics)
 
 
 def test_no_detail_decides() -> None:

@@ -53,11 +53,13 @@ def failing(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     told = {device.collector for device, _, _ in facts.each_keyed(UnreadDevice.failing)}
     driver_fails = any(flag == 1 for _, _, flag in facts.each_keyed(Driver.unusable))
     for collector, success in facts.each(Collector.success):
+        if success == 1:
+            continue
         if collector.name in told or (driver_fails and collector.name.startswith(_OF_DRIVER)):
             continue  # a finding of its own says what fails
         last = collector.last_success_timestamp_seconds
         age = None if last is None else facts.now - last
-        if success == 1 or (age is not None and age < limit):
+        if age is not None and age < limit:
             continue
         evidence = Evidence("last time that all was read", "never since the daemon started")
         if age is not None:
