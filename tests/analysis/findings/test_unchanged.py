@@ -164,13 +164,13 @@ def any_pages(dice: Random) -> Callable[[], list[Block]]:
 def test_a_look_gives_what_a_look_with_all_rules_gives(seed: int) -> None:
     """On pages of any numbers of which some move, over looks that lie seconds, minutes or hours apart."""
     dice = Random(seed)  # noqa: S311 - hypothesis chooses
-    page, now, earlier = any_pages(dice), NOW, Snapshot(())
+    page, now = any_pages(dice), NOW
     failed: dict[bool, list[str]] = {True: [], False: []}
     some = Looking(RULE_SETS, shipped(), CounterHistory(WATCHED, EVENTS), lambda name, _: failed[False].append(name))
     whole = Looking(RULE_SETS, shipped(), CounterHistory(WATCHED, EVENTS), lambda name, _: failed[True].append(name))
     for _ in range(12):
         now += dice.choice((10.0, 10.0, 10.0, 300.0, 4000.0))
-        earlier = Snapshot(page(), earlier=earlier)
+        snapshot = Snapshot(page())
         whole._sighted = [None] * len(whole._sighted)
-        assert some.at(earlier, now) == whole.at(earlier, now)
+        assert some.at(snapshot, now) == whole.at(snapshot, now)
         assert failed[False] == failed[True]
