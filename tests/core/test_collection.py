@@ -522,6 +522,20 @@ def test_where_nothing_comes_any_more_it_is_asked_for_at_once() -> None:
     assert len(node.nvml.asked) == 2
 
 
+def test_where_something_was_wrong_it_is_asked_for_as_soon_as_that_is_heard(clock: Clock) -> None:
+    """A reading that is not whole is not given: the worker has stopped to run it, and a request says what is wrong."""
+    node = standing()
+    node.collection.asked()
+    clock.now += 1.0
+    node.collection.asked()
+    node.nvml.running.clear()
+    gave(node)
+    assert node.nvml.listener is not None
+    node.nvml.listener()
+
+    assert node.jobs.moved == [(LINKS, 0.0)]
+
+
 def test_where_the_last_device_went_its_source_is_asked_for_at_once() -> None:
     """It may not be on this node any more, which only a request notices."""
     node = standing()

@@ -176,9 +176,7 @@ class Collection:
                 _reader_of(collectors).listen(None)
         absent = {source for source in _OF_GPUS if self._origin_absent(source) is not None}
         for collector in self.collectors.values():
-            if collector.is_flowing and (
-                collector.source in absent or not collector.reader.runs(collector.key, collector.current_interval)
-            ):
+            if collector.is_flowing and collector.source in absent:
                 self._ask_again(collector)
 
     def _take_heard(self, collectors: Mapping[str, Collector]) -> None:
@@ -186,17 +184,22 @@ class Collection:
         self._settle()
 
     def _take(self, collectors: Mapping[str, Collector]) -> None:
-        for key, runs in _reader_of(collectors).take().items():
-            collector = collectors[key]
-            if self._rests(collector):
-                continue
-            had_devices = bool(self._store.group(collector.name))
-            try:
-                self._keep_runs(collector, runs)
-            except Exception:  # a defect of ours must be seen, and nobody who asks is to suffer from it
-                log.exception("what was read could not be kept", collector=collector.name)
-            if had_devices and not runs[-1].blocks:
-                self._ask_again(collector)  # its origin may not be on this node any more
+        reader = _reader_of(collectors)
+        for key, runs in reader.take().items():
+            if runs and not self._rests(collectors[key]):
+                self._keep_taken(collectors[key], runs)
+        for collector in collectors.values():
+            if collector.is_flowing and not reader.runs(collector.key, collector.current_interval):
+                self._ask_again(collector)
+
+    def _keep_taken(self, collector: Collector, runs: Sequence[Collected]) -> None:
+        had_devices = bool(self._store.group(collector.name))
+        try:
+            self._keep_runs(collector, runs)
+        except Exception:  # a defect of ours must be seen, and nobody who asks is to suffer from it
+            log.exception("what was read could not be kept", collector=collector.name)
+        if had_devices and not runs[-1].blocks:
+            self._ask_again(collector)  # its origin may not be on this node any more
 
     def _set_flow(self, collector: Collector, *, flows: bool) -> None:
         """Ask for a collector at its interval, or not at all while its worker runs it by itself."""

@@ -254,7 +254,10 @@ class Worker(asyncio.BufferedProtocol):
         self._earlier_layouts.pop(key, None)
 
     def take(self) -> dict[str, list[Collected]]:
-        """What the process gave unasked since the last time, by collector, the oldest first; waits for nothing."""
+        """What the process gave unasked since the last time, by collector, the oldest first; waits for nothing.
+
+        Of a collector in which something was wrong that is not given, nor is it run any more.
+        """
         if self._orders and self._on_samples is None and not self._asked:
             self._receive()
         taken, self._samples = self._samples, {}
@@ -297,8 +300,8 @@ class Worker(asyncio.BufferedProtocol):
         if order is None:
             raise ValueError(f"a reply of {reply.collector!r}, which was not ordered")
         collected = self._collected(reply.collector, reply)  # also what is dropped, as above
+        waiting = self._samples.setdefault(reply.collector, [])
         if reply.is_clean:
-            waiting = self._samples.setdefault(reply.collector, [])
             order.count(len(waiting))
             waiting.append(collected)
             return
