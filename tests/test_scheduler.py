@@ -71,22 +71,41 @@ def due_at(scheduler: Timetable, now: list[float], moment: float) -> list[str]:
 
 
 def test_what_is_due_in_the_same_second_runs_together() -> None:
-    """Runs fall on whole seconds of the clock that all processes share, however late each job was added."""
+    """On whole seconds of the clock that all processes share, a second after the readers' own, however late it came."""
     now = [10.0]
     scheduler = Timetable(missed=lambda job: None, monotonic=lambda: now[0])
     for moment, name, interval in (
-        (10.2, "each second", 1.0),
-        (10.4, "each five", 5.0),
-        (10.9, "each second too", 1.0),
+        (11.2, "each second", 1.0),
+        (11.4, "each five", 5.0),
+        (11.9, "each second too", 1.0),
     ):
         now[0] = moment
         scheduler.add(name, counting([]), interval)
 
-    assert due_at(scheduler, now, 10.99) == []
-    assert due_at(scheduler, now, 11.001) == ["each second", "each second too"]
-    assert due_at(scheduler, now, 15.0) == ["each second", "each five", "each second too"]
-    assert due_at(scheduler, now, 15.9) == []
-    assert due_at(scheduler, now, 16.0) == ["each second", "each second too"]
+    assert due_at(scheduler, now, 11.99) == []
+    assert due_at(scheduler, now, 12.001) == ["each second", "each second too"]
+    assert due_at(scheduler, now, 16.0) == ["each second", "each five", "each second too"]
+    assert due_at(scheduler, now, 16.9) == []
+    assert due_at(scheduler, now, 17.0) == ["each second", "each second too"]
+
+
+def test_a_job_that_rests_runs_when_it_is_brought_forward_and_no_progress_is_missed_of_it() -> None:
+    """Neither while it rests nor right after."""
+    now = [10.0]
+    scheduler = Timetable(missed=lambda job: None, monotonic=lambda: now[0])
+    scheduler.add("job", counting([]), 5.0)
+    scheduler.rest("job")
+
+    assert due_at(scheduler, now, 1000.0) == []
+    assert scheduler.makes_progress(5)
+    scheduler.run_in("job", 0.0)
+    assert scheduler.makes_progress(5)
+    assert due_at(scheduler, now, 1000.0) == ["job"]
+    scheduler.rest("job")
+    scheduler.set_interval("job", 10.0)
+    assert due_at(scheduler, now, 1011.0) == ["job"]
+    now[0] += 20.0
+    assert not scheduler.makes_progress(5)
 
 
 @pytest.mark.parametrize("interval", [0.05, 0.5, 1.9, 2.5, 15.0])
