@@ -159,13 +159,14 @@ class Collection:
         now = time.monotonic()
         is_watched = now - self._asked_at <= WATCHED_SECONDS
         self._asked_at = now
-        if is_watched and self._listens:
-            return
         for collectors in self._by_reader:
+            if is_watched and self._listens:
+                self._ask_for_missing(collectors)
+                continue
             self._take(collectors)
             if is_watched:
-                self._listens = True
                 _reader_of(collectors).listen(partial(self._take_heard, collectors))
+        self._listens = is_watched
 
     def tend(self) -> None:
         """Take what was read unasked, and ask for what should have been and was not. Call each ``TAKE_SECONDS``."""
@@ -184,10 +185,13 @@ class Collection:
         self._settle()
 
     def _take(self, collectors: Mapping[str, Collector]) -> None:
-        reader = _reader_of(collectors)
-        for key, runs in reader.take().items():
+        for key, runs in _reader_of(collectors).take().items():
             if runs and not self._rests(collectors[key]):
                 self._keep_taken(collectors[key], runs)
+        self._ask_for_missing(collectors)
+
+    def _ask_for_missing(self, collectors: Mapping[str, Collector]) -> None:
+        reader = _reader_of(collectors)
         for collector in collectors.values():
             if collector.is_flowing and not reader.runs(collector.key, collector.current_interval):
                 self._ask_again(collector)
