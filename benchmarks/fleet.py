@@ -13,12 +13,14 @@ import gzip
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.daemon import ROOT, wait_for_snapshot
@@ -91,30 +93,44 @@ def start_prometheus(folder: Path, nodes: int, rules: str) -> subprocess.Popen[b
         )  # fmt: skip
 
 
-async def watch(nodes: int, seconds: int) -> dict[str, float]:
+class Watched:
+    """Prometheus' own pages of the last 2 min, and the most memory it ever had."""
+
+    def __init__(self) -> None:
+        self.pages: deque[str] = deque(maxlen=LOOKED_BACK + 1)
+        self.most_memory = 0.0
+
+    async def look(self, names: Names, seconds: float) -> None:
+        """Serve the names the newest page of the daemon, for so long."""
+        begun = time.monotonic()
+        while time.monotonic() - begun < seconds:
+            await asyncio.sleep(INTERVAL_SECONDS)
+            names.take(await asyncio.to_thread(fetched, PORTS["daemon"]))
+            self.pages.append((await asyncio.to_thread(fetched, PORTS["prometheus"])).decode())
+            self.most_memory = max(self.most_memory, total(self.pages[-1], "process_resident_memory_bytes"))
+
+    def each(self, name: str) -> float:
+        """How far a counter rises in an interval."""
+        return (total(self.pages[-1], name) - total(self.pages[0], name)) / max(1, len(self.pages) - 1)
+
+
+async def watch(nodes: int, seconds: int, take_rules_away: Callable[[], None] | None = None) -> dict[str, float]:
     """Serve the names, and read from Prometheus what that costs it: the most memory, and the work of the last 2 min.
 
-    The time of rules is of groups side by side, each waiting for the others; their CPU is the difference to no rules.
+    The time of rules is of groups side by side, each waiting for the others.
+
+    Args:
+        nodes: names.
+        seconds: how long.
+        take_rules_away: makes Prometheus go on without rules; their CPU is the difference. None: it is not measured.
     """
-    names = Names()
+    names, watched = Names(), Watched()
     names.take(await asyncio.to_thread(fetched, PORTS["daemon"]))
     server = await asyncio.start_server(names.serve, "127.0.0.1", PORTS["names"])
-    begun, most = time.monotonic(), 0.0
-    pages: deque[str] = deque(maxlen=LOOKED_BACK + 1)
-    while time.monotonic() - begun < seconds:
-        await asyncio.sleep(INTERVAL_SECONDS)
-        names.take(await asyncio.to_thread(fetched, PORTS["daemon"]))
-        pages.append((await asyncio.to_thread(fetched, PORTS["prometheus"])).decode())
-        most = max(most, total(pages[-1], "process_resident_memory_bytes"))
-    server.close()
-    found = pages[-1]
-    intervals = max(1, len(pages) - 1)
-
-    def each(name: str) -> float:
-        return (total(found, name) - total(pages[0], name)) / intervals
-
+    await watched.look(names, seconds)
+    found, each = watched.pages[-1], watched.each
     series = total(found, "prometheus_tsdb_head_series")
-    return {
+    answer = {
         "nodes": nodes,
         "series_per_node": sum(not line.startswith(b"#") for line in names.page.splitlines()),
         "page_bytes": len(names.page),
@@ -123,10 +139,17 @@ async def watch(nodes: int, seconds: int) -> dict[str, float]:
         "samples_per_second": series / INTERVAL_SECONDS,
         "rule_seconds_per_interval": each("prometheus_rule_group_duration_seconds_sum"),
         "cpu_seconds_per_interval": each("process_cpu_seconds_total"),
-        "memory_mebibytes": most / 2**20,
+        "memory_mebibytes": watched.most_memory / 2**20,
         "missed_evaluations": total(found, "prometheus_rule_group_iterations_missed_total"),
         "failed_evaluations": total(found, "prometheus_rule_evaluation_failures_total"),
     }
+    if take_rules_away is not None:
+        take_rules_away()
+        await watched.look(names, (LOOKED_BACK + 1) * INTERVAL_SECONDS)
+        without = watched.each("process_cpu_seconds_total")
+        answer["cpu_seconds_of_rules_per_interval"] = answer["cpu_seconds_per_interval"] - without
+    server.close()
+    return answer
 
 
 def environment() -> dict[str, str]:
@@ -142,6 +165,7 @@ def main() -> None:
     parser.add_argument("--preset", default="h100x8ndr", help="the simulated node (default h100x8ndr)")
     parser.add_argument("--profile", default="standard", choices=["core", "standard"], help="metrics.profile")
     parser.add_argument("--set", default="extended", choices=["core", "extended", "none"], help="which alerts")
+    parser.add_argument("--apart", action="store_true", help="2 min more without rules: what CPU they take")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -156,8 +180,15 @@ def main() -> None:
             wait_for_snapshot(PORTS["daemon"], time.monotonic() + 30)
             time.sleep(60)  # the first probes
             prometheus = start_prometheus(folder, given.nodes, given.set)
+
+            def take_rules_away() -> None:
+                for rules in (folder / "rules").glob("*.yaml"):
+                    rules.unlink()
+                prometheus.send_signal(signal.SIGHUP)
+
             try:
-                for key, value in asyncio.run(watch(given.nodes, given.seconds)).items():
+                away = take_rules_away if given.apart else None
+                for key, value in asyncio.run(watch(given.nodes, given.seconds, away)).items():
                     print(f"{key:28} {value:14,.2f}")
             finally:
                 prometheus.terminate()

@@ -18,8 +18,7 @@ ALERTS = asset("alerts")
 NODE = """\
 commwatch_simulated 0
 commwatch_maintenance{reason="none"} 0
-commwatch_nvlink_link_expected{gpu="3", pci_bus_id="0000:5d:00.0", link="11"} 1
-commwatch_nvlink_link_state{gpu="3", pci_bus_id="0000:5d:00.0", link="11"} 0
+commwatch_nvlink_link_down{gpu="3", pci_bus_id="0000:5d:00.0", link="11"} 0
 """
 """What a node with an NVLink that is down exposes."""
 

@@ -16,6 +16,7 @@ from commwatch.config.assets import asset
 from commwatch.config.thresholds import load_thresholds
 from commwatch.errors import ConfigError
 from commwatch.generate import alert_rules
+from commwatch.generate.dashboards.render import files
 from commwatch.generate.site import AlertChange, alerts_about_nodes, changed_rules, read_site_file
 from support.promtool_cases import shipped_groups
 
@@ -97,9 +98,20 @@ def test_the_core_set_is_all_pages_and_few_tickets(tmp_path: Path, site: Callabl
     assert core.keys() == pages | alert_rules.CORE_TICKETS
     assert 25 <= len(core) <= 40
     assert all(core[name] == shipped[name] for name in core)
-    files = map(str, (tmp_path / "out").glob("*.yaml"))
-    result = subprocess.run(["promtool", "check", "rules", *files], capture_output=True, text=True)
+    paths = map(str, (tmp_path / "out").glob("*.yaml"))
+    result = subprocess.run(["promtool", "check", "rules", *paths], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
+
+
+def test_nothing_of_the_core_set_reads_what_it_does_not_record() -> None:
+    """Neither its rules nor a dashboard; and each such series is one of the extended set."""
+    site, thresholds = alert_rules.Site(), load_thresholds(None)
+    extended = "".join(alert_rules.render_all(thresholds, site).values())
+    core = "".join([*alert_rules.render_all(thresholds, site, core=True).values(), *files(thresholds, site).values()])
+
+    for name in alert_rules.EXTENDED_RECORDS:
+        assert f"- record: {name}\n" in extended
+        assert name not in core
 
 
 def test_thresholds_lie_beside_the_site_file(tmp_path: Path, site: Callable[[str], Path]) -> None:

@@ -100,16 +100,16 @@ EVENT_TICKETS = {"CommwatchXidGpu", "CommwatchXidNonfatal", "CommwatchSxidWarnin
 _NEW_SERIES = re.compile(
     r"(commwatch_\w+_total)\{[^}]*\} > 0\s+and on \([\w, ]+\)\s+\(\s*count_over_time\(\1\{[^}]*\}\[\w+\]\)"
     r"\s+< on \(cluster, job, instance\) group_left \(\)\s+count_over_time\(commwatch_simulated\{[^}]*\}\[\w+\]\)\s*\)"
-    r"\s+unless (?:last_over_time\(\1\{[^}]*\}\[6h\] offset \w+\)|gpu:commwatch_gpu_xid_events:known)"
+    r"\s+unless last_over_time\(\1\{[^}]*\}\[6h\] offset \w+\)"
 )
 """A counter that was not there before its first event: it has fewer samples than the daemon, and was not known."""
 _KEPT_COUNTERS = frozenset({
     "probe:commwatch_probe_attempts:last", "probe:commwatch_probe_failures:sum",
-    "probe:commwatch_probe_missed_chances:sum", "gpu:commwatch_gpu_xid_events:known",
+    "probe:commwatch_probe_missed_chances:sum",
 })  # fmt: skip
 """Recorded series that are counters themselves: one sample a minute for long windows."""
-_FEW_SERIES = frozenset({"commwatch_simulated", "commwatch_gpu_xid_events_total"})
-"""Read over hours although they are scraped: one series a node, and eight."""
+_FEW_SERIES = frozenset({"commwatch_simulated"})
+"""Read over hours although they are scraped: one series a node."""
 
 
 def run(*command: str | Path, timeout: float = 120) -> subprocess.CompletedProcess[str]:

@@ -38,10 +38,10 @@ class Node:
         self.inventory = Inventory(InventoryState(), {}, 600.0)
         self.log = HardwareLog(self.state, self.store, self.inventory)
 
-    def run(self, name: str, *events: HardwareEvent) -> list[Any]:
+    def run(self, name: str, *events: HardwareEvent, time: float = 5.0) -> list[Any]:
         """One run of a collector; returns what was logged."""
         with capture_logs() as logged:
-            self.log.after(Outcome(collector(name), Collected({}, [], 0.0, list(events)), None, 5.0))
+            self.log.after(Outcome(collector(name), Collected({}, [], 0.0, list(events)), None, time))
         return logged
 
     def look(self) -> None:
@@ -69,6 +69,45 @@ def event(
     code: str = "79", sequence: int = 1, kind: str = "xid", device: str = SLOTS[0], text: str = ""
 ) -> HardwareEvent:
     return HardwareEvent(kind, device, code, "kernel_log", 1.7e9 + sequence, text, "boot", sequence)  # type: ignore[arg-type]  # a kind
+
+
+def test_recent_events_are_told_until_their_window_is_over(node: Node) -> None:
+    """A series of them is there only while there are some, also of a code that has never come before."""
+    node.look()
+    assert recent(node) == {}
+
+    node.run("kernel_log", event("79", 1), event("79", 2), event("31", 3), event("12020", 4, "sxid", SWITCH))
+    expected = {("commwatch_gpu_xid_events", "79"): 2, ("commwatch_gpu_xid_events", "31"): 1,
+                ("commwatch_nvswitch_sxid_events", "12020"): 1}  # fmt: skip
+    assert recent(node) == expected
+
+    node.run("network", time=304.0)
+    assert recent(node) == expected
+    node.run("network", time=305.0)
+    assert recent(node) == {}
+    assert node.xids("0", SLOTS[0], "79") == 2
+
+
+def test_events_from_before_a_restart_are_not_recent(node: Node) -> None:
+    """What the state directory holds was told; what the log says since then is new."""
+    node.look()
+    node.run("kernel_log", event("79", 1))
+    node.log.save()
+    node.start()
+    node.run("kernel_log", event("79", 1), event("74", 2))
+
+    assert recent(node) == {("commwatch_gpu_xid_events", "74"): 1}
+
+
+def recent(node: Node) -> dict[tuple[str, str], Value]:
+    """Recent events by counter and code."""
+    block = node.store.get("hardware_events", "")
+    assert block is not None
+    return {
+        (metric.removesuffix("_recent"), labels[-1]): value
+        for (metric, labels), value in zip(block.layout.series, block.values, strict=True)
+        if metric.endswith("_recent")
+    }
 
 
 def test_codes_of_the_fabric_begin_with_zero(node: Node) -> None:

@@ -68,6 +68,7 @@ OF_EACH_COLLECTOR = {
 KNOWN_WITHOUT_READING = {
     "finding",
     "gpu_state", "gpu_info", "gpu_xid_events_total", "gpu_last_xid_timestamp_seconds", "kernel_log_gpu_messages_total",
+    "gpu_xid_events_recent", "kernel_log_gpu_messages_recent", "pcie_fatal_errors_recent",
     "nvlink_link_expected", "pcie_link_width_expected_lanes", "counters_reset_total",
     "nvlink_capacity_bytes_per_second", "pcie_capacity_bytes_per_second",
 }  # fmt: skip

@@ -92,7 +92,16 @@ CORE_TICKETS = frozenset({
 })  # fmt: skip
 """The core set beside all that is shipped as critical: faults that need a hand, and the ways by which they are seen."""
 
+EXTENDED_RECORDS = frozenset({
+    "device:commwatch_pcie_errors_allowed:count5m", "gpu:commwatch_utilization_peak_ratio:max",
+    "instance:commwatch_nvlink_utilization_under_load:avg", "instance:commwatch_nvlink_utilization_under_load:max1d",
+    "probe:commwatch_probe_missed_chances:increase1d", "probe:commwatch_probe_missed_chances:increase23h",
+    "probe:commwatch_probe_missed_chances:sum",
+})  # fmt: skip
+"""Recorded for alerts of the extended set alone: no dashboard reads them."""
+
 _ALERT_BLOCK = re.compile(r"^( *)- alert: (\w+)\n(?:\1 +.*\n|\n)*", re.MULTILINE)
+_RECORD_BLOCK = re.compile(r"(?:^ *#.*\n)*^( *)- record: (\S+)\n(?:\1 +.*\n|\n)*", re.MULTILINE)
 _EMPTY_GROUP = re.compile(r"^( *rules:)\n(?= *- name:|\s*\Z)", re.MULTILINE)
 
 _SOFTWARE_FAULTS = (
@@ -227,13 +236,16 @@ def render_all(
 
 
 def core_only(template: str) -> str:
-    """A template without the alerts that are in the extended set alone; recorded series stay."""
+    """A template without what is in the extended set alone."""
 
     def kept(block: re.Match[str]) -> str:
         is_core = "severity: critical\n" in block[0] or block[2] in CORE_TICKETS
         return block[0] if is_core else ""
 
-    return _EMPTY_GROUP.sub(r"\1 []\n", _ALERT_BLOCK.sub(kept, template))
+    def read(block: re.Match[str]) -> str:
+        return "" if block[2] in EXTENDED_RECORDS else block[0]
+
+    return _EMPTY_GROUP.sub(r"\1 []\n", _RECORD_BLOCK.sub(read, _ALERT_BLOCK.sub(kept, template)))
 
 
 def templates() -> dict[str, str]:

@@ -21,8 +21,8 @@ def rise(series: str, limit: Limit, rate_window: str = "2m") -> str:
         return f"round(increase({series}[1h]))"
     if limit.window_seconds == 60:
         # Minutes that begin every 15 s: of minutes side by side none would see what rose between the last sample of
-        # one and the first of the next.
-        return f"max_over_time(round(increase({series}[1m]))[1m:15s])"
+        # one and the first of the next. Two of them: the rules are evaluated so often.
+        return f"max_over_time(round(increase({series}[1m]))[2m:15s])"
     factor = "" if limit.per_seconds == 1 else f"{limit.per_seconds:g} * "
     return f"{factor}rate({series}[{rate_window}])"
 

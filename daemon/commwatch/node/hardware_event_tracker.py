@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 
 import structlog
 
-from commwatch.node.hardware_events import HardwareEvents, HardwareEventsState
+from commwatch.node.hardware_events import RECENT_SECONDS, HardwareEvents, HardwareEventsState
 from commwatch.node.inventory import Inventory
 from commwatch.node.run import Outcome
 from commwatch.node.store import Store
@@ -26,13 +26,19 @@ _NVLINK5_FROM = 10
 
 
 class HardwareLog:
-    """The totals of Xids, SXids and messages of the kernel log, in the store and in the state directory."""
+    """The totals of Xids, SXids and messages of the kernel log, in the store and in the state directory.
 
-    def __init__(self, state: StateDirectory, store: Store, inventory: Inventory) -> None:
+    Args:
+        recent_seconds: as for ``HardwareEvents``.
+    """
+
+    def __init__(
+        self, state: StateDirectory, store: Store, inventory: Inventory, recent_seconds: float = RECENT_SECONDS
+    ) -> None:
         self._state = state
         self._store = store
         self._inventory = inventory
-        self._events = HardwareEvents(state.load(GROUP, HardwareEventsState) or HardwareEventsState())
+        self._events = HardwareEvents(state.load(GROUP, HardwareEventsState) or HardwareEventsState(), recent_seconds)
 
     def after(self, outcome: Outcome) -> None:
         """Take what one run of a collector told, and look which devices there are."""
@@ -41,7 +47,8 @@ class HardwareLog:
         looked = outcome.collector.name in ("nvml_identity", "pci") and self._know()
         if events:
             self._announce(self._events.take(events))
-        if events or looked or self._store.get(GROUP, "") is None:
+        is_new = events or looked or self._events.is_outdated(outcome.time)
+        if is_new or self._store.get(GROUP, "") is None:
             self._store.put(GROUP, "", self._events.block(outcome.time), float("inf"))
 
     def _know(self) -> bool:

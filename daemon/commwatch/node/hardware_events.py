@@ -7,6 +7,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from commwatch.node.rises import Rises
 from commwatch.readings import HardwareEvent
 from commwatch.sources.kernel_log_lines import is_nonfatal
 from commwatch.state.records import Count, Timestamp
@@ -32,6 +33,8 @@ MOST_STRANGERS: Final = 16
 MOST_UNPAIRED: Final = 256
 """Xids that wait for their other half, of one GPU and code, and of how many of these; the oldest are given up."""
 OTHER: Final = "other"
+RECENT_SECONDS: Final = 300.0
+"""As ``event_window_seconds`` of the thresholds."""
 
 Table: TypeAlias = Literal["xids", "sxids", "messages", "driver_events", "nonfatal_xids", "nonfatal_sxids"]
 
@@ -66,10 +69,15 @@ class HardwareEvents:
 
     Args:
         state: what was kept from earlier runs; it is changed in place.
+        recent_seconds: for so long an event is told as a recent one.
     """
 
-    def __init__(self, state: HardwareEventsState) -> None:
+    def __init__(self, state: HardwareEventsState, recent_seconds: float = RECENT_SECONDS) -> None:
         self.state = state
+        self._rises: Rises[tuple[Table, str, str]] = Rises(recent_seconds)
+        """By table, address and code."""
+        self._is_told = False
+        self._follow(0.0)
         self._gpus: Mapping[str, str] = {}
         self._switches: frozenset[str] = frozenset()
         self._layout = Layout(())
@@ -171,11 +179,12 @@ class HardwareEvents:
         return totals.setdefault(device, {}), device
 
     def block(self, time: float) -> Block:
-        """All totals, with the layout of before where no series was added.
+        """All totals and the recent events, with the layout of before where no series was added.
 
         Args:
             time: monotonic seconds.
         """
+        self._follow(time)
         gpus = self._gpus
         readings: dict[Series, Value] = {}
         for table, metric in _METRICS.items():
@@ -184,11 +193,27 @@ class HardwareEvents:
                 labels = (device,) if table in _OF_SWITCHES else (gpus.get(device, ""), device)
                 for code, total in totals.items():
                     readings[metric, (*labels, code)] = total
+        for (table, device, code), rise in self._rises.within(time).items():
+            labels = (device,) if table in _OF_SWITCHES else (gpus.get(device, ""), device)
+            readings[_RECENT[table], (*labels, code)] = rise
         for device, last in self.state.last_xids.items():
             readings["commwatch_gpu_last_xid_timestamp_seconds", (gpus.get(device, ""), device)] = round(last, 3)
         if tuple(readings) != self._layout.series:
             self._layout = Layout(readings)
         return Block(self._layout, list(readings.values()), time)
+
+    def is_outdated(self, time: float) -> bool:
+        """Whether the last block tells of events that are not recent any more."""
+        return self._rises.is_outdated(time)
+
+    def _follow(self, time: float) -> None:
+        """Note which totals have risen; those of a code that is new begin at 0."""
+        for table in _RECENT:
+            totals_by_device: dict[str, dict[str, int]] = getattr(self.state, table)
+            for device, totals in totals_by_device.items():
+                for code, total in totals.items():
+                    self._rises.take((table, device, code), total, time, first=0 if self._is_told else total)
+        self._is_told = True
 
 
 _METRICS: Final[Mapping[Table, str]] = {
@@ -199,6 +224,14 @@ _METRICS: Final[Mapping[Table, str]] = {
     "nonfatal_sxids": "commwatch_nvswitch_sxid_nonfatal_events_total",
     "messages": "commwatch_kernel_log_gpu_messages_total",
 }
+_RECENT: Final[Mapping[Table, str]] = {
+    "xids": "commwatch_gpu_xid_events_recent",
+    "nonfatal_xids": "commwatch_gpu_xid_nonfatal_events_recent",
+    "sxids": "commwatch_nvswitch_sxid_events_recent",
+    "nonfatal_sxids": "commwatch_nvswitch_sxid_nonfatal_events_recent",
+    "messages": "commwatch_kernel_log_gpu_messages_recent",
+}
+"""What alerts read: of the totals each device has many that are 0."""
 _OF_SWITCHES: Final = ("sxids", "nonfatal_sxids")
 """Their devices are NVSwitches, which have no index."""
 

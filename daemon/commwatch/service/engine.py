@@ -82,8 +82,9 @@ class Engine:
         self._job_identity = JobIdentity(self.store) if wants_identity else None
         self._readers = self._build_readers()
         self.pipeline = Pipeline(
-            config, state, self.store, instruments, self._suspects, self._roots.sysfs, self._roots.procfs
-        )
+            config, state, self.store, instruments, self._suspects, self._roots.sysfs, self._roots.procfs,
+            thresholds.event_window_seconds,
+        )  # fmt: skip
         self._wraps = Wraps(state, boot_identity(self._roots.procfs))
         self.collection = Collection(
             self._build_collectors(),

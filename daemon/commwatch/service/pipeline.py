@@ -18,14 +18,17 @@ from commwatch.node.changes import Changes
 from commwatch.node.driver_tracker import DriverWatch
 from commwatch.node.gpu_state import failing_gpus, gpu_states, not_working, state_block
 from commwatch.node.hardware_event_tracker import HardwareLog
+from commwatch.node.hardware_events import RECENT_SECONDS
 from commwatch.node.inventory import Inventory
 from commwatch.node.inventory_state import InventoryState
 from commwatch.node.job_use import JobUse
 from commwatch.node.link_shares import Shares
+from commwatch.node.links_down import LinksDown
 from commwatch.node.observation import READ, Observation, observe_blocks
 from commwatch.node.pcie_tracker import PcieLinks
 from commwatch.node.port_flaps import Flaps
 from commwatch.node.rate import ResetWatch
+from commwatch.node.recent_errors import RecentErrors
 from commwatch.node.run import Collector, Outcome, is_everywhere
 from commwatch.node.store import Store
 from commwatch.node.unread_tracker import UnreadDevices
@@ -67,10 +70,12 @@ class Pipeline:
         suspects: Callable[[], frozenset[str]],
         sysfs: str = "",
         procfs: str = "",
+        event_window: float = RECENT_SECONDS,
     ) -> None:
         """Args:
         sysfs: where the PCI bus shows itself; empty: as configured.
         procfs: where the processors show themselves; likewise.
+        event_window: seconds for which an event of the hardware is a recent one.
         """
         self._state = state
         self._store = store
@@ -86,6 +91,8 @@ class Pipeline:
         self._unread = UnreadDevices(store, self._address_of)
         self._uses = Uses(store, self._inventory)
         self._shares = Shares(store)
+        self._links_down = LinksDown(store)
+        self._recent_errors = RecentErrors(store, event_window)
         self._flaps = Flaps(store)
         self._followers: dict[str, list[_Follow]] = {}
         """By collector: what follows its readings one by one."""
@@ -94,7 +101,7 @@ class Pipeline:
                 self._followers.setdefault(name, []).append(follower.after)
         self._job_use = JobUse(store)
         self._pcie_links = PcieLinks(store, self._inventory)
-        self._hardware = HardwareLog(state, store, self._inventory)
+        self._hardware = HardwareLog(state, store, self._inventory, event_window)
         self.job_logs = JobLogs(state, store)
         self._anomalies = Anomalies(store)
         self._resets: dict[tuple[str, str], ResetWatch] = {}
@@ -134,6 +141,8 @@ class Pipeline:
             self._absences[_IDENTITY] = self._absences.get(_IDENTITY, frozenset()) | told
         if changed or identified or outcome.time - self._observed_at >= self._observe_seconds:
             self.observe(outcome.time)
+        self._links_down.after(outcome)
+        self._recent_errors.after(outcome)
         self._hardware.after(outcome)
         self.job_logs.after(outcome)
 

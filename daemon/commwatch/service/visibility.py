@@ -8,7 +8,7 @@ from typing import Final
 from commwatch.findings.finding import Component
 from commwatch.jobs import identity
 from commwatch.jobs.logs import tracker
-from commwatch.node import anomaly_tracker, job_use, unread_tracker
+from commwatch.node import anomaly_tracker, job_use, links_down, recent_errors, unread_tracker
 from commwatch.node.gpus_now import PROCESS_COLLECTOR
 from commwatch.node.link_shares import LINK_SHARES
 from commwatch.node.pcie_tracker import DEVICE_LINKS, GPU_LINKS
@@ -35,6 +35,7 @@ from commwatch_exporters.snapshot import Layout
 FEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "nvlink_use": ("nvml_nvlink",),
     LINK_SHARES: ("nvml_nvlink",),
+    links_down.GROUP: ("nvml_nvlink",),
     "pcie_use": ("nvml_gpm",),
     job_use.GROUP: (job_use.COLLECTOR, PROCESS_COLLECTOR),
     identity.GROUP: (PROCESS_COLLECTOR, "nccl_settings"),
@@ -47,6 +48,7 @@ FEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "gpu_state": ("nvml_identity",),
     "inventory": OBSERVED,
     unread_tracker.GROUP: (),
+    recent_errors.GROUP: (),
     "hardware_events": (),
     tracker.GROUP: (tracker.SOURCE,),
     "daemon": (),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commwatch_exporters.catalogue.metric import GPU, Metric, counter, gauge
+from commwatch_exporters.catalogue.metric import GPU, Metric, counter, gauge, recent
 
 # The rows are a table to be read: one look gives name, labels, help and origin.
 # fmt: off
@@ -13,6 +13,8 @@ ROWS: tuple[Metric, ...] = (
             "kernel log, NVML nvmlEventSetWait_v2"),
     counter("gpu_xid_nonfatal_events_total", f"{GPU} xid",
             "Xids that the driver marked nonfatal (NVLink 5), once seen.", "kernel log"),
+    recent("gpu_xid_events", f"{GPU} xid"),
+    recent("gpu_xid_nonfatal_events", f"{GPU} xid"),
     gauge("gpu_last_xid_timestamp_seconds", GPU, "Time of the GPU's last Xid.",
           "kernel log, NVML nvmlEventSetWait_v2", "seconds"),
     counter("gpu_driver_events_total", f"{GPU} event",
@@ -26,5 +28,8 @@ ROWS: tuple[Metric, ...] = (
     counter("kernel_log_gpu_messages_total", f"{GPU} message",
             "Fault lines without a number: fallen_off_bus, gsp_errors_limited, nvlink_detection_failed; GPU labels "
             "are empty where unnamed.", "kernel log"),
+    recent("nvswitch_sxid_events", "device sxid"),
+    recent("nvswitch_sxid_nonfatal_events", "device sxid"),
+    recent("kernel_log_gpu_messages", f"{GPU} message"),
     counter("kernel_log_losses_total", "", "Times unread records were overwritten.", "/dev/kmsg, EPIPE"),
 )

@@ -110,6 +110,16 @@ def gauge(name: str, labels: str, help_text: str, origin: str, unit: str = "", o
     return _metric("gauge", name, labels, help_text, origin, unit, opt_in=opt_in)
 
 
+def recent(name: str, labels: str) -> Metric:
+    """A row of how far a counter has risen lately; ``name`` is that of the counter without ``_total``."""
+    return gauge(
+        f"{name}_recent",
+        labels,
+        "Rise of the counter in the last 5 minutes (event_window_seconds); only while there is one.",
+        f"{name}_total since the daemon started",
+    )
+
+
 def histogram(name: str, labels: str, help_text: str, origin: str, unit: str) -> Metric:
     """A row of a distribution."""
     return _metric("histogram", name, labels, help_text, origin, unit)

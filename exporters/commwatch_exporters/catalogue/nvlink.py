@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commwatch_exporters.catalogue.metric import GPU, LINK, Limit, Metric, counter, gauge, in_an_hour, info
+from commwatch_exporters.catalogue.metric import GPU, LINK, Limit, Metric, counter, gauge, in_an_hour, info, recent
 
 # The rows are a table to be read: one look gives name, labels, help and origin.
 # fmt: off
@@ -25,6 +25,9 @@ ROWS: tuple[Metric, ...] = (
     gauge("nvlink_link_state", LINK, "Link state: 0 inactive, 1 active, 2 sleep, 3 active with traffic disabled.",
           "NVML field 165, or nvmlDeviceGetNvLinkState"),
     gauge("nvlink_link_expected", LINK, "1 for a link that should be active.", "inventory"),
+    gauge("nvlink_link_down", LINK,
+          "State of an expected link that is not up, only while so: 0 inactive, 3 active with traffic disabled.",
+          "nvlink_link_state, nvlink_link_expected"),
     gauge("nvlink_link_speed_bytes_per_second", LINK, "Line rate, one direction, before FEC and framing.",
           "NVML field 164, or 90", "bytes_per_second", opt_in=True),
     gauge("nvlink_capacity_bytes_per_second", GPU, "Nominal capacity of all expected links, one direction.",
@@ -75,6 +78,7 @@ ROWS: tuple[Metric, ...] = (
     counter("nvlink_recoveries_failed_total", LINK, "Failed link recoveries: the link went down (NVLink 5).",
             "NVML field 214").judged(
         in_an_hour("nvlink_recovery_failed", "failed recoveries")),
+    recent("nvlink_recoveries_failed", LINK),
     counter("nvlink_recoveries_total", LINK, "All link recoveries (NVLink 5).", "NVML field 215"),
     counter("nvlink_effective_errors_total", LINK, "Errors left after forward error correction (NVLink 5).",
             "NVML field 219"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commwatch_exporters.catalogue.metric import GPU, Metric, counter, gauge, info
+from commwatch_exporters.catalogue.metric import GPU, Metric, counter, gauge, info, recent
 
 # The rows are a table to be read: one look gives name, labels, help and origin.
 # fmt: off
@@ -68,6 +68,9 @@ ROWS: tuple[Metric, ...] = (
     counter("pcie_aer_root_port_errors_total", "device severity",
             "PCIe error messages at a root port, its own included.",
             "sysfs aer_rootport_total_err_cor, aer_rootport_total_err_nonfatal, aer_rootport_total_err_fatal"),
+    recent("pcie_aer_errors", "device role severity"),
+    recent("pcie_aer_root_port_errors", "device severity"),
+    recent("pcie_fatal_errors", GPU),
     gauge("pcie_link_degraded", f"{GPU} aspect",
           "1 while the GPU's PCIe link is too narrow (width) or, under load, too slow (generation), else 0; absent "
           "where not judged (generation when idle).", "against the expected width, else the maximum of both ends"),

@@ -1,0 +1,65 @@
+"""How far the counters of pages have risen lately, as series that are there only while one has.
+
+A rule that looks for a first error would read the zeros of all links and devices at each evaluation; of these it reads
+none while nothing is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from commwatch.node.rises import Rises
+from commwatch.node.run import Outcome
+from commwatch.node.store import Store
+from commwatch_exporters.snapshot import Block, Layout, Series
+
+GROUP: Final = "recent_errors"
+_METRICS: Final[Mapping[str, str]] = {
+    f"commwatch_{name}_total": f"commwatch_{name}_recent"
+    for name in (
+        "nvlink_recoveries_failed", "pcie_aer_errors", "pcie_aer_root_port_errors", "pcie_fatal_errors",
+    )
+}  # fmt: skip
+"""Counters of which any rise is a page, with the metric that tells it."""
+_HARMLESS: Final = frozenset({"correctable", "nonfatal"})
+"""Severities of AER that are no page: their counters move on healthy nodes too."""
+
+
+class RecentErrors:
+    """The rises of counters that make a page, put into the store while they are recent.
+
+    The first reading since the daemon started is what the next one is compared with.
+    """
+
+    def __init__(self, store: Store, seconds: float) -> None:
+        self._store = store
+        self._rises: Rises[Series] = Rises(seconds)
+        self._last: dict[tuple[str, str, str], object] = {}
+        """Values by collector, device and family: most readings say the same as the last."""
+
+    def after(self, outcome: Outcome) -> None:
+        """Take what one run of a collector gave."""
+        has_risen = False
+        for device, block in outcome.collected.blocks.items():
+            for family in _METRICS.keys() & block.layout.families.keys():
+                key = (outcome.collector.name, device, family)
+                values = block.values[block.layout.slices[family]]
+                if values != self._last.get(key):
+                    self._last[key] = values
+                    has_risen |= self._take(block, family)
+        if has_risen or self._rises.is_outdated(outcome.time):
+            recent = {(_METRICS[family], labels): rise
+                      for (family, labels), rise in self._rises.within(outcome.time).items()}  # fmt: skip
+            if recent:
+                self._store.put(GROUP, "", Block(Layout(recent), list(recent.values()), outcome.time), float("inf"))
+            else:
+                self._store.drop(GROUP, "")
+
+    def _take(self, block: Block, family: str) -> bool:
+        has_risen = False
+        for place in block.layout.families[family]:
+            series, total = block.layout.series[place], block.values[place]
+            if total is not None and not _HARMLESS.intersection(series[1]):
+                has_risen |= self._rises.take(series, total, block.time)
+        return has_risen

@@ -1,0 +1,51 @@
+"""How far counters have risen lately."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+class Rises(Generic[_Key]):
+    """The rises of some counters within a window.
+
+    Args:
+        seconds: length of the window.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._totals: dict[_Key, float] = {}
+        self._rises: dict[_Key, deque[tuple[float, float]]] = {}
+        """Time and rise, oldest first; only of those that rose."""
+
+    def take(self, key: _Key, total: float, time: float, first: float | None = None) -> bool:
+        """Take a reading; says whether it is higher than the last. A lower one is a counter that started again.
+
+        Args:
+            key: which counter.
+            total: what it says.
+            time: monotonic seconds.
+            first: what a counter that was not known had before; None: the same.
+        """
+        before = self._totals.get(key, total if first is None else first)
+        self._totals[key] = total
+        if total > before:
+            self._rises.setdefault(key, deque()).append((time, total - before))
+        return total > before
+
+    def within(self, time: float) -> dict[_Key, float]:
+        """What rose in the window that ends at this time, and by how much."""
+        for key, rises in list(self._rises.items()):
+            while rises and rises[0][0] <= time - self._seconds:
+                rises.popleft()
+            if not rises:
+                del self._rises[key]
+        return {key: sum(rise for _, rise in rises) for key, rises in self._rises.items()}
+
+    def is_outdated(self, time: float) -> bool:
+        """Whether something has left the window since the last look."""
+        return any(rises[0][0] <= time - self._seconds for rises in self._rises.values())

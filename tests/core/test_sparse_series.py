@@ -1,0 +1,98 @@
+"""Series that are there only while something is wrong: links that are down, and rises of the counters of pages."""
+
+from __future__ import annotations
+
+import pytest
+
+from commwatch.node.links_down import LinksDown
+from commwatch.node.recent_errors import RecentErrors
+from commwatch.node.run import Collected, Outcome
+from commwatch.node.store import Store
+from commwatch_exporters.snapshot import Block, Series, Value
+from support.core import SLOTS, block, collector
+
+LINKS = "nvml_nvlink"
+LINK = ("0", SLOTS[0], "11")
+FATAL: Series = ("commwatch_pcie_aer_errors_total", (SLOTS[0], "gpu", "fatal"))
+
+
+class Node:
+    """One GPU with a link that is expected."""
+
+    def __init__(self) -> None:
+        self.store = Store()
+        self.store.put("inventory", "", block({("commwatch_nvlink_link_expected", LINK): 1}), float("inf"))
+        self._links_down = LinksDown(self.store)
+        self._recent = RecentErrors(self.store, 300.0)
+
+    def run(self, name: str, time: float, one: Block | None = None) -> None:
+        """One run of a collector, without a block where it could not read the GPU."""
+        if one is None:
+            self.store.drop_group(name)
+        else:
+            self.store.put(name, SLOTS[0], one, float("inf"))
+        outcome = Outcome(collector(name), Collected({} if one is None else {SLOTS[0]: one}, [], 0.0), None, time)
+        self._links_down.after(outcome)
+        self._recent.after(outcome)
+
+    def link(self, state: Value, link: tuple[str, ...] = LINK) -> Value:
+        self.run(LINKS, 0.0, block({("commwatch_nvlink_link_state", link): state}))
+        return self.store.snapshot().value("commwatch_nvlink_link_down", *link)
+
+    def errors(self, time: float, series: Series = FATAL, total: Value = 0) -> Value:
+        self.run("pci", time, block({series: total}, time))
+        return self.store.snapshot().value(series[0].replace("_total", "_recent"), *series[1])
+
+
+@pytest.mark.parametrize(("state", "told"), [(0, 0), (1, None), (2, None), (3, 3), (None, None)])
+def test_a_link_that_carries_no_traffic_is_down(state: Value, told: Value) -> None:
+    """Inactive or with its traffic disabled; not one that is up or sleeps, and not one that was not read."""
+    assert Node().link(state) == told
+
+
+def test_a_link_that_is_not_expected_is_not_down() -> None:
+    """One that never was up, such as the free slot of a bridge."""
+    assert Node().link(0, ("0", SLOTS[0], "12")) is None
+
+
+def test_a_link_is_down_only_as_long_as_it_is_read_so() -> None:
+    """It is up again, or its GPU is not read any more."""
+    node = Node()
+    assert [node.link(0), node.link(1), node.link(0)] == [0, None, 0]
+
+    node.run(LINKS, 0.0)
+    assert node.store.snapshot().value("commwatch_nvlink_link_down", *LINK) is None
+
+
+def test_a_rise_of_a_counter_of_pages_is_told_for_its_window() -> None:
+    """What was there at the first reading is not told; what rose is, until the window is over."""
+    node = Node()
+    told = [node.errors(*one) for one in ((0.0, FATAL, 5), (10.0, FATAL, 6), (300.0, FATAL, 6), (310.0, FATAL, 6))]
+
+    assert told == [None, 1, 1, None]
+
+
+def test_a_counter_that_starts_again_has_not_risen() -> None:
+    """As after a reset of its device, or while it was not read."""
+    node = Node()
+
+    assert [node.errors(10.0 * number, FATAL, total) for number, total in enumerate((5, None, 0, 0))] == [None] * 4
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "is_told"),
+    [
+        ("nvlink_recoveries_failed", LINK, True),
+        ("pcie_fatal_errors", LINK[:2], True),
+        ("pcie_aer_root_port_errors", (SLOTS[0], "fatal"), True),
+        ("pcie_aer_root_port_errors", (SLOTS[0], "nonfatal"), False),
+        ("pcie_aer_errors", (SLOTS[0], "gpu", "correctable"), False),
+    ],
+)
+def test_which_counters_are_told(name: str, labels: tuple[str, ...], is_told: bool) -> None:
+    """Those of which any rise is a page; of AER only what is fatal."""
+    node = Node()
+    series = (f"commwatch_{name}_total", labels)
+    node.errors(0.0, series, 0)
+
+    assert node.errors(10.0, series, 2) == (2 if is_told else None)
