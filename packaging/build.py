@@ -42,8 +42,9 @@ sys.exit(main())
 SHIPPED = (
     ("systemd/commwatch.yaml", "etc/commwatch/commwatch.yaml"),
     ("systemd/commwatch.default", "etc/default/commwatch"),
-    ("systemd/commwatch.service", "{units}/commwatch.service"),
-    ("systemd/commwatch.socket", "{units}/commwatch.socket"),
+    ("systemd/commwatch.service", "{systemd}/system/commwatch.service"),
+    ("systemd/commwatch.socket", "{systemd}/system/commwatch.socket"),
+    ("systemd/commwatch.generator", "{systemd}/system-generators/commwatch"),
     ("systemd/commwatch.sysusers.conf", "usr/lib/sysusers.d/commwatch.conf"),
 )
 MAINTAINER = "The commwatch authors <commwatch@localhost>"
@@ -118,14 +119,14 @@ def build_environment(wheel: Path, packages: Path, epoch: int) -> str:
     return sbom.bill_of_materials(packages, archives, EXTRAS, epoch)
 
 
-def build_tree(environment: Path, materials: str, tree: Path, units: str, epoch: int) -> None:
+def build_tree(environment: Path, materials: str, tree: Path, systemd: str, epoch: int) -> None:
     """Lay out what both packages install.
 
     Args:
         environment: what build_environment has installed.
         materials: its bill of materials.
         tree: stands for the root of the file system.
-        units: where the distribution has its units, without a leading slash.
+        systemd: where the distribution has systemd's folders of units and generators, without a leading slash.
         epoch: no file is younger, in seconds since 1970.
     """
     home = tree / HOME
@@ -143,7 +144,7 @@ def build_tree(environment: Path, materials: str, tree: Path, units: str, epoch:
     (tree / "usr/bin").mkdir(parents=True)
     (tree / "usr/bin/commwatch").symlink_to(f"/{HOME}/bin/commwatch")
     for source, target in SHIPPED:
-        file = tree / target.format(units=units)
+        file = tree / target.format(systemd=systemd)
         file.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / source, file)
     documents = tree / "usr/share/doc/commwatch"
@@ -158,9 +159,10 @@ def build_tree(environment: Path, materials: str, tree: Path, units: str, epoch:
     completion = tree / "usr/share/bash-completion/completions/commwatch"
     completion.parent.mkdir(parents=True)
     completion.write_text(manual.completion(), encoding="utf-8")
+    programs = (home / "bin", tree / systemd / "system-generators")
     for path in (tree, *tree.rglob("*")):
         if not path.is_symlink():
-            path.chmod(0o755 if path.is_dir() or path.parent == home / "bin" else 0o644)
+            path.chmod(0o755 if path.is_dir() or path.parent in programs else 0o644)
         os.utime(path, (epoch, epoch), follow_symlinks=False)
 
 
@@ -178,7 +180,7 @@ def build_deb(environment: Path, materials: str, version: str, output: Path, epo
     """Build the package for Debian and Ubuntu whose python3 is ours."""
     with tempfile.TemporaryDirectory() as name:
         tree = Path(name) / "tree"
-        build_tree(environment, materials, tree, "lib/systemd/system", epoch)
+        build_tree(environment, materials, tree, "lib/systemd", epoch)
         control, parts = tree / "DEBIAN", ROOT / "packaging/deb"
         control.mkdir()
         date = time.strftime("%a, %d %b %Y %H:%M:%S +0000", time.gmtime(epoch))
@@ -231,7 +233,7 @@ def build_rpm(environment: Path, materials: str, version: str, output: Path, epo
     """Build the package for distributions with rpm that have our Python as /usr/bin/python3.N."""
     with tempfile.TemporaryDirectory() as name:
         tree = Path(name) / "tree"
-        build_tree(environment, materials, tree, "usr/lib/systemd/system", epoch)
+        build_tree(environment, materials, tree, "usr/lib/systemd", epoch)
         files = [
             f"/{path.relative_to(tree)}" for path in sorted(tree.rglob("*")) if path.is_symlink() or path.is_file()
         ]

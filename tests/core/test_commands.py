@@ -325,7 +325,7 @@ class ScriptedWorker:
         self.asked: list[str] = []
         self._answer = answer
 
-    async def start(self, plan: object) -> ScriptedWorker:
+    async def start(self, plan: object, launch: object) -> ScriptedWorker:
         return self
 
     async def collect(self, collector: str, deadline: float) -> Collected:

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from commwatch.config.settings import KernelLogSection, Sources
 from commwatch.readings import Batch, SourceUnavailable
 from commwatch.sources import kernel_log
-from commwatch.sources.kernel_log import KernelLogDevice, KernelLogSource
+from commwatch.sources.base import Origin
+from commwatch.sources.kernel_log import HandedKernelLog, KernelLogDevice, KernelLogSource, make_source
 from commwatch_exporters.snapshot import Layout, Value
 
 BOOT = "0b1c2d3e-0000-4000-8000-000000000000"
@@ -167,12 +169,16 @@ def test_an_open_log_is_closed(node: Node) -> None:
 @pytest.mark.parametrize(
     ("failure", "reason", "words"),
     [
-        (PermissionError(errno.EPERM, "Operation not permitted", "/dev/kmsg"), "no_permission", "CAP_SYSLOG"),
+        (
+            PermissionError(errno.EPERM, "Operation not permitted", "/dev/kmsg"),
+            "no_permission",
+            "CAP_SYSLOG, or the open log",
+        ),
         (FileNotFoundError(errno.ENOENT, "No such file or directory", "/dev/kmsg"), "not_found", "/dev/kmsg: No such"),
     ],
 )
 def test_a_log_that_cannot_be_opened_says_why(procfs: Path, failure: OSError, reason: str, words: str) -> None:
-    """With dmesg_restrict the capability is named."""
+    """With dmesg_restrict both ways to it are named."""
 
     def refuse() -> ScriptedLog:
         raise failure
@@ -188,6 +194,18 @@ def test_without_the_identity_of_the_boot_nothing_is_read(tmp_path: Path) -> Non
     """Records could not be told from those of another boot, and would count twice."""
     with pytest.raises(SourceUnavailable, match="boot_id"):
         Node(tmp_path)
+
+
+def test_a_process_for_one_device_alone_leaves_the_log_to_the_other(procfs: Path) -> None:
+    """They may share the position in it."""
+
+    def refuse() -> ScriptedLog:
+        raise AssertionError
+
+    source = KernelLogSource(refuse, procfs)
+    source.open(lambda device: None, frozenset(), frozenset({"0000:17:00.0"}))
+
+    assert source.collect("kernel_log") == Batch()
 
 
 # --- the real device -------------------------------------------------------------------------------------------------
@@ -236,3 +254,118 @@ def test_this_machines_own_log_is_read_to_its_end() -> None:
 
     assert losses(first) == losses(second) == 0
     assert source._emptied > 0
+
+
+# --- a log that was opened for us ------------------------------------------------------------------------------------
+class SharedLog:
+    """Stands in for the kernel beneath an open log: records, and one position for all who have the descriptor."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.records: list[bytes] = []
+        self.oldest = self.position = 0
+        self.descriptor = os.open(os.devnull, os.O_RDONLY)
+        monkeypatch.setattr(os, "lseek", self._seek)
+        monkeypatch.setattr(os, "read", self._read)
+
+    def add(self, *texts: str) -> None:
+        for text in texts:
+            self.records.append(record(len(self.records), text))
+
+    def _seek(self, _descriptor: int, offset: int, whence: int) -> int:
+        assert (offset, whence) == (0, os.SEEK_SET)
+        self.position = self.oldest
+        return 0
+
+    def _read(self, _descriptor: int, _length: int) -> bytes:
+        if self.position < self.oldest:
+            self.position = self.oldest
+            raise BrokenPipeError
+        if self.position == len(self.records):
+            raise BlockingIOError
+        self.position += 1
+        return self.records[self.position - 1]
+
+
+@pytest.fixture
+def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[SharedLog]:
+    log = SharedLog(monkeypatch)
+    yield log
+    os.close(log.descriptor)
+
+
+def read_to_the_end(device: HandedKernelLog) -> list[int]:
+    """The numbers of the records that come."""
+    return [int(one.split(b",")[1]) for one in iter(device.read, None)]
+
+
+def test_each_reader_begins_with_the_oldest_record(shared: SharedLog) -> None:
+    """Wherever the one before has stopped; and the descriptor is still there when that one has closed its own."""
+    shared.add("a", "b")
+    first = HandedKernelLog(shared.descriptor)
+    assert read_to_the_end(first) == [0, 1]
+    first.close()
+    shared.add("c")
+    second = HandedKernelLog(shared.descriptor)
+
+    assert read_to_the_end(second) == [0, 1, 2]
+    assert read_to_the_end(second) == []
+    second.close()
+    os.fstat(shared.descriptor)
+
+
+def test_what_another_reader_took_is_read_all_the_same(shared: SharedLog) -> None:
+    """One that hung and goes on shares the position: a gap in the numbers makes reading begin anew."""
+    shared.add("a", "b")
+    hung, device = HandedKernelLog(shared.descriptor), HandedKernelLog(shared.descriptor)
+    assert read_to_the_end(device) == [0, 1]
+    shared.add("c", "d")
+    assert read_to_the_end(hung) == [2, 3]
+    assert read_to_the_end(device) == []
+    shared.add("e")
+
+    assert read_to_the_end(device) == [0, 1, 2, 3, 4]
+    shared.add("f")
+    assert read_to_the_end(device) == [5]
+    device.close()
+    hung.close()
+
+
+def test_a_loss_is_no_sign_of_another_reader(shared: SharedLog) -> None:
+    """After EPIPE any record may come."""
+    shared.add("a")
+    device = HandedKernelLog(shared.descriptor)
+    read_to_the_end(device)
+    shared.add(*"bcdef")
+    shared.oldest = 4
+
+    with pytest.raises(BrokenPipeError):
+        device.read()
+    assert read_to_the_end(device) == [4, 5]
+    device.close()
+
+
+def test_a_configured_path_goes_before_the_log_that_was_handed_on(procfs: Path, tmp_path: Path) -> None:
+    """Whoever names another file means that one."""
+    settings = Sources(kernel_log=KernelLogSection(path=str(tmp_path / "other")))
+    source = make_source(Origin(Path("/sys"), procfs, settings, kernel_log=0))
+
+    with pytest.raises(SourceUnavailable, match="other: No such file"):
+        source.open(lambda device: None, frozenset(), None)
+
+
+def test_this_machines_own_log_is_read_by_a_descriptor() -> None:
+    """Two readers, one after the other, find the same from the oldest record on."""
+    try:
+        descriptor = os.open("/dev/kmsg", os.O_RDONLY)
+    except OSError as error:
+        pytest.skip(str(error))
+    first = HandedKernelLog(descriptor)
+    before = read_to_the_end(first)
+    first.close()
+    second = HandedKernelLog(descriptor)
+    after = read_to_the_end(second)
+    second.close()
+    os.close(descriptor)
+
+    assert before
+    assert after[: len(before)] == before

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
 import subprocess
 import sys
+from pathlib import Path
 
+import msgspec
 import pytest
 
+from commwatch.config.settings import KernelLogSection, Sources, section_json
+from commwatch.workers.start import start_python
+from commwatch.workers.wire import ProgressMark, Request, WorkerPlan, frame
 from support.daemon import environment
+from support.waiting import until
 
 _TOOLS = """
 import os, signal, socket, time
 from pathlib import Path
 import msgspec
-from commwatch.workers.start import Spares
-from commwatch.workers.wire import ProgressMark, WorkerPlan, frame
+from commwatch.workers.start import Spares, take_kernel_log
+from commwatch.workers.wire import Inbox, ProgressMark, Reply, Request, WorkerPlan, frame
 
 
-def start():
+def start(kernel_log=None):
     ours, theirs = socket.socketpair()
     mark = ProgressMark.create()
-    process = spares.start(theirs.fileno(), mark.descriptor)
+    process = spares.start(theirs.fileno(), mark.descriptor, kernel_log)
     theirs.close()
     return process, ours
 
@@ -62,11 +71,12 @@ print("code", code_of(second))
 """
 
 
-def _end_of(script: str) -> list[str]:
+def _end_of(script: str, standard_input: int = subprocess.DEVNULL) -> list[str]:
     """The lines that a script writes; it writes no errors, and leaves nothing open."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", script],
         env={**environment(), "NOTIFY_SOCKET": "/run/n"},
+        stdin=standard_input,
         text=True,
         capture_output=True,
         check=False,
@@ -140,3 +150,96 @@ _ENDS = ("[] [False, False]", "True False", "False", "0\nFalse", "1 1")
 def test_those_that_wait_end_whatever_happens(case: str, end: str) -> None:
     """None is left when the daemon's start fails, and none that was ended elsewhere stays a zombie."""
     assert _end_of(_TOOLS + _CASES[case]) == end.splitlines()
+
+
+_KERNEL_LOG = """
+def holds_it(pid):
+    folder = Path(f"/proc/{pid}/fd")
+    return "/dev/kmsg" in {os.readlink(one) for one in folder.iterdir()}
+
+
+def is_read_to_its_end():
+    try:
+        os.read(kernel_log, 8192)
+    except BlockingIOError:
+        return True
+    return False
+
+
+kernel_log = take_kernel_log()
+print("standard input is now", os.readlink("/proc/self/fd/0"))
+program = os.spawnv(os.P_NOWAIT, "/bin/sleep", ["sleep", "60"])
+with Spares(1) as spares:
+    for kind in ("forked", "anew"):
+        plan = WorkerPlan(("kernel_log",), b"{}", "/sys", "/proc", (), None, None)
+        process, connection = start(kernel_log)
+        connection.sendall(frame(msgspec.msgpack.encode(plan)))
+        os.lseek(kernel_log, 0, os.SEEK_SET)
+        connection.sendall(frame(msgspec.msgpack.encode(Request(1, "kernel_log"))))
+        [message] = Inbox(connection).take()
+        reply = msgspec.msgpack.decode(message, type=Reply)
+        print(kind, reply.unavailable, holds_it(process.pid), is_read_to_its_end())
+        connection.close()
+        code_of(process)
+    process, connection = start()
+    connection.sendall(frame(msgspec.msgpack.encode(WorkerPlan((), b"{}", "/sys", "/proc", (), None, None))))
+    while b"workers.child" not in Path(f"/proc/{process.pid}/cmdline").read_bytes():
+        time.sleep(0.01)
+    print("another reader:", holds_it(process.pid), "a program:", holds_it(program))
+    process.kill()
+    code_of(process)
+os.kill(program, signal.SIGKILL)
+os.waitpid(program, 0)
+"""
+
+
+def test_a_worker_reads_the_kernel_log_by_the_descriptor_that_the_daemon_was_started_with() -> None:
+    """Be it forked early or started anew; other workers and other programs do not get it."""
+    try:
+        log = os.open("/dev/kmsg", os.O_RDONLY)
+    except OSError as error:
+        pytest.skip(str(error))
+    try:
+        lines = _end_of(_TOOLS + _KERNEL_LOG, log)
+    finally:
+        os.close(log)
+    assert lines == [
+        "standard input is now /dev/null",
+        "forked None True True",
+        "anew None True True",
+        "another reader: False a program: False",
+    ]
+
+
+@pytest.mark.parametrize("standard_input", ["pipe", "/dev/null", "closed"])
+def test_any_other_standard_input_is_left_as_it_is(standard_input: str) -> None:
+    """A terminal, a pipe or nothing: then the source opens the log itself."""
+    script = "print(take_kernel_log(), os.path.lexists('/proc/self/fd/0'))"
+    if standard_input == "closed":
+        script = f"os.close(0)\nprint(take_kernel_log())\nos.open(os.devnull, os.O_RDONLY)\n{script}"
+    given = subprocess.PIPE if standard_input == "pipe" else subprocess.DEVNULL
+
+    assert _end_of(_TOOLS + script, given)[-1] == "None True"
+
+
+def test_a_worker_that_was_given_up_reads_nothing_more(tmp_path: Path) -> None:
+    """It may share the kernel log with the next one, to which the new records belong."""
+    log = tmp_path / "kmsg"
+    os.mkfifo(log)
+    end = os.open(log, os.O_RDWR | os.O_NONBLOCK)
+    settings = section_json(Sources(kernel_log=KernelLogSection(path=str(log))))
+    plan = WorkerPlan(("kernel_log",), settings, "/sys", "/proc", (), None, None)
+    ours, theirs = socket.socketpair()
+    mark = ProgressMark.create()
+    with ours, theirs:
+        worker = start_python(theirs.fileno(), mark.descriptor)
+        worker.send_signal(signal.SIGSTOP)
+        os.write(end, b"4,1,0,-;a record\n")
+        for message in (plan, Request(1, "kernel_log")):
+            ours.sendall(frame(msgspec.msgpack.encode(message)))
+    worker.send_signal(signal.SIGCONT)
+
+    until(lambda: worker.poll() is not None)
+    assert (worker.poll(), os.read(end, 100)) == (0, b"4,1,0,-;a record\n")
+    mark.close()
+    os.close(end)

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from commwatch.config.settings import Config, section_json
@@ -25,6 +26,7 @@ from commwatch.state.directory import StateDirectory, state_path
 from commwatch.views.terminal import json_option, print_json, print_table
 from commwatch.workers.one_shot import NoAnswer, ask, clean_environment
 from commwatch.workers.sources import SOURCES, SourceRow
+from commwatch.workers.start import start_python, take_kernel_log
 from commwatch.workers.wire import WorkerPlan
 from commwatch.workers.worker import Worker, WorkerEnded, WorkerHung
 from commwatch_exporters.listen import EndpointError, bind
@@ -57,7 +59,7 @@ def add_parser(
         description="Reads the configuration as the daemon would. With --runtime it also tries every source, the state "
         "directory, the listen addresses and the probe's library as the current user, and says which headline alerts "
         "cannot fire yet, and from when.",
-        epilog="example: sudo -u commwatch commwatch check-config --runtime",
+        epilog="example: runuser -u commwatch -- commwatch check-config --runtime < /dev/kmsg",
     )
     parser.add_argument("--runtime", action="store_true", help="try everything as the current user")
     json_option(parser)
@@ -106,9 +108,10 @@ def _runtime_checks(config: Config) -> list[Check]:
         ]
     if config.textfile.path:
         checks.append(_check("textfile", lambda: _textfile(config)))
+    kernel_log = take_kernel_log()
     for row in SOURCES.values():
         if row.section(config.sources).enabled:
-            checks.append(asyncio.run(_source(config, row)))
+            checks.append(asyncio.run(_source(config, row, kernel_log)))
     if config.probes.enabled and config.probes.gate != "off":
         checks.append(asyncio.run(_interpreter(config.probes.python)))
     return checks
@@ -188,7 +191,7 @@ def _textfile(config: Config) -> str:
     return config.textfile.path
 
 
-async def _source(config: Config, row: SourceRow) -> Check:
+async def _source(config: Config, row: SourceRow, kernel_log: int | None) -> Check:
     what = f"source {row.name}"
     if config.simulation.preset:
         return Check(what, "ok", f"simulated ({config.simulation.preset}); not tried")
@@ -199,7 +202,8 @@ async def _source(config: Config, row: SourceRow) -> Check:
     settings = section_json(config.sources)
     confined = row.reader.confined
     plan = WorkerPlan((row.name,), settings, paths.sysfs, paths.procfs, (), None, None, confined=confined)
-    worker = await Worker.start(plan)
+    launch = partial(start_python, kernel_log=kernel_log) if row.name == "kernel_log" else start_python
+    worker = await Worker.start(plan, launch=launch)
     try:
         collected = await worker.collect(row.collectors[0].key, RUNTIME_DEADLINE_SECONDS)
     except SourceUnavailable as error:

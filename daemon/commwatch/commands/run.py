@@ -26,13 +26,14 @@ def run(args: argparse.Namespace, config: Config) -> int:
     """Run until stopped."""
     from commwatch.service.confinement import confine
     from commwatch.workers.sources import lasting_readers
-    from commwatch.workers.start import Spares
+    from commwatch.workers.start import Spares, take_kernel_log
 
     if config.simulation.preset:
         from commwatch.simulation.find import find_preset
 
         find_preset(config.simulation.preset)  # before the state directory of such a node is made
     confine(config.process)
+    kernel_log = take_kernel_log()
     with Spares(lasting_readers(config.sources)) as spares:  # before what only the daemon needs is imported
         import asyncio
 
@@ -41,4 +42,4 @@ def run(args: argparse.Namespace, config: Config) -> int:
         from commwatch.service.root import Service
 
         configure_logging(config.log)
-        return asyncio.run(Service(config, lambda: config_from(args), spares).run())
+        return asyncio.run(Service(config, lambda: config_from(args), spares, kernel_log).run())

@@ -59,13 +59,16 @@ class Engine:
         instruments: Instruments,
         scheduler: Timetable,
         launch: Launch = start_python,
+        kernel_log: int | None = None,
         settled: Callable[[], None] = lambda: None,
     ) -> None:
         """Args:
+        kernel_log: see ``take_kernel_log``.
         settled: see ``Collection``.
         """
         self.config = config
         self._launch = launch
+        self._kernel_log = kernel_log
         self.store = Store(OPT_IN - config.metrics.asked_for, unexported(config.metrics))
         self._instruments = instruments
         self._scheduler = scheduler
@@ -142,7 +145,8 @@ class Engine:
             opt_in=tuple(sorted(self.config.metrics.asked_for)),
             resume=self._order if SETTINGS in sections else lambda: self.pipeline.job_logs.resume,
             rest_when_unavailable=row.holds_driver,
-            launch=self._launch,
+            # Nobody else gets it: a driver's library or the file of a job has nothing to look for in there.
+            launch=partial(self._launch, kernel_log=self._kernel_log) if "kernel_log" in sections else self._launch,
         )
         self._instruments.worker_stuck(row.name, 0)
         if SETTINGS in sections:

@@ -65,11 +65,21 @@ def seconds_between_beats(textfile: Textfile) -> float:
 
 
 class Service:
-    """The daemon."""
+    """The daemon.
 
-    def __init__(self, config: Config, reload_config: Callable[[], Config], spares: Spares) -> None:
+    Args:
+        config: its configuration.
+        reload_config: reads it again.
+        spares: become its workers.
+        kernel_log: see ``take_kernel_log``.
+    """
+
+    def __init__(
+        self, config: Config, reload_config: Callable[[], Config], spares: Spares, kernel_log: int | None = None
+    ) -> None:
         self._config = config
         self._spares = spares
+        self._kernel_log = kernel_log
         self._reload_config = reload_config
         self._notifier = Notifier.from_environment()
         self._instruments = Instruments()
@@ -143,7 +153,7 @@ class Service:
         self._show_reload("configuration", True)
         return Engine(
             config, thresholds, self._state, simulation, instruments, self._scheduler, self._spares.start,
-            lambda: self._endpoint.prepare(self.snapshot),
+            self._kernel_log, lambda: self._endpoint.prepare(self.snapshot),
         )  # fmt: skip
 
     def _show_reload(self, what: str, succeeded: bool) -> None:

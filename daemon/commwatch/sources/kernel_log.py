@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from commwatch.config.settings import KernelLogSection
 from commwatch.readings import Batch, DeviceReadings, HardwareEvent, SourceUnavailable
 from commwatch.sources import files
 from commwatch.sources.base import Origin, Report, Source
@@ -68,6 +69,41 @@ class KernelLogDevice:
         os.close(self._descriptor)
 
 
+class HandedKernelLog(KernelLogDevice):
+    """The same by a descriptor that was opened for us, in a process that may not open it itself.
+
+    All processes that were given the descriptor share one position. One at a time reads, but one before it that hung
+    in here may still go on. The kernel numbers records without a gap: one that does not follow the last tells that
+    somebody else has read, and then reading begins anew with the oldest record. So what the other took is late, not
+    lost.
+
+    Raises:
+        OSError: it is not the kernel log.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = os.dup(descriptor)
+        os.set_blocking(self._descriptor, False)
+        os.lseek(self._descriptor, 0, os.SEEK_SET)
+        self._expected: int | None = None
+        """The number of the next record; None: any."""
+
+    def read(self) -> bytes | None:
+        """See ``LogDevice.read``."""
+        expected, self._expected = self._expected, None
+        record = super().read()
+        if record is not None and expected is not None and _number(record) != expected:
+            os.lseek(self._descriptor, 0, os.SEEK_SET)
+            record = super().read()
+        self._expected = expected if record is None else _number(record) + 1
+        return record
+
+
+def _number(record: bytes) -> int:
+    """Of a record, from its head, which is the kernel's own; see ``parse_record``."""
+    return int(record.split(b",", 2)[1])
+
+
 class KernelLogSource(Source):
     """Reads what was added to the kernel log since the last run; begins with the oldest record.
 
@@ -108,6 +144,8 @@ class KernelLogSource(Source):
     def open(self, report: Report, leave_out: frozenset[str], only: frozenset[str] | None) -> None:
         """Open the log; see ``Source.open``."""
         super().open(report, leave_out, only)
+        if only is not None:
+            return
         try:
             self._boot = files.parse_word(files.read(self._boot_file))
         except OSError as error:
@@ -117,15 +155,17 @@ class KernelLogSource(Source):
         except PermissionError as error:
             raise SourceUnavailable(
                 "no_permission",
-                f"{error.filename or 'the kernel log'}: {error.strerror}; where kernel.dmesg_restrict is 1 the daemon "
-                "needs CAP_SYSLOG, which the shipped unit grants",
+                f"{error.filename or 'the kernel log'}: {error.strerror}; where kernel.dmesg_restrict is 1 that takes "
+                "CAP_SYSLOG, or the open log as standard input, as the shipped unit gives it",
             ) from error
         except OSError as error:
             raise _unavailable(error) from error
         self._emptied = float("-inf")
 
     def collect(self, collector: str) -> Batch:
-        """Read what was added; see ``Source.collect``."""
+        """Read what was added; see ``Source.collect``. A process for one device alone leaves that to the other one."""
+        if self._only is not None:
+            return Batch()
         if self._log is None:
             raise ValueError("the kernel log is not open")
         batch = Batch()
@@ -186,7 +226,12 @@ class KernelLogSource(Source):
 def make_source(origin: Origin) -> KernelLogSource:
     """The kernel log of this node."""
     settings = origin.settings.kernel_log
-    open_log = origin.stand_in or partial(KernelLogDevice, settings.path)
+    if origin.stand_in is not None:
+        open_log = origin.stand_in
+    elif origin.kernel_log is not None and settings.path == KernelLogSection().path:
+        open_log = partial(HandedKernelLog, origin.kernel_log)
+    else:
+        open_log = partial(KernelLogDevice, settings.path)
     return KernelLogSource(open_log, origin.procfs, settings.user_messages)
 
 

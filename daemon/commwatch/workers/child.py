@@ -42,7 +42,7 @@ Node: TypeAlias = "SimulatedNode | None"
 """The simulated node beneath this process; None for the real one."""
 
 
-def make_source(name: str, plan: WorkerPlan, node: Node) -> Source:
+def make_source(name: str, plan: WorkerPlan, node: Node, kernel_log: int | None = None) -> Source:
     """Import and make a source of a plan; opens nothing."""
     row = SOURCES[name]
     return row.make(
@@ -53,6 +53,7 @@ def make_source(name: str, plan: WorkerPlan, node: Node) -> Source:
             frozenset(plan.opt_in),
             plan.resume.get(name, b""),
             None if node is None or not row.stand_in else partial(load(row.stand_in), node),
+            kernel_log,
         )
     )
 
@@ -64,12 +65,12 @@ MOST_SILENT_DEVICES = 64
 class _Answerer:
     """Runs requests against the sources of a plan, and keeps which are open."""
 
-    def __init__(self, plan: WorkerPlan, mark: ProgressMark) -> None:
+    def __init__(self, plan: WorkerPlan, mark: ProgressMark, kernel_log: int | None) -> None:
         self._mark = mark
         self._leave_out = frozenset(plan.leave_out)
         self._only = None if plan.only is None else frozenset(plan.only)
         node = _simulated_node(plan)
-        self._sources = {name: make_source(name, plan, node) for name in plan.sources}
+        self._sources = {name: make_source(name, plan, node, kernel_log) for name in plan.sources}
         self._open: set[Source] = set()
         self._sent: dict[str, dict[str, tuple[Series, ...]]] = {}
         """By collector and device."""
@@ -221,7 +222,7 @@ def write_log(level: str, message: str, **fields: str) -> None:
     sys.stderr.write(msgspec.json.encode(event).decode() + "\n")
 
 
-def serve(connection: socket.socket, mark: ProgressMark) -> None:
+def serve(connection: socket.socket, mark: ProgressMark, kernel_log: int | None = None) -> None:
     """Answer until told to stop or until the daemon is gone."""
     inbox = Inbox(connection)
     come = inbox.take()
@@ -231,7 +232,7 @@ def serve(connection: socket.socket, mark: ProgressMark) -> None:
     name_process(f"commwatch-{plan.name}")
     if plan.confined:
         _confine(plan)
-    answerer = _Answerer(plan, mark)
+    answerer = _Answerer(plan, mark, kernel_log)
     encoder = msgspec.msgpack.Encoder()
     decoder = msgspec.msgpack.Decoder(Request)
     spare_the_garbage_collector()
@@ -245,6 +246,9 @@ def serve(connection: socket.socket, mark: ProgressMark) -> None:
         # An answer goes at once. What was ordered is due together and nobody waits for it: it goes together.
         replies = []
         for request in [waiting.popleft()] if waiting else orders.take_due():
+            if inbox.has_ended:
+                # Given up while it hung in the request before: what the kernel log has now is for the next process.
+                os._exit(0)
             reply = answerer.answer(request)
             orders.follow(request, reply)
             replies.append(frame(encoder.encode(reply)))
@@ -258,10 +262,10 @@ def serve(connection: socket.socket, mark: ProgressMark) -> None:
     os._exit(0)
 
 
-def run(connection: int, mark: int) -> int:
-    """Serve over two descriptors; returns the exit code. A failure becomes one line, as in the daemon's own log."""
+def run(connection: int, mark: int, kernel_log: int | None = None) -> int:
+    """Serve over descriptors; returns the exit code. A failure becomes one line, as in the daemon's own log."""
     try:
-        serve(socket.socket(fileno=connection), ProgressMark(mark))
+        serve(socket.socket(fileno=connection), ProgressMark(mark), kernel_log)
     except Exception as error:
         write_log(
             "error", "a worker failed", error=f"{type(error).__name__}: {error}", exception=traceback.format_exc()
@@ -271,4 +275,4 @@ def run(connection: int, mark: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run(int(sys.argv[1]), int(sys.argv[2])))
+    sys.exit(run(*map(int, sys.argv[1:])))

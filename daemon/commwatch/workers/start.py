@@ -5,18 +5,41 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn, Protocol, TypeAlias
+from typing import Final, NoReturn, Protocol
 
 from commwatch.footprint import spare_the_garbage_collector
 from commwatch.workers.child import run
 
 _NOT_OF_WORKERS = ("NOTIFY_SOCKET", "WATCHDOG_USEC")
 """Variables of the environment that are meant for the daemon alone."""
+
+_KERNEL_LOG: Final = os.makedev(1, 11)
+"""The number of ``/dev/kmsg`` on every Linux."""
+
+
+def take_kernel_log() -> int | None:
+    """The kernel log, where this process was started with it as its standard input; None where it was not.
+
+    So it comes from systemd, which opens it before it takes from the process what that needs. It is moved to a
+    descriptor that no child inherits unless it is handed on. Call before any process is started.
+    """
+    try:
+        standard_input = os.fstat(0)
+    except OSError:  # closed
+        return None
+    if not stat.S_ISCHR(standard_input.st_mode) or standard_input.st_rdev != _KERNEL_LOG:
+        return None
+    descriptor = os.dup(0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return descriptor
 
 
 class Process(Protocol):
@@ -34,8 +57,15 @@ class Process(Protocol):
         """End it."""
 
 
-Launch: TypeAlias = Callable[[int, int], Process]
-"""Starts a worker process with its ends of the connection and of the mark, or raises an OSError."""
+class Launch(Protocol):
+    """Starts a worker process."""
+
+    def __call__(self, connection: int, mark: int, kernel_log: int | None = None) -> Process:
+        """Start one with its ends of the connection and of the mark, and with the kernel log if it is to read that.
+
+        Raises:
+            OSError: no process can be started.
+        """
 
 
 class Spares:
@@ -77,15 +107,15 @@ class Spares:
         """Those that still wait."""
         return [process.pid for process, _ in self._waiting]
 
-    def start(self, connection: int, mark: int) -> Process:
+    def start(self, connection: int, mark: int, kernel_log: int | None = None) -> Process:
         """See ``Launch``. Once all have become workers, further ones get an interpreter of their own."""
         while self._waiting:
             process, control = self._waiting.pop()
             with control, suppress(BrokenPipeError, ConnectionResetError):
-                socket.send_fds(control, [b"+"], [connection, mark])
+                socket.send_fds(control, [b"+"], _handed(connection, mark, kernel_log))
                 return process
             process.end()  # somebody else has killed it
-        return start_python(connection, mark)
+        return start_python(connection, mark, kernel_log)
 
     def end(self) -> None:
         """End those that still wait; they hold nothing and are gone at once."""
@@ -142,30 +172,37 @@ def _wait_for_work(control: socket.socket) -> NoReturn:
                     os.close(descriptor)
         for name in _NOT_OF_WORKERS:
             os.environ.pop(name, None)
-        _, descriptors, _, _ = socket.recv_fds(control, 1, 2)
+        _, descriptors, _, _ = socket.recv_fds(control, 1, 3)
         code = run(*descriptors) if descriptors else 0
     finally:  # whatever happens, the daemon's own code is not to go on here
         os._exit(code)
 
 
-def start_python(connection: int, mark: int, *, quiet: bool = False) -> Process:
+def _handed(connection: int, mark: int, kernel_log: int | None) -> list[int]:
+    """The descriptors of a worker, as ``child.run`` takes them."""
+    return [connection, mark] if kernel_log is None else [connection, mark, kernel_log]
+
+
+def start_python(connection: int, mark: int, kernel_log: int | None = None, *, quiet: bool = False) -> Process:
     """Start a worker in an interpreter of its own; returns once it has called exec, which takes about a millisecond.
 
     Args:
         connection: descriptor of its end.
         mark: descriptor of ``ProgressMark``.
+        kernel_log: as ``take_kernel_log`` gives it; None: it opens the kernel log itself.
         quiet: it writes nothing to our standard error, so that a stuck one does not hold that open after us.
 
     Raises:
         OSError: no process can be started.
     """
     command = (sys.executable, "-X", "frozen_modules=on", "-m", "commwatch.workers.child")
+    handed = _handed(connection, mark, kernel_log)
     return subprocess.Popen(
-        [*command, str(connection), str(mark)],
+        [*command, *map(str, handed)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL if quiet else None,
-        pass_fds=(connection, mark),
+        pass_fds=handed,
         env=_environment(),
         # Not in the daemon's process group: Ctrl-C on a terminal is for the daemon alone.
         start_new_session=True,

@@ -163,6 +163,11 @@ class Inbox:
         self._readable = select.poll()
         self._readable.register(connection, select.POLLIN)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the other side has closed, whatever of its messages still lies here."""
+        return any(events & select.POLLHUP for _, events in self._readable.poll(0))
+
     def take(self, wait: float | None = None) -> list[bytes] | None:
         """The messages that have come; None when the other side has closed.
 
