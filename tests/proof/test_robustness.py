@@ -66,7 +66,7 @@ OF_EACH_COLLECTOR = {
 }  # fmt: skip
 """A metric of each collector of the driver that has any."""
 KNOWN_WITHOUT_READING = {
-    "finding",
+    "finding", "collector_device_failing",
     "gpu_state", "gpu_info", "gpu_xid_events_total", "gpu_last_xid_timestamp_seconds", "kernel_log_gpu_messages_total",
     "gpu_xid_events_recent", "kernel_log_gpu_messages_recent", "pcie_fatal_errors_recent",
     "nvlink_link_expected", "pcie_link_width_expected_lanes", "counters_reset_total",
@@ -75,7 +75,7 @@ KNOWN_WITHOUT_READING = {
 """What the page says of a GPU for which the driver does not answer: state, name, expectation, what was counted."""
 KEPT_OF_A_PORT = (
     "_expected", "_speed_expected_bytes_per_second", "_capacity_bytes_per_second", "_flaps_total",
-    "_resets_observed_total", "_peak_ratio",
+    "_reset_total", "_peak_ratio",
 )  # fmt: skip
 """Of what was read before, and of what is expected."""
 FROM_SYSFS = "pcie_device_", "pcie_bridge_", "pcie_aer_"
@@ -84,6 +84,8 @@ RESTS_WITH_ITS_WORKER = {
     "pcie_transmit_rate_bytes_per_second", "pcie_receive_rate_bytes_per_second", "counters_state",
 }  # fmt: skip
 """GPM measures between two samples of one process: after a replacement of the worker they are absent once."""
+HELD_AGAINST_OTHERS = {"gpu_below_equals", "rdma_port_below_equals"}
+"""What a part has less than its equals: said while all of them are here, of ports while the GPUs are."""
 
 
 @dataclass
@@ -185,7 +187,8 @@ def is_of(*parts: str) -> Callable[[str], bool]:
 
     def may(series: str) -> bool:
         name = name_of(series)
-        return any(part in series for part in parts) or name in RESTS_WITH_ITS_WORKER or "utilization_ratio" in name
+        rests = RESTS_WITH_ITS_WORKER | HELD_AGAINST_OTHERS
+        return any(part in series for part in parts) or name in rests or "utilization_ratio" in name
 
     return may
 
@@ -197,7 +200,9 @@ def port_above(address: str) -> tuple[str, ...]:
 
 def is_of_driver(series: str) -> bool:
     """Whether a series is, or is made of, what the driver gives."""
-    return not name_of(series).startswith(("rdma_", "ethernet_", "pcie_device_", "pcie_aer_", "kernel_log_"))
+    name = name_of(series)
+    of_host = name.startswith(("rdma_", "ethernet_", "pcie_device_", "pcie_aer_", "kernel_log_"))
+    return name in HELD_AGAINST_OTHERS or not of_host
 
 
 def assert_host_cadence(pages: list[Page]) -> None:

@@ -145,6 +145,8 @@ class Reader:
         self._own: dict[str, _Slot] = {}
         self._stuck = StuckProcesses(settings.name, settings.procfs, events.worker_stuck)
         self._aliases: dict[str, str] = {}
+        self._learned: dict[str, str] = {}
+        """What a worker reported last of it."""
         self._layouts: Layouts = {}
         self._on_samples: Callable[[], None] | None = None
 
@@ -211,7 +213,9 @@ class Reader:
         if worker is None or self._own:
             return {}
         worker.listen(self._on_samples)
-        return worker.take()
+        taken = worker.take()
+        self._learn_aliases(worker.aliases)
+        return taken
 
     def runs(self, collector: str, every: float) -> bool:
         """Whether the worker runs a collector unasked each so many seconds, and nothing that was due is missing."""
@@ -262,6 +266,9 @@ class Reader:
 
     def _learn_aliases(self, new: dict[str, str]) -> None:
         """Indexes move: what is said now of an index or of a device replaces all that was said before."""
+        if new is self._learned:
+            return
+        self._learned = new
         devices = set(new.values())
         kept = {alias: device for alias, device in self._aliases.items() if device not in devices}
         self._aliases = dict([*kept.items(), *new.items()][-MOST_ALIASES:])

@@ -106,8 +106,8 @@ class Reply(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def is_clean(self) -> bool:
-        """Whether all was read, of the devices that were known: after any other reply the daemon asks for itself."""
-        return not (self.absences or self.unavailable or self.aliases)
+        """Whether all was read: after any other reply the daemon asks for itself."""
+        return not (self.absences or self.unavailable)
 
 
 GRIDS_SECONDS = (5.0, 1.0)
