@@ -164,23 +164,24 @@ class Wraps:
         """By collector and device; without ``Unwrap`` where nothing wraps in the layout."""
 
     def correct(self, collector: Collector, blocks: dict[str, Block]) -> dict[str, Block]:
-        """The blocks of one run as they are to be shown and analysed."""
+        """The blocks of one run as they are to be shown and analysed; the same ones where nothing has wrapped."""
         gap = 3 * collector.current_interval
         known = self._known.setdefault(collector.name, {})
-        corrected = {}
+        grown: dict[str, Block] = {}
         for device, block in blocks.items():
             layout, unwrap = known.get(device, (None, None))
             if layout is not block.layout:
                 if Unwrap.is_needed(block.layout):
                     unwrap = unwrap or Unwrap()
                 known[device] = (block.layout, unwrap)
-            corrected[device] = block if unwrap is None else unwrap.update(block, gap)
+            if unwrap is not None and (updated := unwrap.update(block, gap)) is not block:
+                grown[device] = updated
         if len(known) > len(blocks):  # interfaces come and go: those that are gone leave nothing behind
             for device in known.keys() - blocks.keys():
                 unwrap = known[device][1]
                 if unwrap is None or not unwrap.has_wrapped:
                     del known[device]
-        return corrected
+        return blocks | grown if grown else blocks
 
     def save(self) -> None:
         """Write what the counters lost, where that has changed; may be called in another thread.

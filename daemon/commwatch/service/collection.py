@@ -74,10 +74,10 @@ class Collection:
         self._listens = False
         """Whether what workers read by themselves is taken as it comes."""
         of_reader: dict[int, dict[str, Collector]] = {}
-        for one in self.collectors.values():
+        for one in sorted(self.collectors.values(), key=lambda collector: collector.interval):
             of_reader.setdefault(id(one.reader), {})[one.key] = one
         self._by_reader: Sequence[Mapping[str, Collector]] = tuple(of_reader.values())
-        """The collectors of each reader, by what its worker calls them."""
+        """The collectors of each reader, by what its worker calls them, the most frequent first."""
 
     @property
     def absent_sources(self) -> frozenset[str]:
@@ -139,12 +139,15 @@ class Collection:
         """Keep what came of one collector at once, the oldest first; of all but the last only what moves or happens."""
         for earlier in runs[:-1]:
             self._follow_blocks(collector, self._correct(collector, earlier.blocks), False)
-        last = replace(
-            runs[-1],
-            blocks=self._correct(collector, runs[-1].blocks),
-            events=[event for run in runs for event in run.events],
-            log_errors=[error for run in runs for error in run.log_errors],
-        )
+        last = runs[-1]
+        blocks = self._correct(collector, last.blocks)
+        if blocks is not last.blocks or len(runs) > 1:
+            last = replace(
+                last,
+                blocks=blocks,
+                events=[event for run in runs for event in run.events],
+                log_errors=[error for run in runs for error in run.log_errors],
+            )
         self._keep(collector, last, source_gone=unavailable is not None)
         self._record(collector, last, unavailable)
         self._analyse(Outcome(collector, last, unavailable, time.monotonic()))
@@ -161,7 +164,8 @@ class Collection:
         self._asked_at = now
         for collectors in self._by_reader:
             if is_watched and self._listens:
-                self._ask_for_missing(collectors)
+                # Of a process that hangs the most frequent one is missing first.
+                self._ask_for_missing(next(iter(collectors.values())))
                 continue
             self._take(collectors)
             if is_watched:
@@ -188,13 +192,12 @@ class Collection:
         for key, runs in _reader_of(collectors).take().items():
             if runs and not self._rests(collectors[key]):
                 self._keep_taken(collectors[key], runs)
-        self._ask_for_missing(collectors)
-
-    def _ask_for_missing(self, collectors: Mapping[str, Collector]) -> None:
-        reader = _reader_of(collectors)
         for collector in collectors.values():
-            if collector.is_flowing and not reader.runs(collector.key, collector.current_interval):
-                self._ask_again(collector)
+            self._ask_for_missing(collector)
+
+    def _ask_for_missing(self, collector: Collector) -> None:
+        if collector.is_flowing and not collector.reader.runs(collector.key, collector.current_interval):
+            self._ask_again(collector)
 
     def _keep_taken(self, collector: Collector, runs: Sequence[Collected]) -> None:
         had_devices = bool(self._store.group(collector.name))
