@@ -199,11 +199,35 @@ def test_use_goes_with_its_device(node: Node) -> None:
         node.links(sent, *SLOTS)
         node.identify(*SLOTS)
         node.clock.now += 1
-    assert sorted(node.store.group("nvlink_use")) == [*SLOTS]
+    assert [used(node, slot) for slot in SLOTS] == [True, True]
 
     node.links(2 * 10**9, SLOTS[0], absences=(Absence(SLOTS[1], "lost", "GPU is lost"),))
 
-    assert sorted(node.store.group("nvlink_use")) == [SLOTS[0]]
+    assert [used(node, slot) for slot in SLOTS] == [True, False]
+
+
+def test_use_goes_with_a_device_that_another_collector_misses(node: Node) -> None:
+    """At once, and that of the others stays as it was; with the last of them nothing is left."""
+    for sent in (0, 10**9):
+        node.links(sent, *SLOTS)
+        node.identify(*SLOTS)
+        node.clock.now += 1
+    before = node.value(NVLINK_USE, *LABELS[SLOTS[1]])
+
+    node.store.drop(LINKS, SLOTS[0])
+    node.pipeline.observe(node.clock.now)
+    assert [used(node, slot) for slot in SLOTS] == [False, True]
+    assert node.value(NVLINK_USE, *LABELS[SLOTS[1]]) == before
+
+    node.store.drop(LINKS, SLOTS[1])
+    node.pipeline.observe(node.clock.now)
+    assert node.store.group("nvlink_use") == {}
+
+
+def used(node: Node, slot: str) -> bool:
+    """Whether the page has the use of the NVLinks of a GPU."""
+    block = node.store.get("nvlink_use", "")
+    return block is not None and (NVLINK_USE, LABELS[slot]) in block.layout.index
 
 
 def test_the_use_of_an_interface_is_of_its_speed(node: Node) -> None:

@@ -99,7 +99,7 @@ class JobUse:
             labels = block.layout.series[0][1][:2]
             values = (
                 block.get("commwatch_gpu_utilization_ratio", *labels),
-                *(self._use(family, device, labels) for family in ("nvlink", "pcie")),
+                *(self._use(family, labels) for family in ("nvlink", "pcie")),
                 network,
             )
             course = self._courses.setdefault(device, Course())
@@ -131,8 +131,8 @@ class JobUse:
         jobs = {self._store.jobs.get(process, process) for process in processes}
         return jobs.pop() if len(jobs) == 1 else 0
 
-    def _use(self, family: str, device: str, labels: tuple[str, ...]) -> Value:
-        block = self._store.get(f"{family}_use", device)
+    def _use(self, family: str, labels: tuple[str, ...]) -> Value:
+        block = self._store.get(f"{family}_use", "")
         if block is None:
             return None
         of_directions = (block.get(f"commwatch_{family}_{way}_utilization_ratio", *labels) for way in DIRECTIONS)

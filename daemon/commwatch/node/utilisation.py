@@ -90,15 +90,20 @@ class _Plan:
 _NO_PLAN = _Plan(states=(), counters=((),) * len(DIRECTIONS))
 
 
+def use_metrics(family: str) -> tuple[str, ...]:
+    """The metrics of the use of a kind of device, in the order of their values."""
+    return tuple(
+        f"commwatch_{family}_{direction}_utilization_{kind}"
+        for direction in DIRECTIONS
+        for kind in ("ratio", "peak_ratio")
+    )
+
+
 class _Use:
     """Rates and peaks of one device in both directions, over its expected capacity."""
 
     def __init__(self, family: str, labels: tuple[str, ...], max_gap_seconds: float) -> None:
-        self._layout = Layout(
-            (f"commwatch_{family}_{direction}_utilization_{kind}", labels)
-            for direction in DIRECTIONS
-            for kind in ("ratio", "peak_ratio")
-        )
+        self._layout = Layout((metric, labels) for metric in use_metrics(family))
         self.max_gap_seconds = max_gap_seconds
         self._peaks = tuple(PeakWindow() for _ in DIRECTIONS)
         self._ratios: list[float | None] = [None] * len(DIRECTIONS)
@@ -127,16 +132,16 @@ class _Use:
             if ratio is not None:
                 self._peaks[place].add(block.time, ratio)
 
-    def block(self, time: float) -> Block:
-        """The use at the last reading.
-
-        Args:
-            time: of that reading.
-        """
+    def values(self, time: float) -> list[Value]:
+        """The use at the last reading, which was taken at this time: ratio and peak, transmitting and receiving."""
         values: list[Value] = []
         for ratio, peak in zip(self._ratios, self._peaks, strict=True):
             values += (ratio, peak.highest(time))
-        return Block(self._layout, values, time)
+        return values
+
+    def block(self, time: float) -> Block:
+        """``values``, with their series."""
+        return Block(self._layout, self.values(time), time)
 
 
 def _total_rate(
@@ -207,8 +212,12 @@ class NvlinkUse:
         self.follow(block, expected)
         return self.block(block.time)
 
+    def values(self, time: float) -> list[Value]:
+        """The utilisation at the last reading, which was taken at this time, in the order of ``use_metrics``."""
+        return self._use.values(time)
+
     def block(self, time: float) -> Block:
-        """The utilisation at the last reading, which was taken at this time."""
+        """The same with its series."""
         return self._use.block(time)
 
     def _plan_for(self, layout: Layout, links: Iterable[int]) -> _Plan:
@@ -259,8 +268,12 @@ class _BytesUse:
         self.follow(block, expected_speed)
         return self.block(block.time)
 
+    def values(self, time: float) -> list[Value]:
+        """The utilisation at the last reading, which was taken at this time, in the order of ``use_metrics``."""
+        return self._use.values(time)
+
     def block(self, time: float) -> Block:
-        """The utilisation at the last reading, which was taken at this time."""
+        """The same with its series."""
         return self._use.block(time)
 
     def _counters(self, layout: Layout, direction: str) -> tuple[int | None, ...]:

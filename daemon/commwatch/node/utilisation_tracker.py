@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from commwatch.node.inventory import Inventory
 from commwatch.node.run import Collector
 from commwatch.node.store import Store
-from commwatch.node.utilisation import EthernetUse, NvlinkUse, PcieUse, RdmaUse
+from commwatch.node.utilisation import EthernetUse, NvlinkUse, PcieUse, RdmaUse, use_metrics
 from commwatch_exporters.snapshot import Block, Layout
 
 _Use: TypeAlias = NvlinkUse | EthernetUse | RdmaUse | PcieUse
@@ -25,6 +25,8 @@ class _Family(NamedTuple):
     """How many labels of its first series name a device."""
     expected: Callable[[str, Block], Any]  # of its ``make``
     """What a device should reach, by its key and what was read."""
+    together: str = ""
+    """Family of their metrics, where all devices share one block: GPUs, which are read together and rarely go."""
 
 
 class _Kept(NamedTuple):
@@ -37,6 +39,17 @@ class _Kept(NamedTuple):
     use: _Use
 
 
+class _Shown(NamedTuple):
+    """A block of several devices."""
+
+    devices: tuple[str, ...]
+    whose: tuple[tuple[str, ...], ...]
+    """Their labels."""
+    layout: Layout
+    lifetime: float
+    """Seconds for which it counts as current."""
+
+
 class Uses:
     """The utilisation of every device, put into the store beside what it was computed from."""
 
@@ -44,13 +57,15 @@ class Uses:
         self._store = store
         self._kept: dict[tuple[str, str], _Kept] = {}
         """By collector and key of the device."""
+        self._shown: dict[str, _Shown] = {}
+        """By group of those that share a block."""
         self._families = {
             "nvml_nvlink": _Family(
                 "nvlink_use", lambda labels, gap: NvlinkUse(labels[0], labels[1], gap), 2,
-                lambda device, _: inventory.nvlink_expectation(device)),
+                lambda device, _: inventory.nvlink_expectation(device), "nvlink"),
             "nvml_gpm": _Family(
                 "pcie_use", lambda labels, gap: PcieUse(labels[0], labels[1], gap), 2,
-                lambda device, _: inventory.pcie_capacity(device)),
+                lambda device, _: inventory.pcie_capacity(device), "pcie"),
             # Of an interface that is no part of the inventory, such as a bond, no other speed is expected than it has.
             "network": _Family(
                 "ethernet_use", lambda labels, gap: EthernetUse(labels[0], gap), 1,
@@ -78,13 +93,42 @@ class Uses:
         family = self._families[collector.name]
         use = self._of(collector, family, device, layout)
         use.follow(block, family.expected(device, block))
-        if is_last:
+        if is_last and not family.together:
             self._store.put(family.group, device, use.block(block.time), block.time + collector.lifetime)
+
+    def show(self, collector: Collector, blocks: Mapping[str, Block]) -> None:
+        """Put what a run gave of all its devices into the store, where they share a block."""
+        family = self._families.get(collector.name)
+        if family is None or not family.together:
+            return
+        time = max((block.time for block in blocks.values()), default=0.0)
+        self._show(collector.name, family, blocks, time, collector.lifetime)
+
+    def _show(self, collector: str, family: _Family, devices: Iterable[str], time: float, lifetime: float) -> None:
+        kept = {device: one for device in devices if (one := self._kept.get((collector, device))) is not None}
+        if not kept:
+            self._store.drop(family.group, "")
+            return
+        whose = tuple([one.labels for one in kept.values()])
+        known = self._shown.get(family.group)
+        if known is None or known.whose != whose:
+            layout = Layout((metric, labels) for metric in use_metrics(family.together) for labels in whose)
+            known = self._shown[family.group] = _Shown(tuple(kept), whose, layout, lifetime)
+        of_each = [one.use.values(time) for one in kept.values()]
+        values = [values[place] for place in range(len(of_each[0])) for values in of_each]
+        self._store.put(family.group, "", Block(known.layout, values, time), time + lifetime)
 
     def drop_absent(self) -> None:
         """Say nothing of the use of devices that were not read."""
         for collector, family in self._families.items():
-            for device in self._store.group(family.group).keys() - self._store.group(collector).keys():
+            here = self._store.group(collector).keys()
+            if family.together:
+                block, shown = self._store.get(family.group, ""), self._shown.get(family.group)
+                if block is not None and shown is not None and not here >= set(shown.devices):
+                    left = [device for device in shown.devices if device in here]
+                    self._show(collector, family, left, block.time, shown.lifetime)
+                continue
+            for device in self._store.group(family.group).keys() - here:
                 self._store.drop(family.group, device)
 
     def forget(self, collector: str, device: str | None = None) -> None:

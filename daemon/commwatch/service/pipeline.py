@@ -159,6 +159,8 @@ class Pipeline:
                 self._watch_resets(collector, device, block)
             for follow in followers:
                 follow(collector, device, block, is_last=is_last)
+        if is_last:
+            self._uses.show(collector, blocks)
 
     def _address_of(self, device: str) -> str:
         """A device by its address where it is known by its index alone: the GPU that had it last and is not listed."""
