@@ -498,7 +498,7 @@ def test_what_its_worker_runs_by_itself_rests_from_the_start() -> None:
     assert node.jobs.resting == [LINKS, LINKS]
 
 
-def test_what_is_seldom_taken_lives_as_long_as_what_is_taken_often(clock: Clock) -> None:
+def test_what_is_rarely_taken_lives_as_long_as_what_is_taken_often(clock: Clock) -> None:
     """Three looks and a deadline: a look at what comes by itself is each 5 s."""
     node = standing()
 

@@ -32,7 +32,7 @@ class Facts:
         self._derived: dict[object, tuple[object, bool]] = {}
         """What was made, and whether it hangs on the time."""
         self.is_timed = False
-        """Whether something was asked for that time alone may change; whoever wants to know sets it back before."""
+        """Whether something was asked for that time alone may change; the caller sets it back before."""
 
     @property
     def now(self) -> float:

@@ -107,7 +107,7 @@ class _Twins:
 
 
 def _are_together(now: _Pair, was: _Pair) -> bool:
-    """Whether two counters moved together, or neither did, or they began again or are read anew."""
+    """Whether two counters moved together, or neither did, or they began again, or are read for the first time."""
     if None in now or None in was:
         return True
     moved = _rise(now[0], was[0]), _rise(now[1], was[1])
@@ -171,7 +171,7 @@ class CounterWatch:
         return found
 
     def _is_complete(self, values: Sequence[Value]) -> bool:
-        """Whether all has a number; most counters show the same each time, which is told sooner."""
+        """Whether all has a number; most counters show the same each time, which is known sooner."""
         if values != self._complete:
             if not _NONE.isdisjoint(map(type, values)):
                 return False

@@ -69,7 +69,7 @@ class HardwareEvents:
 
     Args:
         state: what was kept from earlier runs; it is changed in place.
-        recent_seconds: for so long an event is told as a recent one.
+        recent_seconds: for so long an event counts as recent.
     """
 
     def __init__(self, state: HardwareEventsState, recent_seconds: float = RECENT_SECONDS) -> None:
@@ -203,7 +203,7 @@ class HardwareEvents:
         return Block(self._layout, list(readings.values()), time)
 
     def is_outdated(self, time: float) -> bool:
-        """Whether the last block tells of events that are not recent any more."""
+        """Whether the last block has events that are not recent any more."""
         return self._rises.is_outdated(time)
 
     def _follow(self, time: float) -> None:

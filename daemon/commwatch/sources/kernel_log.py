@@ -74,7 +74,7 @@ class HandedKernelLog(KernelLogDevice):
 
     All processes that were given the descriptor share one position. One at a time reads, but one before it that hung
     in here may still go on. The kernel numbers records without a gap: one that does not follow the last tells that
-    somebody else has read, and then reading begins anew with the oldest record. So what the other took is late, not
+    somebody else has read, and then reading begins again with the oldest record. So what the other took is late, not
     lost.
 
     Raises:
