@@ -314,7 +314,7 @@ def test_each_reader_begins_with_the_oldest_record(shared: SharedLog) -> None:
 
 
 def test_what_another_reader_took_is_read_all_the_same(shared: SharedLog) -> None:
-    """One that hung and goes on shares the position: a gap in the numbers makes reading begin anew."""
+    """One that hung and goes on shares the position: a gap in the numbers makes reading begin again."""
     shared.add("a", "b")
     hung, device = HandedKernelLog(shared.descriptor), HandedKernelLog(shared.descriptor)
     assert read_to_the_end(device) == [0, 1]

@@ -63,8 +63,10 @@ print("listens too" if f"socket:[{inode}]" in links else "holds its own")
 connection.close()
 print("code", code_of(first))
 second, connection = start()
+while not (words := Path(f"/proc/{second.pid}/cmdline").read_bytes()):  # exec says that it went well before it is over
+    time.sleep(0.01)
 assert b"NOTIFY_SOCKET" not in Path(f"/proc/{second.pid}/environ").read_bytes()
-own = b"workers.child" in Path(f"/proc/{second.pid}/cmdline").read_bytes()
+own = b"workers.child" in words
 print("interpreter of its own" if own else "forked")
 second.kill()
 print("code", code_of(second))
