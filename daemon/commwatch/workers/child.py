@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from commwatch.config.settings import Sources, decode_quantity
-from commwatch.footprint import name_process, spare_the_garbage_collector
+from commwatch.footprint import allow_late_timers, name_process, spare_the_garbage_collector
 from commwatch.readings import Batch, DeviceReadings, SourceUnavailable
 from commwatch.sources.base import Origin, Source
 from commwatch.workers.bounds import LONGEST_DETAIL, MOST_DEVICES
@@ -230,6 +230,7 @@ def serve(connection: socket.socket, mark: ProgressMark, kernel_log: int | None 
         return
     plan = msgspec.msgpack.decode(come.pop(0), type=WorkerPlan)
     name_process(f"commwatch-{plan.name}")
+    allow_late_timers()
     if plan.confined:
         _confine(plan)
     answerer = _Answerer(plan, mark, kernel_log)
