@@ -197,7 +197,7 @@ Stands: TypeAlias = "tuple[float, int, int] | None"
 
 
 def one_by_one(earlier: Stands, now: tuple[float, Value, Value]) -> tuple[Stands, int | None]:
-    """How two twins stand after a reading, and the place of the one that stands still; each link by itself."""
+    """How two twins stand after a reading, and the place of the one that does not move; each link by itself."""
     time, first, second = now
     if first is None or second is None:
         return None, None

@@ -89,7 +89,7 @@ def test_recent_events_are_told_until_their_window_is_over(node: Node) -> None:
 
 
 def test_events_from_before_a_restart_are_not_recent(node: Node) -> None:
-    """What the state directory holds was told; what the log says since then is new."""
+    """What the state directory holds is known; what the log says since then is new."""
     node.look()
     node.run("kernel_log", event("79", 1))
     node.log.save()

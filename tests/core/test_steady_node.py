@@ -1,4 +1,4 @@
-"""A node of which most stays as it was: what is kept from look to look is what would be made anew."""
+"""A node of which most stays as it was: what is kept from look to look is what would be made again."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Told = list[tuple[dict[Series, Value], list[Sighting], Any]]
 
 
 def forget_all(pipeline: Pipeline) -> None:
-    """Everything is to be made anew at the next observation."""
+    """Everything is to be made again at the next observation."""
     pipeline._changes = Changes(READ)
     pipeline._judged = ()
     pipeline._inventory._watched = None
@@ -110,7 +110,7 @@ def test_what_is_kept_is_what_would_be_made_anew(
 
 
 def test_an_observation_reads_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of it and nothing else: it is made anew where one of these metrics has changed."""
+    """All of it and nothing else: it is made again where one of these metrics has changed."""
     read: set[str] = set()
 
     def recorded(blocks: Iterable[Block], metric: str) -> Iterator[tuple[tuple[str, ...], int | float]]:

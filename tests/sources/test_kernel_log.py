@@ -345,7 +345,7 @@ def test_a_loss_is_no_sign_of_another_reader(shared: SharedLog) -> None:
 
 
 def test_a_configured_path_goes_before_the_log_that_was_handed_on(procfs: Path, tmp_path: Path) -> None:
-    """Whoever names another file means that one."""
+    """A configuration that names another file means that one."""
     settings = Sources(kernel_log=KernelLogSection(path=str(tmp_path / "other")))
     source = make_source(Origin(Path("/sys"), procfs, settings, kernel_log=0))
 

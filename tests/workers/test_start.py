@@ -196,7 +196,7 @@ os.waitpid(program, 0)
 
 
 def test_a_worker_reads_the_kernel_log_by_the_descriptor_that_the_daemon_was_started_with() -> None:
-    """Be it forked early or started anew; other workers and other programs do not get it."""
+    """Be it forked early or started as a new interpreter; other workers and other programs do not get it."""
     try:
         log = os.open("/dev/kmsg", os.O_RDONLY)
     except OSError as error:
