@@ -111,7 +111,7 @@ class Uses:
             return
         whose = tuple([one.labels for one in kept.values()])
         known = self._shown.get(family.group)
-        if known is None or known.whose != whose:
+        if known is None or known.whose != whose or known.lifetime != lifetime:
             layout = Layout((metric, labels) for metric in use_metrics(family.together) for labels in whose)
             known = self._shown[family.group] = _Shown(tuple(kept), whose, layout, lifetime)
         of_each = [one.use.values(time) for one in kept.values()]
