@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 from msgspec import Meta
 
@@ -34,8 +34,7 @@ Reason: TypeAlias = Literal[
 """Why something was not read: the bounded reasons of ``commwatch_collector_errors_total``."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceReadings:
+class DeviceReadings(NamedTuple):
     """Values read from one device at one time."""
 
     device: str

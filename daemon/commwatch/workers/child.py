@@ -70,7 +70,9 @@ class _Answerer:
         self._leave_out = frozenset(plan.leave_out)
         self._only = None if plan.only is None else frozenset(plan.only)
         node = _simulated_node(plan)
-        self._sources = {name: make_source(name, plan, node, kernel_log) for name in plan.sources}
+        sources = {name: make_source(name, plan, node, kernel_log) for name in plan.sources}
+        self._whose = {collector: item for item in sources.items() for collector in item[1].collectors}
+        """By collector: its source and the name of it."""
         self._open: set[Source] = set()
         self._sent: dict[str, dict[str, tuple[Series, ...]]] = {}
         """By collector and device."""
@@ -79,7 +81,7 @@ class _Answerer:
         self._refresh = _simulate(plan, node)
 
     def run(self, collector: str) -> Batch:
-        name, source = next(item for item in self._sources.items() if collector in item[1].collectors)
+        name, source = self._whose[collector]
         self._refresh(name)
         if source not in self._open:
             source.open(self._mark.set, self._leave_out, self._only)
@@ -96,9 +98,8 @@ class _Answerer:
 
     def _tell_aliases(self, source: Source) -> None:
         """Devices come and go while a source is open: what has changed is reported."""
-        aliases = dict(source.aliases)
-        if aliases != self._told_aliases.get(source):
-            self._told_aliases[source] = self._new_aliases = aliases
+        if source.aliases != self._told_aliases.get(source):
+            self._told_aliases[source] = self._new_aliases = dict(source.aliases)
 
     def answer(self, request: Request) -> Reply:
         started = time.monotonic()
@@ -112,7 +113,7 @@ class _Answerer:
             self._mark.set("")
         sent = self._sent.setdefault(request.collector, {})
         readings = [
-            WireReadings(one.device, one.time, _new_series(sent, one), list(one.values)) for one in batch.readings
+            WireReadings(one.device, one.time, _new_series(sent, one), one.values) for one in batch.readings
         ]
         gone = _forget_gone(sent, readings)
         absences = [
@@ -247,7 +248,7 @@ def serve(connection: socket.socket, mark: ProgressMark, kernel_log: int | None 
         # An answer goes at once. What was ordered is due together and nobody waits for it: it goes together.
         replies = []
         for request in [waiting.popleft()] if waiting else orders.take_due():
-            if inbox.has_ended:
+            if (request.number or replies) and inbox.has_ended:
                 # Given up while it hung in the request before: what the kernel log has now is for the next process.
                 os._exit(0)
             reply = answerer.answer(request)

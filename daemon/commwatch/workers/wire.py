@@ -8,6 +8,7 @@ import os
 import select
 import socket
 import struct
+from collections.abc import Sequence
 from typing import Annotated, TypeAlias
 
 import msgspec
@@ -65,7 +66,7 @@ class WireReadings(msgspec.Struct, array_like=True, frozen=True):
     device: Word
     time: Annotated[float, Meta(ge=0, le=1e12)]
     series: Annotated[tuple[Series, ...], Meta(max_length=MOST_OF_ONE)] | None
-    values: Annotated[list[WireValue], Meta(max_length=MOST_OF_ONE)]
+    values: Annotated[Sequence[WireValue], Meta(max_length=MOST_OF_ONE)]
 
 
 class WireAbsence(msgspec.Struct, array_like=True, frozen=True):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Sequence
-from typing import Any, Final
+from functools import lru_cache
+from itertools import groupby
+from typing import Any, Final, NamedTuple
 
 import pynvml
 
@@ -16,26 +18,33 @@ from commwatch_exporters.snapshot import Value
 CALL: Final = "nvmlDeviceGetFieldValues"
 
 _WORDS: Final = 5
-"""nvmlFieldValue_t is 40 bytes: ids, two times, valueType with nvmlReturn behind it, and the value's union.
+"""nvmlFieldValue_t is 40 bytes: ids, two times, valueType with nvmlReturn behind it, and the value's union."""
+_KIND: Final = slice(3, None, _WORDS)
+_BEFORE_VALUE: Final = "32x"
 
-The union is taken as 64 bits, little-endian as on every platform of the driver: a smaller member is its low end.
-"""
-_KIND, _VALUE = slice(3, None, _WORDS), slice(4, None, _WORDS)
+_READ_AS: Final = {0: "d", 1: "I4x", 2: "Q", 3: "Q", 4: "q", 5: "i4x", 6: "H6x"}
+"""By value type: double, unsigned int, unsigned long (64 bits on Linux), unsigned long long, signed long long, int,
+unsigned short. The union is little-endian as on every platform of the driver: a smaller member is its low end."""
+_NOT_AVAILABLE: Final = {1: 2**32 - 1, 2: 2**64 - 1, 3: 2**64 - 1, 4: -1, 5: -1}
+"""By value type: NVML_VALUE_NOT_AVAILABLE, which is -1."""
+_ANY_NOT_AVAILABLE: Final = frozenset(_NOT_AVAILABLE.values())
+_DOUBLE: Final = 0
+_MOST_FORMS: Final = 64
+"""Forms of answers that one batch remembers."""
 
-_UNSIGNED: Final = {
-    1: (2**32 - 1, 2**32 - 1),  # unsigned int
-    2: (2**64 - 1, 2**64 - 1),  # unsigned long, 64 bits on Linux
-    3: (2**64 - 1, 2**64 - 1),  # unsigned long long
-    6: (2**16 - 1, None),  # unsigned short
-}
-"""By value type: the bits that count, and NVML_VALUE_NOT_AVAILABLE (-1) in that type."""
 
-_OTHER: Final = {0: "<d", 4: "<q", 5: "<i4x"}
-"""By value type: double, signed long long, int."""
+class _Form(NamedTuple):
+    """How to read an answer whose entries have these types and return codes; a driver gives the same ones for long."""
+
+    codes: tuple[int, ...]
+    types: tuple[int, ...]
+    numbers: struct.Struct
+    is_plain: bool
+    """Whether every entry holds a whole number."""
 
 
 class FieldBatch:
-    """Field values of one GPU that are always asked for together."""
+    """Field values that are always asked for together, of one GPU after another."""
 
     def __init__(self, requests: Sequence[tuple[int, int, int]]) -> None:
         """Prepare the array.
@@ -45,6 +54,7 @@ class FieldBatch:
         """
         self._requests = tuple(requests)
         self._scales = tuple(scale for _, _, scale in requests)
+        self._scaled = _stretches(self._scales)
         array = (pynvml.c_nvmlFieldValue_t * len(requests))()
         for entry, (field, scope, _) in zip(array, requests, strict=True):
             entry.fieldId, entry.scopeId = field, scope
@@ -55,14 +65,9 @@ class FieldBatch:
         self._blank = bytes(self._bytes)
         self._pointer: Any = ctypes.byref(array)  # ctypes has no public name for this type
         self._count = ctypes.c_int32(len(requests))
-        words = self._bytes.cast("Q")
-        self._kinds, self._numbers = words[_KIND], words[_VALUE]
-        self._known_kinds = b""
-        """Types and return codes of the last read."""
-        self._types: Sequence[int] = ()
-        self._masks: list[int] = []
-        self._sentinels: list[int | None] = []
-        self._others: list[int] = []
+        self._kinds = self._bytes.cast("Q")[_KIND]
+        self._forms: dict[bytes, _Form] = {}
+        """By types and return codes."""
         self.codes: Sequence[int] = ()
         """NVML's return code of each value of the last read."""
 
@@ -79,20 +84,17 @@ class FieldBatch:
         except pynvml.NVMLError as error:
             code = error.value
         if code != SUCCESS:
-            self._known_kinds, self.codes = b"", (code,) * len(self._scales)
+            self.codes = (code,) * len(self._scales)
             return [None] * len(self._scales)
         kinds = self._kinds.tobytes()
-        if kinds != self._known_kinds:
-            self._learn(kinds)
-        raws = self._numbers.tolist()
-        values: list[Value] = [
-            None if code or (number := raw & mask) == sentinel else number * scale
-            for raw, code, mask, sentinel, scale in zip(
-                raws, self.codes, self._masks, self._sentinels, self._scales, strict=True
-            )
-        ]
-        for position in self._others:
-            values[position] = self._other(position, raws[position])
+        form = self._forms.get(kinds) or self._learn(kinds)
+        self.codes = form.codes
+        numbers = form.numbers.unpack_from(self._bytes)
+        if not form.is_plain or not _ANY_NOT_AVAILABLE.isdisjoint(numbers):
+            return [_value(*one) for one in zip(numbers, form.types, form.codes, self._scales, strict=True)]
+        values: list[Value] = list(numbers)
+        for stretch, scale in self._scaled:
+            values[stretch] = [number * scale for number in numbers[stretch]]
         return values
 
     def failures(self) -> dict[int, str]:
@@ -103,23 +105,40 @@ class FieldBatch:
                 found.setdefault(code, f"{CALL} field {field} scope {scope}")
         return found
 
-    def _learn(self, kinds: bytes) -> None:
-        """Note the codes, and how to read entries of these types; a driver answers the same again and again."""
-        self._known_kinds = kinds
+    def _learn(self, kinds: bytes) -> _Form:
         numbers = struct.unpack(f"<{2 * len(self._scales)}I", kinds)
-        self._types, self.codes = numbers[0::2], numbers[1::2]
-        read_as = [_UNSIGNED.get(value_type, (0, None)) for value_type in self._types]
-        self._masks = [mask for mask, _ in read_as]
-        self._sentinels = [sentinel for _, sentinel in read_as]
-        self._others = [position for position, value_type in enumerate(self._types) if value_type not in _UNSIGNED]
+        types, codes = numbers[0::2], numbers[1::2]
+        if len(self._forms) >= _MOST_FORMS:
+            self._forms.clear()
+        form = self._forms[kinds] = _Form(
+            codes, types,
+            struct.Struct("<" + "".join(_BEFORE_VALUE + _READ_AS.get(one, "Q") for one in types)),
+            not any(codes) and _READ_AS.keys() - {_DOUBLE} >= set(types),
+        )  # fmt: skip
+        return form
 
-    def _other(self, position: int, raw: int) -> Value:
-        form = _OTHER.get(self._types[position])
-        if form is None or self.codes[position] != SUCCESS:
-            return None
-        number: int | float = struct.unpack(form, raw.to_bytes(8, "little"))[0]
-        # Integers have NVML_VALUE_NOT_AVAILABLE, which is -1; doubles have NaN.
-        if isinstance(number, int):
-            return None if number == -1 else number * self._scales[position]
-        scaled = number * self._scales[position]
+
+@lru_cache(maxsize=256)
+def batch_of(requests: tuple[tuple[int, int, int], ...]) -> FieldBatch:
+    """The batch of these requests, one for all GPUs: they are read one after another, and its memory is warm."""
+    return FieldBatch(requests)
+
+
+def _stretches(scales: Sequence[int]) -> list[tuple[slice, int]]:
+    """The stretches of values that have the same factor, without those that are as they should be."""
+    found, place = [], 0
+    for scale, same in groupby(scales):
+        end = place + len(list(same))
+        if scale != 1:
+            found.append((slice(place, end), scale))
+        place = end
+    return found
+
+
+def _value(number: int | float, value_type: int, code: int, scale: int) -> Value:
+    if code != SUCCESS or value_type not in _READ_AS:
+        return None
+    if value_type == _DOUBLE:  # has NaN where nothing is available
+        scaled = number * scale
         return scaled if abs(scaled) <= LARGEST_VALUE else None
+    return None if number == _NOT_AVAILABLE.get(value_type) else number * scale

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 import pynvml
 
 from commwatch.sources.nvml import codes
-from commwatch.sources.nvml.field_values import FieldBatch
+from commwatch.sources.nvml.field_values import FieldBatch, batch_of
 from commwatch.sources.nvml.fields.row import CallCounter, CallReport, Counter, FieldCounter, Scope
 from commwatch.sources.nvml.gpu import Gpu
 from commwatch_exporters.snapshot import Series, Value
@@ -59,7 +59,7 @@ class Group:
             self._reports.append(report)
             series += [(metric, (*gpu.labels, *labels)) for metric, labels in report.series]
         if requests:
-            self._batch = FieldBatch(requests)
+            self._batch = batch_of(tuple(requests))
         self._prepare(tuple(series), earlier)
 
     def _prepare(self, series: tuple[Series, ...], earlier: Group | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -201,7 +201,8 @@ class NvmlSource(Source):
                     batch.occupants[gpu.device] = group.occupants
         except GpuGone as gone:
             opened.gone = gone.absence
-        batch.absences += gpu.absences()
+        if gpu.has_failed:
+            batch.absences += gpu.absences()
 
     def _gpu_identity(self, opened: _Opened) -> DeviceReadings:
         gpu, plan, now = opened.gpu, opened.plan, self._monotonic()
@@ -299,4 +300,4 @@ def _with_kept_series(
 ) -> tuple[tuple[Series, ...], DeviceReadings]:
     """The readings with the earlier series object where nothing changed, so that the series need not travel again."""
     kept = earlier if earlier == readings.series else readings.series
-    return kept, replace(readings, series=kept)
+    return kept, readings._replace(series=kept)
