@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import compress, count
 from operator import ne
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from commwatch_exporters.catalogue import CATALOGUE, family_of
 
@@ -36,10 +37,33 @@ def _prefix(series: Series) -> str:
     return f"{name}{{{pairs}}} "
 
 
+class _Shape(NamedTuple):
+    """What the names of a layout's series say; one for all devices that have the same."""
+
+    family_at: tuple[str, ...]
+    families: dict[str, tuple[int, ...]]
+    slices: dict[str, slice]
+    counters: tuple[int, ...]
+
+
+@lru_cache(maxsize=256)
+def _shape(names: tuple[str, ...]) -> _Shape:
+    family_at = tuple([family_of(name).name for name in names])
+    families: dict[str, list[int]] = {}
+    for position, family in enumerate(family_at):
+        families.setdefault(family, []).append(position)
+    return _Shape(
+        family_at,
+        {name: tuple(positions) for name, positions in families.items()},
+        {name: slice(positions[0], positions[-1] + 1) for name, positions in families.items()},
+        tuple([position for position, family in enumerate(family_at) if CATALOGUE[family].type == "counter"]),
+    )
+
+
 class Layout:
     """The series of a block, with the text before each value prepared; made once and used for every block alike."""
 
-    __slots__ = ("families", "family_at", "forms", "has_counters", "index", "prefixes", "series", "slices")
+    __slots__ = ("counters", "families", "family_at", "forms", "index", "prefixes", "series", "slices")
 
     def __init__(self, series: Iterable[Series]) -> None:
         self.series: tuple[Series, ...] = tuple(series)
@@ -47,15 +71,15 @@ class Layout:
         self.index = {one: position for position, one in enumerate(self.series)}
         if len(self.index) != len(self.series):
             raise ValueError("a layout names one series twice")
-        self.family_at = tuple(family_of(name).name for name, _ in self.series)
+        shape = _shape(tuple([name for name, _ in self.series]))
+        self.family_at = shape.family_at
         """The family of each value."""
-        families: dict[str, list[int]] = {}
-        for position, family in enumerate(self.family_at):
-            families.setdefault(family, []).append(position)
-        self.families = {name: tuple(positions) for name, positions in families.items()}
-        self.slices = {name: slice(positions[0], positions[-1] + 1) for name, positions in families.items()}
+        self.families: Mapping[str, tuple[int, ...]] = shape.families
+        """The positions of each family."""
+        self.slices: Mapping[str, slice] = shape.slices
         """For each family the shortest stretch of the block that holds it; others may stand between."""
-        self.has_counters = any(CATALOGUE[name].type == "counter" for name in families)
+        self.counters = shape.counters
+        """The positions of all counters."""
         self.forms: dict[str, str] = {}
         """By family: what ``form`` has made."""
 

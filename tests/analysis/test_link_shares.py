@@ -36,7 +36,8 @@ class Node:
             count + (rate or 0.0) * seconds for count, rate in zip(self._bytes, rates, strict=True)
         ]  # fmt: skip
         shown = [None if rate is None else count for count, rate in zip(self._bytes, rates, strict=True)]
-        told = self._watch.update(Block(self._layout, [*self.states, *shown, *self._bytes], self._time), self._far_ends)
+        reading = Block(self._layout, [*self.states, *shown, *self._bytes], self._time)
+        told = self._watch.update(reading, lambda: self._far_ends)
         return {} if told is None else dict(zip(told.layout.series, told.values, strict=True))
 
 

@@ -62,6 +62,7 @@ class Node:
         return sorted(self.store.group(name))
 
     def metric(self, name: str, *labels: str) -> Value:
+        self.collection.show_runs()
         return self.instruments.block(0.0).get(f"commwatch_{name}", *labels)
 
 

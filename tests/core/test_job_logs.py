@@ -101,11 +101,10 @@ def test_a_node_without_logs_writes_no_file(node: Node, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_runs_of_other_sources_and_failed_runs_change_nothing(node: Node) -> None:
+def test_failed_runs_change_nothing(node: Node) -> None:
     """Also not the place from which a new process goes on."""
     node.run(resume=b'{"files": {}}')
     found = Collected({}, [], 0.0, log_errors=[RETRY], resume=b"elsewhere")
-    node.logs.after(Outcome(collector("network"), found, None, 0.0))
     failed = SourceUnavailable("unreadable", "nothing")
     node.logs.after(Outcome(collector("nccl_logs"), found, failed, 0.0))
 

@@ -22,7 +22,7 @@ def read(shares: Shares, store: Store, time: float, *counts: float) -> Value:
     """Which link is told to be the slowest after a reading of their byte counters."""
     block = Block(LAYOUT, [1] * len(LINKS) + list(counts), time)
     store.put("nvml_nvlink", GPU[1], block, time + 3.0)
-    shares.after(COLLECTOR, GPU[1], block)
+    shares.after(COLLECTOR, {GPU[1]: block})
     return store.snapshot().value(METRIC, *GPU, "transmit")
 
 

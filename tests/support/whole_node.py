@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pynvml
@@ -139,7 +138,7 @@ class WholeNode:
     def _blocks(self, batch: Batch, source: str) -> dict[str, Block]:
         blocks = {}
         bounds = SOURCES[source].reader.bounds
-        for readings in (replace(one, time=self.time) for one in batch.readings):
+        for readings in (one._replace(time=self.time) for one in batch.readings):
             layout = self._layouts.get(readings.series)
             if layout is None:
                 assert bounds.checked(readings.series) is readings.series

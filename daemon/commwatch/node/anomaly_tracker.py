@@ -10,7 +10,7 @@ import structlog
 
 from commwatch.node.anomaly import BLANK, CounterWatch, FedWatch, counter_of
 from commwatch.node.gpu_block import number_of
-from commwatch.node.run import Collector
+from commwatch.node.run import Collector, Outcome
 from commwatch.node.store import Store
 from commwatch_exporters.snapshot import Block, Layout
 from commwatch_exporters.state_words import COUNTER_ANOMALIES
@@ -18,7 +18,9 @@ from commwatch_exporters.state_words import COUNTER_ANOMALIES
 log = structlog.get_logger("commwatch.anomalies")
 
 LOOK_SECONDS = 10.0
-"""Between two looks at the counters of one device: none of the anomalies comes and goes quickly."""
+"""Between two looks at the counters of a collector: none of the anomalies comes and goes quickly."""
+_EARLY_SECONDS = 0.5
+"""A run comes a little early where the one before was late."""
 GROUP = "counters_anomaly"
 _USE, _SENT, _RECEIVED = (
     f"commwatch_{name}" for name in ("gpu_utilization_ratio", "pcie_transmit_bytes_total", "pcie_receive_bytes_total")
@@ -29,7 +31,6 @@ _USE, _SENT, _RECEIVED = (
 class _Watched:
     layout: Layout
     watch: CounterWatch
-    looked_at: float = float("-inf")
     found: Mapping[tuple[str, str], int] | None = None
     """At the last look; None before the first one."""
 
@@ -41,26 +42,30 @@ class Anomalies:
         self._store = store
         self._watched: dict[str, dict[str, _Watched]] = {}
         """By collector, and by device."""
+        self._due: dict[str, float] = {}
+        """By collector: monotonic seconds of the next look."""
         self._fed: dict[str, FedWatch] = {}
         """By the PCI address of the GPU."""
 
-    def after(self, collector: Collector, device: str, block: Block, *, failed: bool) -> None:
-        """Take what one run of a collector gave for one device.
+    def after(self, outcome: Outcome) -> None:
+        """Take what one run of a collector gave."""
+        collector, collected = outcome.collector, outcome.collected
+        if outcome.time < self._due.get(collector.name, 0.0):
+            return
+        # Of what could not be read whole a missing number is no blank: it is looked at as soon as it can be.
+        failed = {absence.device for absence in collected.absences}
+        if not failed:
+            self._due[collector.name] = outcome.time + LOOK_SECONDS - _EARLY_SECONDS
+        for device, block in collected.blocks.items():
+            if device not in failed:
+                self._look(collector, device, block)
 
-        Args:
-            collector: the collector.
-            device: its key of the device.
-            block: what it gave.
-            failed: whether something of the device could not be read: then a missing number is no blank.
-        """
+    def _look(self, collector: Collector, device: str, block: Block) -> None:
         devices = self._watched.setdefault(collector.name, {})
         watched = devices.get(device)
         if watched is None or watched.layout is not block.layout:
             watch = CounterWatch(block.layout, blanks=collector.source == "nvml")
             watched = devices[device] = _Watched(block.layout, watch)
-        if failed or block.time - watched.looked_at < LOOK_SECONDS:
-            return
-        watched.looked_at = block.time
         if not watched.watch.is_needed:
             return
         found = watched.watch.update(block, self._silent(device) if collector.source == "nvml" else ())
@@ -117,7 +122,7 @@ class Anomalies:
     def drop_absent(self) -> None:
         """Forget what is known of devices that are not read any more."""
         for collector, devices in self._watched.items():
-            for device in devices.keys() - self._store.group(collector).keys():
+            for device in devices.keys() - self._store.devices(collector):
                 del devices[device]
                 self._store.drop(GROUP, f"{collector} {device}")
                 self._fed.pop(device, None)

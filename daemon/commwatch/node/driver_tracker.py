@@ -12,7 +12,7 @@ from commwatch_exporters.snapshot import Block, Layout
 from commwatch_exporters.state_words import DRIVER_FAULTS
 
 GROUP: Final = "driver"
-_SOURCE, _IDENTITY = "nvml", "nvml_identity"
+_IDENTITY = "nvml_identity"
 LASTS_SECONDS: Final = 20.0
 """A driver that is loaded again within so long is no fault: the page after it takes at most 35 s more."""
 LOADS_SECONDS: Final = 60.0
@@ -43,9 +43,7 @@ class DriverWatch:
         return self._reason == "no_gpu"
 
     def after(self, outcome: Outcome) -> None:
-        """Take how one run of a collector went."""
-        if outcome.collector.source != _SOURCE:
-            return
+        """Take how one run of a collector of the driver went."""
         if outcome.unavailable is not None:
             reason = outcome.unavailable.reason
             self._take(reason if reason in DRIVER_FAULTS else "unreadable", outcome.time)

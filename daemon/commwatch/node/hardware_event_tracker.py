@@ -21,6 +21,7 @@ log = structlog.get_logger("commwatch.hardware")
 GROUP = "hardware_events"
 LOGGED_PER_RUN = 50
 """A log full of old events is read in one go; the rest is summed up in one line."""
+_IDENTITY, _DEVICES = "nvml_identity", "pci"
 _NVLINK5_FROM = 10
 """NVML's number of the first architecture with NVLink 5, for those whose name is not known."""
 
@@ -31,6 +32,9 @@ class HardwareLog:
     Args:
         recent_seconds: as for ``HardwareEvents``.
     """
+
+    collectors = (_IDENTITY, _DEVICES, "nvml_events", "kernel_log")
+    """Those that it follows: two report who is here, two what happened."""
 
     def __init__(
         self, state: StateDirectory, store: Store, inventory: Inventory, recent_seconds: float = RECENT_SECONDS
@@ -43,8 +47,8 @@ class HardwareLog:
     def after(self, outcome: Outcome) -> None:
         """Take what one run of a collector told, and look which devices there are."""
         events = outcome.collected.events
-        # These two report who is here; an event is counted with what is known at its time.
-        looked = outcome.collector.name in ("nvml_identity", "pci") and self._know()
+        # An event is counted with what is known at its time.
+        looked = outcome.collector.name in (_IDENTITY, _DEVICES) and self._know()
         if events:
             self._announce(self._events.take(events))
         is_new = events or looked or self._events.is_outdated(outcome.time)
@@ -53,9 +57,9 @@ class HardwareLog:
 
     def _know(self) -> bool:
         gpus = {gpu.pci_bus_id: str(gpu.index) for gpu in self._inventory.known_gpus() if not gpu.is_replaced}
-        infos = self._labels("nvml_identity", "commwatch_gpu_info")
+        infos = self._labels(_IDENTITY, "commwatch_gpu_info")
         nvlink5 = [labels[1] for labels in infos if _has_nvlink5(labels[5])]
-        devices = self._labels("pci", "commwatch_pcie_device_info")
+        devices = self._labels(_DEVICES, "commwatch_pcie_device_info")
         switches = [labels[0] for labels in devices if labels[1] == "nvswitch"]
         return self._events.know(gpus, nvlink5, switches)
 

@@ -82,6 +82,9 @@ class Course:
 class JobUse:
     """The use of every GPU by its job, put into the store once the job has had it for an hour."""
 
+    collectors = (COLLECTOR,)
+    """Those that it follows."""
+
     def __init__(self, store: Store) -> None:
         self._store = store
         self._courses: dict[str, Course] = {}
@@ -90,8 +93,6 @@ class JobUse:
     def after(self, outcome: Outcome) -> None:
         """Take what one run of a collector gave."""
         collector = outcome.collector
-        if collector.name != COLLECTOR:
-            return
         blocks = {device: one for device, one in outcome.collected.blocks.items() if one.layout.series}
         network = max(self._network(), default=None)
         max_gap = max(2 * SLICE_SECONDS, 3 * collector.current_interval)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from statistics import median
 from typing import Final, NamedTuple
 
@@ -55,17 +56,13 @@ class LinkShares:
         )
         self._start: Block | None = None
 
-    def waits(self, block: Block) -> bool:
-        """Whether a reading falls into the minute that is not over, so that ``update`` would have nothing of it."""
-        start = self._start
-        return start is not None and start.layout is block.layout and block.time - start.time < SHARE_SECONDS
-
-    def update(self, block: Block, far_ends: Mapping[str, str]) -> Block | None:
+    def update(self, block: Block, far_ends: Callable[[], Mapping[str, str]]) -> Block | None:
         """Take the next reading; None until a minute is over.
 
         Args:
             block: of the GPU's ``nvlink`` collector: state and byte counters of its links.
-            far_ends: where each link leads, by its number as a label; links of which that is not known are left out.
+            far_ends: asked after a minute: where each link leads, by its number as a label; links of which that is
+                not known are left out.
         """
         start = self._start
         if start is None or start.layout is not block.layout or block.time - start.time > MOST_SECONDS:
@@ -76,8 +73,9 @@ class LinkShares:
             return None
         self._start = block
         values: list[Value] = []
+        ends = far_ends()
         for direction in DIRECTIONS:
-            slowest = self._slowest(start, block, f"commwatch_nvlink_{direction}_bytes_total", far_ends, seconds)
+            slowest = self._slowest(start, block, f"commwatch_nvlink_{direction}_bytes_total", ends, seconds)
             values += (None, None, None) if slowest is None else slowest
         return Block(self._layout, values, block.time)
 
@@ -91,22 +89,25 @@ class LinkShares:
         found = []
         for links in bundles.values():
             begun, ended = ([block.get(metric, *self._labels, link) for link in links] for block in (start, end))
-            found += _against_siblings(links, rates(begun, ended, seconds))
+            slowest = _against_siblings(links, rates(begun, ended, seconds))
+            found += [] if slowest is None else [slowest]
         return max(found, key=lambda one: one.typical - one.rate, default=None)
 
     def _carried(self, block: Block, link: str) -> bool:
         return block.get("commwatch_nvlink_link_state", *self._labels, link) in NVLINK_UP
 
 
-def _against_siblings(links: Sequence[str], of_each: Sequence[float | None]) -> list[_Slowest]:
-    """The links of a bundle, each with the median of the others; none while one of them has no rate."""
+def _against_siblings(links: Sequence[str], of_each: Sequence[float | None]) -> _Slowest | None:
+    """The slowest link of a bundle with the median of the others; None while one of them has no rate.
+
+    No other link falls further behind its siblings: the fewer of the slow ones are left out, the lower their median.
+    """
     known = [rate for rate in of_each if rate is not None]
     if len(known) < len(links) or len(links) <= SIBLINGS_MIN:
-        return []
-    return [
-        _Slowest(int(link), rate, median(known[:place] + known[place + 1 :]))
-        for place, (link, rate) in enumerate(zip(links, known, strict=True))
-    ]
+        return None
+    rate = min(known)
+    place = known.index(rate)
+    return _Slowest(int(links[place]), rate, median(known[:place] + known[place + 1 :]))
 
 
 class Shares:
@@ -122,24 +123,24 @@ class Shares:
         self._far_ends: dict[str, tuple[Layout, dict[str, str]]] = {}
         """By device: where its links lead, and the layout of the identity that said so."""
 
-    def after(self, collector: Collector, device: str, block: Block, *, is_last: bool = True) -> None:
-        """Take what one run of a collector gave for one device."""
-        if not block.layout.series:
-            return
-        layout, watch = self._watches.get(device, (None, None))
-        if watch is None or layout is not block.layout:
-            gpu, pci_bus_id, *_ = block.layout.series[0][1]
-            watch = LinkShares(gpu, pci_bus_id)
-            self._watches[device] = (block.layout, watch)
-        if watch.waits(block):
-            return
-        shares = watch.update(block, self._where(device))
-        if shares is not None:
-            self._store.put(LINK_SHARES, device, shares, block.time + SHARE_SECONDS + collector.lifetime)
+    def after(self, collector: Collector, blocks: Mapping[str, Block], *, is_last: bool = True) -> None:
+        """Take what one run of a collector gave."""
+        for device, block in blocks.items():
+            layout = block.layout
+            if not layout.series:
+                continue
+            watched_layout, watch = self._watches.get(device, (None, None))
+            if watch is None or watched_layout is not layout:
+                gpu, pci_bus_id, *_ = layout.series[0][1]
+                watch = LinkShares(gpu, pci_bus_id)
+                self._watches[device] = (layout, watch)
+            shares = watch.update(block, partial(self._where, device))
+            if shares is not None:
+                self._store.put(LINK_SHARES, device, shares, block.time + SHARE_SECONDS + collector.lifetime)
 
     def drop_absent(self) -> None:
         """Say nothing of the links of GPUs that were not read."""
-        for device in self._store.group(LINK_SHARES).keys() - self._store.group(_LINKS).keys():
+        for device in self._store.devices(LINK_SHARES) - self._store.devices(_LINKS):
             self._store.drop(LINK_SHARES, device)
 
     def _where(self, device: str) -> dict[str, str]:

@@ -21,13 +21,14 @@ _EXPECTED: Final = "inventory"
 class LinksDown:
     """The expected links that are down, put into the store while the states that say so are current."""
 
+    collectors = (_LINKS,)
+    """Those that it follows."""
+
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def after(self, outcome: Outcome) -> None:
         """Look at the links of all GPUs after a run that has read some."""
-        if outcome.collector.name != _LINKS:
-            return
         expected = self._store.get(_EXPECTED, "")
         down: dict[Series, int | float] = {
             ("commwatch_nvlink_link_down", labels): state

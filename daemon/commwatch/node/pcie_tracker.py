@@ -34,6 +34,9 @@ _STATE: Final = "commwatch_gpu_performance_state"
 class PcieLinks:
     """The verdicts on all PCIe links, put into the store while what they rest on is current."""
 
+    collectors = (_LINKS, _DEVICES, *_EVIDENCE)
+    """Those that it follows."""
+
     def __init__(self, store: Store, inventory: Inventory) -> None:
         self._store = store
         self._inventory = inventory
@@ -51,16 +54,16 @@ class PcieLinks:
         collector = outcome.collector
         if collector.name == _DEVICES:
             self._judge_devices(collector)
-        elif collector.name == _LINKS or collector.name in _EVIDENCE:
+        else:
             self._gaps[collector.name] = 3 * collector.current_interval
             for device, block in outcome.collected.blocks.items():
                 self._judge_gpu(collector, device, block)
 
     def drop_absent(self) -> None:
         """Say nothing of the links of GPUs and devices that were not read."""
-        for device in self._store.group(GPU_LINKS).keys() - self._store.group(_LINKS).keys():
+        for device in self._store.devices(GPU_LINKS) - self._store.devices(_LINKS):
             self._store.drop(GPU_LINKS, device)
-        if not self._store.group(_DEVICES):
+        if not self._store.devices(_DEVICES):
             self._store.drop_group(DEVICE_LINKS)
 
     def _judge_gpu(self, collector: Collector, device: str, block: Block) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from commwatch.node.rate import interval
 from commwatch.node.run import Collector
 from commwatch.node.store import Store
@@ -76,19 +78,20 @@ class Flaps:
         self._ports: dict[str, PortFlaps] = {}
         """By key of the port. One that comes back within an hour goes on counting."""
 
-    def after(self, collector: Collector, device: str, block: Block, *, is_last: bool = True) -> None:
-        """Take what one run of a collector gave for one device."""
-        if not device:
-            return
+    def after(self, collector: Collector, blocks: Mapping[str, Block], *, is_last: bool = True) -> None:
+        """Take what one run of a collector gave."""
         gap = 3 * collector.current_interval
-        port = self._ports.get(device)
-        if port is None:
-            name, number, *_ = block.layout.series[0][1]
-            port = self._ports[device] = PortFlaps(name, number, gap)
-        port.allow_gap(gap)
-        flaps = port.update(block)
-        if is_last:
-            self._store.put(GROUP, device, flaps, block.time + collector.lifetime)
+        for device, block in blocks.items():
+            if not device:
+                continue
+            port = self._ports.get(device)
+            if port is None:
+                name, number, *_ = block.layout.series[0][1]
+                port = self._ports[device] = PortFlaps(name, number, gap)
+            port.allow_gap(gap)
+            flaps = port.update(block)
+            if is_last:
+                self._store.put(GROUP, device, flaps, block.time + collector.lifetime)
 
     def drop_absent(self, now: float) -> None:
         """Say nothing of ports that are not here, and forget those that have been gone for an hour.
@@ -96,7 +99,7 @@ class Flaps:
         Args:
             now: monotonic seconds.
         """
-        for device in self._store.group(GROUP).keys() - self._store.group(_COLLECTOR).keys():
+        for device in self._store.devices(GROUP) - self._store.devices(_COLLECTOR):
             self._store.drop(GROUP, device)
         for device in [device for device, port in self._ports.items() if now - port.seen_at > FORGOTTEN_SECONDS]:
             del self._ports[device]

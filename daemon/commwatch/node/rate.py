@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from operator import itemgetter, lt
 from typing import TypeAlias
 
-from commwatch_exporters.catalogue import family_of
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
 
 Taker: TypeAlias = "Callable[[Sequence[Value]], Sequence[Value]]"
 
 
-def taker(positions: Sequence[int]) -> Taker:
-    """Takes the values at some positions out of a block's, at once."""
+@lru_cache(maxsize=256)
+def taker(positions: tuple[int, ...]) -> Taker:
+    """Takes the values at some positions out of a block's, at once; one for all devices whose blocks are alike."""
     if len(positions) > 1:
         return itemgetter(*positions)
     # Of a single position the getter would give the value itself.
@@ -61,7 +62,6 @@ class ResetWatch:
         self.resets = 0
         """Resets seen so far; ``commwatch_counters_reset_total``."""
         self._layout: Layout | None = None
-        self._counters: tuple[int, ...] = ()
         self._take: Taker = taker(())
         """Takes the counters out of a block's values."""
         self._last: Sequence[Value] = ()
@@ -91,10 +91,7 @@ class ResetWatch:
     def _adopt(self, layout: Layout) -> None:
         known: dict[Series, Value] = {}
         if self._layout is not None:
-            known = dict(zip(map(self._layout.series.__getitem__, self._counters), self._last, strict=True))
+            known = dict(zip(map(self._layout.series.__getitem__, self._layout.counters), self._last, strict=True))
         self._layout = layout
-        self._counters = tuple(
-            position for position, (name, _) in enumerate(layout.series) if family_of(name).type == "counter"
-        )
-        self._take = taker(self._counters)
-        self._last = [known.get(layout.series[position]) for position in self._counters]
+        self._take = taker(layout.counters)
+        self._last = [known.get(layout.series[position]) for position in layout.counters]

@@ -32,6 +32,9 @@ class RecentErrors:
     The first reading since the daemon started is what the next one is compared with.
     """
 
+    collectors = ("nvml_nvlink_errors", "nvml_pcie", "pci_aer")
+    """Those that it follows: they read these counters."""
+
     def __init__(self, store: Store, seconds: float) -> None:
         self._store = store
         self._rises: Rises[Series] = Rises(seconds)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 
 from commwatch_exporters.snapshot import Block, Snapshot
 
@@ -88,6 +88,10 @@ class Store:
     def group(self, group: str) -> dict[str, Block]:
         """The current blocks of a group by device."""
         return {device: kept.block for device, kept in self._blocks.get(group, {}).items()}
+
+    def devices(self, group: str) -> Set[str]:
+        """The devices of which a group has current blocks, as a view: for use before the next change."""
+        return self._blocks.get(group, {}).keys()
 
     def get(self, group: str, device: str) -> Block | None:
         """The current block of a device."""

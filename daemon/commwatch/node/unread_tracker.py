@@ -27,15 +27,17 @@ class UnreadDevices:
         self._store = store
         self._address_of = address_of
         self._sources: dict[str, str] = {}
+        """By collector that has named some."""
 
     def after(self, outcome: Outcome) -> None:
         """Take how one run of a collector went."""
         collector = outcome.collector
-        self._sources[collector.name] = collector.source
         found = {(absence.device, absence.reason) for absence in outcome.collected.absences if absence.device}
         if not found:
-            self._store.drop(GROUP, collector.name)
+            if self._sources.pop(collector.name, None) is not None:
+                self._store.drop(GROUP, collector.name)
             return
+        self._sources[collector.name] = collector.source
         named = sorted({(collector.name, self._address_of(device), reason) for device, reason in found})
         series = tuple(("commwatch_collector_device_failing", labels) for labels in islice(named, _MOST))
         block = Block(Layout(series), (1,) * len(series), outcome.time)

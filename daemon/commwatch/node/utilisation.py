@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import ge
 from typing import Any, TypeAlias
 
@@ -54,7 +55,7 @@ class PeakWindow:
 def _taker(positions: Sequence[int | None]) -> Taker | None:
     """As ``taker``; None where one of the positions is not there."""
     known = [position for position in positions if position is not None]
-    return taker(known) if known and len(known) == len(positions) else None
+    return taker(tuple(known)) if known and len(known) == len(positions) else None
 
 
 _Sum: TypeAlias = tuple[Sequence[int | float], int | float]
@@ -87,7 +88,13 @@ class _Plan:
         return found
 
 
-_NO_PLAN = _Plan(states=(), counters=((),) * len(DIRECTIONS))
+@lru_cache(maxsize=256)
+def _plan(states: tuple[int | None, ...], counters: tuple[tuple[int | None, ...], ...]) -> _Plan:
+    """As ``_Plan``, one for all devices whose blocks are alike."""
+    return _Plan(states, counters)
+
+
+_NO_PLAN = _plan(states=(), counters=((),) * len(DIRECTIONS))
 
 
 def use_metrics(family: str) -> tuple[str, ...]:
@@ -222,7 +229,7 @@ class NvlinkUse:
 
     def _plan_for(self, layout: Layout, links: Iterable[int]) -> _Plan:
         labels = [(*self._labels, str(link)) for link in links]
-        return _Plan(
+        return _plan(
             states=_positions(layout, "commwatch_nvlink_link_state", labels),
             counters=tuple(
                 _positions(layout, f"commwatch_nvlink_{direction}_bytes_total", labels) for direction in DIRECTIONS
@@ -260,7 +267,7 @@ class _BytesUse:
         if self._planned_for is not block.layout:
             self._planned_for = block.layout
             counters = tuple(self._counters(block.layout, direction) for direction in DIRECTIONS)
-            self._plan = _Plan(states=(None,), counters=counters)
+            self._plan = _plan(states=(None,), counters=counters)
         self._use.follow(block, self._plan, expected_speed)
 
     def update(self, block: Block, expected_speed: float | None) -> Block:

@@ -55,8 +55,8 @@ class Uses:
 
     def __init__(self, store: Store, inventory: Inventory) -> None:
         self._store = store
-        self._kept: dict[tuple[str, str], _Kept] = {}
-        """By collector and key of the device."""
+        self._kept: dict[str, dict[str, _Kept]] = {}
+        """By collector and by key of the device."""
         self._shown: dict[str, _Shown] = {}
         """By group of those that share a block."""
         self._families = {
@@ -81,31 +81,30 @@ class Uses:
         """Those that it follows."""
         return self._families.keys()
 
-    def after(self, collector: Collector, device: str, block: Block, *, is_last: bool = True) -> None:
-        """Take what one run of a collector gave for one device.
+    def after(self, collector: Collector, blocks: Mapping[str, Block], *, is_last: bool = True) -> None:
+        """Take what one run of a collector gave.
 
         Args:
             is_last: nothing newer was read: it is shown.
         """
-        layout = block.layout
-        if not device or not layout.series:
-            return
-        family = self._families[collector.name]
-        use = self._of(collector, family, device, layout)
-        use.follow(block, family.expected(device, block))
-        if is_last and not family.together:
-            self._store.put(family.group, device, use.block(block.time), block.time + collector.lifetime)
-
-    def show(self, collector: Collector, blocks: Mapping[str, Block]) -> None:
-        """Put what a run gave of all its devices into the store, where they share a block."""
-        family = self._families.get(collector.name)
-        if family is None or not family.together:
-            return
-        time = max((block.time for block in blocks.values()), default=0.0)
-        self._show(collector.name, family, blocks, time, collector.lifetime)
+        family, gap, time = self._families[collector.name], 3 * collector.current_interval, 0.0
+        all_kept = self._kept.setdefault(collector.name, {})
+        for device, block in blocks.items():
+            layout, time = block.layout, max(time, block.time)
+            if not device or not layout.series:
+                continue
+            kept = all_kept.get(device)
+            if kept is None or kept.layout is not layout or kept.gap != gap:
+                kept = all_kept[device] = _keep(family, layout, gap, kept)
+            kept.use.follow(block, family.expected(device, block))
+            if is_last and not family.together:
+                self._store.put(family.group, device, kept.use.block(block.time), block.time + collector.lifetime)
+        if is_last and family.together:
+            self._show(collector.name, family, blocks, time, collector.lifetime)
 
     def _show(self, collector: str, family: _Family, devices: Iterable[str], time: float, lifetime: float) -> None:
-        kept = {device: one for device in devices if (one := self._kept.get((collector, device))) is not None}
+        all_kept = self._kept.get(collector, {})
+        kept = {device: one for device in devices if (one := all_kept.get(device)) is not None}
         if not kept:
             self._store.drop(family.group, "")
             return
@@ -121,28 +120,26 @@ class Uses:
     def drop_absent(self) -> None:
         """Say nothing of the use of devices that were not read."""
         for collector, family in self._families.items():
-            here = self._store.group(collector).keys()
+            here = self._store.devices(collector)
             if family.together:
                 block, shown = self._store.get(family.group, ""), self._shown.get(family.group)
                 if block is not None and shown is not None and not here >= set(shown.devices):
                     left = [device for device in shown.devices if device in here]
                     self._show(collector, family, left, block.time, shown.lifetime)
                 continue
-            for device in self._store.group(family.group).keys() - here:
+            for device in self._store.devices(family.group) - here:
                 self._store.drop(family.group, device)
 
     def forget(self, collector: str, device: str | None = None) -> None:
         """Start again for a collector, or for one of its interfaces or RDMA ports."""
-        for key in [key for key in self._kept if key[0] == collector and device in (None, key[1])]:
-            del self._kept[key]
+        if device is None:
+            self._kept.pop(collector, None)
+        else:
+            self._kept.get(collector, {}).pop(device, None)
 
-    def _of(self, collector: Collector, family: _Family, device: str, layout: Layout) -> _Use:
-        known = self._kept.get((collector.name, device))
-        gap = 3 * collector.current_interval
-        if known is not None and known.layout is layout and known.gap == gap:
-            return known.use
-        labels = layout.series[0][1][: family.labels]
-        use = known.use if known is not None and known.labels == labels else family.make(labels, gap)
-        use.allow_gap(gap)
-        self._kept[collector.name, device] = _Kept(layout, labels, gap, use)
-        return use
+
+def _keep(family: _Family, layout: Layout, gap: float, known: _Kept | None) -> _Kept:
+    labels = layout.series[0][1][: family.labels]
+    use = known.use if known is not None and known.labels == labels else family.make(labels, gap)
+    use.allow_gap(gap)
+    return _Kept(layout, labels, gap, use)

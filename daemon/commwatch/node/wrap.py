@@ -126,10 +126,8 @@ class Unwrap:
 
 
 def _counters(layout: Layout) -> Iterable[tuple[int, int | None]]:
-    for position, (name, _) in enumerate(layout.series):
-        family = family_of(name)
-        if family.type == "counter":
-            yield position, family.wraps_at
+    for position in layout.counters:
+        yield position, family_of(layout.series[position][0]).wraps_at
 
 
 class WrapsState(msgspec.Struct):

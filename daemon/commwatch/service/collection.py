@@ -73,11 +73,11 @@ class Collection:
         self._asked_at = float("-inf")
         self._listens = False
         """Whether what workers read by themselves is taken as it comes."""
-        of_reader: dict[int, dict[str, Collector]] = {}
+        of_reader: dict[int, tuple[AskedReader, dict[str, Collector]]] = {}
         for one in sorted(self.collectors.values(), key=lambda collector: collector.interval):
-            of_reader.setdefault(id(one.reader), {})[one.key] = one
-        self._by_reader: Sequence[Mapping[str, Collector]] = tuple(of_reader.values())
-        """The collectors of each reader, by what its worker calls them, the most frequent first."""
+            of_reader.setdefault(id(one.reader), (one.reader, {}))[1][one.key] = one
+        self._by_reader: Sequence[tuple[AskedReader, Mapping[str, Collector]]] = tuple(of_reader.values())
+        """Each reader and its collectors, by what its worker calls them, the most frequent first."""
 
     @property
     def absent_sources(self) -> frozenset[str]:
@@ -151,8 +151,10 @@ class Collection:
         self._keep(collector, last, source_gone=unavailable is not None)
         self._record(collector, last, unavailable)
         self._analyse(Outcome(collector, last, unavailable, time.monotonic()))
-        self._adapt(collector, last.duration)
-        self._follow(collector, last)
+        if collector.slow_runs or collector.stretch > 1 or last.duration > SLOW_SHARE * collector.interval:
+            self._adapt(collector, last.duration)
+        if last.absences or collector.seen is None or collector.seen[1] or collector.seen[0] != last.blocks.keys():
+            self._follow(collector, last)
 
     def asked(self) -> None:
         """Somebody wants to know what is now: take what was read unasked; waits for nothing.
@@ -162,37 +164,39 @@ class Collection:
         now = time.monotonic()
         is_watched = now - self._asked_at <= WATCHED_SECONDS
         self._asked_at = now
-        for collectors in self._by_reader:
+        for reader, collectors in self._by_reader:
             if is_watched and self._listens:
                 # Of a process that hangs the most frequent one is missing first.
                 self._ask_for_missing(next(iter(collectors.values())))
                 continue
-            self._take(collectors)
+            self._take(reader, collectors)
             if is_watched:
-                _reader_of(collectors).listen(partial(self._take_heard, collectors))
+                reader.listen(partial(self._take_heard, reader, collectors))
         self._listens = is_watched
 
     def tend(self) -> None:
         """Take what was read unasked, and ask for what should have been and was not. Call each ``TAKE_SECONDS``."""
         self._listens = self._listens and time.monotonic() - self._asked_at <= WATCHED_SECONDS
-        for collectors in self._by_reader:
-            self._take(collectors)
+        for reader, collectors in self._by_reader:
+            self._take(reader, collectors)
+            for collector in collectors.values():
+                self._ask_for_missing(collector)
             if not self._listens:
-                _reader_of(collectors).listen(None)
+                reader.listen(None)
         absent = {source for source in _OF_GPUS if self._origin_absent(source) is not None}
         for collector in self.collectors.values():
             if collector.is_flowing and collector.source in absent:
                 self._ask_again(collector)
 
-    def _take_heard(self, collectors: Mapping[str, Collector]) -> None:
-        self._take(collectors)
+    def _take_heard(self, reader: AskedReader, collectors: Mapping[str, Collector]) -> None:
+        self._take(reader, collectors)
         self._settle()
 
-    def _take(self, collectors: Mapping[str, Collector]) -> None:
-        for key, runs in _reader_of(collectors).take().items():
-            if runs and not self._rests(collectors[key]):
-                self._keep_taken(collectors[key], runs)
-        for collector in collectors.values():
+    def _take(self, reader: AskedReader, collectors: Mapping[str, Collector]) -> None:
+        for key, runs in reader.take().items():
+            collector = collectors[key]
+            if runs and not self._rests(collector):
+                self._keep_taken(collector, runs)
             self._ask_for_missing(collector)
 
     def _ask_for_missing(self, collector: Collector) -> None:
@@ -200,7 +204,7 @@ class Collection:
             self._ask_again(collector)
 
     def _keep_taken(self, collector: Collector, runs: Sequence[Collected]) -> None:
-        had_devices = bool(self._store.group(collector.name))
+        had_devices = bool(self._store.devices(collector.name))
         try:
             self._keep_runs(collector, runs)
         except Exception:  # a defect of ours must be seen, and nobody who asks is to suffer from it
@@ -241,6 +245,12 @@ class Collection:
             self._store.put(collector.name, device, block, block.time + lifetime)
         if collected.occupants is not None:
             self._store.occupants = collected.occupants
+        if collected.absences:
+            self._drop_failed(collector, collected, source_gone=source_gone)
+        else:
+            self._drop_missing(collector, collected)
+
+    def _drop_failed(self, collector: Collector, collected: Collected, *, source_gone: bool) -> None:
         for absence in collected.absences:
             if absence.device and absence.device not in collected.blocks:
                 self._drop_device(collector, absence)
@@ -253,9 +263,12 @@ class Collection:
         if whole and not collected.blocks:
             self._drop_all(collector, whole[0], source_gone=source_gone)
         elif not whole and not worker_failed:
-            # Only a run that came to its end says that a device has gone.
-            for device in self._store.group(collector.name).keys() - collected.blocks.keys():
-                self._store.drop(collector.name, device)
+            self._drop_missing(collector, collected)
+
+    def _drop_missing(self, collector: Collector, collected: Collected) -> None:
+        """Only a run that came to its end says that a device has gone."""
+        for device in self._store.devices(collector.name) - collected.blocks.keys():
+            self._store.drop(collector.name, device)
 
     def _drop_all(self, collector: Collector, absence: Absence, *, source_gone: bool) -> None:
         """Nothing was read: neither here nor, where worker or source are to blame, by their other collectors."""
@@ -289,22 +302,28 @@ class Collection:
                 self._scheduler.run_in(other.name, SOON_SECONDS)
 
     def _record(self, collector: Collector, collected: Collected, unavailable: SourceUnavailable | None) -> None:
-        instruments = self._instruments
         failing = frozenset(collected.absences)
-        success = not failing
-        instruments.collector_success.set(int(success), collector.name)
-        instruments.collector_duration.set(collected.duration, collector.name)
-        instruments.source_available.set(int(unavailable is None), collector.source)
-        if success:
+        collector.last_duration = collected.duration
+        self._instruments.source_available.set(int(unavailable is None), collector.source)
+        if not failing:
             collector.last_success = time.time()
-            instruments.collector_last_success.set(round(collector.last_success, 3), collector.name)
         for absence in failing:
-            instruments.collector_errors.add(1, collector.name, absence.reason)
+            self._instruments.collector_errors.add(1, collector.name, absence.reason)
         if failing != collector.failing or not collector.attempted:
-            instruments.changed = True
+            self._instruments.changed = True
             self._log_change(collector, failing)
         collector.failing = failing
         collector.attempted = True
+
+    def show_runs(self) -> None:
+        """Expose how the last run of each collector went."""
+        instruments = self._instruments
+        for collector in self.collectors.values():
+            if collector.attempted:
+                instruments.collector_success.set(int(not collector.failing), collector.name)
+                instruments.collector_duration.set(collector.last_duration, collector.name)
+            if collector.last_success is not None:
+                instruments.collector_last_success.set(round(collector.last_success, 3), collector.name)
 
     def _log_change(self, collector: Collector, failing: frozenset[Absence]) -> None:
         for absence in sorted(failing - collector.failing, key=lambda one: (one.device, one.detail)):
@@ -361,14 +380,9 @@ class Collection:
         for collector in self.collectors.values():
             if collector.last_success is not None:
                 collector.last_success += step
-                self._instruments.collector_last_success.set(round(collector.last_success, 3), collector.name)
         self._instruments.changed = True
 
     def stop(self) -> None:
         """Run nothing any more, and keep nothing of what is under way."""
         self._stopped = True
         self._epoch += 1
-
-
-def _reader_of(collectors: Mapping[str, Collector]) -> AskedReader:
-    return next(iter(collectors.values())).reader

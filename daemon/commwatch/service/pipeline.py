@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import structlog
 
@@ -55,7 +55,10 @@ _OWN_SUMS = frozenset({"nvml_gpm", "kernel_log", "nccl_logs"})
 
 
 class _Follow(Protocol):
-    def __call__(self, collector: Collector, device: str, block: Block, *, is_last: bool = True) -> None: ...
+    def __call__(self, collector: Collector, blocks: Mapping[str, Block], *, is_last: bool = True) -> None: ...
+
+
+_Analyse: TypeAlias = Callable[[Outcome], None]
 
 
 class Pipeline:
@@ -96,6 +99,8 @@ class Pipeline:
         self._flaps = Flaps(store)
         self._followers: dict[str, list[_Follow]] = {}
         """By collector: what follows its readings one by one."""
+        self._analyses: dict[str, Sequence[_Analyse]] = {}
+        """By collector: what follows its runs, in order."""
         for follower in (self._uses, self._shares, self._flaps):
             for name in follower.collectors:
                 self._followers.setdefault(name, []).append(follower.after)
@@ -104,7 +109,8 @@ class Pipeline:
         self._hardware = HardwareLog(state, store, self._inventory, event_window)
         self.job_logs = JobLogs(state, store)
         self._anomalies = Anomalies(store)
-        self._resets: dict[tuple[str, str], ResetWatch] = {}
+        self._resets: dict[str, dict[str, ResetWatch]] = {}
+        """By collector and device."""
         self._absences: dict[str, frozenset[Absence]] = {}
         self._observe_seconds = min(OBSERVE_SECONDS, config.inventory.learn_after / 3)
         self._observed_at = float("-inf")
@@ -123,14 +129,25 @@ class Pipeline:
     def after(self, outcome: Outcome) -> None:
         """Analyse what one run of a collector gave."""
         collector = outcome.collector
-        failed = {absence.device for absence in outcome.collected.absences}
         self.follow(collector, outcome.collected.blocks)
-        for device, block in outcome.collected.blocks.items():
-            self._anomalies.after(collector, device, block, failed=device in failed)
-        self._job_use.after(outcome)
-        self._pcie_links.after(outcome)
-        self._driver.after(outcome)
-        self._unread.after(outcome)
+        analyses = self._analyses.get(collector.name)
+        if analyses is None:
+            analyses = self._analyses[collector.name] = self._analyses_of(collector)
+        for analyse in analyses:
+            analyse(outcome)
+
+    def _analyses_of(self, collector: Collector) -> Sequence[_Analyse]:
+        first = [self._anomalies.after]
+        first += [one.after for one in (self._job_use, self._pcie_links) if collector.name in one.collectors]
+        if collector.source == "nvml":
+            first.append(self._driver.after)
+        last = (self._links_down, self._recent_errors, self._hardware, self.job_logs)
+        follows = [one.after for one in last if collector.name in one.collectors]
+        return (*first, self._unread.after, self._observe_when_due, *follows)
+
+    def _observe_when_due(self, outcome: Outcome) -> None:
+        """Each ``OBSERVE_SECONDS``, with each identity, and at once where something else fails than before."""
+        collector = outcome.collector
         absences = frozenset(outcome.collected.absences)
         changed = absences != self._absences.get(collector.name, frozenset())
         self._absences[collector.name] = absences
@@ -141,10 +158,6 @@ class Pipeline:
             self._absences[_IDENTITY] = self._absences.get(_IDENTITY, frozenset()) | told
         if changed or identified or outcome.time - self._observed_at >= self._observe_seconds:
             self.observe(outcome.time)
-        self._links_down.after(outcome)
-        self._recent_errors.after(outcome)
-        self._hardware.after(outcome)
-        self.job_logs.after(outcome)
 
     def follow(self, collector: Collector, blocks: Mapping[str, Block], is_last: bool = True) -> None:
         """Analyse what moves from reading to reading; of several that come at once all but the last have no more.
@@ -152,15 +165,10 @@ class Pipeline:
         Args:
             is_last: nothing newer was read.
         """
-        followers = self._followers.get(collector.name, ())
-        may_reset = collector.name not in _OWN_SUMS
-        for device, block in blocks.items():
-            if may_reset and block.layout.has_counters:
-                self._watch_resets(collector, device, block)
-            for follow in followers:
-                follow(collector, device, block, is_last=is_last)
-        if is_last:
-            self._uses.show(collector, blocks)
+        if collector.name not in _OWN_SUMS:
+            self._watch_resets(collector, blocks)
+        for follow in self._followers.get(collector.name, ()):
+            follow(collector, blocks, is_last=is_last)
 
     def _address_of(self, device: str) -> str:
         """A device by its address where it is known by its index alone: the GPU that had it last and is not listed."""
@@ -169,15 +177,18 @@ class Pipeline:
                  if not gpu.is_replaced and gpu.pci_bus_id not in here}  # fmt: skip
         return known.get(device, device)
 
-    def _watch_resets(self, collector: Collector, device: str, block: Block) -> None:
-        key = (collector.name, device)
-        watch = self._resets.get(key)
-        if watch is None:
-            watch = self._resets[key] = ResetWatch()
-            self._instruments.counter_resets.add(0, collector.source, device)
-        if watch.update(block):
-            self._instruments.counter_resets.add(1, collector.source, device)
-            log.info("counters started again", collector=collector.name, device=device)
+    def _watch_resets(self, collector: Collector, blocks: Mapping[str, Block]) -> None:
+        watches = self._resets.setdefault(collector.name, {})
+        for device, block in blocks.items():
+            if not block.layout.counters:
+                continue
+            watch = watches.get(device)
+            if watch is None:
+                watch = watches[device] = ResetWatch()
+                self._instruments.counter_resets.add(0, collector.source, device)
+            if watch.update(block):
+                self._instruments.counter_resets.add(1, collector.source, device)
+                log.info("counters started again", collector=collector.name, device=device)
 
     def observe(self, now: float) -> None:
         """Compare what is here with what should be.
@@ -221,11 +232,12 @@ class Pipeline:
 
     def _forget_ports(self) -> None:
         """Interfaces and RDMA devices come and go by the thousand on some nodes; what is gone leaves nothing behind."""
-        here = {(name, device) for name in _PORTS for device in self._store.group(name)}
-        for key in [key for key in self._resets if key[0] in _PORTS and key not in here]:
-            del self._resets[key]
-            self._uses.forget(*key)
-            self._instruments.counter_resets.remove(*key)
+        for name in _PORTS:
+            watches = self._resets.get(name, {})
+            for device in watches.keys() - self._store.devices(name):
+                del watches[device]
+                self._uses.forget(name, device)
+                self._instruments.counter_resets.remove(name, device)
 
     def _seen(self) -> Observation:
         groups = {name: self._store.group(name) for name in OBSERVED}

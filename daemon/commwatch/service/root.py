@@ -283,6 +283,7 @@ class Service:
         """What a scrape is given: all that is current, the same object until something changes."""
         if self._instruments.changed:
             now = time.monotonic()
+            self._engine.collection.show_runs()
             self._engine.store.put("daemon", "", self._instruments.block(now), float("inf"))
         return self._engine.store.snapshot()
 

@@ -246,7 +246,7 @@ def serve(connection: socket.socket, mark: ProgressMark, kernel_log: int | None 
             answerer.close()  # what was asked before is not wanted any more
             return
         # An answer goes at once. What was ordered is due together and nobody waits for it: it goes together.
-        replies = []
+        replies: list[bytes] = []
         for request in [waiting.popleft()] if waiting else orders.take_due():
             if (request.number or replies) and inbox.has_ended:
                 # Given up while it hung in the request before: what the kernel log has now is for the next process.

@@ -212,7 +212,6 @@ class Reader:
         worker = self._main.worker
         if worker is None or self._own:
             return {}
-        worker.listen(self._on_samples)
         taken = worker.take()
         self._learn_aliases(worker.aliases)
         return taken
@@ -304,6 +303,8 @@ class Reader:
                 await self._stop_worker(worker, 1.5)
                 return None
             slot.worker = worker
+            if slot is self._main:
+                worker.listen(self._on_samples)
             return worker
 
     def _may_start(self, slot: _Slot) -> bool:

@@ -406,7 +406,7 @@ class Worker(asyncio.BufferedProtocol):
             self.give_up()
             return
         if self._samples and self._on_samples is not None:
-            asyncio.get_running_loop().call_soon(self._on_samples)
+            self._on_samples()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The process closed its end, or we did."""

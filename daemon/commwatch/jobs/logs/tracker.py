@@ -42,6 +42,9 @@ class JobLogsState(msgspec.Struct):
 class JobLogs:
     """The totals of errors in the logs of jobs, in the store and in the state directory."""
 
+    collectors = (SOURCE,)
+    """Those that it follows."""
+
     def __init__(self, state: StateDirectory, store: Store) -> None:
         self._state = state
         self._store = store
@@ -57,7 +60,7 @@ class JobLogs:
 
     def after(self, outcome: Outcome) -> None:
         """Take what one run of the source found."""
-        if outcome.collector.name != SOURCE or outcome.unavailable is not None:
+        if outcome.unavailable is not None:
             return
         if outcome.collected.resume is not None:
             self._keep_resume(outcome.collected.resume)
