@@ -35,22 +35,6 @@ class Part:
         return self._deflated
 
 
-class PartCache:
-    """The last part of each name."""
-
-    def __init__(self) -> None:
-        self._parts: dict[str, tuple[list[str], Part]] = {}
-
-    def part(self, name: str, texts: list[str]) -> Part:
-        """The part of these texts joined; the one before, if the texts are the same."""
-        known = self._parts.get(name)
-        if known is not None and known[0] == texts:
-            return known[1]
-        part = Part("".join(texts).encode())
-        self._parts[name] = (texts, part)
-        return part
-
-
 def join(parts: Iterable[Part]) -> bytes:
     """The page in plain."""
     return b"".join([part.plain for part in parts])

@@ -10,7 +10,7 @@ from functools import cache, lru_cache
 
 from commwatch_exporters.catalogue import CATALOGUE, Metric
 from commwatch_exporters.own_process import FAMILIES, own_use
-from commwatch_exporters.page_parts import Part, PartCache, join, join_gzip
+from commwatch_exporters.page_parts import Part, join, join_gzip
 from commwatch_exporters.selection import PROCESS
 from commwatch_exporters.snapshot import Block, Layout, Snapshot, format_number
 
@@ -95,7 +95,7 @@ class _Page:
         """Which blocks hold series of each family that is shown."""
         self._repeated: frozenset[str] = frozenset()
         self._parts: dict[str, Part] = {}
-        self._cache = PartCache()
+        """Of each family as it was rendered last."""
 
     def parts(self, snapshot: Snapshot) -> Mapping[str, Part]:
         """Header and lines of all families that have any, in the order of the catalogue."""
@@ -138,7 +138,10 @@ class _Page:
             texts = _lines_without_repeats(holders, family)
         else:
             texts = [text for block in holders if (text := block.text(family))]
-        return self._cache.part(family, [self._headers[family], *texts]) if texts else None
+        if not texts:
+            return None
+        plain, known = "".join([self._headers[family], *texts]).encode(), self._parts.get(family)
+        return known if known is not None and known.plain == plain else Part(plain)
 
 
 def _repeated_families(layouts: Iterable[Layout]) -> frozenset[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import compress, count
+from itertools import compress
 from operator import ne
 from typing import NamedTuple, TypeAlias
 
@@ -44,6 +44,7 @@ class _Shape(NamedTuple):
     families: dict[str, tuple[int, ...]]
     slices: dict[str, slice]
     counters: tuple[int, ...]
+    wraps: bool
 
 
 @lru_cache(maxsize=256)
@@ -57,13 +58,14 @@ def _shape(names: tuple[str, ...]) -> _Shape:
         {name: tuple(positions) for name, positions in families.items()},
         {name: slice(positions[0], positions[-1] + 1) for name, positions in families.items()},
         tuple([position for position, family in enumerate(family_at) if CATALOGUE[family].type == "counter"]),
+        any(CATALOGUE[name].wraps_at is not None for name in families),
     )
 
 
 class Layout:
     """The series of a block, with the text before each value prepared; made once and used for every block alike."""
 
-    __slots__ = ("counters", "families", "family_at", "forms", "index", "prefixes", "series", "slices")
+    __slots__ = ("counters", "families", "family_at", "forms", "index", "prefixes", "series", "slices", "wraps")
 
     def __init__(self, series: Iterable[Series]) -> None:
         self.series: tuple[Series, ...] = tuple(series)
@@ -80,6 +82,8 @@ class Layout:
         """For each family the shortest stretch of the block that holds it; others may stand between."""
         self.counters = shape.counters
         """The positions of all counters."""
+        self.wraps = shape.wraps
+        """Whether one of them wraps."""
         self.forms: dict[str, str] = {}
         """By family: what ``form`` has made."""
 
@@ -92,7 +96,6 @@ class Layout:
         return form
 
 
-_numbers = count()
 _WHOLE = {int}
 _PLAIN = {int, float}
 """Types whose ``repr`` is what Prometheus reads, where the number is finite."""
@@ -101,7 +104,7 @@ _PLAIN = {int, float}
 class Block:
     """The values of one layout, all taken at one time; immutable once it stands in a snapshot."""
 
-    __slots__ = ("_change", "_number", "_texts", "layout", "time", "values")
+    __slots__ = ("layout", "time", "values")
 
     def __init__(self, layout: Layout, values: Sequence[Value], time: float) -> None:
         if len(values) != len(layout.series):
@@ -110,20 +113,13 @@ class Block:
         self.values = values
         self.time = time
         """Monotonic seconds at which the values were taken."""
-        self._number = next(_numbers)
-        self._change: tuple[int, Collection[str]] = (-1, ())
-        """Number of an earlier block and the families that differ from it."""
-        self._texts: dict[str, str] = {}
 
     def text(self, family: str) -> str:
         """The exposition lines of one family in this block; empty where nothing of it was read."""
-        known = self._texts.get(family)
-        if known is None:
-            known = self._texts[family] = self._write(family) if family in self.layout.families else ""
-        return known
-
-    def _write(self, family: str) -> str:
-        values = self.values[self.layout.slices[family]]
+        part = self.layout.slices.get(family)
+        if part is None:
+            return ""
+        values = self.values[part]
         form = self.layout.forms.get(family)
         if form is None:
             form = self.layout.form(family)
@@ -144,22 +140,8 @@ class Block:
         position = self.layout.index.get((metric, labels))
         return None if position is None else self.values[position]
 
-    def adopt_texts(self, earlier: Block) -> None:
-        """Take over the rendered text of the families whose values are those of an earlier block of the same layout."""
-        changed = self.changed_since(earlier)
-        if not changed:
-            self._texts = earlier._texts
-        elif earlier._texts:
-            self._texts = earlier._texts.copy()
-            for family in changed:
-                self._texts.pop(family, None)
-        self._change = (earlier._number, changed)
-
     def changed_since(self, earlier: Block) -> Collection[str]:
         """The families whose values differ from those of an earlier block of the same layout."""
-        number, changed = self._change
-        if number == earlier._number:
-            return changed
         if self.values == earlier.values:
             return ()
         return set(compress(self.layout.family_at, map(ne, self.values, earlier.values)))

@@ -118,8 +118,8 @@ def test_blocks_without_wraps_are_passed_on() -> None:
     block = Block(LAYOUT, [4, 1, 2, 3], 1.0)
 
     assert Unwrap().update(block, GAP) is block
-    assert Unwrap.is_needed(LAYOUT)
-    assert not Unwrap.is_needed(Layout([("commwatch_rdma_cnp_sent_total", PORT)]))
+    assert LAYOUT.wraps
+    assert not Layout([("commwatch_rdma_cnp_sent_total", PORT)]).wraps
 
 
 @given(st.lists(st.integers(0, 900_000_000), max_size=40), st.integers(0, RANGE - 1))

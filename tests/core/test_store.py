@@ -43,27 +43,10 @@ def test_expiry_spares_what_is_younger() -> None:
     assert store.group("pci") == {}
 
 
-def test_equal_values_keep_the_rendered_text() -> None:
-    """What says the same is not rendered again; what differs in value or layout is."""
-    store = Store()
-    first = carrier(1)
-    store.put("network", "eth0", first, NEVER)
-    text = first.text(CARRIER)
-
-    same, other, moved = carrier(1), carrier(0), carrier(0, Layout([(CARRIER, ("eth9",))]))
-    store.put("network", "eth0", same, NEVER)
-    assert same.text(CARRIER) is text
-    store.put("network", "eth0", other, NEVER)
-    assert other.text(CARRIER) == f'{CARRIER}{{device="eth0"}} 0\n'
-    store.put("network", "eth0", moved, NEVER)
-    assert moved.text(CARRIER) == f'{CARRIER}{{device="eth9"}} 0\n'
-
-
 def test_a_value_that_was_not_read_is_not_taken_from_before() -> None:
-    """The text of the last reading does not stand in for a reading that failed."""
+    """The last reading does not stand in for a reading that failed."""
     store = Store()
     store.put("network", "eth0", carrier(1), NEVER)
-    store.snapshot().blocks[0].text(CARRIER)
 
     store.put("network", "eth0", carrier(None), NEVER)
 
@@ -120,16 +103,13 @@ def test_a_group_is_a_copy() -> None:
 
 
 def test_what_names_the_same_series_anew_keeps_the_layout() -> None:
-    """A layout made again for the same series is that of before, with its text: the page is not laid out again."""
+    """A layout made again for the same series is that of before: the page is not laid out again."""
     store = Store()
     store.put("network", "eth0", carrier(1), NEVER)
-    text = store.snapshot().blocks[0].text(CARRIER)
 
     store.put("network", "eth0", carrier(1, Layout([(CARRIER, ("eth0",))])), NEVER)
 
-    block = store.snapshot().blocks[0]
-    assert block.layout is LAYOUT
-    assert block.text(CARRIER) is text
+    assert store.snapshot().blocks[0].layout is LAYOUT
 
 
 def test_what_is_put_later_may_expire_earlier() -> None:

@@ -57,7 +57,7 @@ class Anomalies:
         if not failed:
             self._due[collector.name] = outcome.time + LOOK_SECONDS - _EARLY_SECONDS
         for device, block in collected.blocks.items():
-            if device not in failed:
+            if block.layout.counters and device not in failed:
                 self._look(collector, device, block)
 
     def _look(self, collector: Collector, device: str, block: Block) -> None:

@@ -45,7 +45,7 @@ class Store:
         """The last one, while the layouts of all blocks are those that it has."""
 
     def put(self, group: str, device: str, block: Block, expires: float) -> None:
-        """Keep a block until a monotonic time; what says the same keeps the text rendered before."""
+        """Keep a block until a monotonic time."""
         devices = self._blocks.setdefault(group, {})
         kept = devices.get(device)
         if kept is None:
@@ -55,9 +55,7 @@ class Store:
             earlier = kept.block
             if block.layout is not earlier.layout and block.layout.series == earlier.layout.series:
                 block.layout = earlier.layout  # for another one the whole page would be laid out again
-            if block.layout is earlier.layout:
-                block.adopt_texts(earlier)
-            else:
+            if block.layout is not earlier.layout:
                 self._alike = None
             kept.block, kept.expires = block, expires
             if self._current is not None:

@@ -58,11 +58,6 @@ class Unwrap:
             self._raw[series], self._lost[series] = number, lost
         self._time: float | None = None
 
-    @staticmethod
-    def is_needed(layout: Layout) -> bool:
-        """Whether a layout has counters that wrap."""
-        return any(family_of(name).wraps_at is not None for name in layout.families)
-
     @property
     def has_wrapped(self) -> bool:
         """Whether a counter has wrapped since it last began again."""
@@ -155,30 +150,28 @@ class Wraps:
         self._boot = boot
         self._saved = state.load(STATE_NAME, WrapsState) or WrapsState()
         kept = self._saved.devices if boot and self._saved.boot == boot else {}
-        self._known: dict[str, dict[str, tuple[Layout | None, Unwrap | None]]] = {
-            collector: {device: (None, Unwrap(wrapped)) for device, wrapped in devices.items()}
+        self._known: dict[str, dict[str, Unwrap]] = {
+            collector: {device: Unwrap(wrapped) for device, wrapped in devices.items()}
             for collector, devices in kept.items()
         }
-        """By collector and device; without ``Unwrap`` where nothing wraps in the layout."""
+        """By collector and device: those with counters that wrap, or have wrapped."""
 
     def correct(self, collector: Collector, blocks: dict[str, Block]) -> dict[str, Block]:
         """The blocks of one run as they are to be shown and analysed; the same ones where nothing has wrapped."""
-        gap = 3 * collector.current_interval
+        known = self._known.get(collector.name)
+        if known is None and not any(block.layout.wraps for block in blocks.values()):
+            return blocks
         known = self._known.setdefault(collector.name, {})
-        grown: dict[str, Block] = {}
+        gap, grown = 3 * collector.current_interval, {}
         for device, block in blocks.items():
-            layout, unwrap = known.get(device, (None, None))
-            if layout is not block.layout:
-                if Unwrap.is_needed(block.layout):
-                    unwrap = unwrap or Unwrap()
-                known[device] = (block.layout, unwrap)
+            unwrap = known.get(device)
+            if unwrap is None and block.layout.wraps:
+                unwrap = known[device] = Unwrap()
             if unwrap is not None and (updated := unwrap.update(block, gap)) is not block:
                 grown[device] = updated
-        if len(known) > len(blocks):  # interfaces come and go: those that are gone leave nothing behind
-            for device in known.keys() - blocks.keys():
-                unwrap = known[device][1]
-                if unwrap is None or not unwrap.has_wrapped:
-                    del known[device]
+        for device in known.keys() - blocks.keys():  # interfaces come and go: those that are gone leave nothing behind
+            if not known[device].has_wrapped:
+                del known[device]
         return blocks | grown if grown else blocks
 
     def save(self) -> None:
@@ -189,8 +182,8 @@ class Wraps:
         """
         devices: dict[str, dict[str, list[Wrapped]]] = {}
         for collector, known in list(self._known.items()):
-            for device, (_, unwrap) in list(known.items()):
-                if unwrap is not None and unwrap.has_wrapped:
+            for device, unwrap in list(known.items()):
+                if unwrap.has_wrapped:
                     devices.setdefault(collector, {})[device] = unwrap.wrapped()
         if devices != self._saved.devices:
             state = WrapsState(self._boot, devices)

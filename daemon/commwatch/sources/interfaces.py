@@ -68,7 +68,7 @@ def is_wanted(name: str, base: str, has_device: bool, settings: NetworkSection) 
     machine among them. A virtual function or subfunction beside its adapter is not one, nor is what stands for such
     a function in a switch of the adapter (``phys_port_name`` such as ``pf0vf3``). The settings add and remove others.
     """
-    if _matches(name, settings.exclude) or not Path(base).is_dir():
+    if _matches(name, settings.exclude) or not os.path.isdir(base):
         return False
     if _matches(name, settings.include) or not settings.physical_only:
         return True

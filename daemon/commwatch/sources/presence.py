@@ -81,7 +81,7 @@ def driver_absent(origin: Origin) -> str | None:
 def rdma_absent(origin: Origin) -> str | None:
     """Why no RDMA port can be read on this node; None where there is an RDMA device."""
     try:
-        devices = os.listdir(origin.sysfs / "class/infiniband")
+        devices = os.listdir(f"{origin.sysfs}/class/infiniband")
     except OSError:
         devices = []
     return None if devices else "no RDMA device"
