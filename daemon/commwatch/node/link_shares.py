@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from statistics import median
 from typing import Final, NamedTuple
@@ -73,21 +73,21 @@ class LinkShares:
             return None
         self._start = block
         values: list[Value] = []
-        ends = far_ends()
+        bundles: dict[str, list[str]] = {}
+        for link, far_end in far_ends().items():
+            if self._carried(start, link) and self._carried(block, link):
+                bundles.setdefault(far_end, []).append(link)
         for direction in DIRECTIONS:
-            slowest = self._slowest(start, block, f"commwatch_nvlink_{direction}_bytes_total", ends, seconds)
+            metric = f"commwatch_nvlink_{direction}_bytes_total"
+            slowest = self._slowest(start, block, metric, bundles.values(), seconds)
             values += (None, None, None) if slowest is None else slowest
         return Block(self._layout, values, block.time)
 
     def _slowest(
-        self, start: Block, end: Block, metric: str, far_ends: Mapping[str, str], seconds: float
+        self, start: Block, end: Block, metric: str, bundles: Iterable[Sequence[str]], seconds: float
     ) -> _Slowest | None:
-        bundles: dict[str, list[str]] = {}
-        for link, far_end in far_ends.items():
-            if self._carried(start, link) and self._carried(end, link):
-                bundles.setdefault(far_end, []).append(link)
         found = []
-        for links in bundles.values():
+        for links in bundles:
             begun, ended = ([block.get(metric, *self._labels, link) for link in links] for block in (start, end))
             slowest = _against_siblings(links, rates(begun, ended, seconds))
             found += [] if slowest is None else [slowest]

@@ -45,6 +45,8 @@ class PcieLinks:
         self._devices = DeviceLinkWatch()
         self._gaps: dict[str, float] = {}
         """By collector: seconds beyond which two readings say nothing of the time between them."""
+        self._gap = 0.0
+        """The longest of them."""
         self._lifetime = 0.0
         self._degraded: set[tuple[str, ...]] = set()
         """Labels of what was degraded at the last look."""
@@ -56,6 +58,7 @@ class PcieLinks:
             self._judge_devices(collector)
         else:
             self._gaps[collector.name] = 3 * collector.current_interval
+            self._gap = max(self._gaps.values())
             for device, block in outcome.collected.blocks.items():
                 self._judge_gpu(collector, device, block)
 
@@ -128,11 +131,10 @@ class PcieLinks:
             self._tell(verdicts)
 
     def _watch_of(self, labels: tuple[str, str]) -> GpuLinkWatch:
-        gap = max(self._gaps.values())
         watch = self._watches.get(labels)
         if watch is None:
-            watch = self._watches[labels] = GpuLinkWatch(*labels, gap)
-        watch.max_gap_seconds = gap
+            watch = self._watches[labels] = GpuLinkWatch(*labels, self._gap)
+        watch.max_gap_seconds = self._gap
         return watch
 
     def _tell(self, verdicts: Block) -> None:

@@ -15,10 +15,10 @@ Taker: TypeAlias = "Callable[[Sequence[Value]], Sequence[Value]]"
 @lru_cache(maxsize=256)
 def taker(positions: tuple[int, ...]) -> Taker:
     """Takes the values at some positions out of a block's, at once; one for all devices whose blocks are alike."""
-    if len(positions) > 1:
-        return itemgetter(*positions)
-    # Of a single position the getter would give the value itself.
-    return itemgetter(slice(positions[0], positions[0] + 1) if positions else slice(0))
+    first, last = (positions[0], positions[-1] + 1) if positions else (0, 0)
+    if positions == tuple(range(first, last)):  # side by side, as the counters of the links of a GPU
+        return itemgetter(slice(first, last))
+    return itemgetter(*positions)
 
 
 def interval(earlier: float, later: float, max_gap_seconds: float) -> float | None:

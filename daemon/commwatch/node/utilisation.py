@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import ge
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from commwatch.node.rate import Taker, interval, taker
 from commwatch_exporters.snapshot import Block, Layout, Value
@@ -64,7 +64,7 @@ _Sum: TypeAlias = tuple[Sequence[int | float], int | float]
 class _Plan:
     """Where in a block the values stand that one ratio needs."""
 
-    __slots__ = ("_take", "_take_states", "counters", "states")
+    __slots__ = ("counters", "states", "take", "take_states")
 
     def __init__(self, states: tuple[int | None, ...], counters: tuple[tuple[int | None, ...], ...]) -> None:
         """Args:
@@ -73,19 +73,12 @@ class _Plan:
         """
         self.states = states
         self.counters = counters
-        self._take_states = _taker(states)
-        is_plain = self._take_states is not None or states.count(None) == len(states)
-        self._take = [_taker(one) if is_plain else None for one in counters]
-
-    def sums(self, values: Sequence[Value]) -> list[_Sum | None]:
-        """For each direction the counters of a reading and their sum; None where one was not read or does not count."""
-        if self._take_states is not None and _INACTIVE in self._take_states(values):
-            return [None] * len(self._take)
-        found: list[_Sum | None] = []
-        for take in self._take:
-            taken: Any = () if take is None else take(values)  # numbers, unless one was not read
-            found.append(None if take is None or None in taken else (taken, sum(taken)))
-        return found
+        self.take_states = _taker(states)
+        is_plain = self.take_states is not None or states.count(None) == len(states)
+        self.take: Sequence[Callable[[Sequence[Value]], Any] | None] = [
+            _taker(one) if is_plain else None for one in counters
+        ]
+        """For each direction what takes the counters out of a reading: numbers, unless one was not read."""
 
 
 @lru_cache(maxsize=256)
@@ -95,6 +88,7 @@ def _plan(states: tuple[int | None, ...], counters: tuple[tuple[int | None, ...]
 
 
 _NO_PLAN = _plan(states=(), counters=((),) * len(DIRECTIONS))
+_NO_SUMS: Final[Sequence[_Sum | None]] = (None,) * len(DIRECTIONS)
 
 
 def use_metrics(family: str) -> tuple[str, ...]:
@@ -115,29 +109,36 @@ class _Use:
         self._peaks = tuple(PeakWindow() for _ in DIRECTIONS)
         self._ratios: list[float | None] = [None] * len(DIRECTIONS)
         self._previous: Block | None = None
-        self._sums: tuple[_Plan, list[_Sum | None]] | None = None
-        """Of the previous reading: its plan, and of each direction the counters where they could be summed."""
+        self._plan: _Plan | None = None
+        self._sums: Sequence[_Sum | None] = _NO_SUMS
+        """Of the previous reading: its plan, and of each direction the counters with their sum, where all count."""
 
     def follow(self, block: Block, plan: _Plan, capacity: float | None) -> None:
         """Take the next reading."""
         previous, self._previous = self._previous, block
-        before, sums = self._sums, plan.sums(block.values)
-        self._sums = (plan, sums)
+        earlier = self._sums if plan is self._plan else _NO_SUMS
+        values, time = block.values, block.time
+        sums: list[_Sum | None] = []
+        counts = plan.take_states is None or _INACTIVE not in plan.take_states(values)
+        self._plan, self._sums = plan, sums
         seconds = None
         if previous is not None and previous.layout is block.layout:
-            seconds = interval(previous.time, block.time, self.max_gap_seconds)
-        if previous is None or seconds is None or not capacity:
-            self._ratios = [None] * len(DIRECTIONS)
-            return
-        earlier = before[1] if before is not None and before[0] is plan else [None] * len(DIRECTIONS)
-        for place, (first, last) in enumerate(zip(earlier, sums, strict=True)):
+            seconds = interval(previous.time, time, self.max_gap_seconds)
+        for place, take in enumerate(plan.take):
+            taken = None if take is None or not counts else take(values)
+            last: _Sum | None = None if taken is None or None in taken else (taken, sum(taken))
+            sums.append(last)
+            if previous is None or seconds is None or not capacity:
+                self._ratios[place] = None
+                continue
+            first = earlier[place]
             if first is not None and last is not None:  # the same as below, in a quarter of its time
                 total = (last[1] - first[1]) / seconds if all(map(ge, last[0], first[0])) else None
             else:
-                total = _total_rate(previous.values, block.values, plan.states, plan.counters[place], seconds)
+                total = _total_rate(previous.values, values, plan.states, plan.counters[place], seconds)
             ratio = self._ratios[place] = None if total is None else total / capacity
             if ratio is not None:
-                self._peaks[place].add(block.time, ratio)
+                self._peaks[place].add(time, ratio)
 
     def values(self, time: float) -> list[Value]:
         """The use at the last reading, which was taken at this time: ratio and peak, transmitting and receiving."""

@@ -112,9 +112,7 @@ class _Answerer:
         finally:
             self._mark.set("")
         sent = self._sent.setdefault(request.collector, {})
-        readings = [
-            WireReadings(one.device, one.time, _new_series(sent, one), one.values) for one in batch.readings
-        ]
+        readings = [WireReadings(one.device, one.time, _new_series(sent, one), one.values) for one in batch.readings]
         gone = _forget_gone(sent, readings)
         absences = [
             WireAbsence(one.device, one.reason, one.detail[:LONGEST_DETAIL]) for one in batch.absences[:MOST_DEVICES]
