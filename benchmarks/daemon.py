@@ -36,7 +36,10 @@ BUDGETS = {
 CPU_BUDGETS = {0.0: 6.0, 1.0: 10.0, 15.0: 7.0}
 """CPU seconds an hour, by the seconds between two scrapes; 0: nobody asks."""
 _FIRST_SCRAPES = 3
-"""Given apart: the first one lays the page out, and from the third on the page is rendered before it is asked for."""
+"""Before all is measured, a second apart, and given apart: the first one lays the page out, which happens once, and
+from the third on the page is rendered before it is asked for."""
+_SETTLES_SECONDS = 4.0
+"""What happens once after the start or the first scrapes is over by then."""
 IDLE_WAKE_UPS = 2.0
 """A second, of all processes together, while nobody asks."""
 
@@ -145,10 +148,13 @@ def measure(
             wait_for_snapshot(port, started + 30, "/readyz" if program == "commwatch" else "/metrics")
             start_seconds = time.monotonic() - started
             start_cpu = sum(map(cpu_seconds, processes(daemon.pid)))
-            time.sleep(5)  # what happens once is over
             pids = processes(daemon.pid)
             connection = http.client.HTTPConnection("127.0.0.1", port)
-            times, body = [], b""
+            first, times, body = [], [], b""
+            for _ in range(_FIRST_SCRAPES if every else 0):
+                time.sleep(1.0)
+                first.append(scrape(connection)[0])
+            time.sleep(_SETTLES_SECONDS)
             before = {pid: (cpu_seconds(pid), wake_ups(pid)) for pid in pids}
             begun = time.monotonic()
             for turn in range(int(seconds / every) if every else 0):
@@ -168,11 +174,11 @@ def measure(
                 "proportional_memory_mebibytes": proportional_bytes(pids) / 2**20,
                 "processes": len(pids),
             }
-            if len(times) > _FIRST_SCRAPES:
-                first, later = times[:_FIRST_SCRAPES], sorted(times[_FIRST_SCRAPES:])
+            if times:
+                times.sort()
                 figures["first_scrapes_longest_milliseconds"] = max(first)
-                figures["scrape_p50_milliseconds"] = statistics.median(later)
-                figures["scrape_p99_milliseconds"] = later[int(len(later) * 0.99)]
+                figures["scrape_p50_milliseconds"] = statistics.median(times)
+                figures["scrape_p99_milliseconds"] = times[int(len(times) * 0.99)]
                 figures["page_kilobytes"] = len(body) / 1e3
                 figures["series"] = sum(not line.startswith(b"#") for line in body.splitlines())
             return figures

@@ -87,6 +87,9 @@ class Connection(asyncio.BufferedProtocol):
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=host.limits.head_bytes)
         self._state = _State.CONNECTED
         self._deadline: asyncio.TimerHandle | None = None
+        """At ``_due`` or before."""
+        self._due = 0.0
+        """When what the connection is at must be over, by the clock of the loop."""
         self._unsent = memoryview(b"")
         self._write_paused = False
         self._last_answer = False
@@ -325,12 +328,20 @@ class Connection(asyncio.BufferedProtocol):
 
     def _enter(self, state: _State, seconds: float) -> None:
         self._state = state
+        self._due = self._loop.time() + seconds
+        if self._deadline is None or self._due < self._deadline.when():
+            self._set_deadline()
+
+    def _set_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
-        self._deadline = self._loop.call_later(seconds, self._expire)
+        self._deadline = self._loop.call_at(self._due, self._expire)
 
     def _expire(self) -> None:
-        if self._state is _State.READING:
+        self._deadline = None
+        if self._loop.time() < self._due:  # it was put off since the timer was set
+            self._set_deadline()
+        elif self._state is _State.READING:
             self._refuse(HTTPStatus.REQUEST_TIMEOUT)
         elif self._decision is not None:
             self._decision.cancel()
