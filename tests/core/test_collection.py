@@ -559,6 +559,24 @@ def test_a_driver_that_was_unloaded_is_noticed_though_its_worker_goes_on() -> No
     assert node.jobs.moved == [(LINKS, 0.0)]
 
 
+def test_what_is_not_on_the_node_is_looked_for_and_not_planned() -> None:
+    """Its collectors rest, and run at once when it has come."""
+    node = Node(absent={"network": "no network interface"})
+    in_loop(lambda: node.collection.run(node[NETWORK]))
+    assert node.jobs.resting == [NETWORK]
+    node.collection.tend()
+    assert node.jobs.moved == []
+
+    del node.absent["network"]
+    node.collection.tend()
+    assert node.jobs.moved == [(NETWORK, 0.0)]
+
+    node.run(NETWORK, both())
+    node.jobs.moved.clear()
+    node.collection.tend()
+    assert node.jobs.moved == []
+
+
 def test_events_that_came_with_earlier_readings_are_kept_in_order() -> None:
     """Of several readings that are taken at once only the last is shown; what happened has happened."""
     events = [HardwareEvent("xid", SLOTS[0], code, "nvml", 1.0) for code in ("48", "79", "94")]

@@ -84,6 +84,8 @@ class Collector:
     """Whether the worker is to run it by itself after the first time, until something is wrong."""
     is_flowing: bool = False
     """Whether it does so now."""
+    is_absent: bool = False
+    """Whether its source was not on this node when it was to be run last."""
     stretch: int = 1
     slow_runs: int = 0
     quick_runs: int = 0

@@ -90,10 +90,10 @@ class Collection:
         return self._paused
 
     def schedule(self) -> None:
-        """Plan every collector at its interval; what its worker runs by itself is not asked for."""
+        """Plan every collector at its interval, but for those that their workers run and those that are not here."""
         for collector in self.collectors.values():
             self._scheduler.add(collector.name, partial(self.run, collector), collector.current_interval)
-            if collector.is_flowing:
+            if collector.is_flowing or collector.is_absent:
                 self._scheduler.rest(collector.name)
             self._instruments.collector_interval.set(collector.current_interval, collector.name)
 
@@ -106,6 +106,7 @@ class Collection:
             self._not_needed(collector, absent)
             return
         self._told_absent.discard(collector.source)
+        collector.is_absent = False
         if not collector.is_ready():
             self._store.drop_group(collector.name)
             self._forget_run(collector)
@@ -175,7 +176,10 @@ class Collection:
         self._listens = is_watched
 
     def tend(self) -> None:
-        """Take what was read unasked, and ask for what should have been and was not. Call each ``TAKE_SECONDS``."""
+        """Take what was read unasked, and ask for what should have been and was not, or can be again.
+
+        Call each ``TAKE_SECONDS``.
+        """
         self._listens = self._listens and time.monotonic() - self._asked_at <= WATCHED_SECONDS
         for reader, collectors in self._by_reader:
             self._take(reader, collectors)
@@ -183,9 +187,13 @@ class Collection:
                 self._ask_for_missing(collector)
             if not self._listens:
                 reader.listen(None)
-        absent = {source for source in _OF_GPUS if self._origin_absent(source) is not None}
-        for collector in self.collectors.values():
-            if collector.is_flowing and collector.source in absent:
+        followed = [
+            one for one in self.collectors.values() if one.is_absent or (one.is_flowing and one.source in _OF_GPUS)
+        ]
+        sources = {one.source for one in followed}
+        absent = {source for source in sources if self._origin_absent(source) is not None}
+        for collector in followed:
+            if collector.is_absent != (collector.source in absent):
                 self._ask_again(collector)
 
     def _take_heard(self, reader: AskedReader, collectors: Mapping[str, Collector]) -> None:
@@ -222,8 +230,9 @@ class Collection:
                 self._scheduler.set_interval(collector.name, collector.current_interval)
 
     def _ask_again(self, collector: Collector) -> None:
-        """Now: what its worker was ordered to do does not hold any more, or too little came of it."""
-        self._set_flow(collector, flows=False)
+        """Now: what its worker was ordered to do does not hold any more, too little came of it, or its source came."""
+        collector.is_flowing = False
+        self._scheduler.set_interval(collector.name, collector.current_interval)
         self._scheduler.run_in(collector.name, 0.0)
 
     def _rests(self, collector: Collector) -> bool:
@@ -233,6 +242,8 @@ class Collection:
         if collector.attempted:  # it was read until now
             self._store.drop_group(collector.name)
             self._forget_run(collector)
+        collector.is_absent, collector.is_flowing = True, False
+        self._scheduler.rest(collector.name)  # ``tend`` looks for its source
         self._instruments.source_available.set(0, collector.source)
         if collector.source not in self._told_absent:
             self._told_absent.add(collector.source)
