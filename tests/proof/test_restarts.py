@@ -23,7 +23,7 @@ ENDING = {**QUICK, "[5m]": "[1s]", "[40s]": "[1s]", "keep_firing_for: 10m": "kee
 
 
 class Nodes:
-    """What two nodes expose: a narrow slot until it is repaired, and one fatal error between the first two scrapes."""
+    """What two nodes expose: a narrow slot until it is repaired, and one fatal error that is recent in the first two scrapes."""
 
     def __init__(self) -> None:
         self.lanes = 8
@@ -37,7 +37,8 @@ class Nodes:
             lines.append(f"commwatch_pcie_link_width_lanes{{{GPU}}} {self.lanes}")
             lines.append(f"commwatch_pcie_link_width_expected_lanes{{{GPU}}} 16")
         else:
-            lines.append(f"commwatch_pcie_fatal_errors_total{{{GPU}}} {min(self.scrapes, 1)}")
+            if self.scrapes < 2:
+                lines.append(f"commwatch_pcie_fatal_errors_recent{{{GPU}}} 1")
             self.scrapes += 1
         return "\n".join([*lines, ""])
 
