@@ -39,7 +39,7 @@ _FIRST_SCRAPES = 3
 """Before all is measured, a second apart, and given apart: the first one lays the page out, which happens once, and
 from the third on the page is rendered before it is asked for."""
 _SETTLES_SECONDS = 4.0
-"""What happens once after the start or the first scrapes is over by then."""
+"""What happens once after the start is over by then."""
 IDLE_WAKE_UPS = 2.0
 """A second, of all processes together, while nobody asks."""
 
@@ -148,13 +148,13 @@ def measure(
             wait_for_snapshot(port, started + 30, "/readyz" if program == "commwatch" else "/metrics")
             start_seconds = time.monotonic() - started
             start_cpu = sum(map(cpu_seconds, processes(daemon.pid)))
+            time.sleep(_SETTLES_SECONDS)
             pids = processes(daemon.pid)
             connection = http.client.HTTPConnection("127.0.0.1", port)
             first, times, body = [], [], b""
             for _ in range(_FIRST_SCRAPES if every else 0):
                 time.sleep(1.0)
                 first.append(scrape(connection)[0])
-            time.sleep(_SETTLES_SECONDS)
             before = {pid: (cpu_seconds(pid), wake_ups(pid)) for pid in pids}
             begun = time.monotonic()
             for turn in range(int(seconds / every) if every else 0):

@@ -10,8 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.sources.nvml.field_values import FieldBatch
+from commwatch.sources.nvml.field_values import FieldBatch, batch_of
+from commwatch.sources.nvml.fields import COUNTERS
 from commwatch.sources.nvml.fields.nvlink import bit_error_ratio
+from commwatch.sources.nvml.fields.row import FieldCounter
+from commwatch.sources.nvml.source import TOGETHER
 from nvml.library import (
     DOUBLE,
     FORMS,
@@ -36,9 +39,9 @@ _RANGES = {
 _NUMBERS = st.sampled_from(sorted(FORMS)).flatmap(lambda kind: st.tuples(st.just(kind), _RANGES[kind]))
 
 
-def _handle(library: Library) -> Any:  # the binding has no types
+def _handle(library: Library, index: int = 0) -> Any:  # the binding has no types
     handle = pynvml.c_nvmlDevice_t()
-    library.functions["nvmlDeviceGetHandleByIndex_v2"](ctypes.c_uint(0), ctypes.byref(handle))
+    library.functions["nvmlDeviceGetHandleByIndex_v2"](ctypes.c_uint(index), ctypes.byref(handle))
     return handle
 
 
@@ -78,6 +81,26 @@ def test_an_entry_that_the_driver_leaves_alone_is_not_the_last_value(monkeypatch
 
     assert batch.read(handle) == [None]
     assert batch.failures() == {UNKNOWN: "nvmlDeviceGetFieldValues field 1 scope 0"}
+
+
+def test_one_array_serves_gpus_that_answer_differently(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each gets its own numbers, by its own types and failures, in whatever order they are read."""
+    answers = [packed(UINT, 5), packed(ULONGLONG, 2**40), packed(DOUBLE, 0.5), UNKNOWN, packed(UINT, 2**32 - 1)]
+    library = Library([FakeGpu(fields={(1, 0): answer, (2, 0): packed(UINT, 7)}) for answer in answers])
+    install(monkeypatch, library)
+    batch = batch_of(((1, 0, 2), (2, 0, 1)))
+    handles = [_handle(library, index) for index in range(len(answers))]
+
+    for _ in range(2):
+        read = [(batch.read(handle), bool(batch.failures())) for handle in handles]
+        assert [one for (one, _), _ in read] == [10, 2**41, 1.0, None, None]
+        assert [failed for _, failed in read] == [False, False, False, True, False]
+    assert batch_of(((1, 0, 2), (2, 0, 1))) is batch
+
+
+def test_what_is_read_of_all_gpus_at_once_has_no_array() -> None:
+    """The array is for one GPU after another."""
+    assert not [row for row in COUNTERS if isinstance(row, FieldCounter) and row.collector in TOGETHER]
 
 
 def test_a_call_that_fails_as_a_whole_gives_no_value(monkeypatch: pytest.MonkeyPatch) -> None:

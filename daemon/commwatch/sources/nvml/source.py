@@ -25,8 +25,8 @@ from commwatch_exporters.snapshot import Series
 _TRY_AGAIN_AFTER: Final = 3600.0  # seconds between two trials of what a GPU does not support
 _LIBRARY: Final = "/libnvidia-ml.so"
 _REPLACED: Final = "the driver's library was replaced beneath us; what is there now is opened in a new process"
-_BLOCKING: Final = frozenset({"pcie_sampled"})
-"""Collectors whose calls wait in the driver, so that the GPUs are read at the same time."""
+TOGETHER: Final = frozenset({"pcie_sampled"})
+"""Collectors whose calls wait in the driver, so that the GPUs are read at the same time. They have no field values."""
 
 
 @dataclass
@@ -160,7 +160,7 @@ class NvmlSource(Source):
                 self._listen(readable, batch)
             elif collector == "p2p":
                 self._ask_peers(readable, batch)
-            elif collector in _BLOCKING:
+            elif collector in TOGETHER:
                 self._read_together(readable, collector, batch)
             else:
                 for opened in readable:
