@@ -23,7 +23,7 @@ ENDING = {**QUICK, "[5m]": "[1s]", "[40s]": "[1s]", "keep_firing_for: 10m": "kee
 
 
 class Nodes:
-    """What two nodes expose: a narrow slot until it is repaired, and one fatal error that is recent in the first two scrapes."""
+    """What two nodes expose: a narrow slot until it is repaired, and a fatal error that is recent in two scrapes."""
 
     def __init__(self) -> None:
         self.lanes = 8
