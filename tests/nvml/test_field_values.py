@@ -85,7 +85,8 @@ def test_an_entry_that_the_driver_leaves_alone_is_not_the_last_value(monkeypatch
 
 def test_one_array_serves_gpus_that_answer_differently(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each gets its own numbers, by its own types and failures, in whatever order they are read."""
-    answers: list[Any] = [packed(UINT, 5), packed(ULONGLONG, 2**40), packed(DOUBLE, 0.5), UNKNOWN, packed(UINT, 2**32 - 1)]
+    absent = packed(UINT, 2**32 - 1)
+    answers: list[Any] = [packed(UINT, 5), packed(ULONGLONG, 2**40), packed(DOUBLE, 0.5), UNKNOWN, absent]
     library = Library([FakeGpu(fields={(1, 0): answer, (2, 0): packed(UINT, 7)}) for answer in answers])
     install(monkeypatch, library)
     batch = batch_of(((1, 0, 2), (2, 0, 1)))
