@@ -244,6 +244,7 @@ class DayDaemon(RehearsedDaemon):
             self.time = max(self.time, moment)
             self._write_trees()
             with capture_logs():
+                self._collection.tend()
                 self._loop.run_until_complete(self.scheduler.run_due())
         with capture_logs():
             self.store.expire(self.time)
@@ -254,6 +255,7 @@ class DayDaemon(RehearsedDaemon):
     def snapshot(self) -> Snapshot:
         """What a scrape is given."""
         if self.instruments.changed:
+            self._collection.show_runs()
             self.store.put("daemon", "", self.instruments.block(self.time), float("inf"))
         return super().snapshot()
 
