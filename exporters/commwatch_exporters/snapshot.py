@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from itertools import compress
 from operator import ne
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
+from weakref import WeakValueDictionary
 
 from commwatch_exporters.catalogue import CATALOGUE, family_of
 
@@ -37,35 +37,34 @@ def _prefix(series: Series) -> str:
     return f"{name}{{{pairs}}} "
 
 
-class _Shape(NamedTuple):
+class _Shape:
     """What the names of a layout's series say; one for all devices that have the same."""
 
-    family_at: tuple[str, ...]
-    families: dict[str, tuple[int, ...]]
-    slices: dict[str, slice]
-    counters: tuple[int, ...]
-    wraps: bool
+    __slots__ = ("__weakref__", "counters", "families", "family_at", "slices", "wraps")
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.family_at = tuple([family_of(name).name for name in names])
+        families: dict[str, list[int]] = {}
+        for position, family in enumerate(self.family_at):
+            families.setdefault(family, []).append(position)
+        self.families = {name: tuple(positions) for name, positions in families.items()}
+        self.slices = {name: slice(positions[0], positions[-1] + 1) for name, positions in families.items()}
+        self.counters = tuple(
+            [position for position, family in enumerate(self.family_at) if CATALOGUE[family].type == "counter"]
+        )
+        self.wraps = any(CATALOGUE[name].wraps_at is not None for name in families)
 
 
-@lru_cache(maxsize=256)
-def _shape(names: tuple[str, ...]) -> _Shape:
-    family_at = tuple([family_of(name).name for name in names])
-    families: dict[str, list[int]] = {}
-    for position, family in enumerate(family_at):
-        families.setdefault(family, []).append(position)
-    return _Shape(
-        family_at,
-        {name: tuple(positions) for name, positions in families.items()},
-        {name: slice(positions[0], positions[-1] + 1) for name, positions in families.items()},
-        tuple([position for position, family in enumerate(family_at) if CATALOGUE[family].type == "counter"]),
-        any(CATALOGUE[name].wraps_at is not None for name in families),
-    )
+shapes: WeakValueDictionary[tuple[str, ...], _Shape] = WeakValueDictionary()
+"""By the names, as long as a layout has them: of events, series come and go."""
 
 
 class Layout:
     """The series of a block, with the text before each value prepared; made once and used for every block alike."""
 
-    __slots__ = ("counters", "families", "family_at", "forms", "index", "prefixes", "series", "slices", "wraps")
+    __slots__ = (
+        "_shape", "counters", "families", "family_at", "forms", "index", "prefixes", "series", "slices", "wraps",
+    )  # fmt: skip
 
     def __init__(self, series: Iterable[Series]) -> None:
         self.series: tuple[Series, ...] = tuple(series)
@@ -73,7 +72,8 @@ class Layout:
         self.index = {one: position for position, one in enumerate(self.series)}
         if len(self.index) != len(self.series):
             raise ValueError("a layout names one series twice")
-        shape = _shape(tuple([name for name, _ in self.series]))
+        names = tuple([name for name, _ in self.series])
+        shape = self._shape = shapes.get(names) or shapes.setdefault(names, _Shape(names))
         self.family_at = shape.family_at
         """The family of each value."""
         self.families: Mapping[str, tuple[int, ...]] = shape.families

@@ -52,10 +52,8 @@ class Anomalies:
         collector, collected = outcome.collector, outcome.collected
         if outcome.time < self._due.get(collector.name, 0.0):
             return
-        # Of what could not be read whole a missing number is no blank: it is looked at as soon as it can be.
-        failed = {absence.device for absence in collected.absences}
-        if not failed:
-            self._due[collector.name] = outcome.time + LOOK_SECONDS - _EARLY_SECONDS
+        self._due[collector.name] = outcome.time + LOOK_SECONDS - _EARLY_SECONDS
+        failed = {absence.device for absence in collected.absences}  # of these a missing number is no blank
         for device, block in collected.blocks.items():
             if block.layout.counters and device not in failed:
                 self._look(collector, device, block)

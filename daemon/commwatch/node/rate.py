@@ -12,7 +12,7 @@ from commwatch_exporters.snapshot import Block, Layout, Series, Value
 Taker: TypeAlias = "Callable[[Sequence[Value]], Sequence[Value]]"
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def taker(positions: tuple[int, ...]) -> Taker:
     """Takes the values at some positions out of a block's, at once; one for all devices whose blocks are alike."""
     first, last = (positions[0], positions[-1] + 1) if positions else (0, 0)

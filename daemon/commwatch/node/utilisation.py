@@ -81,7 +81,7 @@ class _Plan:
         """For each direction what takes the counters out of a reading: numbers, unless one was not read."""
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def _plan(states: tuple[int | None, ...], counters: tuple[tuple[int | None, ...], ...]) -> _Plan:
     """As ``_Plan``, one for all devices whose blocks are alike."""
     return _Plan(states, counters)

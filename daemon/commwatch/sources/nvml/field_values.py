@@ -118,14 +118,14 @@ class FieldBatch:
         return form
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def batch_of(requests: tuple[tuple[int, int, int], ...]) -> FieldBatch:
     """The batch of these requests, one for all GPUs: they are read one after another, and its memory is warm."""
     return FieldBatch(requests)
 
 
 def _stretches(scales: Sequence[int]) -> list[tuple[slice, int]]:
-    """The stretches of values that have the same factor, without those that are as they should be."""
+    """The stretches of values with the same factor, without those of factor 1."""
     found, place = [], 0
     for scale, same in groupby(scales):
         end = place + len(list(same))
