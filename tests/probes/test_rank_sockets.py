@@ -54,7 +54,7 @@ def together(*work: Callable[[], Found]) -> list[Found]:
     def run(place: int) -> None:
         try:
             results.put((place, work[place](), None))
-        except RankError as error:
+        except (RankError, OSError) as error:  # OSError: its end was closed after the other had failed
             results.put((place, None, error))
 
     for place in range(len(work)):
