@@ -1,0 +1,46 @@
+"""The one way to open a file that another user may write: a regular file, behind no link, that never makes us wait."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+
+def open_regular(path: Path | str, *, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
+    """A descriptor of a regular file; closed when a program is started.
+
+    A pipe, a device or a folder in its place is refused before anything is read, and opening waits for nobody.
+
+    Args:
+        path: of the file. The folders on the way to it may be links, the file itself may not.
+        flags: further flags of open(2).
+        mode: of a file that is created.
+
+    Raises:
+        OSError: it cannot be opened, or is no regular file (EINVAL), or is a link (ELOOP).
+    """
+    careful = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    descriptor = os.open(path, flags | careful, mode)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "it is no regular file", str(path))
+
+
+def read_regular(path: Path | str, most_bytes: int) -> bytes:
+    """The content of a regular file.
+
+    Args:
+        path: as for ``open_regular``.
+        most_bytes: that it may have. No more is read, whatever size the file claims to have.
+
+    Raises:
+        OSError: as of ``open_regular``; EFBIG where it has more.
+    """
+    with open(open_regular(path), "rb") as file:
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes", str(path))
+    return content
