@@ -6,6 +6,7 @@ import fcntl
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,6 +21,7 @@ from commwatch.state.records import read_file
 log = structlog.get_logger("commwatch.state")
 
 _Record = TypeVar("_Record", bound=msgspec.Struct)
+_Used = TypeVar("_Used")
 
 
 def default_state_path() -> Path:
@@ -86,13 +88,38 @@ class StateDirectory:
         except OSError as error:
             raise StateError(f"state file {file}: {error.strerror}; make it readable for the daemon's user") from error
         except (ValueError, RecursionError) as error:  # msgspec's own errors, text that is not UTF-8, endless nesting
-            aside = file.with_suffix(f".damaged-{int(time.time())}")
-            log.warning("a state file is damaged and set aside", file=str(file), aside=str(aside), error=str(error))
-            try:
-                file.rename(aside)
-            except OSError as failure:
-                log.warning("the damaged state file stays where it is", file=str(file), error=str(failure))
+            self._set_aside(file, error)
             return None
+
+    def restore(self, name: str, kind: type[_Record], use: Callable[[_Record | None], _Used]) -> _Used:
+        """What is built from a record, or without one where there is none.
+
+        Whatever the record says, it never keeps the daemon from starting: if it is damaged, or cannot be used, the
+        file is set aside with a warning.
+
+        Args:
+            name: of the record.
+            kind: of the record.
+            use: builds something from the record, or from None; must change nothing else before it succeeds.
+
+        Raises:
+            StateError: there is a file and it cannot be read.
+        """
+        record = self.load(name, kind)
+        if record is not None:
+            try:
+                return use(record)
+            except Exception as error:
+                self._set_aside(self.path / f"{name}.json", error)
+        return use(None)
+
+    def _set_aside(self, file: Path, error: Exception) -> None:
+        aside = file.with_suffix(f".damaged-{int(time.time())}")
+        log.warning("a state file is damaged and set aside", file=str(file), aside=str(aside), error=str(error))
+        try:
+            file.rename(aside)
+        except OSError as failure:
+            log.warning("the damaged state file stays where it is", file=str(file), error=str(failure))
 
     def save(self, name: str, record: msgspec.Struct) -> None:
         """Write a record whole or not at all; blocks, so the daemon calls it in a thread.
