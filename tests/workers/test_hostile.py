@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import os
 import socket
 import subprocess
 import time
@@ -23,7 +24,7 @@ from commwatch.sources.network import COUNTERS
 from commwatch.workers.bounds import LONGEST_LABEL, MOST_WAITING, Bounds
 from commwatch.workers.sources import READERS
 from commwatch.workers.wire import ProgressMark, Request, WorkerPlan, frame, take_frames
-from commwatch.workers.worker import Worker, WorkerEnded
+from commwatch.workers.worker import Worker, WorkerEnded, WorkerHung
 from commwatch_exporters.catalogue import CATALOGUE
 from support.core import in_loop
 
@@ -44,13 +45,15 @@ class Hostile:
         self.worker: Worker
         self.process: subprocess.Popen[bytes]
         self.socket: socket.socket
+        self.mark: ProgressMark
 
     async def start(self) -> None:
         """As ``Worker.start``, but for the process, which does nothing."""
         ours, self.socket = socket.socketpair()
         self.socket.setblocking(False)
         self.process = subprocess.Popen(["cat"], stdin=subprocess.PIPE)  # noqa: ASYNC220 - no other clients here
-        self.worker = Worker(self.process, ProgressMark.create(), {}, self._bounds)
+        self.mark = ProgressMark.create()
+        self.worker = Worker(self.process, self.mark, {}, self._bounds)
         transport, _ = await asyncio.get_running_loop().create_connection(lambda: self.worker, sock=ours)
         self.worker.connected(transport, ours)
 
@@ -186,6 +189,21 @@ def test_what_is_no_reply_is_never_decoded_further(sent: bytes) -> None:
             await asyncio.sleep(0)
             await one.say(sent)
             with pytest.raises(WorkerEnded):
+                await asked
+
+    in_loop(body)
+
+
+def test_a_worker_cannot_take_its_mark_away() -> None:
+    """It shares the memory that the daemon looks at; a look into what was cut off would end the daemon by SIGBUS."""
+
+    async def body() -> None:
+        async with hostile() as one:
+            asked = asyncio.ensure_future(one.worker.collect("run", 0.01))
+            for size in (0, 2**40):
+                with pytest.raises(PermissionError):
+                    os.ftruncate(one.mark.descriptor, size)
+            with pytest.raises(WorkerHung):
                 await asked
 
     in_loop(body)

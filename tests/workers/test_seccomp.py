@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import re
 import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
 
 from commwatch.config.settings import NcclLogsSection, Sources, section_json
 from commwatch.workers.seccomp import (
+    HARMLESS,
     KERNEL,
     LOOKED_INTO,
     MACHINES,
     NETWORK,
     PRIVILEGES,
     PROCESSES,
+    SHARED,
+    SIGNALLING,
     WRITING,
     filter_program,
 )
@@ -65,7 +70,7 @@ def judged(machine: str, number: int, *arguments: int, architecture: int | None 
 def test_what_is_refused_and_what_remains(machine: str) -> None:
     """Sockets, programs, other processes, privileges and writing are refused; what a reader does is not."""
     column = MACHINES[machine][0]
-    for table in (NETWORK, PROCESSES, PRIVILEGES, KERNEL, WRITING):
+    for table in (NETWORK, PROCESSES, SHARED, PRIVILEGES, KERNEL, WRITING):
         for name, numbers in table.items():
             if (number := numbers[column]) is not None:
                 assert judged(machine, number) == REFUSED, name
@@ -96,6 +101,30 @@ def test_arguments_decide_on_opening_and_on_new_processes(machine: str) -> None:
 
 
 @pytest.mark.parametrize("machine", MACHINES)
+def test_no_descriptor_is_a_way_to_other_processes_or_to_a_driver(machine: str) -> None:
+    """The owner of a descriptor gets signals, of any number; requests of ioctl are those that Python's files make."""
+    column = MACHINES[machine][0]
+    fcntl_, ioctl = LOOKED_INTO["fcntl"][column], LOOKED_INTO["ioctl"][column]
+    assert fcntl_ is not None
+    assert ioctl is not None
+    for command in SIGNALLING:
+        assert judged(machine, fcntl_, 3, command) == REFUSED
+    for command in (fcntl.F_GETFL, fcntl.F_SETFL, fcntl.F_DUPFD_CLOEXEC, fcntl.F_GETFD):
+        assert judged(machine, fcntl_, 3, command) == ALLOW
+    for request in HARMLESS:
+        assert judged(machine, ioctl, 3, request) == ALLOW
+    for request in (
+        termios.TIOCSTI,
+        termios.FIOASYNC,
+        0x8901,
+        0x8902,
+        0x40086602,
+        0xC00846D6,
+    ):  # owners, chattr, NVIDIA
+        assert judged(machine, ioctl, 3, request) == REFUSED
+
+
+@pytest.mark.parametrize("machine", MACHINES)
 def test_other_numbers_are_no_way_around(machine: str) -> None:
     """Neither those of 32-bit programs, nor x32, nor calls that are newer than this list."""
     assert judged(machine, 11, architecture=0x40000003) == KILL
@@ -109,15 +138,16 @@ def test_the_numbers_are_those_of_the_kernel() -> None:
     for column, header in enumerate(HEADERS):
         text = Path(header).read_text(encoding="utf-8")
         known = {name: int(number) for name, number in re.findall(r"define __NR(?:3264)?_(\w+)\s+(\d+)\s", text)}
-        for table in (NETWORK, PROCESSES, PRIVILEGES, KERNEL, WRITING, LOOKED_INTO, REMAINS):
+        for table in (NETWORK, PROCESSES, SHARED, PRIVILEGES, KERNEL, WRITING, LOOKED_INTO, REMAINS):
             assert {name: numbers[column] for name, numbers in table.items()} == {
                 name: known.get(name) for name in table
             }
 
 
 TRIES = """
-import ctypes, json, os, resource, socket, sys, threading
+import ctypes, fcntl, json, os, resource, signal, socket, struct, sys, termios, threading
 from commwatch.workers.seccomp import confine
+ends = socket.socketpair()
 why = confine()
 if why:
     print(json.dumps(why)); sys.exit()
@@ -138,6 +168,12 @@ print(json.dumps({
     "pair": attempt(socket.socketpair), "fork": attempt(os.fork),
     "exec": attempt(lambda: os.execv("/bin/true", ["true"])),
     "kill": attempt(lambda: os.kill(os.getppid(), 0)), "trace": attempt(lambda: call("ptrace", 16, os.getppid(), 0, 0)),
+    "owner": attempt(lambda: fcntl.fcntl(ends[0], fcntl.F_SETOWN, os.getppid())),
+    "signal": attempt(lambda: fcntl.fcntl(ends[0], fcntl.F_SETSIG, signal.SIGKILL)),
+    "owner by ioctl": attempt(lambda: fcntl.ioctl(ends[0], 0x8901, struct.pack("i", os.getppid()))),
+    "type on a terminal": attempt(lambda: fcntl.ioctl(ends[0], termios.TIOCSTI, b"x")),
+    "memory": attempt(lambda: call("process_vm_readv", os.getppid(), 0, 0, 0, 0, 0)),
+    "shared memory": attempt(lambda: call("shmget", 4711, 4096, 0o1600)),
     "write": attempt(lambda: open(sys.argv[1] + "/new", "w")),
     "append": attempt(lambda: open(sys.argv[1] + "/log", "a")),
     "remove": attempt(lambda: os.unlink(sys.argv[1] + "/log")), "become": attempt(lambda: os.setuid(65534)),

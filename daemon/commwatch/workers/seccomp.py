@@ -30,6 +30,12 @@ PROCESSES: Final[Numbers] = {
     "sched_setattr": (314, 274), "sched_setparam": (142, 118), "sched_setscheduler": (144, 119),
     "ioprio_set": (251, 30), "migrate_pages": (256, 238), "move_pages": (279, 239),
 }  # fmt: skip
+SHARED: Final[Numbers] = {
+    "shmget": (29, 194), "shmat": (30, 196), "shmctl": (31, 195), "semget": (64, 190), "semop": (65, 193),
+    "semctl": (66, 191), "semtimedop": (220, 192), "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188),
+    "msgctl": (71, 187), "mq_open": (240, 180), "mq_unlink": (241, 181),
+}  # fmt: skip
+"""Memory, semaphores and queues that processes of one user share by a key."""
 PRIVILEGES: Final[Numbers] = {
     "setuid": (105, 146), "setgid": (106, 144), "setreuid": (113, 145), "setregid": (114, 143),
     "setresuid": (117, 147), "setresgid": (119, 149), "setgroups": (116, 159), "setfsuid": (122, 151),
@@ -63,12 +69,19 @@ WRITING: Final[Numbers] = {
 """Of the file system; and opening a file for it, which its flags tell."""
 LOOKED_INTO: Final[Numbers] = {
     "open": (2, None), "openat": (257, 56), "openat2": (437, 437), "clone": (56, 220), "clone3": (435, 435),
-    "prlimit64": (302, 261), "sched_setaffinity": (203, 122),
+    "prlimit64": (302, 261), "sched_setaffinity": (203, 122), "fcntl": (72, 25), "ioctl": (16, 29),
 }  # fmt: skip
 """Refused or not by their arguments; of openat2 and clone3 these are out of a filter's reach, so there are none here:
 the C library then falls back to the older ones."""
 FIRST_UNKNOWN: Final = 448
 """Calls of kernels later than 5.14 are not there; the numbers of both machines are the same from 424 on."""
+
+SIGNALLING: Final = (8, 10, 15, 1024, 1026)
+"""Commands of fcntl that make the kernel send a signal, to any process of this user: F_SETOWN, F_SETSIG, F_SETOWN_EX,
+F_SETLEASE, F_NOTIFY."""
+HARMLESS: Final = (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
+"""The requests of ioctl that remain, which files and sockets of Python make: TCGETS, TCGETS2, TIOCGWINSZ, FIONREAD, FIONBIO,
+FIONCLEX, FIOCLEX. No driver is reached through a device that was opened to read."""
 
 MACHINES: Final = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 """By ``os.uname().machine``: column of the tables, and AUDIT_ARCH of the machine."""
@@ -135,7 +148,7 @@ def _instructions(column: int, architecture: int, may_write: bool) -> Iterator[t
     yield (_LOAD, 0, 0, _NUMBER)
     yield from _when(_AT_LEAST, _X32, refuse)
     yield from _when(_AT_LEAST, FIRST_UNKNOWN, absent)
-    refused = [NETWORK, PROCESSES, PRIVILEGES, KERNEL, *([] if may_write else [WRITING])]
+    refused = [NETWORK, PROCESSES, SHARED, PRIVILEGES, KERNEL, *([] if may_write else [WRITING])]
     for number in _numbers(refused, column):
         yield from _when(_EQUAL, number, refuse)
     for name in ("openat2", "clone3"):
@@ -147,6 +160,8 @@ def _instructions(column: int, architecture: int, may_write: bool) -> Iterator[t
     for name in ("prlimit64", "sched_setaffinity"):  # of itself only, which is process 0
         yield from _when_argument(LOOKED_INTO[name][column] or 0, 0, _ANY_PROCESS, refuse, _ALLOW)
     yield from _when_argument(LOOKED_INTO["clone"][column] or 0, 0, _CLONE_THREAD, _ALLOW, refuse)
+    yield from _when_command(LOOKED_INTO["fcntl"][column] or 0, SIGNALLING, refuse, _ALLOW)
+    yield from _when_command(LOOKED_INTO["ioctl"][column] or 0, HARMLESS, _ALLOW, refuse)
     yield (_RETURN, 0, 0, _ALLOW)
 
 
@@ -168,4 +183,15 @@ def _when_argument(
     yield (_LOAD, 0, 0, _ARGUMENTS + 8 * place)
     yield (_ANY_BIT, 0, 1, bits)
     yield (_RETURN, 0, 0, then)
+    yield (_RETURN, 0, 0, otherwise)
+
+
+def _when_command(
+    number: int, commands: tuple[int, ...], then: int, otherwise: int
+) -> Iterator[tuple[int, int, int, int]]:
+    """For one call return by whether its second argument is one of these; go on for all others."""
+    yield (_EQUAL, 0, 2 * len(commands) + 2, number)
+    yield (_LOAD, 0, 0, _ARGUMENTS + 8)
+    for command in commands:
+        yield from _when(_EQUAL, command, then)
     yield (_RETURN, 0, 0, otherwise)

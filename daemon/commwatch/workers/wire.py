@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import math
 import mmap
 import os
@@ -202,9 +203,10 @@ class ProgressMark:
 
     @classmethod
     def create(cls) -> ProgressMark:
-        """A new mark; its descriptor is handed to the worker."""
-        descriptor = os.memfd_create("commwatch-progress")
+        """A new mark; its descriptor is handed to the worker, which cannot cut it: reading it then would end us."""
+        descriptor = os.memfd_create("commwatch-progress", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(descriptor, cls.SIZE)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         return cls(descriptor)
 
     def set(self, device: str) -> None:
