@@ -138,6 +138,9 @@ REFUSED: dict[str, dict[str, Any]] = {
     "a process id that is none": {"occupants": {"0000:01:00.0": (-1,)}},
     "an event before 1970": {"events": [{"kind": "xid", "device": "", "code": "79", "origin": "nvml", "time": -1.0}]},
     "a large record to go on from": {"resume": bytes(2**20 + 1)},
+    "a large audit": {"audit": bytes(2**20 + 1)},
+    "more devices than a node has": {"readings": [reading(device=str(number)) for number in range(8193)]},
+    "a reason as an object": {"absences": [("", {"__reduce__": "os.system"}, "id")]},
     "an answer that nobody waits for": {"number": 77},
     "a run that nobody ordered": {"number": 0, "collector": "run"},
     "a duration that is none": {"duration": math.nan},
@@ -268,6 +271,29 @@ def test_text_is_made_harmless() -> None:
             (absence,) = collected.absences
             assert absence.detail.startswith("one???]0;two")
             assert len(absence.detail) == 1024
+
+    in_loop(body)
+
+
+def test_names_of_devices_are_made_harmless() -> None:
+    """Those of readings, failures and events become label values; a terminal shows them as text."""
+    name, shown = "\x1b[2Jgpu\n0", "?[2Jgpu?0"
+    event = {"kind": "xid", "device": name, "code": name, "origin": "nvml", "time": 1.0}
+
+    async def body() -> None:
+        async with hostile() as one:
+            collected = await one.answered(
+                readings=[reading((LABELLED, labels(1)), device=name)], absences=[(name, "unreadable", "")],
+                events=[event], aliases={name: name},
+            )  # fmt: skip
+            assert [*collected.blocks] == [absence.device for absence in collected.absences] == [shown]
+            assert [(event.device, event.code) for event in collected.events] == [(shown, shown)]
+            assert one.worker.aliases == {shown: shown}
+            again = await one.answered(readings=[(name, 0.0, None, [2])])
+            assert again.blocks[shown].values == [2]
+            assert (await one.answered(gone=[name])).blocks == {}
+            with pytest.raises(WorkerEnded):
+                await one.answered(readings=[(name, 0.0, None, [3])])
 
     in_loop(body)
 

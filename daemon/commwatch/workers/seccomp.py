@@ -80,8 +80,8 @@ SIGNALLING: Final = (8, 10, 15, 1024, 1026)
 """Commands of fcntl that make the kernel send a signal, to any process of this user: F_SETOWN, F_SETSIG, F_SETOWN_EX,
 F_SETLEASE, F_NOTIFY."""
 HARMLESS: Final = (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
-"""The requests of ioctl that remain, which files and sockets of Python make: TCGETS, TCGETS2, TIOCGWINSZ, FIONREAD, FIONBIO,
-FIONCLEX, FIOCLEX. No driver is reached through a device that was opened to read."""
+"""The requests of ioctl that remain, as Python's files and sockets make them: TCGETS, TCGETS2, TIOCGWINSZ, FIONREAD,
+FIONBIO, FIONCLEX, FIOCLEX. No driver is reached through a device that was opened to read."""
 
 MACHINES: Final = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 """By ``os.uname().machine``: column of the tables, and AUDIT_ARCH of the machine."""

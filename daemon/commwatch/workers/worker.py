@@ -7,7 +7,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import msgspec
@@ -15,7 +15,7 @@ import structlog
 
 from commwatch.node.run import Collected
 from commwatch.readings import Absence, SourceUnavailable
-from commwatch.workers.bounds import LONGEST_DETAIL, MOST_DEVICES, MOST_WAITING, Bounds, shortened
+from commwatch.workers.bounds import LONGEST_DETAIL, LONGEST_LABEL, MOST_DEVICES, MOST_WAITING, Bounds, shortened
 from commwatch.workers.start import Launch, Process, start_python
 from commwatch.workers.wire import ProgressMark, Reply, Request, WorkerPlan, frame, on_grid, take_frames
 from commwatch_exporters.snapshot import Block, Layout, Series
@@ -221,24 +221,27 @@ class Worker(asyncio.BufferedProtocol):
 
     def _collected(self, collector: str, reply: Reply) -> Collected:
         for device in reply.gone:
-            self._drop_layout((collector, device))
+            self._drop_layout((collector, _word(device)))
         if reply.unavailable is not None:
             return Collected({}, [], reply.duration)
         self.opened.add(collector)
         if reply.aliases:
-            self.aliases = reply.aliases
+            self.aliases = {_word(alias): _word(device) for alias, device in reply.aliases.items()}
         blocks = {}
         now = time.monotonic()
         for one in reply.readings:
-            key = (collector, one.device)
+            key = (collector, _word(one.device))
             if one.series is not None:
                 self._keep_layout(key, one.series)
             elif key not in self._layouts:
                 raise ValueError(f"values of {one.device!r} without their series")
-            blocks[one.device] = Block(self._layouts[key], one.values, min(one.time, now))
-        absences = [Absence(one.device, one.reason, shortened(one.detail, LONGEST_DETAIL)) for one in reply.absences]
+            blocks[key[1]] = Block(self._layouts[key], one.values, min(one.time, now))
+        absences = [
+            Absence(_word(one.device), one.reason, shortened(one.detail, LONGEST_DETAIL)) for one in reply.absences
+        ]
+        events = [replace(one, device=_word(one.device), code=_word(one.code)) for one in reply.events]
         return Collected(
-            blocks, absences, reply.duration, reply.events, reply.occupants, reply.log_errors, reply.resume, reply.audit
+            blocks, absences, reply.duration, events, reply.occupants, reply.log_errors, reply.resume, reply.audit
         )  # fmt: skip
 
     def _keep_layout(self, key: tuple[str, str], series: tuple[Series, ...]) -> None:
@@ -423,6 +426,11 @@ class Worker(asyncio.BufferedProtocol):
             answer = self._asked.popleft().answer
             if not answer.done():
                 answer.set_exception(WorkerEnded())
+
+
+def _word(text: str) -> str:
+    """A name that becomes a label value, as it may be shown."""
+    return shortened(text, LONGEST_LABEL)
 
 
 def _shared(series: tuple[Series, ...]) -> tuple[Series, ...]:
