@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import socket
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,13 +24,17 @@ from support.rehearsed_daemon import rehearsed
 PRIVATE = {
     "command line": ("train.py", "corpus", "python3 "),
     "user": ("/home/user", "alice", "user@", "run-of-user"),
+    "job": ("job_4711", "slurmstepd", "4711"),
     "value of a setting": ("eth-of-alice", "65537"),
+    "name that a job made up": ("NCCL_ALICE",),
     "path of a job": ("secret-folder", "epoch7.log", "checkpoint", "/scratch"),
     "text of a log": ("Traceback", "corrupted shared memory"),
     "peer of a job": ("10.20.30.40", "other-host-of-alice"),
     "process": ("4100000", "4100001"),
+    "environment": ("word-of-the-environment",),
+    "configuration": ("site-of-alice.yaml", "faults-of-alice.yaml"),
 }
-"""What the job of the node below has, which is for nobody else."""
+"""What the job of the node below has, and its daemon, which is for nobody else."""
 FAULTS = """
 - {fault: job, at: 0s}
 - {fault: nccl_setting, at: 0s, variable: NCCL_BUFFSIZE, value: '65537'}
@@ -82,7 +87,7 @@ def seen() -> Iterator[Seen]:
         logs.mkdir()
         (logs / "epoch7.log").touch()
         (logs / "circle.log").symlink_to("circle.log")
-        faults, config = folder / "faults.yaml", folder / "commwatch.yaml"
+        faults, config = folder / "faults-of-alice.yaml", folder / "site-of-alice.yaml"
         faults.write_text(FAULTS)
         names = ", ".join(f"{logs}/{name}" for name in ("epoch7.log", "circle.log"))
         config.write_text(
@@ -90,7 +95,7 @@ def seen() -> Iterator[Seen]:
             "kernel_log: {interval: 500ms}}\n"
         )
         arguments = ("--config.file", str(config), "--simulate", "a10x2", "--simulate.faults", str(faults))
-        with running(folder, *arguments) as daemon:
+        with running(folder, *arguments, WORD="word-of-the-environment") as daemon:
             (logs / "epoch7.log").write_text(LOG)  # what stood there before is old
             daemon.until(lambda: (daemon.value("nccl_setting_read_processes") or 0) == 2)
             daemon.until(lambda: sum(daemon.series("nccl_log_errors_total").values()) >= 1)
@@ -171,6 +176,7 @@ STRANGER, OTHER_GROUP = 65534, 65534
 def test_the_control_socket_is_for_the_user_of_the_daemon_and_its_group(seen: Seen) -> None:
     """Nobody else reaches it: not through its folder, nor where that was opened to all."""
     owner = seen.state.stat()
+    assert (stat.S_IMODE(owner.st_mode), stat.S_IMODE((seen.state / SOCKET_NAME).stat().st_mode)) == (0o750, 0o660)
     seen.state.parent.chmod(0o755)
     assert _may_ask(seen.state, STRANGER, owner.st_gid)
     assert not _may_ask(seen.state, STRANGER, OTHER_GROUP)

@@ -87,6 +87,25 @@ def environment() -> None:
     Path(SCRIPT["file"]).write_text(json.dumps(dict(os.environ)))
 
 
+def tempt() -> None:
+    """Leave a file that all may read in the private folder, and write down who can look at it."""
+    folder = Path(os.environ["HOME"])
+    (folder / "result").write_text("mine")
+    (folder / "result").chmod(0o666)
+    stranger = os.fork()
+    if stranger == 0:
+        try:
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+            os.listdir(folder)
+        except PermissionError:
+            os._exit(7)
+        os._exit(0)
+    code = os.waitstatus_to_exitcode(os.waitpid(stranger, 0)[1])
+    Path(SCRIPT["file"]).write_text(json.dumps([folder.stat().st_mode & 0o777, os.geteuid(), code]))
+
+
 def note_set_up() -> None:
     """Leave a line that ``test_gates`` reads as a diary."""
     Path(SCRIPT["file"]).write_text("0 0\n")
@@ -96,7 +115,7 @@ BEHAVIOURS: dict[str, Callable[[], None]] = {
     behaviour.__name__: behaviour
     for behaviour in (
         hang, hold, deaf, crash, leave, throw, nccl_error, no_torch, noise, garbage, offspring, note_set_up,
-        environment,
+        environment, tempt,
     )
 }  # fmt: skip
 

@@ -7,6 +7,7 @@ import errno
 import gc
 import json
 import os
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -238,6 +239,22 @@ def test_a_rank_sees_nothing_of_the_daemons_environment(tmp_path: Path, monkeypa
     assert "leaked" not in environment.values()
     assert not [name for name in environment if name.startswith(("NCCL_", "TORCH_", "CUDA_"))]
     assert environment["HOME"].startswith(str(tmp_path))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
+def test_no_other_user_looks_into_the_folder_of_a_rank(tmp_path: Path) -> None:
+    """Whatever the umask, and whatever modes the files in it have; the rank itself is this user."""
+    file = tmp_path / "seen"
+    # pytest's own folders are closed to all others.
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o777)
+        before = os.umask(0)
+        try:
+            run(scripted(Path(name), what="tempt", phase="start", file=str(file)), cycle_plan())
+        finally:
+            os.umask(before)
+
+    assert json.loads(file.read_text()) == [0o700, os.geteuid(), 7]
 
 
 def test_folders_whose_owner_was_killed_are_removed(tmp_path: Path) -> None:

@@ -14,9 +14,12 @@ from commwatch.probes.cycle.environment import given_nccl_settings
 from commwatch.probes.cycle.nccl_notes import (
     HEAD_BYTES,
     LONGEST_WARNING,
+    MOST_BYTES,
+    MOST_FILES,
     MOST_SETTINGS,
     MOST_WARNINGS,
     OURS,
+    TAIL_BYTES,
     category_of,
     read_notes,
 )
@@ -137,6 +140,19 @@ def test_of_a_long_log_the_beginning_and_the_end_count(tmp_path: Path) -> None:
     assert "NCCL_P2P_LEVEL" in notes.settings
     assert "NCCL_ALGO" not in notes.settings
     assert notes.category == "cuda"
+
+
+def test_of_many_and_large_files_a_bounded_part_is_read(tmp_path: Path) -> None:
+    """4 MiB of 64 files, however many and large a rank has made them."""
+    line = INFO + "Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read\n"
+    for rank in range(3 * MOST_FILES):
+        write(tmp_path, **{f"rank{rank}": line})
+    assert read_notes(tmp_path).transports == {"P2P/CUMEM": MOST_FILES}
+
+    for rank in range(6):
+        write(tmp_path, **{f"rank{rank}": line * (2 * (HEAD_BYTES + TAIL_BYTES) // len(line))})
+    (count,) = read_notes(tmp_path).transports.values()
+    assert MOST_BYTES * 0.5 < count * len(line) < MOST_BYTES * 1.01
 
 
 def test_the_notes_stay_small(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from support.waiting import PATIENCE_SECONDS
 pytestmark = pytest.mark.openssl
 
 WEB = "tls_server_config: {{cert_file: node.pem, key_file: node.key{}}}\nbasic_auth_users: {{alice: {}}}\n"
+OUR_WORD = "right-4711-word"
 NOT_USED = "the new web configuration is not used; the old one stays in force"
 CLIENTS = ", client_ca_file: authority.pem, client_auth_type: RequireAndVerifyClientCert"
 
@@ -38,13 +39,13 @@ def site(folder: Path, clients: str = "") -> tuple[Path, ssl.SSLContext]:
     authority = Authority(folder)
     authority.issue("node")
     client = authority.issue("client")
-    hashed = bcrypt.hashpw(b"right", bcrypt.gensalt(4)).decode()
+    hashed = bcrypt.hashpw(OUR_WORD.encode(), bcrypt.gensalt(4)).decode()
     trusting = ssl.create_default_context(cafile=str(authority.file))
     trusting.load_cert_chain(client.certificate, client.key)
     return write(folder, WEB.format(clients, hashed)), trusting
 
 
-def get(daemon: Daemon, trusting: ssl.SSLContext, path: str, word: str = "right") -> tuple[int, str]:
+def get(daemon: Daemon, trusting: ssl.SSLContext, path: str, word: str = OUR_WORD) -> tuple[int, str]:
     """Status and body of a page over TLS."""
     name, _, value = authorization("alice", word).partition(": ")
     request = urllib.request.Request(f"https://{daemon.address}{path}", headers={name: value})
@@ -55,7 +56,7 @@ def get(daemon: Daemon, trusting: ssl.SSLContext, path: str, word: str = "right"
         return error.code, error.read().decode()
 
 
-def top(daemon: Daemon, folder: Path, *certificate: str, word: str = "right") -> int:
+def top(daemon: Daemon, folder: Path, *certificate: str, word: str = OUR_WORD) -> int:
     """The exit code of ``commwatch top`` on another machine, with a password and perhaps a certificate."""
     password = folder / "password"
     password.write_text(f"{word}\n")
@@ -71,6 +72,7 @@ def test_a_daemon_with_tls_and_a_password(tmp_path: Path, capsys: pytest.Capture
         assert get(daemon, trusting, "/metrics")[0] == 200
         assert get(daemon, trusting, "/metrics", "wrong")[0] == 401
         assert get(daemon, trusting, "/healthz", "wrong") == (200, "ok\n")
+        assert get(daemon, trusting, "/readyz", "wrong")[0] == 200
         assert daemon.get("/metrics")[0] == 400
 
         ours = ("--cert-file", str(tmp_path / "client.pem"), "--key-file", str(tmp_path / "client.key"))
@@ -97,6 +99,28 @@ def test_a_daemon_with_tls_and_a_password(tmp_path: Path, capsys: pytest.Capture
         write(tmp_path, good)
         daemon.process.send_signal(signal.SIGHUP)
         daemon.until(lambda: "commwatch_config_last_reload_successful 1\n" in get(daemon, trusting, "/metrics")[1])
+
+
+def test_no_secret_is_shown_or_logged(tmp_path: Path) -> None:
+    """At the most talkative level, after guesses, nonsense and a broken file: not password, hash or key, in no form."""
+    web, trusting = site(tmp_path)
+    good = web.read_text()
+    hashed = good.rpartition("alice: ")[2].rstrip("}\n")
+    key = (tmp_path / "node.key").read_text().splitlines()[1:-1]
+    encoded = authorization("alice", OUR_WORD).rpartition(" ")[2]
+    secrets = (OUR_WORD, encoded, hashed, hashed[-31:], *key, "guess-of-mallory", authorization("", "guess-of-mallory"))
+    with running(tmp_path, "--web.config.file", str(web), "--log.level", "debug") as daemon:
+        pages = [get(daemon, trusting, path)[1] for path in ("/", "/metrics", "/readyz", "/api/v1/snapshot", "/none")]
+        pages += [get(daemon, trusting, path, "guess-of-mallory")[1] for path in ("/", f"/{OUR_WORD}?{hashed}")]
+        web.write_text(good.replace("alice", "alice: *") + f"{OUR_WORD}: {hashed}\n")
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.until(lambda: daemon.events(NOT_USED))
+        pages.append(get(daemon, trusting, "/metrics")[1])
+        assert "commwatch_config_last_reload_successful 0\n" in pages[-1]
+    told = daemon.log_file.read_text() + "".join(pages)
+
+    assert len(told) > 10_000
+    assert [secret for secret in secrets if secret in told] == []
 
 
 def test_check_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -161,6 +161,24 @@ def test_a_name_that_is_not_known_takes_as_long() -> None:
     assert used not in (ALICE, passwords._users[b"carol"])
 
 
+def test_passwords_are_kept_as_keyed_digests_alone() -> None:
+    """Nothing that is kept holds a password, right or wrong; two processes keep other digests of the same one."""
+    first, second = known(), known()
+
+    async def test() -> None:
+        for passwords in (first, second):
+            for guess in (b"right", b"guess-of-mallory"):
+                await checked(passwords, b"alice", guess)
+
+    asyncio.run(test())
+    digests = [{*passwords._found[True], *passwords._found[False]} for passwords in (first, second)]
+
+    assert [len(some) for some in digests] == [2, 2]
+    assert not digests[0] & digests[1]
+    assert {len(one) for some in digests for one in some} == {32}
+    assert "guess-of-mallory" not in str([vars(passwords) for passwords in (first, second)])
+
+
 def test_other_parts_that_join_to_the_same_text() -> None:
     """A wrong pair cannot borrow what was found out about a right one (CVE-2022-46146)."""
     passwords = known()

@@ -18,15 +18,21 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from commwatch.config.settings import Sources, section_json
-from commwatch.node.run import Collected
+from commwatch.config.settings import Config, Sources, section_json
+from commwatch.jobs.settings.plan import JobSettings
+from commwatch.node.run import Collected, Outcome
+from commwatch.node.store import Store
+from commwatch.service.instruments import Instruments
+from commwatch.service.pipeline import Pipeline
 from commwatch.sources.network import COUNTERS
+from commwatch.state.directory import StateDirectory
 from commwatch.workers.bounds import LONGEST_LABEL, MOST_WAITING, Bounds
 from commwatch.workers.sources import READERS
 from commwatch.workers.wire import ProgressMark, Request, WorkerPlan, frame, take_frames
 from commwatch.workers.worker import Worker, WorkerEnded, WorkerHung
-from commwatch_exporters.catalogue import CATALOGUE
-from support.core import in_loop
+from commwatch_exporters.catalogue import CATALOGUE, Metric
+from support.audited import Event, audited
+from support.core import collector, in_loop
 
 FILES = "commwatch_nccl_log_files"
 LABELLED = "commwatch_nccl_setting_processes"
@@ -169,6 +175,84 @@ def test_a_worker_that_says_what_none_would_is_given_up(said: str) -> None:
         in_loop(body)
     (event,) = [one for one in logged if one["event"].startswith("a worker sent")]
     assert len(event["error"]) <= 1024
+
+
+FIELDS = {
+    "nvml": {"c2c", "counters", "fabric", "gpu", "nvlink", "pcie", "software"},
+    "host": {"counters", "ethernet", "gpudirect", "kernel_log", "pcie", "service"},
+    "rdma": {"counters", "ethernet", "rdma"},
+    "jobs": {"nccl_log"},
+    "settings": {"nccl_setting"},
+}
+
+
+def family(metric: str) -> str:
+    """What a metric is about: the first word of its name, or two."""
+    words = metric.split("_")[1:]
+    return "_".join(words[: 2 if words[0] in ("nccl", "kernel") else 1])
+
+
+@pytest.mark.parametrize("reader", [row.name for row in READERS])
+def test_each_reader_is_believed_in_its_own_field_alone(reader: str) -> None:
+    """Of what the daemon exports it may fill its own families; a series of any other one ends it."""
+    bounds = next(row.bounds for row in READERS if row.name == reader)
+    one_of_each = {family(name): (name, metric) for name, metric in CATALOGUE.items()}
+
+    async def taken(name: str, metric: Metric) -> bool:
+        async with hostile(bounds) as one:
+            try:
+                await one.answered(readings=[reading((name, ("1",) * len(metric.labels)))])
+            except WorkerEnded:
+                return False
+            return True
+
+    async def body() -> None:
+        assert {name for name, given in one_of_each.items() if await taken(*given)} == FIELDS[reader]
+
+    in_loop(body)
+
+
+def test_what_a_worker_names_is_neither_opened_nor_run(tmp_path: Path) -> None:
+    """Paths and programs in every text that it may say: the daemon takes them, analyses and saves, and touches none."""
+    bait = tmp_path / "bait"
+    bait.mkdir()
+    name = f"{bait}/../bait/$(id)"
+    event = {
+        "kind": "xid",
+        "device": name,
+        "code": "79",
+        "origin": "kernel_log",
+        "time": 1.0,
+        "text": name,
+        "boot": name,
+    }
+    error = {"category": name, "certain": True, "count": 1, "file": name, "text": name, "hca": name}
+    (tmp_path / "state").mkdir()
+    state, store = StateDirectory(tmp_path / "state"), Store()
+    pipeline = Pipeline(Config(), state, store, Instruments(), frozenset, str(tmp_path), str(tmp_path))
+    job_settings = JobSettings(store, tuple, lambda delay: None, lambda: 0.0)
+
+    async def body() -> list[Event]:
+        async with hostile(Bounds()) as one:
+            with audited() as events:
+                for collector_name in ("nvml_identity", "kernel_log", "nccl_logs", "nccl_settings", "network"):
+                    collected = await one.answered(
+                        readings=[reading((LABELLED, (name, name, name)), device=name)], events=[event],
+                        absences=[(name, "unreadable", name)], aliases={name: name}, occupants={name: (1,)},
+                        log_errors=[error], resume=b'{"files": {"' + name.encode() + b'": [1, 2]}}', gone=[name],
+                        audit=b'{"read": 1, "words": "' + name.encode() + b'"}',
+                    )  # fmt: skip
+                    outcome = Outcome(collector(collector_name), collected, None, 1.0)
+                    pipeline.after(outcome)
+                    job_settings.after(outcome)
+                pipeline.job_logs.save()
+                return list(events)
+
+    with capture_logs():
+        events = asyncio.run(body())
+    assert [event for event in events if str(bait) in str(event[1])] == []
+    started = ("subprocess", "pickle", "os.exec", "os.posix_spawn", "os.system", "os.fork")
+    assert [event for event in events if event[0].startswith(started)] == []
 
 
 @pytest.mark.parametrize(

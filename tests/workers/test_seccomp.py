@@ -7,12 +7,14 @@ import fcntl
 import json
 import os
 import re
+import socket
 import struct
 import subprocess
 import sys
 import termios
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from commwatch.config.settings import NcclLogsSection, Sources, section_json
@@ -30,10 +32,11 @@ from commwatch.workers.seccomp import (
     filter_program,
 )
 from commwatch.workers.sources import READERS
-from commwatch.workers.wire import WorkerPlan
+from commwatch.workers.wire import ProgressMark, Request, WorkerPlan, frame
 from commwatch.workers.worker import Worker
 from support.core import in_loop
 from support.daemon import environment
+from support.waiting import PATIENCE_SECONDS
 
 ALLOW, KILL = 0x7FFF0000, 0x80000000
 REFUSED, ABSENT = 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS
@@ -197,6 +200,43 @@ def test_in_force_nothing_but_reading_works(tmp_path: Path) -> None:
 
     assert works == {"read": 0, "list": 0, "thread": [1]}
     assert found == dict.fromkeys(found, errno.EPERM)
+
+
+ELSEWHERE = """
+import os, sys
+here = os.uname()
+os.uname = lambda: os.uname_result((*here[:4], "riscv64"))
+from commwatch.workers.child import run
+sys.exit(run(int(sys.argv[1]), int(sys.argv[2])))
+"""
+
+
+def test_where_there_is_no_filter_the_reader_works_and_says_why(tmp_path: Path) -> None:
+    """On a machine whose numbers are not known, which stands for a kernel without it: one line, and the log is read."""
+    log = tmp_path / "job.log"
+    log.touch()
+    settings = section_json(Sources(nccl_logs=NcclLogsSection(paths=(str(log),))))
+    plan = WorkerPlan(("nccl_logs",), settings, "/sys", "/proc", (), None, None, confined=True)
+    ours, theirs = socket.socketpair()
+    mark = ProgressMark.create()
+    with ours, theirs:
+        numbers = (theirs.fileno(), mark.descriptor)
+        reader = subprocess.Popen(
+            [sys.executable, "-c", ELSEWHERE, *map(str, numbers)],
+            env=environment(), pass_fds=numbers, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        for message in (plan, Request(1, "nccl_logs")):
+            ours.sendall(frame(msgspec.msgpack.encode(message)))
+        ours.settimeout(PATIENCE_SECONDS)
+        assert int.from_bytes(ours.recv(4, socket.MSG_WAITALL), "little") > 0
+        assert "Seccomp:\t0" in Path(f"/proc/{reader.pid}/status").read_text()
+        ours.sendall(frame(msgspec.msgpack.encode(Request(0, ""))))
+        _, said = reader.communicate(timeout=PATIENCE_SECONDS)
+    mark.close()
+    (line,) = said.splitlines()
+
+    assert reader.returncode == 0
+    assert json.loads(line)["reason"] == "no numbers of system calls are known for riscv64"
 
 
 def status_of(worker: Worker) -> str:
