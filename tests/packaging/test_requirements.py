@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+import runpy
+import zipfile
 from importlib.metadata import requires
 from pathlib import Path
 
@@ -93,3 +96,41 @@ def test_what_probes_and_the_build_need_is_listed(file: str, name: str) -> None:
     """Each list is what one name needs."""
     text = (ROOT / "packaging" / file).read_text(encoding="utf-8")
     assert name in {requirement.name for requirement, _ in entries(text)}
+
+
+def test_a_file_with_another_hash_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A registry that gives another file under the same name and version ends the build; so does one without a hash."""
+    install = runpy.run_path(str(ROOT / "packaging/build.py"))["install"]
+    wheel = tmp_path / "innocent-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("innocent.py", "")
+        archive.writestr("innocent-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: innocent\nVersion: 1.0\n")
+        archive.writestr(
+            "innocent-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        archive.writestr("innocent-1.0.dist-info/RECORD", "")
+    for name, value in {"INDEX": "1", "FIND_LINKS": str(tmp_path), "CONSTRAINT": ""}.items():
+        monkeypatch.setenv(f"PIP_{'NO_' if name == 'INDEX' else ''}{name}", value)
+    right = hashlib.sha256(wheel.read_bytes()).hexdigest()
+
+    def build(listed: str) -> list[str]:
+        (tmp_path / "list").write_text(listed)
+        install(tmp_path / "target", "--require-hashes", "--requirement", tmp_path / "list")
+        return [file.name for file in (tmp_path / "target").glob("*.py")]
+
+    for listed in (f"innocent==1.0 --hash=sha256:{'0' * 64}\n", "innocent==1.0\n"):
+        with pytest.raises(SystemExit, match=r"MATCH THE HASHES|must have a hash|Hashes are required"):
+            build(listed)
+    assert not (tmp_path / "target").exists()
+    assert build(f"innocent==1.0 --hash=sha256:{right}\n") == ["innocent.py"]
+
+
+def test_every_installation_of_a_package_asks_for_hashes() -> None:
+    """Those of deb and rpm, of the build backend, and of torch in the image; our own wheel is what was just built."""
+    program = (ROOT / "packaging/build.py").read_text(encoding="utf-8")
+    image = (ROOT / "packaging/image/Dockerfile").read_text(encoding="utf-8")
+    lists = re.findall(r'"--requirement", ROOT / "packaging/([\w.-]+)"', program)
+    assert lists == ["requirements-build.txt", "requirements.txt"]
+    assert len(re.findall(r'"--require-hashes", "--requirement"', program)) == len(lists)
+    assert len(re.findall(r"-m pip|pip install", image)) == image.count("pip install --no-cache-dir") == 1
+    assert 'TORCH="--require-hashes --requirement /context/packaging/requirements-probe.txt"' in image

@@ -42,13 +42,14 @@ class Gpu:
     def ask(self, function: Callable[..., T], *arguments: object) -> tuple[T | None, int]:
         """What a function of the binding gives for this GPU, and its return code.
 
-        A text that the binding cannot decode, as of a damaged board, counts as an unknown error.
+        An answer that the binding cannot take counts as an unknown error: a text that it cannot decode, as of a damaged
+        board, or more entries than there was room for.
         """
         try:
             return function(self._handle, *arguments), codes.SUCCESS
         except pynvml.NVMLError as error:
             return None, error.value
-        except UnicodeDecodeError:
+        except (UnicodeDecodeError, IndexError):
             return None, pynvml.NVML_ERROR_UNKNOWN
 
     @property

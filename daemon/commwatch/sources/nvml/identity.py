@@ -145,7 +145,7 @@ def _name(names: Mapping[int, str], number: int | None) -> str:
 def _text(function: Callable[[], str]) -> str:
     try:
         return function()
-    except pynvml.NVMLError:
+    except (pynvml.NVMLError, UnicodeDecodeError):  # the binding cannot decode every byte
         return ""
 
 
