@@ -80,6 +80,28 @@ def test_comparisons_give_way_to_everything_else() -> None:
     assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == own
 
 
+def test_guesses_are_compared_one_at_a_time() -> None:
+    """However many clients guess, one core compares."""
+    running: list[int] = []
+    most: list[int] = []
+
+    def compare(password: bytes, hashed: bytes) -> bool:
+        running.append(1)
+        most.append(len(running))
+        bcrypt.checkpw(password, ALICE)
+        running.pop()
+        return False
+
+    async def test() -> None:
+        passwords = known(compare)
+        checks = [passwords.check(b"alice", b"%d" % number, f"client {number}") for number in range(32)]
+        await asyncio.gather(*[check for check in checks if check is not None])
+
+    asyncio.run(test())
+
+    assert most == [1] * 32
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [

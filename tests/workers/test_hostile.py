@@ -406,6 +406,22 @@ def test_series_stay_few_over_many_answers() -> None:
     in_loop(body)
 
 
+def test_devices_stay_few_over_many_answers() -> None:
+    """A worker that names others each time is given up at the 8,193rd."""
+
+    async def body() -> None:
+        async with hostile(HOST) as one:
+            rows = [
+                reading(("commwatch_ethernet_carrier", (str(number),)), device=str(number)) for number in range(8193)
+            ]
+            await one.answered(readings=rows[:4096])
+            await one.answered(readings=rows[4096:8192])
+            with pytest.raises(WorkerEnded):
+                await one.answered(readings=rows[8192:])
+
+    in_loop(body)
+
+
 def test_a_flood_of_runs_is_given_up() -> None:
     """Of what is ordered each second no thousand comes at once, whether somebody listens or not."""
 

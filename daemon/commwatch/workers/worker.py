@@ -247,7 +247,7 @@ class Worker(asyncio.BufferedProtocol):
     def _keep_layout(self, key: tuple[str, str], series: tuple[Series, ...]) -> None:
         known = self._layouts.get(key)
         self._series += len(series) - (0 if known is None else len(known.series))
-        if self._series > self._bounds.most_series or len(self._layouts) > MOST_DEVICES:
+        if self._series > self._bounds.most_series or len(self._layouts) + (known is None) > MOST_DEVICES:
             raise ValueError(f"{self._series} series of {len(self._layouts)} devices")
         self._layouts[key] = self._layout(key, self._bounds.checked(series))
 
