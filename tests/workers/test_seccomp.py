@@ -82,6 +82,33 @@ def test_what_is_refused_and_what_remains(machine: str) -> None:
             assert judged(machine, number) == ALLOW, name
 
 
+NAMED = {
+    "sockets, connections, messages with descriptors": "socket socketpair connect bind listen accept4 sendmsg recvmsg",
+    "programs, processes, signals and ptrace": "execve execveat kill tgkill rt_sigqueueinfo pidfd_send_signal ptrace",
+    "memory by a key, and of other processes": "shmget shmat semget msgget mq_open process_vm_readv process_vm_writev "
+    "pidfd_getfd process_madvise setpriority sched_setscheduler",
+    "user, capabilities, name spaces and mounts": "setuid setgid setresuid setgroups capset unshare setns chroot "
+    "pivot_root mount umount2 move_mount fsopen",
+    "BPF, io_uring, keys, modules": "bpf io_uring_setup io_uring_enter add_key keyctl init_module finit_module "
+    "kexec_load perf_event_open userfaultfd",
+    "making, renaming, removing, changing files": "mkdirat unlinkat renameat2 linkat symlinkat mknodat fchmod fchmodat "
+    "fchown fchownat truncate ftruncate fallocate utimensat setxattr removexattr copy_file_range",
+}
+"""What SECURITY.md says is refused, by the names of the kernel's manual."""
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("what", NAMED)
+def test_each_kind_of_call_is_refused(machine: str, what: str) -> None:
+    """None of a kind is forgotten in the lists."""
+    known = {name: numbers for table in (NETWORK, PROCESSES, SHARED, PRIVILEGES, KERNEL, WRITING)
+             for name, numbers in table.items()}  # fmt: skip
+    for name in NAMED[what].split():
+        number = known[name][MACHINES[machine][0]]
+        assert number is not None
+        assert judged(machine, number) == REFUSED
+
+
 @pytest.mark.parametrize("machine", MACHINES)
 def test_arguments_decide_on_opening_and_on_new_processes(machine: str) -> None:
     """A file is opened for reading alone, and a thread may begin but no process."""
