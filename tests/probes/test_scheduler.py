@@ -46,6 +46,16 @@ def test_the_command_line_of_slurmd_is_kept(tmp_path: Path) -> None:
     assert find_daemons(procfs).slurmd == ("/usr/sbin/slurmd", "-D", "-N", "gpu-7")
 
 
+def test_a_user_cannot_name_another_node_in_the_place_of_slurmd(tmp_path: Path) -> None:
+    """One that calls itself slurmd, with a lower number and the name of an idle node, gives way to that of root."""
+    procfs = processes(tmp_path / "proc", "slurmd", "slurmd", "slurmd")
+    for pid, uid, node in (("100", 1000, "idle-node"), ("101", 0, "gpu-7"), ("102", 1000, "idle-node")):
+        (procfs / pid / "status").write_text(f"Name:\tslurmd\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
+        (procfs / pid / "cmdline").write_bytes(f"slurmd\0-N\0{node}\0".encode())
+
+    assert find_daemons(procfs).slurmd == ("slurmd", "-N", "gpu-7")
+
+
 @pytest.mark.parametrize(
     ("gate", "names", "asked"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +16,8 @@ from commwatch.probes.gate.slurm import ask_slurm, node_name
 
 _KUBELETS = frozenset({"kubelet", "k3s-server", "k3s-agent"})
 _SLURMD = "slurmd"
+_OF_ROOT = re.compile(rb"^Uid:\t\d+\t0\t", re.MULTILINE)
+"""Of ``/proc/PID/status``: the user whose rights a process has is root."""
 _INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 """The kernel gives the namespace that it boots with this number (PROC_PID_INIT_INO)."""
 
@@ -50,18 +53,28 @@ async def scheduler_facts(limits: Probes, procfs: Path, sysfs: Path) -> Schedule
 
 
 def find_daemons(procfs: Path) -> Daemons:
-    """The schedulers' daemons among the processes; reads every ``/proc/PID/comm``, so not in the event loop."""
+    """The schedulers' daemons among the processes; reads every ``/proc/PID/comm``, so not in the event loop.
+
+    Any user can call a process slurmd, and name another node on its command line: one of root comes before it.
+    """
     slurmd: tuple[str, ...] = ()
-    kubelet = False
+    of_root = kubelet = False
     for process in procfs.iterdir():
         if not process.name.isdigit():
             continue
         with suppress(OSError):  # ended meanwhile
             name = (process / "comm").read_text(errors="replace").strip()
-            if name == _SLURMD and not slurmd:
-                slurmd = _command_line(process)
+            if name == _SLURMD and not of_root and ((is_root := _is_of_root(process)) or not slurmd):
+                slurmd, of_root = _command_line(process), is_root
             kubelet = kubelet or name in _KUBELETS
     return Daemons(slurmd, kubelet)
+
+
+def _is_of_root(process: Path) -> bool:
+    """By the kernel's word: the owner of its files in procfs is root's for any process that wants no core dump."""
+    with suppress(OSError):
+        return bool(_OF_ROOT.search((process / "status").read_bytes()))
+    return False
 
 
 def _command_line(process: Path) -> tuple[str, ...]:
