@@ -38,8 +38,8 @@ class Nonsense:
                 handle = ctypes.c_void_p(arguments[0].value + 1)
                 ctypes.memmove(arguments[1], ctypes.byref(handle), ctypes.sizeof(handle))
             elif name != "nvmlInitWithFlags":
-                for argument in arguments:
-                    self._fill(getattr(argument, "_obj", argument))
+                for argument in arguments:  # memory is given by reference, or as an array
+                    self._fill(getattr(argument, "_obj", argument if isinstance(argument, ctypes.Array) else None))
                 if (
                     "RunningProcesses" in name
                 ):  # the binding makes room for as many, and the driver's word is all it has
