@@ -136,7 +136,7 @@ def _http(folder: Path) -> Iterator[Check]:
         sent = loop.run_until_complete(talk(data))
         if failures:
             raise failures.pop()
-        assert not endpoint._connections, "a connection is left"
+        assert not endpoint.connections, "a connection is left"
         _assert_answers(sent)
 
     try:

@@ -31,7 +31,7 @@ class Gate:
 
     def __call__(self, request: Request, connection: Connection) -> Verdict:
         """Why a request is not let in, at once or later; None if it is."""
-        if self._rates is not None and not self._rates.take(connection.peer):
+        if self._rates is not None and not self._rates.take(connection.client):
             return _TOO_MANY
         if self._passwords is None:
             return None
@@ -41,11 +41,11 @@ class Gate:
         known = self._passwords.known(*credentials)
         if known is not None:
             return None if known else _WHO
-        check = self._passwords.check(*credentials, connection.peer)
+        check = self._passwords.check(*credentials, connection.client)
         return _TOO_MANY if check is None else asyncio.get_running_loop().create_task(_verdict(check))
 
 
-async def _verdict(check: asyncio.Task[bool]) -> Response | None:
+async def _verdict(check: asyncio.Future[bool]) -> Response | None:
     return None if await check else _WHO
 
 

@@ -12,6 +12,7 @@ from typing import Protocol, cast
 
 import h11
 
+from commwatch_exporters.clients import client_of
 from commwatch_exporters.http_messages import Limits, Request, Response, refusal, request_of, short_response
 
 _WRITE_BYTES = 65536  # handed to the transport at a time, and so the most that it keeps for a slow reader
@@ -70,17 +71,14 @@ class _State(enum.Enum):
 _BEFORE_REQUEST = (_State.CONNECTED, _State.WAITING, _State.READING)
 
 
-def _head(status: HTTPStatus, headers: Sequence[tuple[str, str]]) -> bytes:
-    lines = [f"HTTP/1.1 {status.value} {status.phrase}", *[f"{name}: {value}" for name, value in headers], "\r\n"]
-    return "\r\n".join(lines).encode("latin-1")
-
-
 class Connection(asyncio.BufferedProtocol):
     """One client."""
 
     def __init__(self, host: Host) -> None:
+        self.client = ""
+        """Whose share of places and comparisons it takes, from ``client_of``."""
         self.served = False
-        """Whether a request has been let in that not everybody may make."""
+        """Whether a request was answered that earns a place."""
         self._host = host
         self._limits = host.limits
         self._loop = asyncio.get_running_loop()
@@ -95,12 +93,6 @@ class Connection(asyncio.BufferedProtocol):
         self._last_answer = False
         self._sending_since = 0.0
         self._decision: asyncio.Future[Response | None] | None = None
-        self._received = b""
-        """All that has come of the request that is read."""
-        self._repeatable: tuple[bytes, Request, bool] | None = None
-        """The last request that a next one may follow: its bytes, what they say, and whether it was HEAD."""
-        self._is_repeat = False
-        """Whether the request that is answered was known by its bytes, so that h11 has not seen it."""
 
     @property
     def sending(self) -> bool:
@@ -112,17 +104,12 @@ class Connection(asyncio.BufferedProtocol):
         """Whether the client has been taking an answer for long."""
         return self.sending and self._loop.time() > self._sending_since + _SLOW_SECONDS
 
-    @property
-    def peer(self) -> str:
-        """Address of the client, without the port; empty for a unix socket."""
-        peer = self._transport.get_extra_info("peername")
-        return str(peer[0]) if isinstance(peer, tuple) else ""
-
     # --- what the event loop calls ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start to wait for a request."""
         self._transport = cast(asyncio.Transport, transport)
+        self.client = client_of(transport.get_extra_info("peername"))
         self._transport.set_write_buffer_limits(high=0)  # then a pause says: the kernel has not taken it all
         self._enter(_State.CONNECTED, self._limits.head_seconds)
         self._host.opened(self)
@@ -186,32 +173,20 @@ class Connection(asyncio.BufferedProtocol):
         if self._state is _State.CONNECTED and data:
             self._state = _State.READING  # the deadline runs since the connection
         elif self._state is _State.WAITING and data:
-            if self._repeatable is not None and data == self._repeatable[0] and not self._transport.is_closing():
-                self._repeat(self._repeatable[1], self._repeatable[2])
-                return
             self._enter(_State.READING, self._limits.head_seconds)
-        if self._state in _BEFORE_REQUEST:
-            self._received += data
         self._http.receive_data(data)
         self._proceed()
-
-    def _repeat(self, request: Request, is_head: bool) -> None:
-        """Answer the bytes of the request before: who scrapes sends the same each time, and it was parsed once."""
-        self._is_repeat = True
-        try:
-            self._ask(request, is_head)
-        except Exception as error:
-            self._host.failed("connection", error)
-            self.abort()
 
     def _proceed(self) -> None:
         """Answer one request, if a whole one has arrived."""
         if self._state not in _BEFORE_REQUEST or self._transport.is_closing():
             return
+        unread, _ = self._http.trailing_data
         try:
             event = self._http.next_event()
             if isinstance(event, h11.Request):
-                self._handle(event)
+                left, _ = self._http.trailing_data
+                self._handle(event, unread[: len(unread) - len(left)])
             elif isinstance(event, h11.ConnectionClosed):
                 self._transport.close()
             else:
@@ -222,18 +197,14 @@ class Connection(asyncio.BufferedProtocol):
             self._host.failed("connection", error)
             self.abort()
 
-    def _handle(self, event: h11.Request) -> None:
+    def _handle(self, event: h11.Request, head: bytes) -> None:
         is_head = event.method == b"HEAD"
-        refused = refusal(event, self._limits)
+        refused = refusal(event, head, self._limits)
         if refused is not None:
             self._send(refused, is_head=is_head, close=True)
             return
         self._http.next_event()  # the end of the message: there is no body
         request = request_of(event)
-        self._repeatable = (self._received, request, is_head)
-        self._ask(request, is_head)
-
-    def _ask(self, request: Request, is_head: bool) -> None:
         decision = self._host.admit(request, self)
         if isinstance(decision, asyncio.Future):
             self._enter(_State.DECIDING, self._limits.write_seconds)
@@ -281,13 +252,10 @@ class Connection(asyncio.BufferedProtocol):
         if close:
             headers.append(("Connection", "close"))
         body = b"" if is_head else response.body
-        if self._is_repeat:
-            head = _head(response.status, headers)
-        else:
-            answer = h11.Response(status_code=response.status, headers=headers, reason=response.status.phrase)
-            head = self._http.send(answer) or b""
-            self._http.send(h11.Data(data=body))
-            self._http.send(h11.EndOfMessage())
+        answer = h11.Response(status_code=response.status, headers=headers, reason=response.status.phrase)
+        head = self._http.send(answer) or b""
+        self._http.send(h11.Data(data=body))
+        self._http.send(h11.EndOfMessage())
         self._state = _State.SENDING
         self._transport.write(head + body[:_WRITE_BYTES])
         self._unsent = memoryview(body)[_WRITE_BYTES:]
@@ -306,17 +274,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def _sent(self) -> None:
         is_over = self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE
-        if self._last_answer or (is_over and not self._is_repeat):
+        if self._last_answer or is_over:
             self._enter(_State.CLOSING, _LINGER_SECONDS)
             self._transport.write_eof()
             self._transport.resume_reading()
             return
-        if not self._is_repeat:
-            self._http.start_next_cycle()
-        self._is_repeat = False
-        waiting_bytes, ended = self._received, _ = self._http.trailing_data
+        self._http.start_next_cycle()
+        waiting_bytes, ended = self._http.trailing_data
         if waiting_bytes or ended:
-            self._repeatable = None  # its bytes may not be all of one request
             self._enter(_State.READING, self._limits.head_seconds)
             self._transport.pause_reading()
             self._loop.call_soon(self._proceed)  # not at once: other clients come between two requests of one

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
 import h11
+
+_LOOSE = re.compile(rb"(?<!\r)\n|\n[ \t]")
+"""A line that ends without CR, or goes on in the next (RFC 9112 2.2, 5.2): h11 takes both, and a proxy may not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +55,20 @@ def short_response(status: HTTPStatus, headers: tuple[tuple[str, str], ...] = ()
     return Response(status, f"{status.value} {status.phrase}\n".encode(), headers=headers)
 
 
-def refusal(event: h11.Request, limits: Limits) -> Response | None:
-    """Why a well-formed request is not served; None if it is."""
+def refusal(event: h11.Request, head: bytes, limits: Limits) -> Response | None:
+    """Why a request that h11 takes is not served; None if it is.
+
+    Args:
+        event: The request.
+        head: Its request line and headers as they came.
+        limits: What a client may use.
+    """
     size = len(event.method) + len(event.target) + sum(len(name) + len(value) + 4 for name, value in event.headers)
     lengths = [value for name, value in event.headers if name == b"content-length"]
     status: HTTPStatus | None = None
-    if size > limits.head_bytes:
+    if _LOOSE.search(head):
+        status = HTTPStatus.BAD_REQUEST
+    elif size > limits.head_bytes:
         status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
     elif event.http_version not in (b"1.0", b"1.1"):
         status = HTTPStatus.HTTP_VERSION_NOT_SUPPORTED

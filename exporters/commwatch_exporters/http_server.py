@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import enum
 import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +27,8 @@ _ACCEPT_AT_ONCE = 16  # new clients for whom those who are here wait
 _RECEIVE_BYTES = 16384
 _STOP_SECONDS = 1.0  # for answers under way
 _ABORT_SECONDS = 0.5  # for aborted connections to be gone
+_PLACES_OF_KNOWN = 8  # of a client that has shown who it is; they count for nothing when others want room
+_CLIENTS_KNOWN = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,25 +39,10 @@ class Access:
     """Puts TLS beneath a connection, which reads into a buffer that all share."""
     admit: Callable[[Request, Connection], Verdict] | None = None
     """Judges a request; must not block."""
+    identifies: bool = False
+    """Whether a client that is let in has shown who it is, by a password or a certificate."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """Of every answer, in place of ours of the same name; an empty one takes ours away."""
-
-
-class _Claim(enum.IntEnum):
-    """What a client has done for its place."""
-
-    NEVER_LET_IN = enum.auto()
-    SLOW = enum.auto()
-    IDLE = enum.auto()
-    ANSWER_UNDER_WAY = enum.auto()
-
-
-def _claim(connection: Connection) -> _Claim:
-    if not connection.served:
-        return _Claim.NEVER_LET_IN
-    if connection.is_slow:
-        return _Claim.SLOW
-    return _Claim.ANSWER_UNDER_WAY if connection.sending else _Claim.IDLE
 
 
 class HttpServer:
@@ -78,7 +64,10 @@ class HttpServer:
         self.receive_buffer = memoryview(bytearray(_RECEIVE_BYTES))
         self._routes = dict(routes)
         self._servers: list[asyncio.Server] = []
-        self._connections: dict[Connection, None] = {}  # the one longest unused comes first
+        self._places: dict[str, dict[Connection, None]] = {}
+        """By client its connections, the one longest unused first; the client that came first comes first."""
+        self._known: dict[str, None] = {}
+        """Clients that were answered what earns a place, the one longest unseen first."""
         self._all_closed = asyncio.Event()
         self._reported: set[tuple[str, type[Exception]]] = set()
 
@@ -87,8 +76,15 @@ class HttpServer:
         """All that is served."""
         return frozenset(self._routes)
 
+    @property
+    def connections(self) -> list[Connection]:
+        """All that are open."""
+        return [connection for places in self._places.values() for connection in places]
+
     def let_in(self, access: Access) -> None:
         """Have clients come in otherwise: new ones as to TLS, all as to the rest, from their next request on."""
+        if access.identifies != self._access.identifies:
+            self._known.clear()
         self._access = access
         changed = {name.lower() for name in access.headers}
         self.headers = [
@@ -98,7 +94,7 @@ class HttpServer:
 
     def hang_up(self) -> None:
         """Close all connections; answers under way get to their end."""
-        for connection in list(self._connections):
+        for connection in self.connections:
             connection.finish()
 
     async def start(self, addresses: Sequence[str], sockets: Sequence[socket.socket] = ()) -> list[str]:
@@ -140,13 +136,13 @@ class HttpServer:
         self._servers.clear()
         self.hang_up()
         await self._wait_until_closed(_STOP_SECONDS)
-        for connection in list(self._connections):
+        for connection in self.connections:
             connection.abort()
         await self._wait_until_closed(_ABORT_SECONDS)
 
     async def _wait_until_closed(self, seconds: float) -> None:
         self._all_closed.clear()
-        if self._connections:
+        if self._places:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._all_closed.wait(), seconds)
 
@@ -175,30 +171,50 @@ class HttpServer:
             return short_response(HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def opened(self, connection: Connection) -> None:
-        """Count a client in; above the limit close the one with the least claim, of several the one longest unused."""
-        if len(self._connections) >= self.limits.connections:
-            leaving = min(self._connections, key=_claim)
-            if _claim(leaving) is _Claim.ANSWER_UNDER_WAY:
-                leaving = connection
-            self._connections.pop(leaving, None)
+        """Count a connection in; at the limit the client that holds most places loses one."""
+        if sum(map(len, self._places.values())) >= self.limits.connections:
+            leaving = self._first_to_go()
+            self._take_out(leaving)
             leaving.abort()
-            if leaving is connection:
-                return
-        self._connections[connection] = None
+        self._places.setdefault(connection.client, {})[connection] = None
+
+    def _first_to_go(self) -> Connection:
+        """Of the client with most places one that has earned none, else a slow one, else the one longest unused."""
+        held = self._places[max(self._places, key=self._excess)]
+        unearned = next((one for one in held if not one.served), None)
+        return unearned or next((one for one in held if one.is_slow), None) or next(iter(held))
+
+    def _excess(self, client: str) -> tuple[int, bool]:
+        """How many places of a client can be taken; of equals one that has earned none comes first."""
+        is_known = client in self._known
+        earned = _PLACES_OF_KNOWN if is_known and self._access.identifies else 0
+        return len(self._places[client]) - earned, not is_known
 
     def used(self, request: Request, connection: Connection) -> None:
-        """A request is answered: the connection is the last to be closed for room, unless everybody may ask that."""
-        if self._access.admit is not None and request.path in self._open_paths:
+        """A request is answered: it earns its client a place, unless everybody may ask it or nothing is there."""
+        if request.path in self._open_paths or request.path not in self._routes:
             return
+        client = connection.client
         connection.served = True
-        self._connections.pop(connection, None)
-        self._connections[connection] = None
+        if (places := self._places.get(client)) is not None and connection in places:
+            del places[connection]
+            places[connection] = None
+        self._known.pop(client, None)
+        self._known[client] = None
+        if len(self._known) > _CLIENTS_KNOWN:
+            del self._known[next(iter(self._known))]
 
     def closed(self, connection: Connection) -> None:
-        """Count a client out."""
-        self._connections.pop(connection, None)
-        if not self._connections:
+        """Count a connection out."""
+        self._take_out(connection)
+        if not self._places:
             self._all_closed.set()
+
+    def _take_out(self, connection: Connection) -> None:
+        places = self._places.get(connection.client, {})
+        places.pop(connection, None)
+        if not places:
+            self._places.pop(connection.client, None)
 
     def failed(self, where: str, error: Exception) -> None:
         """Log a failure, once for each place and kind: a client must not be able to fill the log."""

@@ -16,6 +16,7 @@ from commwatch_exporters.node_page.records import STILL_PATH, Status
 from commwatch_exporters.node_page.served import ServedPage
 from commwatch_exporters.prometheus import Format, render
 from commwatch_exporters.selection import SelectionError, selected
+from commwatch_exporters.shared_body import SharedBody
 from commwatch_exporters.snapshot import Snapshot
 
 __all__ = ["Endpoint", "EndpointError", "Limits", "Status"]
@@ -35,6 +36,7 @@ class Endpoint(HttpServer):
         snapshot: The last complete snapshot.
         ready: Whether the daemon is ready, and if not, why, one line for each reason.
         status: What the node's page says beside the snapshot.
+        documents: By path what makes its JSON; it is asked once a second at most.
         telemetry_path: Where the metrics are.
         limits: What a client may use.
         monotonic: Seconds by a clock that nobody sets.
@@ -62,7 +64,7 @@ class Endpoint(HttpServer):
             STILL_PATH: partial(self._node_page, refreshes=False),
             "/healthz": _healthz,
             "/readyz": self._readyz,
-            **{path: _document(give) for path, give in documents.items()},
+            **{path: _document(SharedBody(give, monotonic)) for path, give in documents.items()},
             telemetry_path: self._metrics,
         }
         # Health is about the process: whoever asks gets an answer, at any rate and without a password.
@@ -114,10 +116,12 @@ def _healthz(_: Request) -> Response:
     return Response(HTTPStatus.OK, b"ok\n")
 
 
-def _document(give: Callable[[], bytes]) -> Callable[[Request], Response]:
+def _document(body: SharedBody) -> Handler:
     """The handler of a path with JSON."""
 
-    def answer(_: Request) -> Response:
-        return Response(HTTPStatus.OK, give(), "application/json")
+    def answer(request: Request) -> Response:
+        gzip = accepts_gzip(request.headers.get("accept-encoding", ""))
+        headers = (_VARY_GZIP, _GZIP) if gzip else (_VARY_GZIP,)
+        return Response(HTTPStatus.OK, body.get(gzip=gzip), "application/json", headers)
 
     return answer

@@ -279,7 +279,7 @@ def test_the_first_request_has_one_deadline() -> None:
         listening = server()
         async with serving(listening) as port, connected(port) as client:
             client.send(GET[:1])
-            while not (connections := list(listening._connections)):
+            while not (connections := list(listening.connections)):
                 await asyncio.sleep(0)
             (connection,) = connections
             until = connection._due
@@ -405,7 +405,7 @@ def test_no_room_while_all_are_being_answered() -> None:
         async with serving(crowded) as port, connected(port) as busy:
             busy.stop_reading()
             busy.send(b"GET /large HTTP/1.1\r\nHost: node\r\n\r\n")
-            await comes(lambda: any(one.sending for one in crowded._connections))
+            await comes(lambda: any(one.sending for one in crowded.connections))
             async with connected(port) as turned_away:
                 turned_away.send(GET)
                 assert await turned_away.rest() == b""
@@ -428,7 +428,7 @@ def test_who_takes_long_for_an_answer_gives_way(monkeypatch: pytest.MonkeyPatch)
             assert (await kept.answer()).status == 200
             busy.stop_reading()
             busy.send(b"GET /large HTTP/1.1\r\nHost: node\r\n\r\n")
-            while not any(one.sending for one in listening._connections):
+            while not any(one.sending for one in listening.connections):
                 await asyncio.sleep(0)
             assert (await ask(port, "/text")).status == 200
             kept.send(GET)
@@ -452,7 +452,7 @@ def test_stop_with_open_clients() -> None:
             half_open.send(b"GET /te")
             stuck.stop_reading()
             stuck.send(b"GET /large HTTP/1.1\r\nHost: node\r\n\r\n")
-            await comes(lambda: any(one.sending for one in stopping._connections))
+            await comes(lambda: any(one.sending for one in stopping.connections))
             await asyncio.wait_for(stopping.stop(), PATIENCE_SECONDS)
             with pytest.raises(ConnectionRefusedError):
                 await ask(port, "/text")
@@ -469,7 +469,7 @@ def test_stop_lets_an_answer_end() -> None:
         async with connected(int(address.rpartition(":")[2])) as client:
             client.stop_reading()
             client.send(b"GET /large HTTP/1.1\r\nHost: node\r\n\r\n")
-            await comes(lambda: any(one.sending for one in stopping._connections))
+            await comes(lambda: any(one.sending for one in stopping.connections))
             stop = asyncio.create_task(stopping.stop())
             await asyncio.sleep(0)
             client.read_again()
@@ -490,7 +490,7 @@ def test_clients_that_reset() -> None:
                     client.send(sent)
                     await asyncio.sleep(SOON / 5)
             assert (await ask(port, "/text")).status == 200
-            await comes(lambda: not vanishing._connections)
+            await comes(lambda: not vanishing.connections)
 
     run(test())
 

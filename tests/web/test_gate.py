@@ -248,11 +248,11 @@ def test_who_guesses_holds_up_nobody() -> None:
             assert (await ask(port, "/text", authorization("alice", "right"))).status == 200
             assert (await ask(port, "/healthz")).status == 200
             other = asyncio.create_task(ask(port, "/text", authorization("müller", "größe"), local="127.0.0.3"))
-            await comes(lambda: "127.0.0.3" in passwords._waiting)
+            await comes(lambda: "127.0.0.3" in passwords.waiting)
             compare.go_on.set()
             assert (await other).status == 200
             assert [(await one).status for one in waiting] == [401] * 4
-            assert passwords._waiting == {}
+            assert passwords.waiting == {}
 
     asyncio.run(test())
 
@@ -271,8 +271,8 @@ def test_clients_that_leave_while_they_wait() -> None:
                 async with connected(port) as client:
                     header = authorization("alice", f"guess {number}")
                     client.send(f"GET /text HTTP/1.1\r\nHost: node\r\n{header}\r\n\r\n".encode())
-                    await comes(lambda number=number: passwords._waiting.get("127.0.0.1") == number + 1)  # type: ignore[misc]
-            await comes(lambda: not passwords._waiting)
+                    await comes(lambda number=number: passwords.waiting == {"127.0.0.1": number + 1})  # type: ignore[misc]
+            await comes(lambda: not passwords.waiting)
             compare.go_on.set()
             assert (await ask(port, "/text", authorization("alice", "right"))).status == 200
         assert len(compare.hashes) == 2  # the one that ran, and the last

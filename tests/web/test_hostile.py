@@ -84,8 +84,8 @@ async def besieged(authority: Authority) -> AsyncIterator[Besieged]:
         yield site
         answer = await site.said(SECOND.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
         assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
-        await comes(lambda: not site.endpoint._connections)
-        assert site.passwords._waiting == {}
+        await comes(lambda: not site.endpoint.connections)
+        assert site.passwords.waiting == {}
     site.passwords.close()
     await comes(lambda: len(os.listdir("/proc/self/fd")) <= before)
     gc.collect()

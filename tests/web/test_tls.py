@@ -456,9 +456,9 @@ def test_a_crowd_that_has_left(material: Material, clients: int, times: int, mon
             async with AsyncExitStack() as stack:
                 for _ in range(clients):
                     await stack.enter_async_context(connected(port))
-                while len(left._connections) < clients:
+                while len(left.connections) < clients:
                     await asyncio.sleep(0)
-            await comes(lambda: not left._connections)
+            await comes(lambda: not left.connections)
             if times:
                 await comes(lambda: given_back)
             await asyncio.sleep(3 * SOON)  # in which no second time may come
@@ -515,7 +515,7 @@ def test_clients_that_vanish(material: Material) -> None:
             for sent in (b"", b"GET /te", GET, b"GET /large HTTP/1.1\r\nHost: node\r\n\r\n"):
                 await vanish(sent, context)
             assert (await ask(port, "/text", tls=context)).status == 200
-            await comes(lambda: not vanishing._connections)
+            await comes(lambda: not vanishing.connections)
 
     asyncio.run(test())
 
@@ -534,7 +534,7 @@ def test_stop_with_open_clients(material: Material) -> None:
             half.send(hello()[:50])
             busy.stop_reading()
             busy.send(b"GET /large HTTP/1.1\r\nHost: node\r\n\r\n")
-            await comes(lambda: any(one.sending for one in stopping._connections))
+            await comes(lambda: any(one.sending for one in stopping.connections))
             stop = asyncio.create_task(stopping.stop())
             await asyncio.sleep(0)
             busy.read_again()

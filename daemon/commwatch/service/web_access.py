@@ -136,7 +136,8 @@ class WebAccess:
             from commwatch_exporters.gate import Gate
 
             admit = Gate(self._passwords if config.users else None, self._rates)
-        return Access(wrap, admit, config.headers)
+        certified = config.tls is not None and config.tls.client_certificates == "required"
+        return Access(wrap, admit, identifies=bool(config.users) or certified, headers=config.headers)
 
 
 def _rates(rate_limit: tuple[float, int] | None) -> ClientRates | None:

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import time
-import zlib
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
 
 from commwatch_exporters.node.model import Node
 from commwatch_exporters.node_page.records import Status
+from commwatch_exporters.shared_body import SharedBody
 from commwatch_exporters.snapshot import Snapshot
-
-KEPT_SECONDS = 1.0
-"""For so long everybody gets the same page: readers, however many or hostile, take little from the scrapes."""
-_GZIP_LEVEL, _GZIP_WRAPPER = 1, 31
-
-
-class _Kept(NamedTuple):
-    until: float
-    """Monotonic seconds."""
-    plain: bytes
-    compressed: bytes
 
 
 class ServedPage:
@@ -44,25 +33,19 @@ class ServedPage:
         self._snapshot = snapshot
         self._status = status
         self._telemetry_path = telemetry_path
-        self._monotonic = monotonic
         self._node = Node()
-        self._kept: dict[bool, _Kept] = {}
+        self._pages = {
+            refreshes: SharedBody(partial(self._render, refreshes=refreshes), monotonic) for refreshes in (True, False)
+        }
 
     def page(self, *, refreshes: bool, compressed: bool) -> bytes:
         """The page as UTF-8, compressed with gzip where that is wanted."""
-        now = self._monotonic()
-        kept = self._kept.get(refreshes)
-        if kept is None or now >= kept.until:
-            # Imported at the first request: most daemons are only scraped.
-            from commwatch_exporters.node_page.page import render_node_page
+        return self._pages[refreshes].get(gzip=compressed)
 
-            self._node.show(self._snapshot())
-            page = render_node_page(self._node, self._status(), self._telemetry_path, refreshes=refreshes)
-            plain = page.encode("utf-8", "replace")
-            kept = self._kept[refreshes] = _Kept(now + KEPT_SECONDS, plain, _gzip(plain))
-        return kept.compressed if compressed else kept.plain
+    def _render(self, *, refreshes: bool) -> bytes:
+        # Imported at the first request: most daemons are only scraped.
+        from commwatch_exporters.node_page.page import render_node_page
 
-
-def _gzip(plain: bytes) -> bytes:
-    compressor = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WRAPPER)
-    return compressor.compress(plain) + compressor.flush()
+        self._node.show(self._snapshot())
+        page = render_node_page(self._node, self._status(), self._telemetry_path, refreshes=refreshes)
+        return page.encode("utf-8", "replace")
