@@ -171,7 +171,7 @@ _HTTP: Final = (
     b"Content-Length: 0\r\n", b"Content-Length: 7\r\n", b"Transfer-Encoding: chunked\r\n",
     b"Expect: 100-continue\r\n", b"Upgrade: websocket\r\nConnection: upgrade\r\n", b"Accept: ", b"Accept-Encoding: ",
     b";q=", b"*/*", b"gzip", b"text/plain;version=0.0.4", b"application/openmetrics-text", b"Authorization: Basic ",
-    b"/metrics", b"/", b"Range: bytes=0-", b"If-None-Match: *",
+    b"/metrics", b"/", b"Range: bytes=0-", b"If-None-Match: *", b"\n", b"\r\n ", b"\n\n",
 )  # fmt: skip
 
 # --- logs of jobs ---

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from commwatch_exporters.http_connection import COMMON_HEADERS, Connection
 from commwatch_exporters.http_messages import Limits, Request, Response, short_response
@@ -20,6 +20,9 @@ Handler: TypeAlias = "Callable[[Request], Response]"
 
 Verdict: TypeAlias = "Response | asyncio.Future[Response | None] | None"
 """Why a request is not let in, or who will say; None if it is."""
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 _log = logging.getLogger("commwatch.web")
 
@@ -45,6 +48,21 @@ class Access:
     """Of every answer, in place of ours of the same name; an empty one takes ours away."""
 
 
+def _first_to_go(held: list[Connection]) -> Connection:
+    """Which of a client's connections loses its place; the one longest unused comes first in the list.
+
+    First those that have earned none, but for the newest; then one that takes long for its answer, then an idle one.
+    """
+    unearned = [one for one in held if not one.served][:-1]
+    slow = (one for one in held if one.is_slow)
+    idle = (one for one in held if one.served and not one.sending)
+    return next(iter((*unearned[:1], *slow, *idle)), held[0])
+
+
+def _move_to_end(ordered: dict[_Key, _Value], key: _Key) -> None:
+    ordered[key] = ordered.pop(key)
+
+
 class HttpServer:
     """Serves GET and HEAD of a few fixed paths over HTTP/1.1.
 
@@ -65,7 +83,7 @@ class HttpServer:
         self._routes = dict(routes)
         self._servers: list[asyncio.Server] = []
         self._places: dict[str, dict[Connection, None]] = {}
-        """By client its connections, the one longest unused first; the client that came first comes first."""
+        """By client its connections, the one longest unused first; who has done nothing for longest is first."""
         self._known: dict[str, None] = {}
         """Clients that were answered what earns a place, the one longest unseen first."""
         self._all_closed = asyncio.Event()
@@ -171,24 +189,25 @@ class HttpServer:
             return short_response(HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def opened(self, connection: Connection) -> None:
-        """Count a connection in; at the limit the client that holds most places loses one."""
-        if sum(map(len, self._places.values())) >= self.limits.connections:
-            leaving = self._first_to_go()
+        """Count a connection in; at the limit the client that holds most places loses one, and never the newest."""
+        is_full = sum(map(len, self._places.values())) >= self.limits.connections
+        holds_most = (
+            max(self._places, key=self._excess) if is_full else None
+        )  # of equals who has done nothing for longest
+        self._places.setdefault(connection.client, {})[connection] = None
+        _move_to_end(self._places, connection.client)
+        if holds_most is not None:
+            leaving = _first_to_go(list(self._places[holds_most]))
             self._take_out(leaving)
             leaving.abort()
-        self._places.setdefault(connection.client, {})[connection] = None
 
-    def _first_to_go(self) -> Connection:
-        """Of the client with most places one that has earned none, else a slow one, else the one longest unused."""
-        held = self._places[max(self._places, key=self._excess)]
-        unearned = next((one for one in held if not one.served), None)
-        return unearned or next((one for one in held if one.is_slow), None) or next(iter(held))
-
-    def _excess(self, client: str) -> tuple[int, bool]:
-        """How many places of a client can be taken; of equals one that has earned none comes first."""
-        is_known = client in self._known
-        earned = _PLACES_OF_KNOWN if is_known and self._access.identifies else 0
-        return len(self._places[client]) - earned, not is_known
+    def _excess(self, client: str) -> int:
+        """How many places of a client can be taken."""
+        held = len(self._places[client])
+        if client not in self._known:
+            return held
+        # Where nobody is asked who it is, anybody is answered: then two connections weigh no more than one.
+        return held - _PLACES_OF_KNOWN if self._access.identifies else max(1, held - 1)
 
     def used(self, request: Request, connection: Connection) -> None:
         """A request is answered: it earns its client a place, unless everybody may ask it or nothing is there."""
@@ -197,10 +216,10 @@ class HttpServer:
         client = connection.client
         connection.served = True
         if (places := self._places.get(client)) is not None and connection in places:
-            del places[connection]
-            places[connection] = None
-        self._known.pop(client, None)
+            _move_to_end(places, connection)
+            _move_to_end(self._places, client)
         self._known[client] = None
+        _move_to_end(self._known, client)
         if len(self._known) > _CLIENTS_KNOWN:
             del self._known[next(iter(self._known))]
 

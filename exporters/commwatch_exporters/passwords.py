@@ -1,8 +1,8 @@
 """Passwords against their bcrypt hashes: one comparison at a time, in a thread, remembered, and telling nothing.
 
 A comparison takes 70 ms of a core at cost 10. So a right password is compared once. Clients share the thread: the one
-with the fewest wrong guesses is served first, of equals the one that was served longest ago. A name that is not known
-takes as long as one that is.
+with the fewest wrong guesses is served first. Of equals the newest and the oldest take turns, so that a scraper need not
+wait for a crowd that came before it. A name that is not known takes as long as one that is.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import itertools
 import os
 import re
 import threading
@@ -126,8 +127,10 @@ class Passwords:
 
     async def _serve(self) -> None:
         """Make the comparisons that wait, one after the other."""
-        while self._waiting:
-            asker = min(self._waiting, key=self._turn)
+        for is_newest in itertools.cycle((True, False)):
+            if not self._waiting:
+                return
+            asker = min(reversed(self._waiting) if is_newest else self._waiting, key=self._turn)
             checks = self._waiting[asker] = self._waiting.pop(asker)
             check, (user, password) = next(iter(checks.items()))
             try:

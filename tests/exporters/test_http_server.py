@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import logging
 import random
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
@@ -17,7 +17,7 @@ import pytest
 
 from commwatch_exporters.http_messages import Limits, Request, Response
 from commwatch_exporters.http_server import Access, HttpServer
-from support.http import ask, connected, serving
+from support.http import Client, ask, connected, serving
 from support.waiting import PATIENCE_SECONDS, comes
 
 GET = b"GET /text HTTP/1.1\r\nHost: node\r\n\r\n"
@@ -36,9 +36,10 @@ def server(limits: Limits | None = None) -> HttpServer:
         "/text": lambda _: Response(HTTPStatus.OK, b"text\n"),
         "/large": lambda _: Response(HTTPStatus.OK, LARGE),
         "/fail": fail,
+        "/open": lambda _: Response(HTTPStatus.OK, b"open\n"),
         "/echo": lambda request: Response(HTTPStatus.OK, request.headers.get("x-word", "").encode()),
     }
-    return HttpServer(routes, limits)
+    return HttpServer(routes, limits, open_paths=["/open"])
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:  # Any: what Coroutine's first two parameters are does not matter here
@@ -71,7 +72,7 @@ def test_requests_on_one_connection() -> None:
 
 
 def test_the_same_request_again_and_again() -> None:
-    """A request known by its bytes is answered as it was when it was parsed, whatever comes between."""
+    """A request that comes again is answered as the first time, whatever comes between."""
 
     async def test() -> None:
         word = b"%s /echo HTTP/1.1\r\nHost: node\r\nX-Word: %s\r\n\r\n"
@@ -97,7 +98,7 @@ def test_the_same_request_again_and_again() -> None:
 
 
 def test_a_request_again_meets_the_access_of_now() -> None:
-    """What was parsed before is judged again, and its answer has the headers of now."""
+    """It is judged again, and its answer has the headers of now."""
 
     async def test() -> None:
         one = server()
@@ -200,6 +201,46 @@ def test_strange_requests(sent: bytes, status: int) -> None:
                 assert answer.headers["connection"] == "close"
                 assert b"Traceback" not in answer.body
             assert (await ask(port, "/text")).status == 200
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"GET /text HTTP/1.1\nHost: node\r\n\r\n", 400),
+        (b"GET /text HTTP/1.1\r\nHost: node\n\r\n", 400),
+        (b"GET /text HTTP/1.1\r\nHost: node\n\n", 400),
+        (b"GET /text HTTP/1.1\r\nHost: node\r\n\n", 400),
+        (b"GET /text HTTP/1.0\n\n", 400),
+        (b"GET /text HTTP/1.1\r\nHost: node\r\nX-Word: a\r\n b\r\n\r\n", 400),
+        (b"GET /text HTTP/1.1\r\nHost: node\r\nX-Word: a\r\n\tb\r\n\r\n", 400),
+        (b"GET /text HTTP/1.1\r\nHost: node\r\nX-Word: a\r\n \r\n\r\n", 400),
+        (b"GET /text HTTP/1.1\r\nHost: node\r\nX-Word: a\n b\r\n\r\n", 400),
+        (b"GET /text HTTP/1.1\r\nHost: node\r\nX-Word: \t a\tb \t\r\n\r\n", 200),
+        (b"GET /text HTTP/1.1\r\nHost: node\r\nX-Word:\r\n\r\n", 200),
+        (b"GET /text HTTP/1.1\r\nHost: 127.0.0.1:28029\r\nUser-Agent: curl/8.5.0\r\nAccept: */*\r\n\r\n", 200),
+        (
+            b"GET /text HTTP/1.1\r\nHost: node:28029\r\nUser-Agent: Prometheus/3.1.0\r\n"
+            b"Accept: application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,*/*;q=0.1\r\n"
+            b"Accept-Encoding: gzip\r\nX-Prometheus-Scrape-Timeout-Seconds: 10\r\n\r\n",
+            200,
+        ),
+        (b"GET /text HTTP/1.1\r\nHost: node\r\nUser-Agent: Go-http-client/1.1\r\nAccept-Encoding: gzip\r\n\r\n", 200),
+    ],
+)
+@pytest.mark.parametrize("at_once", [4096, 1])
+def test_lines_of_a_request(head: bytes, status: int, at_once: int) -> None:
+    """Each ends with CR and LF and is whole: what a proxy might read otherwise is refused, however it comes."""
+
+    async def test() -> None:
+        async with serving(server()) as port, connected(port) as client:
+            client.send(GET)  # a request before changes nothing
+            assert (await client.answer()).status == 200
+            for place in range(0, len(head), at_once):
+                client.send(head[place : place + at_once])
+                await asyncio.sleep(0)
+            assert (await client.answer()).status == status
 
     run(test())
 
@@ -397,8 +438,8 @@ def test_room_for_a_new_client() -> None:
     run(test())
 
 
-def test_no_room_while_all_are_being_answered() -> None:
-    """An answer under way is not cut off for a new client: that one is turned away."""
+def test_the_newest_is_served_while_all_are_being_answered() -> None:
+    """A client that does not read its answer cannot keep another one out, not even for a moment."""
 
     async def test() -> None:
         crowded = server(Limits(connections=1))
@@ -406,11 +447,86 @@ def test_no_room_while_all_are_being_answered() -> None:
             busy.stop_reading()
             busy.send(b"GET /large HTTP/1.1\r\nHost: node\r\n\r\n")
             await comes(lambda: any(one.sending for one in crowded.connections))
-            async with connected(port) as turned_away:
-                turned_away.send(GET)
-                assert await turned_away.rest() == b""
+            assert (await ask(port, "/text")).status == 200
             busy.read_again()
-            assert len(LARGE) == len((await busy.answer()).body)
+            assert len(await busy.rest()) < len(LARGE)
+
+    run(test())
+
+
+async def crowd(stack: AsyncExitStack, port: int, places: Mapping[str, int], path: str) -> list[Client]:
+    """So many connections from each address, each of which has asked for a path."""
+    clients = []
+    for address, count in places.items():
+        for _ in range(count):
+            client = await stack.enter_async_context(connected(port, local=address))
+            client.send(f"GET {path} HTTP/1.1\r\nHost: node\r\n\r\n".encode())
+            assert (await client.answer()).status == 200
+            clients.append(client)
+    return clients
+
+
+@pytest.mark.parametrize("path", ["/text", "/open"])
+def test_who_holds_most_places_loses_one(path: str) -> None:
+    """At the limit new connections push out those of the client with most, whatever they asked, and no other's."""
+
+    async def test() -> None:
+        async with AsyncExitStack() as stack:
+            port = await stack.enter_async_context(serving(server(Limits(connections=10))))
+            (kept,) = await crowd(stack, port, {"127.0.0.9": 1}, "/text")
+            flood = await crowd(stack, port, {"127.0.0.2": 6, "127.0.0.3": 3}, path)
+            for _ in range(3):  # two of 127.0.0.2 for others and one for itself: it still has most
+                await crowd(stack, port, {"127.0.0.4": 1}, path)
+            assert [await one.rest() for one in flood[:3]] == [b""] * 3
+            await crowd(stack, port, {"127.0.0.2": 20}, path)
+            kept.send(GET)
+            assert (await kept.answer()).status == 200
+            assert (await ask(port, "/text", local="127.0.0.9")).status == 200
+
+    run(test())
+
+
+@pytest.mark.parametrize("path", ["/text", "/open"])
+def test_of_equals_the_newest_is_served(path: str) -> None:
+    """One connection each of more addresses than there are places: a scraper with two is served on both."""
+
+    async def test() -> None:
+        async with AsyncExitStack() as stack:
+            port = await stack.enter_async_context(serving(server(Limits(connections=10))))
+            (kept,) = await crowd(stack, port, {"127.0.0.9": 1}, "/text")
+            for number in range(1, 30):
+                await crowd(stack, port, {f"127.0.1.{number}": 1}, path)
+                if number % 6 == 0:  # sooner than ten others have come
+                    kept.send(GET)
+                    assert (await kept.answer()).status == 200
+            fresh = await stack.enter_async_context(connected(port, local="127.0.0.9"))
+            await crowd(stack, port, {f"127.0.2.{number}": 1 for number in range(1, 6)}, path)
+            fresh.send(GET)
+            assert (await fresh.answer()).status == 200
+
+    run(test())
+
+
+def test_who_has_shown_who_it_is_keeps_eight_places() -> None:
+    """A scraper that was let in keeps several connections, also while strangers from many addresses hold fewer each."""
+
+    async def test() -> None:
+        async with AsyncExitStack() as stack:
+            listening = server(Limits(connections=20))
+            refused = Response(HTTPStatus.UNAUTHORIZED, b"who?\n")
+            listening.let_in(
+                Access(admit=lambda request, _: None if "x-word" in request.headers else refused, identifies=True)
+            )
+            port = await stack.enter_async_context(serving(listening))
+            request = b"GET /text HTTP/1.1\r\nHost: node\r\nX-Word: right\r\n\r\n"
+            kept = [await stack.enter_async_context(connected(port, local="127.0.0.9")) for _ in range(8)]
+            for client in kept:
+                client.send(request)
+                assert (await client.answer()).status == 200
+            await crowd(stack, port, {f"127.0.1.{number}": 2 for number in range(1, 30)}, "/open")
+            for client in kept:
+                client.send(request)
+                assert (await client.answer()).status == 200
 
     run(test())
 

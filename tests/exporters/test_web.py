@@ -128,6 +128,38 @@ def test_the_page_of_the_node_is_html() -> None:
     assert b"http-equiv" not in zlib.decompress(still.body, wbits=31)
 
 
+def test_a_document_is_made_once_a_second() -> None:
+    """For a second everybody gets the same bytes, compressed where that is wanted; what fails is tried again."""
+    clock, made = Clock(), list[float]()
+
+    def make() -> bytes:
+        made.append(clock.now)
+        if clock.now == 2.0:
+            raise ValueError("not now")
+        return b'{"at":%d}' % clock.now
+
+    endpoint = Endpoint(
+        snapshot=lambda: snapshot_of({SERIES: 0}), ready=lambda: (True, ()), status=lambda: Status("1.2.3"),
+        documents={"/api/v1/snapshot": make}, monotonic=clock.monotonic,
+    )  # fmt: skip
+
+    async def exchange() -> None:
+        async with serving(endpoint) as port:
+            for at in (0.0, 0.99, 1.0, 1.5):
+                clock.now = at
+                plain = await ask(port, "/api/v1/snapshot")
+                compressed = await ask(port, "/api/v1/snapshot", "Accept-Encoding: gzip")
+                assert plain.headers["vary"] == compressed.headers["vary"] == "Accept-Encoding"
+                assert compressed.headers["content-encoding"] == "gzip"
+                assert plain.body == zlib.decompress(compressed.body, wbits=31) == b'{"at":%d}' % int(at)
+            clock.now = 2.0
+            assert [(await ask(port, "/api/v1/snapshot")).status for _ in range(2)] == [500, 500]
+
+    asyncio.run(exchange())
+
+    assert made == [0.0, 1.0, 2.0, 2.0]
+
+
 def test_many_readers_cost_one_rendering_a_second() -> None:
     """For a second everybody gets the same page; then it is made again, also where nothing has changed: ages grow."""
     asked: list[float] = []

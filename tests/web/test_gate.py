@@ -172,15 +172,122 @@ def test_each_password_is_compared_once() -> None:
 
 
 def test_a_name_that_is_not_known_takes_as_long() -> None:
-    """It is compared too, with a hash of the same cost that no password has."""
-    compare = Comparisons()
-    passwords = known(compare, {b"alice": ALICE, b"carol": bcrypt.hashpw(b"x", bcrypt.gensalt(6))})
+    """Whatever costs the users' hashes have, each name is compared at the same ones, so that its time tells nothing."""
+    carol = bcrypt.hashpw(b"x", bcrypt.gensalt(6))
+    own = {b"alice": ALICE, b"carol": carol, b"bob": None}
+    costs = {}
+    for user, hashed in own.items():
+        compare = Comparisons()
+        assert not asyncio.run(checked(known(compare, {b"alice": ALICE, b"carol": carol}), user, b"wrong"))
+        costs[user] = [one[:7] for one in compare.hashes]
+        assert [one for one in compare.hashes if one in (ALICE, carol)] == [one for one in (hashed,) if one]
 
-    assert asyncio.run(checked(passwords, b"bob", b"right")) is False
+    assert costs == {user: [b"$2b$04$", b"$2b$06$"] for user in own}
+    for user, password in ((b"alice", b"right"), (b"carol", b"x")):
+        assert asyncio.run(checked(known(users={b"alice": ALICE, b"carol": carol}), user, password))
 
-    (used,) = compare.hashes
-    assert used.startswith(b"$2b$06$")
-    assert used not in (ALICE, passwords._users[b"carol"])
+
+class Order:
+    """Compares nothing, and remembers which passwords came in which order; ``right`` is right."""
+
+    def __init__(self) -> None:
+        self.passwords: list[bytes] = []
+
+    def __call__(self, password: bytes, hashed: bytes) -> bool:
+        self.passwords.append(password)
+        return password.startswith(b"right")
+
+    def take(self) -> list[str]:
+        """Those since the last time."""
+        taken, self.passwords = self.passwords, []
+        return [one.decode() for one in taken]
+
+
+def asked(passwords: Passwords, client: str, *given: str, user: bytes = b"alice") -> list[asyncio.Future[bool] | None]:
+    """Have passwords compared for a client."""
+    return [passwords.check(user, one.encode(), client) for one in given]
+
+
+def test_clients_have_turns() -> None:
+    """Who has guessed wrong least comes first, of equals by turns the newest and the oldest; four of a client wait."""
+
+    async def test() -> None:
+        order = Order()
+        passwords = known(order)
+
+        async def all_of(*checks: list[asyncio.Future[bool] | None]) -> None:
+            await asyncio.gather(*(one for some in checks for one in some if one is not None))
+
+        of_a = asked(passwords, "a", "a1", "a2", "a3", "a4", "a5")
+        assert [one is None for one in of_a] == [False] * 4 + [True]
+        await all_of(of_a, asked(passwords, "b", "b1", "b2"), asked(passwords, "c", "c1"))
+        assert order.take() == ["c1", "a1", "b1", "a2", "b2", "a3", "a4"]
+
+        await all_of(asked(passwords, "a", "a5"), asked(passwords, "b", "b3"), asked(passwords, "new", "right"))
+        assert order.take() == ["right", "b3", "a5"]
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("addresses", [12, 60, 500])
+@pytest.mark.parametrize("have_guessed", [True, False])
+def test_a_scraper_that_was_never_seen(addresses: int, *, have_guessed: bool) -> None:
+    """Guesses of many addresses, four of each, neither have it refused nor keep it waiting for more than two."""
+
+    async def test() -> None:
+        order = Order()
+        passwords = known(order)
+        guessing = [f"10.0.{number // 250}.{number % 250}" for number in range(addresses)]
+        if have_guessed:
+            await asyncio.gather(
+                *(one for client in guessing for one in asked(passwords, client, f"{client} 0") if one)
+            )
+            order.take()
+        checks = [one for client in guessing for one in asked(passwords, client, *(f"{client} {n}" for n in "1234"))]
+        assert None not in checks
+        await asyncio.sleep(0)  # the first of them is being compared
+        (honest,) = asked(passwords, "192.0.2.9", "right")
+        assert honest is not None
+        assert await honest
+        assert order.take().index("right") <= 2
+        for one in checks:
+            if one is not None:
+                one.cancel()
+
+    asyncio.run(test())
+
+
+def test_who_was_right_before_has_a_share_of_its_own() -> None:
+    """A user is let in with a new password although others at the same address fill that address's places."""
+
+    async def test() -> None:
+        order = Order()
+        passwords = known(order)
+        (first,) = asked(passwords, "shared", "right")
+        assert first is not None
+        assert await first
+        guesses = asked(passwords, "shared", *(f"guess {number}" for number in range(6)), user=b"root")
+        assert [one is None for one in guesses] == [False] * 4 + [True] * 2
+        (again,) = asked(passwords, "shared", "right, and new")
+        assert again is not None
+        assert await again
+        assert order.take() == ["right", "right, and new"]
+        await asyncio.gather(*(one for one in guesses if one is not None))
+
+    asyncio.run(test())
+
+
+def test_the_same_password_that_waits_twice_is_compared_once() -> None:
+    """Requests that come together after a start cost one comparison."""
+
+    async def test() -> None:
+        order = Order()
+        passwords = known(order)
+        checks = [one for client in ("a", "b", "b") for one in asked(passwords, client, "right")]
+        assert [await one for one in checks if one is not None] == [True] * 3
+        assert order.take() == ["right"]
+
+    asyncio.run(test())
 
 
 def test_passwords_are_kept_as_keyed_digests_alone() -> None:

@@ -1,0 +1,206 @@
+"""Everything at once, for an hour: does the memory of a daemon stay flat, and is an honest scraper served?
+
+A daemon starts on state files that were changed at random, and these are replaced by changed copies again and again.
+Its control socket and its endpoint are flooded, and its password is guessed. An honest client scrapes once a second with
+the password, in turns over a kept connection and a new one. Ends with 1 if a scrape fails, their p99 is above 50 ms, or
+the daemon with its readers holds 2 MiB more than it held after the first minute.
+
+Example: python -m benchmarks.siege --seconds 3600
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import multiprocessing
+import os
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.daemon import ROOT, processes
+from benchmarks.shares import LIMIT_MILLISECONDS, Honest, running
+from benchmarks.shares_clients import Attack, attack
+
+WARM_UP_SECONDS = 60.0
+SAMPLE_SECONDS = 10.0
+REPLACE_SECONDS = 5.0
+GROWTH_MIB = 2.0
+ON_THE_SOCKET = 40
+ON_THE_ENDPOINT = (Attack("hold", 4, 150, "/healthz"), Attack("guess", 12, 4))
+LEARNS_SECONDS = 20.0
+"""Of a daemon that makes the state files."""
+
+
+class Memory(NamedTuple):
+    """MiB of the daemon and its readers together."""
+
+    proportional: float
+    own: float
+    """Private pages alone: what other programs share with it, and when they end, does not change it."""
+
+
+def memory_of(daemon: int) -> Memory:
+    """Look at the daemon and its readers; ranks of probes come and go, and do not count."""
+    found = {"Pss": 0, "Private_Clean": 0, "Private_Dirty": 0}
+    for pid in processes(daemon):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a rank has ended
+            if pid != daemon and not Path(f"/proc/{pid}/comm").read_text().startswith("commwatch-"):
+                continue
+            for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+                name, _, value = line.partition(":")
+                if name in found:
+                    found[name] += int(value.split()[0])
+    return Memory(found["Pss"] / 1024, (found["Private_Clean"] + found["Private_Dirty"]) / 1024)
+
+
+# --- state files ---
+
+
+def changed(content: bytes, chance: random.Random) -> bytes:
+    """A state file with lists doubled, cut or shuffled and numbers changed, or with other bytes at its end."""
+    if chance.random() < 0.2:
+        place = chance.randrange(len(content) + 1)
+        return content[:place] + chance.randbytes(chance.randrange(4096))
+    document = json.loads(content)
+    for _ in range(chance.randrange(1, 5)):
+        document = _changed(document, chance)
+    return json.dumps(document).encode()
+
+
+def _changed(value: Any, chance: random.Random) -> Any:
+    if isinstance(value, dict) and value:
+        name = chance.choice(list(value))
+        return {**value, name: _changed(value[name], chance)}
+    if isinstance(value, list) and value:
+        place = chance.randrange(len(value))
+        return chance.choice((
+            [*value, *value], value[:place], chance.sample(value, len(value)),
+            [*value[:place], _changed(value[place], chance), *value[place + 1 :]],
+        ))  # fmt: skip
+    if isinstance(value, int | float):
+        return chance.choice((-value, value * 1000, value + 1, 0, 1e300))
+    return chance.choice((value, None, "", "x" * 300, 7))
+
+
+def _replace(kept: dict[Path, bytes], chance: random.Random) -> None:
+    for path, content in kept.items():
+        new = path.with_name(path.name + ".siege")
+        new.write_bytes(changed(content, chance))
+        new.replace(path)
+
+
+# --- the control socket ---
+
+
+def flood_socket(socket: str, leave: Event) -> None:
+    """Ask, ask half, say nothing, say nonsense, and read no answer; in a process with the least claim to the CPU."""
+    os.nice(19)
+    asyncio.run(_flood_socket(socket, leave))
+
+
+async def _flood_socket(socket: str, leave: Event) -> None:
+    chance = random.Random(28029)  # noqa: S311 - no secret
+    tasks = [asyncio.create_task(_ask_again_and_again(socket, chance)) for _ in range(ON_THE_SOCKET)]
+    while not leave.is_set():
+        await asyncio.sleep(0.05)
+    for task in tasks:
+        task.cancel()
+
+
+async def _ask_again_and_again(socket: str, chance: random.Random) -> None:
+    said = (b'"snapshot"\n', b'"findings"\n', b'"inventory"\n', b'"snap', b"", b"[" * 5000 + b"\n", b"x" * 100_000)
+    while True:
+        try:
+            reader, writer = await asyncio.open_unix_connection(socket)
+            try:
+                writer.write(chance.choice((*said, chance.randbytes(chance.randrange(1, 3000)))))
+                if chance.random() < 0.1:
+                    await asyncio.sleep(3)  # it does not read
+                await asyncio.wait_for(reader.read(), 20)
+            finally:
+                writer.transport.abort()
+        except (OSError, asyncio.TimeoutError):
+            pass  # thrown out
+        await asyncio.sleep(0.05)
+
+
+@contextlib.contextmanager
+def _besieged(port: int, socket: Path) -> Iterator[None]:
+    context = multiprocessing.get_context("spawn")
+    leave: Event = context.Event()
+    answers = context.Value("q", 0)
+    crowds = [context.Process(target=attack, args=(one, port, leave, answers)) for one in ON_THE_ENDPOINT]
+    crowds.append(context.Process(target=flood_socket, args=(str(socket), leave)))
+    for crowd in crowds:
+        crowd.start()
+    try:
+        yield
+    finally:
+        leave.set()
+        for crowd in crowds:
+            crowd.join(10)
+
+
+def measure(port: int, seconds: float, tree: Path) -> dict[str, float | str]:
+    """Hold the siege."""
+    chance = random.Random(28029)  # noqa: S311 - no secret
+    kept, fresh = (Honest(port, kept=kept) for kept in (True, False))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with running("commwatch", port, folder, tree, passwords=True):
+            time.sleep(LEARNS_SECONDS)
+        files = {path: path.read_bytes() for path in folder.rglob("*.json")}
+        _replace(files, chance)
+        with running("commwatch", port, folder, tree, passwords=True) as daemon:
+            (socket,) = folder.rglob("control.sock")
+            with _besieged(port, socket):
+                samples, began = list[Memory](), time.monotonic()
+                sampled = WARM_UP_SECONDS
+                replaced = REPLACE_SECONDS
+                turn = 0
+                while (passed := time.monotonic() - began) < WARM_UP_SECONDS + seconds:
+                    (kept, fresh)[turn % 2].scrape()
+                    turn += 1
+                    if passed >= replaced:
+                        _replace(files, chance)
+                        replaced += REPLACE_SECONDS
+                    if passed >= sampled:
+                        samples.append(memory_of(daemon.pid))
+                        sampled += SAMPLE_SECONDS
+                    time.sleep(max(0.0, began + turn - time.monotonic()))
+    times, failed = kept.milliseconds + fresh.milliseconds, kept.failed + fresh.failed
+    cuts = statistics.quantiles(times, n=100)
+    figures: dict[str, float | str] = {
+        "scrapes": len(times), "failed": len(failed), "p50_milliseconds": cuts[49], "p99_milliseconds": cuts[98],
+        "longest_milliseconds": max(times), "state_files": len(files),
+    }  # fmt: skip
+    for name, values in (("pss", [one.proportional for one in samples]), ("own", [one.own for one in samples])):
+        figures |= {f"{name}_start_mib": values[0], f"{name}_most_mib": max(values), f"{name}_end_mib": values[-1]}
+    return {**figures, "why": ", ".join(sorted(set(failed)))}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=3600, help="after the first minute (default 3600)")
+    parser.add_argument("--tree", type=Path, default=ROOT, help="another checkout, to compare with")
+    parser.add_argument("--port", type=int, default=28970, help="free port on loopback (default 28970)")
+    given = parser.parse_args()
+    figures = measure(given.port, given.seconds, given.tree)
+    for name, value in figures.items():
+        print(f"{name:28} {value if isinstance(value, str) else format(value, '10.2f')}")
+    grown = float(figures["own_most_mib"]) - float(figures["own_start_mib"])
+    if figures["failed"] or float(figures["p99_milliseconds"]) > LIMIT_MILLISECONDS or grown > GROWTH_MIB:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
