@@ -1,9 +1,9 @@
 """Everything at once, for an hour: does the memory of a daemon stay flat, and is an honest scraper served?
 
 A daemon starts on state files that were changed at random, and these are replaced by changed copies again and again.
-Its control socket and its endpoint are flooded, and its password is guessed. An honest client scrapes once a second with
-the password, in turns over a kept connection and a new one. Ends with 1 if a scrape fails, their p99 is above 50 ms, or
-the daemon with its readers holds 2 MiB more than it held after the first minute.
+Its control socket and its endpoint are flooded, and its password is guessed. An honest client scrapes once a second
+with the password, in turns over a kept connection and a new one. Ends with 1 if a scrape fails, their p99 is above
+50 ms, or the daemon with its readers holds 2 MiB more than it held after the first minute.
 
 Example: python -m benchmarks.siege --seconds 3600
 """
