@@ -191,9 +191,7 @@ class HttpServer:
     def opened(self, connection: Connection) -> None:
         """Count a connection in; at the limit the client that holds most places loses one, and never the newest."""
         is_full = sum(map(len, self._places.values())) >= self.limits.connections
-        holds_most = (
-            max(self._places, key=self._excess) if is_full else None
-        )  # of equals who has done nothing for longest
+        holds_most = max(self._places, key=self._excess) if is_full else None
         self._places.setdefault(connection.client, {})[connection] = None
         _move_to_end(self._places, connection.client)
         if holds_most is not None:

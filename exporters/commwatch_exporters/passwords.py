@@ -1,8 +1,8 @@
 """Passwords against their bcrypt hashes: one comparison at a time, in a thread, remembered, and telling nothing.
 
 A comparison takes 70 ms of a core at cost 10. So a right password is compared once. Clients share the thread: the one
-with the fewest wrong guesses is served first. Of equals the newest and the oldest take turns, so a scraper does not wait
-for a crowd that came before it. A name that is not known takes as long as one that is.
+with the fewest wrong guesses is served first. Of equals the newest and the oldest take turns, so a scraper does not
+wait for a crowd that came before it. A name that is not known takes as long as one that is.
 """
 
 from __future__ import annotations

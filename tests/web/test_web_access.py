@@ -7,6 +7,7 @@ import errno
 import os
 import ssl
 from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from structlog.testing import capture_logs
 
 from commwatch.errors import ConfigError
 from commwatch.service.web_access import WebAccess
-from commwatch_exporters.http_messages import Response
+from commwatch_exporters.http_messages import Limits, Response
 from commwatch_exporters.http_server import HttpServer
 from support.certificates import Authority
 from support.http import ask, authorization, connected, serving
@@ -46,7 +47,7 @@ class Site:
         self.authority = Authority(folder)
         self.authority.issue("node")
         self.write(text)
-        self.server = HttpServer({"/text": lambda _: Response(HTTPStatus.OK, b"text\n")})
+        self.server = HttpServer({"/text": lambda _: Response(HTTPStatus.OK, b"text\n")}, Limits(connections=8))
         self.told: Told = []
         self.access = WebAccess(self.file, self.server, self.told.append)
         self.trusting = ssl.create_default_context(cafile=str(self.authority.file))
@@ -335,3 +336,29 @@ def test_a_first_configuration_that_is_wrong(tmp_path: Path) -> None:
     """Nothing is served without it."""
     with pytest.raises(ConfigError, match=r"web\.yml:1: basic_auth_user: unknown key"):
         Site(tmp_path, "basic_auth_user: {}\n")
+
+
+@pytest.mark.parametrize("asked", ["password", "certificate"])
+def test_who_shows_who_it_is_keeps_its_places(tmp_path: Path, asked: str) -> None:
+    """Strangers from many addresses push out each other, and none of the connections that have shown what is asked."""
+
+    async def test(site: Site, port: int) -> None:
+        header = authorization("alice", "right")
+        request = f"GET /text HTTP/1.1\r\nHost: node\r\n{header}\r\n\r\n".encode()
+        tls = None
+        if asked == "certificate":
+            mine = site.authority.issue("client")
+            tls = site.trusting
+            tls.load_cert_chain(mine.certificate, mine.key)
+        async with AsyncExitStack() as stack:
+            kept = [await stack.enter_async_context(connected(port, tls=tls, local="127.0.0.9")) for _ in range(4)]
+            for client in kept:
+                client.send(request)
+                assert (await client.answer()).status == 200
+            for number in range(20):
+                await stack.enter_async_context(connected(port, local=f"127.0.1.{number + 1}"))
+            for client in kept:
+                client.send(request)
+                assert (await client.answer()).status == 200
+
+    run(tmp_path, users(alice="right") if asked == "password" else CLIENTS, test)
