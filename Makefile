@@ -51,6 +51,8 @@ prove-hour:
 prove:
 	$(BIN)/pytest $(IN_PARALLEL) --numprocesses 2 --ignore tests/proof/test_hour.py tests/proof
 	$(BIN)/python -m benchmarks.hostile --seconds 60
+	$(BIN)/python -m benchmarks.shares --seconds 30
+	$(BIN)/python -m benchmarks.siege --seconds 60
 	$(BIN)/python -m benchmarks.probe_soak
 	$(BIN)/python -m benchmarks.fuzz --seconds 60
 	$(MAKE) --jobs 1 drill soak
