@@ -14,6 +14,7 @@ import h11
 
 from commwatch_exporters.clients import client_of
 from commwatch_exporters.http_messages import Limits, Request, Response, refusal, request_of, short_response
+from commwatch_exporters.memory import let_go_of
 
 _WRITE_BYTES = 65536  # handed to the transport at a time, and so the most that it keeps for a slow reader
 _SLOW_SECONDS = 1.0  # for an answer, after which a client keeps its place only while there is room
@@ -153,6 +154,7 @@ class Connection(asyncio.BufferedProtocol):
         self._unsent = memoryview(b"")
         self._state = _State.CLOSING
         self._host.closed(self)
+        let_go_of(self._transport)
 
     # --- what the server calls ---
 
@@ -192,6 +194,7 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 self._transport.resume_reading()
         except h11.RemoteProtocolError as error:
+            error.__traceback__ = None  # its frame in h11 refers to it: both would wait for the garbage collector
             self._refuse(HTTPStatus(error.error_status_hint))
         except Exception as error:
             self._host.failed("connection", error)

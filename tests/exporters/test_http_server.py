@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 import logging
 import random
+import socket
 from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack
 from datetime import datetime, timezone
@@ -609,6 +611,33 @@ def test_clients_that_reset() -> None:
             await comes(lambda: not vanishing.connections)
 
     run(test())
+
+
+def test_a_closed_connection_is_freed_at_once() -> None:
+    """It does not wait for the garbage collector, which the daemon calls rarely: floods would grow its memory."""
+
+    def cyclic() -> list[str]:
+        return [repr(one) for one in gc.garbage if isinstance(one, asyncio.BaseTransport | asyncio.BaseProtocol)]
+
+    async def test() -> None:
+        closing = server()
+        async with serving(closing) as port:
+            for sent in (GET, GET[:9], b"nonsense\r\n\r\n"):
+                client = socket.create_connection(("127.0.0.1", port))
+                client.sendall(sent)
+                await comes(lambda: closing.connections)
+                client.close()
+                await comes(lambda: not closing.connections)
+
+    gc.collect()
+    try:
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        run(test())
+        gc.collect()
+        assert not [one for one in cyclic() if "_SelectorSocketTransport" in one or "Connection" in one]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
 
 
 def test_noise() -> None:
