@@ -176,10 +176,13 @@ def measure(port: int, seconds: float, tree: Path) -> dict[str, float | str]:
                         samples.append(memory_of(daemon.pid))
                         sampled += SAMPLE_SECONDS
                     time.sleep(max(0.0, began + turn - time.monotonic()))
-    times, failed = kept.milliseconds + fresh.milliseconds, kept.failed + fresh.failed
+    # The first waits for its password to be compared, and stands apart: of a hundred it would be the percentile.
+    first, *times = [*kept.milliseconds, *fresh.milliseconds]
+    failed = kept.failed + fresh.failed
     cuts = statistics.quantiles(times, n=100)
     figures: dict[str, float | str] = {
-        "scrapes": len(times), "failed": len(failed), "p50_milliseconds": cuts[49], "p99_milliseconds": cuts[98],
+        "scrapes": len(times), "failed": len(failed), "first_milliseconds": first, "p50_milliseconds": cuts[49],
+        "p99_milliseconds": cuts[98],
         "longest_milliseconds": max(times), "state_files": len(files),
     }  # fmt: skip
     for name, values in (("pss", [one.proportional for one in samples]), ("own", [one.own for one in samples])):
