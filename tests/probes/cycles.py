@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from commwatch.children import own_module
 from commwatch.probes.cycle import cycle
 from commwatch.probes.cycle.cycle import Cycle
 from commwatch.probes.cycle.launch import Launcher
@@ -106,7 +106,7 @@ def cycle_plan(**changes: Any) -> CyclePlan:
 
 def scripted(temporary: Path, procfs: Path = PROCFS, lock: ProbeLock | None = None, **script: Any) -> Launcher:
     """A launcher whose ranks behave as the script says (see ``scripted_rank``)."""
-    command = (sys.executable, str(Path(__file__).with_name("scripted_rank.py")), json.dumps(script))
+    command = own_module("probes.scripted_rank", json.dumps(script))
     return Launcher(procfs=procfs, rank_command=command, temporary=temporary, lock=lock)
 
 

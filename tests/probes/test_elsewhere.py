@@ -13,7 +13,6 @@ from commwatch.commands.check_config import _interpreter
 from commwatch.config.settings import Config
 from commwatch.config.yaml_file import load_config
 from commwatch.errors import ConfigError
-from commwatch.probes.cycle.environment import rank_environment
 from commwatch.probes.cycle.interpreter import why_no_torch
 from commwatch.probes.cycle.launch import Launcher
 from commwatch.probes.plan import CyclePlan, CycleResult, Measured, Skipped
@@ -50,17 +49,6 @@ def test_ranks_without_torch_stay_on_the_daemons_interpreter(bare: str, tmp_path
     plan = cycle_plan(devices=tuple(gpu.uuid for gpu in PRESETS["a10x2"].gpus), simulation=simulation)
 
     assert isinstance(run(bare, tmp_path, plan), Measured)
-
-
-def test_the_daemons_packages_do_not_come_along() -> None:
-    """Those of another Python would not load, or shadow what the site has."""
-    ours, theirs = (
-        rank_environment(cycle_plan(backend="nccl"), 0, Path("/private"), {}, elsewhere=one) for one in (False, True)
-    )
-
-    assert "PYTHONPATH" in ours
-    assert "PYTHONPATH" not in theirs
-    assert {**theirs, "PYTHONPATH": ours["PYTHONPATH"]} == ours
 
 
 def test_an_interpreter_that_is_not_there_or_may_not_run_is_named(tmp_path: Path) -> None:

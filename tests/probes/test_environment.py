@@ -9,7 +9,7 @@ from commwatch.probes.cycle.environment import given_nccl_settings, rank_environ
 from probes.cycles import cycle_plan
 
 OWN = {
-    "PATH": "/bin",
+    "PATH": "/usr/bin",
     "LD_LIBRARY_PATH": "/cuda",
     "NCCL_ALGO": "Tree",
     "TORCH_LOGS": "all",
@@ -22,7 +22,7 @@ def test_nothing_is_inherited_but_what_finds_programs_and_libraries() -> None:
     """Paths and language are the daemon's; home is the private folder, and settings of NCCL and torch are ours."""
     environment = rank_environment(cycle_plan(backend="nccl"), 1, Path("/private"), OWN)
 
-    assert (environment["PATH"], environment["LD_LIBRARY_PATH"]) == ("/bin", "/cuda")
+    assert (environment["PATH"], environment["LD_LIBRARY_PATH"]) == ("/usr/bin", "/cuda")
     assert environment["HOME"] == environment["TMPDIR"] == "/private"
     assert "NCCL_ALGO" not in environment
     assert "TORCH_LOGS" not in environment

@@ -135,7 +135,7 @@ def test_a_child_that_fails_is_no_answer(tmp_path: Path, monkeypatch: pytest.Mon
     program = tmp_path / "python"
     program.write_text("#!/bin/sh\necho 'No module named commwatch' >&2\nexit 1\n")
     program.chmod(0o755)
-    monkeypatch.setattr("commwatch.probes.gate.kubelet.sys.executable", str(program))
+    monkeypatch.setattr("sys.executable", str(program))
 
     answer = asyncio.run(ask_kubelet(tmp_path / "k.sock", 5.0))
 

@@ -65,7 +65,7 @@ nursery.serve(become_rank)
 """
 
     async def body() -> tuple[ForkedRank, bool]:
-        nursery = Nursery((sys.executable, "-c", program), {"PYTHONPATH": ":".join(filter(None, sys.path))})
+        nursery = Nursery((sys.executable, "-c", f"import sys; sys.path[:] = {sys.path}\n{program}"), {})
         try:
             assert await nursery.ready(PATIENCE_SECONDS)
             rank = nursery.fork({}, 2, inherited)
@@ -110,7 +110,7 @@ def test_cycles_after_each_other_have_their_ranks_from_one_process(python: str, 
     plan = gloo_plan("all_reduce")
 
     async def body() -> None:
-        environment = nursery_environment(plan, os.environ, elsewhere=bool(python))
+        environment = nursery_environment(plan, os.environ)
         nursery = Nursery(nursery_command(python), environment)
         launcher = Launcher(procfs=PROCFS, temporary=tmp_path, python=python)
         try:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import time
 from collections.abc import Sequence
 from typing import Final
 
-from commwatch.workers.one_shot import NoAnswer, ask, clean_environment
+from commwatch.children import clean_environment, find_program
+from commwatch.workers.one_shot import NoAnswer, ask
 
 PROGRAM: Final = "ib_write_lat"
 SECONDS: Final = 8.0
@@ -26,7 +26,7 @@ def why_not(adapters: Sequence[str]) -> str:
     """
     if not any(adapters):
         return "no rail is an RDMA device"
-    return "" if shutil.which(PROGRAM) else f"{PROGRAM} of perftest is not installed"
+    return "" if find_program(PROGRAM) else f"{PROGRAM} of perftest is not installed"
 
 
 async def adapter_latency(adapter: str, address: str, port: int, *, end: int) -> float | None:

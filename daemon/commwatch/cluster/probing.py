@@ -241,7 +241,7 @@ class Bench:
         """
         plan = self._plan(self._rails[0], self._meeting(self._rails[0], None))
         with suppress(OSError):
-            environment = nursery_environment(plan, os.environ, elsewhere=bool(python))
+            environment = nursery_environment(plan, os.environ)
             self._nursery = Nursery(nursery_command(python), environment)
 
     def end(self) -> None:

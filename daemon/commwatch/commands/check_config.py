@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
+from commwatch.children import clean_environment
 from commwatch.config.settings import Config, section_json
 from commwatch.config.thresholds import Thresholds, load_thresholds
 from commwatch.config.web import read_web_config
@@ -24,7 +25,7 @@ from commwatch.sources.base import Origin
 from commwatch.state.control import DaemonAbsent, ask_daemon, document_of
 from commwatch.state.directory import StateDirectory, state_path
 from commwatch.views.terminal import json_option, print_json, print_table
-from commwatch.workers.one_shot import NoAnswer, ask, clean_environment
+from commwatch.workers.one_shot import NoAnswer, ask
 from commwatch.workers.sources import SOURCES, SourceRow
 from commwatch.workers.start import start_python, take_kernel_log
 from commwatch.workers.wire import WorkerPlan

@@ -212,7 +212,20 @@ def load_config(path: Path | None, overrides: Sequence[Override] = ()) -> Config
     if config.simulation.faults and not config.simulation.preset:
         problem = "is for a simulated node: name one with --simulate, such as --simulate h100x8"
         raise _error_at(("simulation", "faults"), problem, overrides, document)
-    return config
+    return _from_here(config)
+
+
+def _from_here(config: Config) -> Config:
+    """The same with paths from the root where a child of ours needs them: it does not stand in this folder."""
+    replace = msgspec.structs.replace
+    paths = replace(config.paths, sysfs=_absolute(config.paths.sysfs), procfs=_absolute(config.paths.procfs))
+    kernel_log = replace(config.sources.kernel_log, path=_absolute(config.sources.kernel_log.path))
+    probes = replace(config.probes, kubelet_socket=_absolute(config.probes.kubelet_socket))
+    return replace(config, paths=paths, sources=replace(config.sources, kernel_log=kernel_log), probes=probes)
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).absolute()) if path else path
 
 
 def decode(document: YamlDocument, kind: type[_Kind]) -> _Kind:

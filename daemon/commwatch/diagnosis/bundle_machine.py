@@ -5,27 +5,26 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import shutil
-import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from commwatch.children import clean_environment, find_program, own_module
 from commwatch.config.settings import Config
 from commwatch.diagnosis.bundle import Found, LeftOut, Piece
 from commwatch.diagnosis.known import Known
 from commwatch.errors import CommwatchError
 from commwatch.lines import plain
-from commwatch.workers.one_shot import Answer, NoAnswer, ask, clean_environment
+from commwatch.workers.one_shot import Answer, NoAnswer, ask
 from commwatch_exporters.node.model import Worker
 
 _MOST_BYTES = 4 * 2**20
 """Of one piece; nvidia-smi -q of eight GPUs prints 0.3 MB."""
 _FILE_SECONDS = 5.0
 _LOG_SECONDS = 30.0
-_SYSTEM_FOLDERS = ("/usr/sbin", "/sbin")
+_SYSTEM_FOLDERS = "/usr/sbin:/sbin"
 """Where lspci and ibstat lie on some systems; not in the path of every user."""
 
 Tell: TypeAlias = Callable[[str], None]
@@ -149,7 +148,7 @@ def program_pieces(programs: Sequence[Program], held: str, tell: Tell) -> Iterat
         if reason:
             yield LeftOut(f"programs/{program.name}.txt", source, reason)
             continue
-        if shutil.which(program.command[0], path=environment["PATH"]) is not None:
+        if find_program(program.command[0], _SYSTEM_FOLDERS) is not None:
             tell(f"{source} (up to {program.deadline:g} s)")
         found = _output(f"programs/{program.name}.txt", source, program, environment)
         if isinstance(found, NoAnswer):
@@ -164,7 +163,7 @@ def program_pieces(programs: Sequence[Program], held: str, tell: Tell) -> Iterat
 def program_environment(own: Mapping[str, str]) -> dict[str, str]:
     """A clean environment whose path has the system's folders."""
     clean = clean_environment(own)
-    return {**clean, "PATH": os.pathsep.join([clean.get("PATH", os.defpath), *_SYSTEM_FOLDERS])}
+    return {**clean, "PATH": f"{clean['PATH']}:{_SYSTEM_FOLDERS}"}
 
 
 def run_program(command: Sequence[str], environment: Mapping[str, str], deadline: float, limit: int) -> Answer:
@@ -210,9 +209,9 @@ def _kernel_log(config: Config, tell: Tell) -> Found:
     if not config.sources.kernel_log.enabled:
         return LeftOut(name, path, "sources.kernel_log is disabled in the configuration")
     tell("the kernel log")
-    command = (sys.executable, "-m", "commwatch.diagnosis.kernel_lines", path)
+    command = own_module("commwatch.diagnosis.kernel_lines", path)
     try:
-        answer = run_program(command, _own_environment(), _FILE_SECONDS, _MOST_BYTES)
+        answer = run_program(command, clean_environment(os.environ), _FILE_SECONDS, _MOST_BYTES)
     except NoAnswer:
         return LeftOut(name, path, f"gave no answer in {_FILE_SECONDS:g} s")
     if answer.code and not answer.is_cut:
@@ -231,9 +230,9 @@ def _job_logs(config: Config, tell: Tell) -> Iterator[Found]:
         yield LeftOut(name, source, "no log is configured")
         return
     tell(f"the logs of jobs (up to {_LOG_SECONDS:g} s)")
-    command = (sys.executable, "-m", "commwatch", "diagnose", "--json", "--log", *settings.paths)
+    command = own_module("commwatch", "diagnose", "--json", "--log", *settings.paths)
     try:
-        answer = run_program(command, _own_environment(), _LOG_SECONDS, 4 * _MOST_BYTES)
+        answer = run_program(command, clean_environment(os.environ), _LOG_SECONDS, 4 * _MOST_BYTES)
     except NoAnswer:
         yield LeftOut(name, source, f"they are not read in {_LOG_SECONDS:g} s")
         return
@@ -256,9 +255,3 @@ def incidents_without_texts(text: str) -> str | None:
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     return msgspec.json.format(msgspec.json.encode({"logs": logs, "incidents": incidents})).decode() + "\n"
-
-
-def _own_environment() -> dict[str, str]:
-    from commwatch.workers.start import package_roots
-
-    return {**program_environment(os.environ), "PYTHONPATH": os.pathsep.join(package_roots())}

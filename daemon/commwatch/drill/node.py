@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import re
 import secrets
 import shutil
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
@@ -18,8 +16,7 @@ from typing import Any, TypeAlias
 import msgspec
 import yaml
 
-import commwatch
-import commwatch_exporters
+from commwatch.children import own_module
 from commwatch.cluster.check_report import OPERATION as CHECK_OPERATION
 from commwatch.cluster.check_report import CheckReport
 from commwatch.cluster.node_report import OPERATION, NodeReport
@@ -140,17 +137,16 @@ class Node:
     def _start(self) -> Program:
         self._starts += 1
         return Program(
-            [
-                sys.executable, "-m", "commwatch", "run",
+            own_module(
+                "commwatch", "run",
                 "--web.listen-address", "127.0.0.1:0",
                 "--path.state", str(self._folder / "state"),
                 "--simulate", self._drill.preset,
                 "--simulate.faults", str(self._faults),
                 "--config.file", str(self._folder / "commwatch.yaml"),
                 "--log.format", "json",
-            ],
+            ),
             self._folder / f"daemon-{self._starts}.log",
-            _environment(),
         )  # fmt: skip
 
     def is_ready(self) -> bool:
@@ -237,11 +233,3 @@ class Node:
         except (OSError, http.client.HTTPException):
             return {}
         return {(name, kind): float(value) for name, kind, value in _PARTS.findall(page)}
-
-
-def _environment() -> dict[str, str]:
-    """This process's environment without our settings and without a service manager's, and with this code."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("COMMWATCH_", "NOTIFY_"))}
-    packages = [Path(commwatch.__file__), Path(commwatch_exporters.__file__)]
-    roots = [*(str(file.parents[1]) for file in packages), *filter(None, [kept.get("PYTHONPATH")])]
-    return {**kept, "PYTHONPATH": os.pathsep.join(roots)}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from commwatch.children import StillRuns, clean_environment, start
 from commwatch.drill.ending import pause
 from commwatch.errors import CommwatchError, ExitCode
 
@@ -25,7 +25,7 @@ class DrillError(CommwatchError):
 class Program:
     """A child process whose output goes to a file."""
 
-    def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, command: Sequence[str], log: Path) -> None:
         """Start it.
 
         Raises:
@@ -36,15 +36,7 @@ class Program:
         self._below: dict[int, str] = {}
         try:
             with log.open("wb") as stream:
-                # A session of its own: Ctrl-C on the terminal comes to the drill, which ends its programs in order.
-                self._process = subprocess.Popen(
-                    list(command),
-                    stdin=subprocess.DEVNULL,
-                    stdout=stream,
-                    stderr=stream,
-                    env=None if environment is None else dict(environment),
-                    start_new_session=True,
-                )
+                self._process = start(command, clean_environment(os.environ), stdout=stream, stderr=stream)
         except OSError as error:
             raise DrillError(f"{command[0]}: {error.strerror}") from error
 
@@ -100,7 +92,7 @@ class Program:
             self.ask_to_end()
         try:
             self._process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
+        except StillRuns:
             self._process.kill()
             self._process.wait()
         _wait_until_gone(self._below, _STOP_SECONDS)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import http.client
 import json
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from commwatch import children
 from commwatch.drill.ending import pause
 from commwatch.drill.pace import Pace, promql_duration
 from commwatch.drill.programs import DrillError, Program
@@ -32,7 +32,7 @@ def find_program(name: str) -> str:
         DrillError: it is not installed.
     """
     for one in _PROGRAMS[name]:
-        if path := shutil.which(one):
+        if path := children.find_program(one):
             return path
     raise DrillError(f"{name} is not installed; install it, or name a running one with --{name}")
 

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from commwatch.caller import temporary_folder
 from commwatch.config.assets import asset
 from commwatch.config.thresholds import load_thresholds
 from commwatch.drill.configuration import RECEIVER, alertmanager_configuration, keep_simulated, prometheus_configuration
@@ -73,7 +74,7 @@ class Stage:
         self.receiver = "" if given.alertmanager else RECEIVER
         """The only receiver that alerts of the drill may go to; empty: a given Alertmanager has names of its own."""
         self._closing = ExitStack()
-        self.folder = Path(tempfile.mkdtemp(prefix="commwatch-drill-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="commwatch-drill-", dir=temporary_folder()))
         self._closing.callback(shutil.rmtree, self.folder, ignore_errors=True)
         try:
             self._set_up(given)

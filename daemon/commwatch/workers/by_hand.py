@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -15,6 +14,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from commwatch.caller import temporary_folder
+from commwatch.children import clean_environment, own_module
 from commwatch.config.settings import Config, section_json
 from commwatch.config.simulated import SimulationPlan
 from commwatch.errors import CommwatchError
@@ -27,7 +28,7 @@ from commwatch.readings import Absence, SourceUnavailable
 from commwatch.state.directory import state_path
 from commwatch.workers.one_shot import NoAnswer, ask
 from commwatch.workers.reader import Reader, ReaderSettings
-from commwatch.workers.start import package_roots, start_python
+from commwatch.workers.start import start_python
 from commwatch_exporters.node.model import Node, NvLink
 from commwatch_exporters.snapshot import Block, Snapshot
 
@@ -85,7 +86,7 @@ def simulated_files(config: Config) -> Iterator[SimulationPlan | None]:
     started_at = booted_at(state_path(config)) or time.time()
     faults = Path(config.simulation.faults).resolve() if config.simulation.faults else None
     node = SimulatedNode(config.simulation.preset, faults, started_at)
-    with tempfile.TemporaryDirectory(prefix="commwatch-topology-") as folder:
+    with tempfile.TemporaryDirectory(prefix="commwatch-topology-", dir=temporary_folder()) as folder:
         sysfs, procfs = Path(folder, "sys"), Path(folder, "proc")
         for root in (sysfs, procfs):
             root.mkdir()
@@ -124,10 +125,8 @@ async def ask_network(sysfs: str, procfs: str, deadline: float) -> NodeNetwork:
 
 async def _ask(module: str, kind: type[_Facts], sysfs: str, procfs: str, deadline: float) -> _Facts:
     """What a module prints as JSON, run in a process of its own; that gets no signal, as it may sit in the kernel."""
-    command = (sys.executable, "-X", "frozen_modules=on", "-m", module, sysfs, procfs)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(package_roots())}
     try:
-        answer = await ask(command, environment, deadline, spare=True)
+        answer = await ask(own_module(module, sysfs, procfs), clean_environment(os.environ), deadline, spare=True)
         return msgspec.json.decode(answer.output, type=kind)
     except NoAnswer as error:
         raise CommwatchError(f"{sysfs}: {error}; look at dmesg for the PCI bus") from error

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Final, NamedTuple
 
+from commwatch.children import PIPE, WITH_OUTPUT, Child, start
+
 MOST_BYTES: Final = 32 * 2**20
 """Of output; the largest is the kubelet's, of 16 MiB at most."""
-LEFT_ALONE: Final[list[subprocess.Popen[bytes]]] = []
+LEFT_ALONE: Final[list[Child]] = []
 """Programs that are still there after their deadline; kept, so that each stays known as a child until it has ended."""
 
 _GONE_SECONDS = 0.5
@@ -21,7 +22,6 @@ _GONE_SECONDS = 0.5
 _LOOK_SECONDS = 0.01
 """Between two looks whether a child that has closed its output has ended."""
 _PIECE_BYTES = 2**16
-_INHERITED = ("PATH", "LD_LIBRARY_PATH")
 
 
 class Answer(NamedTuple):
@@ -60,7 +60,7 @@ async def ask(
 
     Args:
         command: its command line.
-        environment: the whole environment; see ``clean_environment``.
+        environment: the whole environment; see ``children.clean_environment``.
         deadline: seconds.
         limit: bytes of output that are taken.
         together: standard error comes with the output, in the order in which both were written.
@@ -73,7 +73,8 @@ async def ask(
     LEFT_ALONE[:] = [process for process in LEFT_ALONE if process.poll() is None]
     name = os.path.basename(command[0])
     try:
-        process = _start(command, environment, together)
+        # Not by asyncio, which kills what still runs when its loop ends.
+        process = start(command, environment, stdout=PIPE, stderr=WITH_OUTPUT if together else PIPE)
     except OSError as error:
         raise NoAnswer(f"{name}: {error.strerror}", missing=isinstance(error, FileNotFoundError)) from error
     streams = [stream for stream in (process.stdout, process.stderr) if stream is not None]
@@ -91,19 +92,7 @@ async def ask(
             LEFT_ALONE.append(process)
 
 
-def _start(command: Sequence[str], environment: Mapping[str, str], together: bool) -> subprocess.Popen[bytes]:
-    """Returns once the child has called exec. Not by asyncio, which kills what still runs when its loop ends."""
-    return subprocess.Popen(
-        list(command),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT if together else subprocess.PIPE,
-        env=dict(environment),
-        start_new_session=True,
-    )
-
-
-async def _answer(process: subprocess.Popen[bytes], streams: Sequence[IO[bytes]], limit: int) -> Answer:
+async def _answer(process: Child, streams: Sequence[IO[bytes]], limit: int) -> Answer:
     contents = await asyncio.gather(*(_read(stream, limit) for stream in streams))
     output, errors = (*(content[:limit].decode(errors="replace") for content in contents), "")[:2]
     if any(len(content) > limit for content in contents):
@@ -127,14 +116,9 @@ async def _read(stream: IO[bytes], limit: int) -> bytearray:
     return content
 
 
-async def _kill(process: subprocess.Popen[bytes]) -> None:
+async def _kill(process: Child) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     until = time.monotonic() + _GONE_SECONDS
     while process.poll() is None and time.monotonic() < until:
         await asyncio.sleep(_LOOK_SECONDS)
-
-
-def clean_environment(own: Mapping[str, str], *names: str) -> dict[str, str]:
-    """An environment made from nothing, with where programs are, a plain language, and the named variables of ours."""
-    return {"LC_ALL": "C", **{name: own[name] for name in (*_INHERITED, *names) if name in own}}

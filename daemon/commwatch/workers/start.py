@@ -6,13 +6,10 @@ import os
 import signal
 import socket
 import stat
-import subprocess
-import sys
-from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Final, NoReturn, Protocol
 
+from commwatch.children import INHERITED, NOTHING, clean_environment, own_module, start
 from commwatch.footprint import spare_the_garbage_collector
 from commwatch.workers.child import run
 
@@ -43,7 +40,7 @@ def take_kernel_log() -> int | None:
 
 
 class Process(Protocol):
-    """A worker process, as ``subprocess.Popen`` has it."""
+    """A worker process."""
 
     pid: int
 
@@ -163,6 +160,7 @@ def _wait_for_work(control: socket.socket) -> NoReturn:
     code = 1
     try:
         os.setsid()  # Ctrl-C on a terminal is for the daemon alone
+        os.chdir("/")
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, 0)
         os.dup2(nothing, 1)
@@ -195,31 +193,10 @@ def start_python(connection: int, mark: int, kernel_log: int | None = None, *, q
     Raises:
         OSError: no process can be started.
     """
-    command = (sys.executable, "-X", "frozen_modules=on", "-m", "commwatch.workers.child")
     handed = _handed(connection, mark, kernel_log)
-    return subprocess.Popen(
-        [*command, *map(str, handed)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL if quiet else None,
-        pass_fds=handed,
-        env=_environment(),
-        # Not in the daemon's process group: Ctrl-C on a terminal is for the daemon alone.
-        start_new_session=True,
+    return start(
+        own_module("commwatch.workers.child", *map(str, handed)),
+        clean_environment(os.environ),
+        stderr=NOTHING if quiet else INHERITED,
+        descriptors=handed,
     )
-
-
-def _environment() -> dict[str, str]:
-    """The environment of a worker: the daemon's own, without what is meant for the daemon alone."""
-    environment = {name: value for name, value in os.environ.items() if name not in _NOT_OF_WORKERS}
-    environment["PYTHONPATH"] = os.pathsep.join(package_roots())
-    return environment
-
-
-def package_roots() -> Sequence[str]:
-    """Folders that hold our two packages, so that a child finds what this process runs."""
-    import commwatch
-    import commwatch_exporters
-
-    roots = [str(Path(module.__path__[0]).parent) for module in (commwatch, commwatch_exporters)]
-    return [*dict.fromkeys(roots), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from commwatch.children import clean_environment, own_module
 from commwatch.readings import Absence, Batch, DeviceReadings, SourceUnavailable
 from commwatch.sources import files
 from commwatch.sources.base import Source
@@ -17,7 +18,7 @@ from commwatch.sources.kernel_log import KernelLogDevice, KernelLogSource, LogDe
 from commwatch.sources.pci.source import PciSource
 from commwatch.sources.rdma.attributes import parse_code
 from commwatch.sources.rdma.places import places
-from commwatch.workers.one_shot import NoAnswer, ask, clean_environment
+from commwatch.workers.one_shot import NoAnswer, ask
 from commwatch_exporters.node.model import RdmaPort
 
 SOURCES = ("pci", "kernel_log", "rdma")
@@ -35,9 +36,9 @@ async def ask_kernel(sysfs: Path, procfs: Path, sources: Iterable[str], deadline
         sources: of ``SOURCES``.
         deadline: seconds.
     """
-    command = (sys.executable, "-m", "commwatch.diagnosis.health.kernel", str(sysfs), str(procfs), *sources)
+    command = own_module("commwatch.diagnosis.health.kernel", str(sysfs), str(procfs), *sources)
     try:
-        answer = await ask(command, clean_environment(os.environ, "PYTHONPATH", "PYTHONHOME"), deadline)
+        answer = await ask(command, clean_environment(os.environ), deadline)
     except NoAnswer as error:
         return _silent(str(error))
     try:

@@ -1,6 +1,6 @@
 """What of a node its NCCL settings are held against: interfaces, RDMA ports, and how adapters reach GPU memory.
 
-``python -m commwatch.jobs.settings.node_network SYSFS PROCFS`` reads it in a process of its own, and prints it as JSON.
+``commwatch.jobs.settings.node_network SYSFS PROCFS`` reads it in a process of its own, and prints it as JSON.
 """
 
 from __future__ import annotations

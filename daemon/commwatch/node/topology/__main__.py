@@ -1,4 +1,4 @@
-"""Reads sysfs in a process of its own, and prints it as JSON: ``python -m commwatch.node.topology SYSFS PROCFS``."""
+"""Reads sysfs in a process of its own, and prints it as JSON: ``commwatch.node.topology SYSFS PROCFS``."""
 
 from __future__ import annotations
 

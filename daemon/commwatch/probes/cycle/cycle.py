@@ -152,11 +152,10 @@ class Cycle:
             inherited = [] if lock is None else [lock.fileno()]
             inherited += [meeting.descriptor] if meeting is not None and meeting.descriptor >= 0 else []
             procfs, command = self._surroundings.procfs, self._surroundings.rank_command
-            elsewhere = bool(self._surroundings.python) and self._plan.backend in WITH_TORCH
-            if elsewhere:
+            if self._surroundings.python and self._plan.backend in WITH_TORCH:
                 command = command_elsewhere(self._surroundings.python)
             for rank in range(self._plan.ranks):
-                environment = rank_environment(self._plan, rank, folder.path, os.environ, elsewhere=elsewhere)
+                environment = rank_environment(self._plan, rank, folder.path, os.environ)
                 self._ranks.append(RankProcess.start(command, rank, environment, procfs, inherited, self._nursery))
             rank = None
             # Only now: from here on there is who removes it, should we be killed.

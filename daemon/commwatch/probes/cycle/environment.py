@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from commwatch.caller import search_path
 from commwatch.probes.cycle.guard import FOLDER_VARIABLE, PARENT_VARIABLE
 from commwatch.probes.plan import CyclePlan
 
-_INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")
+_INHERITED = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")
 
 _TORCH = {
     "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
@@ -44,9 +44,7 @@ _ONE_RAIL = {
 }
 
 
-def rank_environment(
-    plan: CyclePlan, rank: int, folder: Path, own: Mapping[str, str], *, elsewhere: bool = False
-) -> dict[str, str]:
+def rank_environment(plan: CyclePlan, rank: int, folder: Path, own: Mapping[str, str]) -> dict[str, str]:
     """The whole environment of one rank.
 
     NCCL still reads /etc/nccl.conf, as the jobs of this node do.
@@ -56,10 +54,10 @@ def rank_environment(
         rank: which of its ranks.
         folder: the cycle's private folder; home and temporary folder of the rank.
         own: the daemon's environment; a few names are taken from it.
-        elsewhere: it runs on another interpreter than the daemon, and finds its packages there.
     """
     environment = {name: own[name] for name in _INHERITED if name in own}
     environment |= {
+        "PATH": search_path(own),
         "HOME": str(folder),
         "TMPDIR": str(folder),
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -67,9 +65,6 @@ def rank_environment(
         PARENT_VARIABLE: str(os.getpid()),
         FOLDER_VARIABLE: str(folder),
     }
-    if not elsewhere:
-        # The rank finds the packages where the daemon finds them, and nowhere else.
-        environment["PYTHONPATH"] = ":".join(filter(None, sys.path))
     if plan.backend == "gloo":
         environment["GLOO_SOCKET_IFNAME"] = "lo" if plan.meeting is None else plan.meeting.interface
     if plan.backend == "nccl":
@@ -98,9 +93,9 @@ def rank_environment(
     return environment
 
 
-def nursery_environment(plan: CyclePlan, own: Mapping[str, str], *, elsewhere: bool = False) -> dict[str, str]:
+def nursery_environment(plan: CyclePlan, own: Mapping[str, str]) -> dict[str, str]:
     """That of the process from which ranks are forked: what counts while torch is imported; arguments as above."""
-    environment = rank_environment(plan, 0, Path(), own, elsewhere=elsewhere)
+    environment = rank_environment(plan, 0, Path(), own)
     of_a_rank = ("HOME", "TMPDIR", PARENT_VARIABLE, FOLDER_VARIABLE)
     return {name: value for name, value in environment.items() if name not in of_a_rank}
 

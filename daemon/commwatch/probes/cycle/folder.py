@@ -5,11 +5,11 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
 
+from commwatch.caller import temporary_folder
 from commwatch.probes.cycle.guard import FOLDER_PREFIX
 
 _YOUNG_SECONDS = 60.0
@@ -26,12 +26,12 @@ class PrivateFolder:
         """Choose the name.
 
         Args:
-            parent: where; the system's folder for temporary files by default.
+            parent: where; by default ``temporary_folder``.
 
         Raises:
             OSError: the system has no such folder.
         """
-        self.path = Path(parent or tempfile.gettempdir()) / f"{FOLDER_PREFIX}{os.urandom(8).hex()}"
+        self.path = Path(parent or temporary_folder()) / f"{FOLDER_PREFIX}{os.urandom(8).hex()}"
         self._descriptor: int | None = None
 
     def make(self) -> None:

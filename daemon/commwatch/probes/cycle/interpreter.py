@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from commwatch.children import own_module
 from commwatch.probes.rank_plan import INSTALL_TORCH, Backend
 
-OWN_COMMAND = (sys.executable, "-m", "commwatch.probes.cycle.rank")
-"""Command line of a rank on the daemon's own interpreter."""
 WITH_TORCH: tuple[Backend, ...] = ("nccl", "gloo")
 """Backends whose ranks import torch; others run on the daemon's own interpreter."""
+
+
+def rank_command() -> Sequence[str]:
+    """Command line of a rank on the daemon's own interpreter."""
+    return own_module("commwatch.probes.cycle.rank")
 
 
 def command_elsewhere(python: str) -> Sequence[str]:
@@ -29,7 +32,7 @@ def nursery_command(python: str) -> Sequence[str]:
     """
     if python:
         return (*command_elsewhere(python), "nursery")
-    return (sys.executable, "-m", "commwatch.probes.cycle.nursery")
+    return own_module("commwatch.probes.cycle.nursery")
 
 
 def why_no_torch(python: str) -> str:

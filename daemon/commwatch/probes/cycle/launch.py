@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from commwatch.probes.cycle.cycle import Cycle, Progress, Surroundings
-from commwatch.probes.cycle.interpreter import OWN_COMMAND
+from commwatch.probes.cycle.interpreter import rank_command as own_rank_command
 from commwatch.probes.cycle.lock import ProbeLock
 from commwatch.probes.cycle.outcome import device_of
 from commwatch.probes.cycle.process import RankProcess
@@ -41,7 +41,7 @@ class Launcher:
         *,
         procfs: Path = Path("/proc"),
         python: str = "",
-        rank_command: Sequence[str] = OWN_COMMAND,
+        rank_command: Sequence[str] = (),
         temporary: Path | None = None,
         lock: ProbeLock | None = None,
     ) -> None:
@@ -50,11 +50,11 @@ class Launcher:
         Args:
             procfs: where processes show their state.
             python: another interpreter for ranks that need torch (``probes.python``).
-            rank_command: command line of a rank process on our own.
+            rank_command: command line of a rank process on our own; empty: the usual one.
             temporary: folder for the private folders of the cycles; the system's by default.
             lock: held while any rank lives, so that no other process of commwatch runs a cycle.
         """
-        self._surroundings = Surroundings(procfs, python, tuple(rank_command), temporary, lock)
+        self._surroundings = Surroundings(procfs, python, tuple(rank_command or own_rank_command()), temporary, lock)
         self._cycle: Cycle | None = None
         self._stuck: list[tuple[RankProcess, str]] = []
         """Each with its GPU."""

@@ -14,7 +14,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -22,6 +21,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import IO, NoReturn
 
+from commwatch.children import start
 from commwatch.probes.cycle.priority import let_others_go_first
 
 _FORK_SECONDS = 5.0
@@ -37,7 +37,7 @@ class NurseryError(OSError):
 
 
 class ForkedRank:
-    """A rank that the nursery forked, as ``subprocess.Popen`` has one."""
+    """A rank that the nursery forked, as ``children.Child`` is one that was started."""
 
     def __init__(self, pid: int, stdin: IO[bytes], stdout: IO[bytes]) -> None:
         self.pid = pid
@@ -71,11 +71,9 @@ class Nursery:
         self._ready: bool | None = None
         try:
             with theirs:
-                self._process = subprocess.Popen(
-                    [*command, str(theirs.fileno()), str(os.getpid())],
-                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                    env=dict(environment), cwd="/", start_new_session=True, pass_fds=(theirs.fileno(),),
-                )  # fmt: skip
+                self._process = start(
+                    [*command, str(theirs.fileno()), str(os.getpid())], environment, descriptors=[theirs.fileno()]
+                )
         except OSError:
             own.close()
             raise

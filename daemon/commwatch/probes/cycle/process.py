@@ -7,7 +7,6 @@ import fcntl
 import os
 import re
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from commwatch.children import PIPE, Child, start
 from commwatch.lines import printable
 from commwatch.probes.cycle.priority import go_on, let_others_go_first
 from commwatch.probes.cycle.rank import EXIT_SECONDS
@@ -56,7 +56,7 @@ class RankProcess:
     """One rank; its state is what it said last."""
 
     def __init__(
-        self, rank: int, process: subprocess.Popen[bytes] | ForkedRank, procfs: Path, noise: int
+        self, rank: int, process: Child | ForkedRank, procfs: Path, noise: int
     ) -> None:  # fmt: skip
         self.rank = rank
         self.phase: Phase = "start"
@@ -99,22 +99,12 @@ class RankProcess:
             OSError: the process could not be made.
         """
         noise = _bounded_memory(f"rank{rank}.stderr")
-        process: subprocess.Popen[bytes] | ForkedRank
+        process: Child | ForkedRank
         try:
             if nursery is not None:
                 process = nursery.fork(environment, noise, inherited)
             else:
-                process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=noise,
-                    env=dict(environment),
-                    cwd="/",  # Python looks there for modules: nobody else may write to it
-                    start_new_session=True,
-                    bufsize=0,
-                    pass_fds=tuple(inherited),
-                )
+                process = start(command, environment, stdin=PIPE, stdout=PIPE, stderr=noise, descriptors=inherited)
         except OSError:
             os.close(noise)
             raise

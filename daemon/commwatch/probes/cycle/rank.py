@@ -1,4 +1,4 @@
-"""One rank process, ``python -m commwatch.probes.cycle.rank``: plan on standard input, events on standard output."""
+"""One rank process, ``commwatch.probes.cycle.rank``: plan on standard input, events on standard output."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def make_group(plan: RankPlan) -> Group:
     try:
         import_module("torch")
     except ModuleNotFoundError as error:
-        raise RankError("no_torch", f"{sys.executable}: {error}; {INSTALL_TORCH}") from error
+        raise RankError("no_torch", f"{sys.executable}: {error}; {INSTALL_TORCH}") from error  # noqa: TID251 - says where torch was looked for
     from commwatch.probes.cycle.rank_torch import TorchGroup
 
     return TorchGroup(plan)

@@ -1,6 +1,6 @@
 """What the kubelet says of this node: the devices of its pods, over the pod-resources socket, asked by a child.
 
-``python -m commwatch.probes.gate.kubelet SOCKET SECONDS`` prints them as JSON. gRPC is far too heavy for the daemon.
+``commwatch.probes.gate.kubelet SOCKET SECONDS`` prints them as JSON. gRPC is far too heavy for the daemon.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Any, Final
 
 import msgspec
 
+from commwatch.children import clean_environment, own_module
 from commwatch.probes.gate.decision import SchedulerAnswer
-from commwatch.workers.one_shot import NoAnswer, ask, clean_environment
+from commwatch.workers.one_shot import NoAnswer, ask
 
 _LIST = "/v1.PodResourcesLister/List"
 _RESOURCE_PREFIX = "nvidia.com/"
@@ -62,11 +63,8 @@ async def ask_kubelet(path: Path, deadline: float) -> SchedulerAnswer:
         path: the socket of the kubelet's pod-resources service.
         deadline: seconds that the kubelet has.
     """
-    from commwatch.workers.start import package_roots  # not in the child, which needs none of it
-
-    environment = clean_environment(os.environ)
-    environment |= {"PYTHONPATH": os.pathsep.join(package_roots()), "GRPC_VERBOSITY": "NONE"}
-    command = (sys.executable, "-m", "commwatch.probes.gate.kubelet", str(path), f"{deadline:g}")
+    environment = {**clean_environment(os.environ), "GRPC_VERBOSITY": "NONE"}
+    command = own_module("commwatch.probes.gate.kubelet", str(path), f"{deadline:g}")
     try:
         answer = await ask(command, environment, deadline + _START_SECONDS)
     except NoAnswer as error:

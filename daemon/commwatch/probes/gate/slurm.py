@@ -10,8 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from commwatch.children import clean_environment
 from commwatch.probes.gate.decision import SchedulerAnswer
-from commwatch.workers.one_shot import Answer, NoAnswer, ask, clean_environment
+from commwatch.workers.one_shot import Answer, NoAnswer, ask
 
 _JOB = re.compile(r"job_\d+")
 _FIELD = r"^\s*{}=(\S*)"

@@ -8,8 +8,9 @@ import socket
 import time
 from typing import NamedTuple
 
+from commwatch.children import clean_environment
 from commwatch.probes.gate.slurm import parse_node
-from commwatch.workers.one_shot import Answer, NoAnswer, ask, clean_environment
+from commwatch.workers.one_shot import Answer, NoAnswer, ask
 
 _BASES = frozenset({"IDLE", "ALLOCATED", "MIXED"})
 """Mixed is both: allocated in part."""
