@@ -32,13 +32,14 @@ EXTRAS = ("kubernetes",)
 """Of commwatch, in the environment."""
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 """Debian's names."""
-LAUNCHER = f"""#!/{HOME}/bin/python3
+LAUNCHER = f"""#!/{HOME}/bin/python3 -I
 import sys
 
 from commwatch.__main__ import main
 
 sys.exit(main())
 """
+"""Isolated: root takes no code from the current folder, home or ``PYTHON...`` variables of whoever called it."""
 SHIPPED = (
     ("systemd/commwatch.yaml", "etc/commwatch/commwatch.yaml"),
     ("systemd/commwatch.default", "etc/default/commwatch"),

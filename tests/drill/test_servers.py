@@ -95,9 +95,9 @@ def test_what_is_no_address_is_refused(url: str) -> None:
         PrometheusApi(url)
 
 
-def test_a_program_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the two ways out."""
-    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(DrillError, match="prometheus is not installed; install it, or name a running one"):
         find_program("prometheus")
 

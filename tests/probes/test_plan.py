@@ -40,7 +40,7 @@ def test_more_ranks_than_gpus_share_them() -> None:
 def test_environment_of_an_nccl_rank() -> None:
     """Only the chosen GPUs are visible, RAS is off, NCCL's log goes to the private folder, and nothing is inherited."""
     own = {
-        "PATH": "/bin",
+        "PATH": "/usr/bin",
         "LD_LIBRARY_PATH": "/cuda",
         "NCCL_ALGO": "Tree",
         "CUDA_VISIBLE_DEVICES": "7",
@@ -49,7 +49,7 @@ def test_environment_of_an_nccl_rank() -> None:
 
     environment = rank_environment(nccl_plan("GPU-a", "GPU-b"), 1, Path("/private"), own)
 
-    assert environment["PATH"] == "/bin"
+    assert environment["PATH"] == "/usr/bin"
     assert environment["LD_LIBRARY_PATH"] == "/cuda"
     assert environment["HOME"] == "/private"
     assert environment["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"

@@ -625,7 +625,7 @@ def test_a_process_that_cannot_be_started_is_an_absence(tmp_path: Path, monkeypa
         now = [1000.0]
         async with node(tmp_path, monotonic=lambda: now[0]) as one:
             with monkeypatch.context() as patch:
-                patch.setattr("commwatch.workers.start.subprocess.Popen", refuse)
+                patch.setattr("commwatch.children.subprocess.Popen", refuse)
                 open_before = len(os.listdir("/proc/self/fd"))
                 for _ in range(3):
                     assert [absence.reason for absence in (await one.collect()).absences] == ["crashed"]
