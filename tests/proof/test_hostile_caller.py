@@ -36,7 +36,7 @@ def program(form: str, folder: Path) -> tuple[str, ...]:
 def daemons(
     request: pytest.FixtureRequest, caller: HostileCaller, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, Path]]:
-    """Of two daemons that run, with their form: of this machine, and of one that does not exist. They too are started by the caller."""
+    """The form and the state of two daemons that the caller has started: of this machine, and of a simulated node."""
     folder = tmp_path_factory.mktemp("daemons")
     command = [*program(request.param, folder), "run", f"--path.state={folder / 'state'}"]
     with caller.watched() as seen:
