@@ -13,6 +13,8 @@ import pytest
 
 from commwatch.caller import root_only, search_path, temporary_folder
 from commwatch.children import PIPE, clean_environment, find_program, own_module, start
+from commwatch.config.settings import Config
+from commwatch.config.yaml_file import load_config
 
 ROOT = Path(__file__).parents[2]
 _SHOW = """
@@ -56,6 +58,22 @@ def test_a_module_of_ours_imports_from_where_this_process_does(monkeypatch: pyte
 
     path = [one for one in sys.path if one not in ("relative", "")]
     assert json.loads(printed) == [path, ["--json", ""], 1, "__main__"]
+
+
+def test_a_relative_path_is_one_of_the_callers_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Children that stand elsewhere read it there."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "commwatch.yaml").write_text(
+        "paths: {sysfs: sys, procfs: proc}\n"
+        "sources: {kernel_log: {path: kmsg}}\n"
+        "probes: {kubelet_socket: ../kubelet.sock}\n"
+    )
+    config = load_config(Path("commwatch.yaml"))
+
+    assert (config.paths.sysfs, config.paths.procfs) == (f"{tmp_path}/sys", f"{tmp_path}/proc")
+    assert config.sources.kernel_log.path == f"{tmp_path}/kmsg"
+    assert config.probes.kubelet_socket == f"{tmp_path}/../kubelet.sock"
+    assert load_config(None) == Config()
 
 
 @as_root

@@ -152,7 +152,8 @@ def _judge(answer: Answer, name: str) -> SchedulerAnswer:
 
 def _unasked(error: NoAnswer) -> str:
     if error.missing:
-        return "scontrol is not in the PATH of this process, so an allocation could not be seen; add its folder"
+        cure = "add its folder" if os.geteuid() else "add its folder, which root alone must be able to change"
+        return f"scontrol is not in the PATH of this process, so an allocation could not be seen; {cure}"
     return f"{error}; see that slurmctld can be reached, or raise probes.scheduler_deadline"
 
 
