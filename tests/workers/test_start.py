@@ -59,6 +59,7 @@ while not Path(f"/proc/{pid}/comm").read_text().startswith("commwatch-"):
     time.sleep(0.01)
 links = {os.readlink(one) for one in Path(f"/proc/{pid}/fd").iterdir()}
 inode = os.fstat(listening.fileno()).st_ino
+print("stands in", os.readlink(f"/proc/{pid}/cwd"))
 print("listens too" if f"socket:[{inode}]" in links else "holds its own")
 connection.close()
 print("code", code_of(first))
@@ -88,9 +89,10 @@ def _end_of(script: str, standard_input: int = subprocess.DEVNULL) -> list[str]:
 
 
 def test_a_process_forked_early_becomes_a_worker_and_later_ones_are_started_anew() -> None:
-    """It holds nothing of the daemon's and ends with its connection. Once those left over are ended, the next one gets
-    an interpreter of its own."""
-    assert _end_of(_TOOLS + _PARENT) == ["ended", "holds its own", "code 0", "interpreter of its own", "code -9"]
+    """It stands in the root folder, holds nothing of the daemon's and ends with its connection. Once those left over
+    are ended, the next one gets an interpreter of its own."""
+    lines = _end_of(_TOOLS + _PARENT)
+    assert lines == ["ended", "stands in /", "holds its own", "code 0", "interpreter of its own", "code -9"]
 
 
 _CASES = {
