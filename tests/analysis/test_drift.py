@@ -66,11 +66,11 @@ def test_a_clock_set_back_makes_no_day() -> None:
 
 def test_drift_at_its_edges() -> None:
     """Twice as slow is 2, twice as fast 0.5; without reference or with too few results nothing is said."""
-    assert Course(good=(2.0,) * 20, reference=Baseline(1.0, 0.1)).drift_ratio(RULE) == 2.0
-    assert Course(good=(0.5,) * 20, reference=Baseline(1.0, 0.1)).drift_ratio(RULE) == 0.5
-    assert Course(good=(2.0,) * 20).drift_ratio(RULE) is None
-    assert Course(good=(1.0,) * 19, reference=Baseline(1.0, 0.0)).drift_ratio(RULE) is None
-    assert Course(good=(1.0,) * 20, reference=Baseline(1.0, 0.0)).drift_ratio(RULE) == 1.0
+    assert Course(since=0.0, good=(2.0,) * 20, reference=Baseline(1.0, 0.1)).drift_ratio(RULE) == 2.0
+    assert Course(since=0.0, good=(0.5,) * 20, reference=Baseline(1.0, 0.1)).drift_ratio(RULE) == 0.5
+    assert Course(since=0.0, good=(2.0,) * 20).drift_ratio(RULE) is None
+    assert Course(since=0.0, good=(1.0,) * 19, reference=Baseline(1.0, 0.0)).drift_ratio(RULE) is None
+    assert Course(since=0.0, good=(1.0,) * 20, reference=Baseline(1.0, 0.0)).drift_ratio(RULE) == 1.0
 
 
 def test_a_decline_over_weeks_is_held_against_the_first_day() -> None:

@@ -146,7 +146,7 @@ def test_the_largest_report_goes_through_the_socket() -> None:
     device = "m" * 64
     large = report(
         rails=tuple(msgspec.structs.replace(rail(number), device=device) for number in range(MOST_RAILS)),
-        suspicions=(msgspec.structs.replace(SLOW, element=device),) * 32,
+        suspicions=tuple(msgspec.structs.replace(SLOW, element=f"{number:02}{device[2:]}") for number in range(32)),
     )  # fmt: skip
 
     assert len(msgspec.json.encode(Ended(exit_code=0, report=large))) < 2**15
@@ -285,11 +285,11 @@ def test_a_restart_forgets_nothing(daemon: Daemon) -> None:
 
 def test_a_report_that_could_not_be_saved_is_saved_later(tmp_path: Path) -> None:
     """A full disk is said at once; with the daemon's next round of saving the report is kept, and once is enough."""
-    obstacle, file = tmp_path / "cluster.new", tmp_path / "cluster.json"
-    obstacle.mkdir()  # nothing can be written under this name
+    file = tmp_path / "cluster.json"
     state = StateDirectory(tmp_path)
     config = Config(paths=Paths(procfs=str(tmp_path), sysfs=str(tmp_path)))
     engine = Engine(config, load_thresholds(None), state, None, Instruments(), PlannedJobs())
+    file.mkdir()  # nothing can be written under this name
     with capture_logs() as events:
         late = report(at=time.time())
         asyncio.run(engine.between_nodes.take(msgspec.json.encode(late), OWN))
@@ -298,7 +298,7 @@ def test_a_report_that_could_not_be_saved_is_saved_later(tmp_path: Path) -> None
     assert errors == ["what is known of runs between nodes cannot be saved; it is tried again later",
                       "something cannot be saved; it is tried again later"]  # fmt: skip
 
-    obstacle.rmdir()
+    file.rmdir()
     engine.save()
     saved = state.load("cluster", NodeHistory)
     assert saved is not None
@@ -374,6 +374,12 @@ def test_a_check_ages_and_its_row_with_it(daemon: Daemon) -> None:
     assert daemon.node.part(ClusterCheck).failed["filtered"] == 1
 
 
+def _doubled(document: NodeReport | CheckReport, name: str, times: int) -> bytes:
+    """A report as no daemon and no store makes it: each entry of a list is there several times."""
+    found = msgspec.to_builtins(document)
+    return msgspec.json.encode({**found, name: [*found[name]] * times})
+
+
 REFUSED_CHECKS: dict[str, tuple[bytes, Peer, str]] = {
     "another user": (msgspec.json.encode(check()), STRANGER, "stranger"),
     "a cause of its own": (msgspec.json.encode(check(causes=("mtu",))).replace(b'"mtu"', b'"evil"'), OWN, "malformed"),
@@ -385,7 +391,9 @@ REFUSED_CHECKS: dict[str, tuple[bytes, Peer, str]] = {
                "malformed"),
     "too many peers": (msgspec.json.encode(check(unreachable=UNREACHED)).replace(b'"peers":3', b'"peers":1024'), OWN,
                        "malformed"),
-    "too many ways": (msgspec.json.encode(check(unreachable=UNREACHED * 5)), OWN, "malformed"),
+    "too many ways": (_doubled(check(unreachable=UNREACHED), "unreachable", 5), OWN, "malformed"),
+    "one way twice": (_doubled(check(unreachable=UNREACHED), "unreachable", 2), OWN, "malformed"),
+    "one cause twice": (_doubled(check(causes=("mtu",)), "causes", 2), OWN, "malformed"),
     "a report of a run": (msgspec.json.encode(report()), OWN, "malformed"),
     "an hour old": (msgspec.json.encode(check(at=NOW - 3600)), OWN, "stale"),
 }  # fmt: skip
@@ -420,8 +428,10 @@ REFUSED: dict[str, tuple[bytes | NodeReport, Peer, str]] = {
     "another key": (msgspec.json.encode(report()).replace(b'"nodes":4', b'"nodes":4,"peer":"node7"'), OWN, "malformed"),
     "no word": (msgspec.json.encode(report()).replace(b'"device":"mlx5_0"', b'"device":"a b"'), OWN, "malformed"),
     "too fast": (msgspec.json.encode(report()).replace(b"50000000000.0", b"1e300"), OWN, "malformed"),
-    "too many rails": (report(rails=tuple(rail() for _ in range(MOST_RAILS + 1))), OWN, "malformed"),
-    "too many suspicions": (report(suspicions=(SLOW,) * 33), OWN, "malformed"),
+    "too many rails": (report(rails=tuple(rail(number) for number in range(MOST_RAILS + 1))), OWN, "malformed"),
+    "too many suspicions": (_doubled(report(suspicions=(SLOW,)), "suspicions", 33), OWN, "malformed"),
+    "one rail twice": (_doubled(report(), "rails", 2), OWN, "malformed"),
+    "one suspicion twice": (_doubled(report(suspicions=(SLOW,)), "suspicions", 2), OWN, "malformed"),
     "an hour old": (report(at=NOW - 3600), OWN, "stale"),
     "an hour ahead": (report(at=NOW + 3600), OWN, "stale"),
 }

@@ -128,7 +128,7 @@ def test_what_is_wrong_is_said_once_and_tried_again(tmp_path: Path) -> None:
 def test_a_directory_that_hangs_holds_nothing_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As one of a file server that is gone: beats and the stop return, no second thread is made, one line says it."""
     hang = threading.Event()
-    monkeypatch.setattr(textfile_writer, "replace_file", lambda file, page: hang.wait())
+    monkeypatch.setattr(textfile_writer, "replace_file", lambda file, page, mode: hang.wait())
     monkeypatch.setattr(textfile_writer, "_STOP_SECONDS", 0.01)
     kept = Kept(tmp_path / "commwatch.prom")
     with capture_logs() as logged:

@@ -12,7 +12,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from commwatch_exporters.prometheus import Format, render
-from commwatch_exporters.textfile import replace_file, textfile_page
+from commwatch_exporters.replace import replace_file
+from commwatch_exporters.textfile import textfile_page
 from support.pages import snapshot_of, whole_catalogue
 
 
@@ -44,7 +45,7 @@ def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
     """Whenever it is read, there is one of the pages; and nothing else that ends in .prom."""
     file = tmp_path / "commwatch.prom"
     pages = [bytes([letter]) * 200_000 for letter in b"abcdefghijklmnopqrst"]
-    replace_file(file, pages[0])
+    replace_file(file, pages[0], 0o644)
     seen: set[bytes] = set()
     names: set[str] = set()
     over = threading.Event()
@@ -57,7 +58,7 @@ def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
     reader = threading.Thread(target=read)
     reader.start()
     for page in pages * 5:
-        replace_file(file, page)
+        replace_file(file, page, 0o644)
     over.set()
     reader.join()
 
@@ -70,7 +71,7 @@ def test_everyone_can_read_it_whatever_the_umask(tmp_path: Path) -> None:
     """The unit's umask is 0027, and node_exporter runs as another user."""
     before = os.umask(0o077)
     try:
-        replace_file(tmp_path / "commwatch.prom", b"")
+        replace_file(tmp_path / "commwatch.prom", b"", 0o644)
     finally:
         os.umask(before)
 
@@ -83,7 +84,7 @@ def test_a_link_in_the_way_of_the_temporary_file_leads_nowhere(tmp_path: Path) -
     other.write_text("precious")
     (tmp_path / f".commwatch.prom.{os.getpid()}").symlink_to(other)
 
-    replace_file(tmp_path / "commwatch.prom", b"page")
+    replace_file(tmp_path / "commwatch.prom", b"page", 0o644)
 
     assert other.read_text() == "precious"
     assert (tmp_path / "commwatch.prom").read_bytes() == b"page"
@@ -94,6 +95,6 @@ def test_what_cannot_be_put_in_place_leaves_nothing_behind(tmp_path: Path) -> No
     (tmp_path / "commwatch.prom").mkdir()
 
     with pytest.raises(IsADirectoryError):
-        replace_file(tmp_path / "commwatch.prom", b"page")
+        replace_file(tmp_path / "commwatch.prom", b"page", 0o644)
 
     assert os.listdir(tmp_path) == ["commwatch.prom"]

@@ -12,7 +12,7 @@ import pytest
 from commwatch.diagnosis.health.counts import FILE_NAME, count_unknown, read_counts
 from commwatch.errors import StateError
 from commwatch.service.instruments import Instruments
-from commwatch.state.directory import write_atomically
+from support.state_files import SPECIAL_FILES, special_file
 
 
 def test_answers_are_counted_by_reason(tmp_path: Path) -> None:
@@ -64,39 +64,22 @@ def test_only_sensible_reasons_become_labels(tmp_path: Path) -> None:
     assert read_counts(tmp_path) == {"stale": 1}
 
 
-@pytest.mark.parametrize("name", [FILE_NAME, "healthcheck.new"])
-def test_root_is_not_led_astray_by_a_link(tmp_path: Path, name: str) -> None:
-    """The directory belongs to the daemon's user, and root runs the check."""
+@pytest.mark.parametrize("kind", SPECIAL_FILES)
+def test_root_is_neither_led_astray_nor_held_up(tmp_path: Path, kind: str) -> None:
+    """The directory belongs to the daemon's user, and root runs the check: what is no file of ours is replaced."""
     target = tmp_path / "elsewhere"
-    target.write_text("precious")
-    state = tmp_path / "state"
-    state.mkdir()
-    (state / name).symlink_to(target)
-
-    with pytest.raises(StateError):
-        count_unknown(state, "stale")
-
-    assert target.read_text() == "precious"
-
-
-@pytest.mark.parametrize("name", [FILE_NAME, "healthcheck.new"])
-def test_a_pipe_holds_nobody_up(tmp_path: Path, name: str) -> None:
-    """Opening one for good would hang the check."""
-    os.mkfifo(tmp_path / name)
-    if name == FILE_NAME:
+    target.write_text('{"unknown": {"stale": 7}}')
+    file = tmp_path / FILE_NAME
+    with special_file(file, kind, target):
         assert read_counts(tmp_path) == {}
-    else:
-        with pytest.raises(StateError):
+        if kind == "folder":
+            with pytest.raises(StateError):
+                count_unknown(tmp_path, "stale")
+        else:
             count_unknown(tmp_path, "stale")
+            assert read_counts(tmp_path) == {"stale": 1}
 
-
-def test_nobody_makes_a_file_through_a_link(tmp_path: Path) -> None:
-    """The same of all state files."""
-    (tmp_path / "a.new").symlink_to(tmp_path / "made")
-
-    with pytest.raises(OSError, match="symbolic links"):
-        write_atomically(tmp_path / "a.json", b"{}")
-    assert not (tmp_path / "made").exists()
+    assert target.read_text() == '{"unknown": {"stale": 7}}'
 
 
 def test_the_daemon_exposes_the_counts() -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal, TypeAlias, get_args
 import msgspec
 
 from commwatch.cluster.messages import Failure, FailureCause, Unreachable, Verdict
-from commwatch.state.records import Timestamp
+from commwatch.state.records import Timestamp, check_unique
 
 OPERATION: Final = "cluster-check"
 """Of the control socket of a daemon, which takes a report."""
@@ -28,6 +28,10 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     causes: Annotated[tuple[FailureCause, ...], msgspec.Meta(max_length=len(CAUSES))] = ()
     """Of what is to be cured on this node."""
     unreachable: Annotated[tuple[Unreachable, ...], msgspec.Meta(max_length=4)] = ()
+
+    def __post_init__(self) -> None:
+        check_unique(self.causes, "cause")
+        check_unique(((one.port_kind, one.direction) for one in self.unreachable), "unreachable port")
 
 
 def report_of_verdict(verdict: Verdict, rank: int, now: float) -> CheckReport:

@@ -13,7 +13,7 @@ from commwatch.cluster.node_report import NodeReport, RunOutcome, Suspicion
 from commwatch.errors import CommwatchError
 from commwatch.probes.rank_plan import SkipReason
 from commwatch.probes.results.streak import is_current
-from commwatch.state.records import Count, Timestamp
+from commwatch.state.records import Count, Timestamp, check_unique
 from commwatch_exporters.snapshot import Value
 
 STATE_NAME: Final = "cluster"
@@ -41,7 +41,7 @@ class Named(msgspec.Struct, frozen=True):
     """A suspicion, and in how many runs in a row it was there."""
 
     suspicion: Suspicion
-    runs: Count
+    runs: Annotated[int, msgspec.Meta(ge=1, le=2**31)]
 
 
 class NodeHistory(msgspec.Struct):
@@ -55,12 +55,22 @@ class NodeHistory(msgspec.Struct):
     skips: dict[SkipReason, Count] = {}
     occupied_seconds: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     """Of a GPU, of all runs."""
-    known: tuple[tuple[str, Timestamp], ...] = ()
+    known: Annotated[tuple[tuple[str, Timestamp], ...], msgspec.Meta(max_length=_KNOWN_RUNS)] = ()
     """The latest reports: run and when it ended."""
     check: CheckReport | None = None
     """The last check."""
     failing: dict[FailureCause, Count] = {}
     """In how many checks in a row this node failed, by cause."""
+
+    def __post_init__(self) -> None:
+        check_unique((one.suspicion.key for one in self.named), "suspicion")
+        check_unique((run for run, _ in self.known), "run")
+        if not {one.suspicion for one in self.named} <= {*(self.last.suspicions if self.last else ())}:
+            raise ValueError("a suspicion that the last run does not name")
+        if self.last is not None and self.last.outcome != "completed":
+            raise ValueError("the last run that measured this node was not completed")
+        if self.failing and self.check is None:
+            raise ValueError("a check failed that was never made")
 
 
 class NodeRecord:
@@ -140,12 +150,12 @@ class NodeRecord:
 
     def _named(self, report: NodeReport, now: float) -> Iterator[Named]:
         """The suspicions of a run; those of a result that still counts go on."""
-        before = {_key(one.suspicion): one.runs for one in self.history.named} if self.current(now) else {}
+        before = {one.suspicion.key: one.runs for one in self.history.named} if self.current(now) else {}
         seen = set()
         for suspicion in report.suspicions:
-            if (key := _key(suspicion)) not in seen:
-                seen.add(key)
-                yield Named(suspicion, before.get(key, 0) + 1)
+            if suspicion.key not in seen:
+                seen.add(suspicion.key)
+                yield Named(suspicion, before.get(suspicion.key, 0) + 1)
 
     def current(self, now: float) -> NodeReport | None:
         """The last result that measured this node; None where it is too old."""
@@ -181,10 +191,6 @@ class NodeRecord:
         return [(f"commwatch_cluster_{name}", labels, value) for name, labels, value in found]
 
 
-def _key(suspicion: Suspicion) -> tuple[str, str, str]:
-    return (suspicion.kind, suspicion.element, suspicion.fault)
-
-
 def _of_result(last: NodeReport) -> Iterator[Reading]:
     yield "run_duration_seconds", (), last.seconds
     yield "run_nodes", (), last.nodes
@@ -206,6 +212,6 @@ def _of_result(last: NodeReport) -> Iterator[Reading]:
 
 def _of_suspicions(named: tuple[Named, ...]) -> Iterator[Reading]:
     for one in named:
-        labels = _key(one.suspicion)
+        labels = one.suspicion.key
         yield "suspect_runs", labels, one.runs
         yield "suspect_ratio", labels, one.suspicion.ratio

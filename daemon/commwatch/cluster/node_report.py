@@ -9,7 +9,7 @@ import msgspec
 from commwatch.cluster.messages import MOST_RAILS, Quantity, Word
 from commwatch.cluster.terms import Direction, Fault, Kind, LeafSource
 from commwatch.probes.rank_plan import SkipReason
-from commwatch.state.records import Count, Timestamp
+from commwatch.state.records import Count, Ratio, Timestamp, check_unique
 
 OPERATION: Final = "cluster-report"
 """Of the control socket of a daemon, which takes a report."""
@@ -20,8 +20,6 @@ RunOutcome: TypeAlias = Literal["completed", "too_few", "busy", "gave_way", "los
 """How a run went for one node. ``completed``: it was measured, and the run judged; ``too_few``: fewer than two nodes
 were measured; ``busy``: it was not free; ``lost``: it did not answer in time; ``broken``: it was turned away, ended by
 a signal, or the store was lost."""
-
-Ratio = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
 
 
 class RailResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -54,6 +52,11 @@ class Suspicion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     direction: Direction
     ratio: Ratio | None
     """Of what is usual; None where nothing was measured."""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What it says of which part."""
+        return (self.kind, self.element, self.fault)
 
 
 class NetworkRates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -97,6 +100,10 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     rails: Annotated[tuple[RailResult, ...], msgspec.Meta(max_length=MOST_RAILS)] = ()
     suspicions: Annotated[tuple[Suspicion, ...], msgspec.Meta(max_length=MOST_SUSPICIONS)] = ()
     network: NetworkRates | None = None
+
+    def __post_init__(self) -> None:
+        check_unique(((one.rail, one.device) for one in self.rails), "rail")
+        check_unique(((*one.key, one.direction) for one in self.suspicions), "suspicion")
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended"):

@@ -3,22 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from commwatch.node.observation import SeenPort
+from commwatch.state.records import Count, Rate, Seconds, check_labels, check_unique
 from commwatch.units import format_rate, format_seconds
+
+MOST_LINKS: Final = 64
+"""NVLinks of a GPU, several times what any has."""
 
 
 class Learned(msgspec.Struct):
     """A quantity whose largest stable value is expected."""
 
-    expected: float | None = None
-    candidate: float | None = None
+    expected: Rate | None = None
+    candidate: Rate | None = None
     """A larger value that is being watched."""
-    held_seconds: float = 0.0
+    held_seconds: Seconds = 0.0
     """How long the candidate has held; a duration, so that a step of the clock or a restart does not matter."""
+
+    def __post_init__(self) -> None:
+        if self.candidate is None and self.held_seconds:
+            raise ValueError("a value that is not there is being watched")
+        if self.candidate is not None and self.expected is not None and self.candidate <= self.expected:
+            raise ValueError("a value that is not larger than the expected one is being watched")
+
+    def check(self, most: int) -> None:
+        """Of what is counted: that it is a whole number.
+
+        Raises:
+            ValueError: it is not, or is larger than there may be.
+        """
+        for value in (self.expected, self.candidate):
+            if value is not None and (value != int(value) or value > most):
+                raise ValueError(f"{value} where a number up to {most} is counted")
 
     def see(self, value: float | None, elapsed: float, learn_after: float) -> bool:
         """Take what was read, None for a part that is down or gone; True where the expectation rose."""
@@ -46,7 +66,7 @@ class Learned(msgspec.Struct):
 class GpuRecord(msgspec.Struct):
     """What is remembered of one GPU; the UUID is its key."""
 
-    index: int
+    index: Annotated[int, msgspec.Meta(ge=0, le=4095)]
     pci_bus_id: str
     name: str
     serial: str = ""
@@ -54,12 +74,18 @@ class GpuRecord(msgspec.Struct):
     is_replaced: bool = False
     """Another GPU was seen in its slot since."""
     presence: Learned = msgspec.field(default_factory=Learned)
-    links: dict[int, Learned] = msgspec.field(default_factory=dict)
+    links: dict[Annotated[int, msgspec.Meta(ge=0, lt=MOST_LINKS)], Learned] = msgspec.field(default_factory=dict)
     """NVLinks by number; the value is the nominal rate in bytes per second, 0 where it was never read."""
     pcie_lanes: Learned = msgspec.field(default_factory=Learned)
     pcie_generation: Learned = msgspec.field(default_factory=Learned)
     adapters: Learned = msgspec.field(default_factory=Learned)
     """Network adapters behind the same PCIe switch."""
+
+    def __post_init__(self) -> None:
+        check_labels((self.pci_bus_id, self.name, self.serial, self.architecture))
+        counted = ((self.presence, 1), (self.pcie_lanes, 32), (self.pcie_generation, 16), (self.adapters, 1024))
+        for quantity, most in counted:
+            quantity.check(most)
 
     def quantities(self) -> tuple[Learned, ...]:
         """All that is learned of it."""
@@ -81,8 +107,13 @@ class InventoryState(msgspec.Struct):
     """Speeds of RDMA ports by device and port (``mlx5_0:1``), likewise."""
     is_accepted: bool = False
     """Whether an operator has looked at what is here and accepted it."""
-    accepted: dict[str, int] = msgspec.field(default_factory=dict)
+    accepted: dict[str, Count] = msgspec.field(default_factory=dict)
     """What the operator has accepted that parts have less than their equals: by part and aspect."""
+
+    def __post_init__(self) -> None:
+        check_labels((*self.gpus, *self.ports, *self.rdma_ports))
+        here = (gpu.pci_bus_id for gpu in self.gpus.values() if not gpu.is_replaced)
+        check_unique(filter(None, here), "the slot of a GPU")
 
     def watched(self) -> int:
         """Of how many quantities a larger value is being watched."""

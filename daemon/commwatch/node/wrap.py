@@ -10,7 +10,8 @@ import msgspec
 from commwatch.node.rate import interval
 from commwatch.node.run import Collector
 from commwatch.state.directory import StateDirectory
-from commwatch_exporters.catalogue import family_of
+from commwatch.state.records import check_labels, check_unique
+from commwatch_exporters.catalogue import CATALOGUE, family_of
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
 
 MOST_PER_SECOND = 2e8
@@ -120,6 +121,21 @@ class Unwrap:
         self._counters = tuple(_counters(layout))
 
 
+def _check(wrapped: Wrapped) -> None:
+    """Whether a counter can have wrapped so.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    (name, labels), raw, lost = wrapped
+    family = CATALOGUE.get(name)
+    if family is None or family.wraps_at is None or len(labels) != len(family.labels):
+        raise ValueError(f"{name!a} is no counter that wraps")
+    if not 0 <= raw < family.wraps_at or lost <= 0 or lost % family.wraps_at:
+        raise ValueError(f"{name} has {raw} and lost {lost}, which it does not wrap at")
+    check_labels(labels)
+
+
 def _counters(layout: Layout) -> Iterable[tuple[int, int | None]]:
     for position in layout.counters:
         yield position, family_of(layout.series[position][0]).wraps_at
@@ -132,6 +148,13 @@ class WrapsState(msgspec.Struct):
     """Identity of the boot to which the numbers belong; empty where it is not known."""
     devices: dict[str, dict[str, list[Wrapped]]] = msgspec.field(default_factory=dict)
     """By collector and device: the counters that have wrapped."""
+
+    def __post_init__(self) -> None:
+        for of_collector in self.devices.values():
+            for wrapped in of_collector.values():
+                check_unique((one.series for one in wrapped), "a counter that wrapped,")
+                for one in wrapped:
+                    _check(one)
 
 
 class Wraps:
@@ -148,13 +171,16 @@ class Wraps:
         """
         self._state = state
         self._boot = boot
-        self._saved = state.load(STATE_NAME, WrapsState) or WrapsState()
-        kept = self._saved.devices if boot and self._saved.boot == boot else {}
-        self._known: dict[str, dict[str, Unwrap]] = {
+        self._saved, self._known = state.restore(STATE_NAME, WrapsState, self._taken_over)
+        """What was written last; by collector and device those with counters that wrap, or have wrapped."""
+
+    def _taken_over(self, record: WrapsState | None) -> tuple[WrapsState, dict[str, dict[str, Unwrap]]]:
+        saved = record or WrapsState()
+        kept = saved.devices if self._boot and saved.boot == self._boot else {}
+        return saved, {
             collector: {device: Unwrap(wrapped) for device, wrapped in devices.items()}
             for collector, devices in kept.items()
         }
-        """By collector and device: those with counters that wrap, or have wrapped."""
 
     def correct(self, collector: Collector, blocks: dict[str, Block]) -> dict[str, Block]:
         """The blocks of one run as they are to be shown and analysed; the same ones where nothing has wrapped."""

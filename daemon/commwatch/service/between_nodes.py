@@ -50,12 +50,18 @@ class BetweenNodes:
             clock: seconds since 1970.
         """
         self._users = settings.users
+        self._interval = settings.interval
         self._state = state
         self._store = store
         self._clock = clock
-        self._record = NodeRecord(settings.interval, state.load(STATE_NAME, NodeHistory))
+        self._record = state.restore(STATE_NAME, NodeHistory, self._taken_over)
         self._saved = msgspec.json.encode(self._record.history)
         self._layout = Layout(())
+
+    def _taken_over(self, history: NodeHistory | None) -> NodeRecord:
+        record = NodeRecord(self._interval, history)
+        Layout((metric, labels) for metric, labels, _ in record.readings(self._clock()))  # it can be shown
+        return record
 
     async def take(self, document: bytes, peer: Peer) -> Taken:
         """Take a report of this node.

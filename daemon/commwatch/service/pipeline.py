@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import structlog
 
 from commwatch.config.settings import Config
+from commwatch.config.settings import Inventory as InventorySection
 from commwatch.errors import CommwatchError
 from commwatch.jobs.logs.tracker import JobLogs
 from commwatch.node.anomaly_tracker import Anomalies
@@ -54,6 +56,12 @@ _OWN_SUMS = frozenset({"nvml_gpm", "kernel_log", "nccl_logs"})
 """Their counters are sums of the source's own, which begin again with each worker: no reset of hardware."""
 
 
+def _known_inventory(settings: InventorySection, record: InventoryState | None) -> Inventory:
+    inventory = Inventory(record or InventoryState(), settings.expected, settings.learn_after)
+    inventory.block(0.0)  # it can be shown
+    return inventory
+
+
 class _Follow(Protocol):
     def __call__(self, collector: Collector, blocks: Mapping[str, Block], *, is_last: bool = True) -> None: ...
 
@@ -84,8 +92,7 @@ class Pipeline:
         self._store = store
         self._instruments = instruments
         self._suspects = suspects
-        kept = state.load(STATE_NAME, InventoryState) or InventoryState()
-        self._inventory = Inventory(kept, config.inventory.expected, config.inventory.learn_after)
+        self._inventory = state.restore(STATE_NAME, InventoryState, partial(_known_inventory, config.inventory))
         self._sysfs = Path(sysfs or config.paths.sysfs)
         self._is_virtual = is_virtual(Path(procfs or config.paths.procfs))
         self._on_bus = NvidiaGpus(0, 0)

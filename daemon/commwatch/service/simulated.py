@@ -23,13 +23,19 @@ def remove_trees(state: StateDirectory) -> None:
         shutil.rmtree(state.path / name, ignore_errors=True)
 
 
+def _begun(start: SimulationStart | None) -> SimulationStart | None:
+    if start is not None and start.started_at > time.time():
+        raise ValueError("the node has not booted yet")
+    return start
+
+
 def simulation_plan(settings: Simulation, state: StateDirectory) -> SimulationPlan:
     """The node for the workers, with its files written; it goes on from where it was.
 
     Raises:
         CommwatchError: preset or faults cannot be used, or when it booted cannot be kept.
     """
-    start = state.load(STATE_NAME, SimulationStart)
+    start = state.restore(STATE_NAME, SimulationStart, _begun)
     if start is None:
         start = SimulationStart(time.time())
         try:

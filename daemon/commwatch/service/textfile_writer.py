@@ -11,8 +11,9 @@ import structlog
 
 from commwatch.config.settings import Textfile
 from commwatch.workers.wire import on_grid
+from commwatch_exporters.replace import replace_file
 from commwatch_exporters.snapshot import Snapshot
-from commwatch_exporters.textfile import replace_file, textfile_page
+from commwatch_exporters.textfile import textfile_page
 
 log = structlog.get_logger("commwatch.textfile")
 
@@ -88,7 +89,7 @@ class TextfileWriter:
 
     def _write(self, file: Path, page: bytes) -> None:
         try:
-            replace_file(file, page)
+            replace_file(file, page, 0o644)  # node_exporter is another user
         except OSError as error:
             self._tell(error.strerror or str(error))
         else:

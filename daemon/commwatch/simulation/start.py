@@ -6,7 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from commwatch.state.records import Timestamp, decode
+from commwatch.errors import StateError
+from commwatch.state.records import Timestamp, read_record
 
 STATE_NAME = "simulation"
 
@@ -25,6 +26,7 @@ def booted_at(state: Path) -> float | None:
         state: the state directory of this node.
     """
     try:
-        return decode((state / f"{STATE_NAME}.json").read_bytes(), SimulationStart).started_at
-    except (OSError, ValueError):
+        start = read_record(state / f"{STATE_NAME}.json", SimulationStart)
+    except StateError:
         return None
+    return None if start is None else start.started_at

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 import structlog
@@ -16,9 +17,14 @@ import structlog
 from commwatch.config.settings import Config
 from commwatch.config.simulated import node_name
 from commwatch.errors import StateError
-from commwatch.state.records import read_file
+from commwatch.regular_file import open_regular
+from commwatch.state.records import encode, read_file
+from commwatch_exporters.replace import replace_file
 
 log = structlog.get_logger("commwatch.state")
+
+_IN_THE_WAY: Final = (errno.EINVAL, errno.ELOOP, errno.EISDIR, errno.ENXIO)
+"""Of a pipe or a device, of a link, of a folder, of a socket."""
 
 _Record = TypeVar("_Record", bound=msgspec.Struct)
 _Used = TypeVar("_Used")
@@ -55,8 +61,12 @@ class StateDirectory:
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o750)
-            self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock = open_regular(self.path / "lock", flags=os.O_RDWR | os.O_CREAT)
         except OSError as error:
+            if error.filename == str(self.path / "lock") and error.errno in _IN_THE_WAY:
+                raise StateError(
+                    f"state directory {self.path}: lock is no regular file, so that nobody can lock it; remove it"
+                ) from error
             raise StateError(
                 f"state directory {self.path}: {error.strerror}; make it writable or choose another with --path.state"
             ) from error
@@ -115,11 +125,13 @@ class StateDirectory:
 
     def _set_aside(self, file: Path, error: Exception) -> None:
         aside = file.with_suffix(f".damaged-{int(time.time())}")
-        log.warning("a state file is damaged and set aside", file=str(file), aside=str(aside), error=str(error))
         try:
             file.rename(aside)
         except OSError as failure:
-            log.warning("the damaged state file stays where it is", file=str(file), error=str(failure))
+            log.warning("a state file is damaged, and stays where it is", file=str(file), error=str(error),
+                        why=failure.strerror)  # fmt: skip
+        else:
+            log.warning("a state file is damaged and set aside", file=str(file), aside=str(aside), error=str(error))
 
     def save(self, name: str, record: msgspec.Struct) -> None:
         """Write a record whole or not at all; blocks, so the daemon calls it in a thread.
@@ -128,7 +140,7 @@ class StateDirectory:
             OSError: it could not be written; the earlier record is still there.
         """
         with self._saving:
-            write_atomically(self.path / f"{name}.json", msgspec.json.format(msgspec.json.encode(record)))
+            write_atomically(self.path / f"{name}.json", encode(record))
 
 
 def write_atomically(file: Path, content: bytes) -> None:
@@ -136,15 +148,8 @@ def write_atomically(file: Path, content: bytes) -> None:
 
     What root writes belongs to the owner of the directory, whatever root's umask: the daemon must be able to read it.
     """
-    temporary = file.with_suffix(".new")
-    # Root writes into a directory of the daemon's user: no link there may lead it to another file, no pipe may hold it.
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with open(os.open(temporary, flags, 0o640), "wb") as stream:
-        os.fchmod(stream.fileno(), 0o640)
-        if os.geteuid() == 0:
-            directory = file.parent.stat()
-            os.fchown(stream.fileno(), directory.st_uid, directory.st_gid)
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-    temporary.replace(file)
+    owner = None
+    if os.geteuid() == 0:
+        directory = file.parent.stat()
+        owner = (directory.st_uid, directory.st_gid)
+    replace_file(file, content, 0o640, owner=owner, durable=True)

@@ -11,11 +11,12 @@ import structlog
 
 from commwatch.errors import StateError
 from commwatch.state.directory import write_atomically
-from commwatch.state.records import Timestamp, decode
+from commwatch.state.records import Timestamp, read_file
 
 log = structlog.get_logger("commwatch.maintenance")
 
 FILE_NAME = "maintenance.json"
+_MOST_BYTES = 65_536
 _REASON = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 
 
@@ -47,7 +48,7 @@ class MaintenanceFile:
         A file that cannot be understood pauses nothing and is reported once.
         """
         try:
-            status = self.path.stat()
+            status = self.path.lstat()
         except OSError:
             self._seen = self._current = None
             return None
@@ -60,7 +61,7 @@ class MaintenanceFile:
 
     def _parse(self) -> Maintenance | None:
         try:
-            return decode(self.path.read_bytes(), Maintenance)
+            return read_file(self.path, Maintenance, _MOST_BYTES)
         except (OSError, ValueError, RecursionError) as error:
             log.error("the maintenance file is ignored", file=str(self.path), error=str(error))
             return None

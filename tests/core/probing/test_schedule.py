@@ -16,6 +16,7 @@ from commwatch.probes.schedule import BURST_CYCLES, BURST_SECONDS
 from commwatch_exporters.node_page.records import ProbeStatus
 from core.probing.probed import OF_LAST_RESULT, Node, ScriptedLauncher
 from support.core import Clock, in_loop
+from support.state_files import change
 
 
 @pytest.fixture
@@ -178,7 +179,7 @@ def test_a_history_of_another_backend_is_not_continued(node: Node, launcher: Scr
     """A name that stands for gloo results stays theirs; the skip says so."""
     file = node.folder / "probe-ring.json"
     node.cycle()
-    file.write_text(file.read_text().replace('"simulated"', '"gloo"'))
+    change(file, '"simulated"', '"gloo"')
     launcher.plans.clear()
 
     again = Node(node.folder, node.clock, launcher)
@@ -260,13 +261,16 @@ def test_expected_bandwidth_of_the_configuration_is_compared(
 
 def test_a_history_that_cannot_be_saved_is_logged(node: Node) -> None:
     """A full disk costs the memory of a probe, not the probe."""
-    (node.folder / "probe-ring.new").mkdir()  # nothing can be written under this name
+    node.cycle()
+    file = node.folder / "probe-ring.json"
+    file.unlink()
+    file.mkdir()  # nothing can be written under this name
 
     with capture_logs() as events:
         node.cycle()
 
     assert [event["event"] for event in events] == ["probe measured", "a probe's history cannot be saved"]
-    assert node.value("attempts_total") == 1
+    assert node.value("attempts_total") == 2
 
 
 def test_a_job_of_slurm_closes_the_gate(tmp_path: Path, clock: Clock, launcher: ScriptedLauncher) -> None:

@@ -13,13 +13,14 @@ import msgspec
 from commwatch.errors import StateError
 from commwatch.findings.verdict import Because
 from commwatch.state.directory import write_atomically
-from commwatch.state.records import decode
+from commwatch.state.records import encode, read_file
 
 FILE_NAME = "healthcheck.json"
 _LOCK_SECONDS = 0.3
 _LOCK_PAUSE = 0.01
 _MOST_BYTES = 65_536
 _MOST_REASONS = 32
+_LONGEST_REASON = 32
 
 
 class HealthCounts(msgspec.Struct):
@@ -43,7 +44,7 @@ def count_unknown(state: Path, because: Because) -> None:
             _lock(directory)
             counts = read_counts(state)
             counts[because] = counts.get(because, 0) + 1
-            write_atomically(state / FILE_NAME, msgspec.json.encode(HealthCounts(counts)))
+            write_atomically(state / FILE_NAME, encode(HealthCounts(counts)))
         finally:
             os.close(directory)
     except OSError as error:
@@ -75,22 +76,16 @@ def read_counts(state: Path) -> dict[str, int]:
         OSError: there is a file that cannot be read.
     """
     try:
-        # Root reads what the daemon's user may have written: neither a link nor a pipe may lead it astray.
-        descriptor = os.open(state / FILE_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
+        return _sensible(read_file(state / FILE_NAME, HealthCounts, _MOST_BYTES).unknown)
+    except (FileNotFoundError, ValueError, RecursionError):
         return {}
-    try:
-        content = os.read(descriptor, _MOST_BYTES)
-    finally:
-        os.close(descriptor)
-    try:
-        counts = decode(content, HealthCounts).unknown
-    except (ValueError, RecursionError):
-        return {}
-    return _sensible(counts)
 
 
 def _sensible(counts: Mapping[str, int]) -> dict[str, int]:
     """What can be label values and totals."""
-    kept = {reason: count for reason, count in counts.items() if reason.isidentifier() and count >= 0}
+    kept = {
+        reason: count
+        for reason, count in counts.items()
+        if reason.isidentifier() and len(reason) <= _LONGEST_REASON and 0 <= count < 2**63
+    }
     return dict(list(kept.items())[:_MOST_REASONS])

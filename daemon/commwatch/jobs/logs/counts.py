@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Set
+from typing import Annotated
 
 import msgspec
 
 from commwatch.jobs.logs.lines import Finding, first_culprit
 from commwatch.jobs.logs.rules import SIDES, Category
 from commwatch.readings import LogErrors
-from commwatch.state.records import Count, Timestamp
+from commwatch.state.records import Count, Timestamp, check_labels, check_unique
 from commwatch_exporters.snapshot import Block, Layout
 
 SPELL_SECONDS = 60.0
@@ -32,6 +33,9 @@ class Incident(msgspec.Struct):
     """By kind, in the order in which the first line of each was read."""
     waiting: set[int] = set()
     """Ranks of which a call timed out."""
+
+    def __post_init__(self) -> None:
+        check_unique(((one.category, one.certain) for one in self.errors), "a kind of lines of an incident,")
 
     @property
     def culprit(self) -> Category:
@@ -67,9 +71,12 @@ class NcclLogCountsState(msgspec.Struct):
     """By the category of their likeliest cause."""
     devices: dict[str, Count] = {}
     """Lines by the RDMA device that they name, of those that this node has."""
-    silent: list[Count] = []
+    silent: Annotated[list[Count], msgspec.Meta(max_length=1024)] = []
     """Time-outs by the number of the GPU whose rank alone did not complain."""
     open: Incident | None = None
+
+    def __post_init__(self) -> None:
+        check_labels(self.devices)
 
 
 class NcclLogCounts:

@@ -48,9 +48,7 @@ class JobLogs:
     def __init__(self, state: StateDirectory, store: Store) -> None:
         self._state = state
         self._store = store
-        kept = state.load(STATE_NAME, JobLogsState) or JobLogsState()
-        self._counts = NcclLogCounts(kept.counts)
-        self._resume = kept.resume
+        self._counts, self._resume = state.restore(STATE_NAME, JobLogsState, _taken_over)
         self._saved = b""
 
     @property
@@ -93,6 +91,14 @@ class JobLogs:
         if encoded != self._saved and (self._resume or self._counts.state.errors):
             self._state.save(STATE_NAME, state)
             self._saved = encoded
+
+
+def _taken_over(record: JobLogsState | None) -> tuple[NcclLogCounts, str]:
+    kept = record or JobLogsState()
+    counts = NcclLogCounts(kept.counts)
+    for block in (counts.block, counts.device_block, counts.silent_block):
+        block(0.0)  # it can be shown
+    return counts, kept.resume
 
 
 def _announce(incident: Incident) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
+
+from commwatch.state.records import Count, Rate, Ratio, Seconds
 
 FORMAT: Final = "commwatch-pairs/1"
 
@@ -26,20 +28,20 @@ class PairEndpoint(msgspec.Struct, frozen=True, kw_only=True):
 class PairCell(msgspec.Struct, frozen=True, kw_only=True):
     """One ordered pair; None for what was not measured."""
 
-    source: int
+    source: Count
     """Place in ``PairMatrix.endpoints``."""
-    destination: int
-    latency_seconds: float | None = None
+    destination: Count
+    latency_seconds: Seconds | None = None
     """Half of a round trip of a small message that the source begins."""
-    bandwidth: float | None = None
+    bandwidth: Rate | None = None
     """Bytes per second from source to destination while nothing flows back."""
-    both_ways_bandwidth: float | None = None
+    both_ways_bandwidth: Rate | None = None
     """The same while as much flows back."""
-    expected_bandwidth: float | None = None
+    expected_bandwidth: Rate | None = None
     """Bytes per second that the way should give; None where nothing can be said."""
     path: str = ""
     """Class of the way: ``NV18``, ``PIX``, ``SYS``; empty where not known."""
-    round: int | None = None
+    round: Count | None = None
     """In which round of the cycle it was measured, from 0: the first ones run before the clocks are up."""
 
     def value(self, quantity: Quantity) -> float | None:
@@ -56,13 +58,13 @@ class Suspect(msgspec.Struct, frozen=True, kw_only=True):
     """gpu, link_group, pcie_link, pcie_switch, numa_node, nic, node, pair."""
     element: str
     """Which one: ``GPU3``, ``0000:16:00.0``, ``GPU0-GPU1``."""
-    confidence: float
+    confidence: Annotated[float, msgspec.Meta(ge=0, le=1)]
     """0 to 1: how much better it explains the slow cells than anything else."""
-    slowdown: float
+    slowdown: Ratio
     """Time of its cells over what it should be: 1.43 for 70 % of the bandwidth."""
     quantity: Quantity = "bandwidth"
     """By which it was seen."""
-    cells: tuple[tuple[int, int], ...]
+    cells: tuple[tuple[Count, Count], ...]
     """The slow cells that it explains, as source and destination."""
     words: str
     """The same in a sentence for an operator."""
@@ -79,8 +81,8 @@ class PairMatrix(msgspec.Struct, frozen=True, kw_only=True):
     settings_digest: str = ""
     simulated_node: str = ""
     """Name of the simulated node; empty for a real one."""
-    latency_bytes: int
-    bandwidth_bytes: int
+    latency_bytes: Count
+    bandwidth_bytes: Count
     endpoints: tuple[PairEndpoint, ...]
     cells: tuple[PairCell, ...]
     """By source, then destination; a pair that was not measured may be missing."""

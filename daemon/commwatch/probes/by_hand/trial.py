@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -17,6 +17,7 @@ from commwatch.probes.cycle.environment import OWN_NCCL_SETTINGS
 from commwatch.probes.plan import CyclePlan, Measured
 from commwatch.probes.rank_plan import Operation, Purpose
 from commwatch.state.directory import StateDirectory, state_path
+from commwatch.state.records import Count, Seconds, Timestamp, check_labels, check_unique, read_record
 
 ROUNDS = 3
 """Cycles without and with them: what differs by chance differs between the rounds too."""
@@ -35,12 +36,12 @@ class SettingGain(msgspec.Struct, frozen=True, kw_only=True):
     probe: str
     operation: Operation
     purpose: Purpose
-    size_bytes: int
-    ranks: int
-    without_seconds: float
+    size_bytes: Count
+    ranks: Count
+    without_seconds: Seconds
     """Of one call, median over the rounds."""
-    with_seconds: float
-    gain_percent: float
+    with_seconds: Seconds
+    gain_percent: Annotated[float, msgspec.Meta(ge=-100, le=1e9)]
     """How much more is done in the same time with them; below 0: less."""
     word: Literal["faster", "slower", "same"]
     """same: less than 5 %, or no more than the rounds differ among themselves."""
@@ -51,10 +52,15 @@ class SettingTrial(msgspec.Struct, frozen=True, kw_only=True):
 
     settings: dict[str, str]
     """As they were given."""
-    taken_at: float
+    taken_at: Timestamp
     """Seconds since 1970."""
     nccl_version: str
     gains: tuple[SettingGain, ...]
+
+    def __post_init__(self) -> None:
+        check_labels((*self.settings, *self.settings.values(), self.nccl_version, *(one.probe for one in self.gains)))
+        steps = ((one.probe, one.operation, one.purpose, one.size_bytes, one.ranks) for one in self.gains)
+        check_unique(steps, "step")
 
 
 class TrialDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,7 +172,7 @@ def _word(without: Sequence[float], with_them: Sequence[float]) -> Literal["fast
 def known_trials(config: Config) -> tuple[SettingTrial, ...]:
     """Those of this node, the oldest first; none where they cannot be read."""
     try:
-        known = StateDirectory(state_path(config)).load(_STATE, SettingTrials)
+        known = read_record(state_path(config) / f"{_STATE}.json", SettingTrials)
     except StateError:
         return ()
     return () if known is None else known.trials
@@ -174,9 +180,10 @@ def known_trials(config: Config) -> tuple[SettingTrial, ...]:
 
 def keep_trial(config: Config, trial: SettingTrial) -> bool:
     """Keep a trial for ``commwatch diagnose --settings``; whether that was possible."""
-    trials = (*known_trials(config), trial)[-_KEPT:]
+    state = StateDirectory(state_path(config))
     try:
-        StateDirectory(state_path(config)).save(_STATE, SettingTrials(trials))
-    except OSError:
+        known = state.restore(_STATE, SettingTrials, lambda kept: kept or SettingTrials())
+        state.save(_STATE, SettingTrials((*known.trials, trial)[-_KEPT:]))
+    except (OSError, StateError):
         return False
     return True

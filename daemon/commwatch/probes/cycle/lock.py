@@ -7,6 +7,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from commwatch.regular_file import open_regular
+
 LOCK_FILE = "probe.lock"
 """Its name in the state directory."""
 
@@ -31,7 +33,7 @@ class ProbeLock:
         if self._descriptor is not None:
             return False
         # To lock a file it need not be writable: a command of another user can see that a cycle runs.
-        descriptor = os.open(self._path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        descriptor = open_regular(self._path, flags=os.O_RDONLY | os.O_CREAT, mode=0o644)
         if not _lock(descriptor, fcntl.LOCK_EX):
             os.close(descriptor)
             return False
@@ -80,7 +82,7 @@ def held_elsewhere(path: Path) -> bool:
         OSError: the file is there, and cannot be opened.
     """
     with suppress(FileNotFoundError):
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        descriptor = open_regular(path)
         try:
             return not _lock(descriptor, fcntl.LOCK_SH)
         finally:

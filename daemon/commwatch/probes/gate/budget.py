@@ -7,7 +7,7 @@ from statistics import median
 
 import msgspec
 
-from commwatch.state.records import Timestamp
+from commwatch.state.records import Seconds, Timestamp
 
 WINDOW_SECONDS = 4 * 3600.0
 """The share is kept over each trailing window of this length, hence over any day.
@@ -26,18 +26,18 @@ class Occupied(msgspec.Struct, frozen=True):
 
     ended_at: Timestamp
     """Seconds since 1970."""
-    gpu_seconds: float
+    gpu_seconds: Seconds
     """Time for which the ranks could have held a context, times the GPUs that they were on."""
 
 
 def used(cycles: Iterable[Occupied], now: float) -> float:
-    """GPU seconds of the cycles that ended within the window; one from the future (a clock set back) counts."""
-    return sum(cycle.gpu_seconds for cycle in cycles if cycle.ended_at > now - WINDOW_SECONDS)
+    """GPU seconds of the cycles that ended within the window; one as far in the future (a clock set back) counts."""
+    return sum(cycle.gpu_seconds for cycle in recent(cycles, now))
 
 
 def recent(cycles: Iterable[Occupied], now: float) -> list[Occupied]:
     """The cycles that still count."""
-    return [cycle for cycle in cycles if cycle.ended_at > now - WINDOW_SECONDS]
+    return [cycle for cycle in cycles if abs(now - cycle.ended_at) < WINDOW_SECONDS]
 
 
 def first_guess_seconds(steps: int) -> float:

@@ -14,11 +14,12 @@ import structlog
 
 from commwatch.errors import StateError
 from commwatch.state.directory import write_atomically
-from commwatch.state.records import Timestamp, decode
+from commwatch.state.records import Timestamp, read_file
 
 log = structlog.get_logger("commwatch.probes.hold")
 
 FILE_NAME = "hold.json"
+_MOST_BYTES = 65_536
 
 
 class Hold(msgspec.Struct, frozen=True):
@@ -48,7 +49,7 @@ class HoldFile:
         One ``stat`` while nothing changes.
         """
         try:
-            status = self.path.stat()
+            status = self.path.lstat()
         except OSError:
             self._seen = self._current = None
             return None
@@ -60,7 +61,7 @@ class HoldFile:
 
     def _parse(self) -> Hold | None:
         try:
-            return decode(self.path.read_bytes(), Hold)
+            return read_file(self.path, Hold, _MOST_BYTES)
         except (OSError, ValueError, RecursionError) as error:
             log.error("the hold file is ignored", file=str(self.path), error=str(error))
             return None

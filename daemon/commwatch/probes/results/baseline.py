@@ -6,15 +6,20 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Annotated
+
+import msgspec
+
+from commwatch.state.records import Seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
     """Median and median absolute deviation of good times, seconds."""
 
-    median: float
-    deviation: float
-    width: float = 1.0
+    median: Seconds
+    deviation: Seconds
+    width: Annotated[float, msgspec.Meta(ge=1, le=1e3)] = 1.0
     """Times the distance from the median to the limit of a spike: above 1 where the results are few."""
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
+from typing import Annotated
 
 import msgspec
 
 from commwatch.config.thresholds import Thresholds
 from commwatch.probes.results.baseline import Baseline, baseline_of
-from commwatch.state.records import Timestamp
+from commwatch.state.records import Seconds, Timestamp
 
 KEPT_RESULTS = 200
 REFERENCE_SPREAD_SECONDS = 86400.0
@@ -22,14 +23,18 @@ class Course(msgspec.Struct, frozen=True):
     A bandwidth is kept as the time of its call: the size is one of the conditions.
     """
 
-    good: tuple[float, ...] = ()
+    good: Annotated[tuple[Seconds, ...], msgspec.Meta(max_length=KEPT_RESULTS)] = ()
     """At most the latest 200."""
-    latest: tuple[float, ...] = ()
+    latest: Annotated[tuple[Seconds, ...], msgspec.Meta(max_length=10_000)] = ()
     """Good and bad ones; as many as the searches for a step and for a swing look at."""
     since: Timestamp | None = None
     """When the first good result came, seconds since 1970."""
     reference: Baseline | None = None
     """Of the first good results; settled once, for as long as the conditions are the same."""
+
+    def __post_init__(self) -> None:
+        if self.since is None and (self.good or self.reference):
+            raise ValueError("good results that began at no time")
 
     def after(self, seconds: float, *, good: bool, now: float, rule: Thresholds) -> Course:
         """The course with one more result.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from commwatch.probes.results.bus_bandwidth import bus_bandwidth, factor
 from commwatch.probes.results.published import published
 from commwatch.probes.results.ring import narrowest_split, slowest_hop
+from commwatch.state.records import PositiveRate
 
 if TYPE_CHECKING:
     from commwatch.node.topology.reach import GpuPaths
@@ -30,7 +31,7 @@ _PCIE_STEP_SECONDS = 5.7e-6
 class Expected:
     """What a probe should give."""
 
-    bytes_per_second: float
+    bytes_per_second: PositiveRate
     """Bus bandwidth."""
     source: ExpectedSource
     basis: str

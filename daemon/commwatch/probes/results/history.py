@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple, TypeAlias
 
 import msgspec
 
 from commwatch.probes.gate.budget import Occupied
-from commwatch.probes.rank_plan import Backend
+from commwatch.probes.plan import Measure
+from commwatch.probes.rank_plan import Backend, Operation
 from commwatch.probes.results.drift import Course
 from commwatch.probes.results.expected import Expected
 from commwatch.probes.results.learned import LearnedRate
 from commwatch.probes.results.streak import Streak
-from commwatch.state.records import Timestamp
+from commwatch.state.records import Count, Rate, Ratio, Seconds, Timestamp, check_labels, check_unique
+
+Ranks: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+"""How many, or the number of one."""
 
 
 class GpuName(NamedTuple):
@@ -26,10 +30,10 @@ class GpuName(NamedTuple):
 class Conditions(msgspec.Struct, frozen=True):
     """What two results must have in common to be compared."""
 
-    measure: str = msgspec.field(name="collective")
-    latency_bytes: int
-    bandwidth_bytes: int
-    ranks: int
+    measure: Measure = msgspec.field(name="collective")
+    latency_bytes: Count
+    bandwidth_bytes: Count
+    ranks: Ranks
     nccl_version: str
     torch_version: str = ""
     """Only with gloo, which is a part of torch; else empty."""
@@ -38,14 +42,17 @@ class Conditions(msgspec.Struct, frozen=True):
     slots: tuple[str, ...] = ()
     """PCI addresses of the GPUs, by rank. A card that was swapped is held against the one before it."""
 
+    def __post_init__(self) -> None:
+        check_labels((self.nccl_version, self.torch_version, self.settings))
+
 
 class ScalingRate(msgspec.Struct, frozen=True):
     """An all_reduce over the first so many ranks."""
 
-    ranks: int
-    bus_bandwidth: float
+    ranks: Ranks
+    bus_bandwidth: Rate
     """Bytes per second."""
-    break_even_seconds: float
+    break_even_seconds: Seconds
     """Computing time of a step above which so many GPUs beat one, for each 10⁹ bytes of gradients."""
 
 
@@ -53,17 +60,17 @@ class CopyRate(msgspec.Struct, frozen=True):
     """A copy between a GPU and the host."""
 
     gpu: GpuName
-    direction: str
+    direction: Operation
     """host_to_device or device_to_host."""
-    bytes_per_second: float
-    expected: float | None
+    bytes_per_second: Rate
+    expected: Rate | None
     """Bytes per second; None where nothing is expected."""
 
 
 class SlowestRank(msgspec.Struct, frozen=True):
     """The rank that took longest."""
 
-    rank: int
+    rank: Ranks
     pci_bus_id: str
     """Empty without GPUs."""
 
@@ -72,22 +79,30 @@ class LastResult(msgspec.Struct, frozen=True):
     """The last good result; None for what this measure does not give."""
 
     finished_at: Timestamp
-    setup_seconds: float
-    latency_seconds: float | None = None
-    bus_bandwidth: float | None = None
+    setup_seconds: Seconds
+    latency_seconds: Seconds | None = None
+    bus_bandwidth: Rate | None = None
     """Bytes per second."""
-    algorithm_bandwidth: float | None = None
+    algorithm_bandwidth: Rate | None = None
     """Bytes per second."""
     expected: Expected | None = None
     """What ``bus_bandwidth`` should be."""
-    balance: float | None = None
+    balance: Ratio | None = None
     slowest: SlowestRank | None = None
     """None where no rank is behind the others."""
     scaling: tuple[ScalingRate, ...] = ()
+    """By ranks."""
     copies: tuple[CopyRate, ...] = ()
+    """By GPU and direction."""
     torch_version: str = ""
-    hidden_ratio: float | None = None
+    hidden_ratio: Ratio | None = None
     """Of a training-like probe: see ``hidden.Hidden``."""
+
+    def __post_init__(self) -> None:
+        check_unique((one.ranks for one in self.scaling), "scaling")
+        check_unique(((*one.gpu, one.direction) for one in self.copies), "copy")
+        check_labels(text for one in self.copies for text in one.gpu)
+        check_labels((self.torch_version, *([] if self.slowest is None else [self.slowest.pci_bus_id])))
 
     @property
     def utilization(self) -> float | None:
@@ -107,7 +122,7 @@ class ProbeHistory(msgspec.Struct):
     """Times of good results under these conditions, by quantity: ``latency``, and one for each bandwidth."""
     latency_streak: Streak = Streak()
     latency_judged_at: Timestamp | None = None
-    latency_mark: float | None = None
+    latency_mark: Seconds | None = None
     """Seconds, of the path of the last result; None where there is none, and before the first result."""
     bandwidth_streak: Streak = Streak()
     learned: dict[str, LearnedRate] = {}
@@ -116,6 +131,12 @@ class ProbeHistory(msgspec.Struct):
     last: LastResult | None = None
     last_completion_at: Timestamp | None = None
     occupied: list[Occupied] = []
+
+    def __post_init__(self) -> None:
+        if self.last is not None and (self.conditions is None or self.last_completion_at is None):
+            raise ValueError("a last result, and no cycle that was completed")
+        if self.latency_streak.count and self.latency_judged_at is None:
+            raise ValueError("latencies that were never judged are bad")
 
     @property
     def bus_bandwidths(self) -> dict[int, float]:

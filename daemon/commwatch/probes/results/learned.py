@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from statistics import quantiles
+from typing import Annotated
 
 import msgspec
 
 from commwatch.probes.results.drift import KEPT_RESULTS, REFERENCE_SPREAD_SECONDS
-from commwatch.state.records import Timestamp
+from commwatch.state.records import PositiveRate, Rate, Timestamp
 
 FEWEST = 20
 """Results that are learned from, at least."""
@@ -18,10 +19,14 @@ class LearnedRate(msgspec.Struct, frozen=True):
 
     since: Timestamp
     """Of the first one, seconds since 1970."""
-    rates: tuple[float, ...] = ()
+    rates: Annotated[tuple[Rate, ...], msgspec.Meta(max_length=KEPT_RESULTS)] = ()
     """Bus bandwidths, bytes per second; empty once it is settled."""
-    settled: float | None = None
+    settled: PositiveRate | None = None
     """Bytes per second: the 90th percentile, for good."""
+
+    def __post_init__(self) -> None:
+        if self.settled is not None and self.rates:
+            raise ValueError("a rate is settled, and still being learned")
 
     def after(self, rate: float, now: float) -> LearnedRate:
         """With one more good result; settled when there are enough and the first is a day old."""

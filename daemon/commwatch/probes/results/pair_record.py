@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 import structlog
@@ -18,12 +18,12 @@ from commwatch.node.topology.ways import Parts
 from commwatch.probes.plan import CyclePlan, CycleResult, Measured, StepOutcome
 from commwatch.probes.results.bus_bandwidth import bus_bandwidth
 from commwatch.probes.results.culprit import MATRICES, comparable, find_suspects, keep_good, looks_slow, past_of
-from commwatch.probes.results.expected import Expected
+from commwatch.probes.results.expected import Expected, ExpectedSource
 from commwatch.probes.results.history import ProbeHistory
 from commwatch.probes.results.judgement import JudgementRules
 from commwatch.probes.results.record import ProbeRecord, Reading
 from commwatch.probes.results.streak import is_current
-from commwatch.state.records import Timestamp, read_record
+from commwatch.state.records import Timestamp, check_labels, check_unique, read_record
 
 log = structlog.get_logger("commwatch.probing")
 
@@ -107,21 +107,26 @@ def _seconds(outcome: StepOutcome, pair: Cell) -> float | None:
     return outcome.seconds[pair[0] if outcome.step.purpose == "latency" else pair[1]]
 
 
-def _check_places(matrices: Iterable[PairMatrix]) -> None:
-    """Whether every cell is between two of the ends: a file may be damaged and yet have the right types.
+def _check(matrices: Iterable[PairMatrix]) -> None:
+    """Whether matrices make sense: a file may be damaged and yet have the right types.
 
     Raises:
-        ValueError: one is not, or a matrix was taken at no time.
+        ValueError: a time is none, a cell is not between two of the ends or is there twice, or two ends have one name.
     """
     for matrix in matrices:
         msgspec.convert(matrix.taken_at, Timestamp)
         places = range(len(matrix.endpoints))
-        for cell in matrix.cells:
-            if cell.source not in places or cell.destination not in places:
-                raise ValueError(f"a cell from {cell.source} to {cell.destination} in a matrix of {len(places)} ends")
+        cells = [(cell.source, cell.destination) for cell in matrix.cells]
+        for source, destination in (*cells, *(cell for one in matrix.suspects for cell in one.cells)):
+            if source not in places or destination not in places or source == destination:
+                raise ValueError(f"a cell from {source} to {destination} in a matrix of {len(places)} ends")
+        check_unique(cells, "cell")
+        check_unique((end.label for end in matrix.endpoints), "end")
+        check_labels((matrix.backend, *(text for one in matrix.suspects for text in (one.kind, one.element))))
+        check_labels(text for one in matrix.endpoints for text in (one.label, one.device, one.pci_address, one.name))
 
 
-def _source_of_all(expected: Iterable[Expected]) -> str:
+def _source_of_all(expected: Iterable[Expected]) -> ExpectedSource | Literal["none"]:
     """A model's word for one pair makes all of them no more than that; ``none`` without any."""
     sources = {one.source for one in expected}
     return "model" if "model" in sources else next(iter(sources), "none")
@@ -134,11 +139,14 @@ class PairHistory(ProbeHistory):
     """The last ones in a row, oldest first; the suspects are in the newest."""
     good: tuple[PairMatrix, ...] = ()
     """Earlier ones of the same series in which nothing was slow."""
-    expected_source: str = "none"
+    expected_source: ExpectedSource | Literal["none"] = "none"
     """Of what the pairs of the newest one should give; ``model`` where it is so for any of them."""
 
     def __post_init__(self) -> None:
-        _check_places([*self.matrices, *self.good])
+        super().__post_init__()
+        _check([*self.matrices, *self.good])
+        check_unique((one.taken_at for one in self.matrices), "matrix")
+        check_unique((one.taken_at for one in self.good), "matrix")
 
 
 class PairRecord(ProbeRecord):
@@ -229,7 +237,7 @@ class _Matrices(msgspec.Struct):
     matrices: list[PairMatrix] = []
 
     def __post_init__(self) -> None:
-        _check_places(self.matrices)
+        _check(self.matrices)
 
 
 def load_matrices(state: Path) -> list[PairMatrix]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from commwatch.config import settings
 from commwatch.config.simulated import node_name
@@ -29,17 +30,32 @@ from commwatch.probes.results.streak import is_current
 from commwatch.state.directory import StateDirectory
 from commwatch.units import format_percent, format_rate, format_seconds
 from commwatch_exporters.node_page.records import ProbeStatus, Trend
+from commwatch_exporters.snapshot import Layout
 
 _MOST_SUSPECTS = 2
 AnyRecord: TypeAlias = ProbeRecord | PairRecord
+_Kind = TypeVar("_Kind", ProbeRecord, PairRecord)
 
 
 def load_record(state: StateDirectory, plan: CyclePlan, probe: settings.Probe, thresholds: Thresholds) -> AnyRecord:
     """The record of a probe, with what an earlier daemon knew."""
-    rules = rules_of(probe, thresholds)
+    rules, name = rules_of(probe, thresholds), f"probe-{plan.probe}"
     if plan.measure == "pairs":
-        return PairRecord(plan, rules, state.load(f"probe-{plan.probe}", PairHistory))
-    return ProbeRecord(plan, rules, state.load(f"probe-{plan.probe}", ProbeHistory))
+        return state.restore(name, PairHistory, lambda history: _shown(PairRecord(plan, rules, history)))
+    return state.restore(name, ProbeHistory, lambda history: _shown(ProbeRecord(plan, rules, history)))
+
+
+def _shown(record: _Kind) -> _Kind:
+    """A record that can be shown.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    now = time.time()
+    Layout((metric, labels) for metric, labels, _ in record.readings(now))
+    last_words(record, now)
+    record.latency_course()
+    return record
 
 
 def take_outcome(

@@ -17,6 +17,10 @@ class Streak(msgspec.Struct, frozen=True):
     last_at: Timestamp | None = None
     """Seconds since 1970 of the last member; None without one."""
 
+    def __post_init__(self) -> None:
+        if (self.count == 0) != (self.last_at is None):
+            raise ValueError("a row of bad results and the time of the last of them do not agree")
+
     def bad(self, now: float, gap: float) -> Streak:
         """After another bad result; more than ``gap`` seconds after the one before, it is the first of a new row."""
         in_a_row = self.last_at is not None and abs(now - self.last_at) <= gap
@@ -33,5 +37,5 @@ def max_age(interval: float) -> float:
 
 
 def is_current(taken_at: float | None, interval: float, now: float) -> bool:
-    """Whether something of that time still counts; all in seconds."""
-    return taken_at is not None and now - taken_at <= max_age(interval)
+    """Whether something of that time still counts; all in seconds. What lies as far in the future counts no more."""
+    return taken_at is not None and abs(now - taken_at) <= max_age(interval)
