@@ -586,7 +586,7 @@ def test_a_report_that_is_too_long_is_not_read(folder: Path) -> None:
         served = Served(folder)
         await served.server.start()
         try:
-            large = report(rails=tuple(rail() for _ in range(2000)))
+            large = report(rails=tuple(rail(number) for number in range(2000)))
             with pytest.raises(CommwatchError, match="the daemon says: a request has at most 65536 bytes"):
                 await asyncio.to_thread(hand_to_daemon, folder, OPERATION, large)
         finally:
