@@ -40,7 +40,9 @@ def read_regular(path: Path | str, most_bytes: int) -> bytes:
         OSError: as of ``open_regular``; EFBIG where it has more.
     """
     with open(open_regular(path), "rb") as file:
-        content = file.read(most_bytes + 1)
-    if len(content) > most_bytes:
+        # One that is as large as it says is not read at all.
+        is_larger = os.fstat(file.fileno()).st_size > most_bytes
+        content = b"" if is_larger else file.read(most_bytes + 1)
+    if is_larger or len(content) > most_bytes:
         raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes", str(path))
     return content

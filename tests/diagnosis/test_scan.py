@@ -95,7 +95,8 @@ def test_a_probe_that_is_well_again_is_left_alone(tmp_path: Path) -> None:
 def test_the_streak_of_the_daemon_goes_on(tmp_path: Path) -> None:
     """Two slow results of the daemon and one of the scan are three in a row; its file stays as it is."""
     conditions = Conditions("all_reduce", PLAN.latency_bytes, PLAN.bandwidth_bytes, 2, "")
-    history = ProbeHistory("simulated", conditions=conditions, latency_streak=Streak(2, time.time()))
+    now = time.time()
+    history = ProbeHistory("simulated", conditions=conditions, latency_streak=Streak(2, now), latency_judged_at=now)
     file = tmp_path / "probe-all_reduce.json"
     file.write_bytes(msgspec.json.encode(history))
     scan = scan_in(tmp_path)
@@ -153,7 +154,8 @@ def test_a_past_that_is_damaged_or_of_another_backend_is_none(content: bytes, tm
 def test_other_gpus_have_no_past(tmp_path: Path) -> None:
     """What four GPUs took says nothing of two."""
     conditions = Conditions("all_reduce", PLAN.latency_bytes, PLAN.bandwidth_bytes, 4, "")
-    history = ProbeHistory("simulated", conditions=conditions, latency_streak=Streak(2, time.time()))
+    now = time.time()
+    history = ProbeHistory("simulated", conditions=conditions, latency_streak=Streak(2, now), latency_judged_at=now)
     (tmp_path / "probe-all_reduce.json").write_bytes(msgspec.json.encode(history))
     scan = scan_in(tmp_path)
 

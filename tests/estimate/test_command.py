@@ -21,6 +21,7 @@ from commwatch.commands import estimate
 from commwatch.config.settings import Config, Paths, Simulation
 from commwatch.errors import CommwatchError
 from commwatch.node.topology.pair_matrix import PairCell, PairEndpoint, PairMatrix
+from commwatch.probes.plan import Measure
 from commwatch.probes.rank_plan import Backend
 from commwatch.probes.results.history import Conditions, LastResult, ProbeHistory, ScalingRate
 
@@ -137,11 +138,13 @@ def test_memory_that_is_known_is_judged(config: Config, capsys: Output) -> None:
 # --- where the rates come from ---
 
 
-def save(folder: Path, name: str, *, ranks: int, rate: float, age: float = 60, backend: Backend = "nccl",
+def save(folder: Path, name: Measure, *, ranks: int, rate: float, age: float = 60, backend: Backend = "nccl",
          scaling: dict[int, float] | None = None) -> None:  # fmt: skip
     points = tuple(ScalingRate(count, one, 0.1) for count, one in (scaling or {}).items())
-    last = LastResult(finished_at=time.time() - age, setup_seconds=1.0, bus_bandwidth=rate, scaling=points)
-    history = ProbeHistory(backend, conditions=Conditions(name, 8, 2**26, ranks, "2.30.7"), last=last)
+    at = time.time() - age
+    last = LastResult(finished_at=at, setup_seconds=1.0, bus_bandwidth=rate, scaling=points)
+    conditions = Conditions(name, 8, 2**26, ranks, "2.30.7")
+    history = ProbeHistory(backend, conditions=conditions, last=last, last_completion_at=at)
     (folder / f"probe-{name}.json").write_bytes(msgspec.json.encode(history))
 
 

@@ -1,78 +1,134 @@
-"""State files that are damaged in six ways: the daemon starts, no rule fails, and no number goes out of range."""
+"""State files that are damaged, or well-formed and wrong: the daemon starts, and alarms nobody for a file alone."""
 
 from __future__ import annotations
 
 import json
 import random
 import shutil
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
+from commwatch.config.settings import Cluster
+from commwatch.diagnosis.health.counts import count_unknown, read_counts
+from commwatch.node.wrap import Wrapped, WrapsState
+from commwatch.probes.by_hand.trial import known_trials
+from commwatch.probes.gate.hold import HoldFile
+from commwatch.service.between_nodes import BetweenNodes
+from commwatch.sources.presence import boot_identity
+from commwatch.state.maintenance import MaintenanceFile
 from commwatch.state.records import LARGEST_NUMBER
-from support.rehearsed_daemon import rehearsed
+from commwatch_exporters.catalogue import family_of
+from support.mutated_files import FORMS, mutated, places
+from support.rehearsed_daemon import RehearsedDaemon, rehearsed
+from support.state_files import unsealed
+from support.state_records import CLUSTER, TRIALS
 
-PRESET = "h100x8ndr"
-CASES = 500
+FILES_OF_A_START = 5
 SEED = 21
-FAULTS = """
-- {fault: xid, gpu: 1, xid: 79, at: 10m}
-- {fault: nvlink_down, gpu: 2, link: 3, at: 20m}
-"""
+END_MINUTES = 200.0
+"""All faults and what they leave behind are over: the node is healthy."""
 JOB_LOG = "\n".join(
     f"2026-01-01T10:{minute:02}:00 node1: NCCL WARN Call to ibv_reg_mr failed with error Cannot allocate memory"
     for minute in range(5, 40)
 )
+SLOW = "- {fault: slow_probe, latency: 4, bandwidth: 0.5, at: 14m, for: 20m}"
+NODES: dict[str, tuple[int, str]] = {
+    "a10x2": (1400, f"""
+- {{fault: xid, gpu: 1, xid: 94, at: 10m, for: 1m}}
+- {{fault: pcie_replay, gpu: 0, rate: 5/s, at: 20m, for: 3m}}
+{SLOW}
+"""),
+    "a100x4": (900, f"""
+- {{fault: xid, gpu: 1, xid: 94, at: 10m, for: 1m}}
+- {{fault: nvlink_crc, gpu: 0, link: 2, rate: 200/s, at: 20m, for: 3m}}
+{SLOW}
+"""),
+    "h100x8ndr": (200, f"""
+- {{fault: sxid, nvswitch: 0, sxid: 12028, link: 30, at: 12m, for: 1m}}
+- {{fault: nvlink_down, gpu: 2, link: 3, at: 20m, for: 3m}}
+- {{fault: rdma_port_down, device: mlx5_0, at: 21m, for: 20s}}
+{SLOW}
+"""),
+}  # fmt: skip
+"""By simulated node: how many of its state files are damaged, and the faults that it had."""
+BY_HAND = ("hold.json", "healthcheck.json", "setting-trials.json")
+"""Kept by commands, which set nothing aside."""
 WRONG: tuple[Any, ...] = (
     -1, 0, 0.5, 4e9, 253402300800.0, 1e18, 2**63, 2**64, 10**30, 1e300, -1e300, 10**400, True, None, "", "x", "\0",
     [], [0], {}, {"": 0},
 )  # fmt: skip
 """What JSON can hold and a field may not."""
-DAMAGES = ("value", "value", "value", "bits", "cut", "tail", "foreign")
-END_MINUTES = 45.0
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The state directory of a daemon that has probed, seen two faults and read a job's log."""
+class Kept(NamedTuple):
+    """The state of a daemon that has probed, had faults and read a job's log."""
+
+    node: str
+    faults: str
+    state: Path
+
+    @contextmanager
+    def daemon(self, folder: Path) -> Iterator[RehearsedDaemon]:
+        """A daemon with a state in this folder, on the node as it is when all is over."""
+        with (
+            pytest.MonkeyPatch.context() as patched,
+            rehearsed(self.node, folder, patched, self.faults, JOB_LOG) as daemon,
+        ):
+            yield daemon
+
+
+@pytest.fixture(scope="module", params=NODES)
+def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    node: str = request.param
     folder = tmp_path_factory.mktemp("kept")
-    with pytest.MonkeyPatch.context() as patched, rehearsed(PRESET, folder, patched, FAULTS, JOB_LOG) as daemon:
-        for minutes in (15.0, 30.0, END_MINUTES):
+    found = Kept(node, NODES[node][1], folder)
+    with found.daemon(folder) as daemon:
+        for minutes in (15.0, 30.0, 45.0):
             daemon.until(minutes)
             daemon.probe()
+        for minutes in (END_MINUTES - 20, END_MINUTES - 10, END_MINUTES):
+            daemon.until(minutes, step=120.0)
+            daemon.probe()
         daemon.save()
-        return daemon.state.path
+        _save_what_no_probe_makes(daemon)
+        assert _alarms(daemon) == set()
+        return found._replace(state=daemon.state.path)
 
 
-def _places(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Ways to each value of a document, the whole and its containers among them."""
-    yield way
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, below in inner:
-        yield from _places(below, (*way, key))
+def _save_what_no_probe_makes(daemon: RehearsedDaemon) -> None:
+    """A run between nodes, settings that were tried, a hold that is over, and a counter that has wrapped."""
+    state, now = daemon.state, time.time()
+    assert CLUSTER.last is not None
+    assert CLUSTER.check is not None
+    run = msgspec.structs.replace(CLUSTER.last, finished_at=now)
+    check = msgspec.structs.replace(CLUSTER.check, finished_at=now)
+    state.save("cluster", msgspec.structs.replace(CLUSTER, last=run, check=check))
+    state.save("setting-trials", TRIALS)
+    HoldFile(state.path).hold(1.0, now)
+    count_unknown(state.path, "stale")
+    for port, block in daemon.store.group("rdma").items():
+        wrapped = [Wrapped(one, 7, 2**32) for one in block.layout.series if family_of(one[0]).wraps_at == 2**32]
+        if wrapped:
+            state.save("wraps", WrapsState(boot_identity(daemon.roots[1]), {"rdma": {port: wrapped[:3]}}))
 
 
-def _with(document: Any, way: tuple[Any, ...], wrong: Any) -> Any:
-    if not way:
-        return wrong
-    at = document
-    for step in way[:-1]:
-        at = at[step]
-    at[way[-1]] = wrong
-    return document
-
-
-def _damaged(draw: random.Random, damage: str, content: bytes) -> tuple[bytes, str]:
-    """A state file after a damage, and in words what was done to it."""
+def _damaged(draw: random.Random, content: bytes) -> tuple[bytes, str]:
+    """A state file after damage of a disk, of memory or of another version, and in words what was done to it."""
+    damage = draw.choice(("value", "bits", "cut", "tail", "foreign"))
     if damage == "value":
-        document = json.loads(content)
-        way, wrong = draw.choice(list(_places(document))), draw.choice(WRONG)
-        return json.dumps(_with(document, way, wrong)).encode(), f"{way} = {wrong!s:.30}"
+        document = unsealed(content)
+        way, wrong = draw.choice(list(places(document))), draw.choice(WRONG)
+        way[1][way[2]] = wrong
+        return json.dumps(document).encode(), f"{way[0]} = {wrong!s:.30}"
     if damage == "foreign":  # of a version that names its fields otherwise and has others
-        document = json.loads(content)
+        document = unsealed(content)
         named = {f"{name}_v2" if draw.random() < 0.3 else name: value for name, value in document.items()}
         return json.dumps({"version": 99, "schema": {"of": [1]}, **named}).encode(), f"{list(named)}"
     place = draw.randrange(len(content))
@@ -86,48 +142,73 @@ def _damaged(draw: random.Random, damage: str, content: bytes) -> tuple[bytes, s
     return bytes(flipped), f"{sum(a != b for a, b in zip(content, flipped, strict=True))} bytes"
 
 
-def _is_object(content: bytes) -> bool:
-    try:
-        return isinstance(json.loads(content), dict)
-    except (ValueError, RecursionError):
-        return False
+def _alarms(daemon: RehearsedDaemon) -> set[str]:
+    """Codes of the critical findings that are open."""
+    return {one.code for one in daemon.verdict.records() if one.severity == "critical"}
 
 
-def _trouble(kept: Path, folder: Path, file: str, content: bytes) -> str:
-    """What goes wrong in a daemon that finds this among its state files; empty where nothing does."""
-    state = folder / "state" / kept.name
-    shutil.copytree(kept, state)
-    (state / file).write_bytes(content)
+def _trouble(kept: Kept, folder: Path, contents: dict[str, tuple[str, bytes, str]]) -> list[str]:
+    """What goes wrong in a daemon that finds these among its state files; empty where nothing does.
+
+    Args:
+        kept: its node.
+        folder: for its files.
+        contents: by name of the file: form, what it holds, and what was done to it.
+    """
+    state = folder / "state" / kept.state.name
+    shutil.copytree(kept.state, state)
+    for name, (_, content, _) in contents.items():
+        (state / name).write_bytes(content)
+    found: list[str] = []
     try:
-        with pytest.MonkeyPatch.context() as patched, rehearsed(PRESET, folder, patched, FAULTS, JOB_LOG) as daemon:
+        with capture_logs() as events, kept.daemon(folder) as daemon:
             daemon.time = 60.0 * END_MINUTES
-            with capture_logs():
-                daemon.until(END_MINUTES + 1)
-                daemon.probe()
-                daemon.save()
-            if not _is_object(content) and not list(state.glob("*.damaged-*")):
-                return "not set aside"
-            if daemon.verdict.failing_rules:
-                return f"rules fail: {sorted(daemon.verdict.failing_rules)}"
-            values = [value or 0 for block in daemon.snapshot().blocks for value in block.values]
-            return "" if all(abs(one) <= LARGEST_NUMBER for one in values) else f"out of range: {max(values)}"
+            between_nodes = BetweenNodes(Cluster(), daemon.state, daemon.store)
+            between_nodes.refresh()
+            assert daemon.state.path == state
+            known_trials(daemon.config), read_counts(state), MaintenanceFile(state).read(0.0), HoldFile(state).read()
+            daemon.until(END_MINUTES + 3)
+            found += [f"alarms before a probe: {code}" for code in sorted(_alarms(daemon))]
+            daemon.probe()
+            daemon.save()
+            found += [f"alarms after a probe: {code}" for code in sorted(_alarms(daemon))]
+            found += [f"rules fail: {sorted(daemon.verdict.failing_rules)}"] if daemon.verdict.failing_rules else []
+            for block in daemon.snapshot().blocks:
+                for (metric, labels), value in zip(block.layout.series, block.values, strict=True):
+                    if not 0 <= (value or 0) <= LARGEST_NUMBER:
+                        found.append(f"{metric} is {value}")
+                    if not all(label.isprintable() and len(label) <= 256 for label in labels):
+                        found.append(f"{metric} has {labels!a:.80}")
+        warned = [event for event in events if event["log_level"] != "info"]
+        for name, (form, _, _) in contents.items():
+            of_file = [event for event in warned if str(state / name) == event.get("file")]
+            aside = list(state.glob(f"{Path(name).stem}.damaged-*"))
+            if form == "damaged" and name not in BY_HAND and len(aside) != 1:
+                found.append(f"{name} was believed")
+            if len(of_file) > 1:
+                found.append(f"{name}: {len(of_file)} warnings")
     except Exception as error:
-        return repr(error)
+        found.append(repr(error))
     finally:
         shutil.rmtree(folder)
+    return found
 
 
-def test_damaged_files(kept: Path, tmp_path: Path) -> None:
-    """Values that are huge, of another kind or negative, flipped bits, lost ends, names of another version: what can be
-    read is believed harmlessly, what cannot is set aside."""
+def test_damaged_files(kept: Kept, tmp_path: Path) -> None:
+    """Flipped bits, lost ends, numbers that are huge, and a change of meaning with and without a check sum that fits:
+    what makes no sense is set aside, and of what does nothing is alarming while the node is well."""
     draw = random.Random(SEED)  # noqa: S311  no secret
-    contents = {file.name: file.read_bytes() for file in sorted(kept.glob("*.json"))}
-    assert len(contents) >= 8, sorted(contents)
+    originals = {file.name: file.read_bytes() for file in sorted(kept.state.glob("*.json"))}
+    assert len(originals) >= 12, sorted(originals)
     found = []
-    for case in range(CASES):
-        name, damage = draw.choice(sorted(contents)), draw.choice(DAMAGES)
-        content, words = _damaged(draw, damage, contents[name])
-        if trouble := _trouble(kept, tmp_path / str(case), name, content):
-            found.append(f"{name} {damage} {words}: {trouble:.200}")
+    for start in range(NODES[kept.node][0] // FILES_OF_A_START):
+        contents = {}
+        for name in draw.sample(sorted(originals), FILES_OF_A_START):
+            form = draw.choice(("disk", *FORMS))
+            change = _damaged(draw, originals[name]) if form == "disk" else mutated(draw, originals[name], form)
+            contents[name] = (form, *change)
+        if trouble := _trouble(kept, tmp_path / str(start), contents):
+            done = [f"{name} {form} {words}" for name, (form, _, words) in contents.items()]
+            found.append("\n    ".join([f"start {start}: {trouble}", *done]))
 
     assert not found, "\n".join(found)

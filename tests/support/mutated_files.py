@@ -28,7 +28,7 @@ def mutated(draw: random.Random, content: bytes, form: str) -> tuple[bytes, str]
     for _ in range(100):  # most kinds of change fit few places
         document = copy.deepcopy(before)
         words = _change(draw, document, draw.choice(KINDS))
-        if words and json.dumps(document) != json.dumps(before):
+        if words and document and json.dumps(document) != json.dumps(before):
             break
     if form == "plain":
         return json.dumps(document).encode(), words
@@ -41,13 +41,13 @@ def mutated(draw: random.Random, content: bytes, form: str) -> tuple[bytes, str]
 
 def _change(draw: random.Random, document: Any, kind: str) -> str:
     """Change one place in a document; empty where this kind of change fits none."""
-    places = list(_places(document))
-    way, holder, key = draw.choice(places)
+    all_places = list(places(document))
+    way, holder, key = draw.choice(all_places)
     value = holder[key]
     if kind == "number" and isinstance(value, int | float) and not isinstance(value, bool):
         holder[key] = _number(draw, value)
     elif kind == "text" and isinstance(value, str):
-        holder[key] = _text(draw, value, [one[1][one[2]] for one in places])
+        holder[key] = _text(draw, value, [one[1][one[2]] for one in all_places])
     elif kind == "key" and isinstance(holder, dict):
         _rename(draw, holder, str(key))
     elif kind == "doubled" and isinstance(value, list) and value:
@@ -61,21 +61,20 @@ def _change(draw: random.Random, document: Any, kind: str) -> str:
         like = [one for one in holder if type(holder[one]) is type(value)]
         holder[draw.choice(like)] = copy.deepcopy(value)
     elif kind == "null":
-        same = [one[1][one[2]] for one in places if type(one[1][one[2]]) in (int, float)]
+        same = [one[1][one[2]] for one in all_places if type(one[1][one[2]]) in (int, float)]
         holder[key] = draw.choice(same) if value is None and same else None
     else:
         return ""
-    return (
-        f"{way} {kind}: {str(value)[:40]} -> {str(holder.get(key) if isinstance(holder, dict) else holder[key])[:40]}"
-    )
+    after = holder.get(key) if isinstance(holder, dict) else holder[key]
+    return f"{way} {kind}: {value!s:.40} -> {after!s:.40}"
 
 
-def _places(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any, Any]]:
+def places(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any, Any]]:
     """Each value of a document: the way to it, what holds it, and its key or number there."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, below in list(inner):
         yield (*way, key), value, key
-        yield from _places(below, (*way, key))
+        yield from places(below, (*way, key))
 
 
 def _number(draw: random.Random, value: float) -> float:
