@@ -1,4 +1,4 @@
-"""A state directory in which nothing is what it should be: the daemon starts, stays small, and ends when it is told to."""
+"""A state directory in which nothing is what it should be: the daemon starts, stays small, and ends on TERM."""
 
 from __future__ import annotations
 

@@ -40,12 +40,12 @@ JOB_LOG = "\n".join(
 )
 SLOW = "- {fault: slow_probe, latency: 4, bandwidth: 0.5, at: 14m, for: 20m}"
 NODES: dict[str, tuple[int, str]] = {
-    "a10x2": (1400, f"""
+    "a10x2": (1300, f"""
 - {{fault: xid, gpu: 1, xid: 94, at: 10m, for: 1m}}
 - {{fault: pcie_replay, gpu: 0, rate: 5/s, at: 20m, for: 3m}}
 {SLOW}
 """),
-    "a100x4": (900, f"""
+    "a100x4": (500, f"""
 - {{fault: xid, gpu: 1, xid: 94, at: 10m, for: 1m}}
 - {{fault: nvlink_crc, gpu: 0, link: 2, rate: 200/s, at: 20m, for: 3m}}
 {SLOW}
