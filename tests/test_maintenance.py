@@ -6,8 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
+from commwatch.probes.gate.hold import HoldFile
 from commwatch.state.maintenance import Maintenance, MaintenanceFile
+from support.state_files import SPECIAL_FILES, special_file
 
 
 def test_a_pause_lasts_until_its_time(tmp_path: Path) -> None:
@@ -62,3 +65,22 @@ def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
 
     assert again is not None
     assert again.reason == "b"
+
+
+@pytest.mark.parametrize("kind", SPECIAL_FILES)
+def test_what_is_no_file_pauses_and_holds_nothing(tmp_path: Path, kind: str) -> None:
+    """Whoever may write the file may pause the daemon, but not stop it; each is said once, and the next one counts."""
+    pause, hold = MaintenanceFile(tmp_path), HoldFile(tmp_path)
+    target = tmp_path / "target"
+    target.write_text('{"reason": "upgrade", "until": 100, "since": 50}')
+    with special_file(pause.path, kind, target), special_file(hold.path, kind, target), capture_logs() as events:
+        for _ in range(3):
+            assert pause.read(60.0) is None
+            assert hold.read() is None
+        if kind != "folder":
+            pause.write(Maintenance("upgrade", until=100.0, since=50.0))
+            hold.hold(30.0, 60.0)
+            assert (pause.read(60.0), hold.read()) != (None, None)
+
+    assert [event["event"] for event in events] == ["the maintenance file is ignored", "the hold file is ignored"]
+    assert target.read_text() == '{"reason": "upgrade", "until": 100, "since": 50}'

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from commwatch.probes.cycle.lock import ProbeLock, RunLock, held_elsewhere
+from support.state_files import SPECIAL_FILES, special_file
 
 
 def test_one_holder_at_a_time(tmp_path: Path) -> None:
@@ -75,10 +76,13 @@ def test_the_lock_of_a_run_is_held_between_its_cycles(tmp_path: Path) -> None:
     assert not held_elsewhere(tmp_path / "lock")
 
 
-def test_a_link_is_not_followed(tmp_path: Path) -> None:
-    """The state directory could be written by another user: no file elsewhere is made or locked."""
-    (tmp_path / "lock").symlink_to(tmp_path / "elsewhere")
-
-    with pytest.raises(OSError, match="symbolic"):
-        ProbeLock(tmp_path / "lock").acquire()
-    assert not (tmp_path / "elsewhere").exists()
+@pytest.mark.parametrize("kind", [kind for kind in SPECIAL_FILES if kind != "sparse"])
+def test_what_is_no_file_is_not_locked(tmp_path: Path, kind: str) -> None:
+    """The state directory could be written by another user: nobody waits, and no file elsewhere is made or locked."""
+    file, target = tmp_path / "lock", tmp_path / "elsewhere"
+    with special_file(file, kind, target):
+        with pytest.raises(OSError, match=r"lock"):
+            ProbeLock(file).acquire()
+        with pytest.raises(OSError, match=r"lock"):
+            held_elsewhere(file)
+    assert not target.exists()

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commwatch.probes.gate.budget import WINDOW_SECONDS, Occupied, recent, used
 from commwatch.probes.results.baseline import Baseline, SpikeRule, baseline_of, is_spike
 from commwatch.probes.results.streak import Streak, is_current, max_age
 
@@ -115,3 +116,13 @@ def test_results_age_by_their_interval(interval: float, age: float) -> None:
     assert is_current(1000.0, interval, 1000.0 + age)
     assert not is_current(1000.0, interval, 1000.5 + age)
     assert not is_current(None, interval, 0.0)
+
+
+def test_what_lies_far_in_the_future_does_not_count() -> None:
+    """A clock that was set back makes no result current for ever, and keeps no budget used up."""
+    ahead = 1e9
+    assert is_current(ahead, HOUR, ahead - 60.0)
+    assert not is_current(ahead, HOUR, ahead - 4 * HOUR)
+    assert used([Occupied(ahead, 5.0)], ahead - 60.0) == 5.0
+    assert used([Occupied(ahead, 5.0)], ahead - WINDOW_SECONDS) == 0.0
+    assert recent([Occupied(ahead, 5.0)], ahead - WINDOW_SECONDS) == []
