@@ -65,7 +65,7 @@ WRONG: dict[type[msgspec.Struct], tuple[msgspec.Struct, dict[str, Change]]] = {
         "for less than no time": put("ports", "eth0", "held_seconds", -1.0),
         "two of one GPU": put("gpus", "GPU-1", "presence", "expected", 2.0),
         "half a lane": put("gpus", "GPU-1", "pcie_lanes", "expected", 0.5),
-        "32 lanes": put("gpus", "GPU-1", "pcie_lanes", "expected", 32.0),
+        "64 lanes": put("gpus", "GPU-1", "pcie_lanes", "expected", 64.0),
         "link 64": put("gpus", "GPU-1", "links", {"64": {}}),
         "index -1": put("gpus", "GPU-1", "index", -1),
         "a name of two lines": put("gpus", "GPU-1", "name", "H100\n"),
@@ -136,7 +136,6 @@ WRONG: dict[type[msgspec.Struct], tuple[msgspec.Struct, dict[str, Change]]] = {
     }),
     NodeHistory: (CLUSTER, {
         "a rail twice": double("last", "rails"),
-        "a suspicion twice": double("last", "suspicions"),
         "a name twice": double("named"),
         "a run twice": double("known"),
         "a cause twice": double("check", "causes"),

@@ -146,7 +146,7 @@ def test_the_largest_report_goes_through_the_socket() -> None:
     device = "m" * 64
     large = report(
         rails=tuple(msgspec.structs.replace(rail(number), device=device) for number in range(MOST_RAILS)),
-        suspicions=tuple(msgspec.structs.replace(SLOW, element=f"{number:02}{device[2:]}") for number in range(32)),
+        suspicions=(msgspec.structs.replace(SLOW, element=device),) * 32,
     )  # fmt: skip
 
     assert len(msgspec.json.encode(Ended(exit_code=0, report=large))) < 2**15
@@ -429,9 +429,8 @@ REFUSED: dict[str, tuple[bytes | NodeReport, Peer, str]] = {
     "no word": (msgspec.json.encode(report()).replace(b'"device":"mlx5_0"', b'"device":"a b"'), OWN, "malformed"),
     "too fast": (msgspec.json.encode(report()).replace(b"50000000000.0", b"1e300"), OWN, "malformed"),
     "too many rails": (report(rails=tuple(rail(number) for number in range(MOST_RAILS + 1))), OWN, "malformed"),
-    "too many suspicions": (_doubled(report(suspicions=(SLOW,)), "suspicions", 33), OWN, "malformed"),
+    "too many suspicions": (report(suspicions=(SLOW,) * 33), OWN, "malformed"),
     "one rail twice": (_doubled(report(), "rails", 2), OWN, "malformed"),
-    "one suspicion twice": (_doubled(report(suspicions=(SLOW,)), "suspicions", 2), OWN, "malformed"),
     "an hour old": (report(at=NOW - 3600), OWN, "stale"),
     "an hour ahead": (report(at=NOW + 3600), OWN, "stale"),
 }

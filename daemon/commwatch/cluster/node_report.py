@@ -103,7 +103,6 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     def __post_init__(self) -> None:
         check_unique(((one.rail, one.device) for one in self.rails), "rail")
-        check_unique(((*one.key, one.direction) for one in self.suspicions), "suspicion")
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended"):

@@ -83,7 +83,7 @@ class GpuRecord(msgspec.Struct):
 
     def __post_init__(self) -> None:
         check_labels((self.pci_bus_id, self.name, self.serial, self.architecture))
-        counted = ((self.presence, 1), (self.pcie_lanes, 16), (self.pcie_generation, 16), (self.adapters, 1024))
+        counted = ((self.presence, 1), (self.pcie_lanes, 32), (self.pcie_generation, 16), (self.adapters, 1024))
         for quantity, most in counted:
             quantity.check(most)
 
