@@ -26,7 +26,8 @@ from commwatch.service.instruments import Instruments
 from commwatch.service.pipeline import Pipeline
 from commwatch.sources.network import COUNTERS
 from commwatch.state.directory import StateDirectory
-from commwatch.workers.bounds import LONGEST_LABEL, MOST_WAITING, Bounds
+from commwatch.state.records import LONGEST_LABEL
+from commwatch.workers.bounds import MOST_WAITING, Bounds
 from commwatch.workers.sources import READERS
 from commwatch.workers.wire import ProgressMark, Request, WorkerPlan, frame, take_frames
 from commwatch.workers.worker import Worker, WorkerEnded, WorkerHung

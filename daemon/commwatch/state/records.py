@@ -28,6 +28,7 @@ PositiveRate: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=1e15)]
 Ratio: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
 
 LONGEST_LABEL: Final = 256
+"""Characters of a label value; the longest of ours has 44."""
 LARGEST_NUMBER: Final = 2**64
 """No counter of 64 bits, rate or duration of ours is larger; what is would overflow in a computation far from here."""
 

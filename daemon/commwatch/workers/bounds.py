@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from commwatch.lines import printable
+from commwatch.state.records import LONGEST_LABEL
 from commwatch_exporters.snapshot import Series
 
 MOST_DEVICES = 8192
@@ -14,8 +15,6 @@ MOST_WAITING = 1000
 MOST_ALIASES = 8192
 LARGEST_FRAME = 4 * 2**20
 """Bytes; the largest of b200x8 with all metrics has 340 kB."""
-LONGEST_LABEL = 256
-"""Characters of a label value; the longest of ours has 44."""
 LONGEST_DETAIL = 1024
 """Characters of the details of a failure or an event."""
 
