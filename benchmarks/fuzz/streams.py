@@ -69,6 +69,8 @@ class _Wire(asyncio.Transport):
         super().__init__(extra)
         self.sent = b""
         self._is_closing = False
+        self.transport = self
+        """As that of a ``StreamWriter``."""
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.sent += bytes(data)
@@ -378,7 +380,7 @@ def _control(folder: Path) -> Iterator[Check]:
         reader, wire = asyncio.StreamReader(limit=2**16), _Wire({"socket": listening})
         reader.feed_data(data)
         reader.feed_eof()
-        await server._serve(reader, cast(asyncio.StreamWriter, wire))
+        await server._admit(reader, cast(asyncio.StreamWriter, wire))
         return wire.sent
 
     def check(data: bytes) -> None:

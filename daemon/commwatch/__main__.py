@@ -14,6 +14,7 @@ from commwatch import __version__
 from commwatch.config.flags import config_from, settings_parser
 from commwatch.config.settings import Config
 from commwatch.errors import CommwatchError, ExitCode
+from commwatch.lines import printable
 
 GROUPS = {
     "look": ("top", "score", "topology", "heatmap", "inventory"),
@@ -102,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(given)
     except CommwatchError as error:
-        print(f"commwatch: {error}", file=sys.stderr)
+        print(f"commwatch: {printable(str(error))}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
         # The reader of our output has seen enough: keep Python from complaining at exit.

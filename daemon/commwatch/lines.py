@@ -79,6 +79,8 @@ def row_lines(row: Sequence[Segment], widths: Sequence[int]) -> Iterator[Line]:
 
 def printable(text: str) -> str:
     """Text without what would move a terminal's cursor or cannot be written."""
+    if text.isprintable():
+        return text
     # Not os.fsencode, which cannot take every sign where the locale is not of UTF-8.
     readable = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     return "".join(one if one.isprintable() else "?" for one in readable)

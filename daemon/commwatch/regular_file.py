@@ -1,11 +1,18 @@
-"""The one way to open a file that another user may write: a regular file, behind no link, that never makes us wait."""
+"""The one way to open a file that another user may write: a regular file, behind no link, that never makes us wait.
+
+The same of a lock that another user may hold.
+"""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
+import time
 from pathlib import Path
+
+_LOCK_PAUSE = 0.01
 
 
 def open_regular(path: Path | str, *, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
@@ -46,3 +53,19 @@ def read_regular(path: Path | str, most_bytes: int) -> bytes:
     if is_larger or len(content) > most_bytes:
         raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes", str(path))
     return content
+
+
+def lock_within(descriptor: int, seconds: float) -> None:
+    """Keep others out by flock(2), until the descriptor is closed.
+
+    Raises:
+        BlockingIOError: another one holds the lock for longer than that.
+    """
+    give_up = time.monotonic() + seconds
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= give_up:
+                raise BlockingIOError(errno.EWOULDBLOCK, "another process keeps it locked") from None
+            time.sleep(_LOCK_PAUSE)

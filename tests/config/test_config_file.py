@@ -139,6 +139,12 @@ def test_a_file_that_is_not_there_or_not_text_is_named(tmp_path: Path) -> None:
         load_config(tmp_path / "binary")
 
 
+def test_a_file_without_end_is_not_read_to_it() -> None:
+    """A device that somebody names by mistake would fill the memory."""
+    with pytest.raises(ConfigError, match=r"zero: has more than 4 Mi characters"):
+        load_config(Path("/dev/zero"))
+
+
 def test_a_bad_flag_is_named_instead_of_the_file(tmp_path: Path) -> None:
     """The mistake is where the user made it."""
     with pytest.raises(ConfigError, match=r"^--log\.level: log\.level: 'loud' is not possible"):

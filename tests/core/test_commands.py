@@ -107,6 +107,17 @@ def test_a_table_on_a_terminal_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None
     assert all(text in shown for text in ("Inventory", "part", "expected", "gpu", "8", "━"))
 
 
+def test_what_moves_a_cursor_is_an_escape_of_json(capsys: Output) -> None:
+    """JSON itself lets C1, reversed and invisible characters pass; none of the text is lost."""
+    value = {"\x9b2J": "\x1b[2J \u202e \u200b \U000e0041 \x7f ä 😀"}
+    print_json(value)
+
+    shown = capsys.readouterr().out
+    assert json.loads(shown) == value
+    assert shown.replace("\n", "").isprintable()
+    assert "ä 😀" in shown
+
+
 def test_json_is_indented_and_ends_with_a_line_feed(capsys: Output) -> None:
     """What is printed is read back to the same value."""
     print_json({"a": [1, None], "b": "ä"})

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import socket
 import stat
 import struct
 from asyncio.trsock import TransportSocket
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from structlog.testing import capture_logs
 
 from commwatch.config.settings import Config, Paths, Simulation
 from commwatch.errors import CommwatchError
+from commwatch.state import control
 from commwatch.state.control import (
     SOCKET_NAME,
     ControlServer,
@@ -29,6 +31,8 @@ from commwatch.state.control import (
     of_the_only_daemon,
 )
 from support.core import in_loop
+from support.state_files import SPECIAL_FILES, special_file
+from support.waiting import comes
 
 
 async def greet() -> dict[str, Any]:
@@ -268,3 +272,128 @@ def test_the_only_daemon_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[
         assert capsys.readouterr().err == ""
 
     in_loop(body)
+
+
+@pytest.mark.parametrize("kind", SPECIAL_FILES)
+def test_what_is_in_the_place_of_the_socket_is_set_aside(tmp_path: Path, kind: str) -> None:
+    """With a warning and its content; a socket that nobody listens at any more is replaced in silence."""
+
+    async def body() -> None:
+        async with serving(tmp_path):
+            assert await ask(tmp_path, "greet")
+
+    with special_file(tmp_path / SOCKET_NAME, kind), capture_logs() as events:
+        in_loop(body)
+    aside = list(tmp_path.glob("control.aside-*"))
+    assert len(aside) == len(events) == (kind != "socket")
+    assert all((one / "inside").is_dir() for one in aside if kind == "folder")
+
+
+def test_a_place_that_cannot_be_had_is_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The daemon has other work than to answer commands."""
+
+    def refuse(path: Path, target: Path) -> Path:
+        raise PermissionError(1, "Operation not permitted")
+
+    (tmp_path / SOCKET_NAME).mkdir()
+    monkeypatch.setattr(Path, "rename", refuse)
+
+    async def body() -> None:
+        async with serving(tmp_path):
+            pass
+
+    with capture_logs() as events:
+        in_loop(body)
+    assert [event["event"] for event in events] == ["no command can reach this daemon"]
+
+
+def _uid_of(numbers: dict[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections are of these users, by their order; the others of root."""
+    order = itertools.count()
+
+    def credentials(self: TransportSocket, *_: int) -> bytes:
+        return struct.pack("=3I", 1, numbers.get(next(order), 0), 0)
+
+    monkeypatch.setattr(TransportSocket, "getsockopt", credentials)
+
+
+def test_a_user_who_takes_all_his_places_takes_none_of_roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ninth connection at a time of a user is refused in words, root's next one is served, one who left has a
+    place again."""
+    _uid_of(dict.fromkeys([*range(9), 10], 1000), monkeypatch)
+
+    async def body() -> None:
+        async with serving(tmp_path):
+            held = [await asyncio.open_unix_connection(tmp_path / SOCKET_NAME) for _ in range(8)]
+            assert "try again" in json.loads(await say(tmp_path, b""))["error"]
+            assert json.loads(await say(tmp_path, b'"greet"\n')) == {"hello": [1, None, "ä"]}
+            reader, writer = held[0]
+            writer.write(b'"greet"\n')
+            assert await reader.read()
+            assert json.loads(await say(tmp_path, b'"greet"\n')) == {"hello": [1, None, "ä"]}
+            for _, writer in held:
+                writer.close()
+                await writer.wait_closed()
+
+    with capture_logs() as events:
+        in_loop(body)
+    assert [event["error"] for event in events] == ["user 1000 has too many connections"]
+
+
+def test_who_does_not_read_an_answer_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else his answer would stay in the daemon's memory for as long as he likes."""
+    monkeypatch.setattr(control, "_SECONDS", 0.05)
+
+    async def large() -> dict[str, Any]:
+        return {"x": "x" * 2**23}
+
+    async def body() -> None:
+        async with serving(tmp_path, {"large": large}):
+            reader, writer = await asyncio.open_unix_connection(tmp_path / SOCKET_NAME, limit=2**10)
+            writer.write(b'"large"\n')
+            await comes(lambda: bool(events))
+            with suppress(ConnectionError):
+                assert len(await reader.read()) < 2**23
+            writer.close()
+
+    with capture_logs() as events:
+        in_loop(body)
+    assert [event["error"] for event in events] == ["TimeoutError()"]
+
+
+def test_no_answer_is_made_for_who_has_left(tmp_path: Path) -> None:
+    """Who has only ended his own side still reads."""
+    made = []
+
+    async def make() -> dict[str, Any]:
+        made.append(1)
+        return {}
+
+    async def body() -> None:
+        async with serving(tmp_path, {"make": make, **OPERATIONS}):
+            for _ in range(10):
+                with socket.socket(socket.AF_UNIX) as gone:
+                    gone.connect(str(tmp_path / SOCKET_NAME))
+                    gone.sendall(b'"make"\n')
+            assert await ask(tmp_path, "greet")
+            assert not made
+            reader, writer = await asyncio.open_unix_connection(tmp_path / SOCKET_NAME)
+            writer.write(b'"make"\n')
+            writer.write_eof()
+            assert json.loads(await reader.read()) == {}
+            writer.close()
+
+    in_loop(body)
+
+
+def test_a_flood_of_requests_is_none_of_the_log(tmp_path: Path) -> None:
+    """One line a minute, which counts."""
+
+    async def body() -> None:
+        async with serving(tmp_path):
+            for _ in range(5):
+                await say(tmp_path, b"x" * 70_000)
+
+    with capture_logs() as events:
+        in_loop(body)
+    assert len(events) == 1

@@ -17,6 +17,7 @@ import pytest
 
 from commwatch.__main__ import main
 from commwatch.config.settings import Config, Paths, Simulation
+from commwatch.errors import StateError
 from commwatch.probes.by_hand.node import NodeByHand
 from commwatch.probes.cycle.launch import Launcher
 from commwatch.probes.cycle.lock import LOCK_FILE, ProbeLock, held_elsewhere
@@ -47,6 +48,18 @@ def held(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
         os.close(descriptor)
         yield process
         process.kill()
+
+
+def test_who_keeps_the_state_directory_locked_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The daemon's user may lock it for good, and a prologue runs as root."""
+    monkeypatch.setattr("commwatch.probes.gate.hold._LOCK_SECONDS", 0.05)
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with pytest.raises(StateError, match="another process keeps it locked"):
+            HoldFile(tmp_path).hold(60, 1e9)
+    finally:
+        os.close(descriptor)
 
 
 def test_a_node_without_probes_is_released_at_once(tmp_path: Path, capsys: Output) -> None:

@@ -9,7 +9,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -179,9 +179,35 @@ def test_no_daemon_there_is_absent() -> None:
 
 def test_an_answer_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is larger than any document is not kept."""
-    monkeypatch.setattr("commwatch.views.top.remote._LARGEST_ANSWER", 100)
+    monkeypatch.setattr("commwatch.views.top.remote.MOST_BYTES", 100)
     with serving() as server, pytest.raises(CommwatchError, match="no HTTP answer that can be read"):
         ask(url(server))
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_an_answer_in_drops_is_given_up(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The deadline is that of the whole answer, headers and handshake included, and not of each byte."""
+    monkeypatch.setattr("commwatch.views.top.remote.DEADLINE_SECONDS", 0.2)
+    # What begins a handshake message of 16 KiB, and what begins headers.
+    drops = {"https": b"\x16\x03\x03\x40\x00\x02\x00\x40\x00", "http": b"HTTP/1.1 200 OK\r\nX: "}[scheme]
+    ended = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def drip() -> None:
+            connection, _ = listening.accept()
+            with connection, suppress(OSError):
+                connection.sendall(drops)
+                while not ended.wait(0.02):
+                    connection.sendall(b"x")
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        try:
+            with pytest.raises(CommwatchError, match=r"did not answer within 0\.2 s"):
+                ask(f"{scheme}://127.0.0.1:{listening.getsockname()[1]}")
+        finally:
+            ended.set()
+            thread.join()
 
 
 @pytest.mark.parametrize(
@@ -206,10 +232,15 @@ def test_a_wrong_address_is_wrong_use(given: str, said: str) -> None:
 def test_a_password_that_everyone_can_read_is_refused(tmp_path: Path) -> None:
     """As every file with a secret; a missing one is named."""
     secret = tmp_path / "password"
+    long = tmp_path / "long"
+    long.write_text("x" * 5000)
+    long.chmod(0o640)
     secret.write_text("x")
     secret.chmod(0o644)
     with pytest.raises(UsageError, match="everyone can read this password"):
         read_password(secret)
+    with pytest.raises(UsageError, match="longer than 4096 characters, which is no password"):
+        read_password(long)
     with pytest.raises(UsageError, match=r"none: the password cannot be read: No such file"):
         read_password(tmp_path / "none")
 

@@ -95,7 +95,8 @@ def take_part(
         key = run_key(os.environ, None)
     else:
         try:
-            key = run_key(os.environ, args.key_file.read_bytes()[:4096])
+            with args.key_file.open("rb") as file:
+                key = run_key(os.environ, file.read(4096))
         except OSError as error:
             raise BrokenRun(f"cluster: {args.key_file}: {error.strerror}") from error
     started = Run(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+
+import msgspec
 
 from commwatch.config.settings import Config
 from commwatch.errors import ExitCode
-from commwatch.node.inventory_state import origin_words
+from commwatch.node.inventory_state import InventoryAnswer, PartCounts, origin_words
+from commwatch.state.answer import document_of
 from commwatch.state.control import ask_daemon, of_the_only_daemon
 from commwatch.state.directory import state_path
 from commwatch.views.terminal import json_option, print_json, print_table
@@ -36,26 +38,27 @@ def run(args: argparse.Namespace, config: Config) -> int:
         answer = ask_daemon(state_path(config), "inventory-accept")
     else:
         answer = ask_daemon(state_path(of_the_only_daemon(config)), "inventory")
+    inventory = document_of(answer, InventoryAnswer)
     if args.json:
         print_json(answer)
     else:
-        rows = [_row(kind, counts) for kind, counts in answer["kinds"].items()]
+        rows = [_row(kind, counts) for kind, counts in inventory.kinds.items()]
         print_table("Inventory", ("part", "expected", "present", "source", "verdict"), rows)
-        for line in answer["missing"]:
+        for line in inventory.missing:
             print(line)
-        for line in answer.get("given_up", ()):
+        for line in inventory.given_up:
             print(f"given up: {line}")
-    if answer["missing"]:
+    if inventory.missing:
         return ExitCode.FOUND
-    unread = any(counts["expected"] is not None and counts["present"] is None for counts in answer["kinds"].values())
+    unread = any(counts.expected is not None and counts.present is None for counts in inventory.kinds.values())
     return ExitCode.NOT_KNOWN if unread else ExitCode.OK
 
 
-def _row(kind: str, counts: dict[str, Any]) -> tuple[str, str, str, str, str]:
-    expected, present = counts["expected"], counts["present"]
+def _row(kind: str, counts: PartCounts) -> tuple[str, str, str, str, str]:
+    expected, present = counts.expected, counts.present
     shown = ["not known yet" if expected is None else str(expected), "not read" if present is None else str(present)]
     if expected is None or present is None:
         verdict = "-"
     else:
         verdict = "missing" if present < expected else "ok"
-    return kind, shown[0], shown[1], origin_words(counts) or "-", verdict
+    return kind, shown[0], shown[1], origin_words(msgspec.structs.asdict(counts)) or "-", verdict

@@ -10,6 +10,7 @@ import msgspec
 
 from commwatch.config.settings import Config
 from commwatch.errors import CommwatchError, ExitCode
+from commwatch.state.answer import document_of
 from commwatch.state.control import DaemonAbsent, ask_daemon
 from commwatch.state.directory import state_path
 from commwatch.state.maintenance import Maintenance, MaintenanceFile
@@ -17,6 +18,16 @@ from commwatch.units import format_seconds, parse_duration
 from commwatch.views.terminal import json_option, print_json
 
 LONGEST_SECONDS = 30 * 86400.0
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """Of the daemon, which has looked at the maintenance file."""
+
+    paused: str | None
+    """The reason of the pause that is in force."""
+    released: bool
+    held: dict[str, tuple[str, ...]]
+    """Device files that its processes still have open, by process."""
 
 
 def add_parser(
@@ -52,28 +63,28 @@ def run(args: argparse.Namespace, config: Config) -> int:
         return ExitCode.WRONG_USE
     MaintenanceFile(state).write(maintenance)
     try:
-        answer = ask_daemon(state, "maintenance")
+        answer = document_of(ask_daemon(state, "maintenance"), _Answer)
     except DaemonAbsent as error:
         return _no_daemon(args, maintenance, str(error), seconds)
     except CommwatchError as error:
         # The file stays: the daemon looks at it every second, and a pause that may be in force is not taken back.
         raise CommwatchError(f"the pause is written, but the daemon has not said that it let go: {error}") from error
-    if answer["paused"] != args.reason:
+    if answer.paused != args.reason:
         raise CommwatchError(
             f"the daemon did not take the pause; its log says why it ignores {MaintenanceFile(state).path}"
         )
     if args.json:
-        print_json({**msgspec.to_builtins(maintenance), **answer})
-    elif answer["released"]:
+        print_json({**msgspec.to_builtins(maintenance), "daemon": True, **msgspec.to_builtins(answer)})
+    elif answer.released:
         print(f"paused for {format_seconds(seconds)}; no driver or device file is held by commwatch")
     else:
-        for pid, paths in answer["held"].items():
+        for pid, paths in answer.held.items():
             print(
                 f"process {pid} still holds {', '.join(paths)}: it is stuck in the driver and cannot be stopped safely"
             )
-        if not answer["held"]:
+        if not answer.held:
             print("paused, but a worker does not answer; it may be inside the driver")
-    return ExitCode.OK if answer["released"] else ExitCode.FOUND
+    return ExitCode.OK if answer.released else ExitCode.FOUND
 
 
 def _no_daemon(args: argparse.Namespace, maintenance: Maintenance, why: str, seconds: float) -> int:

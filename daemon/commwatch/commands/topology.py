@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from commwatch.config.settings import Config
 from commwatch.errors import ExitCode, UsageError
+from commwatch.lines import printable
 from commwatch.service.log import configure_logging
 from commwatch.units import format_seconds
 from commwatch.views.terminal import json_option, print_json, print_lines
@@ -74,7 +75,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
         print(f"Simulated node {config.simulation.preset}: none of this is real.\n")
     print_lines(topology_lines(topology, measured))
     for problem in problems:
-        print(f"not read: {problem}")
+        print(f"not read: {printable(problem)}")
     return ExitCode.OK
 
 

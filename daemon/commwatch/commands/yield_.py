@@ -14,6 +14,7 @@ import msgspec
 
 from commwatch.config.settings import Config
 from commwatch.errors import ExitCode, StateError
+from commwatch.lines import printable
 from commwatch.probes.cycle.lock import LOCK_FILE, held_elsewhere
 from commwatch.probes.gate.hold import HoldFile
 from commwatch.state.directory import state_path
@@ -101,7 +102,8 @@ def _held(lock: Path) -> bool:
     try:
         return held_elsewhere(lock)
     except OSError as error:
-        raise StateError(f"{lock}: {error.strerror}; run this as root or as the daemon's user") from error
+        hint = "; run this as root or as the daemon's user" if isinstance(error, PermissionError) else ""
+        raise StateError(f"{lock}: {error.strerror}{hint}") from error
 
 
 def _tell(held: bool, waited: float, left: float, holders: list[Holder]) -> None:
@@ -111,7 +113,7 @@ def _tell(held: bool, waited: float, left: float, holders: list[Holder]) -> None
         return
     print(f"a probe is still there after {format_seconds(waited)}{then}")
     for holder in holders:
-        print(f"  process {holder.pid}: {holder.command}")
+        print(f"  process {holder.pid}: {printable(holder.command)}")
     if not holders:
         print("  its processes do not show; look as root")
 

@@ -15,6 +15,8 @@ from commwatch.config.settings import Config, decode_quantity
 from commwatch.errors import ConfigError
 
 _Kind = TypeVar("_Kind")
+_MOST_CHARACTERS = 2**22
+"""Of a file; the longest of ours has 35 thousand. Of a device or a pipe there may be no end."""
 _MOST_LEVELS = 32
 """Of values within values; no setting of ours has ten."""
 Steps = tuple["str | int", ...]
@@ -110,11 +112,16 @@ def read_shipped(path: Path, kind: type[_Kind], *, texts_only: bool = False) -> 
 def _composed(path: Path, loader: Any) -> yaml.Node | None:
     """The tree of a file; None where it is empty."""
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            text = file.read(_MOST_CHARACTERS + 1)
     except UnicodeDecodeError as error:
         raise ConfigError(str(path), None, "", f"is not UTF-8 text (byte {error.start}); write it in UTF-8") from error
     except OSError as error:
         raise ConfigError(str(path), None, "", f"cannot be read: {error.strerror}") from error
+    if len(text) > _MOST_CHARACTERS:
+        raise ConfigError(
+            str(path), None, "", f"has more than {_MOST_CHARACTERS >> 20} Mi characters; name a YAML file"
+        )
     try:
         return yaml.compose(text, loader)
     except yaml.MarkedYAMLError as error:

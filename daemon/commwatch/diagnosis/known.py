@@ -18,7 +18,8 @@ from commwatch.errors import CommwatchError, ExitCode
 from commwatch.findings.api_documents import FindingsDocument, ScoreDocument, SettingsDocument, SnapshotDocument
 from commwatch.findings.facts import Facts
 from commwatch.findings.history import CounterHistory
-from commwatch.state.control import DaemonAbsent, ask_daemon, document_of
+from commwatch.state.answer import document_of
+from commwatch.state.control import DaemonAbsent, ask_daemon
 from commwatch.state.directory import state_path
 from commwatch_exporters.node.parts import AnyColumn
 

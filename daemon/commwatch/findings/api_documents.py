@@ -14,6 +14,7 @@ from commwatch.findings.finding import Cause, Component, Evidence, Finding, Seve
 from commwatch.findings.score.records import Score
 from commwatch.findings.verdict import Verdict
 from commwatch.jobs.settings.records import AuditRecord
+from commwatch.state.records import Timestamp
 from commwatch_exporters.catalogue import CATALOGUE, MetricType
 from commwatch_exporters.node.model import Node
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
@@ -33,7 +34,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
 
     version: str
     """Of commwatch."""
-    time: float
+    time: Timestamp
     """Of the answer, seconds since 1970."""
     simulated: str | None
     """The simulated node; None on a real one."""
@@ -70,7 +71,7 @@ class CauseRecord(msgspec.Struct, frozen=True):
     evidence: tuple[Evidence, ...]
     next_step: str
     alert: str
-    last_seen: float | None
+    last_seen: Timestamp | None
 
 
 class FindingRecord(msgspec.Struct, frozen=True):
@@ -81,9 +82,9 @@ class FindingRecord(msgspec.Struct, frozen=True):
     severity: Severity
     role: Role
     component: ComponentRecord
-    since: float
+    since: Timestamp
     """Seconds since 1970."""
-    last_seen: float | None
+    last_seen: Timestamp | None
     """Last look at which a rule saw it, seconds since 1970: older than ``looked_at`` where it is not read or about to
     close."""
     detail: str
@@ -106,7 +107,7 @@ class FindingsDocument(About, frozen=True, kw_only=True):
     schema: Literal["commwatch-findings/1"] = FINDINGS_SCHEMA
     thresholds: str
     """Digest of the thresholds in force."""
-    looked_at: float | None
+    looked_at: Timestamp | None
     """When the rules ran last, seconds since 1970; None before the first time."""
     failing_rules: tuple[str, ...]
     """Rules that raised at the last look: what they sight is not known."""
@@ -126,7 +127,7 @@ class ScoreDocument(About, frozen=True, kw_only=True):
     schema: Literal["commwatch-score/1"] = SCORE_SCHEMA
     thresholds: str
     """Digest of the thresholds in force."""
-    looked_at: float | None
+    looked_at: Timestamp | None
     """When the metrics that it is made of were looked at, seconds since 1970; None before the first time."""
     score: Score
     verdict: Verdict | None = None
@@ -140,9 +141,9 @@ class ProbeRecord(msgspec.Struct, frozen=True):
     backend: str
     last_result: str
     """In words, with units; empty where there is none that is young enough."""
-    last_completion_at: float | None
+    last_completion_at: Timestamp | None
     """Of the last result, seconds since 1970; None where there was none."""
-    next_run_at: float | None
+    next_run_at: Timestamp | None
     """Seconds since 1970; None where nothing is planned."""
     skip_reason: str
     """Why its last turn was left out; empty if it was not."""
@@ -169,7 +170,7 @@ class SettingsDocument(About, frozen=True, kw_only=True):
     """Answer of the control operation ``settings``: what the last audit of NCCL settings said, without their values."""
 
     schema: Literal["commwatch-settings/1"] = SETTINGS_SCHEMA
-    audited_at: float | None
+    audited_at: Timestamp | None
     """When, seconds since 1970; None where the processes on the GPUs are not known now, or were not audited yet."""
     audit: AuditRecord | None
 

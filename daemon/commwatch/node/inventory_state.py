@@ -121,6 +121,27 @@ class InventoryState(msgspec.Struct):
         return sum(one.candidate is not None for one in (*of_gpus, *self.ports.values(), *self.rdma_ports.values()))
 
 
+class PartCounts(msgspec.Struct, frozen=True):
+    """What should be there and is there of one kind of part, as the daemon answers it."""
+
+    expected: int | None
+    """None while it is not known."""
+    present: int | None
+    """None where it was not read."""
+    source: str | None = None
+    learning_seconds: float | None = None
+
+
+class InventoryAnswer(msgspec.Struct, frozen=True):
+    """The daemon's answer about its inventory; what a daemon of another version adds is left out."""
+
+    kinds: dict[str, PartCounts]
+    missing: tuple[str, ...]
+    """In sentences."""
+    given_up: tuple[str, ...] = ()
+    """In sentences, once the operator has accepted what is here."""
+
+
 def origin_words(counts: Mapping[str, Any]) -> str:
     """Where the expectation of a kind comes from, and how long what is here is still learned.
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import struct
 import sys
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import msgspec
 
-from commwatch.lines import WIDTH, Line, plain
+from commwatch.lines import WIDTH, Line, plain, printable
 
 
 def json_option(parser: argparse.ArgumentParser) -> None:
@@ -18,8 +19,17 @@ def json_option(parser: argparse.ArgumentParser) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print a value as indented JSON."""
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value)).decode() + "\n")
+    """Print a value as indented JSON; what would move a terminal's cursor or hide text is an escape of JSON in it."""
+    lines = msgspec.json.format(msgspec.json.encode(value)).decode().split("\n")
+    sys.stdout.writelines(f"{line if line.isprintable() else _escaped(line)}\n" for line in lines)
+
+
+def _escaped(line: str) -> str:
+    return "".join(one if one.isprintable() else _escape(one) for one in line)
+
+
+def _escape(sign: str) -> str:
+    return "".join(f"\\u{unit:04x}" for (unit,) in struct.iter_unpack(">H", sign.encode("utf-16-be")))
 
 
 def print_table(
@@ -33,6 +43,7 @@ def print_table(
         rows: cells.
         right: places of the columns that are aligned to the right.
     """
+    rows = [tuple(map(printable, row)) for row in rows]
     heads = _heading_rows(columns)
     widths = [max(len(row[position]) for row in (*heads, *rows)) for position in range(len(columns))]
     if sys.stdout.isatty():
@@ -80,6 +91,7 @@ def screen() -> tuple[bool, int | None]:
 
 def print_lines(lines: Iterable[Line]) -> None:
     """Styled lines: with colour on a terminal, plain in a pipe."""
+    lines = ([(printable(text), style) for text, style in line] for line in lines)
     if not sys.stdout.isatty():
         for line in lines:
             print(plain(line))

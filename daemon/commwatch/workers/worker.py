@@ -15,7 +15,8 @@ import structlog
 
 from commwatch.node.run import Collected
 from commwatch.readings import Absence, SourceUnavailable
-from commwatch.workers.bounds import LONGEST_DETAIL, LONGEST_LABEL, MOST_DEVICES, MOST_WAITING, Bounds, shortened
+from commwatch.state.records import LONGEST_LABEL
+from commwatch.workers.bounds import LONGEST_DETAIL, MOST_DEVICES, MOST_WAITING, Bounds, shortened
 from commwatch.workers.start import Launch, Process, start_python
 from commwatch.workers.wire import ProgressMark, Reply, Request, WorkerPlan, frame, on_grid, take_frames
 from commwatch_exporters.snapshot import Block, Layout, Series

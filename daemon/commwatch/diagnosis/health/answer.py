@@ -18,6 +18,7 @@ from commwatch.errors import StateError
 from commwatch.findings.finding import Severity
 from commwatch.findings.health import Health, calls_for_drain
 from commwatch.findings.verdict import Because, Fault, Word
+from commwatch.views.terminal import print_json
 
 HEALTH_SCHEMA: Literal["commwatch-health/1"] = "commwatch-health/1"
 
@@ -111,7 +112,7 @@ def counted(health: Health, state: Path) -> bool | None:
 def print_answer(document: HealthDocument, *, as_json: bool) -> None:
     """One line, or the document as JSON."""
     if as_json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(document)).decode() + "\n")
+        print_json(document)
     else:
         said = "" if document.drain is None else f"; {_drained(document.drain)}"
         print(f"{document.verdict}: {document.reason}{said}")

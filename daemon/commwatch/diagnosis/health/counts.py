@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,12 +10,12 @@ import msgspec
 
 from commwatch.errors import StateError
 from commwatch.findings.verdict import Because
+from commwatch.regular_file import lock_within
 from commwatch.state.directory import write_atomically
 from commwatch.state.records import encode, read_file
 
 FILE_NAME = "healthcheck.json"
 _LOCK_SECONDS = 0.3
-_LOCK_PAUSE = 0.01
 _MOST_BYTES = 65_536
 _MOST_REASONS = 32
 _LONGEST_REASON = 32
@@ -41,7 +39,7 @@ def count_unknown(state: Path, because: Because) -> None:
     try:
         directory = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            _lock(directory)
+            lock_within(directory, _LOCK_SECONDS)
             counts = read_counts(state)
             counts[because] = counts.get(because, 0) + 1
             write_atomically(state / FILE_NAME, encode(HealthCounts(counts)))
@@ -49,24 +47,6 @@ def count_unknown(state: Path, because: Because) -> None:
             os.close(directory)
     except OSError as error:
         raise StateError(f"{state / FILE_NAME}: {error.strerror or error}") from error
-
-
-def _lock(directory: int) -> None:
-    """Keep other checks out until the descriptor is closed.
-
-    Raises:
-        BlockingIOError: another one holds the lock for too long.
-    """
-    give_up = time.monotonic() + _LOCK_SECONDS
-    while True:
-        try:
-            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= give_up:
-                raise
-            time.sleep(_LOCK_PAUSE)
-        else:
-            return
 
 
 def read_counts(state: Path) -> dict[str, int]:

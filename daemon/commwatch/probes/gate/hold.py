@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,12 +12,15 @@ import msgspec
 import structlog
 
 from commwatch.errors import StateError
+from commwatch.regular_file import lock_within
 from commwatch.state.directory import write_atomically
 from commwatch.state.records import Timestamp, read_file
 
 log = structlog.get_logger("commwatch.probes.hold")
 
 FILE_NAME = "hold.json"
+_LOCK_SECONDS = 2.0
+"""For the prologues of other jobs, which hold the lock for some milliseconds."""
 _MOST_BYTES = 65_536
 
 
@@ -95,7 +97,7 @@ class HoldFile:
         try:
             descriptor = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                lock_within(descriptor, _LOCK_SECONDS)
                 yield
             finally:
                 os.close(descriptor)

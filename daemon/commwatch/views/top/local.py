@@ -8,7 +8,8 @@ from pathlib import Path
 from commwatch.config.settings import Config
 from commwatch.errors import CommwatchError
 from commwatch.findings.api_documents import FindingsDocument, ProbesDocument, SnapshotDocument
-from commwatch.state.control import ask_daemon, document_of
+from commwatch.state.answer import document_of
+from commwatch.state.control import ask_daemon
 from commwatch.state.directory import state_path
 from commwatch.views.top.frame import Documents
 from commwatch.views.top.remote import Endpoint

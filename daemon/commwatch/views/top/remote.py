@@ -6,8 +6,11 @@ import base64
 import http.client
 import os
 import re
+import socket
 import ssl
 import stat
+import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import SplitResult, urlsplit
@@ -16,12 +19,13 @@ import msgspec
 
 from commwatch.errors import CommwatchError, UsageError
 from commwatch.findings.api_documents import FindingsDocument, ProbesDocument, SnapshotDocument
+from commwatch.state.answer import MOST_BYTES, decode_answer, document_of
 from commwatch.state.control import DaemonAbsent
 from commwatch.views.top.frame import Documents
 
 DEADLINE_SECONDS = 5.0
-"""For connecting, and for each wait for more of an answer."""
-_LARGEST_ANSWER = 2**26
+"""For connecting, and for the whole of an answer."""
+_LONGEST_PASSWORD = 4096
 _DEFAULT_PORT = 28029
 _ABOUT_US = re.compile("ALERT_(CERTIFICATE|BAD_CERTIFICATE|UNSUPPORTED_CERTIFICATE|UNKNOWN_CA|HANDSHAKE_FAILURE)")
 """OpenSSL's names of what a server says that wants another certificate, or any."""
@@ -53,12 +57,8 @@ class Endpoint:
         self.name = parts.netloc
         self._prefix = parts.path.rstrip("/")
         self._headers = {"Accept": "application/json"} | ({"Authorization": authorization} if authorization else {})
-        if parts.scheme == "https":
-            self._connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                parts.hostname or "", port, timeout=DEADLINE_SECONDS, context=context or ssl.create_default_context()
-            )
-        else:
-            self._connection = http.client.HTTPConnection(parts.hostname or "", port, timeout=DEADLINE_SECONDS)
+        self._context = (context or ssl.create_default_context()) if parts.scheme == "https" else None
+        self._connection = http.client.HTTPConnection(parts.hostname or "", port, timeout=DEADLINE_SECONDS)
 
     def ask(self) -> Documents:
         """What it says now.
@@ -86,8 +86,8 @@ class Endpoint:
         if status != http.client.OK:
             raise CommwatchError(f"{self.name}{path}: {status} {http.client.responses.get(status, '')}".rstrip())
         try:
-            return msgspec.json.decode(body, type=kind)
-        except (ValueError, RecursionError) as error:  # msgspec's own errors, and text that is not UTF-8
+            return document_of(decode_answer(body), kind)
+        except (ValueError, RecursionError, CommwatchError) as error:
             raise CommwatchError(f"{self.name}{path}: no document of this version of commwatch: {error}") from error
 
     def _answer(self, path: str) -> tuple[int, bytes]:
@@ -106,12 +106,50 @@ class Endpoint:
             raise self._told(error) from error
 
     def _exchange(self, path: str) -> tuple[int, bytes]:
-        self._connection.request("GET", self._prefix + path, headers=self._headers)
-        answer = self._connection.getresponse()
-        body = answer.read(_LARGEST_ANSWER + 1)
-        if len(body) > _LARGEST_ANSWER:
-            raise http.client.HTTPException(f"the answer is larger than {_LARGEST_ANSWER >> 20} MiB")
+        """One request and its answer, at the deadline at the latest: the socket's own holds for a single byte."""
+        is_late = threading.Event()
+
+        def give_up() -> None:
+            is_late.set()
+            if (sock := self._connection.sock) is not None:
+                with suppress(OSError):
+                    socket.socket.shutdown(sock, socket.SHUT_RDWR)  # not TLS's own, which its reader cannot bear
+
+        timer = threading.Timer(DEADLINE_SECONDS, give_up)
+        timer.daemon = True
+        timer.start()
+        try:
+            answer = self._request(path)
+        except (http.client.HTTPException, OSError) as error:
+            if is_late.is_set():
+                raise TimeoutError from error
+            raise
+        finally:
+            timer.cancel()
+        if is_late.is_set():
+            raise TimeoutError
+        return answer
+
+    def _request(self, path: str) -> tuple[int, bytes]:
+        connection = self._connection
+        if connection.sock is None:
+            self._open()
+        connection.request("GET", self._prefix + path, headers=self._headers)
+        answer = connection.getresponse()
+        body = answer.read(MOST_BYTES + 1)
+        if len(body) > MOST_BYTES:
+            raise http.client.HTTPException(f"the answer is larger than {MOST_BYTES >> 20} MiB")
         return answer.status, body
+
+    def _open(self) -> None:
+        connection = self._connection
+        connection.connect()
+        if self._context is not None:
+            encrypted = self._context.wrap_socket(
+                connection.sock, server_hostname=connection.host, do_handshake_on_connect=False
+            )
+            connection.sock = encrypted  # before the handshake, which the deadline may have to end
+            encrypted.do_handshake()
 
     def _told(self, error: Exception) -> CommwatchError:
         if isinstance(error, ssl.SSLCertVerificationError):
@@ -155,9 +193,12 @@ def read_password(file: Path) -> str:
         with file.open(encoding="utf-8") as stream:
             if os.fstat(stream.fileno()).st_mode & stat.S_IROTH:
                 raise UsageError(f"{file}: everyone can read this password; chmod o-r it")
-            return stream.read().rstrip("\r\n")
+            password = stream.read(_LONGEST_PASSWORD + 1).rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{file}: the password cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    if len(password) > _LONGEST_PASSWORD:
+        raise UsageError(f"{file}: longer than {_LONGEST_PASSWORD} characters, which is no password")
+    return password
 
 
 def tls_context(ca_file: str, cert_file: str, key_file: str) -> ssl.SSLContext:
