@@ -12,6 +12,7 @@ import pytest
 from commwatch.node.hardware_events import MOST_CODES
 from commwatch.probes.cycle import nccl_notes
 from commwatch.readings import LARGEST_VALUE
+from commwatch.state.records import LONGEST_LABEL
 from commwatch.workers import bounds
 from commwatch.workers.sources import READERS
 from commwatch.workers.wire import LONGEST_TEXT
@@ -97,7 +98,7 @@ def test_the_numbers_are_those_in_force() -> None:
         f"| {of['jobs'].most_series} series of its own |",
         f"| {of['settings'].most_series} series of its own |",
         f"| finite, up to 10{superscript(LARGEST_VALUE)} |",
-        f"| {bounds.LONGEST_LABEL} characters, in one line",
+        f"| {LONGEST_LABEL} characters, in one line",
         f"| {bounds.LONGEST_DETAIL:,} characters, printable |",
         f"| {bounds.MOST_DEVICES:,} |",
         f"| {bounds.MOST_WAITING:,}, and twice the rate",
