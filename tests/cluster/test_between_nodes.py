@@ -293,19 +293,19 @@ def test_a_report_that_could_not_be_saved_is_saved_later(tmp_path: Path) -> None
     with capture_logs() as events:
         late = report(at=time.time())
         asyncio.run(engine.between_nodes.take(msgspec.json.encode(late), OWN))
-        engine.save()
+        asyncio.run(engine.save())
     errors = [event["event"] for event in events if event["log_level"] == "error"]
     assert errors == ["what is known of runs between nodes cannot be saved; it is tried again later",
                       "something cannot be saved; it is tried again later"]  # fmt: skip
 
     file.rmdir()
-    engine.save()
+    asyncio.run(engine.save())
     saved = state.load("cluster", NodeHistory)
     assert saved is not None
     assert saved.last == late
 
     file.unlink()
-    engine.save()
+    asyncio.run(engine.save())
     assert not file.exists()
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from commwatch.node.hardware_event_tracker import LOGGED_PER_RUN, HardwareLog
-from commwatch.node.hardware_events import FABRIC_SXIDS, FABRIC_XIDS, NVLINK5_XIDS
+from commwatch.node.hardware_events import FABRIC_SXIDS, FABRIC_XIDS, NVLINK5_XIDS, HardwareEventsState
 from commwatch.node.inventory import Inventory
 from commwatch.node.inventory_state import InventoryState
 from commwatch.node.observation import Observation, SeenGpu
@@ -18,7 +17,6 @@ from commwatch.node.store import Store
 from commwatch.node.xids import Meaning, meaning_of, meanings
 from commwatch.readings import HardwareEvent
 from commwatch.sources.kernel_log_lines import MESSAGES
-from commwatch.state.directory import StateDirectory
 from commwatch_exporters.snapshot import Series, Value
 from support.core import SLOTS, block, collector
 
@@ -28,15 +26,15 @@ SWITCH = "0000:06:00.0"
 class Node:
     """Two GPUs, the second a Blackwell, and an NVSwitch."""
 
-    def __init__(self, folder: Path) -> None:
-        self.state = StateDirectory(folder)
+    def __init__(self) -> None:
+        self.kept = HardwareEventsState()
         self.start()
 
     def start(self) -> None:
-        """A daemon that has just been started, with what the state directory holds."""
+        """A daemon that has just been started, with what was kept."""
         self.store = Store()
         self.inventory = Inventory(InventoryState(), {}, 600.0)
-        self.log = HardwareLog(self.state, self.store, self.inventory)
+        self.log = HardwareLog(self.kept, self.store, self.inventory)
 
     def run(self, name: str, *events: HardwareEvent, time: float = 5.0) -> list[Any]:
         """One run of a collector; returns what was logged."""
@@ -61,8 +59,8 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Node:
-    return Node(tmp_path)
+def node() -> Node:
+    return Node()
 
 
 def event(
@@ -92,7 +90,7 @@ def test_events_from_before_a_restart_are_not_recent(node: Node) -> None:
     """What the state directory holds is known; what the log says since then is new."""
     node.look()
     node.run("kernel_log", event("79", 1))
-    node.log.save()
+    node.kept = node.log.state
     node.start()
     node.run("kernel_log", event("79", 1), event("74", 2))
 
@@ -171,7 +169,7 @@ def test_totals_survive_a_restart(node: Node) -> None:
     """And so does the place in the kernel log."""
     node.look()
     node.run("kernel_log", event(sequence=1), event(sequence=2))
-    node.log.save()
+    node.kept = node.log.state
 
     node.start()
     node.look()

@@ -62,9 +62,7 @@ def test_the_node_is_judged_at_its_own_interval(monkeypatch: pytest.MonkeyPatch)
     service = SimpleNamespace(
         _instruments_due=0.0,
         _instruments=SimpleNamespace(measure_processes=lambda *_: None),
-        _engine=SimpleNamespace(
-            processes=list, refresh=list, verdict=SimpleNamespace(look=lambda *_: looks.append(clock.now // 1))
-        ),
+        _engine=SimpleNamespace(processes=list, refresh=list, look=lambda: looks.append(clock.now // 1)),
         _config=Config(),
         _notifier=SimpleNamespace(status=lambda _: None),
         _show_healthchecks=list,

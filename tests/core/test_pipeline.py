@@ -308,7 +308,7 @@ def test_what_is_there_for_the_learning_time_is_expected(node: Node) -> None:
 def test_what_was_learned_survives_a_restart(node: Node) -> None:
     """A card that is gone after a reboot is missing, by name and in the count of its parts."""
     node.learn()
-    node.pipeline.save()
+    node.state.save("inventory", node.pipeline.inventory_state)
 
     node.start()
     assert node.gpu_states() == {}  # the driver has not been asked yet
@@ -346,7 +346,7 @@ def test_accepting_forgets_what_is_gone(node: Node) -> None:
     assert [event["what"] for event in events if event["event"] == "accepted"] == given_up
     assert node.gpu_states() == {LABELS[SLOTS[0]]: 0}
     assert node.pipeline.describe_inventory()["missing"] == []
-    node.pipeline.save()
+    node.state.save("inventory", node.pipeline.inventory_state)
     node.start()
     assert node.pipeline.gpus_expected() == 1
 
@@ -477,7 +477,7 @@ def test_an_inventory_that_cannot_be_saved_is_an_error(node: Node, tmp_path: Pat
     (tmp_path / "inventory.json").mkdir()  # nothing can be written under this name
 
     with pytest.raises(OSError, match="directory"):
-        node.pipeline.save()
+        node.state.save("inventory", node.pipeline.inventory_state)
 
 
 def test_a_gpu_that_does_not_answer_is_not_given_up(node: Node) -> None:

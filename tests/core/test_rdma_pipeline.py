@@ -10,7 +10,7 @@ from commwatch.config.settings import Config, Duration, Inventory, Paths
 from commwatch.config.thresholds import load_thresholds
 from commwatch.node.port_flaps import FORGOTTEN_SECONDS
 from commwatch.node.store import Store
-from commwatch.node.wrap import Wraps
+from commwatch.node.wrap import Wraps, WrapsState
 from commwatch.readings import Absence
 from commwatch.service.collection import Collection
 from commwatch.service.engine import Engine
@@ -37,7 +37,8 @@ class Node:
     """A collector of RDMA ports with the analysis behind it; learns within 10 s."""
 
     def __init__(self, folder: Path, boot: str = "boot") -> None:
-        self.wraps = Wraps(StateDirectory(folder), boot)
+        self.state = StateDirectory(folder)
+        self.wraps = Wraps(self.state.load("wraps", WrapsState) or WrapsState(), boot)
         self.store, self.instruments, self.reader = Store(), Instruments(), ScriptedReader("rdma")
         config = Config(inventory=Inventory(learn_after=Duration(10)))
         self.pipeline = Pipeline(config, StateDirectory(folder), self.store, self.instruments, frozenset)
@@ -159,7 +160,7 @@ def test_a_wrap_outlives_the_daemon(tmp_path: Path, boot: str, after: int, expos
     node = Node(tmp_path)
     node.run(4, 1000, 2**32 - 1)
     node.run(4, 1001, 4)
-    node.wraps.save()
+    node.state.save("wraps", node.wraps.state)
 
     node = Node(tmp_path, boot)
     node.run(4, 1002, after)
@@ -173,9 +174,9 @@ def test_a_reset_is_not_kept(tmp_path: Path) -> None:
     node = Node(tmp_path)
     for sent, lost in ((1000, 2**32 - 1), (1001, 4)):
         node.run(4, sent, lost)
-    node.wraps.save()
+    node.state.save("wraps", node.wraps.state)
     node.run(4, 0, 0)
-    node.wraps.save()
+    node.state.save("wraps", node.wraps.state)
 
     node = Node(tmp_path)
     node.run(4, 1000, 10)
@@ -238,7 +239,19 @@ def test_ports_that_should_be_here_are_missed(tmp_path: Path) -> None:
     node = Node(tmp_path / "state")
     for _ in range(4):
         node.run(4)
-    node.pipeline.save()
+    node.state.save("inventory", node.pipeline.inventory_state)
 
     assert engine(tmp_path)._origin_absent("rdma") is None
     assert engine(tmp_path, "other")._origin_absent("rdma") == "no RDMA device"
+
+
+def test_what_must_not_be_lost_is_told_from_what_goes_on(tmp_path: Path) -> None:
+    """A port that is seen first, expected or dropped is to be saved at once; while it stays as it is, nothing is."""
+    node = Node(tmp_path)
+    changed, version = [], node.pipeline.version
+    for state in (4, 4, 4, 4, 1, 1, 4):
+        node.run(state)
+        changed.append(node.pipeline.version != version)
+        version = node.pipeline.version
+
+    assert changed == [True, False, True, False, True, False, False]

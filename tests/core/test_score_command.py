@@ -16,11 +16,13 @@ from commwatch.commands import score
 from commwatch.config.settings import Config, Paths
 from commwatch.errors import CommwatchError
 from commwatch.findings.api_documents import ScoreDocument
+from commwatch.findings.codes import EVENTS, WATCHED
+from commwatch.findings.history import CounterHistory
+from commwatch.findings.register import Register
 from commwatch.node.store import Store
 from commwatch.service.collection import Collection
 from commwatch.service.instruments import Instruments
 from commwatch.service.judge import Judge
-from commwatch.state.directory import StateDirectory
 from commwatch_exporters.snapshot import Block, Layout
 from support.core import PlannedJobs
 from support.daemon import command, running
@@ -152,7 +154,7 @@ def test_a_look_puts_the_score_on_the_page(tmp_path: Path) -> None:
     """Score and parts of what was measured, and nothing of what was not."""
     store, instruments = Store(), Instruments()
     collection = Collection([], store, instruments, PlannedJobs(), lambda outcome: None, lambda source: None)
-    verdict = Judge(shipped(), StateDirectory(tmp_path), store, instruments, collection)
+    verdict = Judge(shipped(), CounterHistory(WATCHED, EVENTS), Register(), store, instruments, collection)
     verdict.look(store.snapshot(), NOW)
     assert verdict.score().ratio is None
 

@@ -24,6 +24,7 @@ from commwatch.service import judge as verdict_module
 from commwatch.service.collection import Collection
 from commwatch.service.instruments import Instruments
 from commwatch.service.judge import NAMED_MAX, Further, Judge
+from commwatch.service.judgement import STATE_NAME, Judgement, restore
 from commwatch.state.directory import StateDirectory
 from commwatch_exporters.node.model import NvLink
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
@@ -56,10 +57,16 @@ class Node:
         )  # fmt: skip
         expected: dict[Series, Value] = {(EXPECTED, (str(index), slot, "0")): 1 for index, slot in enumerate(SLOTS)}
         self.store.put("inventory", "", self.block(expected), float("inf"))
+        kept = restore(self.state, "boot", self.clock.time())
         self.verdict = Judge(
-            load_thresholds(None), self.state, self.store, self.instruments, self.collection, tuple(rule_sets),
-            tuple(readings),
+            load_thresholds(None), kept.history, kept.register, self.store, self.instruments, self.collection,
+            tuple(rule_sets), tuple(readings),
         )  # fmt: skip
+
+    def save(self) -> None:
+        """Write what the next daemon is to know."""
+        history, register = self.verdict.history.state, self.verdict.register.state
+        self.state.save(STATE_NAME, Judgement(boot="boot", history=history, register=register))
 
     def block(self, values: Mapping[Series, Value]) -> Block:
         layout = self._layouts.setdefault(tuple(values), Layout(values))
@@ -158,10 +165,11 @@ def test_findings_outlive_a_restart(node: Node) -> None:
     """What was open is open at once, with its beginning, and is not announced again."""
     open_on(node, 1, 0)
     since = node.verdict.findings[0].since
-    node.verdict.save()
+    node.save()
     node.start()
 
     assert [finding.since for finding in node.verdict.findings] == [since]
+    assert node.exposed() == [link(1)]
     node.links(1, 0)
     with capture_logs() as logs:
         assert node.look(10.0) == [link(1)]
@@ -187,7 +195,7 @@ def test_the_state_of_an_earlier_version_is_read(node: Node) -> None:
 def test_what_was_repaired_while_no_daemon_ran_closes(node: Node) -> None:
     """Only after it has been read: before, no one knows."""
     open_on(node, 1, 0)
-    node.verdict.save()
+    node.save()
     node.start()
 
     assert node.look(600.0) == [link(1)]
@@ -394,37 +402,9 @@ def test_further_readings_are_made_again_where_they_may_differ(node: Node, monke
     assert [at(10, state, None)[0] for state in (2, 2, 2)] == [before + 1, before + 2, before + 3]
 
 
-def test_state_is_written_where_it_changed(node: Node) -> None:
-    """A healthy node writes once; the history of counters, which always changes, rarely and at the end."""
-    folder = node.state.path
-    node.links(1, 1)
-    node.look()
-    node.verdict.save()
-    assert sorted(file.name for file in folder.iterdir()) == ["findings.json"]
-    (folder / "findings.json").unlink()
-
-    node.look(60.0)
-    node.verdict.save()
-    assert not (folder / "findings.json").exists()
-    open_on(node, 1, 0)
-    node.verdict.save()
-    assert len(json.loads((folder / "findings.json").read_text())["spells"]) == 1
-    assert not (folder / "counter_history.json").exists()
-    node.verdict.save(at_end=True)
-    assert (folder / "counter_history.json").exists()
-
-
-def test_the_history_is_written_now_and_then(node: Node) -> None:
-    """A daemon that is killed loses ten minutes of it at most."""
-    node.clock.now += verdict_module.SAVE_HISTORY_SECONDS
-    node.verdict.save()
-
-    assert (node.state.path / "counter_history.json").exists()
-
-
 def test_a_damaged_state_begins_anew(node: Node) -> None:
     """It is set aside; what is wrong is found again."""
-    (node.state.path / "findings.json").write_text('{"spells": 7}')
+    (node.state.path / "judgement.json").write_text('{"register": 7}')
     node.start()
 
     assert node.verdict.findings == []

@@ -85,8 +85,8 @@ def test_an_event_is_counted_once_and_over_a_restart(tmp_path: Path, faults: Pat
         assert sorted(event["code"] for event in daemon.events("hardware event")) == ["20034", "94"]
         assert (told["20034"]["fatal"], told["20034"]["link"]) == ("Fatal", 12)
         assert daemon.stop() == 0
-    (kept,) = tmp_path.rglob("hardware_events.json")
-    assert json.loads(kept.read_text())["unpaired"] == {}
+    (kept,) = tmp_path.rglob("judgement.json")
+    assert json.loads(kept.read_text())["events"]["unpaired"] == {}
 
     with running(tmp_path, *arguments) as daemon:
         daemon.until(BothLooked(daemon))

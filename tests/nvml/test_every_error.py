@@ -15,8 +15,10 @@ import pynvml
 import pytest
 
 from commwatch.config.settings import Config, Duration, Inventory, Paths
-from commwatch.findings.codes import CODES
+from commwatch.findings.codes import CODES, EVENTS, WATCHED
 from commwatch.findings.finding import Finding
+from commwatch.findings.history import CounterHistory
+from commwatch.findings.register import Register
 from commwatch.node.run import Collected, Collector
 from commwatch.node.store import Store
 from commwatch.readings import SourceUnavailable
@@ -192,7 +194,7 @@ async def play(state: Path, sysfs: Path, way: str, code: int, patch: pytest.Monk
     worker = Worker(clock)
     runs = [Collector(f"nvml_{key}", key, "nvml", worker, STEP, needs_release=True) for key in COLLECTORS]
     collection = Collection(runs, store, instruments, PlannedJobs(), pipeline.after, lambda source: None)
-    judge = Judge(shipped(), kept, store, instruments, collection)
+    judge = Judge(shipped(), CounterHistory(WATCHED, EVENTS), Register(), store, instruments, collection)
     instruments.config_reload_successful.set(1)
     for step in range(HEALTHY_STEPS + BROKEN_STEPS):
         if step == HEALTHY_STEPS:

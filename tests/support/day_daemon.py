@@ -287,9 +287,7 @@ class DayDaemon(RehearsedDaemon):
 
     def stop(self) -> None:
         """Keep what must survive, and end."""
-        self._pipeline.save()
-        self._wraps.save()
-        self.verdict.save(at_end=True)
+        self.save_judgement()
         self.probing.save()
         self.close()
 

@@ -35,14 +35,13 @@ from commwatch.probes.plan import CyclePlan, CycleResult, Failed
 from commwatch.probes.rank_plan import FailureReason
 from commwatch.probes.results.records import AnyRecord, load_record, take_outcome
 from commwatch.readings import SourceUnavailable
-from commwatch.service import collection, pipeline
+from commwatch.service import collection, judgement, pipeline
 from commwatch.service import judge as verdict
 from commwatch.service.api import Answers
 from commwatch.service.collection import Collection
 from commwatch.service.judge import Judge
 from commwatch.simulation.faults.fault import SimulatedProbeFailure
 from commwatch.sources.base import Origin, Source
-from commwatch.sources.presence import boot_identity
 from commwatch.state.control import ControlServer
 from commwatch.state.directory import state_path
 from commwatch.workers.sources import SOURCES
@@ -120,12 +119,14 @@ class RehearsedDaemon(WholeNode):
         self.changes: list[Change] = []
         """What opened and closed until now."""
         self._read_no_clock()
-        self._wraps = Wraps(self.state, boot_identity(self.roots[1]))
+        self._wraps = Wraps(self._kept.wraps, self._boot)
         self._collection = Collection(
             self._collectors, self.store, self.instruments, PlannedJobs(), self._after,
             self._absent, self._wraps.correct,
         )  # fmt: skip
-        self.verdict = Judge(shipped(), self.state, self.store, self.instruments, self._collection)
+        self.verdict = Judge(
+            shipped(), self._kept.history, self._kept.register, self.store, self.instruments, self._collection
+        )
         self._records: dict[str, AnyRecord] = {}
         self._prober = self._probe_node()
         probe_by_hand(self, monkeypatch)
@@ -299,11 +300,31 @@ class RehearsedDaemon(WholeNode):
 
     def save(self) -> None:
         """Write what must survive a restart, as the daemon does at its end."""
-        self._pipeline.save()
-        self._wraps.save()
-        self.verdict.save(at_end=True)
+        self.save_judgement()
         for name, record in self._records.items():
             self.state.save(f"probe-{name}", record.history)
+
+    def save_judgement(self) -> None:
+        """Write what must agree after a crash, as of the last look."""
+        kept = self.judgement()
+        judgement.check(kept)
+        self.state.save(judgement.STATE_NAME, kept)
+        self.state.save(pipeline.STATE_NAME, self._pipeline.inventory_state)
+
+    def version(self) -> tuple[int, ...]:
+        """Changes with each event that the daemon would save soon."""
+        return (*self._pipeline.version, self._wraps.version, self.verdict.register.version)
+
+    def judgement(self) -> judgement.Judgement:
+        """What must survive a crash."""
+        return judgement.Judgement(
+            boot=self._boot,
+            events=self._pipeline.hardware.state,
+            job_logs=self._pipeline.job_logs.state,
+            wraps=self._wraps.state,
+            history=self.verdict.history.state,
+            register=self.verdict.register.state,
+        )
 
     def close(self) -> None:
         """Let go of everything."""

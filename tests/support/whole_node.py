@@ -17,11 +17,13 @@ from commwatch.node.run import Collected, Collector, Outcome
 from commwatch.node.store import Store
 from commwatch.readings import Batch, SourceUnavailable
 from commwatch.service.instruments import Instruments
+from commwatch.service.judgement import restore
 from commwatch.service.pipeline import Pipeline
 from commwatch.simulation.library import install
 from commwatch.simulation.node import SimulatedNode
 from commwatch.sources.base import Source
 from commwatch.sources.nvml.source import NvmlSource
+from commwatch.sources.presence import boot_identity
 from commwatch.sources.rdma.source import RdmaSource
 from commwatch.state.directory import StateDirectory, state_path
 from commwatch.workers.child import make_source
@@ -60,7 +62,12 @@ class WholeNode:
         self.node.write_sysfs(self._sysfs)
         self.node.write_procfs(self._procfs)
         trees = str(self._sysfs), str(self._procfs)
-        self._pipeline = Pipeline(self.config, self.state, self.store, self.instruments, frozenset, *trees)
+        self._boot = boot_identity(trees[1])
+        self._kept = restore(self.state, self._boot, self.started_at + self.time)
+        self._pipeline = Pipeline(
+            self.config, self.state, self.store, self.instruments, frozenset, *trees, events=self._kept.events,
+            job_logs=self._kept.job_logs,
+        )  # fmt: skip
         install(self.node)
         self.job_settings = JobSettings(self.store, tuple, self._plan_audit, lambda: self.time)
         self._audit_at = float("inf")

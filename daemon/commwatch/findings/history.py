@@ -6,7 +6,8 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Collection, Container, Iterable, Mapping
 from functools import cache
-from typing import TypeAlias
+from itertools import pairwise
+from typing import Annotated, TypeAlias
 
 import msgspec
 
@@ -22,8 +23,12 @@ what is kept, each at the time of its first change: what it rose in a window is 
 _LATEST = 16
 """Changes that are never summed up."""
 _SUMS = 32
+_BETWEEN_LABELS = "\n"
 GAP_SECONDS = 30.0
 """Three looks: a metric that was not there for longer may have risen at any time meanwhile."""
+
+
+Reading: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class CounterState(msgspec.Struct):
@@ -31,16 +36,23 @@ class CounterState(msgspec.Struct):
 
     metric: str
     labels: Labels
-    last: float
-    rises: list[tuple[Timestamp, float]] = []
-    """Seconds since 1970, and by how much."""
+    last: Reading
+    rises: list[tuple[Timestamp, Annotated[float, msgspec.Meta(gt=0)]]] = []
+    """Seconds since 1970, in order, and by how much."""
+
+    def __post_init__(self) -> None:
+        if any(one > next_one for (one, _), (next_one, _) in pairwise(self.rises)):
+            raise ValueError(f"the changes of {self.metric} are not in order")
 
 
 class HistoryState(msgspec.Struct):
-    """What survives a restart: counters that moved, and events that have happened."""
+    """What survives a restart: how counters moved, and what they and all others showed last."""
 
     events_since: Timestamp | None = None
     counters: list[CounterState] = []
+    """Those that moved, and events that have happened."""
+    still: dict[str, dict[str, Reading]] = {}
+    """By metric and label values, one a line: what the others showed last. So what rose while no daemon ran is seen."""
     seen: dict[str, Timestamp] = {}
     """When each metric was there last, seconds since 1970."""
 
@@ -149,12 +161,21 @@ class CounterHistory:
         self._moved: dict[str, dict[Labels, _Counter]] = {metric: {} for metric in windows}
         """Counters that have changed within what is kept, in the order in which they began to."""
         self._seen = {metric: when for metric, when in known.seen.items() if metric in windows}
-        for one in known.counters:
+        still = (
+            CounterState(metric, tuple(labels.split(_BETWEEN_LABELS)) if labels else (), last)
+            for metric, counters in known.still.items()
+            for labels, last in counters.items()
+        )
+        for one in (*known.counters, *still):
             if one.metric in windows:
                 self._restore(one)
 
     def _restore(self, kept: CounterState) -> None:
         identity = _identity(kept.metric, kept.labels)
+        if kept.metric in CATALOGUE and len(kept.labels) != len(CATALOGUE[kept.metric].labels):
+            raise ValueError(f"{kept.metric} has no labels like {kept.labels}")
+        if identity in self._counters[kept.metric]:
+            raise ValueError(f"{kept.metric} of {identity} is there twice")
         counter = self._counters[kept.metric][identity] = _Counter(kept.labels, kept.last)
         for when, rise in kept.rises:
             counter.times.append(when)
@@ -165,14 +186,17 @@ class CounterHistory:
     @property
     def state(self) -> HistoryState:
         """To keep in the state directory."""
-        kept = [
-            CounterState(metric, counter.labels, counter.last, list(zip(counter.times, counter.rises, strict=True)))
-            for metric, counters in self._counters.items()
-            for counter in counters.values()
-            # What has not happened yet counts from 0 anyway, and what did not move from when it is seen again.
-            if counter.rises or (counter.last and metric in self._events)
-        ]
-        return HistoryState(self._events_since, kept, dict(self._seen))
+        kept: list[CounterState] = []
+        still: dict[str, dict[str, float]] = {}
+        for metric, counters in self._counters.items():
+            is_event = metric in self._events
+            for counter in counters.values():
+                if counter.rises or (counter.last and is_event):
+                    rises = list(zip(counter.times, counter.rises, strict=True))
+                    kept.append(CounterState(metric, counter.labels, counter.last, rises))
+                elif not is_event:  # what has not happened yet counts from 0 anyway
+                    still.setdefault(metric, {})[_BETWEEN_LABELS.join(counter.labels)] = counter.last
+        return HistoryState(self._events_since, kept, still, dict(self._seen))
 
     @property
     def metrics(self) -> Iterable[str]:

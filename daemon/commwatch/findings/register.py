@@ -50,9 +50,18 @@ class Register:
     """Open findings, and sightings that have not lasted yet."""
 
     def __init__(self, state: RegisterState | None = None) -> None:
+        """
+        Raises:
+            ValueError: a finding is there twice.
+        """
         known = state or RegisterState()
         # A code that this version does not know any more is dropped.
-        self._spells = {_key(one.sighting): one for one in known.spells if one.sighting.code in CODES}
+        spells = [one for one in known.spells if one.sighting.code in CODES]
+        self._spells = {_key(one.sighting): one for one in spells}
+        if len(self._spells) != len(spells):
+            raise ValueError("a finding is there twice")
+        self.version = 0
+        """Grows with each finding that is seen first, opens or goes."""
 
     @property
     def state(self) -> RegisterState:
@@ -73,11 +82,13 @@ class Register:
         seen: dict[tuple[str, str], Sighting] = {}
         for sighting in sightings:
             seen.setdefault(_key(sighting), sighting)
+        known = set(self._spells)
         changes = [change for sighting in seen.values() for change in self._see(sighting, now)]
         for key in [key for key in self._spells if key not in seen]:
             spell = self._spells[key]
             if observable(spell.sighting) or now - spell.last_seen >= UNSEEN_CLOSES_AFTER:
                 changes += self._miss(key, now)
+        self.version += bool(changes or self._spells.keys() != known)
         return changes
 
     def _see(self, sighting: Sighting, now: float) -> list[Change]:

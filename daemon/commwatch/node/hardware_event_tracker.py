@@ -1,4 +1,4 @@
-"""Keeps the totals of hardware events from run to run and over restarts, and logs each new event with its meaning."""
+"""Keeps the totals of hardware events from run to run, and logs each new event with its meaning."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from commwatch.node.store import Store
 from commwatch.node.xids import meaning_of
 from commwatch.readings import HardwareEvent
 from commwatch.sources.kernel_log_lines import details
-from commwatch.state.directory import StateDirectory
 
 log = structlog.get_logger("commwatch.hardware")
 
@@ -27,9 +26,10 @@ _NVLINK5_FROM = 10
 
 
 class HardwareLog:
-    """The totals of Xids, SXids and messages of the kernel log, in the store and in the state directory.
+    """The totals of Xids, SXids and messages of the kernel log, in the store.
 
     Args:
+        state: of an earlier daemon; it is changed in place.
         recent_seconds: as for ``HardwareEvents``.
     """
 
@@ -37,12 +37,21 @@ class HardwareLog:
     """Those that it follows: two report who is here, two what happened."""
 
     def __init__(
-        self, state: StateDirectory, store: Store, inventory: Inventory, recent_seconds: float = RECENT_SECONDS
+        self, state: HardwareEventsState, store: Store, inventory: Inventory, recent_seconds: float = RECENT_SECONDS
     ) -> None:
-        self._state = state
         self._store = store
         self._inventory = inventory
-        self._events = HardwareEvents(state.load(GROUP, HardwareEventsState) or HardwareEventsState(), recent_seconds)
+        self._events = HardwareEvents(state, recent_seconds)
+
+    @property
+    def state(self) -> HardwareEventsState:
+        """To keep over a restart: the totals, and how far the kernel log was read."""
+        return self._events.state
+
+    @property
+    def version(self) -> int:
+        """Grows with each event that is new."""
+        return self._events.version
 
     def after(self, outcome: Outcome) -> None:
         """Take what one run of a collector told, and look which devices there are."""
@@ -83,14 +92,6 @@ class HardwareLog:
                    "severity": known.severity, "meaning": known.meaning, "advice": known.advice}))  # fmt: skip
         if len(events) > LOGGED_PER_RUN:
             log.warning("more hardware events came before these", count=len(events) - LOGGED_PER_RUN)
-
-    def save(self) -> None:
-        """Write the totals and how far the kernel log was read.
-
-        Raises:
-            OSError: they cannot be written; what was written before is still there.
-        """
-        self._state.save(GROUP, self._events.state)
 
 
 def _has_nvlink5(architecture: str) -> bool:

@@ -74,6 +74,8 @@ class HardwareEvents:
 
     def __init__(self, state: HardwareEventsState, recent_seconds: float = RECENT_SECONDS) -> None:
         self.state = state
+        self.version = 0
+        """Grows with each event that is new."""
         self._rises: Rises[tuple[Table, str, str]] = Rises(recent_seconds)
         """By table, address and code."""
         self._is_told = False
@@ -107,6 +109,7 @@ class HardwareEvents:
         counted = []
         for event in events:
             if self._is_new(event):
+                self.version += 1
                 if self._count(event):
                     counted.append(event)
                 # After the other: of an Xid that the driver reported first, the line alone says how grave it was.
@@ -187,7 +190,7 @@ class HardwareEvents:
         self._follow(time)
         gpus = self._gpus
         readings: dict[Series, Value] = {}
-        for table, metric in _METRICS.items():
+        for table, metric in METRICS.items():
             totals_by_device: dict[str, dict[str, int]] = getattr(self.state, table)
             for device, totals in totals_by_device.items():
                 labels = (device,) if table in _OF_SWITCHES else (gpus.get(device, ""), device)
@@ -216,7 +219,7 @@ class HardwareEvents:
         self._is_told = True
 
 
-_METRICS: Final[Mapping[Table, str]] = {
+METRICS: Final[Mapping[Table, str]] = {
     "xids": "commwatch_gpu_xid_events_total",
     "nonfatal_xids": "commwatch_gpu_xid_nonfatal_events_total",
     "driver_events": "commwatch_gpu_driver_events_total",

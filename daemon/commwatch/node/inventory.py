@@ -88,6 +88,8 @@ class Inventory:
         self._layout = Layout(())
         self.version = 0
         """Grows whenever what is expected or what is here may have changed."""
+        self.learned = 0
+        """Grows whenever a part is known, watched or expected that was not before, or a larger value of it."""
 
     def observe(self, seen: Observation, now: float) -> list[str]:
         """Take what is here now; returns what is expected from now on, in sentences.
@@ -113,6 +115,7 @@ class Inventory:
         if seen.rdma_ports is not None:
             learned += observe_ports(self.state.rdma_ports, seen.rdma_ports, "RDMA port", elapsed, self._learn_after)
         self._watched = self.state.watched()
+        self.learned += bool(learned or self._watched != earlier)
         if not is_same or self._watched != earlier:  # of what is seen once more, values are watched on or expected now
             self._begin_anew()
         return learned
@@ -129,6 +132,7 @@ class Inventory:
         It goes by the last observation.
         """
         given_up = self.odd()
+        self.learned += 1
         self._begin_anew()
         self._watched = None
         if self._seen.gpus is not None:

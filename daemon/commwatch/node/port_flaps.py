@@ -40,7 +40,8 @@ class PortFlaps:
         """The last state that was read is active."""
         self._down_at: float | None = None
         """Time of the last reading, where the port was down in it after it had been active."""
-        self._flaps = 0
+        self.flaps = 0
+        """Drops until now."""
         self._down_seconds = 0.0
         self.seen_at = float("-inf")
         """Monotonic seconds of the last reading."""
@@ -61,10 +62,10 @@ class PortFlaps:
             if self._down_at is not None:
                 self._down_seconds += interval(self._down_at, block.time, self._max_gap_seconds) or 0.0
             is_active = state == RDMA_ACTIVE
-            self._flaps += self._was_active and not is_active
+            self.flaps += self._was_active and not is_active
             is_dropped = not is_active and (self._was_active or self._down_at is not None)
             self._was_active, self._down_at = is_active, block.time if is_dropped else None
-        return Block(self._layout, (self._flaps, round(self._down_seconds, 3)), block.time)
+        return Block(self._layout, (self.flaps, round(self._down_seconds, 3)), block.time)
 
 
 class Flaps:
@@ -75,6 +76,8 @@ class Flaps:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.version = 0
+        """Grows with each drop."""
         self._ports: dict[str, PortFlaps] = {}
         """By key of the port. One that comes back within an hour goes on counting."""
 
@@ -89,7 +92,9 @@ class Flaps:
                 name, number, *_ = block.layout.series[0][1]
                 port = self._ports[device] = PortFlaps(name, number, gap)
             port.allow_gap(gap)
+            before = port.flaps
             flaps = port.update(block)
+            self.version += port.flaps - before
             if is_last:
                 self._store.put(GROUP, device, flaps, block.time + collector.lifetime)
 

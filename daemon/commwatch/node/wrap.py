@@ -9,15 +9,12 @@ import msgspec
 
 from commwatch.node.rate import interval
 from commwatch.node.run import Collector
-from commwatch.state.directory import StateDirectory
 from commwatch.state.records import check_labels, check_unique
 from commwatch_exporters.catalogue import CATALOGUE, family_of
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
 
 MOST_PER_SECOND = 2e8
 """No adapter handles more messages: a counter that would have risen faster has not wrapped, it started again."""
-
-STATE_NAME = "wraps"
 
 
 class Wrapped(NamedTuple):
@@ -58,6 +55,8 @@ class Unwrap:
         for series, number, lost in wrapped:
             self._raw[series], self._lost[series] = number, lost
         self._time: float | None = None
+        self.falls = 0
+        """Readings with a counter that fell: it has wrapped or begun again."""
 
     @property
     def has_wrapped(self) -> bool:
@@ -65,9 +64,8 @@ class Unwrap:
         return bool(self._lost)
 
     def wrapped(self) -> list[Wrapped]:
-        """The counters that have wrapped; may be called in another thread."""
-        raw = self._raw
-        return [Wrapped(series, int(raw[series] or 0), lost) for series, lost in self._lost.copy().items()]
+        """The counters that have wrapped."""
+        return [Wrapped(series, int(self._raw[series] or 0), lost) for series, lost in self._lost.items()]
 
     def update(self, block: Block, max_gap_seconds: float) -> Block:
         """The block with counters that go on growing; the same block where none has wrapped yet.
@@ -90,6 +88,7 @@ class Unwrap:
                     fallen.append((position, range_size, before, now))
                 raw[series[position]] = now
         if fallen:
+            self.falls += 1
             self._judge(fallen, series, seconds)
         return self._grown(block) if self._lost else block
 
@@ -160,24 +159,20 @@ class WrapsState(msgspec.Struct):
 class Wraps:
     """Makes wrapping counters grow, in blocks on their way into the store.
 
-    It lives in the daemon: a worker that is replaced would begin again. What the counters lost is kept in the state
-    directory, because a number that fell at each restart would be taken for a reset, and so for an increase.
+    It lives in the daemon: a worker that is replaced would begin again. What the counters lost is kept over a restart,
+    because a number that fell at each one would be taken for a reset, and so for an increase.
     """
 
-    def __init__(self, state: StateDirectory, boot: str) -> None:
+    def __init__(self, state: WrapsState, boot: str) -> None:
         """Args:
-        state: where it is kept.
+        state: of an earlier daemon.
         boot: identity of this boot; empty where it is not known, and nothing is taken over.
         """
-        self._state = state
         self._boot = boot
-        self._saved, self._known = state.restore(STATE_NAME, WrapsState, self._taken_over)
-        """What was written last; by collector and device those with counters that wrap, or have wrapped."""
-
-    def _taken_over(self, record: WrapsState | None) -> tuple[WrapsState, dict[str, dict[str, Unwrap]]]:
-        saved = record or WrapsState()
-        kept = saved.devices if self._boot and saved.boot == self._boot else {}
-        return saved, {
+        self.version = 0
+        """Grows whenever a counter has wrapped or begun again."""
+        kept = state.devices if boot and state.boot == boot else {}
+        self._known: dict[str, dict[str, Unwrap]] = {
             collector: {device: Unwrap(wrapped) for device, wrapped in devices.items()}
             for collector, devices in kept.items()
         }
@@ -193,25 +188,23 @@ class Wraps:
             unwrap = known.get(device)
             if unwrap is None and block.layout.wraps:
                 unwrap = known[device] = Unwrap()
-            if unwrap is not None and (updated := unwrap.update(block, gap)) is not block:
+            if unwrap is None:
+                continue
+            falls = unwrap.falls
+            if (updated := unwrap.update(block, gap)) is not block:
                 grown[device] = updated
+            self.version += unwrap.falls - falls
         for device in known.keys() - blocks.keys():  # interfaces come and go: those that are gone leave nothing behind
             if not known[device].has_wrapped:
                 del known[device]
         return blocks | grown if grown else blocks
 
-    def save(self) -> None:
-        """Write what the counters lost, where that has changed; may be called in another thread.
-
-        Raises:
-            OSError: it cannot be written; what was written before is still there.
-        """
+    @property
+    def state(self) -> WrapsState:
+        """To keep over a restart: what the counters lost."""
         devices: dict[str, dict[str, list[Wrapped]]] = {}
-        for collector, known in list(self._known.items()):
-            for device, unwrap in list(known.items()):
+        for collector, known in self._known.items():
+            for device, unwrap in known.items():
                 if unwrap.has_wrapped:
                     devices.setdefault(collector, {})[device] = unwrap.wrapped()
-        if devices != self._saved.devices:
-            state = WrapsState(self._boot, devices)
-            self._state.save(STATE_NAME, state)
-            self._saved = state
+        return WrapsState(self._boot, devices)

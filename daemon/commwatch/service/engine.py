@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import structlog
 
 from commwatch.config.metric_profile import unexported
@@ -28,6 +29,9 @@ from commwatch.service.between_nodes import BetweenNodes
 from commwatch.service.collection import Collection
 from commwatch.service.instruments import Instruments
 from commwatch.service.judge import Judge
+from commwatch.service.judgement import STATE_NAME, Judgement, check, restore
+from commwatch.service.keeping import Keeping, Record
+from commwatch.service.pipeline import STATE_NAME as INVENTORY
 from commwatch.service.pipeline import Pipeline
 from commwatch.service.probing import Probing
 from commwatch.service.settings_reader import SettingsReader
@@ -40,6 +44,7 @@ from commwatch.workers.reader import Reader, ReaderSettings
 from commwatch.workers.sources import READERS, SOURCES, CollectorRow, ReaderRow
 from commwatch.workers.start import Launch, start_python
 from commwatch_exporters.catalogue import OPT_IN
+from commwatch_exporters.snapshot import Snapshot
 
 log = structlog.get_logger("commwatch.engine")
 
@@ -84,11 +89,13 @@ class Engine:
         )
         self._job_identity = JobIdentity(self.store) if wants_identity else None
         self._readers = self._build_readers()
+        self._boot = boot_identity(self._roots.procfs)
+        kept = restore(state, self._boot, time.time())
         self.pipeline = Pipeline(
             config, state, self.store, instruments, self._suspects, self._roots.sysfs, self._roots.procfs,
-            thresholds.event_window_seconds,
+            thresholds.event_window_seconds, kept.events, kept.job_logs,
         )  # fmt: skip
-        self._wraps = Wraps(state, boot_identity(self._roots.procfs))
+        self._wraps = Wraps(kept.wraps, self._boot)
         self.collection = Collection(
             self._build_collectors(),
             self.store,
@@ -100,7 +107,7 @@ class Engine:
             self.pipeline.follow,
             settled,
         )
-        self.verdict = Judge(thresholds, state, self.store, instruments, self.collection)
+        self.verdict = Judge(thresholds, kept.history, kept.register, self.store, instruments, self.collection)
         self.probing = Probing(
             config,
             thresholds,
@@ -117,6 +124,7 @@ class Engine:
         )
 
         self.between_nodes = BetweenNodes(config.cluster, state, self.store)
+        self._keeping = Keeping(state, self._records, self._version, self._save_others)
 
     # --- what is built ---
 
@@ -183,6 +191,7 @@ class Engine:
         self.job_settings.after(outcome)
         if self._job_identity is not None:
             self._job_identity.after(outcome)
+        self._keeping.notice()
 
     def _own_ranks(self) -> list[int]:
         return self.probing.pids()
@@ -267,6 +276,7 @@ class Engine:
         self.job_settings.begin()
         self.probing.schedule()
         self.between_nodes.refresh()
+        self._keeping.start()
 
     async def pause(self, reason: str) -> None:
         """Let go of the driver: probes and driver workers are gone when this returns, or known to be stuck."""
@@ -317,20 +327,58 @@ class Engine:
         self.collection.stop()
         self._scheduler.remove_all()
         await asyncio.gather(self.probing.stop(), *(reader.stop() for reader in self._readers.values()))
-        await asyncio.to_thread(self.save, at_end=True)
+        await self._keeping.stop()
+        await self.save()
 
-    def save(self, *, at_end: bool = False) -> None:
-        """Write what must survive a restart: all at the end, and rarely before then what is long and always changes."""
-        for what, save in (
-            ("inventory", self.pipeline.save),
-            ("wraps of counters", self._wraps.save),
-            ("findings", partial(self.verdict.save, at_end=at_end)),
-            ("runs between nodes", self.between_nodes.save),
-        ):
-            try:
-                save()
-            except OSError as error:
-                log.error("something cannot be saved; it is tried again later", what=what, error=str(error))
+    def snapshot(self) -> Snapshot:
+        """What a scrape is given: all that is current, the same object until something changes."""
+        if self._instruments.changed:
+            self.collection.show_runs()
+            self.store.put("daemon", "", self._instruments.block(time.monotonic()), float("inf"))
+        return self.store.snapshot()
+
+    def look(self) -> None:
+        """Look at the node with the rules; what opens or closes is saved at once."""
+        self.verdict.look(self.snapshot(), time.time())
+        self._keeping.notice()
+
+    # --- what must survive a restart ---
+
+    async def save(self) -> None:
+        """Write all of it now; what cannot be written is logged, and tried again at the next time."""
+        await self._keeping.save(everything=True)
+
+    def _records(self) -> tuple[Record, ...]:
+        """What must agree after a crash, as far as it does."""
+        inventory = self.pipeline.inventory_state
+        records = (Record(INVENTORY, inventory, msgspec.json.encode(inventory)),)
+        if self.verdict.looked_at is None:
+            return records  # events may have been counted that the history does not know yet
+        self.verdict.look(self.snapshot(), time.time())
+        judgement = Judgement(
+            boot=self._boot,
+            events=self.pipeline.hardware.state,
+            job_logs=self.pipeline.job_logs.state,
+            wraps=self._wraps.state,
+            history=self.verdict.history.state,
+            register=self.verdict.register.state,
+        )
+        try:
+            check(judgement)
+        except ValueError as error:
+            # A defect of ours: what was written before agrees, and what has happened since is counted anew from it.
+            log.error("what the verdict rests on disagrees with itself, and is not saved", error=str(error))
+            return records
+        return (*records, Record(STATE_NAME, judgement, judgement.essence()))
+
+    def _version(self) -> tuple[int, ...]:
+        return (*self.pipeline.version, self._wraps.version, self.verdict.register.version)
+
+    def _save_others(self) -> None:
+        try:
+            self.between_nodes.save()
+        except OSError as error:
+            log.error("something cannot be saved; it is tried again later", what="runs between nodes", error=str(error))
         self.probing.save()
 
     def inventory(self) -> dict[str, Any]:
@@ -344,8 +392,7 @@ class Engine:
             CommwatchError: it cannot be accepted, or not be saved.
         """
         given_up = self.pipeline.accept()
-        try:
-            await asyncio.to_thread(self.pipeline.save)
-        except OSError as error:
+        failures = await self._keeping.save()
+        if error := failures.get(INVENTORY):
             raise CommwatchError(f"accepted, but lost at the next start: the state is not saved ({error})") from error
         return {**self.inventory(), "given_up": given_up}

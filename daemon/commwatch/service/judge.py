@@ -1,4 +1,4 @@
-"""The verdict of the daemon: looks at its own metrics with the rules, keeps what is open, reports it and stores it."""
+"""The verdict of the daemon: looks at its own metrics with the rules, keeps what is open, and reports it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.findings import profile
 from commwatch.findings.api_documents import FindingRecord, FindingsDocument, finding_record
 from commwatch.findings.causes import join
-from commwatch.findings.codes import CODES, EVENTS, WATCHED
+from commwatch.findings.codes import CODES
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Finding, Sighting
 from commwatch.findings.health_report import report_of
-from commwatch.findings.history import CounterHistory, HistoryState
+from commwatch.findings.history import CounterHistory
 from commwatch.findings.looking import Looking
 from commwatch.findings.profile import profile_readings
-from commwatch.findings.register import Change, Register, RegisterState
+from commwatch.findings.register import Change, Register
 from commwatch.findings.rules import RULE_SETS
 from commwatch.findings.rules.gpu_ways import gpus_of
 from commwatch.findings.rules.rule_set import RuleSet
@@ -33,7 +33,6 @@ from commwatch.node.store import Store
 from commwatch.service.collection import Collection
 from commwatch.service.instruments import Instruments
 from commwatch.service.visibility import Observability
-from commwatch.state.directory import StateDirectory
 from commwatch_exporters.node.model import ExpectedParts
 from commwatch_exporters.node.parts import AnyColumn
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
@@ -44,8 +43,6 @@ GROUP: Final = "verdict"
 NAMED_MAX: Final = 200
 """Findings that ``commwatch_finding`` names; a node with more of them is broken as a whole."""
 LOGGED_PER_LOOK: Final = 50
-SAVE_HISTORY_SECONDS: Final = 600.0
-"""The history of a busy node is 100 kB and more."""
 
 Reading: TypeAlias = "tuple[str, tuple[str, ...], Value]"
 """Metric, label values, number."""
@@ -88,7 +85,8 @@ class Judge:
     def __init__(
         self,
         thresholds: Thresholds,
-        state: StateDirectory,
+        history: CounterHistory,
+        register: Register,
         store: Store,
         instruments: Instruments,
         collection: Collection,
@@ -98,7 +96,8 @@ class Judge:
         """
         Args:
             thresholds: in force.
-            state: where open findings and the history of counters are kept.
+            history: of the counters that the rules watch, as an earlier daemon knew it.
+            register: of findings, likewise; those that are open stay so until they are seen to be gone.
             store: takes the findings as metrics.
             instruments: count rules that failed.
             collection: knows what was read lately.
@@ -107,26 +106,24 @@ class Judge:
         """
         self.thresholds = thresholds
         """In force."""
-        self._state = state
         self._store = store
         self._instruments = instruments
-        self._history = CounterHistory(WATCHED, EVENTS, state.load("counter_history", HistoryState))
+        self.history = history
         others = [metric for one in readings for metric in one.metrics]
-        self._looking = Looking(rule_sets, thresholds, self._history, self._failed, others)
-        self._register = Register(state.load("findings", RegisterState))
+        self._looking = Looking(rule_sets, thresholds, history, self._failed, others)
+        self.register = register
         self._observability = Observability(store, collection)
         self._readings = [(one.read, one.metrics) for one in readings]
         self._kept: dict[Readings, tuple[list[Finding], Mapping[Series, Value]]] = {}
         """Further metrics that stay while findings and all they are made of do; without those that time changes."""
         self._layout = Layout(())
-        self._history_due = time.monotonic() + SAVE_HISTORY_SECONDS
-        self._saved: dict[str, bytes] = {}
-        """By name of the state: what was written last."""
         self._told: set[tuple[str, type[Exception]]] = set()
         self.looked_at: float | None = None
         """When the rules ran last, seconds since 1970."""
-        self.findings: list[Finding] = join(self._register.open_findings())
+        self.findings: list[Finding] = join(register.open_findings())
         """Open, with their causes, most severe first."""
+        if self.findings:
+            self._put(self._named())
 
     @property
     def failing_rules(self) -> frozenset[str]:
@@ -150,8 +147,8 @@ class Judge:
     def _look(self, snapshot: Snapshot, now: float) -> None:
         sightings = self._looking.at(snapshot, now)
         self._observability.take(self._looking.facts.node)
-        changes = self._register.update(sightings, self._is_observable, now)
-        self.findings = join(self._register.open_findings())
+        changes = self.register.update(sightings, self._is_observable, now)
+        self.findings = join(self.register.open_findings())
         self.looked_at = now
         self._announce(changes, now)
         self._publish(self._looking.facts)
@@ -198,16 +195,24 @@ class Judge:
         ]
 
     def _publish(self, facts: Facts) -> None:
-        readings: dict[Series, Value] = {
-            ("commwatch_finding", finding.key): 1 for finding in self.findings[:NAMED_MAX]
-        }  # fmt: skip
-        readings["commwatch_findings_left_out", ()] = max(0, len(self.findings) - NAMED_MAX)
+        readings = self._named()
         for read, metrics in self._readings:
             kept = self._kept.get(read)
             if kept is None or kept[0] != self.findings or self._looking.has_changed(metrics):
                 readings.update(self._further(read, facts))
             else:
                 readings.update(kept[1])
+        self._put(readings)
+
+    def _named(self) -> dict[Series, Value]:
+        """The series that name the open findings."""
+        readings: dict[Series, Value] = {
+            ("commwatch_finding", finding.key): 1 for finding in self.findings[:NAMED_MAX]
+        }  # fmt: skip
+        readings["commwatch_findings_left_out", ()] = max(0, len(self.findings) - NAMED_MAX)
+        return readings
+
+    def _put(self, readings: Mapping[Series, Value]) -> None:
         series, values = tuple(readings), list(readings.values())
         known = self._store.get(GROUP, "")
         if series == self._layout.series and known is not None and list(known.values) == values:
@@ -235,7 +240,7 @@ class Judge:
 
     def records(self) -> tuple[FindingRecord, ...]:
         """The open findings as the API gives them."""
-        last_seen = self._register.last_seen()
+        last_seen = self.register.last_seen()
         return tuple(finding_record(finding, last_seen) for finding in self.findings)
 
     def document(self, about: About) -> FindingsDocument:
@@ -256,21 +261,3 @@ class Judge:
             ),
         )
         return msgspec.structs.replace(told, verdict=verdict_of(report_of(told), told.time))
-
-    def save(self, *, at_end: bool = False) -> None:
-        """Write what must survive a restart, where it changed; the history of counters rarely and at the end.
-
-        Raises:
-            OSError: it cannot be written; what was written before is still there.
-        """
-        self._save("findings", self._register.state)
-        now = time.monotonic()
-        if at_end or now >= self._history_due:
-            self._history_due = now + SAVE_HISTORY_SECONDS
-            self._save("counter_history", self._history.state)
-
-    def _save(self, name: str, record: msgspec.Struct) -> None:
-        content = msgspec.json.encode(record)
-        if content != self._saved.get(name):
-            self._state.save(name, record)
-            self._saved[name] = content

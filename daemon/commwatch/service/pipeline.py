@@ -14,13 +14,13 @@ import structlog
 from commwatch.config.settings import Config
 from commwatch.config.settings import Inventory as InventorySection
 from commwatch.errors import CommwatchError
-from commwatch.jobs.logs.tracker import JobLogs
+from commwatch.jobs.logs.tracker import JobLogs, JobLogsState
 from commwatch.node.anomaly_tracker import Anomalies
 from commwatch.node.changes import Changes
 from commwatch.node.driver_tracker import DriverWatch
 from commwatch.node.gpu_state import failing_gpus, gpu_states, not_working, state_block
 from commwatch.node.hardware_event_tracker import HardwareLog
-from commwatch.node.hardware_events import RECENT_SECONDS
+from commwatch.node.hardware_events import RECENT_SECONDS, HardwareEventsState
 from commwatch.node.inventory import Inventory
 from commwatch.node.inventory_state import InventoryState
 from commwatch.node.job_use import JobUse
@@ -82,13 +82,17 @@ class Pipeline:
         sysfs: str = "",
         procfs: str = "",
         event_window: float = RECENT_SECONDS,
+        events: HardwareEventsState | None = None,
+        job_logs: JobLogsState | None = None,
     ) -> None:
         """Args:
+        state: where the inventory is kept.
         sysfs: where the PCI bus shows itself; empty: as configured.
         procfs: where the processors show themselves; likewise.
         event_window: seconds for which an event of the hardware is a recent one.
+        events: of an earlier daemon.
+        job_logs: likewise.
         """
-        self._state = state
         self._store = store
         self._instruments = instruments
         self._suspects = suspects
@@ -113,8 +117,8 @@ class Pipeline:
                 self._followers.setdefault(name, []).append(follower.after)
         self._job_use = JobUse(store)
         self._pcie_links = PcieLinks(store, self._inventory)
-        self._hardware = HardwareLog(state, store, self._inventory, event_window)
-        self.job_logs = JobLogs(state, store)
+        self.hardware = HardwareLog(events or HardwareEventsState(), store, self._inventory, event_window)
+        self.job_logs = JobLogs(job_logs or JobLogsState(), store)
         self._anomalies = Anomalies(store)
         self._resets: dict[str, dict[str, ResetWatch]] = {}
         """By collector and device."""
@@ -148,7 +152,7 @@ class Pipeline:
         first += [one.after for one in (self._job_use, self._pcie_links) if collector.name in one.collectors]
         if collector.source == "nvml":
             first.append(self._driver.after)
-        last = (self._links_down, self._recent_errors, self._hardware, self.job_logs)
+        last = (self._links_down, self._recent_errors, self.hardware, self.job_logs)
         follows = [one.after for one in last if collector.name in one.collectors]
         return (*first, self._unread.after, self._observe_when_due, *follows)
 
@@ -319,15 +323,15 @@ class Pipeline:
         self.observe(time.monotonic())
         return given_up
 
-    def save(self) -> None:
-        """Write the inventory, the totals of hardware events and those of the logs of jobs.
+    @property
+    def inventory_state(self) -> InventoryState:
+        """To keep over a restart."""
+        return self._inventory.state
 
-        Raises:
-            OSError: it cannot be written; what was written before is still there.
-        """
-        self._state.save(STATE_NAME, self._inventory.state)
-        self._hardware.save()
-        self.job_logs.save()
+    @property
+    def version(self) -> tuple[int, ...]:
+        """Changes with each event that is counted, and with what is known of the parts of the node."""
+        return (self.hardware.version, self.job_logs.version, self._flaps.version, self._inventory.learned)
 
     def describe_inventory(self) -> dict[str, Any]:
         """Counts by kind, where each expectation comes from, and what is missing in sentences."""

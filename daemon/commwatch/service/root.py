@@ -54,7 +54,6 @@ PROGRESS_PATIENCE_SECONDS = 15.0
 """A heartbeat after which no job has started for so long is no proof of progress."""
 LOOK_SECONDS = 10.0
 """Between two looks of the daemon at itself and at what the rules find."""
-SAVE_SECONDS = 60.0
 STOP_SECONDS = 4.5
 
 
@@ -93,7 +92,6 @@ class Service:
         self._read_well = {"configuration": True, "web configuration": True}
         self._web: WebAccess | None = None
         self._instruments_due = 0.0
-        self._save_due = time.monotonic() + SAVE_SECONDS
         self._answers = Answers(
             lambda: self._config, lambda: self._engine.verdict, self._asked_snapshot, lambda: self._maintenance,
             lambda: self._engine.job_settings, self._probe_statuses,
@@ -251,11 +249,7 @@ class Service:
         self._engine.collection.tend()
         self._engine.expire()
         self._refresh_instruments()
-        now = time.monotonic()
-        self._textfile.beat(now)
-        if now >= self._save_due:
-            self._save_due = on_grid(now + SAVE_SECONDS, SAVE_SECONDS)
-            await asyncio.to_thread(self._engine.save)
+        self._textfile.beat(time.monotonic())
         if self._scheduler.makes_progress(PROGRESS_PATIENCE_SECONDS):
             self._notifier.watchdog()
         else:
@@ -269,7 +263,7 @@ class Service:
             self._instruments.measure_processes(Path(self._config.paths.procfs), processes)
             self._show_healthchecks()
             self._engine.refresh()
-            self._engine.verdict.look(self.snapshot(), time.time())
+            self._engine.look()
             self._notifier.status(self._status_line())
 
     def _show_healthchecks(self) -> None:
@@ -281,11 +275,7 @@ class Service:
 
     def snapshot(self) -> Snapshot:
         """What a scrape is given: all that is current, the same object until something changes."""
-        if self._instruments.changed:
-            now = time.monotonic()
-            self._engine.collection.show_runs()
-            self._engine.store.put("daemon", "", self._instruments.block(now), float("inf"))
-        return self._engine.store.snapshot()
+        return self._engine.snapshot()
 
     def _asked_snapshot(self) -> Snapshot:
         """The same for somebody who asks: with what has been read and waits to be taken."""

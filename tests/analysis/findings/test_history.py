@@ -96,7 +96,7 @@ def test_an_index_that_moved_is_no_new_counter() -> None:
 
 
 def test_what_moved_outlives_a_restart() -> None:
-    """Rises of before count on, with those that came while no daemon looked; what stood still begins again."""
+    """Rises of before count on, with those that came while no daemon looked; also of what stood still until then."""
     known = history((0.0, 5.0), (10.0, 7.0))
     known.take(METRIC, ("1", "0000:18:00.0", "0"), 9.0, 10.0)
     again = CounterHistory({METRIC: 3600.0}, state=stored(known.state))
@@ -104,7 +104,7 @@ def test_what_moved_outlives_a_restart() -> None:
     again.take(METRIC, ("1", "0000:18:00.0", "0"), 12.0, 30.0)
 
     assert again.increase(METRIC, LABELS, 30.0, 3600.0) == 3.0
-    assert again.increase(METRIC, ("1", "0000:18:00.0", "0"), 30.0, 3600.0) == 0.0
+    assert again.increase(METRIC, ("1", "0000:18:00.0", "0"), 30.0, 3600.0) == 3.0
 
 
 def test_events_of_before_a_restart_are_no_new_ones() -> None:

@@ -1,4 +1,4 @@
-"""Keeps the totals of what the logs of jobs say from run to run and over restarts, and logs each incident."""
+"""Keeps the totals of what the logs of jobs say from run to run, and logs each incident."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from commwatch.jobs.logs.position import LogsPosition
 from commwatch.jobs.logs.rules import SIDES
 from commwatch.node.run import Outcome
 from commwatch.node.store import Store
-from commwatch.state.directory import StateDirectory
 from commwatch.state.records import decode
 
 log = structlog.get_logger("commwatch.job_logs")
@@ -24,7 +23,6 @@ _PORTS = "rdma"
 """The collector whose devices are the ports of RDMA devices, ``mlx5_0:1``."""
 _GPUS = "nvml_identity"
 """The collector whose devices are the GPUs."""
-STATE_NAME = "nccl_logs"
 
 
 class JobLogsState(msgspec.Struct):
@@ -40,16 +38,26 @@ class JobLogsState(msgspec.Struct):
 
 
 class JobLogs:
-    """The totals of errors in the logs of jobs, in the store and in the state directory."""
+    """The totals of errors in the logs of jobs, in the store.
+
+    Args:
+        state: of an earlier daemon; it is changed in place.
+    """
 
     collectors = (SOURCE,)
     """Those that it follows."""
 
-    def __init__(self, state: StateDirectory, store: Store) -> None:
-        self._state = state
+    def __init__(self, state: JobLogsState, store: Store) -> None:
         self._store = store
-        self._counts, self._resume = state.restore(STATE_NAME, JobLogsState, _taken_over)
-        self._saved = b""
+        self._counts = NcclLogCounts(state.counts)
+        self._resume = state.resume
+        self.version = 0
+        """Grows with each run that has found an error."""
+
+    @property
+    def state(self) -> JobLogsState:
+        """To keep over a restart."""
+        return JobLogsState(self._counts.state, self._resume)
 
     @property
     def resume(self) -> dict[str, bytes]:
@@ -62,6 +70,7 @@ class JobLogs:
             return
         if outcome.collected.resume is not None:
             self._keep_resume(outcome.collected.resume)
+        self.version += bool(outcome.collected.log_errors)
         devices = {port.partition(":")[0] for port in self._store.group(_PORTS) if port}
         gpus = sum(1 for device in self._store.group(_GPUS) if device)
         for incident in self._counts.take(outcome.collected.log_errors, time.time(), devices, gpus):
@@ -79,26 +88,6 @@ class JobLogs:
                       error=type(error).__name__)  # fmt: skip
         else:
             self._resume = told.decode()
-
-    def save(self) -> None:
-        """Write the totals and how far the logs were read, where that has changed.
-
-        Raises:
-            OSError: they cannot be written; what was written before is still there.
-        """
-        state = JobLogsState(self._counts.state, self._resume)
-        encoded = msgspec.json.encode(state)
-        if encoded != self._saved and (self._resume or self._counts.state.errors):
-            self._state.save(STATE_NAME, state)
-            self._saved = encoded
-
-
-def _taken_over(record: JobLogsState | None) -> tuple[NcclLogCounts, str]:
-    kept = record or JobLogsState()
-    counts = NcclLogCounts(kept.counts)
-    for block in (counts.block, counts.device_block, counts.silent_block):
-        block(0.0)  # it can be shown
-    return counts, kept.resume
 
 
 def _announce(incident: Incident) -> None:

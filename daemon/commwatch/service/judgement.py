@@ -1,0 +1,165 @@
+"""What the verdict rests on, in one record: saved whole, so that nothing in it disagrees after a crash."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from commwatch.findings.codes import EVENTS, WATCHED
+from commwatch.findings.history import CounterHistory, CounterState, HistoryState
+from commwatch.findings.register import Register, RegisterState
+from commwatch.jobs.logs.tracker import JobLogsState
+from commwatch.node.hardware_events import METRICS, HardwareEventsState
+from commwatch.node.wrap import WrapsState
+from commwatch.state.directory import StateDirectory
+
+STATE_NAME: Final = "judgement"
+EARLIER: Final = ("hardware_events", "nccl_logs", "wraps", "counter_history", "findings")
+"""Files of version 0.1.0, which had each part in a file of its own."""
+_JOB_ERRORS: Final = "commwatch_nccl_log_errors_total"
+
+
+class Judgement(msgspec.Struct, kw_only=True):
+    """Counts, how they moved, and what was found; all of one moment."""
+
+    boot: str = ""
+    """Identity of the boot; empty where it is not known."""
+    events: HardwareEventsState = msgspec.field(default_factory=HardwareEventsState)
+    job_logs: JobLogsState = msgspec.field(default_factory=JobLogsState)
+    wraps: WrapsState = msgspec.field(default_factory=WrapsState)
+    history: HistoryState = msgspec.field(default_factory=HistoryState)
+    register: RegisterState = msgspec.field(default_factory=RegisterState)
+
+    def essence(self) -> bytes:
+        """Without the times at which metrics were seen, which change at each look."""
+        history = msgspec.structs.replace(self.history, seen={})
+        return msgspec.json.encode(msgspec.structs.replace(self, history=history))
+
+
+class Kept(NamedTuple):
+    """What an earlier daemon left, in use."""
+
+    events: HardwareEventsState
+    job_logs: JobLogsState
+    wraps: WrapsState
+    history: CounterHistory
+    register: Register
+
+
+def restore(state: StateDirectory, boot: str, now: float) -> Kept:
+    """What an earlier daemon left; a record that disagrees with itself is set aside.
+
+    Args:
+        state: where it is.
+        boot: identity of this boot; empty where it is not known.
+        now: seconds since 1970.
+
+    Raises:
+        StateError: there is a file and it cannot be read.
+    """
+
+    def use(record: Judgement | None) -> Kept:
+        if record is None:
+            record = _of_earlier_version(state)
+        else:
+            check(record)
+        history = _as_of_now(record.history, now, is_same_boot=bool(boot) and boot == record.boot)
+        return Kept(
+            record.events,
+            record.job_logs,
+            record.wraps,
+            CounterHistory(WATCHED, EVENTS, history),
+            Register(record.register),
+        )
+
+    kept = state.restore(STATE_NAME, Judgement, use)
+    if (state.path / f"{STATE_NAME}.json").exists():
+        for name in EARLIER:
+            (state.path / f"{name}.json").unlink(missing_ok=True)
+    return kept
+
+
+def _of_earlier_version(state: StateDirectory) -> Judgement:
+    events, job_logs, wraps, history, register = EARLIER
+    return Judgement(
+        events=state.load(events, HardwareEventsState) or HardwareEventsState(),
+        job_logs=state.load(job_logs, JobLogsState) or JobLogsState(),
+        wraps=state.load(wraps, WrapsState) or WrapsState(),
+        history=state.load(history, HistoryState) or HistoryState(),
+        register=state.load(register, RegisterState) or RegisterState(),
+    )
+
+
+def check(record: Judgement) -> None:
+    """See that the parts agree.
+
+    Raises:
+        ValueError: an event was counted that the history does not know or the other way round, more of them happened
+            lately than ever, or a finding names an event that was not counted.
+    """
+    totals = _totals(record)
+    moved: dict[str, dict[tuple[str, ...], CounterState]] = {}
+    for one in record.history.counters:
+        if one.metric in totals and one.last:
+            # The index of a GPU may be another one by now.
+            moved.setdefault(one.metric, {})[one.labels[-2:]] = one
+    # One that is not among those seen was not watched by the daemon that wrote the record.
+    for metric in totals.keys() & record.history.seen.keys():
+        known = {labels: one.last for labels, one in moved.get(metric, {}).items()}
+        if known != totals[metric]:
+            raise ValueError(f"{metric}: {totals[metric]} were counted, and {known} are in the history")
+    for one in (one for counters in moved.values() for one in counters.values()):
+        if sum(rise for _, rise in one.rises) > one.last:
+            raise ValueError(f"{one.metric} of {one.labels} rose by more than it shows")
+    for spell in record.register.spells:
+        for fact in spell.sighting.evidence:
+            kind, _, code = fact.event.partition(" ")
+            if kind not in ("xid", "sxid"):
+                continue
+            table = record.events.xids if kind == "xid" else record.events.sxids
+            count = table.get(spell.sighting.component.key, {}).get(code, 0)
+            if isinstance(fact.value, str) or fact.value > count:
+                raise ValueError(f"{spell.sighting.code} stands on {fact.value} of {fact.event}; {count} were counted")
+
+
+def _totals(record: Judgement) -> Mapping[str, Mapping[tuple[str, ...], float]]:
+    """Events by metric, and by device and code; those of the logs of jobs by category."""
+    found: dict[str, dict[tuple[str, ...], float]] = {
+        metric: {
+            (device, code): total
+            for device, totals in getattr(record.events, table).items()
+            for code, total in totals.items()
+            if total
+        }
+        for table, metric in METRICS.items()
+        if metric in EVENTS
+    }
+    found[_JOB_ERRORS] = {(category,): total for category, total in record.job_logs.counts.errors.items() if total}
+    return found
+
+
+def _as_of_now(kept: HistoryState, now: float, *, is_same_boot: bool) -> HistoryState:
+    """A history as it may be gone on with.
+
+    Counters begin again with a boot, some with what the boot itself brings; and what rose while nobody looked for
+    longer than a rule looks back is not known to have happened lately. So what stood still is taken over within a boot
+    and for that time. Nothing has happened in the future: there the wall clock was set back, or the number is wrong.
+    """
+    still = {
+        metric: counters
+        for metric, counters in kept.still.items()
+        if is_same_boot and now - kept.seen.get(metric, 0.0) <= WATCHED.get(metric, 0.0)
+    }
+    return HistoryState(
+        kept.events_since if kept.events_since is None else min(kept.events_since, now),
+        [_until(one, now) for one in kept.counters],
+        still,
+        {metric: min(when, now) for metric, when in kept.seen.items()},
+    )
+
+
+def _until(kept: CounterState, now: float) -> CounterState:
+    rises = [(min(when, now), rise) for when, rise in kept.rises]
+    return CounterState(kept.metric, kept.labels, kept.last, rises)

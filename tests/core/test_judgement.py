@@ -1,0 +1,261 @@
+"""What a daemon that is killed knew: its findings and events outlive it, and a file alone opens nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pynvml
+import pytest
+from structlog.testing import capture_logs
+
+from commwatch.node.hardware_events import HardwareEvents
+from commwatch.node.store import Store
+from commwatch.service.judge import Judge
+from commwatch.service.judgement import EARLIER, STATE_NAME, Judgement, check, restore
+from commwatch.simulation.presets import PRESETS
+from commwatch.state.directory import StateDirectory
+from support.day_daemon import Boot, DayDaemon
+from support.facts import shipped
+from support.rehearsed_daemon import BOOTED_AT
+
+PRESET = "h100x8"
+FAULT_AT = 660.0
+"""After the ten minutes in which a daemon learns what a node has; seconds since the boot."""
+FAULTS = """
+- {fault: nvlink_down, gpu: 3, link: 5, at: 11m}
+- {fault: xid, gpu: 4, xid: 95, at: 11m}
+- {fault: pcie_aer, gpu: 7, severity: fatal, error: DLP, rate: 30/min, at: 11m, for: 3s}
+- {fault: nvlink_recovery, gpu: 0, link: 2, rate: 60/min, at: 11m, for: 5s}
+"""
+"""A state, two kinds of events and two counters; all but the state are over after five seconds."""
+LOOKS = (660.2, 662.0, 664.0, 667.0, 676.0)
+"""When the node is read and looked at; the daemon is killed after each of them, and before the first."""
+END = 720.0
+FIRST = 645.0
+
+
+@contextmanager
+def living(folder: Path, seconds: float, faults: str = FAULTS) -> Iterator[DayDaemon]:
+    """A daemon that starts so many seconds after the boot, on what an earlier one has saved, and is killed."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(pynvml, "nvmlLib", None)
+        patched.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+        daemon = DayDaemon(Boot(PRESETS[PRESET], faults, BOOTED_AT, 0.0), folder, patched, seconds)
+        try:
+            daemon.look()
+            yield daemon
+        finally:
+            daemon.close()
+
+
+def told(daemon: DayDaemon) -> tuple[set[tuple[str, str]], dict[Any, Any]]:
+    """Findings, and how often each event was counted."""
+    events = daemon.judgement().events
+    findings = daemon.verdict.register.open_findings()
+    return {one.key for one in findings}, {table: getattr(events, table) for table in ("xids", "sxids", "messages")}
+
+
+def go_on(daemon: DayDaemon, *moments: float) -> None:
+    """Look at these times, and save whenever the daemon would."""
+    for moment in moments:
+        before = daemon.version()
+        daemon.step_to(moment)
+        if daemon.version() != before:
+            daemon.save_judgement()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The state directory of a daemon that has learned the node."""
+    folder = tmp_path_factory.mktemp("whole")
+    with living(folder, 0.0) as daemon:
+        for place in range(1, 44):
+            daemon.step_to(15.0 * place)
+        daemon.save_judgement()
+    return folder
+
+
+def after(folder: Path, kill: int) -> tuple[set[tuple[str, str]], dict[Any, Any]]:
+    """What a daemon says that was started after another had been killed behind so many looks."""
+    with living(folder, FIRST) as daemon:
+        go_on(daemon, *LOOKS[:kill])
+        before = {one.key for one in daemon.verdict.register.open_findings()}
+        at = daemon.time
+    with living(folder, max(at, FAULT_AT) + 5.0) as daemon:
+        for moment in (*(daemon.time + 10.0 * step for step in range(6)), END + 40.0):
+            assert before <= told(daemon)[0]
+            go_on(daemon, moment)
+        return told(daemon)
+
+
+def test_no_finding_is_lost_and_no_event_counts_twice(whole: Path, tmp_path: Path) -> None:
+    """Whenever the daemon is killed: what is found and counted at the end is what it would have found and counted."""
+    shutil.copytree(whole, tmp_path / "alive", symlinks=True)
+    with living(tmp_path / "alive", FIRST) as daemon:
+        go_on(daemon, *LOOKS, *(LOOKS[-1] + 10.0 * step for step in range(1, 6)), END + 40.0)
+        expected = told(daemon)
+    assert {code for code, _ in expected[0]} >= {
+        "nvlink_down", "xid_gpu", "xid_fabric", "sxid_fatal", "pcie_fatal", "nvlink_recovering",
+    }  # fmt: skip
+
+    for kill in range(len(LOOKS) + 1):
+        shutil.copytree(whole, tmp_path / str(kill), symlinks=True)
+        assert (kill, after(tmp_path / str(kill), kill)) == (kill, expected)
+
+
+@pytest.fixture(scope="module")
+def aged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DayDaemon]:
+    """A daemon whose node has had an SXid and an Xid, over an hour ago, and is well."""
+    faults = """
+- {fault: sxid, nvswitch: 0, sxid: 20034, severity: Fatal, link: 12, at: 2m, for: 1s}
+- {fault: xid, gpu: 4, xid: 79, at: 2m, for: 1s}
+- {fault: xid, gpu: 2, xid: 94, at: 50m, for: 1s}
+"""
+    with living(tmp_path_factory.mktemp("aged"), 0.0, faults) as daemon:
+        for moment in (60.0, 115.0, 125.0, 140.0, 1200.0, 2990.0, 3005.0, 3020.0, 4300.0, 4400.0, 4700.0):
+            daemon.step_to(moment)
+        daemon.save_judgement()
+        yield daemon
+
+
+def numbers(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Ways to each number of a document."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        yield way
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, below in inner:
+        yield from numbers(below, (*way, key))
+
+
+def opened(daemon: DayDaemon, folder: Path, record: Judgement) -> set[tuple[str, str]]:
+    """Critical findings of a daemon that starts with a record, on a node where nothing has happened since."""
+    state = StateDirectory(folder)
+    state.save(STATE_NAME, record)
+    kept = restore(state, record.boot, BOOTED_AT + daemon.time)
+    store = Store()
+    for place, (group, block) in enumerate(daemon.store.blocks()):
+        if group not in ("hardware_events", "verdict"):
+            store.put(group, str(place), block, float("inf"))
+    events = HardwareEvents(kept.events)
+    known = daemon.store.get("hardware_events", "")
+    assert known is not None
+    indexes = {labels[1]: labels[0] for metric, labels in known.layout.series if metric.startswith("commwatch_gpu_xid")}
+    events.know(indexes, (), list(record.events.sxids))
+    store.put("hardware_events", "", events.block(0.0), float("inf"))
+    judge = Judge(shipped(), kept.history, kept.register, store, daemon.instruments, daemon._collection)
+    for seconds in (10.0, 30.0):
+        judge.look(store.snapshot(), BOOTED_AT + daemon.time + seconds)
+    return {one.key for one in judge.findings if one.severity == "critical"}
+
+
+def test_one_changed_number_opens_nothing_critical(aged: DayDaemon, tmp_path: Path) -> None:
+    """Whichever number of what was counted, of when it rose, and of what was found."""
+    whole = json.loads(msgspec.json.encode(aged.judgement()))
+    assert opened(aged, tmp_path, aged.judgement()) == set()
+    assert not list(tmp_path.glob("*damaged*"))
+    ways = [way for way in numbers(whole) if way[:2] != ("history", "still")]
+    assert len(ways) > 30
+
+    found = {}
+    for way in ways:
+        for change in (lambda number: number + 1, lambda number: 9e9):
+            document = json.loads(json.dumps(whole))
+            at = document
+            for key in way[:-1]:
+                at = at[key]
+            at[way[-1]] = change(at[way[-1]])
+            try:
+                record = msgspec.convert(document, Judgement)
+            except msgspec.ValidationError:
+                continue  # set aside as a file that is out of range
+            with capture_logs():
+                if critical := opened(aged, tmp_path, record):
+                    found[way, at[way[-1]]] = critical
+    assert found == {}
+
+
+def disagreeing() -> Iterator[tuple[str, Any]]:
+    def more_than_known(record: Judgement) -> None:
+        record.events.xids["0000:9a:00.0"]["79"] += 1
+
+    def known_and_not_counted(record: Judgement) -> None:
+        record.events.sxids.clear()
+
+    def rose_by_more(record: Judgement) -> None:
+        next(one for one in record.history.counters if one.rises).rises[0] = (BOOTED_AT, 7.0)
+
+    def there_twice(record: Judgement) -> None:
+        record.history.counters.append(record.history.counters[-1])
+
+    def found_twice(record: Judgement) -> None:
+        record.register.spells.append(record.register.spells[0])
+
+    def not_counted(record: Judgement) -> None:
+        (spell,) = (one for one in record.register.spells if one.sighting.code == "xid_gpu")
+        (fact,) = spell.sighting.evidence
+        spell.sighting = msgspec.structs.replace(
+            spell.sighting, evidence=(msgspec.structs.replace(fact, event="xid 48"),)
+        )
+
+    for change in (more_than_known, known_and_not_counted, rose_by_more, there_twice, found_twice, not_counted):
+        yield change.__name__, change
+
+
+@pytest.mark.parametrize("change", [change for _, change in disagreeing()], ids=[name for name, _ in disagreeing()])
+def test_a_record_that_disagrees_with_itself_is_set_aside(aged: DayDaemon, tmp_path: Path, change: Any) -> None:
+    """With one warning; the daemon starts without it."""
+    record = msgspec.json.decode(msgspec.json.encode(aged.judgement()), type=Judgement)
+    change(record)
+    state = StateDirectory(tmp_path)
+    state.save(STATE_NAME, record)
+    with capture_logs() as logs:
+        kept = restore(state, record.boot, BOOTED_AT)
+
+    assert [one["log_level"] for one in logs] == ["warning"]
+    assert (kept.events.xids, kept.history.state.counters, kept.register.open_findings()) == ({}, [], [])
+    assert len(list(tmp_path.glob("*damaged*"))) == 1
+
+
+def test_the_files_of_an_earlier_version_are_taken_over_once(aged: DayDaemon, tmp_path: Path) -> None:
+    """They go when the record that stands in for them has been read."""
+    record, state = aged.judgement(), StateDirectory(tmp_path)
+    parts = (record.events, record.job_logs, record.wraps, record.history, record.register)
+    for name, part in zip(EARLIER, parts, strict=True):
+        state.save(name, part)
+    kept = restore(state, record.boot, BOOTED_AT)
+
+    assert (kept.events, kept.register.state) == (record.events, record.register)
+    assert len(list(tmp_path.iterdir())) == len(EARLIER)
+    state.save(STATE_NAME, record)
+    restore(state, record.boot, BOOTED_AT)
+    assert [file.name for file in tmp_path.iterdir()] == [f"{STATE_NAME}.json"]
+
+
+@pytest.mark.parametrize(
+    ("boot", "seconds", "is_known"), [("boot", 60.0, True), ("another", 60.0, False), ("boot", 7200.0, False)]
+)
+def test_a_counter_that_stood_still_is_known_for_a_while(
+    tmp_path: Path, boot: str, seconds: float, is_known: bool
+) -> None:
+    """Within a boot, and not for longer than a rule looks back: what it shows then may have come at any time."""
+    metric, labels = "commwatch_pcie_fatal_errors_total", ("0", "0000:17:00.0")
+    state = StateDirectory(tmp_path)
+    history = restore(state, "boot", 1000.0).history
+    history.take(metric, labels, 0.0, 1000.0)
+    history.saw([metric], 1000.0)
+    state.save(STATE_NAME, Judgement(boot="boot", history=history.state))
+    again = restore(state, boot, 1000.0 + seconds).history
+    again.take(metric, labels, 1.0, 1000.0 + seconds, again.unseen_since(metric, 1000.0 + seconds))
+
+    assert again.increase(metric, labels, 1000.0 + seconds, 3600.0) == is_known
+
+
+def test_an_empty_record_agrees() -> None:
+    """As a daemon has it that was started for the first time."""
+    check(Judgement())

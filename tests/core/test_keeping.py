@@ -1,0 +1,217 @@
+"""When the daemon saves what must survive a crash: soon after an event, else rarely, one save at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+
+from commwatch.config.settings import Config, Paths
+from commwatch.config.thresholds import load_thresholds
+from commwatch.service import engine, keeping
+from commwatch.service.engine import Engine
+from commwatch.service.instruments import Instruments
+from commwatch.service.keeping import ALL_SECONDS, Keeping, Record
+from commwatch.state.directory import StateDirectory
+from support.core import PlannedJobs
+
+
+class Counts(msgspec.Struct):
+    events: int = 0
+    looks: int = 0
+    """Changes at each look; no reason to write."""
+
+
+class Disk(StateDirectory):
+    """A state directory that holds up each write for as long as it is told to, and knows how many go on at once."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.free = threading.Event()
+        self.free.set()
+        self.writing = self.most = 0
+        self.written: list[Counts] = []
+        self.full = False
+
+    def save(self, name: str, record: msgspec.Struct) -> None:
+        assert isinstance(record, Counts)
+        self.writing += 1
+        self.most = max(self.most, self.writing)
+        self.free.wait()
+        self.writing -= 1
+        if self.full:
+            raise OSError(28, "No space left on device")
+        self.written.append(record)
+
+
+class Node:
+    """Counts, kept on a disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self.disk, self.counts, self.now = Disk(folder), Counts(), 0.0
+        self.keeping = Keeping(self.disk, self.records, lambda: self.counts.events, monotonic=lambda: self.now)
+
+    def records(self) -> tuple[Record, ...]:
+        self.counts.looks += 1
+        return (Record("counts", self.counts, str(self.counts.events).encode()),)
+
+    def happens(self) -> None:
+        self.counts.events += 1
+        self.keeping.notice()
+
+    @property
+    def saved(self) -> list[int]:
+        """Events in each record that was written."""
+        return [one.events for one in self.disk.written]
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def in_loop(run: Callable[[], Awaitable[object]]) -> None:
+    async def main() -> None:
+        await run()
+
+    asyncio.run(main())
+
+
+async def reached(condition: Callable[[], object]) -> None:
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+def test_an_event_is_saved_without_being_waited_for(node: Node) -> None:
+    """The event alone starts the save; what happens without one waits."""
+
+    async def run() -> None:
+        node.keeping.start()
+        node.keeping.notice()
+        await asyncio.sleep(0.01)
+        assert node.saved == []
+        node.happens()
+        await reached(lambda: node.saved == [1])
+        await node.keeping.stop()
+
+    in_loop(run)
+
+
+def test_a_slow_disk_holds_up_nobody_and_loses_no_event(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop goes on, one write is under way at a time, and what happens meanwhile is saved by the next one."""
+    monkeypatch.setattr(keeping, "SOON_SECONDS", 0.0)
+
+    async def run() -> None:
+        node.keeping.start()
+        node.disk.free.clear()
+        node.happens()
+        await reached(lambda: node.disk.writing)
+        for _ in range(3):
+            node.happens()
+            await asyncio.sleep(0)
+        assert node.saved == []
+        node.disk.free.set()
+        await reached(lambda: node.saved[-1:] == [4])
+        await node.keeping.stop()
+
+    in_loop(run)
+
+    assert (node.saved, node.disk.most) == ([1, 4], 1)
+
+
+def test_the_last_save_is_the_newest(node: Node) -> None:
+    """A save that was under way as the daemon stops comes to its end before, and is not written over the last one."""
+
+    async def run() -> None:
+        node.keeping.start()
+        node.disk.free.clear()
+        node.happens()
+        await reached(lambda: node.disk.writing)
+        await node.keeping.stop()
+        node.happens()
+        last = asyncio.create_task(node.keeping.save(everything=True))
+        await asyncio.sleep(0.01)
+        node.disk.free.set()
+        await last
+
+    in_loop(run)
+
+    assert (node.saved, node.disk.most) == ([1, 2], 1)
+
+
+def test_what_has_not_changed_is_written_rarely(node: Node) -> None:
+    """A number that moves at each look is no change; all is written now and then, and whenever it is asked for."""
+
+    async def run() -> None:
+        for node.now in (0.0, 60.0, ALL_SECONDS - 1.0, ALL_SECONDS, ALL_SECONDS + 60.0):
+            await node.keeping.save()
+        node.counts.events += 1
+        await node.keeping.save()
+        await node.keeping.save(everything=True)
+
+    in_loop(run)
+
+    assert [(one.events, one.looks) for one in node.disk.written] == [(0, 1), (0, 4), (1, 6), (1, 7)]
+
+
+def test_a_full_disk_is_told_once_and_tried_again(node: Node) -> None:
+    """Nothing of it is forgotten meanwhile."""
+    with capture_logs() as logs:
+        node.disk.full = True
+        in_loop(node.keeping.save)
+        in_loop(node.keeping.save)
+        node.disk.full = False
+        in_loop(node.keeping.save)
+
+    assert [(one["log_level"], one["what"]) for one in logs] == [("error", "counts")]
+    assert node.saved == [0]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a defect"), OSError(5, "Input/output error")])
+def test_saving_outlives_a_failure(node: Node, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """The next event is saved."""
+    monkeypatch.setattr(keeping, "SOON_SECONDS", 0.0)
+    whole = node.disk.save
+
+    def fail_once(name: str, record: msgspec.Struct) -> None:
+        node.disk.save = whole  # type: ignore[method-assign]  # as a disk that fails once
+        raise error
+
+    async def run() -> None:
+        node.keeping.start()
+        node.disk.save = fail_once  # type: ignore[method-assign]  # likewise
+        node.happens()
+        await reached(lambda: node.disk.save == whole)
+        node.happens()
+        await reached(lambda: node.saved)
+        await node.keeping.stop()
+
+    with capture_logs():
+        in_loop(run)
+
+    assert node.saved[-1] == 2
+
+
+def test_what_disagrees_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was written before agrees; the defect is told, and all else is saved."""
+    config = Config(paths=Paths(procfs=str(tmp_path), sysfs=str(tmp_path)))
+    node = Engine(config, load_thresholds(None), StateDirectory(tmp_path), None, Instruments(), PlannedJobs())
+
+    def disagree(record: object) -> None:
+        raise ValueError("it does not agree")
+
+    node.look()
+    monkeypatch.setattr(engine, "check", disagree)
+    with capture_logs() as logs:
+        in_loop(node.save)
+
+    assert [one["log_level"] for one in logs] == ["error"]
+    assert [file.name for file in tmp_path.glob("*.json")] == ["inventory.json"]
+    monkeypatch.undo()
+    in_loop(node.save)
+    assert (tmp_path / "judgement.json").exists()
