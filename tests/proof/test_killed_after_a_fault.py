@@ -152,7 +152,8 @@ def wrong(expected: Told, last: Told, said: list[Told]) -> list[str]:
     """What was lost or counted twice."""
     end = said[-1]
     told = [f"lost: {key}" for key in sorted(expected.findings.keys() - end.findings.keys())]
-    told += [f"about to close: {key}" for key, age in sorted(end.findings.items()) if age > AGE_SECONDS]
+    told += [f"about to close: {key}" for key, age in sorted(end.findings.items())
+             if key in expected.findings and age > AGE_SECONDS]  # fmt: skip
     told += [f"not shown for a while: {key}" for key in sorted(last.findings)
              if any(key not in one.findings for one in said)]  # fmt: skip
     if last.findings and any(one.word == "OK" for one in said):
