@@ -7,12 +7,14 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from commwatch.findings.causes import join
 from commwatch.findings.codes import EVENTS, WATCHED
 from commwatch.findings.history import CounterHistory, CounterState, HistoryState
 from commwatch.findings.register import Register, RegisterState
+from commwatch.jobs.logs.counts import NcclLogCounts
 from commwatch.jobs.logs.tracker import JobLogsState
-from commwatch.node.hardware_events import METRICS, HardwareEventsState
-from commwatch.node.wrap import WrapsState
+from commwatch.node.hardware_events import METRICS, HardwareEvents, HardwareEventsState
+from commwatch.node.wrap import Wraps, WrapsState
 from commwatch.state.directory import StateDirectory
 
 STATE_NAME: Final = "judgement"
@@ -66,19 +68,31 @@ def restore(state: StateDirectory, boot: str, now: float) -> Kept:
         else:
             check(record)
         history = _as_of_now(record.history, now, is_same_boot=bool(boot) and boot == record.boot)
-        return Kept(
+        kept = Kept(
             record.events,
             record.job_logs,
             record.wraps,
             CounterHistory(WATCHED, EVENTS, history),
             Register(record.register),
         )
+        _show(kept, boot)
+        return kept
 
     kept = state.restore(STATE_NAME, Judgement, use)
     if (state.path / f"{STATE_NAME}.json").exists():
         for name in EARLIER:
             (state.path / f"{name}.json").unlink(missing_ok=True)
     return kept
+
+
+def _show(kept: Kept, boot: str) -> None:
+    """Make all that the daemon makes of it at its start: what raises must do so while the record can be set aside."""
+    HardwareEvents(kept.events).block(0.0)
+    counts = NcclLogCounts(kept.job_logs.counts)
+    for block in (counts.block, counts.device_block, counts.silent_block):
+        block(0.0)
+    Wraps(kept.wraps, boot)
+    join(kept.register.open_findings())
 
 
 def _of_earlier_version(state: StateDirectory) -> Judgement:
