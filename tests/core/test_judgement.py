@@ -88,7 +88,7 @@ def after(folder: Path, kill: int) -> tuple[set[tuple[str, str]], dict[Any, Any]
         before = {one.key for one in daemon.verdict.register.open_findings()}
         at = daemon.time
     with living(folder, max(at, FAULT_AT) + 5.0) as daemon:
-        for moment in (*(daemon.time + 10.0 * step for step in range(6)), END + 40.0):
+        for moment in (*(daemon.time + 20.0 * step for step in range(3)), END + 40.0):
             assert before <= told(daemon)[0]
             go_on(daemon, moment)
         return told(daemon)
@@ -133,6 +133,19 @@ def numbers(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from numbers(below, (*way, key))
 
 
+def is_changed(way: tuple[Any, ...]) -> bool:
+    """Whether to change a number: of GPUs that have had no event one is enough, and of metrics those of events.
+
+    What a counter of the hardware showed last is known from nowhere else: there the check sum of the file holds.
+    """
+    if way[:2] == ("history", "still") or (way[0] == "events" and way[1] == "xids" and way[2] in QUIET):
+        return False
+    return way[:2] != ("history", "seen") or "id_events" in way[2]
+
+
+QUIET = ("0000:18:00.0", "0000:3b:00.0", "0000:9b:00.0", "0000:ba:00.0", "0000:bb:00.0")
+
+
 def opened(daemon: DayDaemon, folder: Path, record: Judgement) -> set[tuple[str, str]]:
     """Critical findings of a daemon that starts with a record, on a node where nothing has happened since."""
     state = StateDirectory(folder)
@@ -159,7 +172,7 @@ def test_one_changed_number_opens_nothing_critical(aged: DayDaemon, tmp_path: Pa
     whole = json.loads(msgspec.json.encode(aged.judgement()))
     assert opened(aged, tmp_path, aged.judgement()) == set()
     assert not list(tmp_path.glob("*damaged*"))
-    ways = [way for way in numbers(whole) if way[:2] != ("history", "still")]
+    ways = [way for way in numbers(whole) if is_changed(way)]
     assert len(ways) > 30
 
     found = {}
