@@ -250,6 +250,21 @@ def test_the_files_of_an_earlier_version_are_taken_over_once(aged: DayDaemon, tm
     assert [file.name for file in tmp_path.iterdir()] == [f"{STATE_NAME}.json"]
 
 
+def test_files_of_an_earlier_version_that_disagree_open_nothing(aged: DayDaemon, tmp_path: Path) -> None:
+    """It saved them at different times: after a crash the totals are gone on with, and no finding stands on them."""
+    record, state = msgspec.json.decode(msgspec.json.encode(aged.judgement()), type=Judgement), StateDirectory(tmp_path)
+    device, totals = next(iter(record.events.xids.items()))
+    totals["136"] = totals.get("136", 0) + 1
+    for name, part in zip(EARLIER, (record.events, record.job_logs, record.wraps, record.history), strict=False):
+        state.save(name, part)
+    with capture_logs() as logs:
+        kept = restore(state, record.boot, BOOTED_AT)
+
+    assert kept.events.xids[device] == totals
+    assert (kept.history.state.counters, kept.register.open_findings()) == ([], [])
+    assert [one["log_level"] for one in logs] == ["warning"]
+
+
 @pytest.mark.parametrize(
     ("boot", "seconds", "is_known"), [("boot", 60.0, True), ("another", 60.0, False), ("boot", 7200.0, False)]
 )

@@ -246,7 +246,7 @@ def test_what_a_worker_names_is_neither_opened_nor_run(tmp_path: Path) -> None:
                     outcome = Outcome(collector(collector_name), collected, None, 1.0)
                     pipeline.after(outcome)
                     job_settings.after(outcome)
-                pipeline.job_logs.save()
+                state.save("job_logs", pipeline.job_logs.state)
                 return list(events)
 
     with capture_logs():

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import msgspec
+import structlog
 
 from commwatch.findings.causes import join
 from commwatch.findings.codes import EVENTS, WATCHED
@@ -16,6 +17,8 @@ from commwatch.jobs.logs.tracker import JobLogsState
 from commwatch.node.hardware_events import METRICS, HardwareEvents, HardwareEventsState
 from commwatch.node.wrap import Wraps, WrapsState
 from commwatch.state.directory import StateDirectory
+
+log = structlog.get_logger("commwatch.judgement")
 
 STATE_NAME: Final = "judgement"
 EARLIER: Final = ("hardware_events", "nccl_logs", "wraps", "counter_history", "findings")
@@ -64,24 +67,22 @@ def restore(state: StateDirectory, boot: str, now: float) -> Kept:
 
     def use(record: Judgement | None) -> Kept:
         if record is None:
-            record = _of_earlier_version(state)
-        else:
-            check(record)
-        history = _as_of_now(record.history, now, is_same_boot=bool(boot) and boot == record.boot)
-        kept = Kept(
-            record.events,
-            record.job_logs,
-            record.wraps,
-            CounterHistory(WATCHED, EVENTS, history),
-            Register(record.register),
-        )
-        _show(kept, boot)
-        return kept
+            return _of_earlier_version(state, boot, now)
+        check(record)
+        return _in_use(record, boot, now)
 
     kept = state.restore(STATE_NAME, Judgement, use)
     if (state.path / f"{STATE_NAME}.json").exists():
         for name in EARLIER:
             (state.path / f"{name}.json").unlink(missing_ok=True)
+    return kept
+
+
+def _in_use(record: Judgement, boot: str, now: float) -> Kept:
+    history = _as_of_now(record.history, now, is_same_boot=bool(boot) and boot == record.boot)
+    counters, register = CounterHistory(WATCHED, EVENTS, history), Register(record.register)
+    kept = Kept(record.events, record.job_logs, record.wraps, counters, register)
+    _show(kept, boot)
     return kept
 
 
@@ -95,15 +96,27 @@ def _show(kept: Kept, boot: str) -> None:
     join(kept.register.open_findings())
 
 
-def _of_earlier_version(state: StateDirectory) -> Judgement:
+def _of_earlier_version(state: StateDirectory, boot: str, now: float) -> Kept:
+    """What version 0.1.0 left. It saved each file at a time of its own, so after a crash they may disagree: then the
+    totals are gone on with, and nothing is opened by them."""
     events, job_logs, wraps, history, register = EARLIER
-    return Judgement(
+    record = Judgement(
         events=state.load(events, HardwareEventsState) or HardwareEventsState(),
         job_logs=state.load(job_logs, JobLogsState) or JobLogsState(),
         wraps=state.load(wraps, WrapsState) or WrapsState(),
         history=state.load(history, HistoryState) or HistoryState(),
         register=state.load(register, RegisterState) or RegisterState(),
     )
+    try:
+        check(record)
+    except ValueError as error:
+        log.warning("findings of the earlier version are left out, as its files disagree", error=str(error))
+        record = msgspec.structs.replace(record, history=HistoryState(), register=RegisterState())
+    try:
+        return _in_use(record, boot, now)
+    except Exception as error:
+        log.warning("events and findings of the earlier version are left out", error=repr(error))
+        return _in_use(Judgement(), boot, now)
 
 
 def check(record: Judgement) -> None:
