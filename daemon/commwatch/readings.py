@@ -30,6 +30,7 @@ Reason: TypeAlias = Literal[
     "unreadable",  # the origin answered with an error or with text that makes no sense
     "deadline",  # no answer in time; set by the daemon, never by a source
     "crashed",  # the worker ended; set by the daemon
+    "starved",  # no answer in time, and the node had too little CPU or memory for it; set by the daemon
 ]
 """Why something was not read: the bounded reasons of ``commwatch_collector_errors_total``."""
 
@@ -131,4 +132,5 @@ class SourceUnavailable(Exception):
 LOST_REASONS = frozenset({"lost", "reset_required", "not_found"})
 
 
-WORKER_REASONS = frozenset({"deadline", "crashed"})
+WORKER_REASONS = frozenset({"deadline", "crashed", "starved"})
+"""What the daemon says of a worker that gave no answer."""

@@ -36,6 +36,7 @@ from commwatch.cluster.run_file import SCHEMA, Measured, Member, Run
 from commwatch.config.settings import Cluster, Config, Duration, Paths
 from commwatch.config.thresholds import load_thresholds
 from commwatch.errors import CommwatchError
+from commwatch.node.starvation import Starvation
 from commwatch.node.store import Store
 from commwatch.service.between_nodes import BetweenNodes
 from commwatch.service.engine import Engine
@@ -288,7 +289,9 @@ def test_a_report_that_could_not_be_saved_is_saved_later(tmp_path: Path) -> None
     file = tmp_path / "cluster.json"
     state = StateDirectory(tmp_path)
     config = Config(paths=Paths(procfs=str(tmp_path), sysfs=str(tmp_path)))
-    engine = Engine(config, load_thresholds(None), state, None, Instruments(), PlannedJobs())
+    engine = Engine(
+        config, load_thresholds(None), state, None, Instruments(), PlannedJobs(), Starvation(Path("/nonexistent"))
+    )
     file.mkdir()  # nothing can be written under this name
     with capture_logs() as events:
         late = report(at=time.time())

@@ -9,6 +9,7 @@ import pytest
 
 from commwatch.config.settings import Config, Metrics, Paths
 from commwatch.config.thresholds import load_thresholds
+from commwatch.node.starvation import Starvation
 from commwatch.service.engine import Engine
 from commwatch.service.instruments import Instruments
 from commwatch.sources.base import Origin
@@ -28,7 +29,15 @@ def test_a_collector_that_is_only_for_some_metrics_waits_until_one_is_asked_for(
 ) -> None:
     """Sampling PCIe keeps the driver busy, so it is there only on request."""
     config = Config(metrics=Metrics(opt_in=opt_in), paths=Paths(procfs=str(tmp_path), sysfs=str(tmp_path)))
-    engine = Engine(config, load_thresholds(None), StateDirectory(tmp_path), None, Instruments(), PlannedJobs())
+    engine = Engine(
+        config,
+        load_thresholds(None),
+        StateDirectory(tmp_path),
+        None,
+        Instruments(),
+        PlannedJobs(),
+        Starvation(Path("/nonexistent")),
+    )
 
     assert ("nvml_pcie_sampled" in engine.collection.collectors) == runs
     others = {row.name for source in SOURCES.values() for row in source.collectors if not row.only_for}

@@ -9,6 +9,7 @@ import pytest
 from commwatch.config.settings import Config, Duration, Inventory, Paths
 from commwatch.config.thresholds import load_thresholds
 from commwatch.node.port_flaps import FORGOTTEN_SECONDS
+from commwatch.node.starvation import Starvation
 from commwatch.node.store import Store
 from commwatch.node.wrap import Wraps, WrapsState
 from commwatch.readings import Absence
@@ -213,7 +214,13 @@ def test_a_cleared_counter_is_a_reset(tmp_path: Path) -> None:
 def engine(tmp_path: Path, state: str = "state") -> Engine:
     paths = Paths(sysfs=str(tmp_path / "sys"), procfs="/nonexistent")
     return Engine(
-        Config(paths=paths), load_thresholds(None), StateDirectory(tmp_path / state), None, Instruments(), PlannedJobs()
+        Config(paths=paths),
+        load_thresholds(None),
+        StateDirectory(tmp_path / state),
+        None,
+        Instruments(),
+        PlannedJobs(),
+        Starvation(Path("/nonexistent")),
     )
 
 

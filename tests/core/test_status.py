@@ -14,6 +14,7 @@ from commwatch.config.thresholds import load_thresholds
 from commwatch.findings.codes import CODES
 from commwatch.findings.finding import Cause, Component, Finding
 from commwatch.node.run import Collected
+from commwatch.node.starvation import Starvation
 from commwatch.node.topology.pair_matrix import PairCell, PairEndpoint, PairMatrix
 from commwatch.readings import Absence
 from commwatch.service import engine
@@ -45,7 +46,15 @@ def running(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> En
     """An engine with a driver that has not collected anything; it starts no process."""
     monkeypatch.setattr(engine, "nvidia_driver_present", lambda procfs: True)
     config = Config(paths=Paths(procfs=str(tmp_path), sysfs=str(tmp_path)))
-    return Engine(config, load_thresholds(None), StateDirectory(tmp_path), None, Instruments(), PlannedJobs())
+    return Engine(
+        config,
+        load_thresholds(None),
+        StateDirectory(tmp_path),
+        None,
+        Instruments(),
+        PlannedJobs(),
+        Starvation(Path("/nonexistent")),
+    )
 
 
 async def nothing(reader: Reader, key: str, every: float) -> Collected:

@@ -15,6 +15,7 @@ from commwatch.config.simulated import SimulationPlan
 from commwatch.config.thresholds import load_thresholds
 from commwatch.node import gpus_now
 from commwatch.node.gpus_now import GPU_COLLECTORS, GpusNow
+from commwatch.node.starvation import Starvation
 from commwatch.probes import node as probe_node
 from commwatch.probes.node import ReadNode
 from commwatch.probes.plan import Collective, Measure
@@ -46,6 +47,7 @@ class Node:
             Config(probes=probes), load_thresholds(None), StateDirectory(folder), self.store, self.jobs,
             SimulationPlan(whole.preset, str(self._faults), time.time() - 600, *whole.roots),
             ReadNode(lambda: True, self._read, self._read, lambda: 0),
+            Starvation(Path("/nonexistent")),
         )  # fmt: skip
 
     async def _read(self) -> None:

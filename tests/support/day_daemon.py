@@ -19,6 +19,7 @@ from commwatch.config.simulated import SimulationPlan
 from commwatch.jobs.settings.plan import SOURCE as SETTINGS
 from commwatch.node.gpus_now import GPU_COLLECTORS, PROCESS_COLLECTOR, GpuFacts
 from commwatch.node.run import Collected
+from commwatch.node.starvation import Starvation
 from commwatch.probes import node as probe_node
 from commwatch.probes.gate.decision import GateFacts
 from commwatch.probes.node import ReadNode
@@ -194,7 +195,8 @@ class DayDaemon(RehearsedDaemon):
         plan = SimulationPlan(self.preset, str(self.faults_file or ""), self.started_at, sysfs, procfs)
         read = ReadNode(lambda: True, self._read_gpus, self._read_processes, lambda: 0)
         made = Probing(
-            self.config, shipped(), self.state, self.store, self.scheduler, plan, read
+            self.config, shipped(), self.state, self.store, self.scheduler, plan, read,
+            Starvation(Path("/nonexistent")),
         )  # fmt: skip
         node, launcher, facts = made._node, made._launcher, made._node.facts
 

@@ -119,6 +119,8 @@ class FindingsDocument(About, frozen=True, kw_only=True):
     """At the time of the answer; None of a daemon of an earlier version."""
     is_inventory_known: bool = True
     """Whether the number of GPUs was configured, accepted or is that of a board; False: learned, or not known yet."""
+    unanswered: tuple[str, ...] = ()
+    """Collectors that had no answer in time while the node was starved of CPU or memory: they are not judged."""
 
 
 class ScoreDocument(About, frozen=True, kw_only=True):

@@ -22,6 +22,7 @@ def report_of(document: FindingsDocument, preset: str = "") -> Report:
         failing_rules=document.failing_rules,
         faults=tuple(_faults(document)),
         has_gpus=document.has_gpus,
+        unanswered=document.unanswered,
         is_inventory_known=document.is_inventory_known,
     )
 

@@ -21,6 +21,7 @@ Because: TypeAlias = Literal[
     "stale",  # its last look is too old, or did not see any more what would call for a drain
     "paused",
     "simulated",
+    "starved",  # the node is too short of CPU or memory: what did not answer in time is not judged
     "not_read",  # a rule or a collector fails, so that nothing can be ruled out
     "no_gpu",  # none is known, so that there is no communication to judge
     "inventory",  # what should be here was learned only: what lacked on the first day counts as whole
@@ -87,6 +88,8 @@ class Report:
     """Findings and their causes, most severe first."""
     has_gpus: bool = True
     """Whether any GPU is known."""
+    unanswered: tuple[str, ...] = ()
+    """Collectors that had no answer in time while the node was starved."""
     is_inventory_known: bool = True
     """Whether what should be here was configured, accepted or is that of a board."""
 
@@ -113,6 +116,10 @@ def verdict_of(report: Report, now: float, max_age: float = LOOK_SECONDS) -> Ver
     if report.failing_rules:
         line = f"a rule fails ({report.failing_rules[0]}), so that not everything is looked for"
         return Verdict("Unknown", line, "not_read")
+    if report.unanswered:
+        first, *others = report.unanswered
+        more = f" and {len(others)} more" if others else ""
+        return Verdict("Unknown", f"the node is starved: {first}{more} had no answer in time, not judged", "starved")
     if not report.has_gpus:
         return Verdict("Unknown", "no GPU is known on this node", "no_gpu")
     return Verdict("OK", "no warning or critical finding")

@@ -157,12 +157,15 @@ class ProbeNode:
             return SchedulerFacts()
         return await scheduler_facts(self._settings.probes, self._procfs, self._sysfs)
 
-    def facts(self, name: str, *, maintenance: str, other_backend: str, stuck_ranks: Sequence[StuckRank]) -> GateFacts:
+    def facts(
+        self, name: str, *, maintenance: str, starved: str, other_backend: str, stuck_ranks: Sequence[StuckRank]
+    ) -> GateFacts:
         """What the gate decides on, without what takes time to find out: GPUs, schedulers and budget.
 
         Args:
             name: of the probe.
             maintenance: reason of the one in force; empty without.
+            starved: see ``GateFacts``.
             other_backend: see ``GateFacts``.
             stuck_ranks: of earlier cycles.
         """
@@ -172,6 +175,7 @@ class ProbeNode:
             stuck.append(f"{readers} process{'es' if readers > 1 else ''} of the driver's reader")
         return GateFacts(
             maintenance=maintenance,
+            starved=starved,
             hold_seconds=hold.left(time.time()) if hold else 0.0,
             other_backend=other_backend,
             no_torch=why_no_torch(self._settings.probes.python),

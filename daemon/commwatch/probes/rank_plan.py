@@ -54,6 +54,7 @@ FailureReason: TypeAlias = Literal[
 SkipReason: TypeAlias = Literal[
     "disabled",
     "maintenance",
+    "starved",  # the node is too short of CPU or memory: ranks would start late or never
     "yielded",  # the node is held for a job (commwatch yield)
     "no_torch",
     "no_gpu_backend",  # nccl is wanted, but there is no GPU or torch has no NCCL

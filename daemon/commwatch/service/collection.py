@@ -85,6 +85,13 @@ class Collection:
         return frozenset(self._told_absent)
 
     @property
+    def unanswered(self) -> tuple[str, ...]:
+        """Collectors that had no answer in time while the node was starved."""
+        return tuple(
+            name for name, one in self.collectors.items() if any(gap.reason == "starved" for gap in one.failing)
+        )
+
+    @property
     def is_paused(self) -> bool:
         """Whether what holds a driver rests."""
         return self._paused

@@ -22,6 +22,7 @@ from commwatch.jobs.settings.plan import SOURCE as SETTINGS
 from commwatch.jobs.settings.plan import JobSettings
 from commwatch.node.gpus_now import GPU_COLLECTORS, PROCESS_COLLECTOR
 from commwatch.node.run import Collector, Outcome
+from commwatch.node.starvation import Starvation
 from commwatch.node.store import Store
 from commwatch.node.wrap import Wraps
 from commwatch.probes.node import ReadNode
@@ -63,11 +64,13 @@ class Engine:
         simulation: SimulationPlan | None,
         instruments: Instruments,
         scheduler: Timetable,
+        starvation: Starvation,
         launch: Launch = start_python,
         kernel_log: int | None = None,
         settled: Callable[[], None] = lambda: None,
     ) -> None:
         """Args:
+        starvation: measured at each beat.
         kernel_log: see ``take_kernel_log``.
         settled: see ``Collection``.
         """
@@ -77,6 +80,7 @@ class Engine:
         self.store = Store(OPT_IN - config.metrics.asked_for, unexported(config.metrics))
         self._instruments = instruments
         self._scheduler = scheduler
+        self._starvation = starvation
         self._simulation = simulation
         self._procfs = Path(config.paths.procfs)
         self._roots: SimulationPlan | Paths = simulation or config.paths
@@ -121,6 +125,7 @@ class Engine:
                 processes=self._read_processes,
                 stuck_elsewhere=self._stuck_workers,
             ),
+            starvation,
         )
 
         self.between_nodes = BetweenNodes(config.cluster, state, self.store)
@@ -160,8 +165,10 @@ class Engine:
         if SETTINGS in sections:
             return SettingsReader(settings, self._instruments, self.job_settings.nothing)
         if not row.holds_driver:  # nothing stuck in a driver holds it back
-            return Reader(settings, self._instruments)
-        return Reader(settings, self._instruments, stuck_elsewhere=lambda: self.probing.stuck_count)
+            return Reader(settings, self._instruments, starvation=self._starvation)
+        return Reader(
+            settings, self._instruments, stuck_elsewhere=lambda: self.probing.stuck_count, starvation=self._starvation
+        )
 
     def _build_collectors(self) -> list[Collector]:
         return [

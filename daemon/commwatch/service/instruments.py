@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from commwatch import __version__
+from commwatch.node.starvation import Starvation
 from commwatch.workers.process_state import process_use
 from commwatch_exporters.catalogue import CATALOGUE, Metric
 from commwatch_exporters.snapshot import Block, Layout
@@ -60,6 +61,9 @@ class Instruments:
         self.config_reload_time = self._instrument("config_last_reload_success_timestamp_seconds")
         self.scheduler_missed = self._instrument("scheduler_missed_runs_total")
         self.clock_steps = self._instrument("clock_steps_total")
+        self.starved = self._instrument("starved")
+        self.daemon_late = self._instrument("daemon_late_seconds")
+        self.stall = self._instrument("stall_ratio")
         self.counter_resets = self._instrument("counters_reset_total")
         self.finding_rule_errors = self._instrument("finding_rule_errors_total")
         self.healthcheck_unknown = self._instrument("healthcheck_unknown_total")
@@ -107,6 +111,19 @@ class Instruments:
         """Say which maintenance is in force, if any."""
         self.maintenance.clear()
         self.maintenance.set(0 if reason is None else 1, reason or "none")
+        self.changed = True
+
+    def show_starvation(self, starvation: Starvation) -> None:
+        """Say whether the node is starved, and what was measured for it."""
+        delays = starvation.delays
+        some, full = delays.stall or (None, None)
+        self.starved.set(int(starvation.is_starved))
+        self.daemon_late.set(round(delays.late_seconds, 3))
+        for resource, ratio in (("cpu", delays.waited_ratio), ("memory_some", some), ("memory_full", full)):
+            if ratio is None:
+                self.stall.remove(resource)
+            else:
+                self.stall.set(round(ratio, 4), resource)
         self.changed = True
 
     def show_healthchecks(self, unknown: Mapping[str, int]) -> None:

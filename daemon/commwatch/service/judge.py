@@ -112,6 +112,7 @@ class Judge:
         others = [metric for one in readings for metric in one.metrics]
         self._looking = Looking(rule_sets, thresholds, history, self._failed, others)
         self.register = register
+        self._collection = collection
         self._observability = Observability(store, collection)
         self._readings = [(one.read, one.metrics) for one in readings]
         self._kept: dict[Readings, tuple[list[Finding], Mapping[Series, Value]]] = {}
@@ -255,6 +256,7 @@ class Judge:
             looked_at=self.looked_at,
             failing_rules=tuple(sorted(self.failing_rules)),
             findings=self.records(),
+            unanswered=self._collection.unanswered,
             has_gpus=bool(self._looking.facts.derived(gpus_of)),
             is_inventory_known=any(
                 one.kind == "gpu" and one.source != "learned" for one, _ in self._looking.facts.each(ExpectedParts.info)

@@ -14,6 +14,7 @@ import structlog
 from commwatch.config.settings import Config
 from commwatch.config.simulated import SimulationPlan
 from commwatch.config.thresholds import Thresholds
+from commwatch.node.starvation import Starvation
 from commwatch.node.store import Store
 from commwatch.node.topology.pair_matrix import PairMatrix
 from commwatch.probes.cycle.launch import Launcher, StuckRank
@@ -64,6 +65,7 @@ class Probing:
         scheduler: Timetable,
         simulation: SimulationPlan | None,
         read: ReadNode,
+        starvation: Starvation,
     ) -> None:
         """Nothing is planned or read.
 
@@ -75,6 +77,7 @@ class Probing:
             scheduler: runs the cycles.
             simulation: the simulated node; None on a real one.
             read: asks the collectors for more than their cadence gives.
+            starvation: no probe starts on a starved node, and ranks that were too slow on one have not failed.
         """
         self._limits = settings.probes
         self._thresholds = thresholds
@@ -83,10 +86,12 @@ class Probing:
         self._scheduler = scheduler
         self._is_simulated = simulation is not None
         self._node = ProbeNode(settings, store, state.path, simulation, read)
+        self._starvation = starvation
         self._launcher = Launcher(
             procfs=Path(settings.paths.procfs),
             python=settings.probes.python,
             lock=ProbeLock(state.path / LOCK_FILE),
+            starvation=starvation,
         )
         self._records: dict[str, AnyRecord] = {}
         self._schedules: dict[str, ProbeSchedule] = {}
@@ -161,6 +166,7 @@ class Probing:
         return self._node.facts(
             name,
             maintenance=self._maintenance,
+            starved=self._starvation.words,
             other_backend=record.other_backend,
             stuck_ranks=self._launcher.stuck_ranks,
         )

@@ -23,6 +23,7 @@ from commwatch.diagnosis.health.counts import read_counts
 from commwatch.errors import CommwatchError
 from commwatch.footprint import spare_the_garbage_collector
 from commwatch.node.run import TAKE_SECONDS
+from commwatch.node.starvation import Starvation
 from commwatch.service.api import Answers
 from commwatch.service.between_nodes import Taken
 from commwatch.service.engine import Engine
@@ -51,7 +52,10 @@ HEARTBEAT_SECONDS = TAKE_SECONDS
 _SHORT_HEARTBEAT_SECONDS = 1.0
 """For a textfile whose interval is no multiple of the other."""
 PROGRESS_PATIENCE_SECONDS = 15.0
-"""A heartbeat after which no job has started for so long is no proof of progress."""
+"""A job that has been due for longer and has not had its turn: the timetable does not run."""
+BEAT_PATIENCE_SECONDS = 120.0
+"""A heartbeat that has not come to its end for longer is no life. It may wait for readers that end, twice 30 s on a
+starved node."""
 LOOK_SECONDS = 10.0
 """Between two looks of the daemon at itself and at what the rules find."""
 STOP_SECONDS = 4.5
@@ -83,6 +87,7 @@ class Service:
         self._notifier = Notifier.from_environment()
         self._instruments = Instruments()
         self._scheduler = Timetable(missed=lambda job: self._instruments.scheduler_missed.add(1, job))
+        self._starvation = Starvation(Path(config.paths.procfs))
         self._state = StateDirectory(state_path(config))
         self._maintenance_file = MaintenanceFile(self._state.path)
         self._maintenance: str | None = None
@@ -92,6 +97,8 @@ class Service:
         self._read_well = {"configuration": True, "web configuration": True}
         self._web: WebAccess | None = None
         self._instruments_due = 0.0
+        self._whole_beat_at = float("-inf")
+        """Monotonic time of the last heartbeat that came to its end."""
         self._answers = Answers(
             lambda: self._config, lambda: self._engine.verdict, self._asked_snapshot, lambda: self._maintenance,
             lambda: self._engine.job_settings, self._probe_statuses,
@@ -150,8 +157,8 @@ class Service:
         instruments.simulated.set(1 if config.simulation.preset else 0)
         self._show_reload("configuration", True)
         return Engine(
-            config, thresholds, self._state, simulation, instruments, self._scheduler, self._spares.start,
-            self._kernel_log, lambda: self._endpoint.prepare(self.snapshot),
+            config, thresholds, self._state, simulation, instruments, self._scheduler, self._starvation,
+            self._spares.start, self._kernel_log, lambda: self._endpoint.prepare(self.snapshot),
         )  # fmt: skip
 
     def _show_reload(self, what: str, succeeded: bool) -> None:
@@ -203,9 +210,11 @@ class Service:
             return
         begin.result()
         heart = asyncio.create_task(self._live())
+        feeding = asyncio.create_task(self._feed_watchdog())
         watch = asyncio.create_task(self._web.watch()) if self._web is not None else None
         await stop
         heart.cancel()
+        feeding.cancel()
         if watch is not None:
             watch.cancel()
 
@@ -214,6 +223,7 @@ class Service:
         await self._look_at_maintenance()
         await self._engine.start()
         self._ready = True
+        self._whole_beat_at = time.monotonic()
         self._refresh_instruments()
         self._notifier.ready(self._status_line())
         log.info("ready", status=self._status_line())
@@ -221,21 +231,48 @@ class Service:
 
     async def _live(self) -> None:
         """Beat at an interval of the monotonic clock, and at once where the configuration is to be read again."""
+        late = 0.0
         while True:
+            self._starvation.beat(late)
             await self._beat()
             interval = seconds_between_beats(self._config.textfile)
             now = time.monotonic()
+            due = after_readers(now, interval)
             with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._reload.wait(), after_readers(now, interval) - now)
+                await asyncio.wait_for(self._reload.wait(), due - now)
+            late = time.monotonic() - due
+
+    async def _feed_watchdog(self) -> None:
+        """Tell systemd that the daemon lives, as long as the event loop, its timetable and its heartbeats do.
+
+        It is a task of its own: a heartbeat may wait for readers that end.
+        """
+        while True:
+            if self._lives():
+                self._notifier.watchdog()
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+
+    def _lives(self) -> bool:
+        since_beat = time.monotonic() - self._whole_beat_at
+        if since_beat > BEAT_PATIENCE_SECONDS:
+            log.error("no heartbeat has come to its end for too long", patience_seconds=BEAT_PATIENCE_SECONDS)
+        elif self._scheduler.makes_progress(PROGRESS_PATIENCE_SECONDS):
+            return True
+        else:
+            log.error("the timetable does not run", patience_seconds=PROGRESS_PATIENCE_SECONDS)
+        return False
 
     async def _beat(self) -> None:
         """What must go on whatever the wall clock does."""
         try:
             await self._beat_once()
         except Exception:
-            # A defect of ours must be seen, and must not end the watching: without a whole beat the watchdog is not
-            # fed, and systemd restarts the daemon.
+            # A defect of ours must be seen, and must not end the watching: until a whole beat the watchdog is not fed,
+            # and systemd restarts the daemon.
+            self._whole_beat_at = float("-inf")
             log.exception("the heartbeat failed")
+        else:
+            self._whole_beat_at = time.monotonic()
 
     async def _beat_once(self) -> None:
         step = self._scheduler.clock_step()
@@ -250,10 +287,6 @@ class Service:
         self._engine.expire()
         self._refresh_instruments()
         self._textfile.beat(time.monotonic())
-        if self._scheduler.makes_progress(PROGRESS_PATIENCE_SECONDS):
-            self._notifier.watchdog()
-        else:
-            log.error("no collector has run for too long", patience_seconds=PROGRESS_PATIENCE_SECONDS)
 
     def _refresh_instruments(self) -> None:
         now = time.monotonic()
@@ -261,6 +294,7 @@ class Service:
             self._instruments_due = on_grid(now + LOOK_SECONDS, LOOK_SECONDS)
             processes = [("daemon", [os.getpid()]), *self._engine.processes()]
             self._instruments.measure_processes(Path(self._config.paths.procfs), processes)
+            self._instruments.show_starvation(self._starvation)
             self._show_healthchecks()
             self._engine.refresh()
             self._engine.look()
@@ -331,7 +365,6 @@ class Service:
         engine.take_over(self._engine)
         if self._maintenance is not None:
             await engine.pause(self._maintenance)
-        self._notifier.watchdog()
         await engine.start()
         self._engine = engine
         gc.collect()  # the old one: 2 ms, on nodes of 3,000 series 12 to 20

@@ -54,7 +54,6 @@ class Timetable:
         self._wall = wall
         self._monotonic = monotonic
         self._offset = wall() - monotonic()
-        self._last_run = monotonic()
         self._jobs: dict[str, _Job] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -80,7 +79,7 @@ class Timetable:
             interval: seconds.
             delay: seconds to the first run; None: about one interval, on the grid that all such jobs share.
         """
-        now = self._last_run = self._monotonic()
+        now = self._monotonic()
         self._jobs[name] = _Job(run, interval, after_readers(now, interval) if delay is None else now + delay)
         self._set_timer()
 
@@ -122,9 +121,11 @@ class Timetable:
         return step
 
     def makes_progress(self, patience: float) -> bool:
-        """Whether a job has started within so many seconds, or none was due."""
-        longest = min((job.interval for job in self._jobs.values() if job.due < _NEVER), default=None)
-        return longest is None or self._monotonic() - self._last_run <= longest + patience
+        """Whether no job has been due for more than so many seconds without its turn.
+
+        A job whose last run is still under way has had its turn: it waits for a reader, and the timetable lives.
+        """
+        return all(self._monotonic() - job.due <= patience for job in self._jobs.values())
 
     def take_due(self) -> list[tuple[str, Callable[[], Awaitable[None]]]]:
         """The jobs whose time has come, in the order in which they were added; what they missed is not made up for."""
@@ -137,8 +138,6 @@ class Timetable:
         return due
 
     def _plan(self, job: _Job, due: float) -> None:
-        if job.due == _NEVER:
-            self._last_run = self._monotonic()  # nothing was to be seen of it while it rested
         job.due = due
         self._set_timer()
 
@@ -157,7 +156,6 @@ class Timetable:
             if name in self._running:
                 self._missed(name)
             else:
-                self._last_run = self._monotonic()
                 self._running[name] = asyncio.create_task(self._run(name, run), name=name)
 
     async def _run(self, name: str, run: Callable[[], Awaitable[None]]) -> None:

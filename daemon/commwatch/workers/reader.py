@@ -13,12 +13,13 @@ import structlog
 
 from commwatch.config.simulated import SimulationPlan
 from commwatch.node.run import Collected
+from commwatch.node.starvation import Starvation
 from commwatch.readings import LOST_REASONS, Absence, Reason, SourceUnavailable
 from commwatch.workers.bounds import MOST_ALIASES, Bounds
 from commwatch.workers.start import Launch, start_python
 from commwatch.workers.stuck import StuckProcesses
 from commwatch.workers.wire import WorkerPlan
-from commwatch.workers.worker import Layouts, Worker, WorkerEnded, WorkerHung
+from commwatch.workers.worker import STARVED_PATIENCE_SECONDS, Layouts, Worker, WorkerEnded, WorkerHung, WorkerStarved
 
 log = structlog.get_logger("commwatch.workers")
 
@@ -133,11 +134,14 @@ class Reader:
         events: ReaderEvents,
         monotonic: Callable[[], float] = time.monotonic,
         stuck_elsewhere: Callable[[], int] = lambda: 0,
+        starvation: Starvation | None = None,
     ) -> None:
         """Args:
         stuck_elsewhere: processes of other readers and probes that hang in the same driver.
+        starvation: see ``Worker.start``.
         """
         self.settings = settings
+        self._starvation = starvation
         self._events = events
         self._monotonic = monotonic
         self._stuck_elsewhere = stuck_elsewhere
@@ -240,6 +244,8 @@ class Reader:
             collected = await self._ask(worker, collector, every)
         except WorkerHung as hung:
             return await self._hung(slot, worker, hung.suspect)
+        except WorkerStarved:
+            return _absent(slot.only or "", "starved", "no answer in time; the node is starved, so that is not judged")
         except WorkerEnded:
             if slot.worker is not worker and not slot.closed:
                 # Another collector met the end first, while this one waited for its turn: the replacement answers.
@@ -293,8 +299,9 @@ class Reader:
                 return None
             try:
                 worker = await Worker.start(
-                    self._plan(slot), launch=self.settings.launch, layouts=self._layouts, bounds=self.settings.bounds
-                )
+                    self._plan(slot), launch=self.settings.launch, layouts=self._layouts,
+                    bounds=self.settings.bounds, starvation=self._starvation,
+                )  # fmt: skip
             except OSError as error:
                 slot.backoff.start(self._monotonic())
                 log.error("a worker cannot be started", worker=self.settings.name, error=str(error))
@@ -411,8 +418,8 @@ class Reader:
 
     # --- stopping ---
 
-    async def release(self, deadline: float = 1.5) -> bool:
-        """Stop all healthy processes; False where one is left that does not answer.
+    async def release(self, deadline: float = 1.5, patience: float = STARVED_PATIENCE_SECONDS) -> bool:
+        """Stop all healthy processes; False where one is left that does not answer. A starved one gets more time.
 
         Afterwards only the devices of stuck processes are suspects: the driver may be another one by then.
         """
@@ -420,7 +427,7 @@ class Reader:
         for slot in slots:
             slot.closed = True
         workers = [worker for slot in slots if (worker := slot.take()) is not None]
-        await asyncio.gather(*(self._stop_worker(worker, deadline) for worker in workers))
+        await asyncio.gather(*(self._stop_worker(worker, deadline, patience) for worker in workers))
         self.tend()
         suspects = {device for device in self._stuck.devices if device}
         self._aliases = {
@@ -435,8 +442,10 @@ class Reader:
         workers = [worker for slot in self._slots() if (worker := slot.take()) is not None]
         await asyncio.gather(*(self._stop_worker(worker, deadline) for worker in workers))
 
-    async def _stop_worker(self, worker: Worker, deadline: float) -> None:
-        if not await worker.stop(deadline):
+    async def _stop_worker(
+        self, worker: Worker, deadline: float, patience: float = STARVED_PATIENCE_SECONDS
+    ) -> None:  # fmt: skip
+        if not await worker.stop(deadline, patience):
             self._stuck.add(worker, worker.touched, self._monotonic())
 
     def take_over(self, earlier: Reader) -> None:
@@ -447,7 +456,7 @@ class Reader:
 
     async def stop(self, deadline: float = 1.5) -> None:
         """Stop for good; a stuck process is left behind, and ends by itself when its call returns."""
-        await self.release(deadline)
+        await self.release(deadline, patience=deadline)
         self._main.closed = True
         for slot in self._own.values():
             slot.closed = True

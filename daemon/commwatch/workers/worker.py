@@ -14,6 +14,7 @@ import msgspec
 import structlog
 
 from commwatch.node.run import Collected
+from commwatch.node.starvation import Starvation, Use
 from commwatch.readings import Absence, SourceUnavailable
 from commwatch.state.records import LONGEST_LABEL
 from commwatch.workers.bounds import LONGEST_DETAIL, MOST_DEVICES, MOST_WAITING, Bounds, shortened
@@ -32,6 +33,8 @@ _LOOKS = 4
 _PART_BYTES = 64 * 2**10
 _SEND_BYTES = 2**20
 """What a process may have sent and nobody has taken, as far as the kernel allows: 72 GPUs give 0.4 MB in 5 s."""
+STARVED_PATIENCE_SECONDS = 30.0
+"""So long at most a starved process is waited for that has been asked to end."""
 _REPLIES = msgspec.msgpack.Decoder(Reply)
 
 
@@ -41,6 +44,10 @@ class WorkerHung(Exception):
     def __init__(self, suspect: str) -> None:
         super().__init__(f"no answer in time while touching {suspect or 'no particular device'}")
         self.suspect = suspect
+
+
+class WorkerStarved(Exception):
+    """The worker did not answer in time, and the node gave it too little CPU or memory: it is waited for."""
 
 
 class WorkerEnded(Exception):
@@ -94,8 +101,18 @@ class _Asked:
 class Worker(asyncio.BufferedProtocol):
     """A worker process and the connection to it; requests of one moment go together, answered one after another."""
 
-    def __init__(self, process: Process, mark: ProgressMark, layouts: Layouts, bounds: Bounds | None = None) -> None:
+    def __init__(
+        self,
+        process: Process,
+        mark: ProgressMark,
+        layouts: Layouts,
+        bounds: Bounds | None = None,
+        starvation: Starvation | None = None,
+    ) -> None:
         self.process = process
+        self._starvation = starvation
+        self._since: Use | None = None
+        """What the process had had when the deadline began that runs now."""
         self._bounds = bounds or Bounds()
         self._series = 0
         """Of all layouts."""
@@ -135,6 +152,7 @@ class Worker(asyncio.BufferedProtocol):
         launch: Launch | None = None,
         layouts: Layouts | None = None,
         bounds: Bounds | None = None,
+        starvation: Starvation | None = None,
     ) -> Worker:
         """Start a process for a plan; it opens its sources at the first request.
 
@@ -144,6 +162,7 @@ class Worker(asyncio.BufferedProtocol):
                 so is the layout, and rates go on over the replacement.
             launch: starts the process; by default with an interpreter of its own.
             bounds: of its metrics; all are taken by default.
+            starvation: knows whether a deadline is missed for want of CPU or memory; by default that is not asked.
 
         Raises:
             OSError: no process can be started.
@@ -159,7 +178,7 @@ class Worker(asyncio.BufferedProtocol):
             raise
         finally:
             theirs.close()
-        worker = cls(process, mark, {} if layouts is None else layouts, bounds)
+        worker = cls(process, mark, {} if layouts is None else layouts, bounds, starvation)
         transport, _ = await asyncio.get_running_loop().create_connection(lambda: worker, sock=ours)
         worker.connected(transport, ours)
         transport.write(frame(msgspec.msgpack.encode(plan)))
@@ -183,6 +202,8 @@ class Worker(asyncio.BufferedProtocol):
 
         Raises:
             WorkerHung: no answer in time.
+            WorkerStarved: no answer in time, for want of CPU or memory. The next call for the same takes the answer
+                that is still to come.
             WorkerEnded: the process is gone.
             SourceUnavailable: the source cannot be read at all.
         """
@@ -323,8 +344,12 @@ class Worker(asyncio.BufferedProtocol):
     def _ask(self, collector: str, deadline: float, each_device: bool, every: float) -> asyncio.Future[Collected]:
         if self.ended or self._transport is None:
             raise WorkerEnded
-        self._number += 1
         answer: asyncio.Future[Collected] = asyncio.get_running_loop().create_future()
+        for asked in self._asked:
+            if asked.answer.done() and (asked.collector, asked.every) == (collector, every):
+                asked.answer = answer  # nobody waits any more for what is still to come
+                return answer
+        self._number += 1
         by_device = each_device or bool(self._orders)
         self._asked.append(_Asked(self._number, collector, every, deadline, by_device, answer))
         self._unsent.append(frame(msgspec.msgpack.encode(Request(self._number, collector, every))))
@@ -350,21 +375,35 @@ class Worker(asyncio.BufferedProtocol):
         elif first.each_device:
             self._look(first, None, 0)
         else:
+            self._since = self._use()
             # A plain timer: wait_for would cost a task for each request.
-            self._timer = asyncio.get_running_loop().call_later(first.deadline, self._miss)
+            self._timer = asyncio.get_running_loop().call_later(first.deadline, self._miss, first.deadline)
 
-    def _miss(self) -> None:
-        for asked in self._asked:
-            if not asked.answer.done():  # done: nobody waits for it any more
-                asked.answer.set_exception(WorkerHung(self._mark.get()))
-                return
+    def _miss(self, deadline: float) -> None:
+        waiting = [asked.answer for asked in self._asked if not asked.answer.done()]
+        if self._was_starved(self._since, deadline):
+            for answer in waiting:
+                answer.set_exception(WorkerStarved())
+            self._time_first()
+        elif waiting:
+            waiting[0].set_exception(WorkerHung(self._mark.get()))
+        else:
+            self._time_first()  # who asks next is told
+
+    def _use(self) -> Use | None:
+        return None if self._starvation is None else self._starvation.use_of(self.process.pid)
+
+    def _was_starved(self, since: Use | None, deadline: float) -> bool:
+        return self._starvation is not None and self._starvation.excuses(self.process.pid, since, deadline)
 
     def _look(self, first: _Asked, seen: str | None, still: int) -> None:
         """Look four times in a deadline whether the worker still touches the device that it was seen at."""
         touched = self._mark.get()
         still = still + 1 if touched == seen else 0
+        if not still:
+            self._since = self._use()
         if still == _LOOKS:
-            self._miss()
+            self._miss(first.deadline)
         else:
             self._timer = asyncio.get_running_loop().call_later(
                 first.deadline / _LOOKS, self._look, first, touched, still
@@ -376,21 +415,25 @@ class Worker(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
-    async def stop(self, deadline: float) -> bool:
+    async def stop(self, deadline: float, patience: float = STARVED_PATIENCE_SECONDS) -> bool:
         """Ask the process to let go of everything and end; False where it has not ended in time."""
         if self._transport is not None and not self.ended:
             self.listen(lambda: None)  # one that waits for us to read gets to its order
             self._transport.write(frame(msgspec.msgpack.encode(Request(0, ""))))
-        ended = await self.ended_within(deadline)
+        ended = await self.ended_within(deadline, patience)
         self.give_up()
         return ended
 
-    async def ended_within(self, seconds: float) -> bool:
-        """Wait for the end of the process; False where it is still there."""
-        end = time.monotonic() + seconds
+    async def ended_within(self, seconds: float, patience: float = STARVED_PATIENCE_SECONDS) -> bool:
+        """Wait for the end of the process; False where it is still there. One that is starved gets more time."""
+        end, since = time.monotonic() + seconds, self._use()
+        latest = end + patience
         while self.process.poll() is None:
-            if time.monotonic() >= end:
-                return False
+            now = time.monotonic()
+            if now >= end:
+                if now >= latest or not self._was_starved(since, seconds):
+                    return False
+                end, since = now + seconds, self._use()
             await asyncio.sleep(0.01)
         return True
 

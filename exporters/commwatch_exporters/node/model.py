@@ -624,6 +624,9 @@ class Daemon(Part):
     config_last_reload_success_timestamp_seconds = Number("config_last_reload_success_timestamp_seconds")
     """The first time is the start of the daemon."""
     clock_steps = Number("clock_steps_total")
+    starved = Number("starved")
+    late_seconds = Number("daemon_late_seconds")
+    stall_ratios = Keyed("stall_ratio")
     kernel_log_losses = Number("kernel_log_losses_total")
     simulated = Number("simulated")
     nccl_log_files = Number("nccl_log_files")

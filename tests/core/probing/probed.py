@@ -9,6 +9,7 @@ from pathlib import Path
 from commwatch.config.settings import Config, Duration, Paths, Probe, Probes
 from commwatch.config.simulated import SimulationPlan
 from commwatch.config.thresholds import load_thresholds
+from commwatch.node.starvation import Starvation
 from commwatch.node.store import Store
 from commwatch.probes.cycle.cycle import Progress
 from commwatch.probes.cycle.launch import Launcher, StuckRank
@@ -113,10 +114,12 @@ class Node:
             (folder / "proc/self/ns/pid").symlink_to("pid:[4026531836]")
         if not gpu_less:
             self.set_gpus()
+        self.starvation = Starvation(Path("/nonexistent"))
         self.probing = Probing(
             settings, load_thresholds(None), StateDirectory(folder), self.store, self.jobs,
             None if real or gpu_less else SimulationPlan("h100x8", "", 0.0, "", ""),
             ReadNode(lambda: not gpu_less, self._read_gpus, self._read_processes, lambda: 0),
+            self.starvation,
         )  # fmt: skip
 
     async def _read_gpus(self) -> None:

@@ -11,6 +11,7 @@ from commwatch.findings.finding import Component, Evidence, Sighting
 from commwatch.findings.rules.components import gpu_of, interface_of, of_daemon, port_of
 from commwatch.findings.rules.counted import Told, sightings
 from commwatch.findings.rules.rule_set import HOUR, Rule, RuleSet
+from commwatch.node.starvation import LATE_SECONDS, STALL_RATIO, WAITED_SHARE
 from commwatch.readings import LOST_REASONS, WORKER_REASONS
 from commwatch_exporters.node.model import (
     Collector,
@@ -30,6 +31,13 @@ _HANGS = frozenset({"crashed", "deadline"})
 """Why a worker is replaced that did not do its work; the others are replaced on purpose."""
 _BLANK, _STALE = 2, 3
 _NAMES = {_BLANK: "blank", _STALE: "standing still"}
+
+_STALLS = {
+    "cpu": ("share of time that the daemon waited for a CPU", WAITED_SHARE),
+    "memory_some": ("share of 10 s in which some task waited for memory", STALL_RATIO),
+    "memory_full": ("share of 10 s in which all tasks waited for memory", STALL_RATIO),
+}
+"""In words, with the limit, by the label ``resource``."""
 
 _OF_DRIVER = "nvml_"
 """How the collectors of the NVIDIA driver begin."""
@@ -149,6 +157,26 @@ def clock(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
         yield Sighting("clock_stepped", Component("node", ""), (evidence,))
 
 
+def starved(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """Whether the node is too short of CPU or memory to judge missed deadlines."""
+    daemon = facts.node.daemon
+    if daemon.starved != 1:
+        return
+    evidence = [
+        Evidence(words, ratio, "ratio", limit, "a limit of the daemon")
+        for _, resource, ratio in facts.each_keyed(Daemon.stall_ratios)
+        for words, limit in [_STALLS[resource]]
+    ]
+    if daemon.late_seconds is not None:
+        evidence.append(
+            Evidence("the daemon's last beat came late by", daemon.late_seconds, "seconds", LATE_SECONDS,
+                     "a limit of the daemon")
+        )  # fmt: skip
+    missed = sum(count for _, reason, count in facts.rises_keyed(Collector.errors, HOUR) if reason == "starved")
+    evidence.append(Evidence("readings not judged in the last hour", missed))
+    yield Sighting("node_starved", Component("node", ""), tuple(evidence))
+
+
 def rules(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Rules that failed within the last hour."""
     for rule, count in facts.rises(FindingRule.errors, HOUR):
@@ -259,6 +287,16 @@ DAEMON = RuleSet(
             closes_after=COUNT_CLOSES_AFTER,
         ),
         FindingCode(
+            name="node_starved",
+            title="The node is starved of CPU or memory",
+            severity="info",
+            role="state",
+            meaning="Processes of the daemon wait for CPU or memory. A missed deadline or a probe that cannot start is "
+            "not judged meanwhile.",
+            next_step="Find what uses the CPU or memory: systemd-cgtop, /proc/pressure, dmesg for the OOM killer.",
+            opens_after=0.0,
+        ),
+        FindingCode(
             name="rule_failing",
             title="A rule of commwatch fails",
             severity="warning",
@@ -300,6 +338,12 @@ DAEMON = RuleSet(
         Rule(restarting, ("worker_restarting",), reads=(Worker.restarts,), thresholds=("worker_restarts_per_hour",)),
         Rule(configuration, ("configuration_refused",), reads=(Daemon.config_last_reload_successful,)),
         Rule(clock, ("clock_stepped",), reads=(Daemon.clock_steps,)),
+        Rule(
+            starved,
+            ("node_starved",),
+            reads=(Daemon.starved,),
+            details=(Daemon.late_seconds, Daemon.stall_ratios, Collector.errors),
+        ),
         Rule(rules, ("rule_failing",), reads=(FindingRule.errors,)),
         Rule(
             unbelievable,

@@ -11,11 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from commwatch.node.starvation import Starvation, Use
 from commwatch.probes.cycle.environment import given_nccl_settings, rank_environment
 from commwatch.probes.cycle.folder import PrivateFolder
 from commwatch.probes.cycle.interpreter import WITH_TORCH, command_elsewhere
 from commwatch.probes.cycle.lock import ProbeLock
-from commwatch.probes.cycle.outcome import Problem, Timeout, failed, failure_of, measured, stuck_problem
+from commwatch.probes.cycle.outcome import (
+    Problem,
+    Timeout,
+    failed,
+    failure_of,
+    measured,
+    on_starved_node,
+    stuck_problem,
+)
 from commwatch.probes.cycle.process import ASK_SECONDS, RankProcess
 from commwatch.probes.gate.watch import Halt, Lookout, Watch
 from commwatch.probes.plan import CyclePlan, CycleResult, NcclNotes, Skipped, Yielded, YieldReason
@@ -49,6 +58,8 @@ class Surroundings:
     """Where the private folders are made; None: the system's place for temporary files."""
     lock: ProbeLock | None
     """Held while any rank lives."""
+    starvation: Starvation | None = None
+    """Knows whether ranks are late for want of CPU or memory."""
 
 
 class Cycle:
@@ -63,6 +74,7 @@ class Cycle:
         self._plan = plan
         self._progress = progress
         self._surroundings = surroundings
+        self._starvation = surroundings.starvation
         self._nursery = nursery
         self._folder: PrivateFolder | None = None
         ranks = self._ranks = list[RankProcess]()
@@ -178,9 +190,11 @@ class Cycle:
     async def _attend(self) -> Timeout | None:
         """Until all ranks are through, one has failed, the cycle must give way; or a deadline passes."""
         deadline = 0.0
+        since: dict[int, Use | None] = {}
         while self._halt is None and self._task_error is None:
             if self._note_phase():
                 deadline = time.monotonic() + self._seconds_for(self._phase)
+                since = self._uses()
             if any(rank.error or (rank.said_all and rank.result is None) for rank in self._ranks):
                 await self._hear_the_others()
                 return None
@@ -191,8 +205,14 @@ class Cycle:
                 self._spawn(self._open_gate())
             if not await self._wait_until(deadline, lambda: True):
                 slowest = min(self._ranks, key=lambda rank: (PHASES.index(rank.phase), rank.gate))
-                return Timeout(slowest.rank, slowest.phase, slowest.gate, self._seconds_for(slowest.phase))
+                seconds = self._seconds_for(slowest.phase)
+                if self._starvation is not None:
+                    self._starvation.excuses(slowest.pid, since.get(slowest.pid), seconds)
+                return Timeout(slowest.rank, slowest.phase, slowest.gate, seconds)
         return None
+
+    def _uses(self) -> dict[int, Use | None]:
+        return {} if self._starvation is None else {rank.pid: self._starvation.use_of(rank.pid) for rank in self._ranks}
 
     async def _hear_the_others(self) -> None:
         """Wait a moment for the other ranks' words on a failure, and see whether a job that came is the cause of it."""
@@ -299,6 +319,8 @@ class Cycle:
         problem = stuck_problem(self._plan, self.stuck) or self._start_problem
         problem = problem or failure_of(self._plan, self._ranks, timeout)
         if problem is not None:
+            if self._starvation is not None:
+                problem = on_starved_node(problem, self._starvation.words_since(self._started))
             return failed(problem, self._plan, notes, finished_at=now, occupied_seconds=occupied)
         return measured(
             self._plan,

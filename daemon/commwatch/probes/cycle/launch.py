@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from commwatch.node.starvation import Starvation
 from commwatch.probes.cycle.cycle import Cycle, Progress, Surroundings
 from commwatch.probes.cycle.interpreter import rank_command as own_rank_command
 from commwatch.probes.cycle.lock import ProbeLock
@@ -44,6 +45,7 @@ class Launcher:
         rank_command: Sequence[str] = (),
         temporary: Path | None = None,
         lock: ProbeLock | None = None,
+        starvation: Starvation | None = None,
     ) -> None:
         """Nothing is started.
 
@@ -53,8 +55,10 @@ class Launcher:
             rank_command: command line of a rank process on our own; empty: the usual one.
             temporary: folder for the private folders of the cycles; the system's by default.
             lock: held while any rank lives, so that no other process of commwatch runs a cycle.
+            starvation: ranks that were late for want of CPU or memory have not failed; by default that is not asked.
         """
-        self._surroundings = Surroundings(procfs, python, tuple(rank_command or own_rank_command()), temporary, lock)
+        command = tuple(rank_command or own_rank_command())
+        self._surroundings = Surroundings(procfs, python, command, temporary, lock, starvation)
         self._cycle: Cycle | None = None
         self._stuck: list[tuple[RankProcess, str]] = []
         """Each with its GPU."""

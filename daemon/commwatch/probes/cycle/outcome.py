@@ -18,6 +18,9 @@ _TIMEOUTS: dict[Phase, FailureReason] = {
     "setup": "setup_timeout",
     "measure": "measure_timeout",
 }
+_LATE: frozenset[FailureReason | SkipReason] = frozenset({*_TIMEOUTS.values(), "stuck"})
+"""What a node that is short of CPU or memory can bring about. A killed process needs CPU to end: it is looked after as
+one that is stuck, whatever the outcome is called."""
 _LONGEST_WORDS = 1200
 
 
@@ -96,6 +99,18 @@ def failure_of(plan: CyclePlan, ranks: Sequence[RankState], timeout: Timeout | N
         words_on_time = f"not through {_doing(plan, timeout)}within {timeout.seconds:g} s"
         return Problem(_TIMEOUTS.get(timeout.phase, "measure_timeout"), words_on_time, timeout.rank, timeout.phase)
     return _incomplete(plan, ranks)
+
+
+def on_starved_node(problem: Problem, starved: str) -> Problem:
+    """The same problem, unless the node can be to blame for it.
+
+    Args:
+        problem: of a cycle.
+        starved: what the node was short of meanwhile, in words; empty where of nothing.
+    """
+    if not starved or problem.reason not in _LATE:
+        return problem
+    return problem._replace(reason="starved", words=f"{problem.words}, which is not judged: {starved}")
 
 
 def _how(status: int) -> str:

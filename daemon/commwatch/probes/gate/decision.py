@@ -44,6 +44,8 @@ class GateFacts:
     enabled: bool = True
     maintenance: str = ""
     """Reason of the maintenance in force; empty without one."""
+    starved: str = ""
+    """What the node is starved of, in words; empty while it is not."""
     hold_seconds: float = 0.0
     """For how long the node is still held for a job (``commwatch yield``); 0 where it is not."""
     other_backend: str = ""
@@ -113,6 +115,8 @@ def _switched_off(gate: Gate, facts: GateFacts) -> Skip | None:
 
 def _cannot_run(plan: CyclePlan, facts: GateFacts) -> Skip | None:
     backend = plan.backend
+    if facts.starved:
+        return Skip("starved", facts.starved)
     if facts.other_backend:
         detail = f"this name stands for results of {facts.other_backend}, not {backend}; give the probe another name"
         return Skip("backend_changed", detail)
