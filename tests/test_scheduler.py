@@ -90,7 +90,7 @@ def test_what_is_due_in_the_same_second_runs_together() -> None:
 
 
 def test_a_job_that_rests_runs_when_it_is_brought_forward_and_no_progress_is_missed_of_it() -> None:
-    """Neither while it rests nor right after."""
+    """It has no time at which it should have run."""
     now = [10.0]
     scheduler = Timetable(missed=lambda job: None, monotonic=lambda: now[0])
     scheduler.add("job", counting([]), 5.0)
@@ -104,7 +104,9 @@ def test_a_job_that_rests_runs_when_it_is_brought_forward_and_no_progress_is_mis
     scheduler.rest("job")
     scheduler.set_interval("job", 10.0)
     assert due_at(scheduler, now, 1011.0) == ["job"]
-    now[0] += 20.0
+    now[0] = 1021.0 + 5
+    assert scheduler.makes_progress(5)
+    now[0] += 0.1
     assert not scheduler.makes_progress(5)
 
 
@@ -213,18 +215,44 @@ def test_a_job_that_is_still_running_is_not_started_again_but_counted() -> None:
     in_loop(body)
 
 
-def test_progress_is_a_started_job() -> None:
-    """No job for longer than interval and patience is no progress; no job at all is nothing to wait for."""
+def test_progress_is_a_job_that_had_its_turn() -> None:
+    """One that is due for longer than our patience is none; no job at all is nothing to wait for."""
 
     async def body() -> None:
         now = [100.0]
         scheduler = Timetable(missed=lambda job: None, monotonic=lambda: now[0], wall=lambda: now[0])
         assert scheduler.makes_progress(5)
         scheduler.add("job", counting([]), interval=10)
-        now[0] += 15
+        now[0] = 106.0 + 5
         assert scheduler.makes_progress(5)
         now[0] += 0.1
         assert not scheduler.makes_progress(5)
+
+    in_loop(body)
+
+
+def test_a_slow_reader_is_no_lack_of_progress() -> None:
+    """All jobs wait for the one reader, and each has its turn again and again; a tick that does not come is a lack."""
+
+    async def body() -> None:
+        now, missed, answer = [0.0], list[str](), asyncio.Event()
+
+        async def wait() -> None:
+            await answer.wait()
+
+        scheduler = Timetable(missed=missed.append, monotonic=lambda: now[0])
+        scheduler.add("slow", wait, interval=5, delay=0)
+        scheduler.start()
+        for _ in range(20):
+            now[0] += 5
+            scheduler._tick()
+            await asyncio.sleep(0)
+            assert scheduler.makes_progress(15)
+        assert len(missed) == 19
+        now[0] += 5 + 1 + 15.1
+        assert not scheduler.makes_progress(15)
+        answer.set()
+        scheduler.stop()
 
     in_loop(body)
 

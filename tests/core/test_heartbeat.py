@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from commwatch.config.settings import Config
+from commwatch.node.starvation import Starvation
 from commwatch.service import root
-from commwatch.service.root import HEARTBEAT_SECONDS, LOOK_SECONDS, Service
+from commwatch.service.root import (
+    BEAT_PATIENCE_SECONDS,
+    HEARTBEAT_SECONDS,
+    LOOK_SECONDS,
+    PROGRESS_PATIENCE_SECONDS,
+    Service,
+)
+from commwatch.service.timetable import Timetable
 from support.core import Clock
 
 
@@ -28,6 +37,7 @@ class _Beating(Service):
     def __init__(self) -> None:
         self._config = Config()
         self._reload = asyncio.Event()
+        self._starvation = Starvation(Path("/nonexistent"))
         self.beats = 0
 
     async def _beat(self) -> None:
@@ -61,7 +71,8 @@ def test_the_node_is_judged_at_its_own_interval(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(root, "time", clock)
     service = SimpleNamespace(
         _instruments_due=0.0,
-        _instruments=SimpleNamespace(measure_processes=lambda *_: None),
+        _instruments=SimpleNamespace(measure_processes=lambda *_: None, show_starvation=lambda _: None),
+        _starvation=None,
         _engine=SimpleNamespace(processes=list, refresh=list, look=lambda: looks.append(clock.now // 1)),
         _config=Config(),
         _notifier=SimpleNamespace(status=lambda _: None),
@@ -74,3 +85,95 @@ def test_the_node_is_judged_at_its_own_interval(monkeypatch: pytest.MonkeyPatch)
         Service._refresh_instruments(service)  # type: ignore[arg-type]
 
     assert looks == [1000.0 + number * LOOK_SECONDS for number in range(4)]
+
+
+class _Fed(Service):
+    """Of a daemon what feeds the watchdog, and a heartbeat that does what the test says."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._scheduler = Timetable(missed=lambda job: None, monotonic=clock.monotonic)
+        self._whole_beat_at = clock.now
+        self.fed = 0
+        self.release = asyncio.Event()
+        self.defect = False
+        self._notifier: Any = SimpleNamespace(watchdog=self._count)
+
+    def _count(self) -> None:
+        self.fed += 1
+
+    async def _beat_once(self) -> None:
+        if self.defect:
+            raise ZeroDivisionError
+        await self.release.wait()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Of the daemon; a pause of a task moves it and takes no time."""
+    one, pause = Clock(), asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        one.now += seconds
+        await pause(0)
+
+    monkeypatch.setattr(root, "time", one)
+    monkeypatch.setattr(root.asyncio, "sleep", sleep)
+    return one
+
+
+async def fed_within(service: _Fed, clock: Clock, seconds: float) -> int:
+    """How often the watchdog is fed in so many seconds."""
+    before, end = service.fed, clock.now + seconds
+    task = asyncio.create_task(service._feed_watchdog())
+    while clock.now < end:
+        await asyncio.sleep(0)
+    task.cancel()
+    return service.fed - before
+
+
+def test_the_watchdog_is_fed_while_a_heartbeat_waits_for_readers(clock: Clock) -> None:
+    """At its own interval; but a heartbeat that waits for ever is no life."""
+
+    async def body() -> None:
+        service = _Fed(clock)
+        beat = asyncio.create_task(service._beat())
+        seconds = BEAT_PATIENCE_SECONDS
+        assert await fed_within(service, clock, seconds) == pytest.approx(seconds / HEARTBEAT_SECONDS, abs=1)
+        assert await fed_within(service, clock, 600.0) <= 1
+        service.release.set()
+        await beat
+        assert await fed_within(service, clock, 30.0) >= 5
+
+    asyncio.run(body())
+
+
+def test_the_watchdog_is_not_fed_after_a_heartbeat_that_failed(clock: Clock) -> None:
+    """Until one comes to its end: a defect that lasts ends in a restart."""
+
+    async def body() -> None:
+        service = _Fed(clock)
+        service.release.set()
+        service.defect = True
+        await service._beat()
+        assert await fed_within(service, clock, 60.0) == 0
+        service.defect = False
+        await service._beat()
+        assert await fed_within(service, clock, 10.0) >= 1
+
+    asyncio.run(body())
+
+
+def test_the_watchdog_is_not_fed_where_the_timetable_is_dead(clock: Clock) -> None:
+    """A job is due and nobody gives it its turn, while heartbeats go on."""
+
+    async def nothing() -> None:
+        return
+
+    async def body() -> None:
+        service = _Fed(clock)
+        service._scheduler.add("job", nothing, 5.0, delay=0.0)  # never started
+        assert await fed_within(service, clock, PROGRESS_PATIENCE_SECONDS) >= 3
+        service._whole_beat_at = clock.now
+        assert await fed_within(service, clock, 60.0) <= 1
+
+    asyncio.run(body())

@@ -33,6 +33,12 @@ def test_a_cause_is_no_finding_of_its_own() -> None:
         (report(looked_at=NOW - LOOK_SECONDS - 1), "stale", "61 s old, more than 60 s"),
         (report(looked_at=NOW + 10), "stale", "10 s ahead of the clock"),
         (report(failing_rules=("nvlink.down",)), "not_read", "a rule fails (nvlink.down)"),
+        (
+            report(unanswered=("nvml_gpu",)),
+            "starved",
+            "the node is starved: nvml_gpu had no answer",
+        ),
+        (report(unanswered=("network", "pci")), "starved", "the node is starved: network and 1 more had no answer"),
         (report(has_gpus=False), "no_gpu", "no GPU is known on this node"),
     ],
 )
@@ -52,8 +58,8 @@ def test_what_was_found_before_a_pause_is_named() -> None:
 
 
 def test_a_fault_that_is_seen_stands_where_other_things_are_not_seen() -> None:
-    """A rule that fails, or no GPU."""
-    for doubt in ({"failing_rules": ("nvlink.down",)}, {"has_gpus": False}):
+    """A rule that fails, no GPU, or a node that is starved."""
+    for doubt in ({"failing_rules": ("nvlink.down",)}, {"has_gpus": False}, {"unanswered": ("pci",)}):
         assert verdict_of(report(fault("nvlink_down"), **doubt), NOW).word == "Critical"
 
 

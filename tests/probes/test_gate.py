@@ -238,11 +238,11 @@ def test_what_sits_in_the_kernel_is_named() -> None:
 
 
 def test_some_reasons_need_no_question() -> None:
-    """A hold, a pause or a missing torch holds whatever others say; a busy GPU must have been looked at."""
+    """A hold, a pause or starvation holds whatever others say; a busy GPU must have been looked at."""
     unasked = replace(FREE, gpus=(), scheduler=SchedulerFacts(slurmd=True))
 
     assert decide_before_asking("auto", plan(), unasked) is None
-    for changes in ({"hold_seconds": 1.0}, {"maintenance": "swap"}, {"no_torch": "none here"}):
+    for changes in ({"hold_seconds": 1.0}, {"maintenance": "swap"}, {"starved": "of CPU"}, {"no_torch": "none here"}):
         facts = replace(unasked, **changes)
         assert decide_before_asking("auto", plan(), facts) == decide("auto", plan(), facts) is not None
 
@@ -256,6 +256,7 @@ def test_gloo_asks_nothing_of_gpus() -> None:
     assert reason(replace(facts, scheduler=replace(SLURM, slurm=BUSY)), backend="gloo") == "scheduler_busy"
     assert reason(replace(facts, no_torch="none here"), backend="gloo") == "no_torch"
     assert reason(replace(facts, hold_seconds=60), backend="gloo") == "yielded"
+    assert reason(replace(facts, starved="the node is starved of CPU"), backend="gloo") == "starved"
 
 
 def test_a_simulated_probe_heeds_its_own_gpus_only() -> None:

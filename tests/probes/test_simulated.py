@@ -15,12 +15,14 @@ import pytest
 
 from commwatch.config import settings
 from commwatch.diagnosis.stress_run import sustained
+from commwatch.node.starvation import Starvation
 from commwatch.probes.cycle.launch import Launcher
-from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured
+from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured, Skipped
 from commwatch.probes.rank_plan import PHASES, Phase, SimulatedNodePlan
 from commwatch.probes.workload import plan_cycle
 from commwatch.simulation.presets import PRESETS
 from probes.cycles import all_quiet, deadlines, hurry, wait_until_gone
+from support.starved import Machine
 
 ROOTS = os.pathsep.join(str(Path(__file__).parents[2] / root) for root in ("daemon", "exporters"))
 
@@ -165,6 +167,37 @@ def test_a_rank_that_hangs_is_a_timeout_of_its_phase(
     assert (result.phase, result.rank) == (phase, 1)
     assert result.reason == ("start" if phase == "start" else f"{phase}_timeout")
     wait_until_gone(tmp_path)
+
+
+@pytest.mark.parametrize("phase", PHASES[:-1])
+def test_a_rank_that_is_late_on_a_starved_node_has_not_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: Phase
+) -> None:
+    """The cycle counts as one that did not start, and says why; nothing of it is left."""
+    hurry(monkeypatch, rank=1, phase=phase)
+    machine = Machine(tmp_path / "proc")
+    machine.pressure(full=1.0)
+    launcher = Launcher(temporary=tmp_path, starvation=Starvation(machine.procfs))
+    cycle = plan(tmp_path, f"- {{fault: probe_hang, phase: {phase}, rank: 1}}")
+
+    result = asyncio.run(launcher.run(cycle, all_quiet))
+
+    assert isinstance(result, Skipped)
+    assert result.reason == "starved"
+    assert "which is not judged: the node is starved of memory" in result.detail
+    wait_until_gone(tmp_path)
+
+
+def test_what_a_starved_node_cannot_bring_about_is_a_failure(tmp_path: Path) -> None:
+    """A rank that crashes has failed, however busy the node is."""
+    starvation = Starvation(Machine(tmp_path / "proc").procfs)
+    starvation.beat(5.0)
+    launcher = Launcher(temporary=tmp_path, starvation=starvation)
+
+    result = asyncio.run(launcher.run(plan(tmp_path, "- {fault: rank_crash, phase: setup, rank: 1}"), all_quiet))
+
+    assert isinstance(result, Failed)
+    assert result.reason == "crashed"
 
 
 def test_a_hang_that_ends_is_a_result(tmp_path: Path) -> None:

@@ -13,10 +13,12 @@ from commwatch.findings.rules.daemon import (
     restarting,
     rules,
     stale,
+    starved,
     stuck,
     unbelievable,
     unread,
 )
+from commwatch.node.starvation import LATE_SECONDS, WAITED_SHARE
 from support.facts import NOW, Numbers, before, codes_of, facts_of, seen_by, shipped
 
 NAME = ("nvml_gpu",)
@@ -132,6 +134,24 @@ def test_a_step_of_the_clock_is_told_for_an_hour() -> None:
     assert codes_of(seen_by(clock, facts_of(now, {10.0: two}))) == [("clock_stepped", "node")]
     assert seen_by(clock, facts_of(now, {HOUR + 5.0: two, HOUR: now})) == []
     assert seen_by(clock, facts_of(now)) == []
+
+
+@pytest.mark.parametrize(("flag", "told"), [(1.0, [("node_starved", "node")]), (0.0, []), (None, [])])
+def test_a_starved_node_is_told_with_what_was_measured(flag: float | None, told: list[tuple[str, str]]) -> None:
+    """Only while the daemon says so; what this kernel does not measure is left out."""
+    flags: Numbers = {} if flag is None else {"commwatch_starved": {(): flag}}
+    now: Numbers = {
+        **flags, "commwatch_daemon_late_seconds": {(): 7.5}, "commwatch_stall_ratio": {("cpu",): 0.75},
+        ERRORS: {(*NAME, "starved"): 5.0, (*NAME, "deadline"): 2.0},
+    }  # fmt: skip
+    sightings = seen_by(starved, facts_of(now, {60.0: before(now, {ERRORS: {(*NAME, "starved"): 3.0}})}))
+
+    assert codes_of(sightings) == told
+    assert [(one.what, one.value, one.threshold) for sighting in sightings for one in sighting.evidence] == [
+        ("share of time that the daemon waited for a CPU", 0.75, WAITED_SHARE),
+        ("the daemon's last beat came late by", 7.5, LATE_SECONDS),
+        ("readings not judged in the last hour", 3.0, None),
+    ][: 3 * len(told)]
 
 
 def test_a_rule_that_fails_is_told() -> None:

@@ -114,7 +114,7 @@ class Node:
             (folder / "proc/self/ns/pid").symlink_to("pid:[4026531836]")
         if not gpu_less:
             self.set_gpus()
-        self.starvation = Starvation(Path("/nonexistent"))
+        self.starvation = Starvation(Path("/nonexistent"), clock.monotonic)
         self.probing = Probing(
             settings, load_thresholds(None), StateDirectory(folder), self.store, self.jobs,
             None if real or gpu_less else SimulationPlan("h100x8", "", 0.0, "", ""),

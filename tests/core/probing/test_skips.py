@@ -8,6 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from commwatch.config.settings import DAY, DEFAULT_PROBES, Probe
+from commwatch.node.starvation import HOLDS_SECONDS, LATE_SECONDS
 from commwatch.probes import topology
 from commwatch.probes.cycle.launch import StuckRank
 from commwatch.probes.gate.hold import HoldFile
@@ -307,6 +308,17 @@ def test_a_held_node_starts_no_cycle(node: Node) -> None:
     assert (node.launcher.plans, node.value("skips_total", "yielded")) == ([], 1)
 
     node.clock.now += 61
+    node.cycle()
+    assert len(node.launcher.plans) == 1
+
+
+def test_a_starved_node_starts_no_cycle(node: Node) -> None:
+    """No attempt is counted and no failure; afterwards probes go on by themselves."""
+    node.starvation.beat(LATE_SECONDS)
+    node.cycle()
+    assert (node.launcher.plans, node.value("skips_total", "starved"), node.value("attempts_total")) == ([], 1, 0)
+
+    node.clock.now += HOLDS_SECONDS
     node.cycle()
     assert len(node.launcher.plans) == 1
 
