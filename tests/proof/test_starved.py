@@ -85,7 +85,7 @@ def blamed(daemon: Daemon) -> list[str]:
     return [code for code in codes if code in (GPU_BLAMED, "worker_stuck", "gpu_missing", "gpu_lost")]
 
 
-@pytest.mark.parametrize(("whole", "share"), [(False, 0.001), (False, 0.005), (True, 0.02)])
+@pytest.mark.parametrize(("whole", "share"), [(False, 0.001), (False, 0.002), (True, 0.02)])
 def test_a_starved_node_is_not_judged_and_a_real_hang_is_found_afterwards(
     tmp_path: Path, whole: bool, share: float
 ) -> None:
