@@ -117,7 +117,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
         await pause(0)
 
     monkeypatch.setattr(root, "time", one)
-    monkeypatch.setattr(root.asyncio, "sleep", sleep)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
     return one
 
 

@@ -14,8 +14,6 @@ from commwatch.node.starvation import (
     LATE_SECONDS,
     STALL_RATIO,
     WAITED_SHARE,
-    Delays,
-    Stall,
     Starvation,
 )
 from support.core import Clock
@@ -32,13 +30,14 @@ class Node:
         self.clock, self.machine = Clock(), Machine(folder)
         self.subject = Starvation(folder, self.clock.monotonic)
         self.machine.process(PID)
+        self.machine.pressure()
 
     def missed(self, late: float = 0.0, *, some: float = 0.0, full: float = 0.0, **later: Any) -> bool:
         """Whether a process is excused that had this of the machine in its deadline."""
-        since = self.subject.use_of(PID)
+        since = self.subject.sample(PID)
         self.clock.now += DEADLINE + late
         self.machine.process(PID, **later)
-        self.machine.pressure(some, full)
+        self.machine.pressure(some * DEADLINE, full * DEADLINE)
         return self.subject.excuses(PID, since, DEADLINE)
 
 
@@ -76,43 +75,52 @@ def test_a_process_is_excused_where_it_was_starved(tmp_path: Path, found: dict[s
 def test_only_what_was_short_since_the_deadline_began_excuses(tmp_path: Path) -> None:
     """A process that waited long before, and hangs now, hangs."""
     node = Node(tmp_path)
-    before = {"waited": 500.0, "ran": 20.0, "faults": 9000}
-    node.machine.process(PID, **before)  # type: ignore[arg-type]  # numbers by name
+    node.machine.process(PID, waited=500.0, ran=20.0, faults=9000)
 
-    assert not node.missed(**before, some=0.5)
+    assert not node.missed(waited=500.0, ran=20.0, faults=9000, some=1.0)
 
 
-@pytest.mark.parametrize("missing", ["pressure/memory", f"{PID}/schedstat", f"{PID}/stat", f"{PID}", "pressure"])
-def test_what_is_not_there_excuses_nothing(tmp_path: Path, missing: str) -> None:
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("pressure/memory", None),
+        ("pressure/memory", "some avg10=x total=y\n"),
+        ("pressure/memory", ""),
+        (f"{PID}/schedstat", None),
+        (f"{PID}/schedstat", "0\n"),
+        (f"{PID}/stat", None),
+        (f"{PID}/stat", "nonsense"),
+    ],
+)
+def test_what_cannot_be_read_excuses_nothing(tmp_path: Path, file: str, content: str | None) -> None:
     """Kernels without PSI, processes that have ended: the daemon's own lateness is left."""
-    node = Node(tmp_path)
-    since = node.subject.use_of(PID)
-    subject = Starvation(tmp_path / "nonexistent" if missing == "pressure" else tmp_path, node.clock.monotonic)
-    node.machine.pressure(1.0, 1.0 if missing.startswith(str(PID)) else 0.0)
-    if missing.startswith(str(PID)):
-        node.machine.pressure()
-        node.machine.process(PID, waited=9.0, faults=999)
-        (tmp_path / str(PID) / "stat").write_text("nonsense")
-    elif missing == "pressure/memory":
-        node.machine.process(PID, faults=999)
-        (tmp_path / missing).write_text("nonsense avg10=x\n")
+    node, path = Node(tmp_path), tmp_path / file
+    since = node.subject.sample(PID)
     node.clock.now += DEADLINE
-    assert not subject.excuses(PID, since, DEADLINE)
+    if file.startswith("pressure"):
+        node.machine.process(PID, faults=9999)
+    else:
+        node.machine.process(PID, waited=9.0, faults=9999)
+        node.machine.pressure(some=9.0)
+    path.unlink() if content is None else path.write_text(content)
+
+    assert not node.subject.excuses(PID, since, DEADLINE)
     node.clock.now += LATE_SECONDS
-    assert subject.excuses(PID, since, DEADLINE)
+    assert node.subject.excuses(PID, since, DEADLINE)
 
 
 def test_the_daemon_measures_itself_at_each_beat(tmp_path: Path) -> None:
     """Who reads runs, and waits for nothing at that moment: state R of itself says nothing."""
     node = Node(tmp_path)
-    node.machine.pressure(0.01, 0.0)
     node.machine.process(os.getpid(), state="R")
     node.subject.beat(0.0)
     node.clock.now += 5
+    node.machine.pressure(0.05)
     node.machine.process(os.getpid(), ran=0.1, waited=5 * WAITED_SHARE * BELOW, state="R")
     node.subject.beat(-0.2)
 
-    assert node.subject.delays == Delays(0.0, pytest.approx(WAITED_SHARE * BELOW), Stall(0.01, 0.0))
+    assert node.subject.late_seconds == 0.0
+    assert node.subject.shares == pytest.approx((WAITED_SHARE * BELOW, 0.01, 0.0))
     assert not node.subject.is_starved
     node.clock.now += 5
     node.machine.process(os.getpid(), ran=0.2, waited=5 * WAITED_SHARE * (BELOW + ABOVE), state="R")

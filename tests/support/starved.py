@@ -20,7 +20,7 @@ class Machine:
         (folder / "stat").write_text(f"{pid} (a (strange) name) {state} 1 2 3 4 5 6 70 80 {faults} 90 " + "0 " * 30)
 
     def pressure(self, some: float = 0.0, full: float = 0.0) -> None:
-        """Of memory, as shares of 10 s."""
-        lines = (f"{kind} avg10={share * 100:.2f} avg60=0.00 avg300=0.00 total=1\n"
-                  for kind, share in (("some", some), ("full", full)))  # fmt: skip
+        """Of memory, in seconds since the boot."""
+        lines = (f"{kind} avg10=9.99 avg60=9.99 avg300=9.99 total={round(seconds * 1e6)}\n"
+                 for kind, seconds in (("some", some), ("full", full)))  # fmt: skip
         (self.procfs / "pressure" / "memory").write_text("".join(lines))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -16,12 +15,12 @@ WAITED_SHARE = 0.2
 """A process that waited for a CPU for this share of its deadline: deadlines are 50 times what a reading takes, so less
 delays no answer beyond one. One that hangs in a driver sleeps there, and waits for no CPU."""
 STALL_RATIO = 0.2
-"""Pressure of memory (PSI, average of 10 s) from which on a node thrashes; one that does not swap stays below 0.01."""
+"""Share of the time in which tasks wait for memory (PSI) from which on a node thrashes; without swapping it is 0.00."""
 FAULTS_PER_SECOND = 1.0
 """A process that fetches so many of its pages from disk is itself among those that thrash. One that hangs in a driver
 fetches none."""
 HOLDS_SECONDS = 15.0
-"""For so long after the last sign a node counts as starved: the average of 10 s is over then."""
+"""For so long after the last sign a node counts as starved: three beats."""
 
 Resource: TypeAlias = Literal["cpu", "memory", "time"]
 """What was short; time: the daemon was not run, for whatever reason, such as a virtual machine that was paused."""
@@ -30,8 +29,6 @@ Resource: TypeAlias = Literal["cpu", "memory", "time"]
 class Use(NamedTuple):
     """What a process has had of the machine since its start."""
 
-    time: float
-    """Monotonic seconds."""
     ran: float
     """Seconds on a CPU."""
     waited: float
@@ -43,78 +40,94 @@ class Use(NamedTuple):
 
 
 class Stall(NamedTuple):
-    """Pressure of memory over the last 10 s, as shares of that time."""
+    """Pressure of memory (PSI) since the boot, in seconds."""
 
     some: float
-    """At least one task waited for memory."""
+    """In which at least one task waited for memory."""
     full: float
-    """All tasks that had something to do waited for memory."""
+    """In which all tasks that had something to do waited for memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class Delays:
-    """What the daemon measured at its last beat; None for what could not be read."""
+class Sample(NamedTuple):
+    """A process and the node at a moment; None for what could not be read."""
 
-    late_seconds: float = 0.0
-    """How much later than planned the beat came."""
-    waited_ratio: float | None = None
-    """Share of the time since the beat before in which the daemon waited for a CPU."""
-    stall: Stall | None = None
+    time: float
+    """Monotonic seconds."""
+    use: Use | None
+    stall: Stall | None
 
 
-def read_use(procfs: Path, pid: int, now: float) -> Use | None:
+class Shares(NamedTuple):
+    """Shares of the time between two samples; None for what could not be read."""
+
+    cpu: float | None
+    """In which the process waited for a CPU."""
+    memory_some: float | None
+    """In which at least one task of the node waited for memory."""
+    memory_full: float | None
+    """In which all of them did."""
+
+
+def read_use(procfs: Path, pid: int) -> Use | None:
     """What a process has had until now, from ``/proc/PID/schedstat`` and ``stat``; None where that cannot be read."""
     try:
         ran, waited = (procfs / str(pid) / "schedstat").read_text().split()[:2]
         fields = (procfs / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
         # Who reads is running, and waits for nothing.
-        return Use(now, int(ran) / 1e9, int(waited) / 1e9, int(fields[9]), fields[0] == "R" and pid != os.getpid())
+        return Use(int(ran) / 1e9, int(waited) / 1e9, int(fields[9]), fields[0] == "R" and pid != os.getpid())
     except (OSError, ValueError, IndexError):
         return None
 
 
 def read_stall(procfs: Path) -> Stall | None:
-    """The pressure of memory; None on a kernel that does not measure it."""
+    """The pressure of memory; None on a kernel that does not measure it.
+
+    The totals and not the averages: a process that does nothing but wait for 2 s moves the average of 10 s to 0.18.
+    """
     try:
         words = (procfs / "pressure" / "memory").read_text().split()
-        some, full = (float(word.removeprefix("avg10=")) / 100 for word in words if word.startswith("avg10="))
+        some, full = (int(word.removeprefix("total=")) / 1e6 for word in words if word.startswith("total="))
     except (OSError, ValueError):
         return None
     return Stall(some, full)
 
 
-def waited_share(earlier: Use, later: Use) -> float:
-    """Share of the time between two moments in which a process waited for a CPU."""
+def shares_of(earlier: Sample, later: Sample) -> Shares:
+    """What was waited for between two samples."""
     seconds = later.time - earlier.time
-    if seconds <= 0:
-        return 0.0
-    waited = later.waited - earlier.waited
-    if later.is_waiting:  # since when is not known: at most all the time that it did not run
-        waited = max(waited, seconds - (later.ran - earlier.ran))
-    return waited / seconds
+    cpu = some = full = None
+    if seconds > 0 and earlier.use is not None and later.use is not None:
+        waited = later.use.waited - earlier.use.waited
+        if later.use.is_waiting:  # since when is not known: at most all the time that it did not run
+            waited = max(waited, seconds - (later.use.ran - earlier.use.ran))
+        cpu = waited / seconds
+    if seconds > 0 and earlier.stall is not None and later.stall is not None:
+        some = (later.stall.some - earlier.stall.some) / seconds
+        full = (later.stall.full - earlier.stall.full) / seconds
+    return Shares(cpu, some, full)
 
 
-def short_of(late: float, earlier: Use | None, later: Use | None, stall: Stall | None) -> Resource | None:
-    """What a process was short of between two moments; None where nothing excuses that it did not answer.
+def short_of(late: float, earlier: Sample, later: Sample) -> Resource | None:
+    """What a process was short of between two samples; None where nothing excuses that it did not answer.
 
     The pressure of CPU (PSI) is not asked: it is above 0.9 on each healthy node whose cores are all busy.
 
     Args:
         late: seconds by which the daemon's own timer came too late.
-        earlier: the process at the first moment; None where it was not read.
+        earlier: the process at the first moment.
         later: the process at the second one.
-        stall: pressure of memory at the second one.
     """
     if late >= LATE_SECONDS:
         return "time"
-    if stall is not None and stall.full >= STALL_RATIO:
-        return "memory"
-    if earlier is None or later is None or later.time <= earlier.time:
-        return None
-    if waited_share(earlier, later) >= WAITED_SHARE:
+    shares = shares_of(earlier, later)
+    if shares.cpu is not None and shares.cpu >= WAITED_SHARE:
         return "cpu"
-    faults = (later.faults - earlier.faults) / (later.time - earlier.time)
-    return "memory" if stall is not None and stall.some >= STALL_RATIO and faults >= FAULTS_PER_SECOND else None
+    if shares.memory_full is not None and shares.memory_full >= STALL_RATIO:
+        return "memory"
+    if shares.memory_some is None or earlier.use is None or later.use is None:
+        return None
+    faults = (later.use.faults - earlier.use.faults) / (later.time - earlier.time)
+    return "memory" if shares.memory_some >= STALL_RATIO and faults >= FAULTS_PER_SECOND else None
 
 
 class Starvation:
@@ -128,11 +141,15 @@ class Starvation:
         """
         self._procfs = procfs
         self._monotonic = monotonic
-        self._own: Use | None = None
+        self._last: Sample | None = None
+        """Of the daemon itself, at its last beat."""
         self._seen_at = float("-inf")
         self.resource: Resource | None = None
         """What was short when it was seen last."""
-        self.delays = Delays()
+        self.late_seconds = 0.0
+        """How much later than planned the last beat came."""
+        self.shares = Shares(None, None, None)
+        """Of the daemon itself, between its last two beats."""
 
     @property
     def is_starved(self) -> bool:
@@ -160,27 +177,26 @@ class Starvation:
         Args:
             late: seconds by which the beat came too late.
         """
-        earlier, self._own = self._own, self.use_of(os.getpid())
-        stall, late = read_stall(self._procfs), max(0.0, late)
-        ratio = None if earlier is None or self._own is None else waited_share(earlier, self._own)
-        self.delays = Delays(late, ratio, stall)
-        self._note(short_of(late, earlier, self._own, stall))
+        self.late_seconds = max(0.0, late)
+        now = self.sample(os.getpid())
+        earlier, self._last = self._last or now, now
+        self.shares = shares_of(earlier, now)
+        self._note(short_of(self.late_seconds, earlier, now))
 
-    def use_of(self, pid: int) -> Use | None:
-        """What a process has had until now, to be handed to ``excuses`` later."""
-        return read_use(self._procfs, pid, self._monotonic())
+    def sample(self, pid: int) -> Sample:
+        """A process now, to be handed to ``excuses`` later."""
+        return Sample(self._monotonic(), read_use(self._procfs, pid), read_stall(self._procfs))
 
-    def excuses(self, pid: int, since: Use | None, seconds: float) -> bool:
+    def excuses(self, pid: int, since: Sample, seconds: float) -> bool:
         """Whether a process that did not answer within its deadline was starved meanwhile.
 
         Args:
             pid: of the process.
-            since: what ``use_of`` gave when the deadline began.
+            since: what ``sample`` gave when the deadline began.
             seconds: the deadline.
         """
-        now = self._monotonic()
-        late = 0.0 if since is None else now - since.time - seconds
-        found = short_of(late, since, read_use(self._procfs, pid, now), read_stall(self._procfs))
+        now = self.sample(pid)
+        found = short_of(now.time - since.time - seconds, since, now)
         self._note(found)
         return found is not None
 

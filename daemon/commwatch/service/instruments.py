@@ -115,11 +115,9 @@ class Instruments:
 
     def show_starvation(self, starvation: Starvation) -> None:
         """Say whether the node is starved, and what was measured for it."""
-        delays = starvation.delays
-        some, full = delays.stall or (None, None)
         self.starved.set(int(starvation.is_starved))
-        self.daemon_late.set(round(delays.late_seconds, 3))
-        for resource, ratio in (("cpu", delays.waited_ratio), ("memory_some", some), ("memory_full", full)):
+        self.daemon_late.set(round(starvation.late_seconds, 3))
+        for resource, ratio in starvation.shares._asdict().items():
             if ratio is None:
                 self.stall.remove(resource)
             else:

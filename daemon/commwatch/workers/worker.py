@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from commwatch.node.run import Collected
-from commwatch.node.starvation import Starvation, Use
+from commwatch.node.starvation import Sample, Starvation
 from commwatch.readings import Absence, SourceUnavailable
 from commwatch.state.records import LONGEST_LABEL
 from commwatch.workers.bounds import LONGEST_DETAIL, MOST_DEVICES, MOST_WAITING, Bounds, shortened
@@ -111,8 +111,8 @@ class Worker(asyncio.BufferedProtocol):
     ) -> None:
         self.process = process
         self._starvation = starvation
-        self._since: Use | None = None
-        """What the process had had when the deadline began that runs now."""
+        self._since: Sample | None = None
+        """The process when the deadline began that runs now."""
         self._bounds = bounds or Bounds()
         self._series = 0
         """Of all layouts."""
@@ -375,7 +375,7 @@ class Worker(asyncio.BufferedProtocol):
         elif first.each_device:
             self._look(first, None, 0)
         else:
-            self._since = self._use()
+            self._since = self._sample()
             # A plain timer: wait_for would cost a task for each request.
             self._timer = asyncio.get_running_loop().call_later(first.deadline, self._miss, first.deadline)
 
@@ -390,18 +390,20 @@ class Worker(asyncio.BufferedProtocol):
         else:
             self._time_first()  # who asks next is told
 
-    def _use(self) -> Use | None:
-        return None if self._starvation is None else self._starvation.use_of(self.process.pid)
+    def _sample(self) -> Sample | None:
+        return None if self._starvation is None else self._starvation.sample(self.process.pid)
 
-    def _was_starved(self, since: Use | None, deadline: float) -> bool:
-        return self._starvation is not None and self._starvation.excuses(self.process.pid, since, deadline)
+    def _was_starved(self, since: Sample | None, deadline: float) -> bool:
+        if self._starvation is None or since is None:
+            return False
+        return self._starvation.excuses(self.process.pid, since, deadline)
 
     def _look(self, first: _Asked, seen: str | None, still: int) -> None:
         """Look four times in a deadline whether the worker still touches the device that it was seen at."""
         touched = self._mark.get()
         still = still + 1 if touched == seen else 0
         if not still:
-            self._since = self._use()
+            self._since = self._sample()
         if still == _LOOKS:
             self._miss(first.deadline)
         else:
@@ -426,14 +428,14 @@ class Worker(asyncio.BufferedProtocol):
 
     async def ended_within(self, seconds: float, patience: float = STARVED_PATIENCE_SECONDS) -> bool:
         """Wait for the end of the process; False where it is still there. One that is starved gets more time."""
-        end, since = time.monotonic() + seconds, self._use()
+        end, since = time.monotonic() + seconds, self._sample()
         latest = end + patience
         while self.process.poll() is None:
             now = time.monotonic()
             if now >= end:
                 if now >= latest or not self._was_starved(since, seconds):
                     return False
-                end, since = now + seconds, self._use()
+                end, since = now + seconds, self._sample()
             await asyncio.sleep(0.01)
         return True
 

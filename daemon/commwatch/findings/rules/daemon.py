@@ -34,8 +34,8 @@ _NAMES = {_BLANK: "blank", _STALE: "standing still"}
 
 _STALLS = {
     "cpu": ("share of time that the daemon waited for a CPU", WAITED_SHARE),
-    "memory_some": ("share of 10 s in which some task waited for memory", STALL_RATIO),
-    "memory_full": ("share of 10 s in which all tasks waited for memory", STALL_RATIO),
+    "memory_some": ("share of time in which some task waited for memory", STALL_RATIO),
+    "memory_full": ("share of time in which all tasks waited for memory", STALL_RATIO),
 }
 """In words, with the limit, by the label ``resource``."""
 

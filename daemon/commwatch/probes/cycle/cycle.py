@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from commwatch.node.starvation import Starvation, Use
+from commwatch.node.starvation import Sample, Starvation
 from commwatch.probes.cycle.environment import given_nccl_settings, rank_environment
 from commwatch.probes.cycle.folder import PrivateFolder
 from commwatch.probes.cycle.interpreter import WITH_TORCH, command_elsewhere
@@ -190,11 +190,11 @@ class Cycle:
     async def _attend(self) -> Timeout | None:
         """Until all ranks are through, one has failed, the cycle must give way; or a deadline passes."""
         deadline = 0.0
-        since: dict[int, Use | None] = {}
+        since: dict[int, Sample] = {}
         while self._halt is None and self._task_error is None:
             if self._note_phase():
                 deadline = time.monotonic() + self._seconds_for(self._phase)
-                since = self._uses()
+                since = self._samples()
             if any(rank.error or (rank.said_all and rank.result is None) for rank in self._ranks):
                 await self._hear_the_others()
                 return None
@@ -206,13 +206,13 @@ class Cycle:
             if not await self._wait_until(deadline, lambda: True):
                 slowest = min(self._ranks, key=lambda rank: (PHASES.index(rank.phase), rank.gate))
                 seconds = self._seconds_for(slowest.phase)
-                if self._starvation is not None:
-                    self._starvation.excuses(slowest.pid, since.get(slowest.pid), seconds)
+                if self._starvation is not None and slowest.pid in since:
+                    self._starvation.excuses(slowest.pid, since[slowest.pid], seconds)
                 return Timeout(slowest.rank, slowest.phase, slowest.gate, seconds)
         return None
 
-    def _uses(self) -> dict[int, Use | None]:
-        return {} if self._starvation is None else {rank.pid: self._starvation.use_of(rank.pid) for rank in self._ranks}
+    def _samples(self) -> dict[int, Sample]:
+        return {} if self._starvation is None else {rank.pid: self._starvation.sample(rank.pid) for rank in self._ranks}
 
     async def _hear_the_others(self) -> None:
         """Wait a moment for the other ranks' words on a failure, and see whether a job that came is the cause of it."""
