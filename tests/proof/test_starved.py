@@ -112,8 +112,13 @@ def test_a_starved_node_is_not_judged_and_a_real_hang_is_found_afterwards(
         found_after = time.monotonic() - hung_at
         until(lambda: GPU_BLAMED in blamed(daemon), describe=lambda: blamed(daemon))
         faults.write_text("[]\n")
+        failures = sum(daemon.series("probe_failures_total").values())
+        skips = sum(value for labels, value in daemon.series("probe_skips_total").items()
+                    if ("reason", "starved") in labels)  # fmt: skip
         print(json.dumps({"blamed": found, "found": told, "longest_gap": round(gap, 1), "errors": errors,
+                          "probes_failed": failures, "probes_skipped": skips,
                           "hang_found_after": round(found_after, 1)}, indent=1))  # fmt: skip
     assert found == []
+    assert failures == 0
     assert gap < WATCHDOG_SECONDS
     assert found_after < FOUND_SECONDS
