@@ -163,9 +163,9 @@ def starved(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     if daemon.starved != 1:
         return
     evidence = [
-        Evidence(words, ratio, "ratio", limit, "a limit of the daemon")
+        Evidence(_STALLS[resource][0], ratio, "ratio", _STALLS[resource][1], "a limit of the daemon")
         for _, resource, ratio in facts.each_keyed(Daemon.stall_ratios)
-        for words, limit in [_STALLS[resource]]
+        if resource in _STALLS
     ]
     if daemon.late_seconds is not None:
         evidence.append(
