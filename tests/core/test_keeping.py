@@ -200,7 +200,15 @@ def test_saving_outlives_a_failure(node: Node, monkeypatch: pytest.MonkeyPatch, 
 def test_what_disagrees_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was written before agrees; the defect is told, and all else is saved."""
     config = Config(paths=Paths(procfs=str(tmp_path), sysfs=str(tmp_path)))
-    node = Engine(config, load_thresholds(None), StateDirectory(tmp_path), None, Instruments(), PlannedJobs())
+    node = Engine(
+        config,
+        load_thresholds(None),
+        StateDirectory(tmp_path),
+        None,
+        Instruments(),
+        PlannedJobs(),
+        Starvation(tmp_path),
+    )
 
     def disagree(record: object) -> None:
         raise ValueError("it does not agree")
