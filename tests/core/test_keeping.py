@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 
 from commwatch.config.settings import Config, Paths
 from commwatch.config.thresholds import load_thresholds
+from commwatch.node.starvation import Starvation
 from commwatch.service import engine, keeping
 from commwatch.service.engine import Engine
 from commwatch.service.instruments import Instruments
