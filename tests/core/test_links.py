@@ -16,12 +16,15 @@ PAGES = sorted(
     for file in (ROOT / folder).glob("*.md" if folder == "." else "**/*.md")
 )
 _LINK = re.compile(r"""\]\(([^)\s]+)\)|(?:src|href)="([^"]+)\"""")
-_CODE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+_CODE = re.compile(r"^```.*?^```|`[^`\n]+\]\([^`\n]+`", re.DOTALL | re.MULTILINE)
+"""Blocks, and an example of a link within a line."""
 
 
 @cache
 def anchors(file: Path) -> frozenset[str]:
-    """As GitHub makes them of the headings, and those that a page sets by itself."""
+    """As GitHub makes them of the headings, and those that a page sets by itself; of a file of tests, their names."""
+    if file.suffix == ".py":
+        return frozenset(re.findall(r"^(?:async )?def (\w+)", file.read_text(encoding="utf-8"), re.MULTILINE))
     text = _CODE.sub("", file.read_text(encoding="utf-8"))
     headings = re.findall(r"^#+ +(.*?) *$", text, re.MULTILINE)
     made = (re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings)

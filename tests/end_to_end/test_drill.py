@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -29,11 +28,14 @@ def test_a_drill_that_is_ended_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 @pytest.mark.prometheus
-def test_a_server_that_is_not_installed_ends_the_drill_with_its_name(tmp_path: Path) -> None:
+def test_a_server_that_is_not_installed_ends_the_drill_with_its_name(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """Exit code 3, before a node is started."""
+    nothing = str(tmp_path_factory.mktemp("no-programs"))
     arguments = [sys.executable, "-m", "commwatch", "drill", "--fast", "gpu_lost"]
     ended = subprocess.run(
-        arguments, env={**environment(), "TMPDIR": str(tmp_path), "PATH": os.devnull}, text=True, capture_output=True
+        arguments, env={**environment(), "TMPDIR": str(tmp_path), "PATH": nothing}, text=True, capture_output=True
     )
     assert ended.returncode == 3
     assert "prometheus is not installed" in ended.stderr
