@@ -195,3 +195,16 @@ def test_what_is_written_goes_through_no_file_of_another_hand(tmp_path: Path) ->
 
     assert (target.read_text(), target.stat().st_mode & 0o777) == ("precious", 0o600)
     assert StateDirectory(tmp_path).load("record", Record) == Record(1)
+
+
+def test_what_a_killed_writer_left_is_swept_up_at_the_start(tmp_path: Path) -> None:
+    """What is being written now stays."""
+    left, now = tmp_path / ".judgement.json.0123456789abcdef", tmp_path / ".maintenance.json.fedcba9876543210"
+    for file in (left, now):
+        file.write_bytes(b"{")
+    os.utime(left, (0.0, 0.0))
+    state = StateDirectory(tmp_path)
+    state.open()
+    state.close()
+    assert not left.exists()
+    assert now.exists()

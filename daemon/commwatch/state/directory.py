@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -25,6 +26,9 @@ log = structlog.get_logger("commwatch.state")
 
 _IN_THE_WAY: Final = (errno.EINVAL, errno.ELOOP, errno.EISDIR, errno.ENXIO)
 """Of a pipe or a device, of a link, of a folder, of a socket."""
+
+_WRITING_SECONDS: Final = 3600.0
+"""No file takes longer to be written."""
 
 _Record = TypeVar("_Record", bound=msgspec.Struct)
 _Used = TypeVar("_Used")
@@ -77,6 +81,14 @@ class StateDirectory:
                 f"state directory {self.path}: another commwatch daemon uses it; stop that one, "
                 "or choose another directory with --path.state"
             ) from error
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Remove what processes left that were killed while they wrote. A command may be writing right now."""
+        for left in self.path.glob(".*.json.*"):
+            with suppress(OSError):
+                if time.time() - left.lstat().st_mtime > _WRITING_SECONDS:
+                    left.unlink()
 
     def close(self) -> None:
         """Let go of the lock."""
