@@ -281,6 +281,16 @@ def test_each_run_is_on_record(monkeypatch: pytest.MonkeyPatch) -> None:
     assert node.metric("collector_errors_total", LINKS, "lost") == 2
 
 
+def test_a_scrape_during_a_reload_shows_no_run_of_the_configuration_before() -> None:
+    """Its collectors are forgotten, and may not be in the new one; nobody would forget them again."""
+    node = Node()
+    node.run(LINKS, both())
+    assert node.metric("collector_success", LINKS) == 1
+    node.collection.stop()
+    node.instruments.forget_engine()
+    assert node.metric("collector_success", LINKS) is None
+
+
 def test_the_last_success_follows_a_clock_that_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """A collector that ran a minute ago did so a minute ago by the new clock too; one that never ran tells nothing."""
     clock = Clock()

@@ -334,7 +334,9 @@ class Collection:
         collector.attempted = True
 
     def show_runs(self) -> None:
-        """Expose how the last run of each collector went."""
+        """Expose how the last run of each collector went; of one that runs no more, another configuration speaks."""
+        if self._stopped:
+            return
         instruments = self._instruments
         for collector in self.collectors.values():
             if collector.attempted:
