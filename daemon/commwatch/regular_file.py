@@ -1,6 +1,6 @@
 """The one way to open a file that another user may write: a regular file, behind no link, that never makes us wait.
 
-The same of a lock that another user may hold.
+The same of a folder, and of a lock that another user may hold.
 """
 
 from __future__ import annotations
@@ -53,6 +53,32 @@ def read_regular(path: Path | str, most_bytes: int) -> bytes:
     if is_larger or len(content) > most_bytes:
         raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes", str(path))
     return content
+
+
+def open_folder(path: Path, flags: int = os.O_RDONLY) -> int:
+    """A descriptor of a folder, through no link that another user may have made.
+
+    A link is followed only if it lies in a folder that root or this user alone can change: systemd makes such a one.
+
+    Args:
+        path: of the folder.
+        flags: further flags of open(2).
+
+    Raises:
+        OSError: it cannot be opened, or is no folder or such a link (ENOTDIR).
+    """
+    path = path.absolute()
+    above = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        status = os.fstat(above)
+        others = status.st_mode & stat.S_IWOTH or (
+            status.st_mode & stat.S_IWGRP and status.st_gid not in (0, os.getegid())
+        )
+        is_ours = status.st_uid in (0, os.geteuid()) and not others
+        careful = os.O_DIRECTORY | os.O_CLOEXEC | (0 if is_ours else os.O_NOFOLLOW)
+        return os.open(path.name or "/", flags | careful, dir_fd=above)
+    finally:
+        os.close(above)
 
 
 def lock_within(descriptor: int, seconds: float) -> None:

@@ -313,6 +313,24 @@ def test_a_link_to_the_socket_of_another_program_is_not_followed(tmp_path: Path)
         ask_daemon(state, "score")
 
 
+@pytest.mark.parametrize("command", ["pause", "resume", "yield --wait 0s", "yield --end", "healthcheck"])
+def test_a_link_in_the_place_of_a_simulated_node_leads_nowhere(tmp_path: Path, command: str, capsys: Output) -> None:
+    """Whoever may write the state directory cannot have root write or remove a file in another folder."""
+    state, elsewhere = tmp_path / "state", tmp_path / "elsewhere"
+    state.mkdir()
+    state.chmod(0o777)
+    elsewhere.mkdir()
+    (state / "simulated-h100x8").symlink_to(elsewhere)
+    files = {elsewhere / name: b"{}" for name in ("maintenance.json", "hold.json", "healthcheck.json")}
+    for file, content in files.items():
+        file.write_bytes(content)
+
+    code, _ = run(state, f"{command} --simulate h100x8", capsys)
+
+    assert code != ExitCode.OK
+    assert {file: file.read_bytes() for file in elsewhere.iterdir()} == files
+
+
 def test_planted_simulated_nodes_are_not_shown(tmp_path: Path, capsys: Output) -> None:
     """Whoever owns the state directory chooses the names in it."""
     with contextlib.ExitStack() as daemons:

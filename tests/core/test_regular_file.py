@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from commwatch.regular_file import open_regular, read_regular
+from commwatch.regular_file import open_folder, open_regular, read_regular
 
 
 def _sparse(path: Path) -> None:
@@ -60,3 +61,19 @@ def test_a_refused_file_leaves_no_descriptor_open(tmp_path: Path) -> None:
         with pytest.raises(OSError, match="no regular file"):
             open_regular(tmp_path)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize(("mode", "follows"), [(0o755, True), (0o1777, False), (0o777, False)])
+def test_a_link_to_a_folder_is_followed_where_nobody_else_can_make_one(
+    tmp_path: Path, mode: int, follows: bool
+) -> None:
+    """systemd puts a link in the place of a state directory."""
+    above, folder = tmp_path / "above", tmp_path / "folder"
+    folder.mkdir()
+    above.mkdir()
+    above.chmod(mode)
+    (above / "link").symlink_to(folder)
+    (above / "own").mkdir()
+    with pytest.raises(NotADirectoryError) if not follows else contextlib.nullcontext():
+        os.close(open_folder(above / "link"))
+    os.close(open_folder(above / "own"))

@@ -18,7 +18,7 @@ import structlog
 from commwatch.config.settings import Config
 from commwatch.config.simulated import node_name
 from commwatch.errors import StateError
-from commwatch.regular_file import open_regular
+from commwatch.regular_file import open_folder, open_regular
 from commwatch.state.records import encode, read_file
 from commwatch_exporters.replace import replace_file
 
@@ -159,9 +159,27 @@ def write_atomically(file: Path, content: bytes) -> None:
     """Replace a file by another content, so that a reader or a crash sees either the old one or the new one.
 
     What root writes belongs to the owner of the directory, whatever root's umask: the daemon must be able to read it.
+    Whoever owns the folder above, as that of a simulated node, cannot have it written elsewhere.
     """
-    owner = None
-    if os.geteuid() == 0:
-        directory = file.parent.stat()
-        owner = (directory.st_uid, directory.st_gid)
-    replace_file(file, content, 0o640, owner=owner, durable=True)
+    folder = open_folder(file.parent)
+    try:
+        owner = None
+        if os.geteuid() == 0:
+            directory = os.fstat(folder)
+            owner = (directory.st_uid, directory.st_gid)
+        replace_file(Path(f"/proc/self/fd/{folder}", file.name), content, 0o640, owner=owner, durable=True)
+    finally:
+        os.close(folder)
+
+
+def remove(file: Path) -> None:
+    """Remove a file by the same careful way.
+
+    Raises:
+        OSError: it cannot be removed, or is not there.
+    """
+    folder = open_folder(file.parent)
+    try:
+        os.unlink(file.name, dir_fd=folder)
+    finally:
+        os.close(folder)

@@ -10,7 +10,7 @@ import msgspec
 import structlog
 
 from commwatch.errors import StateError
-from commwatch.state.directory import write_atomically
+from commwatch.state.directory import remove, write_atomically
 from commwatch.state.records import Timestamp, read_file
 
 log = structlog.get_logger("commwatch.maintenance")
@@ -84,7 +84,7 @@ class MaintenanceFile:
             StateError: the file cannot be removed.
         """
         try:
-            self.path.unlink()
+            remove(self.path)
         except FileNotFoundError:
             return False
         except OSError as error:

@@ -10,7 +10,7 @@ import msgspec
 
 from commwatch.errors import StateError
 from commwatch.findings.verdict import Because
-from commwatch.regular_file import lock_within
+from commwatch.regular_file import lock_within, open_folder
 from commwatch.state.directory import write_atomically
 from commwatch.state.records import encode, read_file
 
@@ -37,7 +37,7 @@ def count_unknown(state: Path, because: Because) -> None:
         StateError: it could not be counted; the message says why.
     """
     try:
-        directory = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        directory = open_folder(state)
         try:
             lock_within(directory, _LOCK_SECONDS)
             counts = read_counts(state)

@@ -7,7 +7,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from commwatch.regular_file import open_regular
+from commwatch.regular_file import open_folder, open_regular
 
 LOCK_FILE = "probe.lock"
 """Its name in the state directory."""
@@ -33,7 +33,12 @@ class ProbeLock:
         if self._descriptor is not None:
             return False
         # To lock a file it need not be writable: a command of another user can see that a cycle runs.
-        descriptor = open_regular(self._path, flags=os.O_RDONLY | os.O_CREAT, mode=0o644)
+        folder = open_folder(self._path.parent)
+        try:
+            place = f"/proc/self/fd/{folder}/{self._path.name}"
+            descriptor = open_regular(place, flags=os.O_RDONLY | os.O_CREAT, mode=0o644)
+        finally:
+            os.close(folder)
         if not _lock(descriptor, fcntl.LOCK_EX):
             os.close(descriptor)
             return False

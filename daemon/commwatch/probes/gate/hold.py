@@ -5,15 +5,15 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
 import structlog
 
 from commwatch.errors import StateError
-from commwatch.regular_file import lock_within
-from commwatch.state.directory import write_atomically
+from commwatch.regular_file import lock_within, open_folder
+from commwatch.state.directory import remove, write_atomically
 from commwatch.state.records import Timestamp, read_file
 
 log = structlog.get_logger("commwatch.probes.hold")
@@ -88,14 +88,15 @@ class HoldFile:
         """
         with self._alone():
             before = self.read()
-            self.path.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                remove(self.path)
             return before is not None and before.left(now) > 0
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Prologues of several jobs may run at once; the directory is locked, which leaves no file of another owner."""
         try:
-            descriptor = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            descriptor = open_folder(self.path.parent)
             try:
                 lock_within(descriptor, _LOCK_SECONDS)
                 yield
