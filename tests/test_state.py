@@ -198,13 +198,16 @@ def test_what_is_written_goes_through_no_file_of_another_hand(tmp_path: Path) ->
 
 
 def test_what_a_killed_writer_left_is_swept_up_at_the_start(tmp_path: Path) -> None:
-    """What is being written now stays."""
+    """What is being written now stays, and what is not ours."""
     left, now = tmp_path / ".judgement.json.0123456789abcdef", tmp_path / ".maintenance.json.fedcba9876543210"
-    for file in (left, now):
+    foreign = tmp_path / ".settings.json.orig"
+    for file in (left, now, foreign):
         file.write_bytes(b"{")
-    os.utime(left, (0.0, 0.0))
+    for file in (left, foreign):
+        os.utime(file, (0.0, 0.0))
     state = StateDirectory(tmp_path)
     state.open()
     state.close()
     assert not left.exists()
     assert now.exists()
+    assert foreign.exists()

@@ -85,7 +85,7 @@ class StateDirectory:
 
     def _sweep(self) -> None:
         """Remove what processes left that were killed while they wrote. A command may be writing right now."""
-        for left in self.path.glob(".*.json.*"):
+        for left in self.path.glob(f".*.json.{'[0-9a-f]' * 16}"):
             with suppress(OSError):
                 if time.time() - left.lstat().st_mtime > _WRITING_SECONDS:
                     left.unlink()
