@@ -340,6 +340,22 @@ def test_a_user_who_takes_all_his_places_takes_none_of_roots(tmp_path: Path, mon
     assert [event["error"] for event in events] == ["user 1000 has too many connections"]
 
 
+def test_who_is_refused_a_place_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the daemon closes the connection without reading what was asked."""
+    _uid_of(dict.fromkeys(range(9), 1000), monkeypatch)
+
+    async def body() -> None:
+        async with serving(tmp_path):
+            held = [await asyncio.open_unix_connection(tmp_path / SOCKET_NAME) for _ in range(8)]
+            with pytest.raises(CommwatchError, match="as many connections of this user as there may be"):
+                await ask(tmp_path, "greet")
+            for _, writer in held:
+                writer.close()
+                await writer.wait_closed()
+
+    in_loop(body)
+
+
 def test_who_does_not_read_an_answer_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else his answer would stay in the daemon's memory for as long as he likes."""
     monkeypatch.setattr(control, "_SECONDS", 0.05)

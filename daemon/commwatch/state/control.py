@@ -25,6 +25,7 @@ import structlog
 
 from commwatch.config.settings import Config
 from commwatch.errors import CommwatchError, ExitCode
+from commwatch.regular_file import open_folder
 from commwatch.state.answer import MOST_BYTES, decode_answer
 from commwatch.state.directory import state_path
 from commwatch_exporters.memory import let_go_of
@@ -320,7 +321,7 @@ def _connected(state: Path, until: float) -> Iterator[socket.socket]:
         OSError: there is none, it is not ours to use, or time is up.
         CommwatchError: another user listens.
     """
-    folder = os.open(state, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    folder = open_folder(state, os.O_PATH)
     try:
         place = os.open(SOCKET_NAME, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
         try:
@@ -358,7 +359,12 @@ def _received(connection: socket.socket, until: float) -> bytes:
     content = bytearray()
     while len(content) <= MOST_BYTES:
         connection.settimeout(_left(until))
-        part = connection.recv(_LONGEST_LINE)
+        try:
+            part = connection.recv(_LONGEST_LINE)
+        except ConnectionResetError:
+            if not content:
+                raise
+            break  # the daemon has refused us without reading what we asked, and said why
         if not part:
             break
         content += part
