@@ -13,6 +13,7 @@ import pytest
 
 from commwatch.commands.diagnose_log import answer_from, run_log
 from commwatch.errors import UsageError
+from commwatch.jobs.logs.files import LogFile, find_logs
 from commwatch.jobs.logs.reading import MOST_TOLD
 
 TIMEOUT = (
@@ -40,6 +41,20 @@ def log(tmp_path: Path) -> Path:
 def printed(capsys: pytest.CaptureFixture[str], *names: object) -> tuple[int, str]:
     code = run_log([str(name) for name in names], as_json=False)
     return code, capsys.readouterr().out
+
+
+def test_what_is_put_in_the_place_of_a_log_is_not_opened(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever writes the logs of a job may put a pipe or a device there, after it was looked at."""
+
+    def found(name: str, host: str) -> tuple[list[LogFile], OSError | None]:
+        logs = find_logs(name, host)
+        log.unlink()
+        log.symlink_to("/dev/null")
+        return logs
+
+    monkeypatch.setattr("commwatch.jobs.logs.reading.find_logs", found)
+    with pytest.raises(UsageError, match="no regular file"):
+        answer_from([str(log)])
 
 
 def test_the_first_cause_is_said_in_plain_words(log: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
@@ -23,6 +24,7 @@ from commwatch.jobs.logs.lines import (
 from commwatch.jobs.logs.lines_of_file import LONGEST_LINE, whole_lines
 from commwatch.jobs.logs.rules import GOES_ON, HINTS, SIGN_HINTS
 from commwatch.jobs.logs.story import Told
+from commwatch.regular_file import open_regular
 
 MOST_LOGS = 512
 MOST_TOLD = 5000
@@ -92,7 +94,8 @@ def _opened(names: Iterable[str]) -> Iterator[tuple[str, BinaryIO, float]]:
             raise FileNotFoundError(2, "no log of this name", name)
         found |= {one.identity: one for one in logs}
     for log in list(found.values())[:MOST_LOGS]:
-        with open(log.path, "rb", buffering=0) as stream:
+        # Whoever writes there may have put a pipe in its place since.
+        with open(open_regular(os.path.realpath(log.path)), "rb", buffering=0) as stream:
             yield log.path, stream, log.changed
 
 
