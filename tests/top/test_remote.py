@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -22,6 +23,8 @@ from commwatch.views.top.remote import Endpoint, Refused, basic_authorization, r
 from support.certificates import Authority
 from top.documents import made
 
+MOST_DROPS = 250
+"""Of an answer in drops, 5 s long: who has taken them all did not give up."""
 SAID = made(("gpu_state", ("0", "0000:17:00.0"), 0.0), now=1_767_261_600.0)
 PAGES = {
     "/api/v1/findings": msgspec.json.encode(SAID.findings),
@@ -184,21 +187,34 @@ def test_an_answer_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) 
         ask(url(server))
 
 
+@pytest.mark.parametrize("connects_late", [False, True])
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_an_answer_in_drops_is_given_up(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The deadline is that of the whole answer, headers and handshake included, and not of each byte."""
+def test_an_answer_in_drops_is_given_up(scheme: str, connects_late: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The deadline is that of the whole answer, headers and handshake included, and not of each byte. It holds too
+    where it comes while there is no connection yet: each address of a name is tried for as long."""
     monkeypatch.setattr("commwatch.views.top.remote.DEADLINE_SECONDS", 0.2)
+    connect, sent = socket.create_connection, 0
+
+    def connect_late(*args: Any, **kwargs: Any) -> socket.socket:
+        connection = connect(*args, **kwargs)
+        ended.wait(0.3)
+        return connection
+
+    if connects_late:
+        monkeypatch.setattr(socket, "create_connection", connect_late)
     # What begins a handshake message of 16 KiB, and what begins headers.
     drops = {"https": b"\x16\x03\x03\x40\x00\x02\x00\x40\x00", "http": b"HTTP/1.1 200 OK\r\nX: "}[scheme]
     ended = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def drip() -> None:
+            nonlocal sent
             connection, _ = listening.accept()
             with connection, suppress(OSError):
                 connection.sendall(drops)
-                while not ended.wait(0.02):
+                while sent < MOST_DROPS and not ended.wait(0.02):
                     connection.sendall(b"x")
+                    sent += 1
 
         thread = threading.Thread(target=drip)
         thread.start()
@@ -208,6 +224,7 @@ def test_an_answer_in_drops_is_given_up(scheme: str, monkeypatch: pytest.MonkeyP
         finally:
             ended.set()
             thread.join()
+    assert sent < MOST_DROPS
 
 
 @pytest.mark.parametrize(

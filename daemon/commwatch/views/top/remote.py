@@ -119,7 +119,7 @@ class Endpoint:
         timer.daemon = True
         timer.start()
         try:
-            answer = self._request(path)
+            answer = self._request(path, is_late)
         except (http.client.HTTPException, OSError) as error:
             if is_late.is_set():
                 raise TimeoutError from error
@@ -130,10 +130,10 @@ class Endpoint:
             raise TimeoutError
         return answer
 
-    def _request(self, path: str) -> tuple[int, bytes]:
+    def _request(self, path: str, is_late: threading.Event) -> tuple[int, bytes]:
         connection = self._connection
         if connection.sock is None:
-            self._open()
+            self._open(is_late)
         connection.request("GET", self._prefix + path, headers=self._headers)
         answer = connection.getresponse()
         body = answer.read(MOST_BYTES + 1)
@@ -141,14 +141,17 @@ class Endpoint:
             raise http.client.HTTPException(f"the answer is larger than {MOST_BYTES >> 20} MiB")
         return answer.status, body
 
-    def _open(self) -> None:
-        connection = self._connection
+    def _open(self, is_late: threading.Event) -> None:
+        connection, encrypted = self._connection, None
         connection.connect()
         if self._context is not None:
             encrypted = self._context.wrap_socket(
                 connection.sock, server_hostname=connection.host, do_handshake_on_connect=False
             )
             connection.sock = encrypted  # before the handshake, which the deadline may have to end
+        if is_late.is_set():  # while there was nothing to shut down: a name may have several addresses
+            raise TimeoutError
+        if encrypted is not None:
             encrypted.do_handshake()
 
     def _told(self, error: Exception) -> CommwatchError:
