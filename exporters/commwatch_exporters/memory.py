@@ -21,4 +21,4 @@ def let_go_of(transport: asyncio.BaseTransport) -> None:
     which the daemon calls rarely: in a flood of connections 10 MiB, within minutes. Where it has another form nothing
     happens.
     """
-    vars(transport).pop("_read_ready_cb", None)
+    getattr(transport, "__dict__", {}).pop("_read_ready_cb", None)
