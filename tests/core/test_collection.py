@@ -591,12 +591,13 @@ def test_events_that_came_with_earlier_readings_are_kept_in_order() -> None:
     """Of several readings that are taken at once only the last is shown; what happened has happened."""
     events = [HardwareEvent("xid", SLOTS[0], code, "nvml", 1.0) for code in ("48", "79", "94")]
     node = standing()
-    gave(node, *[Collected({}, [], 0.01, events=[event]) for event in events[:2]])
+    gave(node, Collected({}, [], 0.01, events=events[:1], resume=b"48"), Collected({}, [], 0.01, events=events[1:2]))
     node.collection.tend()
     asked = Collected({}, [], 0.01, events=events[2:], earlier=[Collected({}, [], 0.01, events=events[:1])])
     node.run(LINKS, asked)
 
     assert [one.collected.events for one in node.outcomes[-2:]] == [events[:2], [events[0], events[2]]]
+    assert [one.collected.resume for one in node.outcomes[-2:]] == [b"48", None]
 
 
 def test_who_asks_gets_what_was_read_and_who_asks_again_has_it_taken_as_it_comes(clock: Clock) -> None:

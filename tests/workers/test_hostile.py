@@ -21,6 +21,7 @@ from structlog.testing import capture_logs
 from commwatch.config.settings import Config, Sources, section_json
 from commwatch.jobs.settings.plan import JobSettings
 from commwatch.node.run import Collected, Outcome
+from commwatch.node.starvation import Sample, Starvation
 from commwatch.node.store import Store
 from commwatch.service.instruments import Instruments
 from commwatch.service.pipeline import Pipeline
@@ -30,7 +31,7 @@ from commwatch.state.records import LONGEST_LABEL
 from commwatch.workers.bounds import MOST_WAITING, Bounds
 from commwatch.workers.sources import READERS
 from commwatch.workers.wire import ProgressMark, Request, WorkerPlan, frame, take_frames
-from commwatch.workers.worker import Worker, WorkerEnded, WorkerHung
+from commwatch.workers.worker import Worker, WorkerEnded, WorkerHung, WorkerStarved
 from commwatch_exporters.catalogue import CATALOGUE, Metric
 from support.audited import Event, audited
 from support.core import collector, in_loop
@@ -477,5 +478,32 @@ def test_a_worker_of_ours_is_understood(tmp_path: Path) -> None:
             assert next(name for name, _ in collected.blocks[""].layout.series) == FILES
         finally:
             assert await worker.stop(60.0)
+
+    in_loop(body)
+
+
+class _Excusing(Starvation):
+    def excuses(self, pid: int, since: Sample, seconds: float) -> bool:
+        return True
+
+
+def test_what_an_answer_tells_that_came_too_late_is_given_with_the_next_one(tmp_path: Path) -> None:
+    """Of a process that was starved: it tells an event only once."""
+    xid = {"kind": "xid", "device": "0000:3b:00.0", "code": "79", "origin": "nvml", "time": 1.0}
+
+    async def body() -> None:
+        one = Hostile(DRIVER)
+        await one.start()
+        one.worker._starvation = _Excusing(tmp_path)
+        try:
+            with pytest.raises(WorkerStarved):
+                await one.worker.collect("run", 0.01)
+            await one.say(encoded(events=[xid], resume=b"here"))
+            while one.worker._asked:
+                await asyncio.sleep(0.01)
+            (late,) = one.worker.take()["run"]
+            assert ([event.code for event in late.events], late.resume) == (["79"], b"here")
+        finally:
+            await one.stop()
 
     in_loop(body)

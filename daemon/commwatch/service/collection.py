@@ -155,6 +155,8 @@ class Collection:
                 blocks=blocks,
                 events=[event for run in runs for event in run.events],
                 log_errors=[error for run in runs for error in run.log_errors],
+                # Told only where it has changed.
+                resume=next((run.resume for run in reversed(runs) if run.resume is not None), None),
             )
         self._keep(collector, last, source_gone=unavailable is not None)
         self._record(collector, last, unavailable)

@@ -201,7 +201,7 @@ class Reader:
         occupants = {gpu: pids for one in looked for gpu, pids in one.items()} if looked else None
         merged = Collected(
             {}, [], max(result.duration for result in results), occupants=occupants, resume=results[0].resume,
-            audit=results[0].audit, earlier=results[0].earlier,
+            audit=results[0].audit, earlier=[run for result in results for run in result.earlier],
         )  # fmt: skip
         for result in reversed(results):  # a suspect's own process sees it alone: the main one speaks for the source
             merged.blocks.update(result.blocks)

@@ -238,6 +238,9 @@ class Worker(asyncio.BufferedProtocol):
             else:
                 reason, detail = reply.unavailable
                 asked.answer.set_exception(SourceUnavailable(reason, shortened(detail, LONGEST_DETAIL)))
+        elif reply.unavailable is None:
+            # It came after it was waited for: what happened is told only once.
+            self._samples[asked.collector] = [*collected.earlier, replace(collected, earlier=[])]
         self._time_first()
         self._hear()
 
