@@ -177,3 +177,24 @@ def test_the_watchdog_is_not_fed_where_the_timetable_is_dead(clock: Clock) -> No
         assert await fed_within(service, clock, 60.0) <= 1
 
     asyncio.run(body())
+
+
+def test_an_inventory_is_accepted_by_the_engine_that_stays() -> None:
+    """While the configuration is read again, the one before it would take what it accepted with it."""
+
+    class Node:
+        async def accept_inventory(self) -> dict[str, Any]:
+            return {"by": self}
+
+    async def body() -> None:
+        service = object.__new__(Service)
+        service._changing = asyncio.Lock()
+        old, new = Node(), Node()
+        service._engine = old  # type: ignore[assignment]  # what it is asked
+        async with service._changing:
+            accepted = asyncio.create_task(service._control_accept())
+            await asyncio.sleep(0)
+            service._engine = new  # type: ignore[assignment]  # likewise
+        assert await accepted == {"by": new}
+
+    asyncio.run(body())

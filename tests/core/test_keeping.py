@@ -11,15 +11,19 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from commwatch.config.settings import Config, Paths
+from commwatch.config.settings import Config, Paths, Sources
 from commwatch.config.thresholds import load_thresholds
+from commwatch.node.run import Collected, Outcome
 from commwatch.node.starvation import Starvation
+from commwatch.readings import HardwareEvent
 from commwatch.service import engine, keeping
 from commwatch.service.engine import Engine
 from commwatch.service.instruments import Instruments
 from commwatch.service.keeping import ALL_SECONDS, Keeping, Record
 from commwatch.state.directory import StateDirectory
-from support.core import PlannedJobs
+from commwatch.workers.sources import SOURCES
+from support.core import PlannedJobs, collector
+from support.waiting import PATIENCE_SECONDS
 
 
 class Counts(msgspec.Struct):
@@ -145,6 +149,21 @@ def test_the_last_save_is_the_newest(node: Node) -> None:
     assert (node.saved, node.disk.most) == ([1, 2], 1)
 
 
+@pytest.mark.parametrize("turns", range(5))
+def test_it_stops_though_something_happens_at_that_moment(node: Node, turns: int) -> None:
+    """Whatever turn of the loop the event came in before; of Python 3.11 ``wait_for`` may swallow a cancellation."""
+
+    async def run() -> None:
+        node.keeping.start()
+        await asyncio.sleep(0.01)
+        node.happens()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await asyncio.wait_for(node.keeping.stop(), PATIENCE_SECONDS)
+
+    in_loop(run)
+
+
 def test_what_has_not_changed_is_written_rarely(node: Node) -> None:
     """A number that moves at each look is no change; all is written now and then, and whenever it is asked for."""
 
@@ -224,3 +243,33 @@ def test_what_disagrees_is_not_written(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.undo()
     in_loop(node.save)
     assert (tmp_path / "judgement.json").exists()
+
+
+def test_what_an_engine_counted_is_kept_though_it_was_replaced_at_once(tmp_path: Path) -> None:
+    """A configuration may be read again within seconds, before the next look of the daemon at itself."""
+    xid = HardwareEvent("xid", "0000:3b:00.0", "79", "nvml", 1.0)
+
+    async def run() -> None:
+        one = engine_without_sources(tmp_path)
+        await one.start()
+        events = collector("nvml_events")
+        one.pipeline.after(Outcome(events, Collected({}, [], 0.0, events=[xid]), None, 1.0))
+        await one.stop()
+
+    in_loop(run)
+
+    assert engine_without_sources(tmp_path).pipeline.hardware.state.xids["0000:3b:00.0"]["79"] == 1
+
+
+def engine_without_sources(folder: Path) -> Engine:
+    sources = {name: type(getattr(Config().sources, name))(enabled=False) for name in SOURCES}
+    config = Config(paths=Paths(procfs=str(folder), sysfs=str(folder)), sources=Sources(**sources))
+    return Engine(
+        config,
+        load_thresholds(None),
+        StateDirectory(folder),
+        None,
+        Instruments(),
+        PlannedJobs(),
+        Starvation(folder),
+    )

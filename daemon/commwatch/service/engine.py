@@ -282,7 +282,8 @@ class Engine:
         self.collection.schedule()
         self.job_settings.begin()
         self.probing.schedule()
-        self.between_nodes.refresh()
+        self.refresh()
+        self.look()  # what is counted is not saved before the rules have seen it
         self._keeping.start()
 
     async def pause(self, reason: str) -> None:

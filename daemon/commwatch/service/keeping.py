@@ -74,6 +74,7 @@ class Keeping:
         self._wake = asyncio.Event()
         self._saving = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
+        self._is_stopped = False
 
     def notice(self) -> None:
         """Save soon if something has happened since the last save that must not be lost."""
@@ -86,6 +87,7 @@ class Keeping:
 
     async def stop(self) -> None:
         """Save no more by itself; a save under way comes to its end."""
+        self._is_stopped = True
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
@@ -95,6 +97,8 @@ class Keeping:
         while True:
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), CHANGED_SECONDS)
+            if self._is_stopped:  # before Python 3.12 ``wait_for`` swallows a cancellation as the event comes
+                return
             began = self._monotonic()
             try:
                 await self.save()

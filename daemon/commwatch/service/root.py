@@ -379,7 +379,8 @@ class Service:
         return self._engine.inventory()
 
     async def _control_accept(self) -> dict[str, Any]:
-        return await self._engine.accept_inventory()
+        async with self._changing:  # an engine that is being replaced would take it with it
+            return await self._engine.accept_inventory()
 
     async def _control_cluster_report(self, document: bytes, peer: Peer) -> Taken:
         return await self._engine.between_nodes.take(document, peer)
