@@ -196,6 +196,23 @@ def test_a_rank_that_is_late_on_a_starved_node_has_not_failed(
     wait_until_gone(tmp_path)
 
 
+def test_starvation_before_the_phase_excuses_no_hang_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks that start are what a small machine is busy with; one that hangs later has failed."""
+    hurry(monkeypatch, rank=1, phase="measure")
+    starvation = Starvation(tmp_path / "nonexistent")
+
+    def note_at_setup(phase: Phase, *_: object) -> None:
+        if phase == "setup":
+            starvation.beat(2.0)
+
+    launcher = Launcher(temporary=tmp_path, starvation=starvation)
+    cycle = plan(tmp_path, "- {fault: probe_hang, phase: measure, rank: 1}")
+    result = asyncio.run(launcher.run(cycle, all_quiet, note_at_setup))
+
+    assert isinstance(result, Failed), result
+    wait_until_gone(tmp_path)
+
+
 @in_one_pass("reason", [*get_args(FailureReason), "no_torch"])
 def test_only_what_starvation_can_bring_about_is_excused_by_it(reason: Any) -> None:
     """A rank that crashes or gives a wrong result has failed, however busy the node is."""

@@ -88,7 +88,7 @@ class Cycle:
         self._failing = False
         self._settled = False
         self._gate = 0
-        self._started = time.monotonic()
+        self._started = self._phase_began = time.monotonic()
         self._occupied_since: float | None = None
         self._occupied_seconds = 0.0
         self._setup_seconds: float | None = None
@@ -140,7 +140,7 @@ class Cycle:
     # --- the start ---
 
     async def _start_ranks(self) -> None:
-        self._started = time.monotonic()
+        self._started = self._phase_began = time.monotonic()
         starting = asyncio.ensure_future(asyncio.to_thread(self._start))
         try:
             await asyncio.shield(starting)
@@ -193,7 +193,8 @@ class Cycle:
         since: dict[int, Sample] = {}
         while self._halt is None and self._task_error is None:
             if self._note_phase():
-                deadline = time.monotonic() + self._seconds_for(self._phase)
+                self._phase_began = time.monotonic()
+                deadline = self._phase_began + self._seconds_for(self._phase)
                 since = self._samples()
             if any(rank.error or (rank.said_all and rank.result is None) for rank in self._ranks):
                 await self._hear_the_others()
@@ -320,7 +321,7 @@ class Cycle:
         problem = problem or failure_of(self._plan, self._ranks, timeout)
         if problem is not None:
             if self._starvation is not None:
-                problem = on_starved_node(problem, self._starvation.words_since(self._started))
+                problem = on_starved_node(problem, self._starvation.words_since(self._phase_began))
             return failed(problem, self._plan, notes, finished_at=now, occupied_seconds=occupied)
         return measured(
             self._plan,
