@@ -161,8 +161,12 @@ class Starvation:
         """``the node is starved of CPU``; empty while it is not."""
         return self.words_since(self._monotonic() - HOLDS_SECONDS)
 
+    def now(self) -> float:
+        """For ``words_since``, in monotonic seconds."""
+        return self._monotonic()
+
     def words_since(self, moment: float) -> str:
-        """The same, where something was short since a moment in monotonic seconds."""
+        """The same, where something was short since a moment of ``now``."""
         if self._seen_at <= moment:
             return ""
         return {

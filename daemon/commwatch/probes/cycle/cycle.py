@@ -88,7 +88,9 @@ class Cycle:
         self._failing = False
         self._settled = False
         self._gate = 0
-        self._started = self._phase_began = time.monotonic()
+        self._started = time.monotonic()
+        self._phase_began = 0.0
+        """By the clock of ``starvation``."""
         self._occupied_since: float | None = None
         self._occupied_seconds = 0.0
         self._setup_seconds: float | None = None
@@ -140,7 +142,8 @@ class Cycle:
     # --- the start ---
 
     async def _start_ranks(self) -> None:
-        self._started = self._phase_began = time.monotonic()
+        self._started = time.monotonic()
+        self._begin_phase()
         starting = asyncio.ensure_future(asyncio.to_thread(self._start))
         try:
             await asyncio.shield(starting)
@@ -193,8 +196,8 @@ class Cycle:
         since: dict[int, Sample] = {}
         while self._halt is None and self._task_error is None:
             if self._note_phase():
-                self._phase_began = time.monotonic()
-                deadline = self._phase_began + self._seconds_for(self._phase)
+                self._begin_phase()
+                deadline = time.monotonic() + self._seconds_for(self._phase)
                 since = self._samples()
             if any(rank.error or (rank.said_all and rank.result is None) for rank in self._ranks):
                 await self._hear_the_others()
@@ -211,6 +214,10 @@ class Cycle:
                     self._starvation.excuses(slowest.pid, since[slowest.pid], seconds)
                 return Timeout(slowest.rank, slowest.phase, slowest.gate, seconds)
         return None
+
+    def _begin_phase(self) -> None:
+        if self._starvation is not None:
+            self._phase_began = self._starvation.now()
 
     def _samples(self) -> dict[int, Sample]:
         return {} if self._starvation is None else {rank.pid: self._starvation.sample(rank.pid) for rank in self._ranks}
