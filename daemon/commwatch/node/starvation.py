@@ -17,10 +17,10 @@ delays no answer beyond one. One that hangs in a driver sleeps there, and waits 
 STALL_RATIO = 0.2
 """Share of the time in which tasks wait for memory (PSI) from which on a node thrashes; without swapping it is 0.00."""
 FAULTS_PER_SECOND = 1.0
-"""A process that fetches so many of its pages from disk is itself among those that thrash. One that hangs in a driver
+"""A process that fetches this many of its pages from disk is itself among those that thrash. One that hangs in a driver
 fetches none."""
 HOLDS_SECONDS = 15.0
-"""For so long after the last sign a node counts as starved: three beats."""
+"""A node counts as starved for this long after the last sign: three beats."""
 
 Resource: TypeAlias = Literal["cpu", "memory", "time"]
 """What was short; time: the daemon was not run, for whatever reason, such as a virtual machine that was paused."""

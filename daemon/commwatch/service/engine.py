@@ -374,8 +374,8 @@ class Engine:
         try:
             check(judgement)
         except ValueError as error:
-            # A defect of ours: what was written before agrees, and what has happened since is counted anew from it.
-            log.error("what the verdict rests on disagrees with itself, and is not saved", error=str(error))
+            # A defect of ours: what was written before agrees, and what has happened since is counted again from it.
+            log.error("the record of events and findings contradicts itself and is not saved", error=str(error))
             return records
         return (*records, Record(STATE_NAME, judgement, judgement.essence()))
 

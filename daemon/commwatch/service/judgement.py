@@ -1,4 +1,4 @@
-"""What the verdict rests on, in one record: saved whole, so that nothing in it disagrees after a crash."""
+"""The evidence of the verdict in one record: saved whole, so that nothing in it disagrees after a crash."""
 
 from __future__ import annotations
 
