@@ -1,4 +1,4 @@
-"""Keeps the processes small: imports that they do not use, the garbage collector's looks, SHA-256 without libcrypto."""
+"""Keeps the processes small: imports that they do not use, what the collector need not visit, SHA-256 without libcrypto."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ except ImportError:
         from hashlib import sha256
 
 _LATE_NANOSECONDS = 5_000_000
-_ALLOCATIONS = 20_000
-"""More container objects than this must have been made since the last look; Python's own figure is 700."""
 
 
 def leave_out_unused_imports() -> None:
@@ -43,15 +41,13 @@ def bring_back_tls() -> None:
 
 
 def spare_the_garbage_collector() -> None:
-    """Leave what is here now out of every later look, and look less often.
+    """Leave all objects that exist now out of every later collection.
 
-    Call before anything is made that may be replaced: what is left out is never freed. Readings hold no cycles and are
-    freed at once; the few cycles that there are (failed tasks, tracebacks) are still found, later. A look writes to
-    each object, and so copies what is shared with processes that were forked.
+    Call before anything is made that may be replaced: these objects are never freed. A collection writes to each object
+    that it visits, and so copies pages that are shared with processes that were forked.
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_ALLOCATIONS, 10, 10)
 
 
 def name_process(name: str) -> None:

@@ -14,7 +14,6 @@ import h11
 
 from commwatch_exporters.clients import client_of
 from commwatch_exporters.http_messages import Limits, Request, Response, refusal, request_of, short_response
-from commwatch_exporters.memory import let_go_of
 
 _WRITE_BYTES = 65536  # handed to the transport at a time, and so the most that it keeps for a slow reader
 _SLOW_SECONDS = 1.0  # for an answer, after which a client keeps its place only while there is room
@@ -154,7 +153,6 @@ class Connection(asyncio.BufferedProtocol):
         self._unsent = memoryview(b"")
         self._state = _State.CLOSING
         self._host.closed(self)
-        let_go_of(self._transport)
 
     # --- what the server calls ---
 

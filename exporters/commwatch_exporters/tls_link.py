@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from commwatch_exporters.http_connection import Connection
-from commwatch_exporters.memory import give_back_memory, let_go_of
+from commwatch_exporters.memory import give_back_memory
 from commwatch_exporters.tls_context import TlsSettings, client_is_allowed, make_context
 
 _log = logging.getLogger("commwatch.web")
@@ -169,7 +169,6 @@ class TlsLink(asyncio.BufferedProtocol):
         self._tls = None
         self._incoming = self._outgoing = ssl.MemoryBIO()
         self._entry.left()
-        let_go_of(self._transport)
 
     # --- the handshake ---
 

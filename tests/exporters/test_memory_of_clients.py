@@ -12,7 +12,6 @@ import pytest
 
 from commwatch_exporters.http_messages import Response
 from commwatch_exporters.http_server import HttpServer
-from commwatch_exporters.memory import let_go_of
 from support.http import serving
 
 CLIENTS = 64
@@ -59,12 +58,3 @@ def test_a_client_holds_little_whatever_it_sends(sent: bytes) -> None:
         assert asyncio.run(held()) < CLIENTS * OF_ONE
     finally:
         tracemalloc.stop()
-
-
-def test_a_transport_of_another_form_is_left_alone() -> None:
-    """One of another event loop may have no attributes of its own."""
-
-    class Other(asyncio.BaseTransport):
-        __slots__ = ()
-
-    let_go_of(Other())

@@ -28,7 +28,6 @@ from commwatch.errors import CommwatchError, ExitCode
 from commwatch.regular_file import open_folder
 from commwatch.state.answer import MOST_BYTES, decode_answer
 from commwatch.state.directory import state_path
-from commwatch_exporters.memory import let_go_of
 
 log = structlog.get_logger("commwatch.control")
 
@@ -165,7 +164,6 @@ class ControlServer:
             self._complain(f"user {peer.uid} has too many connections")
             writer.write(msgspec.json.encode({"error": _TOO_MANY}) + b"\n")
             writer.close()
-            let_go_of(writer.transport)
             return
         self._served[peer.uid] += 1
         try:
@@ -176,7 +174,6 @@ class ControlServer:
         finally:
             self._served[peer.uid] -= 1
             writer.close()
-            let_go_of(writer.transport)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: Peer) -> None:
         """Answer one request.
