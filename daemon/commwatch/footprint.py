@@ -1,4 +1,4 @@
-"""Keeps the processes small: imports that they do not use, what the collector need not visit, SHA-256 without libcrypto."""
+"""Keeps the processes small: imports that they do not use, objects that no collection visits, SHA-256 of its own."""
 
 from __future__ import annotations
 
