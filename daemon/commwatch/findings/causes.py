@@ -9,13 +9,14 @@ import msgspec
 
 from commwatch.findings.code import COUNT_CLOSES_AFTER
 from commwatch.findings.codes import CODES
-from commwatch.findings.explanations import EXPLANATIONS, Explanation, Explanations, Way
+from commwatch.findings.explanations import EXPLANATIONS, SYMPTOMS, Explanation, Explanations, Way
 from commwatch.findings.finding import SEVERITIES, Cause, Component, ComponentKind, Finding
+from commwatch.findings.measured import Measured
 from commwatch.findings.rules.gpu_ways import PEERS, by_nvlink, by_pcie
 
 READING_SECONDS = 90.0
-"""By which a fault may have been seen after its symptom and still explain it: most collectors read each 60 s or more
-often, the rules look each 10 s, and a cause begins before its effect."""
+"""By which a part may have read well after its effect began and still explain it: most collectors read each 60 s or
+more often, the rules look each 10 s, and a cause begins before its effect."""
 COUNTING_SECONDS = 3600.0
 """The same of events that are a fault from a number in an hour on: the first came so much earlier at most."""
 _SLOW_READINGS = {"nvlink_p2p_refused": 660.0}
@@ -37,6 +38,10 @@ LONG_BEFORE_FACTOR = 0.5
 """It explains the symptom so much less."""
 
 
+_SIZED = frozenset(SYMPTOMS["slow"]) - {"part_suspect", "pair_nearer_slower"}
+"""Symptoms that say by how much something is slow, so that what is measured elsewhere can be compared with it."""
+
+
 class _Link(NamedTuple):
     """A fault that may explain a symptom."""
 
@@ -45,14 +50,19 @@ class _Link(NamedTuple):
     is_sure: bool
     """Whether it may be called a cause: else it was seen at the time, and whether it touches the symptom is not known,
     or it rarely does such harm."""
+    is_measured: bool = False
+    """Whether pairs or copies that use the part are slow, and those that do not use it are not."""
 
 
-def join(findings: Iterable[Finding], explanations: Explanations = EXPLANATIONS) -> list[Finding]:
+def join(
+    findings: Iterable[Finding], explanations: Explanations = EXPLANATIONS, measured: Sequence[Measured] = ()
+) -> list[Finding]:
     """Put faults under the symptoms that they explain.
 
     Args:
         findings: all that are open, each code and component once.
         explanations: what can explain what; nothing explains itself, also not by way of others.
+        measured: the current results of pairs of GPUs and of copies to the host.
 
     Returns:
         Most severe first, then the oldest. A fault that explains a symptom stands under it and not beside it; one that
@@ -60,14 +70,16 @@ def join(findings: Iterable[Finding], explanations: Explanations = EXPLANATIONS)
         most severe cause. A fault that was only seen beside a symptom stays a finding of its own.
     """
     standing = sorted(findings, key=lambda one: one.key)
-    links = {finding.key: tuple(_links(finding, standing, explanations)) for finding in standing}
+    links = {finding.key: tuple(_links(finding, standing, explanations, measured)) for finding in standing}
     direct = {key: tuple(one for one in some if one.is_sure) for key, some in links.items()}
     absorbed = {one.fault.key for some in direct.values() for one in some}
     kept = [_with_causes(finding, direct, links[finding.key]) for finding in standing if finding.key not in absorbed]
     return sorted(kept, key=lambda one: (SEVERITIES.index(one.severity), one.since, one.key))
 
 
-def _links(symptom: Finding, standing: Sequence[Finding], explanations: Explanations) -> Iterable[_Link]:
+def _links(
+    symptom: Finding, standing: Sequence[Finding], explanations: Explanations, measured: Sequence[Measured]
+) -> Iterable[_Link]:
     """The faults that may explain a symptom, with the weight that they have at their time."""
     for fault in standing:
         known = explanations.get((symptom.code, fault.code))
@@ -76,11 +88,14 @@ def _links(symptom: Finding, standing: Sequence[Finding], explanations: Explanat
         place = _place_of(fault, standing)
         if not _touches(place, symptom.component, known.over):
             continue
-        if fault.since > symptom.since + seen_within(fault) or _was_over(fault, symptom.since):
+        if _was_well(fault, symptom.since) or _was_over(fault, symptom.since):
+            continue
+        is_slow = _is_slow_there(fault, place, known.over, symptom, measured)
+        if is_slow is False:
             continue
         factor = LONG_BEFORE_FACTOR if fault.since < symptom.since - LONG_BEFORE else 1.0
         is_sure = known.weight >= _sure_from(symptom, fault) and _is_placed(place, symptom.component)
-        yield _Link(fault, known._replace(weight=known.weight * factor), is_sure)
+        yield _Link(fault, known._replace(weight=known.weight * factor), is_sure, is_slow is True)
 
 
 def _sure_from(symptom: Finding, fault: Finding) -> float:
@@ -117,6 +132,63 @@ def _is_placed(fault: Component, symptom: Component) -> bool:
 
 _OF_ALL_JOBS: frozenset[ComponentKind] = frozenset({"node", "log", "setting"})
 """What touches any job: a driver that cannot be used, and what jobs say and are set to themselves."""
+
+
+def _was_well(fault: Finding, at: float) -> bool:
+    """Whether a part is known to have been well at a time. That its fault was seen later does not say so."""
+    return fault.well_at is not None and fault.well_at > at + seen_within(fault)
+
+
+def _is_slow_there(
+    fault: Finding, place: Component, over: Way, symptom: Finding, measured: Sequence[Measured]
+) -> bool | None:
+    """Whether what was measured over a part shows a loss as large as the symptom; None where nothing tells.
+
+    A pair is as slow as the slowest part on its way, so that the best of those that use a part says how slow the part
+    can be. Where those that do not use it are no better, the part makes no difference.
+    """
+    if fault.component.kind in ("pair", "part"):
+        return True  # it is what the matrix says itself
+    left = _left(symptom)
+    if left is None:
+        return None
+    is_of_matrix = symptom.code in ("pair_slow", "pairs_all_slow")
+    since = fault.since if is_of_matrix else max(fault.since, symptom.since)
+    answers = []
+    for kind in ("pair", "copy"):
+        if kind == "pair" and not is_of_matrix and PEERS not in symptom.component.parts:
+            continue
+        current = [one for one in measured if one.kind == kind and one.at >= since]
+        using = [one.share for one in current if one.way and _touches(place, _way(one.way), over)]
+        maybe = [one.share for one in current if _touches(place, _way(one.maybe), over)]
+        others = [one.share for one in current if not _touches(place, _way(one.maybe), over)]
+        limit = (1.0 + left) / 2 * min(1.0, max(others, default=1.0))
+        if using:
+            answers.append(max(using) < limit)
+        elif maybe and min(maybe) >= limit:
+            answers.append(False)
+    # What clears a part weighs more: both ways can be slow for another reason.
+    return all(answers) if answers else None
+
+
+def _way(parts: frozenset[str]) -> Component:
+    return Component("pair", "", "", parts)
+
+
+def _left(symptom: Finding) -> float | None:
+    """The share of its bandwidth that is left; None where the symptom does not say it."""
+    if symptom.code not in _SIZED:
+        return None
+    shares = [
+        one.value if one.value <= 1.0 else 1.0 / one.value
+        for one in symptom.evidence
+        if one.unit == "ratio" and isinstance(one.value, (int, float)) and not one.what.startswith(_NO_BANDWIDTH)
+    ]
+    return min(shares, default=None)
+
+
+_NO_BANDWIDTH = ("latency", "spread", "confidence")
+"""How evidence begins that is a ratio of something else."""
 
 
 def _was_over(fault: Finding, at: float) -> bool:
@@ -190,14 +262,18 @@ def _with_causes(
             if known is None or (one.fault.key not in own and known.why.weight < further.why.weight):
                 found[one.fault.key] = further
                 waiting.append(further)
+    # Where the matrix names a place, a fault of that place comes before it, and before all others.
+    at_place = {one.fault.key for link in found.values() if link.is_measured for one in direct[link.fault.key]}
+    found = {key: link._replace(is_measured=link.is_measured or key in at_place) for key, link in found.items()}
     worst = min((finding.severity, *(one.fault.severity for one in found.values())), key=SEVERITIES.index)
     beside = _ranked(one for one in links if one.fault.key not in found)
     return msgspec.structs.replace(finding, causes=_ranked(found.values()), also_seen=beside, severity=worst)
 
 
 def _ranked(links: Iterable[_Link]) -> tuple[Cause, ...]:
-    causes = [
+    """What was measured at its place first, then by weight."""
+    ordered = sorted(links, key=lambda one: (not one.is_measured, -one.why.weight, *one.fault.key))
+    return tuple(
         Cause(fault.code, fault.component, fault.evidence, why.weight, why.reason, fault.detail)
-        for fault, why, _ in links
-    ]
-    return tuple(sorted(causes, key=lambda cause: (-cause.weight, cause.code, cause.component.identity)))
+        for fault, why, *_ in ordered
+    )

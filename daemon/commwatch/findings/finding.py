@@ -93,7 +93,8 @@ class Cause(msgspec.Struct, frozen=True):
     component: Component
     evidence: tuple[Evidence, ...]
     weight: float
-    """How strongly such a fact explains such a symptom, 0 to 1; causes are ranked by it."""
+    """How strongly such a fact explains such a symptom, 0 to 1; causes are ranked by it, after those where it was
+    measured that the part is slow."""
     reason: str
     """Why it explains the finding."""
     detail: str = ""
@@ -116,6 +117,9 @@ class Finding(msgspec.Struct, frozen=True):
     own, or a cause of another one."""
     grew_at: float | None = None
     """When it was last seen to be more than before, seconds since 1970; None where that is not known."""
+    well_at: float | None = None
+    """When it was last known not to be so, seconds since 1970; None where no reading or result before could have shown
+    it: then it may have been there from the start."""
 
     @property
     def key(self) -> tuple[str, str]:

@@ -134,10 +134,15 @@ class Looking:
         """Whether one of these metrics may show another number at the last look than at the one before."""
         return not self._changes.changed.isdisjoint(metrics)
 
-    def is_judged(self, sighting: Sighting) -> bool:
-        """Whether the last look would have sighted it if it were still so; its metrics were read."""
+    def is_judged(self, sighting: Sighting, facts: Facts | None = None) -> bool:
+        """Whether a look would have sighted it if it were so; its metrics were read.
+
+        Args:
+            sighting: of any look.
+            facts: of that look; of the last one by default.
+        """
         judge = self._judged.get(sighting.code)
-        return judge is None or judge(self.facts, self._thresholds, sighting.component)
+        return judge is None or judge(facts or self.facts, self._thresholds, sighting.component)
 
     def reads_of(self, code: str) -> tuple[str, ...] | None:
         """The metrics that could show a code again; None where its rule has failed at the last look."""

@@ -19,6 +19,9 @@ Change: TypeAlias = tuple[Literal["opened", "closed"], Finding]
 Observable: TypeAlias = Callable[[Sighting], bool]
 """Whether a fault could be seen now if it were there: what cannot be looked at neither opens nor closes."""
 
+KnownWell: TypeAlias = Callable[[Sighting], "float | None"]
+"""When a part that shows a fault for the first time was last known not to have it, seconds since 1970."""
+
 
 UNSEEN_CLOSES_AFTER = 7 * 24 * 3600.0
 """Seconds for which a finding may be neither seen nor observable: of what no one reads any more, no one will say that
@@ -38,6 +41,8 @@ class Spell(msgspec.Struct):
     """First look without it, since it was seen last."""
     grew_at: Timestamp | None = None
     """Last look at which its counts were higher than at the look before."""
+    well_at: Timestamp | None = None
+    """When it was last known not to be so; None where that is not known."""
 
 
 class RegisterState(msgspec.Struct):
@@ -68,13 +73,20 @@ class Register:
         """To keep in the state directory."""
         return RegisterState(list(self._spells.values()))
 
-    def update(self, sightings: Iterable[Sighting], observable: Observable, now: float) -> list[Change]:
+    def update(
+        self,
+        sightings: Iterable[Sighting],
+        observable: Observable,
+        now: float,
+        known_well: KnownWell = lambda sighting: None,
+    ) -> list[Change]:
         """Take one look at the node.
 
         Args:
             sightings: all of this look; the first of each code and component counts.
             observable: whether what is not among them could have been seen.
             now: seconds since 1970.
+            known_well: asked about each sighting that is new.
 
         Returns:
             What opened and closed by it.
@@ -83,7 +95,7 @@ class Register:
         for sighting in sightings:
             seen.setdefault(_key(sighting), sighting)
         known = set(self._spells)
-        changes = [change for sighting in seen.values() for change in self._see(sighting, now)]
+        changes = [change for sighting in seen.values() for change in self._see(sighting, now, known_well)]
         for key in [key for key in self._spells if key not in seen]:
             spell = self._spells[key]
             if observable(spell.sighting) or now - spell.last_seen >= UNSEEN_CLOSES_AFTER:
@@ -91,13 +103,15 @@ class Register:
         self.version += bool(changes or self._spells.keys() != known)
         return changes
 
-    def _see(self, sighting: Sighting, now: float) -> list[Change]:
+    def _see(self, sighting: Sighting, now: float, known_well: KnownWell) -> list[Change]:
         key = _key(sighting)
         began = now if sighting.since is None else min(sighting.since, now)
-        spell = self._spells.setdefault(key, Spell(sighting, began, now, grew_at=now))
+        spell = self._spells.get(key)
+        if spell is None:
+            spell = self._spells[key] = Spell(sighting, began, now, grew_at=now, well_at=known_well(sighting))
         is_interrupted = not spell.is_open and now - spell.last_seen > STATE_CLOSES_AFTER
         if is_interrupted or spell.first_seen > now:  # not looked at for a while, or the wall clock was set back
-            spell.first_seen = began
+            spell.first_seen, spell.well_at = began, known_well(sighting)
         if spell.first_seen == now or _grew(spell, sighting, now):
             spell.grew_at = now
         spell.sighting, spell.last_seen, spell.absent_since = sighting, now, None
@@ -148,5 +162,5 @@ def _finding(spell: Spell) -> Finding:
     seen = spell.sighting
     return Finding(
         seen.code, seen.component, CODES[seen.code].severity, spell.first_seen, seen.evidence, seen.detail,
-        grew_at=spell.grew_at,
+        grew_at=spell.grew_at, well_at=spell.well_at,
     )  # fmt: skip

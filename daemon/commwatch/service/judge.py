@@ -19,6 +19,7 @@ from commwatch.findings.finding import Finding, Sighting
 from commwatch.findings.health_report import report_of
 from commwatch.findings.history import CounterHistory
 from commwatch.findings.looking import Looking
+from commwatch.findings.measured import measured_of, well_at
 from commwatch.findings.profile import profile_readings
 from commwatch.findings.register import Change, Register
 from commwatch.findings.rules import RULE_SETS
@@ -33,7 +34,7 @@ from commwatch.node.store import Store
 from commwatch.service.collection import Collection
 from commwatch.service.instruments import Instruments
 from commwatch.service.visibility import Observability
-from commwatch_exporters.node.model import ExpectedParts
+from commwatch_exporters.node.model import ExpectedParts, Pair, Suspect, node_at
 from commwatch_exporters.node.parts import AnyColumn
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
 
@@ -121,6 +122,10 @@ class Judge:
         self._told: set[tuple[str, type[Exception]]] = set()
         self.looked_at: float | None = None
         """When the rules ran last, seconds since 1970."""
+        self._before: Snapshot | None = None
+        """Of the last look."""
+        self._pairs_well_at: float | None = None
+        """When all pairs of GPUs were well in a matrix, seconds since 1970."""
         self.findings: list[Finding] = join(register.open_findings())
         """Open, with their causes, most severe first."""
         if self.findings:
@@ -148,9 +153,11 @@ class Judge:
     def _look(self, snapshot: Snapshot, now: float) -> None:
         sightings = self._looking.at(snapshot, now)
         self._observability.take(self._looking.facts.node)
-        changes = self.register.update(sightings, self._is_observable, now)
-        self.findings = join(self.register.open_findings())
-        self.looked_at = now
+        changes = self.register.update(sightings, self._is_observable, now, self._known_well)
+        measured = measured_of(self._looking.facts)
+        self._pairs_well_at = well_at(measured) or self._pairs_well_at
+        self.findings = join(self.register.open_findings(), measured=measured)
+        self.looked_at, self._before = now, snapshot
         self._announce(changes, now)
         self._publish(self._looking.facts)
 
@@ -159,6 +166,24 @@ class Judge:
         if reads is None or not self._observability.sees(sighting.component, reads):
             return False
         return self._looking.is_judged(sighting)
+
+    def _known_well(self, sighting: Sighting) -> float | None:
+        """When what is sighted for the first time was last known not to be so; None where that is not known.
+
+        The look before would have seen a fault that is read. What probes measure is as old as their last result, and a
+        suspect is named at the third matrix that shows it.
+        """
+        reads = self._looking.reads_of(sighting.code)
+        if self._before is None or self.looked_at is None or reads is None or sighting.since is not None:
+            return None
+        if sighting.component.kind == "probe":
+            return None
+        if Suspect.ratio.metric in reads or Pair.bandwidth_bytes_per_second.metric in reads:
+            return self._pairs_well_at
+        with node_at(self._before) as node:
+            facts = Facts(node, self.history, self.looked_at)
+            is_seen = self._observability.saw(sighting.component, reads, node)
+            return self.looked_at if is_seen and self._looking.is_judged(sighting, facts) else None
 
     def _failed(self, rule: str, error: Exception) -> None:
         """Count a failure, and log it once for each rule and kind."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from commwatch.findings.codes import EVENTS
 from commwatch.findings.finding import Component
 from commwatch.jobs import identity
 from commwatch.jobs.logs import tracker
@@ -106,21 +107,22 @@ class Observability:
         known = [metric for metric in metrics if metric in self._groups]
         return bool(known) and all(self._is_read(metric, component) for metric in known)
 
+    def saw(self, component: Component, metrics: Iterable[str], before: Node) -> bool:
+        """Whether what shows a fault now was read at an earlier look as well.
+
+        Args:
+            component: what the fault is about.
+            metrics: what its rule reads.
+            before: the node at that look.
+        """
+        now = [metric for metric in metrics if metric in self._groups and _is_shown(metric, component, self._node)]
+        born = EVENTS | SILENT.keys()
+        return bool(now) and all(metric in born or _is_shown(metric, component, before) for metric in now)
+
     def _is_read(self, metric: str, component: Component) -> bool:
-        return self._is_shown(metric, component) or all(
+        return _is_shown(metric, component, self._node) or all(
             self._may_be_told(group, component) for group in self._groups[metric]
         )
-
-    def _is_shown(self, metric: str, component: Component) -> bool:
-        """Whether there is a series of this very component."""
-        device, _, number = component.key.partition("/")
-        for part, _ in self._node.series(metric):
-            if not component.key:
-                return True
-            within = part.number if isinstance(part, NvLink | C2cLink | RdmaPort) else number
-            if device in part.identity and (not number or within == number):
-                return True
-        return False
 
     def _may_be_told(self, group: str, component: Component) -> bool:
         """Whether a group that holds no series of a component says by this that there is nothing to tell."""
@@ -139,6 +141,18 @@ class Observability:
         for name in FEEDS.get(group, (group,)):
             if name in collectors:
                 yield collectors[name]
+
+
+def _is_shown(metric: str, component: Component, node: Node) -> bool:
+    """Whether there is a series of this very component."""
+    device, _, number = component.key.partition("/")
+    for part, _ in node.series(metric):
+        if not component.key:
+            return True
+        within = part.number if isinstance(part, NvLink | C2cLink | RdmaPort) else number
+        if device in part.identity and (not number or within == number):
+            return True
+    return False
 
 
 def _failed_on(collector: Collector, component: Component) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from itertools import combinations
 
 import pytest
 from hypothesis import given
@@ -20,6 +21,7 @@ from commwatch.findings.causes import (
 )
 from commwatch.findings.explanations import EXPLANATIONS, Explanation, Explanations, Way
 from commwatch.findings.finding import SEVERITIES, Component, ComponentKind, Evidence, Finding, Severity
+from commwatch.findings.measured import Measured
 from commwatch.findings.rules.gpu_ways import PEERS
 
 GPU, OTHER, SWITCH = "0000:17:00.0", "0000:18:00.0", "0000:16:00.0"
@@ -171,13 +173,129 @@ def test_the_rail_at_fault_explains_what_the_logs_say_of_the_network() -> None:
 
 
 def test_what_came_after_explains_nothing() -> None:
-    """A state is read within 90 s; a count may reach its threshold an hour after it began, and no later."""
+    """A part that read well 90 s after the effect began; a count may reach its threshold an hour after it began."""
     counted = replace(pcie_fault(), code="pcie_nonfatal", evidence=(Evidence("errors", 40.0, threshold=12.0),))
     for fault, within in ((pcie_fault(), READING_SECONDS), (counted, COUNTING_SECONDS)):
         for seconds, findings in ((within, 1), (within + 1, 2)):
-            late = replace(fault, since=START + seconds)
+            late = replace(fault, since=START + seconds, well_at=START + seconds)
             assert len(join([late, timeouts(GPU)])) == findings
     assert seen_within(replace(counted, evidence=(Evidence("an event", 1),))) == READING_SECONDS
+
+
+def test_what_was_seen_later_without_having_been_well_before_is_a_cause() -> None:
+    """A pair that the first matrix finds slow an hour after the collective was: it may have been so from the start."""
+    pair = finding("pair_slow", Component("pair", "a-b", "", frozenset({f"{GPU}/pcie"})), since=START + 3600)
+    slow = probe(f"{GPU}/pcie", PEERS)
+
+    assert causes(told_of("probe_bandwidth_low", join([pair, slow]))) == ["pair_slow"]
+    well = replace(pair, well_at=START + 1800)
+    assert causes(told_of("probe_bandwidth_low", join([well, slow]))) == []
+
+
+# --- what was measured where ---
+
+GPUS = tuple(f"0000:{number}7:00.0" for number in range(4))
+
+
+def low(share: float) -> Finding:
+    """An all_reduce over PCIe at this share of what is expected."""
+    evidence = (Evidence("share of the expected bandwidth", share, "ratio", 0.6),)
+    parts = frozenset({PEERS, *(f"{one}/pcie" for one in GPUS)})
+    return replace(probe(), component=Component("probe", "all_reduce", "", parts), evidence=evidence)
+
+
+def matrix(*slow: tuple[int, int], share: float = 0.4, usual: float = 1.0, at: float = START) -> list[Measured]:
+    """All pairs of four GPUs."""
+    found = []
+    for one, other in combinations(range(4), 2):
+        way = frozenset({PEERS, f"{GPUS[one]}/pcie", f"{GPUS[other]}/pcie"})
+        found.append(Measured("pair", way, way, share if (one, other) in slow else usual, at))
+    return found
+
+
+OF_GPU_0, OF_GPU_1 = ((0, 1), (0, 2), (0, 3)), ((0, 1), (1, 2), (1, 3))
+ALL = tuple(combinations(range(4), 2))
+
+
+@pytest.mark.parametrize(
+    ("measured", "expected"),
+    [
+        ([], ["pcie_width_dropped"]),
+        (matrix(*OF_GPU_0), ["pcie_width_dropped"]),
+        (matrix(*OF_GPU_0, *OF_GPU_1), ["pcie_width_dropped"]),
+        (matrix(*OF_GPU_1), []),
+        (matrix((0, 1)), []),
+        (matrix(), []),
+        (matrix(*ALL), []),
+        (matrix(*OF_GPU_1, at=START - 1), ["pcie_width_dropped"]),
+    ],
+    ids=["nothing measured", "all its pairs", "those of two GPUs", "those of another GPU", "one pair of it", "none",
+         "all pairs alike", "measured before it began"],
+)  # fmt: skip
+def test_a_gpu_that_the_matrix_clears_is_not_blamed_for_the_collective(
+    measured: list[Measured], expected: list[str]
+) -> None:
+    """Its fault is as heavy as ever, and stays a finding of its own."""
+    found = join([pcie_fault(GPUS[0]), low(0.4)], measured=measured)
+
+    assert causes(told_of("probe_bandwidth_low", found)) == expected
+    assert len(found) == 2 - len(expected)
+
+
+def test_a_loss_that_the_matrix_shows_in_part_explains_a_loss_of_that_size_alone() -> None:
+    """All pairs of a GPU at 0.9: enough for a collective at 0.88, and not for one at 0.5."""
+    pairs = matrix(*OF_GPU_0, share=0.9)
+
+    assert causes(join([pcie_fault(GPUS[0]), low(0.88)], measured=pairs)[0]) == ["pcie_width_dropped"]
+    assert causes(told_of("probe_bandwidth_low", join([pcie_fault(GPUS[0]), low(0.5)], measured=pairs))) == []
+
+
+def test_pairs_that_are_all_slow_alike_blame_no_gpu() -> None:
+    """What they have in common is the host; a GPU of which all pairs are slower than the others' is to blame."""
+    evidence = (Evidence("median share of the expected bandwidth", 0.4, "ratio", 0.6),)
+    every = Component("node", "", "", frozenset({PEERS, *(f"{one}/pcie" for one in GPUS)}))
+    alike = replace(finding("pairs_all_slow", every, since=START + 10), evidence=evidence)
+
+    [worst] = join([pcie_fault(GPUS[0]), alike], measured=matrix(*OF_GPU_0, share=0.2, usual=0.5))
+    even = join([pcie_fault(GPUS[0]), alike], measured=matrix(*ALL))
+
+    assert causes(worst) == ["pcie_width_dropped"]
+    assert [causes(one) for one in even] == [[], []]
+
+
+def test_copies_to_the_host_clear_the_link_above_a_gpu() -> None:
+    """The link gives all it should to copies; the GPU's pairs were not measured."""
+    copies = [Measured("copy", way, way, 1.0, START) for way in (frozenset({f"{one}/pcie"}) for one in GPUS)]
+    slow = [replace_share(one, 0.4) if f"{GPUS[0]}/pcie" in one.way else one for one in copies]
+
+    assert causes(told_of("probe_bandwidth_low", join([pcie_fault(GPUS[0]), low(0.4)], measured=copies))) == []
+    assert causes(join([pcie_fault(GPUS[0]), low(0.4)], measured=slow)[0]) == ["pcie_width_dropped"]
+
+
+def replace_share(one: Measured, share: float) -> Measured:
+    return one._replace(share=share)
+
+
+def test_a_part_that_was_measured_to_be_slow_comes_first() -> None:
+    """Before a fault of more weight of which nothing was measured."""
+    narrow = replace(pcie_fault(GPUS[0]), code="pcie_device_slow")
+    heavier = pcie_fault(GPUS[1])
+    known = [one for one in matrix(*OF_GPU_0) if f"{GPUS[1]}/pcie" not in one.way]
+    [found] = join([narrow, heavier, low(0.4)], measured=known)
+
+    assert causes(join([narrow, heavier, low(0.4)])[0]) == ["pcie_width_dropped", "pcie_device_slow"]
+    assert causes(found) == ["pcie_device_slow", "pcie_width_dropped"]
+
+
+def test_a_link_whose_far_end_is_not_known_is_cleared_by_all_pairs_alone() -> None:
+    """It may lead to any GPU: while one pair is slow, it may be the one."""
+    down = replace(nvlink_fault("3", GPUS[0]), code="nvlink_down", severity="critical")
+    maybe = frozenset({PEERS, f"{GPUS[0]}/nvlink/3"})
+    pairs = [Measured("pair", frozenset({PEERS}), maybe, share, START) for share in (1.0, 0.4)]
+    slow = replace(low(0.4), component=Component("probe", "all_reduce", "", maybe))
+
+    assert causes(join([down, slow], measured=pairs)[0]) == ["nvlink_down"]
+    assert causes(told_of("probe_bandwidth_low", join([down, slow], measured=pairs[:1]))) == []
 
 
 def test_what_was_there_long_before_explains_less() -> None:
@@ -311,11 +429,12 @@ def components(draw: st.DrawFn) -> Component:
 
 @st.composite
 def standing(draw: st.DrawFn) -> list[Finding]:
-    """Findings of any codes and components, each once, over some days."""
+    """Findings of any codes and components, each once, over some days; of some it is known when they were well."""
     some = draw(
         st.lists(
             st.builds(
-                finding,
+                lambda known, *of: replace(made := finding(*of), well_at=made.since if known else None),
+                st.booleans(),
                 st.sampled_from(CODES_OF_TABLE),
                 components(),
                 st.sampled_from(SEVERITIES),
@@ -376,7 +495,7 @@ def test_a_fault_is_absorbed_only_where_it_explains(some: list[Finding], table: 
             assert any(
                 (other.code, fault.code) in table
                 and other.component.shares_part(fault.component)
-                and fault.since <= other.since + seen_within(fault)
+                and (fault.well_at is None or fault.well_at <= other.since + seen_within(fault))
                 for other in explained
             )
             assert 0.0 < cause.weight <= 1.0

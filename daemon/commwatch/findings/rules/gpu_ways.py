@@ -72,10 +72,13 @@ class GpuWays:
 
     def pair(self, first: str, second: str) -> frozenset[str]:
         """The parts that traffic between two GPUs uses, by PCI address."""
-        unknown = self._links_to_somewhere(first) | self._links_to_somewhere(second)
+        return self.surely(first, second) | self._links_to_somewhere(first) | self._links_to_somewhere(second)
+
+    def surely(self, first: str, second: str) -> frozenset[str]:
+        """The same without links that may lead to any other GPU."""
         if self.over_nvlink(first, second):
-            return self._nvlinks(first, second) | self._nvlinks(second, first) | unknown
-        return self._pcie_between(first, second) | unknown
+            return self._nvlinks(first, second) | self._nvlinks(second, first)
+        return self._pcie_between(first, second)
 
     def between(self, addresses: Sequence[str]) -> frozenset[str]:
         """The parts that traffic among several GPUs uses; those up to the host for a single one."""

@@ -1,0 +1,74 @@
+"""What probes measured where: each pair of GPUs and each copy to the host with the parts on its way; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Literal, NamedTuple
+
+from commwatch.findings.facts import Facts
+from commwatch.findings.rules.gpu_ways import PEERS, gpus_of, ways_of
+from commwatch_exporters.node.model import HostCopy, Pair, Probe
+
+WELL_FROM = 0.85
+"""Share of the expected bandwidth from which on a pair is well: healthy ones show this and more."""
+
+
+class Measured(NamedTuple):
+    """The slower direction of one pair of GPUs, or of the copies between one GPU and the host."""
+
+    kind: Literal["pair", "copy"]
+    way: frozenset[str]
+    """Parts that it is known to use."""
+    maybe: frozenset[str]
+    """Those with the links whose far end is not known."""
+    share: float
+    """Of the expected bandwidth."""
+    at: float
+    """End of its cycle, seconds since 1970."""
+
+
+def measured_of(facts: Facts) -> tuple[Measured, ...]:
+    """The current results of the pair matrix and of copies to the host, without those that nothing was expected of."""
+    return (*_pairs(facts), *_copies(facts))
+
+
+def well_at(measured: Iterable[Measured]) -> float | None:
+    """When all pairs were as fast as they should be, seconds since 1970; None where the current matrix does not say so.
+
+    Args:
+        measured: of this moment.
+    """
+    pairs = [one for one in measured if one.kind == "pair"]
+    return min(one.at for one in pairs) if pairs and min(one.share for one in pairs) >= WELL_FROM else None
+
+
+def _pairs(facts: Facts) -> Iterator[Measured]:
+    times = [at for probe, at in facts.each(Probe.last_completion_timestamp_seconds) if probe.collective == "pairs"]
+    if not times:
+        return
+    at = max(times)
+    gpus, ways = facts.derived(gpus_of), facts.derived(ways_of)
+    shares: dict[frozenset[str], float] = {}
+    for pair, rate in facts.each(Pair.bandwidth_bytes_per_second):
+        expected = pair.expected_bandwidth_bytes_per_second
+        ends = frozenset(gpus.get(one, "") for one in (pair.source, pair.target))
+        if expected and pair.backend != "gloo" and len(ends) == 2 and "" not in ends:
+            shares[ends] = min(rate / expected, shares.get(ends, rate / expected))
+    for ends, share in shares.items():
+        first, second = sorted(ends)
+        is_known = ways.over_nvlink(first, second) or ways.only_over_pcie(first, second)
+        way = ways.surely(first, second) | {PEERS} if is_known else frozenset()
+        yield Measured("pair", way, ways.pair(first, second) | {PEERS}, share, at)
+
+
+def _copies(facts: Facts) -> Iterator[Measured]:
+    times = {probe.name: at for probe, at in facts.each(Probe.last_completion_timestamp_seconds)}
+    shares: dict[str, tuple[float, float]] = {}
+    for copy, rate in facts.each(HostCopy.bandwidth_bytes_per_second):
+        expected, at = copy.expected_bandwidth_bytes_per_second, times.get(copy.probe)
+        if expected and at is not None:
+            shares[copy.address] = min((rate / expected, at), shares.get(copy.address, (rate / expected, at)))
+    ways = facts.derived(ways_of)
+    for address, (share, at) in shares.items():
+        way = ways.to_host(address)
+        yield Measured("copy", way, way, share, at)
