@@ -11,6 +11,7 @@ from commwatch.findings.codes import CODES, EVENTS, WATCHED
 from commwatch.findings.finding import Sighting
 from commwatch.findings.history import CounterHistory
 from commwatch.findings.looking import Looking
+from commwatch.findings.repaired import OVER_AFTER
 from commwatch.findings.rules import RULE_SETS
 from commwatch.findings.rules.fabric import FABRIC
 from commwatch.findings.rules.gpu import GPU
@@ -22,6 +23,7 @@ from commwatch.findings.rules.pcie_errors import PCIE_ERRORS
 from commwatch.findings.rules.rule_set import RuleSet
 from commwatch.simulation.presets import PRESETS
 from support.facts import seen_by, shipped
+from support.rehearsed_daemon import rehearsed
 from support.whole_node import STARTED_AT, WholeNode, whole_node
 
 HARDWARE = (GPU, FABRIC, NVLINK, NVLINK_ERRORS, PCIE_LINKS, PCIE_ERRORS, KERNEL)
@@ -182,3 +184,30 @@ def test_each_fault_of_the_hardware_is_found_where_it_is(
 
     assert {code for code, _ in before if CODES[code].severity != "info"} == set()
     assert {f"{code} {component}" for code, component in seen if CODES[code].severity != "info"} == found
+
+
+def test_a_link_that_was_down_for_a_minute_leaves_the_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Link state, Xid and SXid: all of it is over within ten minutes of the last event, and stays in the history."""
+    fault = "- {fault: nvlink_down, gpu: 2, link: 3, at: 800s, for: 60s}"
+    with rehearsed("h100x8", tmp_path, monkeypatch, fault) as daemon:
+        daemon.until(15, step=20.0)
+        at_fault = {one.code for one in daemon.verdict.findings if one.severity == "critical"}
+        daemon.until((860 + OVER_AFTER) / 60, step=20.0)
+        score = daemon.verdict.score()
+
+        assert {"nvlink_down", "sxid_fatal"} <= at_fault
+        assert [one for one in daemon.verdict.findings if one.severity != "info"] == []
+        assert all(loss.part != "cap" for loss in score.losses)
+        closed = {one.sighting.code: (one.since - daemon.started_at, one.until - daemon.started_at)
+                  for one in daemon.verdict.register.closed()}  # fmt: skip
+    assert closed.keys() == {"nvlink_down", "sxid_fatal", "xid_fabric"}
+    assert all(800 <= since < 830 and 860 <= until <= 900 for since, until in closed.values())
+
+
+def test_a_link_that_stays_down_keeps_its_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as they are counted."""
+    with rehearsed("h100x8", tmp_path, monkeypatch, "- {fault: nvlink_down, gpu: 2, link: 3, at: 800s}") as daemon:
+        daemon.until((860 + 2 * OVER_AFTER) / 60, step=20.0)
+        told = {one.code for one in daemon.verdict.register.open_findings()}
+
+    assert {"nvlink_down", "sxid_fatal", "xid_fabric"} <= told

@@ -11,6 +11,7 @@ import msgspec
 from commwatch.findings.code import Role
 from commwatch.findings.codes import CODES
 from commwatch.findings.finding import Cause, Component, Evidence, Finding, Severity
+from commwatch.findings.register import Closed
 from commwatch.findings.score.records import Score
 from commwatch.findings.verdict import Verdict
 from commwatch.jobs.settings.records import AuditRecord
@@ -101,6 +102,20 @@ class FindingRecord(msgspec.Struct, frozen=True):
         return self.causes[0] if self.role != "fault" and self.causes else self
 
 
+class ClosedRecord(msgspec.Struct, frozen=True):
+    """A critical or warning finding of the last day that is not open any more."""
+
+    code: str
+    title: str
+    severity: Severity
+    component: ComponentRecord
+    since: Timestamp
+    """Seconds since 1970."""
+    until: Timestamp
+    """When it was gone; of an event, when its part read healthy again and nothing more happened."""
+    evidence: tuple[Evidence, ...]
+
+
 class FindingsDocument(About, frozen=True, kw_only=True):
     """Answer of ``/api/v1/findings`` and of the control operation ``findings``."""
 
@@ -121,6 +136,8 @@ class FindingsDocument(About, frozen=True, kw_only=True):
     """Whether the number of GPUs was configured, accepted or is that of a board; False: learned, or not known yet."""
     unanswered: tuple[str, ...] = ()
     """Collectors that had no answer in time while the node was starved of CPU or memory: they are not judged."""
+    closed: tuple[ClosedRecord, ...] = ()
+    """Of the last day, the latest first."""
 
 
 class ScoreDocument(About, frozen=True, kw_only=True):
@@ -249,6 +266,15 @@ def finding_record(finding: Finding, last_seen: LastSeen) -> FindingRecord:
         alert=code.alert,
         also_seen=tuple(_cause(cause, last_seen) for cause in finding.also_seen),
     )
+
+
+def closed_record(closed: Closed) -> ClosedRecord:
+    """A finding that was closed, with the words of its code."""
+    seen = closed.sighting
+    code = CODES[seen.code]
+    return ClosedRecord(
+        seen.code, code.title, code.severity, _component(seen.component), closed.since, closed.until, seen.evidence
+    )  # fmt: skip
 
 
 def _cause(cause: Cause, last_seen: LastSeen) -> CauseRecord:

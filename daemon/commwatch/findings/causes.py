@@ -65,16 +65,23 @@ def join(
         measured: the current results of pairs of GPUs and of copies to the host.
 
     Returns:
-        Most severe first, then the oldest. A fault that explains a symptom stands under it and not beside it; one that
-        explains several stands under each, and so does what explains the fault in turn. A symptom is as severe as its
-        most severe cause. A fault that was only seen beside a symptom stays a finding of its own.
+        Most severe first, then what is wrong now before what has happened and reads healthy again, then faults before
+        symptoms without a known cause, then the oldest. A fault that explains a symptom stands under it and not beside
+        it; one that explains several stands under each, and so does what explains the fault in turn. A symptom is as
+        severe as its most severe cause. A fault that was only seen beside a symptom stays a finding of its own.
     """
     standing = sorted(findings, key=lambda one: one.key)
     links = {finding.key: tuple(_links(finding, standing, explanations, measured)) for finding in standing}
     direct = {key: tuple(one for one in some if one.is_sure) for key, some in links.items()}
     absorbed = {one.fault.key for some in direct.values() for one in some}
     kept = [_with_causes(finding, direct, links[finding.key]) for finding in standing if finding.key not in absorbed]
-    return sorted(kept, key=lambda one: (SEVERITIES.index(one.severity), one.since, one.key))
+    return sorted(kept, key=_order)
+
+
+def _order(finding: Finding) -> tuple[int, bool, bool, float, tuple[str, str]]:
+    is_past = finding.healthy_since is not None
+    is_unexplained = _is_symptom(finding) and not finding.causes
+    return (SEVERITIES.index(finding.severity), is_past, is_unexplained, finding.since, finding.key)
 
 
 def _links(
@@ -192,10 +199,12 @@ _NO_BANDWIDTH = ("latency", "spread", "confidence")
 
 
 def _was_over(fault: Finding, at: float) -> bool:
-    """Whether a fault that harms as long as its events come had stopped by then.
+    """Whether an event was over by then, or a fault that harms as long as its events come had stopped.
 
     A link that was down for a moment an hour ago is no reason why a probe is slow now, although it is counted still.
     """
+    if fault.healthy_since is not None and at > fault.healthy_since + READING_SECONDS:
+        return True
     counts = [one.value for one in fault.evidence if one.threshold is not None and isinstance(one.value, (int, float))]
     if fault.grew_at is None or not _is_counted(fault) or not counts:
         return False

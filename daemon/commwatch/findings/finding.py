@@ -120,6 +120,9 @@ class Finding(msgspec.Struct, frozen=True):
     well_at: float | None = None
     """When it was last known not to be so, seconds since 1970; None where no reading or result before could have shown
     it: then it may have been there from the start."""
+    healthy_since: float | None = None
+    """Of an event: since when its part reads healthy again, seconds since 1970; None while it does not, or where that
+    is not known."""
 
     @property
     def key(self) -> tuple[str, str]:

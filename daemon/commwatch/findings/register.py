@@ -10,7 +10,8 @@ import msgspec
 from commwatch.findings.code import STATE_CLOSES_AFTER
 from commwatch.findings.codes import CODES
 from commwatch.findings.finding import Finding, Sighting
-from commwatch.findings.rules.rule_set import HOUR
+from commwatch.findings.repaired import EVENTS, OVER_AFTER
+from commwatch.findings.rules.rule_set import DAY, HOUR
 from commwatch.state.records import Timestamp
 
 Change: TypeAlias = tuple[Literal["opened", "closed"], Finding]
@@ -22,6 +23,9 @@ Observable: TypeAlias = Callable[[Sighting], bool]
 KnownWell: TypeAlias = Callable[[Sighting], "float | None"]
 """When a part that shows a fault for the first time was last known not to have it, seconds since 1970."""
 
+
+Repaired: TypeAlias = Callable[[Sighting], bool]
+"""Whether the part of an event reads healthy now."""
 
 UNSEEN_CLOSES_AFTER = 7 * 24 * 3600.0
 """Seconds for which a finding may be neither seen nor observable: of what no one reads any more, no one will say that
@@ -43,12 +47,32 @@ class Spell(msgspec.Struct):
     """Last look at which its counts were higher than at the look before."""
     well_at: Timestamp | None = None
     """When it was last known not to be so; None where that is not known."""
+    healthy_since: Timestamp | None = None
+    """Of an event: since when its part reads healthy again."""
+    is_over: bool = False
+    """It was open, and is not any more although it is counted still: it happened, and its part is well again."""
+
+
+class Closed(msgspec.Struct):
+    """A critical or warning finding that was open within the last day."""
+
+    sighting: Sighting
+    """The latest."""
+    since: Timestamp
+    """Seconds since 1970."""
+    until: Timestamp
+    """When it was seen to be gone, or its part to read healthy again."""
+
+
+CLOSED_MAX = 50
+"""Of the closed ones that are kept: the latest."""
 
 
 class RegisterState(msgspec.Struct):
     """What survives a restart."""
 
     spells: list[Spell] = []
+    closed: list[Closed] = []
 
 
 class Register:
@@ -65,13 +89,14 @@ class Register:
         self._spells = {_key(one.sighting): one for one in spells}
         if len(self._spells) != len(spells):
             raise ValueError("a finding is there twice")
+        self._closed = [one for one in known.closed if one.sighting.code in CODES]
         self.version = 0
         """Grows with each finding that is seen first, opens or goes."""
 
     @property
     def state(self) -> RegisterState:
         """To keep in the state directory."""
-        return RegisterState(list(self._spells.values()))
+        return RegisterState(list(self._spells.values()), list(self._closed))
 
     def update(
         self,
@@ -79,6 +104,7 @@ class Register:
         observable: Observable,
         now: float,
         known_well: KnownWell = lambda sighting: None,
+        repaired: Repaired = lambda sighting: False,
     ) -> list[Change]:
         """Take one look at the node.
 
@@ -87,6 +113,7 @@ class Register:
             observable: whether what is not among them could have been seen.
             now: seconds since 1970.
             known_well: asked about each sighting that is new.
+            repaired: asked about each event that is open.
 
         Returns:
             What opened and closed by it.
@@ -100,6 +127,9 @@ class Register:
             spell = self._spells[key]
             if observable(spell.sighting) or now - spell.last_seen >= UNSEEN_CLOSES_AFTER:
                 changes += self._miss(key, now)
+        for key in [key for key in seen if key[0] in EVENTS]:
+            changes += self._follow_event(self._spells[key], repaired, now)
+        self._closed = [one for one in self._closed if now - one.until < DAY][-CLOSED_MAX:]
         self.version += bool(changes or self._spells.keys() != known)
         return changes
 
@@ -109,20 +139,43 @@ class Register:
         spell = self._spells.get(key)
         if spell is None:
             spell = self._spells[key] = Spell(sighting, began, now, grew_at=now, well_at=known_well(sighting))
-        is_interrupted = not spell.is_open and now - spell.last_seen > STATE_CLOSES_AFTER
+        is_interrupted = not (spell.is_open or spell.is_over) and now - spell.last_seen > STATE_CLOSES_AFTER
         if is_interrupted or spell.first_seen > now:  # not looked at for a while, or the wall clock was set back
             spell.first_seen, spell.well_at = began, known_well(sighting)
         if spell.first_seen == now or _grew(spell, sighting, now):
-            spell.grew_at = now
+            spell.grew_at, spell.healthy_since, spell.is_over = now, None, False
         spell.sighting, spell.last_seen, spell.absent_since = sighting, now, None
-        if spell.is_open or now - spell.first_seen < CODES[sighting.code].opens_after:
+        if spell.is_open or spell.is_over or now - spell.first_seen < CODES[sighting.code].opens_after:
             return []
         spell.is_open = True
         return [("opened", _finding(spell))]
 
+    def _follow_event(self, spell: Spell, repaired: Repaired, now: float) -> list[Change]:
+        """An event is over once its part reads healthy, and nothing of it happened for long enough."""
+        if not spell.is_open:
+            return []
+        if not repaired(spell.sighting):
+            spell.healthy_since = None
+            return []
+        if spell.healthy_since is None or spell.healthy_since > now:
+            spell.healthy_since = now
+        if now - (spell.grew_at or spell.first_seen) < OVER_AFTER:
+            return []
+        spell.is_open, spell.is_over = False, True
+        return [self._close(spell, spell.healthy_since)]
+
+    def _close(self, spell: Spell, until: float) -> Change:
+        if CODES[spell.sighting.code].severity != "info":
+            self._closed.append(Closed(spell.sighting, spell.first_seen, until))
+        return ("closed", _finding(spell))
+
+    def closed(self) -> list[Closed]:
+        """Critical and warning findings that were open within the last day and are not any more, the oldest first."""
+        return list(self._closed)
+
     def _miss(self, key: tuple[str, str], now: float) -> list[Change]:
         spell = self._spells[key]
-        if not spell.is_open:
+        if not spell.is_open and not spell.is_over:
             del self._spells[key]
             return []
         if spell.absent_since is None or spell.absent_since > now:
@@ -130,7 +183,7 @@ class Register:
         if now - spell.absent_since < CODES[spell.sighting.code].closes_after:
             return []
         del self._spells[key]
-        return [("closed", _finding(spell))]
+        return [self._close(spell, spell.absent_since)] if spell.is_open else []
 
     def last_seen(self) -> dict[tuple[str, str], float]:
         """By code and identity of the component: when a rule saw it last, seconds since 1970."""
@@ -162,5 +215,5 @@ def _finding(spell: Spell) -> Finding:
     seen = spell.sighting
     return Finding(
         seen.code, seen.component, CODES[seen.code].severity, spell.first_seen, seen.evidence, seen.detail,
-        grew_at=spell.grew_at, well_at=spell.well_at,
+        grew_at=spell.grew_at, well_at=spell.well_at, healthy_since=spell.healthy_since,
     )  # fmt: skip

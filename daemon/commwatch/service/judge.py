@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple, TypeAlias, TypedDict
 
 import msgspec
@@ -11,7 +12,7 @@ import structlog
 
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings import profile
-from commwatch.findings.api_documents import FindingRecord, FindingsDocument, finding_record
+from commwatch.findings.api_documents import FindingRecord, FindingsDocument, closed_record, finding_record
 from commwatch.findings.causes import join
 from commwatch.findings.codes import CODES
 from commwatch.findings.facts import Facts
@@ -22,6 +23,7 @@ from commwatch.findings.looking import Looking
 from commwatch.findings.measured import measured_of, well_at
 from commwatch.findings.profile import profile_readings
 from commwatch.findings.register import Change, Register
+from commwatch.findings.repaired import reads_healthy
 from commwatch.findings.rules import RULE_SETS
 from commwatch.findings.rules.gpu_ways import gpus_of
 from commwatch.findings.rules.rule_set import RuleSet
@@ -153,7 +155,8 @@ class Judge:
     def _look(self, snapshot: Snapshot, now: float) -> None:
         sightings = self._looking.at(snapshot, now)
         self._observability.take(self._looking.facts.node)
-        changes = self.register.update(sightings, self._is_observable, now, self._known_well)
+        repaired = partial(reads_healthy, self._looking.facts, sightings)
+        changes = self.register.update(sightings, self._is_observable, now, self._known_well, repaired)
         measured = measured_of(self._looking.facts)
         self._pairs_well_at = well_at(measured) or self._pairs_well_at
         self.findings = join(self.register.open_findings(), measured=measured)
@@ -282,6 +285,7 @@ class Judge:
             failing_rules=tuple(sorted(self.failing_rules)),
             findings=self.records(),
             unanswered=self._collection.unanswered,
+            closed=tuple(closed_record(one) for one in reversed(self.register.closed())),
             has_gpus=bool(self._looking.facts.derived(gpus_of)),
             is_inventory_known=any(
                 one.kind == "gpu" and one.source != "learned" for one, _ in self._looking.facts.each(ExpectedParts.info)

@@ -407,6 +407,28 @@ def test_the_most_severe_come_first_then_the_oldest() -> None:
     ]  # fmt: skip
 
 
+def test_what_is_wrong_now_leads() -> None:
+    """Before an event whose part reads healthy again; a fault before a symptom of which no cause is known."""
+    over = replace(finding("sxid_fatal", Component("nvswitch", SWITCH), "critical", START - 60), healthy_since=START)
+    slow = replace(probe("lo", since=START - 30), severity="warning")
+    errors = finding("nvlink_recovering", Component("nvlink", f"{OTHER}/1", "", frozenset({OTHER})), since=START)
+
+    joined = join([over, slow, errors, pcie_fault()])
+    assert [one.code for one in joined] == [
+        "pcie_width_dropped", "sxid_fatal", "nvlink_recovering", "probe_bandwidth_low"
+    ]  # fmt: skip
+
+
+def test_an_event_that_was_over_before_the_effect_began_is_no_cause() -> None:
+    """Its part read healthy more than the time of a reading before; one that began while it did not is explained."""
+    event = finding("xid_fabric", Component("gpu", GPU, "", frozenset({GPU})), "critical", START - 600)
+    for healthy, expected in ((None, ["xid_fabric"]), (START - READING_SECONDS, ["xid_fabric"]),
+                              (START - READING_SECONDS - 1, [])):  # fmt: skip
+        assert (
+            causes(told_of("nccl_timeouts", join([replace(event, healthy_since=healthy), timeouts(GPU)]))) == expected
+        )
+
+
 # --- whatever stands together ---
 
 WAYS: tuple[Way, ...] = ("", "nvlink", "pcie", "peers")

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from commwatch.findings.codes import CODES
 from commwatch.findings.finding import Component, Evidence, Sighting
 from commwatch.findings.register import UNSEEN_CLOSES_AFTER, Register, RegisterState
+from commwatch.findings.repaired import OVER_AFTER
 
 LINK = Component("nvlink", "0000:17:00.0/3", "GPU0 link 3", frozenset({"0000:17:00.0"}))
 DOWN = Sighting("nvlink_down", LINK, (Evidence("link state", "inactive"),))
@@ -178,3 +179,85 @@ def test_events_alternate(looks: list[tuple[bool, float]]) -> None:
 
     assert events == ["opened", "closed"] * (len(events) // 2) + ["opened"] * (len(events) % 2)
     assert len(register.open_findings()) == len(events) % 2
+
+
+# --- events that are over ---
+
+EVENT = Sighting("sxid_fatal", Component("nvswitch", "0000:0b:00.0"), (Evidence("SXid 12028 in the last hour", 1.0),))
+
+
+def well(sighting: Sighting) -> bool:
+    return True
+
+
+def ill(sighting: Sighting) -> bool:
+    return False
+
+
+def followed(register: Register, begin: float, end: float, repaired: object = well, event: Sighting = EVENT) -> None:
+    """A look each 10 s, the last one at the end."""
+    for now in range(int(begin), int(end) + 1, 10):
+        register.update([event], see, float(now), repaired=repaired)  # type: ignore[arg-type]  # of one of these
+
+
+def test_an_event_whose_part_reads_healthy_is_over_after_a_while_and_is_remembered() -> None:
+    """It is counted for an hour all the same; both times are kept."""
+    register = Register()
+    followed(register, 1000, 1060, ill)
+    followed(register, 1070, 990 + OVER_AFTER)
+
+    assert [one.healthy_since for one in register.open_findings()] == [1070.0]
+    followed(register, 1000 + OVER_AFTER, 1000 + OVER_AFTER)
+
+    assert register.open_findings() == []
+    assert [(one.sighting, one.since, one.until) for one in register.closed()] == [(EVENT, 1000.0, 1070.0)]
+    followed(register, 1010 + OVER_AFTER, 4500)
+    assert register.open_findings() == []
+    assert len(register.closed()) == 1
+
+
+def test_an_event_whose_part_does_not_read_healthy_stays() -> None:
+    """Also where it did for a while."""
+    register = Register()
+    followed(register, 1000, 1500)
+    followed(register, 1510, 3000, ill)
+
+    assert [one.healthy_since for one in register.open_findings()] == [None]
+
+
+def test_an_event_that_comes_back_is_open_again() -> None:
+    """Before it is over its time begins again; afterwards it opens again, also after a restart."""
+    register = Register()
+    twice = replace(EVENT, evidence=(Evidence("SXid 12028 in the last hour", 2.0),))
+    thrice = replace(EVENT, evidence=(Evidence("SXid 12028 in the last hour", 3.0),))
+    followed(register, 1000, 1500)
+    followed(register, 1510, 1500 + OVER_AFTER, event=twice)
+    assert len(register.open_findings()) == 1
+    followed(register, 1510 + OVER_AFTER, 1510 + OVER_AFTER, event=twice)
+    assert register.open_findings() == []
+
+    restarted = Register(msgspec.json.decode(msgspec.json.encode(register.state), type=RegisterState))
+    followed(restarted, 2200, 2200, event=twice)
+    assert restarted.open_findings() == []
+    [(event, _)] = restarted.update([thrice], see, 2210.0, repaired=well)
+    assert event == "opened"
+    assert [one.until for one in restarted.closed()] == [1510.0]
+
+
+def test_what_is_no_event_stays_while_it_is_seen() -> None:
+    """A link that is down is down."""
+    register = opened(1000.0)
+    followed(register, 1100, 1100 + 2 * OVER_AFTER, event=DOWN)
+
+    assert [one.code for one in register.open_findings()] == ["nvlink_down"]
+
+
+def test_closed_findings_are_kept_for_a_day() -> None:
+    """Those of information are not."""
+    register = opened(1000.0)
+    register.update([], see, 1100.0)
+    register.update([], see, 1100.0 + CLOSES)
+
+    assert [one.until for one in register.closed()] == [1100.0]
+    register.update([], see, 1100.0 + 86400)
+    assert register.closed() == []

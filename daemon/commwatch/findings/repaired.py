@@ -1,0 +1,75 @@
+"""Whether an event is over: its part reads healthy again; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from commwatch.findings.code import COUNT_CLOSES_AFTER
+from commwatch.findings.codes import CODES
+from commwatch.findings.facts import Facts
+from commwatch.findings.finding import Component, Sighting
+from commwatch.findings.rules.kernel import ENDS_WORK
+from commwatch.node.gpu_state import OK
+from commwatch.node.xids import meanings
+from commwatch_exporters.node.model import Gpu, NvLink, PcieDevice
+from commwatch_exporters.state_words import NVLINK_UP
+
+EVENTS: Final = frozenset({"xid_fabric", "xid_gpu", "xid_nonfatal", "sxid_fatal", "sxid_warning", "pcie_fatal"})
+"""Codes of what happened at one moment and may be over; all others are states, or counts over a time."""
+
+OVER_AFTER: Final = 600.0
+"""Seconds without a further event after which one whose part reads healthy is over."""
+
+
+def reads_healthy(facts: Facts, sightings: Iterable[Sighting], event: Sighting) -> bool:
+    """Whether all that is read of the part of an event says that it works again.
+
+    GPUs answer and ask for nothing, expected NVLinks are up, devices are on the bus, and no rule sees a state of these
+    parts that is a fault. What cannot be read is not healthy. An Xid that calls for a reset is over only where the
+    driver says by its recovery action that none is needed.
+
+    Args:
+        facts: of this moment.
+        sightings: all of this look.
+        event: of a code of ``EVENTS``.
+    """
+    gpus = [gpu for gpu in facts.node.gpus if not event.component.parts or gpu.address in event.component.parts]
+    devices = event.component.parts - {gpu.address for gpu in gpus}
+    if not gpus and not devices:
+        return False
+    parts = frozenset(gpu.address for gpu in gpus) | devices
+    needs_reset = _calls_for_reset(event)
+    return (
+        all(_works(facts, gpu, needs_reset=needs_reset) for gpu in gpus)
+        and all(facts.node.part(PcieDevice, one).info is not None for one in devices)
+        and not any(_is_state_of(one, parts) for one in sightings)
+    )
+
+
+def _works(facts: Facts, gpu: Gpu, *, needs_reset: bool) -> bool:
+    action = gpu.recovery_action
+    if gpu.state != OK or action or (needs_reset and action is None):
+        return False
+    links = [link for link, flag in facts.each(NvLink.expected) if flag == 1 and link.address == gpu.address]
+    return all(link.state in NVLINK_UP for link in links)
+
+
+def _calls_for_reset(event: Sighting) -> bool:
+    """Whether an Xid, or a line without a number, leaves a GPU that must be reset."""
+    if not event.code.startswith("xid_"):
+        return False
+    known = meanings("xid")
+    numbers = [one.event.removeprefix("xid ") for one in event.evidence]
+    return any(
+        not number.isdecimal() or int(number) not in known or known[int(number)].action in ENDS_WORK
+        for number in numbers
+    )
+
+
+def _is_state_of(sighting: Sighting, parts: frozenset[str]) -> bool:
+    """Whether a rule sees a fault of these parts that is there now."""
+    code = CODES[sighting.code]
+    if code.role != "fault" or code.severity == "info" or code.closes_after >= COUNT_CLOSES_AFTER:
+        return False
+    return bool(sighting.component.parts) and sighting.component.shares_part(Component("gpu", "", "", parts))
