@@ -122,7 +122,7 @@ class Thresholds:
     peer_slow_for_seconds: float
     version_skew_for_seconds: float
     thresholds_differ_for_seconds: float
-    maintenance_tail_seconds: float
+    maintenance_unscraped_seconds: float
     maintenance_long_seconds: float
 
     @property
