@@ -80,6 +80,7 @@ docs: $(BIN)/.dev  ## write what is generated: alerts/rules, grafana/dashboards,
 	$(BIN)/commwatch rules --output alerts/rules
 	$(BIN)/commwatch dashboards --output grafana/dashboards
 	$(BIN)/python -m commwatch.generate.core_metrics
+	$(BIN)/python -m commwatch.generate.inhibition
 	$(BIN)/python -m commwatch.generate.exit_codes
 	$(BIN)/python packaging/licences.py
 

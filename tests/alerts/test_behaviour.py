@@ -102,6 +102,49 @@ def test_a_fault_on_a_twentieth_of_the_nodes_is_one_page(tmp_path: Path, nodes: 
     assert promtool(tmp_path, needed_groups(["CommwatchNvlinkDown", "CommwatchFaultOnManyNodes"]), [case], "15s") == ""
 
 
+def _of_the_fleet(folder: Path, alerts: Sequence[str], faults: Sequence[tuple[str, dict[str, str]]]) -> str:
+    """What promtool has to say of three faulty nodes of forty, whose fleet alert must be ``alerts[0]`` alone."""
+    inputs = [one for node in range(40) for one in healthy(node, "{}x8")]
+    for node in range(3):
+        inputs += [series(metric, node, "_x2 2x200", **GPU, **labels) for metric, labels in faults]
+    fault, severity = alerts[0], "warning" if alerts[0] == "CommwatchXidGpu" else "critical"
+    labels = f'alertname="CommwatchFaultOnManyNodes", fault="{fault}", severity="{severity}"'
+    check = {
+        "eval_time": "90s",
+        "expr": 'count by (alertname, fault, severity) (ALERTS{alertname="CommwatchFaultOnManyNodes"})',
+        "exp_samples": [{"labels": f"{{{labels}}}", "value": 1}],
+    }
+    nodes = {
+        "eval_time": "90s",
+        "expr": 'count by (alertname) (ALERTS{alertname!="CommwatchFaultOnManyNodes"})',
+        "exp_samples": [{"labels": f'{{alertname="{name}"}}', "value": 3} for name in alerts],
+    }
+    case = {"name": "fleet", "input_series": inputs, "promql_expr_test": [check, nodes]}
+    return promtool(folder, needed_groups([*alerts, "CommwatchFaultOnManyNodes"]), [case], "15s")
+
+
+def test_a_ticket_on_many_nodes_is_a_ticket_of_the_fleet(tmp_path: Path) -> None:
+    """The alert of the fleet is as severe as the one that it counts."""
+    told = _of_the_fleet(tmp_path, ["CommwatchXidGpu"], [("commwatch_gpu_xid_events_recent", {"xid": "95"})])
+
+    assert told == ""
+
+
+def test_the_fleet_counts_causes_and_not_their_symptoms(tmp_path: Path) -> None:
+    """GPUs that are lost on many nodes, with their links and Xids, are one alert of the fleet."""
+    told = _of_the_fleet(
+        tmp_path,
+        ["CommwatchGpuLost", "CommwatchNvlinkDown", "CommwatchXidFabric"],
+        [
+            ("commwatch_gpu_state", {}),
+            ("commwatch_nvlink_link_down", {"link": "11"}),
+            ("commwatch_gpu_xid_events_recent", {"xid": "79"}),
+        ],
+    )
+
+    assert told == ""
+
+
 @pytest.mark.parametrize("recoveries", [4, 6])
 def test_recoveries_between_two_scrapes_are_seen_by_a_rule_of_every_2_min(tmp_path: Path, recoveries: int) -> None:
     """A link recovers six times within 15 s: the ticket is there whenever that was in the 2 min, and not for four."""

@@ -114,11 +114,12 @@ def test_a_gpu_lost_after_its_link_is_the_same_page(story: Story) -> None:
 
 
 def test_tickets_come_from_nodes_without_a_page(story: Story) -> None:
-    """A warning makes a ticket, beside a page it is silenced, and an info tells no one."""
+    """A warning makes a ticket, also beside a page of another fault, and an info tells no one."""
     found = {(post.to, post.body["groupLabels"]["instance"], *post.names) for post in story.manager.posts("tickets")}
 
     assert found == {
         ("page", "node1:28029", "CommwatchNvlinkDown"),
+        ("ticket", "node1:28029", "CommwatchPcieReplays"),
         ("ticket", "node2:28029", "CommwatchPcieReplays"),
     }
 
@@ -214,45 +215,94 @@ def test_a_group_that_still_fires_tells_of_what_fires(tmp_path: Path) -> None:
     assert shown(there, told("GpuLost", "firing", 3)) == ["CommwatchNvlinkDown, CommwatchGpuLost", "act 2.", "r2", "d2"]
 
 
+GPU3, GPU5 = {"gpu": "3", "pci_bus_id": "0000:5d:00.0"}, {"gpu": "5", "pci_bus_id": "0000:ab:00.0"}
+LINK11, LINK12 = GPU3 | {"link": "11"}, GPU3 | {"link": "12"}
+PORT, OTHER_PORT = {"device": "mlx5_0", "port": "1"}, {"device": "mlx5_1", "port": "1"}
+REDUCE, COPIES = {"probe": "all_reduce", "backend": "nccl"}, {"probe": "host_copies", "backend": "nccl"}
+
+
+def of(name: str, severity: str = "critical", node: int | None = 1, **labels: str) -> dict[str, str]:
+    return alert(name, "", node, severity, **labels)
+
+
 HUSHES = [
-    (alert("NvlinkDown", "", 1), alert("PcieReplays", "", 1, "warning"), True),
-    (alert("NvlinkDown", "", 1), alert("PcieReplays", "", 2, "warning"), False),
-    (alert("NvlinkDown", "", 1), alert("PcieWidthDropped", "", 1), False),
-    (alert("DaemonDown", "", 1, "warning"), alert("CollectorFailing", "", 1, "warning"), True),
-    (alert("DaemonDown", "", 1, "warning"), alert("NvlinkDown", "", 1), False),
-    (alert("NvlinkDown", "", 1), alert("DaemonDown", "", 1, "warning"), False),
-    (alert("DaemonAbsent", "", None), alert("DaemonDown", "", 1, "warning"), True),
-    (alert("DaemonAbsent", "", None), on_many("", "DaemonDown"), True),
-    (alert("DaemonAbsent", "", None), on_many("", "NvlinkDown"), False),
-    (alert("GpuLost", "", 1, pci_bus_id="a"), alert("GpuNotAnswering", "", 1, pci_bus_id="a"), True),
-    (alert("GpuLost", "", 1, pci_bus_id="a"), alert("GpuNotAnswering", "", 1, pci_bus_id="b"), False),
-    (alert("GpuNotAnswering", "", 1, pci_bus_id="a"), alert("GpuLost", "", 1, pci_bus_id="a"), False),
-    (alert("DriverUnusable", "", 1, reason="no_gpu"), alert("GpuLost", "", 1, pci_bus_id="a"), True),
-    (alert("DriverUnusable", "", 1, reason="no_gpu"), alert("RdmaPortDown", "", 1, device="a"), False),
-    (alert("DriverUnusable", "", 1, reason="no_gpu"), alert("GpuLost", "", 2, pci_bus_id="a"), False),
-    (alert("GpuLost", "", 1, pci_bus_id="a"), alert("XidFabric", "", 1, pci_bus_id="a"), True),
-    (alert("GpuLost", "", 1, pci_bus_id="a"), alert("NvlinkDown", "", 1, pci_bus_id="b"), False),
-    (alert("GpuNotAnswering", "", 1, pci_bus_id="a"), alert("PcieWidthDropped", "", 1, pci_bus_id="a"), True),
-    (alert("GpuNotAnswering", "", 1, pci_bus_id="a"), alert("RdmaPortDown", "", 1, device="mlx5_0"), False),
-    (alert("SxidFatal", "", 1), alert("NvlinkDown", "", 1, pci_bus_id="b"), False),
-    (alert("PcieGenerationLow", "", 1, "warning"), alert("ProbeBandwidthLow", "", 1, "warning"), True),
-    (alert("PcieGenerationLow", "", 1, "warning"), alert("ProbeBandwidthLow", "", 2, "warning"), False),
-    (alert("PcieGenerationLow", "", 1, "warning"), alert("ProbeWrongResult", "", 1), False),
-    (alert("ProbeBandwidthLow", "", 1, "warning"), alert("PcieGenerationLow", "", 1, "warning"), False),
-    (on_many("", "NvlinkDown"), alert("NvlinkDown", "", 1), True),
-    (on_many("", "PcieReplays"), alert("PcieReplays", "", 1, "warning"), True),
-    (on_many("", "NvlinkDown"), alert("PcieWidthDropped", "", 1), False),
+    # Another fault of the same node: each is sent.
+    (of("NvlinkDown", **LINK11), of("XidGpu", "warning", xid="95", **GPU5), False),
+    (of("NvlinkDown", **LINK11), of("XidGpu", "warning", xid="95", **GPU3), False),
+    (of("NvlinkDown", **LINK11), of("XidFabric", xid="74", **GPU5), False),
+    (of("NvlinkDown", **LINK11), of("PcieWidthDropped", **GPU3), False),
+    (of("NvlinkDown", **LINK11), of("PcieReplays", "warning", **GPU3), False),
+    (of("NvlinkDown", **LINK11), of("GpuSlowedDown", "warning", reason="hw_slowdown", **GPU5), False),
+    (of("NvlinkDown", **LINK11), of("NvlinkReplays", "warning", **LINK12), False),
+    (of("NvlinkDown", **LINK11), of("RdmaErrors", "warning", counter="symbol_errors", **PORT), False),
+    (of("NvlinkDown", **LINK11), of("CollectorFailing", "warning", collector="rdma"), False),
+    (of("NvlinkDown", **LINK11), of("DaemonDown", "warning"), False),
+    (of("NvlinkDown", **LINK11), of("ProbeBandwidthLow", "warning", **COPIES), False),
+    (of("NvlinkDown", **LINK11), of("ProbeWrongResult", reason="wrong", **REDUCE), False),
+    (of("NvlinkDown", **LINK11), of("PartSuspect", "warning", kind="gpu", element="0000:ab:00.0", **GPU5), False),
+    (of("NvlinkDown", **LINK11), of("NcclErrors", "warning", category="ib_retry"), False),
+    (of("GpuLost", **GPU3), of("XidGpu", "warning", xid="95", **GPU3), False),
+    (of("GpuLost", **GPU3), of("NvlinkDown", **GPU5, link="11"), False),
+    (of("GpuLost", **GPU3), of("RdmaPortDown", **PORT), False),
+    (of("GpuNotAnswering", **GPU3), of("WorkerStuck", "warning", worker="rdma"), False),
+    (of("DriverUnusable", reason="no_gpu"), of("RdmaPortDown", **PORT), False),
+    (of("DriverUnusable", reason="no_gpu"), of("XidGpu", "warning", xid="95", **GPU3), False),
+    (of("PcieWidthDropped", **GPU3), of("PcieReplays", "warning", **GPU5), False),
+    (of("PcieWidthDropped", **GPU3), of("ProbeBandwidthLow", "warning", **REDUCE), False),
+    (of("PcieGenerationLow", "warning", **GPU3), of("ProbeBandwidthLow", "warning", **REDUCE), False),
+    (of("RdmaPortDown", **PORT), of("RdmaErrors", "warning", counter="symbol_errors", **OTHER_PORT), False),
+    (of("RdmaPortDown", **PORT), of("NcclErrors", "warning", category="cuda"), False),
+    (of("SxidFatal", device="0000:08:00.0", sxid="20034"), of("NvlinkDown", **LINK11), False),
+    (of("DaemonDown", "warning"), of("XidGpu", "warning", xid="95", **GPU3), False),
+    (of("DaemonDown", "warning"), of("NvlinkDown", **LINK11), False),
+    (of("GpuNotAnswering", **GPU3), of("GpuLost", **GPU3), False),
+    (of("ProbeBandwidthLow", "warning", **REDUCE), of("NvlinkReduced", "warning", **GPU3), False),
+    # A symptom of the same part is not.
+    (of("NvlinkDown", **LINK11), of("NvlinkReplays", "warning", **LINK11), True),
+    (of("NvlinkDown", **LINK11), of("XidFabric", xid="74", **GPU3), True),
+    (of("NvlinkDown", **LINK11), of("NvlinkBelowSiblings", "warning", direction="transmit", **GPU3), True),
+    (of("NvlinkDown", **LINK11), of("ProbeBandwidthLow", "warning", **REDUCE), True),
+    (of("NvlinkDown", **LINK11), of("ProbeBandwidthLow", "warning", node=2, **REDUCE), False),
+    (of("NvlinkRecoveryFailed", **LINK11), of("NvlinkDown", **LINK11), True),
+    (of("NvlinkReduced", "warning", **GPU3), of("ProbeBandwidthLow", "warning", **REDUCE), True),
+    (of("FabricUnhealthy", **GPU3), of("NvlinkP2pRefused", "warning"), True),
+    (of("GpuLost", **GPU3), of("GpuNotAnswering", **GPU3), True),
+    (of("GpuLost", **GPU3), of("GpuNotAnswering", **GPU5), False),
+    (of("GpuLost", **GPU3), of("XidFabric", xid="79", **GPU3), True),
+    (of("GpuLost", **GPU3), of("ProbeFailing", "warning", **REDUCE), True),
+    (of("GpuLost", **GPU3), of("NcclErrors", "warning", category="cuda"), True),
+    (of("GpuNotAnswering", **GPU3), of("PcieWidthDropped", **GPU3), True),
+    (of("GpuNotAnswering", **GPU3), of("XidGpu", "warning", xid="119", **GPU3), True),
+    (of("GpuNotAnswering", **GPU3), of("WorkerStuck", "warning", worker="nvml"), True),
+    (of("DriverUnusable", reason="no_gpu"), of("GpuLost", **GPU3), True),
+    (of("DriverUnusable", reason="no_gpu"), of("GpuLost", node=2, **GPU3), False),
+    (of("PcieWidthDropped", **GPU3), of("PcieReplays", "warning", **GPU3), True),
+    (of("PcieFatal", device="0000:5d:00.0"), of("PcieNonfatal", "warning", device="0000:5d:00.0"), True),
+    (of("RdmaPortDown", **PORT), of("RdmaPortFlapping", "warning", **PORT), True),
+    (of("RdmaPortDown", **PORT), of("NcclErrors", "warning", category="ib_retry"), True),
+    (of("ProbeWrongResult", reason="wrong", **REDUCE), of("ProbeFailing", "warning", **REDUCE), True),
+    (of("ProbeFailing", "warning", **REDUCE), of("ProbeErrorRateRise", "warning", **REDUCE), True),
+    (of("PartsNeverSeen", kind="gpu"), of("InventoryBelowPeers", "warning", kind="gpu"), True),
+    (of("DaemonDown", "warning"), of("CollectorFailing", "warning", collector="rdma"), True),
+    # Many nodes.
+    (of("DaemonAbsent", node=None), of("DaemonDown", "warning"), True),
+    (of("DaemonAbsent", node=None), on_many("", "DaemonDown"), True),
+    (of("DaemonAbsent", node=None), on_many("", "NvlinkDown"), False),
+    (on_many("", "NvlinkDown"), of("NvlinkDown", **LINK11), True),
+    (on_many("", "PcieReplays"), of("PcieReplays", "warning", **GPU3), True),
+    (on_many("", "NvlinkDown"), of("PcieWidthDropped", **GPU3), False),
     (
-        alert("SoftwareFaultOnManyNodes", "", None, "warning", fault="CommwatchNcclSettingHarmful"),
-        alert("NcclSettingHarmful", "", 1, "warning"),
+        of("SoftwareFaultOnManyNodes", "warning", node=None, fault="CommwatchNcclSettingHarmful"),
+        of("NcclSettingHarmful", "warning"),
         True,
     ),
-    (on_many("", "NvlinkDown") | {"simulated": "true"}, alert("NvlinkDown", "", 1), False),
+    (on_many("", "NvlinkDown") | {"simulated": "true"}, of("NvlinkDown", **LINK11), False),
 ]
+"""First alert, second alert of (in most cases) the same node, and whether the first silences the second."""
 
 
 def test_each_cause_hushes_its_symptoms_and_nothing_else(story: Story) -> None:
-    """Node over part, cause over symptom, fleet over node, page over ticket; each where node, GPU or fault agree."""
+    """A second fault of the same node is sent; a symptom of the same part is not."""
     clusters = [f"hush{number}" for number in range(len(HUSHES))]
     for cluster, (cause, symptom, _) in zip(clusters, HUSHES, strict=True):
         story.manager.post(cause | {"cluster": cluster}, symptom | {"cluster": cluster})

@@ -42,10 +42,16 @@ def page(thresholds: Thresholds) -> str:
         rows = [
             _row(name, rules, numbers)
             for name, (kind, text) in rules.items()
-            if kind == "alert" and f"severity: {severity}\n" in text
+            if kind == "alert" and _severity(text) == severity
         ]
         tables.append(f"## {severity.capitalize()}: {what}\n\n{_HEAD}{''.join(rows)}")
     return "\n".join([_INTRODUCTION, *tables])
+
+
+def _severity(text: str) -> str:
+    """Of an alert; what is as severe as what it counts is listed with the pages."""
+    severity = text.partition("severity: ")[2].partition("\n")[0]
+    return severity if severity in _SEVERITIES else "critical"
 
 
 def _rules(template: str) -> Iterator[tuple[str, str, str]]:

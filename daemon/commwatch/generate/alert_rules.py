@@ -11,12 +11,14 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from textwrap import indent
 from typing import Literal
 
 from commwatch.config.assets import asset
 from commwatch.config.thresholds import Thresholds
 from commwatch.errors import UsageError
 from commwatch.findings.rules import daemon, jobs, kernel, probe
+from commwatch.generate.inhibition import explained
 from commwatch.generate.limits import limit_words, passed
 from commwatch.generate.site import AlertChange, alerts_about_nodes, changed_rules
 from commwatch.jobs.logs.rules import SIDES
@@ -45,6 +47,18 @@ _JOB_ON_NODE = (
     "{{ else }}No job was on the node in the last 5 min.{{ end }}"
     f"{{{{ else }}}}Whether a job is on the node is not known.{{{{ end }}}}{_JOBS_ON_NODE}"
 )
+_OTHERS = (
+    "group by (alertname, pci_bus_id, link, device, port) (ALERTS{cluster='%s',job='%s',instance='%s',"
+    "alertstate='firing',severity=~'critical|warning',alertname!='@own_name@'})"
+)
+_ALSO_OPEN = (
+    f'{{{{ with query (printf "{_OTHERS}" $labels.cluster $labels.job $labels.instance) }}}} Also open on this node: '
+    '{{ range $place, $one := sortByLabel "alertname" . }}{{ if lt $place 5 }}{{ if $place }}, {{ end }}'
+    "{{ $one.Labels.alertname }}{{ with $one.Labels.pci_bus_id }} at {{ . }}{{ end }}{{ with $one.Labels.link }} link "
+    "{{ . }}{{ end }}{{ with $one.Labels.device }} of {{ . }}{{ end }}{{ with $one.Labels.port }} port {{ . }}{{ end }}"
+    "{{ end }}{{ end }}{{ if gt (len .) 5 }} and {{ len (slice . 5) }} more{{ end }}.{{ end }}"
+)
+"""The other pages and tickets of the node, the first five; they are sent on their own unless this one explains them."""
 _ON_DUTY = "* on (cluster, job, instance) group_left (simulated) instance:commwatch_on_duty:info"
 """Hushes an alert in maintenance and hands on the label of simulated nodes."""
 
@@ -83,7 +97,7 @@ _FAULT_ON_NODES = (
 
 CORE_TICKETS = frozenset({
     "CommwatchCollectorFailing", "CommwatchDaemonDown", "CommwatchDeviceUnread", "CommwatchEthernetDown",
-    "CommwatchFabricServiceDown",
+    "CommwatchFabricServiceDown", "CommwatchFaultOnManyNodes",
     "CommwatchGpuRecoveryNeeded", "CommwatchNvlinkRecovering", "CommwatchPcieGenerationLow",
     "CommwatchProbeBandwidthLow", "CommwatchProbeErrorRateRise", "CommwatchProbeFailing",
     "CommwatchProbeLatencyStreak", "CommwatchRdmaErrors",
@@ -251,7 +265,7 @@ def core_only(template: str) -> str:
 def templates() -> dict[str, str]:
     """The shipped templates by the file that each makes, with faults and the counters of the catalogue in them."""
     paths = sorted(asset("alerts/templates").glob("*.yaml"))
-    texts = {path.name: _with_fault(path.read_text(encoding="utf-8")) for path in paths}
+    texts = {path.name: _with_fault(_with_explained(path.read_text(encoding="utf-8"))) for path in paths}
     return {
         name: _LIMIT.sub(lambda match: limit_words(match[1]), _RISEN.sub(lambda match: passed(match[1]), text))
         for name, text in texts.items()
@@ -263,14 +277,27 @@ def shipped_alerts() -> dict[str, bool]:
     return {name: one for template in templates().values() for name, one in alerts_about_nodes(template).items()}
 
 
+_EXPLAINED = re.compile(r"^( *)@unless_explained@$", re.MULTILINE)
+
+
+def _with_explained(template: str) -> str:
+    """The template with the symptoms taken away that an alert of the same node explains."""
+    text = explained('job="@job@", alertstate="firing"')
+    return _EXPLAINED.sub(lambda match: indent(text, match[1]), template)
+
+
 def _with_fault(template: str) -> str:
-    """The template with the label ``fault`` at each alert about a node: its own name.
+    """The template with the label ``fault`` at each alert about a node, its own name, and with what else is open there.
 
     The fleet's alerts have there the name of the alert that is on many nodes; Alertmanager compares labels of one name.
     """
     head, *alerts = re.split(r"^(?= *- alert: )", template, flags=re.MULTILINE)
     return head + "".join(
-        alert.replace("labels:\n", f"labels:\n          fault: {name}\n", 1) if is_about_node else alert
+        alert.replace("labels:\n", f"labels:\n          fault: {name}\n", 1).replace(
+            "@job_on_node@", f"@job_on_node@{_ALSO_OPEN.replace('@own_name@', name)}"
+        )
+        if is_about_node
+        else alert
         for alert in alerts
         for name, is_about_node in alerts_about_nodes(alert).items()
     )

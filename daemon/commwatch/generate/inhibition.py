@@ -1,0 +1,228 @@
+"""Which alert silences which: one table for Alertmanager, the count of the fleet's alerts, and the documentation.
+
+``python -m commwatch.generate.inhibition`` writes it into alerts/alertmanager.example.yml and docs/using/alerting.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+EXAMPLE: Final = Path("alerts/alertmanager.example.yml")
+DOCUMENT: Final = Path("docs/using/alerting.md")
+
+_NODE: Final = ("cluster", "job", "instance")
+_SLOW: Final = "ProbeBandwidthLow|ProbeBandwidthBelowPeers"
+_LINK_XIDS: Final = "74|108|136|137|14[4-9]|150|155"
+"""Xids of NVLink, of those that have an alert."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inhibition:
+    """Alerts that silence their own symptoms. Names are alternatives of a regular expression, without ``Commwatch``."""
+
+    why: str
+    causes: str
+    symptoms: str
+    same: tuple[str, ...] = ()
+    """Labels beside those of the scope that both must have, with the same value. Each of the causes has them:
+    Alertmanager takes two labels that are both missing for equal."""
+    symptom_if: str = ""
+    """A further matcher of the symptoms."""
+    scope: tuple[str, ...] = _NODE
+
+    @property
+    def is_of_a_node(self) -> bool:
+        """Whether cause and symptom are on one node."""
+        return self.scope == _NODE
+
+    def matchers(self, names: str, further: str = "") -> list[str]:
+        """The matchers of one side, which Alertmanager and Prometheus write alike."""
+        full = "|".join(f"Commwatch{name}" for name in names.split("|"))
+        operator = "=~" if re.search(r"[|.]", full) else "="
+        return [f'alertname{operator}"{full}"', *([further] if further else [])]
+
+
+INHIBITIONS: Final[Sequence[Inhibition]] = (
+    Inhibition(
+        "A daemon that is down reports nothing about itself; what was wrong on the node stays open.",
+        causes="DaemonDown",
+        symptoms="CollectorFailing|DataStale|DeviceUnread|TextfileStale|Worker.+|RuleFailing|ConfigReloadFailing",
+    ),
+    Inhibition(
+        "Without a single daemon each of them is down.",
+        causes="DaemonAbsent", symptoms="DaemonDown", scope=("cluster", "job"),
+    ),
+    Inhibition(
+        "As above, for the page of the fleet.",
+        causes="DaemonAbsent", symptoms="FaultOnManyNodes", symptom_if='fault="CommwatchDaemonDown"',
+        scope=("cluster", "job"),
+    ),
+    Inhibition(
+        "A driver that cannot be used takes its GPUs with it, and what runs on them.",
+        causes="DriverUnusable",
+        symptoms="GpuLost|GpuNotAnswering|GpuRecoveryNeeded|Fabric.+|NvlinkDown|PartsNeverSeen|DeviceUnread|Worker.+"
+        "|ProbeFailing|ProbeErrorRateRise",
+    ),
+    Inhibition(
+        "A GPU that does not answer becomes one that is lost.",
+        causes="GpuLost", symptoms="GpuNotAnswering", same=("pci_bus_id",),
+    ),
+    Inhibition(
+        "A GPU that is gone takes its links and its slot with it.",
+        causes="GpuLost|GpuNotAnswering",
+        symptoms="Nvlink.+|C2cDown|Pcie.+|Fabric.+|XidFabric|XidNonfatal|GpuRecoveryNeeded|StaticAsymmetry|PartSuspect",
+        same=("pci_bus_id",),
+    ),
+    Inhibition(
+        "The firmware of a GPU that does not answer times out. Other Xids of it are sent: they may say why.",
+        causes="GpuLost|GpuNotAnswering", symptoms="XidGpu", symptom_if='xid=~"119|120"', same=("pci_bus_id",),
+    ),
+    Inhibition(
+        "A reader hangs in the GPU that does not answer.",
+        causes="GpuNotAnswering", symptoms="Worker.+", symptom_if='worker=~"nvml.*"',
+    ),
+    Inhibition(
+        "A call over all GPUs fails with one of them.",
+        causes="GpuLost|GpuNotAnswering|FabricUnhealthy|FabricNotJoined", symptoms="ProbeFailing|ProbeErrorRateRise",
+    ),
+    Inhibition(
+        "A link that could not be trained again is down.",
+        causes="NvlinkRecoveryFailed", symptoms="NvlinkDown", same=("pci_bus_id", "link"),
+    ),
+    Inhibition(
+        "A link that goes down has errors before and after.",
+        causes="NvlinkDown|NvlinkRecoveryFailed",
+        symptoms="NvlinkRecovered|NvlinkRecovering|NvlinkRecoveriesRising|NvlinkReplays|NvlinkBitErrors|NvlinkPacketErrors"
+        "|NvlinkRemoteErrors",
+        same=("pci_bus_id", "link"),
+    ),
+    Inhibition(
+        "The driver reports the link that is down, too.",
+        causes="NvlinkDown|NvlinkRecoveryFailed", symptoms="XidFabric|XidNonfatal", symptom_if=f'xid=~"{_LINK_XIDS}"',
+        same=("pci_bus_id",),
+    ),
+    Inhibition(
+        "A GPU whose links are down, or which is not in the fabric, is slow in each comparison over NVLink.",
+        causes="NvlinkDown|NvlinkRecoveryFailed|FabricUnhealthy|FabricNotJoined",
+        symptoms="NvlinkBelowSiblings|FabricDegraded|PartSuspect", same=("pci_bus_id",),
+    ),
+    Inhibition(
+        "The driver refuses NVLink to a GPU that is not in the fabric.",
+        causes="FabricUnhealthy|FabricNotJoined", symptoms="NvlinkP2pRefused",
+    ),
+    Inhibition(
+        "Collectives over NVLink run at the speed of the GPU with the fewest links. Copies to the host do not.",
+        causes="NvlinkDown|NvlinkRecoveryFailed|NvlinkReduced|NvlinkP2pRefused|FabricUnhealthy|FabricDegraded",
+        symptoms=_SLOW, symptom_if='probe!="host_copies"',
+    ),
+    Inhibition(
+        "A slot that has lost lanes has lost its generation and retrained as well.",
+        causes="PcieWidthDropped", symptoms="PcieGenerationLow|PcieReplays|PcieRetrained|PartSuspect",
+        same=("pci_bus_id",),
+    ),
+    Inhibition(
+        "A device with fatal PCIe errors has lesser ones, too.",
+        causes="PcieFatal", symptoms="PcieNonfatal|PcieCorrected", same=("device",),
+    ),
+    Inhibition(
+        "A port that is down or gone has flapped, and drops what was under way.",
+        causes="RdmaPortDown",
+        symptoms="RdmaPortMissing|RdmaPortFlapping|RdmaPortSlow|RdmaErrors|RdmaRetransmitting|RdmaDropping",
+        same=("device", "port"),
+    ),
+    Inhibition(
+        "A wrong result is a failure, and each failure counts in the rate.",
+        causes="ProbeWrongResult", symptoms="ProbeFailing|ProbeErrorRateRise", same=("probe", "backend"),
+    ),
+    Inhibition(
+        "As above.",
+        causes="ProbeFailing", symptoms="ProbeErrorRateRise", same=("probe", "backend"),
+    ),
+    Inhibition(
+        "Jobs report the same from their side: GPUs and NVLink.",
+        causes="DriverUnusable|GpuLost|GpuNotAnswering|NvlinkDown|NvlinkRecoveryFailed|FabricUnhealthy|FabricNotJoined",
+        symptoms="NcclErrors", symptom_if='category=~"cuda|nvls|mnnvl|p2p"',
+    ),
+    Inhibition(
+        "As above, of the network.",
+        causes="RdmaPortDown", symptoms="NcclErrors", symptom_if='category=~"ib_async|ib_retry|ib_other"',
+    ),
+    Inhibition(
+        "Parts that were never seen are fewer than those of equal nodes.",
+        causes="PartsNeverSeen", symptoms="InventoryBelowPeers", same=("kind",),
+    ),
+    Inhibition(
+        "One fault on many nodes is one page: it silences those of the nodes. Their label `fault` is their own name.",
+        causes="FaultOnManyNodes|SoftwareFaultOnManyNodes", symptoms=".+", symptom_if='instance!=""',
+        scope=("cluster", "job", "simulated", "fault"),
+    ),
+)  # fmt: skip
+"""No alert silences, directly or by way of others, what silences it, and none silences a graver one."""
+
+
+def explained(alerts: str) -> str:
+    """PromQL that takes the symptoms away from alerts that fire.
+
+    Args:
+        alerts: the matchers of the alerts, without brackets: ``job="commwatch", alertstate="firing"``.
+    """
+    lines = []
+    for one in INHIBITIONS:
+        if one.is_of_a_node:
+            symptom = ", ".join((alerts, *one.matchers(one.symptoms, one.symptom_if)))
+            cause = ", ".join((alerts, *one.matchers(one.causes)))
+            on = ", ".join((*one.scope, *one.same))
+            lines.append(f"unless (ALERTS{{{symptom}}} and on ({on}) ALERTS{{{cause}}})")
+    return "\n".join(lines)
+
+
+def inhibit_rules() -> str:
+    """The table as Alertmanager's ``inhibit_rules``, one remark for each."""
+
+    def written(matchers: Iterable[str]) -> str:
+        return "[" + ", ".join(f"'{one}'" for one in matchers) + "]"
+
+    return "".join(
+        f"  # {one.why}\n"
+        f"  - source_matchers: {written(one.matchers(one.causes))}\n"
+        f"    target_matchers: {written(one.matchers(one.symptoms, one.symptom_if))}\n"
+        f"    equal: [{', '.join((*one.scope, *one.same))}]\n"
+        for one in INHIBITIONS
+    )
+
+
+def _names(names: str, further: str = "") -> str:
+    listed = names.replace("|", ", ").replace(".+", "…")
+    return f"{listed} with `{further}`".replace("|", r"\|") if further else listed
+
+
+def table() -> str:
+    """The table for the documentation."""
+    rows = (
+        f"| {_names(one.causes)} | {_names(one.symptoms, one.symptom_if)} "
+        f"| {', '.join((*(one.scope[1:] if not one.is_of_a_node else ['node']), *one.same))} |\n"
+        for one in INHIBITIONS
+    )
+    return "| while this is open | this is not sent | of the same |\n| --- | --- | --- |\n" + "".join(rows)
+
+
+def example_with_table(text: str) -> str:
+    """The example's text with the rules of the table."""
+    return text.partition("inhibit_rules:\n")[0] + "inhibit_rules:\n" + inhibit_rules()
+
+
+_IN_DOCUMENT: Final = re.compile(r"(<!-- inhibitions: generated by `make docs` -->\n\n).*?(?=<!-- end -->)", re.DOTALL)
+
+
+def document_with_table(text: str) -> str:
+    """The document's text with the table."""
+    return _IN_DOCUMENT.sub(lambda match: f"{match[1]}{table()}\n", text)
+
+
+if __name__ == "__main__":
+    EXAMPLE.write_text(example_with_table(EXAMPLE.read_text(encoding="utf-8")), encoding="utf-8")
+    DOCUMENT.write_text(document_with_table(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")
