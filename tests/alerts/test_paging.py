@@ -239,7 +239,7 @@ HUSHES = [
     (of("NvlinkDown", **LINK11), of("DaemonDown", "warning"), False),
     (of("NvlinkDown", **LINK11), of("ProbeBandwidthLow", "warning", **COPIES), False),
     (of("NvlinkDown", **LINK11), of("ProbeWrongResult", reason="wrong", **REDUCE), False),
-    (of("NvlinkDown", **LINK11), of("PartSuspect", "warning", kind="gpu", element="0000:ab:00.0", **GPU5), False),
+    (of("NvlinkDown", **LINK11), of("PartSuspect", "warning", kind="gpu", element="GPU5", gpu="5"), False),
     (of("NvlinkDown", **LINK11), of("NcclErrors", "warning", category="ib_retry"), False),
     (of("GpuLost", **GPU3), of("XidGpu", "warning", xid="95", **GPU3), False),
     (of("GpuLost", **GPU3), of("NvlinkDown", **GPU5, link="11"), False),
@@ -260,6 +260,7 @@ HUSHES = [
     # A symptom of the same part is not.
     (of("NvlinkDown", **LINK11), of("NvlinkReplays", "warning", **LINK11), True),
     (of("NvlinkDown", **LINK11), of("XidFabric", xid="74", **GPU3), True),
+    (of("NvlinkDown", **LINK11), of("PartSuspect", "warning", kind="gpu", element="GPU3", gpu="3"), True),
     (of("NvlinkDown", **LINK11), of("NvlinkBelowSiblings", "warning", direction="transmit", **GPU3), True),
     (of("NvlinkDown", **LINK11), of("ProbeBandwidthLow", "warning", **REDUCE), True),
     (of("NvlinkDown", **LINK11), of("ProbeBandwidthLow", "warning", node=2, **REDUCE), False),

@@ -74,7 +74,7 @@ INHIBITIONS: Final[Sequence[Inhibition]] = (
     Inhibition(
         "A GPU that is gone takes its links and its slot with it.",
         causes="GpuLost|GpuNotAnswering",
-        symptoms="Nvlink.+|C2cDown|Pcie.+|Fabric.+|XidFabric|XidNonfatal|GpuRecoveryNeeded|StaticAsymmetry|PartSuspect",
+        symptoms="Nvlink.+|C2cDown|Pcie.+|Fabric.+|XidFabric|XidNonfatal|GpuRecoveryNeeded|StaticAsymmetry",
         same=("pci_bus_id",),
     ),
     Inhibition(
@@ -108,7 +108,12 @@ INHIBITIONS: Final[Sequence[Inhibition]] = (
     Inhibition(
         "A GPU whose links are down, or which is not in the fabric, is slow in each comparison over NVLink.",
         causes="NvlinkDown|NvlinkRecoveryFailed|FabricUnhealthy|FabricNotJoined",
-        symptoms="NvlinkBelowSiblings|FabricDegraded|PartSuspect", same=("pci_bus_id",),
+        symptoms="NvlinkBelowSiblings|FabricDegraded", same=("pci_bus_id",),
+    ),
+    Inhibition(
+        "As above, in the pair matrix, which names it by its index.",
+        causes="GpuNotAnswering|NvlinkDown|NvlinkRecoveryFailed|FabricUnhealthy|FabricNotJoined",
+        symptoms="PartSuspect", same=("gpu",),
     ),
     Inhibition(
         "The driver refuses NVLink to a GPU that is not in the fabric.",
