@@ -37,7 +37,7 @@ class Node:
 
     def link(self, state: Value, link: tuple[str, ...] = LINK) -> Value:
         self.run(LINKS, 0.0, block({("commwatch_nvlink_link_state", link): state}))
-        return self.store.snapshot().value("commwatch_nvlink_link_down", *link)
+        return self.store.snapshot().value("commwatch_nvlink_link_down", *link, "")
 
     def errors(self, time: float, series: Series = FATAL, total: Value = 0) -> Value:
         self.run("pci", time, block({series: total}, time))
@@ -61,7 +61,7 @@ def test_a_link_is_down_only_as_long_as_it_is_read_so() -> None:
     assert [node.link(0), node.link(1), node.link(0)] == [0, None, 0]
 
     node.run(LINKS, 0.0)
-    assert node.store.snapshot().value("commwatch_nvlink_link_down", *LINK) is None
+    assert node.store.snapshot().value("commwatch_nvlink_link_down", *LINK, "") is None
 
 
 def test_a_rise_of_a_counter_of_pages_is_told_for_its_window() -> None:

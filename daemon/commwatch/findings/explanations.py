@@ -219,6 +219,8 @@ _AMONG_SYMPTOMS: Explanations = {
     ("gpu_recovery_needed", "xid_gpu"): Explanation(0.7, "The driver reported an error of this GPU."),
     ("gpu_recovery_needed", "xid_fabric"): Explanation(0.6, "The driver reported that a path of this GPU failed."),
     ("nvlink_down", "xid_fabric"): Explanation(0.7, "The driver reported that a path of this GPU failed."),
+    **{(symptom, "sxid_fatal"): Explanation(0.7, "The NVSwitch reported the link of this GPU.", "nvlink")
+       for symptom in ("nvlink_down", "xid_fabric")},
     ("nvlink_down", "nvlink_recovery_failed"): Explanation(0.8, "The link could not be trained again.", "nvlink"),
     ("fabric_not_joined", "fabric_manager_down"): Explanation(0.9, "Without it no GPU can join."),
 }  # fmt: skip

@@ -18,6 +18,8 @@ _NODE: Final = ("cluster", "job", "instance")
 _SLOW: Final = "ProbeBandwidthLow|ProbeBandwidthBelowPeers"
 _LINK_XIDS: Final = "74|108|136|137|14[4-9]|150|155"
 """Xids of NVLink, of those that have an alert."""
+_LINK_SXIDS: Final = "20034|22012"
+"""SXids by which an NVSwitch reports that a link went down; each other one stands for itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +30,12 @@ class Inhibition:
     causes: str
     symptoms: str
     same: tuple[str, ...] = ()
-    """Labels beside those of the scope that both must have, with the same value. Each of the causes has them:
-    Alertmanager takes two labels that are both missing for equal."""
+    """Labels beside those of the scope that both must have, with the same value. Each cause or each symptom has
+    them: Alertmanager takes two labels that are both missing for equal."""
     symptom_if: str = ""
     """A further matcher of the symptoms."""
+    cause_if: str = ""
+    """The same of the causes."""
     scope: tuple[str, ...] = _NODE
 
     @property
@@ -39,7 +43,7 @@ class Inhibition:
         """Whether cause and symptom are on one node."""
         return self.scope == _NODE
 
-    def matchers(self, names: str, further: str = "") -> list[str]:
+    def matchers(self, names: str, further: str) -> list[str]:
         """The matchers of one side, which Alertmanager and Prometheus write alike."""
         full = "|".join(f"Commwatch{name}" for name in names.split("|"))
         operator = "=~" if re.search(r"[|.]", full) else "="
@@ -104,6 +108,22 @@ INHIBITIONS: Final[Sequence[Inhibition]] = (
         "The driver reports the link that is down, too.",
         causes="NvlinkDown|NvlinkRecoveryFailed", symptoms="XidFabric|XidNonfatal", symptom_if=f'xid=~"{_LINK_XIDS}"',
         same=("pci_bus_id",),
+    ),
+    Inhibition(
+        "As above, of links of all GPUs.",
+        causes="NvlinkDown", cause_if='gpu="all"', symptoms="XidFabric|XidNonfatal", symptom_if=f'xid=~"{_LINK_XIDS}"',
+    ),
+    Inhibition(
+        "The NVSwitch reports the link that went down, too.",
+        causes="NvlinkDown", symptoms="SxidFatal", symptom_if=f'sxid=~"{_LINK_SXIDS}"', same=("nvswitch",),
+    ),
+    Inhibition(
+        "As above, of links at several NVSwitches.",
+        causes="NvlinkDown", cause_if='link="several"', symptoms="SxidFatal", symptom_if=f'sxid=~"{_LINK_SXIDS}"',
+    ),
+    Inhibition(
+        "As above, of the links of a GPU that is gone.",
+        causes="GpuLost|GpuNotAnswering", symptoms="SxidFatal", symptom_if=f'sxid=~"{_LINK_SXIDS}"',
     ),
     Inhibition(
         "A GPU whose links are down, or which is not in the fabric, is slow in each comparison over NVLink.",
@@ -179,7 +199,7 @@ def explained(alerts: str) -> str:
     for one in INHIBITIONS:
         if one.is_of_a_node:
             symptom = ", ".join((alerts, *one.matchers(one.symptoms, one.symptom_if)))
-            cause = ", ".join((alerts, *one.matchers(one.causes)))
+            cause = ", ".join((alerts, *one.matchers(one.causes, one.cause_if)))
             on = ", ".join((*one.scope, *one.same))
             lines.append(f"unless (ALERTS{{{symptom}}} and on ({on}) ALERTS{{{cause}}})")
     return "\n".join(lines)
@@ -193,14 +213,14 @@ def inhibit_rules() -> str:
 
     return "".join(
         f"  # {one.why}\n"
-        f"  - source_matchers: {written(one.matchers(one.causes))}\n"
+        f"  - source_matchers: {written(one.matchers(one.causes, one.cause_if))}\n"
         f"    target_matchers: {written(one.matchers(one.symptoms, one.symptom_if))}\n"
         f"    equal: [{', '.join((*one.scope, *one.same))}]\n"
         for one in INHIBITIONS
     )
 
 
-def _names(names: str, further: str = "") -> str:
+def _names(names: str, further: str) -> str:
     listed = names.replace("|", ", ").replace(".+", "…")
     return f"{listed} with `{further}`".replace("|", r"\|") if further else listed
 
@@ -208,7 +228,7 @@ def _names(names: str, further: str = "") -> str:
 def table() -> str:
     """The table for the documentation."""
     rows = (
-        f"| {_names(one.causes)} | {_names(one.symptoms, one.symptom_if)} "
+        f"| {_names(one.causes, one.cause_if)} | {_names(one.symptoms, one.symptom_if)} "
         f"| {', '.join((*(one.scope[1:] if not one.is_of_a_node else ['node']), *one.same))} |\n"
         for one in INHIBITIONS
     )

@@ -1,19 +1,26 @@
-"""Which of the expected NVLinks are down, as series that are there only while one is.
+"""Which of the expected NVLinks are down, as series that are there only while one is: one for each fault.
 
 The rule of a page would read the state of every link at each evaluation; of these it reads none while nothing is wrong.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
+from commwatch.node.down_links import DownLinks, FarEnds, Link, grouped
 from commwatch.node.run import Outcome
 from commwatch.node.store import Store
 from commwatch_exporters.snapshot import Block, Layout, Series
 from commwatch_exporters.state_words import NVLINK_UP
 
 GROUP: Final = "nvlink_down"
+ALL: Final = "all"
+"""Label ``gpu`` of links that are down on all GPUs, and ``pci_bus_id`` where no NVSwitch is known to have them."""
+SEVERAL: Final = "several"
+"""Label ``link`` of what is the fault of several links."""
 _LINKS: Final = "nvml_nvlink"
+_IDENTITY: Final = "nvml_identity"
 _EXPECTED: Final = "inventory"
 """Group of the store that says which links are expected."""
 
@@ -30,17 +37,50 @@ class LinksDown:
     def after(self, outcome: Outcome) -> None:
         """Look at the links of all GPUs after a run that has read some."""
         expected = self._store.get(_EXPECTED, "")
-        down: dict[Series, int | float] = {
-            ("commwatch_nvlink_link_down", labels): state
-            for block in self._store.group(_LINKS).values()
-            for labels, state in _not_up(block)
-            if expected is not None and expected.get("commwatch_nvlink_link_expected", *labels) == 1
-        }
+        states: dict[Link, int | float] = {}
+        gpus: dict[str, str] = {}
+        for block in self._store.group(_LINKS).values():
+            for (gpu, address, link), state in _not_up(block):
+                if expected is not None and expected.get("commwatch_nvlink_link_expected", gpu, address, link) == 1:
+                    states[address, link], gpus[address] = state, gpu
+        down: dict[Series, int | float] = {}
+        if expected is not None and states:
+            for fault in grouped(_expected(expected), states, self._ends()):
+                state = max(states[one] for one in fault.links)
+                down["commwatch_nvlink_link_down", _labels(fault, gpus)] = state
         if down:
             block = Block(Layout(down), list(down.values()), outcome.time)
             self._store.put(GROUP, "", block, outcome.time + outcome.collector.lifetime)
         else:
             self._store.drop(GROUP, "")
+
+    def _ends(self) -> FarEnds:
+        """Where links lead, as far as the driver says."""
+        switches: dict[Link, str] = {}
+        gpus: dict[Link, Link] = {}
+        for block in self._store.group(_IDENTITY).values():
+            for position in block.layout.families.get("commwatch_nvlink_info", ()):
+                _, address, link, _, remote_type, remote, remote_link = block.layout.series[position][1]
+                if remote_type == "switch" and remote:
+                    switches[address, link] = remote
+                elif remote_type == "gpu" and remote:
+                    gpus[address, link] = (remote, remote_link)
+        return FarEnds(switches, gpus)
+
+
+def _expected(inventory: Block) -> list[Link]:
+    """The links that should be up."""
+    series, values = inventory.layout.series, inventory.values
+    places = inventory.layout.families.get("commwatch_nvlink_link_expected", ())
+    return [(series[place][1][1], series[place][1][2]) for place in places if values[place] == 1]
+
+
+def _labels(fault: DownLinks, gpus: Mapping[str, str]) -> tuple[str, str, str, str]:
+    """``gpu``, ``pci_bus_id``, ``link`` and ``nvswitch``."""
+    link = fault.numbers[0] if len(fault.numbers) == 1 else SEVERAL
+    if fault.kind in ("link", "gpu"):
+        return gpus[fault.place], fault.place, link, fault.switch
+    return ALL, fault.place or ALL, link, fault.switch
 
 
 def _not_up(block: Block) -> list[tuple[tuple[str, ...], int | float]]:

@@ -25,9 +25,11 @@ ROWS: tuple[Metric, ...] = (
     gauge("nvlink_link_state", LINK, "Link state: 0 inactive, 1 active, 2 sleep, 3 active with traffic disabled.",
           "NVML field 165, or nvmlDeviceGetNvLinkState"),
     gauge("nvlink_link_expected", LINK, "1 for a link that should be active.", "inventory"),
-    gauge("nvlink_link_down", LINK,
-          "State of an expected link that is not up, only while so: 0 inactive, 3 active with traffic disabled.",
-          "nvlink_link_state, nvlink_link_expected"),
+    gauge("nvlink_link_down", f"{LINK} nvswitch",
+          "State of an expected link that is not up, only while so: 0 inactive, 3 active with traffic disabled. One "
+          "series for most links of a GPU (`link` is several) or for links of all GPUs (`gpu` is all, `pci_bus_id` the "
+          "NVSwitch or all).",
+          "nvlink_link_state, nvlink_link_expected, nvlink_info"),
     gauge("nvlink_link_speed_bytes_per_second", LINK, "Line rate, one direction, before FEC and framing.",
           "NVML field 164, or 90", "bytes_per_second", opt_in=True),
     gauge("nvlink_capacity_bytes_per_second", GPU, "Nominal capacity of all expected links, one direction.",

@@ -139,6 +139,7 @@ class NvLink(_AtGpu):
     version = Word()
     remote_type = Word()
     remote_address = Word("remote_pci_bus_id")
+    remote_number = Word("remote_link")
 
     state = Number("nvlink_link_state")
     expected = Number("nvlink_link_expected")

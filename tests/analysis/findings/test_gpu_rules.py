@@ -82,6 +82,44 @@ def test_how_a_healthy_gpu_works_is_no_slowdown(reason: str) -> None:
     assert seen_by(slowed, facts) == []
 
 
+GPU1 = ("1", "0000:2a:00.0")
+
+
+def brake(*gpus: tuple[str, str], idle: tuple[tuple[str, str], ...] = (), hot: bool = False) -> Numbers:
+    """GPUs at power brake, others that are not, the first of which is hot or not; all communicate."""
+    brakes = {(*gpu, "hw_power_brake_slowdown"): float(gpu in gpus) for gpu in (*gpus, *idle)}
+    held = {(*gpu, "hw_slowdown"): 1.0 for gpu in gpus}
+    return {
+        REASONS: {**brakes, **held, (*gpus[0], "hw_thermal_slowdown"): float(hot)},
+        PEAK: dict.fromkeys((*gpus, *idle), 0.5),
+    }
+
+
+def test_a_power_brake_on_all_gpus_is_one_fault_of_the_chassis() -> None:
+    """Not one for each GPU; on some of them it is theirs, and a single GPU is no chassis."""
+    [chassis] = seen_by(slowed, facts_of(brake(GPU0, GPU1)))
+
+    assert (chassis.component.identity, chassis.detail) == ("node", "power brake from outside, on all 2 GPUs")
+    assert codes_of(seen_by(slowed, facts_of(brake(GPU0, idle=(GPU1,))))) == [("gpu_slowed_down", IDENTITY)]
+    assert codes_of(seen_by(slowed, facts_of(brake(GPU0)))) == [("gpu_slowed_down", IDENTITY)]
+
+
+def test_a_hot_gpu_is_named_beside_the_chassis() -> None:
+    """Its heat is another fault than the brake."""
+    found = seen_by(slowed, facts_of(brake(GPU0, GPU1, hot=True)))
+
+    assert [(one.component.identity, one.detail) for one in found[1:]] == [(IDENTITY, "too hot, by the hardware")]
+
+
+def test_a_brake_of_the_chassis_closes_once_no_gpu_is_held() -> None:
+    """In idle it stays as it is, as that of a GPU does."""
+    [chassis] = seen_by(slowed, facts_of(brake(GPU0, GPU1)))
+    quiet: Numbers = {PEAK: {GPU0: 0.0, GPU1: 0.0}}
+
+    assert not is_judged(chassis, facts_of({**brake(GPU0, GPU1), **quiet}))
+    assert is_judged(chassis, facts_of({REASONS: {(*GPU0, "hw_power_brake_slowdown"): 0.0}}))
+
+
 def test_a_brake_that_holds_in_idle_is_still_there() -> None:
     """The finding waits for traffic while the reason holds, and closes once it has gone."""
     [sighting] = seen_by(slowed, facts_of({**HOT, PEAK: {GPU0: 0.5}}))

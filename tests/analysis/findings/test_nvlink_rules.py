@@ -40,6 +40,30 @@ def test_a_link_that_sleeps_or_was_not_learned_is_not_down() -> None:
     assert seen_by(down, facts_of({EXPECTED: {LINKS[0]: 1}})) == []
 
 
+def test_links_that_are_down_are_one_finding_of_the_part_that_they_make_up() -> None:
+    """Most links of a GPU are the GPU; one number on all GPUs is the NVSwitch, or the node where none is known."""
+    gpus = [(f"{number}", f"0000:{number:x}7:00.0") for number in range(3)]
+    info = {
+        (*gpu, f"{link}", "4.0", "switch", f"0000:a{link}:00.0", "0"): 1.0 for gpu in gpus for link in range(4)
+    }  # fmt: skip
+
+    def found(down_ones: set[tuple[int, int]], known: bool = True) -> list[tuple[str, str]]:
+        states = {
+            (*gpu, f"{link}"): float((place, link) not in down_ones)
+            for place, gpu in enumerate(gpus) for link in range(4)
+        }  # fmt: skip
+        numbers = {STATE: states, EXPECTED: dict.fromkeys(states, 1.0), "commwatch_nvlink_info": info if known else {}}
+        return [(one.component.identity, one.detail) for one in seen_by(down, facts_of(numbers))]
+
+    number = {(place, 2) for place in range(3)}
+    assert found({(1, 0), (1, 1), (1, 3)}) == [("gpu/0000:17:00.0", "3 of 4 links are inactive: 0, 1, 3")]
+    assert found(number) == [("nvswitch/0000:a2:00.0", "link 2 of all GPUs: inactive")]
+    assert found(number, known=False) == [("node", "link 2 of all GPUs: inactive")]
+    assert found({(place, link) for place in range(3) for link in range(4)}) == [
+        ("node", "links 0, 1, 2, 3 of all GPUs: inactive")
+    ]
+
+
 def test_links_that_never_came_up_are_told_once_for_each_gpu() -> None:
     """As without a bridge; links that were up and are down are another matter."""
     [sighting] = seen_by(never_up, facts_of(links(0, 0, 0, 0, expected=0)))

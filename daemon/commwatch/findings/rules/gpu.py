@@ -29,6 +29,9 @@ SLOWDOWNS: Mapping[str, str] = {
     "hw_power_brake_slowdown": "power brake from outside",
 }
 """Reasons that slow communication down. The power cap and set clocks are how a healthy GPU works."""
+POWER_BRAKE = "hw_power_brake_slowdown"
+OF_CHASSIS = frozenset({POWER_BRAKE, "hw_slowdown"})
+"""Reasons that a power brake sets: hardware slowdown stands for either of the two below it."""
 
 
 def states(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
@@ -47,14 +50,23 @@ def recovery(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 
 
 def slowed(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
-    """GPUs whose clocks are held down while they communicate, or while they work where their traffic is not read."""
-    held: dict[Gpu, list[str]] = {}
+    """GPUs whose clocks are held down while they communicate, or while they work where their traffic is not read.
+
+    A power brake on all GPUs is one fault of the chassis.
+    """
+    flags: dict[Gpu, dict[str, float]] = {}
     for gpu, reason, flag in facts.each_keyed(Gpu.clocks_event_reasons):
-        if flag == 1 and reason in SLOWDOWNS:
-            held.setdefault(gpu, []).append(SLOWDOWNS[reason])
-    for gpu, reasons in held.items():
-        use = _use(gpu, thresholds)
-        if use is not None:
+        flags.setdefault(gpu, {})[reason] = flag
+    of_chassis = len(flags) > 1 and all(one.get(POWER_BRAKE) == 1 for one in flags.values())
+    uses = {gpu: use for gpu in flags if (use := _use(gpu, thresholds)) is not None}
+    if of_chassis and uses:
+        words = f"{SLOWDOWNS[POWER_BRAKE]}, on all {len(flags)} GPUs"
+        evidence = (Evidence("clocks held by", words), next(iter(uses.values())))
+        yield Sighting("gpu_slowed_down", Component("node", ""), evidence, words)
+    for gpu, use in uses.items():
+        known = OF_CHASSIS if of_chassis else ()
+        reasons = [SLOWDOWNS[one] for one, flag in flags[gpu].items() if flag == 1 and one in SLOWDOWNS.keys() - known]
+        if reasons:
             words = ", ".join(sorted(reasons))
             yield Sighting("gpu_slowed_down", gpu_of(gpu), (Evidence("clocks held by", words), use), words)
 
@@ -73,9 +85,12 @@ def _use(gpu: Gpu, thresholds: Thresholds) -> Evidence | None:
 
 def _speed_judged(facts: Facts, thresholds: Thresholds, component: Component) -> bool:
     """Whether the GPU is in use, or nothing holds its clocks: that no reason holds is seen in idle as well."""
-    gpu = facts.node.part(Gpu, component.key)
-    is_held = any(flag == 1 and reason in SLOWDOWNS for reason, flag in gpu.clocks_event_reasons.items())
-    return not is_held or _use(gpu, thresholds) is not None
+    all_gpus = {gpu for gpu, _, _ in facts.each_keyed(Gpu.clocks_event_reasons)}
+    gpus = {facts.node.part(Gpu, component.key)} if component.key else all_gpus
+    is_held = any(
+        flag == 1 and reason in SLOWDOWNS for gpu in gpus for reason, flag in gpu.clocks_event_reasons.items()
+    )
+    return not is_held or any(_use(gpu, thresholds) is not None for gpu in gpus)
 
 
 GPU = RuleSet(

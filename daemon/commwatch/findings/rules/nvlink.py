@@ -11,6 +11,7 @@ from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Sighting
 from commwatch.findings.rules.components import gpu_of, nvlink_of
 from commwatch.findings.rules.rule_set import Rule, RuleSet
+from commwatch.node.down_links import FarEnds, grouped
 from commwatch_exporters.node.model import C2cLink, Gpu, NvLink
 from commwatch_exporters.state_words import NVLINK_BANDWIDTH_MODES, NVLINK_STATES, NVLINK_UP, word_of
 
@@ -22,11 +23,50 @@ _BELOW_FOR = 600.0
 
 
 def down(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
-    """Links that were active for the learning time and are not now."""
-    for link, state in facts.each(NvLink.state):
-        if state in _DOWN and link.expected == 1:
-            words = word_of(NVLINK_STATES, state)
-            yield Sighting("nvlink_down", nvlink_of(link), (Evidence("link state", words),), f"the link is {words}")
+    """Links that were active for the learning time and are not now: one fault for each part that they make up."""
+    expected = {(link.address, link.number): link for link, flag in facts.each(NvLink.expected) if flag == 1}
+    states = {
+        key: state
+        for link, state in facts.each(NvLink.state)
+        if state in _DOWN and (key := (link.address, link.number)) in expected
+    }
+    if not states:
+        return
+    for fault in grouped(expected, states, _ends(facts)):
+        words = word_of(NVLINK_STATES, max(states[one] for one in fault.links))
+        evidence: tuple[Evidence, ...] = (Evidence("link state", words),)
+        link = expected[fault.links[0]]
+        if fault.kind == "link":
+            yield Sighting("nvlink_down", nvlink_of(link), evidence, f"the link is {words}")
+            continue
+        evidence += (Evidence("links that are down", len(fault.links)),)
+        numbers = ", ".join(fault.numbers)
+        if fault.kind == "gpu":
+            of_gpu = sum(address == fault.place for address, _ in expected)
+            detail = f"{len(fault.numbers)} of {of_gpu} links are {words}: {numbers}"
+            yield Sighting("nvlink_down", gpu_of(link.gpu), evidence, detail)
+            continue
+        detail = f"link{'s' if len(fault.numbers) > 1 else ''} {numbers} of all GPUs: {words}"
+        parts = frozenset(address for address, _ in fault.links)
+        yield Sighting("nvlink_down", _of_all_gpus(fault.place, parts), evidence, detail)
+
+
+def _of_all_gpus(switch: str, gpus: frozenset[str]) -> Component:
+    """The NVSwitch, or the node where none is known."""
+    return Component("nvswitch", switch, f"NVSwitch {switch}", gpus) if switch else Component("node", "", "", gpus)
+
+
+def _ends(facts: Facts) -> FarEnds:
+    """Where the links lead, as far as the driver says."""
+    links = [link for link, _ in facts.each(NvLink.info) if link.remote_address]
+    return FarEnds(
+        {(one.address, one.number): one.remote_address for one in links if one.remote_type == "switch"},
+        {
+            (one.address, one.number): (one.remote_address, one.remote_number)
+            for one in links
+            if one.remote_type == "gpu"
+        },
+    )
 
 
 def never_up(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
@@ -149,7 +189,7 @@ NVLINK = RuleSet(
         ),
     ),
     rules=(
-        Rule(down, ("nvlink_down",), reads=(NvLink.state, NvLink.expected)),
+        Rule(down, ("nvlink_down",), reads=(NvLink.state, NvLink.expected, NvLink.info)),
         Rule(never_up, ("nvlink_never_up",), reads=(NvLink.state, NvLink.expected)),
         Rule(reduced, ("nvlink_reduced",), reads=(Gpu.nvlink_bandwidth_mode,)),
         Rule(
