@@ -102,6 +102,30 @@ def test_a_fault_on_a_twentieth_of_the_nodes_is_one_page(tmp_path: Path, nodes: 
     assert promtool(tmp_path, needed_groups(["CommwatchNvlinkDown", "CommwatchFaultOnManyNodes"]), [case], "15s") == ""
 
 
+def test_no_symptom_is_left_when_the_page_that_explains_it_is_over(tmp_path: Path) -> None:
+    """A link is down for half a minute: the Xid of its GPU and the SXid of its NVSwitch end before its page does."""
+    explained = ("CommwatchXidFabric", "CommwatchSxidFatal")
+    node = [
+        *healthy(1, "{}x120"),
+        series("commwatch_nvlink_link_down", 1, "_x2 0x1 stale", **GPU, link="11", nvswitch="0000:08:00.0"),
+        series("commwatch_gpu_xid_events_recent", 1, "_x2 1x19 stale", **GPU, xid="74"),
+        series("commwatch_nvswitch_sxid_events_recent", 1, "_x2 1x19 stale", device="0000:08:00.0", sxid="20034"),
+    ]
+    alone = (
+        f'count(ALERTS{{alertname=~"{"|".join(explained)}", alertstate="firing"}}) unless '
+        'count(ALERTS{alertname="CommwatchNvlinkDown", alertstate="firing"})'
+    )
+    checks = [
+        firing("1m", {"CommwatchNvlinkDown": 1, **dict.fromkeys(explained, 1)}),
+        firing("9m", {"CommwatchNvlinkDown": 1, **dict.fromkeys(explained, 1)}),
+        *({"eval_time": f"{minute}m", "expr": alone, "exp_samples": []} for minute in range(1, 20)),
+        firing("20m", {}),
+    ]
+    case = {"name": "explained", "input_series": node, "promql_expr_test": checks}
+
+    assert promtool(tmp_path, needed_groups(["CommwatchNvlinkDown", *explained]), [case], "15s") == ""
+
+
 def _of_the_fleet(folder: Path, alerts: Sequence[str], faults: Sequence[tuple[str, dict[str, str]]]) -> str:
     """What promtool has to say of three faulty nodes of forty, whose fleet alert must be ``alerts[0]`` alone."""
     inputs = [one for node in range(40) for one in healthy(node, "{}x8")]
