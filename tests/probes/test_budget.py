@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from commwatch.config.settings import Probe, Probes
 from commwatch.probes.gate.budget import (
+    DAY_SECONDS,
     WINDOW_SECONDS,
     Occupied,
     expected_gpu_seconds,
@@ -42,9 +43,27 @@ def test_room_is_kept_for_a_probe_that_waits(reserved: float, fitting: bool) -> 
     assert fits(cycles, expected=4.0, limit=0.01, gpus=1, now=NOW, reserved=reserved) is fitting
 
 
+@pytest.mark.parametrize(("expected", "fitting"), [(58.0, True), (58.1, False)])
+def test_a_search_has_a_share_of_the_day_of_its_own(expected: float, fitting: bool) -> None:
+    """An eighth of 1 % of a day is 108 s for each GPU, however full the last hours are."""
+    cycles = [Occupied(NOW - 100, 144.0), Occupied(NOW - 80_000, 50.0, search=True)]
+
+    assert fits(cycles, expected=expected, limit=0.01, gpus=1, now=NOW, search=True) is fitting
+    assert not fits(cycles, expected=0.1, limit=0.01, gpus=1, now=NOW)
+
+
+@pytest.mark.parametrize(("expected", "fitting"), [(56.0, True), (56.1, False)])
+def test_cycles_in_turn_leave_the_search_its_share_of_the_day(expected: float, fitting: bool) -> None:
+    """Seven eighths of 1 % of a day are 756 s, although the last four hours have room."""
+    cycles = [Occupied(NOW - 20_000, 700.0), Occupied(NOW - 100, 100.0, search=True)]
+
+    assert fits(cycles, expected=expected, limit=0.01, gpus=1, now=NOW) is fitting
+
+
 def test_cycles_leave_the_window() -> None:
-    """What ended more than four hours ago counts no more."""
-    cycles = [Occupied(NOW - WINDOW_SECONDS, 1000.0), Occupied(NOW - WINDOW_SECONDS + 1, 10.0)]
+    """What ended more than four hours ago counts no more, and is kept for a day."""
+    cycles = [Occupied(NOW - one, 1000.0) for one in (DAY_SECONDS, WINDOW_SECONDS)]
+    cycles.append(Occupied(NOW - WINDOW_SECONDS + 1, 10.0))
 
     assert used(cycles, NOW) == 10.0
     assert recent(cycles, NOW) == cycles[1:]
@@ -73,16 +92,17 @@ def test_without_gpus_there_is_no_budget() -> None:
     assert fits([Occupied(NOW, 1e6)], expected=0.0, limit=0.01, gpus=0, now=NOW)
 
 
-@given(st.lists(st.tuples(st.floats(10, 2000), st.floats(1, 100)), max_size=200))
-def test_no_day_is_over_the_limit(attempts: list[tuple[float, float]]) -> None:
-    """Cycles that are let through by what they take never occupy more than the limit of any trailing window."""
+@given(st.lists(st.tuples(st.floats(10, 2000), st.floats(1, 100), st.booleans()), max_size=200))
+def test_no_day_is_over_the_limit(attempts: list[tuple[float, float, bool]]) -> None:
+    """Cycles that are let through by what they take never occupy more than the limit of a day, nor, in turn, of 4 h."""
     cycles: list[Occupied] = []
     now = NOW
-    for pause, seconds in attempts:
+    for pause, seconds, search in attempts:
         now += pause
-        if fits(cycles, expected=seconds, limit=0.01, gpus=1, now=now):
-            cycles = [*recent(cycles, now), Occupied(now, seconds)]
-        assert used(cycles, now) <= 0.01 * WINDOW_SECONDS
+        if fits(cycles, expected=seconds, limit=0.01, gpus=1, now=now, search=search):
+            cycles = [*recent(cycles, now), Occupied(now, seconds, search)]
+        assert used([one for one in cycles if not one.search], now) <= 0.01 * WINDOW_SECONDS
+        assert used(cycles, now, DAY_SECONDS) <= 0.01 * DAY_SECONDS
 
 
 def test_the_default_schedule_keeps_to_the_limit() -> None:

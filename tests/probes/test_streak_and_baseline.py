@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.probes.gate.budget import WINDOW_SECONDS, Occupied, recent, used
+from commwatch.probes.gate.budget import DAY_SECONDS, WINDOW_SECONDS, Occupied, recent, used
 from commwatch.probes.results.baseline import Baseline, SpikeRule, baseline_of, is_spike
 from commwatch.probes.results.streak import Streak, is_current, max_age
 
@@ -125,4 +125,4 @@ def test_what_lies_far_in_the_future_does_not_count() -> None:
     assert not is_current(ahead, HOUR, ahead - 4 * HOUR)
     assert used([Occupied(ahead, 5.0)], ahead - 60.0) == 5.0
     assert used([Occupied(ahead, 5.0)], ahead - WINDOW_SECONDS) == 0.0
-    assert recent([Occupied(ahead, 5.0)], ahead - WINDOW_SECONDS) == []
+    assert recent([Occupied(ahead, 5.0)], ahead - DAY_SECONDS) == []

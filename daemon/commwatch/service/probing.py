@@ -41,7 +41,7 @@ from commwatch.probes.results.records import (
     status_of,
     take_outcome,
 )
-from commwatch.probes.schedule import FIRST_SPREAD_SECONDS, ProbeSchedule, node_share
+from commwatch.probes.schedule import FIRST_SPREAD_SECONDS, SUSPICIOUS_RETRY_SECONDS, ProbeSchedule, node_share
 from commwatch.service.timetable import Timetable
 from commwatch.state.directory import StateDirectory
 from commwatch_exporters.node_page.records import ProbeStatus
@@ -49,6 +49,10 @@ from commwatch_exporters.snapshot import Block, Layout
 
 log = structlog.get_logger("commwatch.probing")
 
+_NAME_A_PART = ("pairs", "host_copies")
+"""Measures that tell one GPU or link from another."""
+SEARCHES_APART_SECONDS = 3600.0
+"""A node on which one collective after the other is slow is searched once, and not for each of them."""
 NODE_SKIP_HOLDS_SECONDS = 60.0
 """For so long a node that was not free is not asked again for another rare probe: they all try again together."""
 
@@ -102,6 +106,12 @@ class Probing:
         """The last skip that holds for every probe, and its monotonic time."""
         self._known_stuck: tuple[StuckRank, ...] = ()
         """At the last ``refresh``."""
+        self._out_of_turn: set[str] = set()
+        """Probes whose next cycle was brought forward because of a bad result."""
+        self._searched: set[str] = set()
+        """Probes for whose bad results in a row the part at fault is, or was, looked for."""
+        self._searched_at = float("-inf")
+        """Monotonic time of the last search."""
         self._turn = asyncio.Lock()
         self._maintenance = ""
         self._stopped = False
@@ -143,7 +153,8 @@ class Probing:
             if isinstance(outcome, Skip):
                 self._skipped(name, record, outcome)
             self._publish(name)
-            self._plan_next(name, record, ran=isinstance(outcome, Measured | Failed))
+            self._search_if_bad_in_a_row(name, record)
+            self._plan_next(name, record, outcome)
             await asyncio.to_thread(self.save)
 
     async def _outcome(self, name: str, record: AnyRecord) -> Skip | CycleResult | None:
@@ -189,19 +200,20 @@ class Probing:
         if self._stopped:
             return None
         plan = prospect.plan
+        search = name in self._out_of_turn and self._within_budget(name, record, plan, search=True)
         facts = replace(
             self._facts(name, record),
             scheduler=scheduler,
             gpus=gpus,
-            within_budget=self._within_budget(name, record, plan),
+            within_budget=search or self._within_budget(name, record, plan),
         )
         skip = decide(self._limits.gate, plan, facts)
         of_node = skip is not None and skip.reason in SCHEDULER_SKIPS | GPU_SKIPS
         self._node_skip = (time.monotonic(), skip) if skip is not None and of_node else None
-        return skip or await self._cycle(name, prospect, record, scheduler)
+        return skip or await self._cycle(name, prospect, record, scheduler, search=search)
 
     async def _cycle(
-        self, name: str, prospect: Prospect, record: AnyRecord, scheduler: SchedulerFacts
+        self, name: str, prospect: Prospect, record: AnyRecord, scheduler: SchedulerFacts, *, search: bool
     ) -> Skip | CycleResult:
         """Run the ranks, and take in what came of it; a skip where they found that they cannot run here."""
         plan = prospect.plan
@@ -211,6 +223,8 @@ class Probing:
         self._last_result[name] = result
         self._last_skip[name] = None
         take_outcome(record, result, prospect, self._limits.definitions[name], time.time())
+        if search and result.occupied_seconds:
+            record.book_as_search()
         if isinstance(result, Measured):
             words = last_words(record, time.time())
             log.info("probe measured", probe=name, backend=plan.backend, result=words,
@@ -239,15 +253,53 @@ class Probing:
             log.info("probe skipped", probe=name, reason=skip.reason, detail=skip.detail)
         self._last_skip[name] = skip
 
-    def _plan_next(self, name: str, record: AnyRecord, *, ran: bool) -> None:
+    def _plan_next(self, name: str, record: AnyRecord, outcome: Skip | CycleResult) -> None:
         if self._stopped:
             return
-        schedule = self._schedule(name)
+        schedule, ran = self._schedule(name), isinstance(outcome, Measured | Failed)
+        # Another look at a slow collective costs what the search needs, and says nothing new once the part is known.
+        is_known = name in self._searched or self._is_explained()
+        is_slow = isinstance(outcome, Measured) and not self._names_a_part(name)
+        suspicious = record.suspicious and not (is_slow and is_known)
         delay = schedule.after(
-            ran=ran, suspicious=record.suspicious, now=time.monotonic(), wall=time.time(), learning=record.is_learning
+            ran=ran, suspicious=suspicious, now=time.monotonic(), wall=time.time(), learning=record.is_learning
         )
+        if ran:
+            self._out_of_turn.discard(name)
         if delay is not None:
             self._scheduler.run_in(_job(name), delay)
+            if ran and delay == SUSPICIOUS_RETRY_SECONDS:
+                self._out_of_turn.add(name)
+
+    def _search_if_bad_in_a_row(self, name: str, record: AnyRecord) -> None:
+        """Once for each row of bad results of a probe that names no part: have those that do run at once."""
+        if self._names_a_part(name) or not record.is_bad_in_a_row:
+            self._searched.discard(name)
+            return
+        if name in self._searched:
+            return
+        self._searched.add(name)
+        now, backend = time.monotonic(), record.history.backend
+        if self._is_explained() or now - self._searched_at < SEARCHES_APART_SECONDS:
+            return
+        self._searched_at = now
+        for other in self._records:
+            if self._names_a_part(other) and self._records[other].history.backend == backend:
+                self._bring_forward(other, why=name)
+
+    def _names_a_part(self, name: str) -> bool:
+        return self._limits.definitions[name].measure in _NAME_A_PART
+
+    def _is_explained(self) -> bool:
+        """Whether the last matrix of pairs says already what is slow."""
+        now = time.time()
+        return any(isinstance(one, PairRecord) and one.explains_slowness(now) for one in self._records.values())
+
+    def _bring_forward(self, name: str, *, why: str) -> None:
+        """Have a probe run as soon as no other does, if the node is free then."""
+        log.info("probe brought forward to find the part at fault", probe=name, bad=why)
+        self._out_of_turn.add(name)
+        self._scheduler.run_in(_job(name), 0.0)
 
     def _record(self, name: str, prospect: Prospect) -> AnyRecord:
         record = self._records.get(name)
@@ -258,7 +310,7 @@ class Probing:
             record.adopt_plan(prospect.plan)
         return record
 
-    def _within_budget(self, name: str, record: AnyRecord, plan: CyclePlan) -> bool:
+    def _within_budget(self, name: str, record: AnyRecord, plan: CyclePlan, *, search: bool = False) -> bool:
         return fits(
             [cycle for one in self._records.values() for cycle in one.history.occupied],
             expected=expected_gpu_seconds(record.history.occupied, plan.gpus, len(plan.steps)),
@@ -266,6 +318,7 @@ class Probing:
             gpus=self._node.gpu_count() if plan.gpus else 0,
             now=time.time(),
             reserved=0.0 if self._schedule(name).is_rare else self._waiting_for_budget(),
+            search=search,
         )
 
     def _waiting_for_budget(self) -> float:

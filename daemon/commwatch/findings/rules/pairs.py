@@ -171,8 +171,8 @@ def _suspected_parts(ways: GpuWays, kind: str, element: str) -> frozenset[str]:
     return frozenset({by_nvlink(ends[0]), by_pcie(ends[0])})
 
 
-_MATRIX_OPENS_AFTER = 600.0
-"""Seconds: a slow matrix brings the next ones forward by 30 s each, so that two more have confirmed it by then."""
+_MATRIX_OPENS_AFTER = 240.0
+"""Seconds: a slow matrix brings the next ones forward to 30 s later each, so that two more have confirmed it by then."""
 
 PAIRS = RuleSet(
     name="Pairs of GPUs",

@@ -22,6 +22,7 @@ from commwatch.probes.results.expected import Expected, ExpectedSource
 from commwatch.probes.results.history import ProbeHistory
 from commwatch.probes.results.judgement import JudgementRules
 from commwatch.probes.results.record import ProbeRecord, Reading
+from commwatch.probes.results.slow_cells import low_cells
 from commwatch.probes.results.streak import is_current
 from commwatch.state.records import Timestamp, check_labels, check_unique, read_record
 
@@ -210,6 +211,11 @@ class PairRecord(ProbeRecord):
         """What the last three matrices point at; empty once they are too old."""
         last = self.current_matrix(now)
         return last.suspects if last is not None else ()
+
+    def explains_slowness(self, now: float) -> bool:
+        """Whether the newest matrix, if it is current, names a part or has pairs far below what is expected."""
+        last, low = self.current_matrix(now), self._limits.probe_bandwidth_utilization_low_ratio
+        return last is not None and bool(last.suspects or low_cells(last, "bandwidth", low))
 
     def readings(self, now: float) -> list[Reading]:
         """As of every probe, and those of the pairs and suspects; absent with the last result."""

@@ -116,6 +116,20 @@ class ProbeRecord:
         elif isinstance(result, Failed):
             self._failed(result.reason, now)
 
+    def book_as_search(self) -> None:
+        """The cycle whose outcome was taken in last ran out of turn: it counts for the share of the search."""
+        *before, last = self.history.occupied
+        self.history.occupied = [*before, Occupied(last.ended_at, last.gpu_seconds, search=True)]
+
+    @property
+    def is_bad_in_a_row(self) -> bool:
+        """Whether as many results in a row are bad as raise an alert: worth the search for the part at fault."""
+        history, limits = self.history, self._limits
+        return (
+            history.bandwidth_streak.count >= limits.probe_low_bandwidth_streak
+            or history.latency_streak.count >= limits.probe_latency_spike_streak
+        )
+
     def skip(self, reason: SkipReason) -> None:
         """Take in that a cycle did not start; streaks stay as they are, as they do when one gives way."""
         self._counts.skip(reason)
