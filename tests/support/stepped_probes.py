@@ -31,7 +31,9 @@ class SteppedNode(DayDaemon):
     def outcome(self, plan: CyclePlan) -> CycleResult:
         result = super().outcome(plan)
         self.cycles.append((self.time, plan))
-        return msgspec.structs.replace(result, occupied_seconds=first_guess_seconds(len(plan.steps)) if plan.gpus else 0)
+        return msgspec.structs.replace(
+            result, occupied_seconds=first_guess_seconds(len(plan.steps)) if plan.gpus else 0
+        )
 
     def until(self, minutes: float, step: float = step_seconds) -> None:
         while self.time < 60.0 * minutes:

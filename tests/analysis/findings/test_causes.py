@@ -298,6 +298,14 @@ def test_a_link_whose_far_end_is_not_known_is_cleared_by_all_pairs_alone() -> No
     assert causes(told_of("probe_bandwidth_low", join([down, slow], measured=pairs[:1]))) == []
 
 
+@pytest.mark.parametrize("code", ["part_suspect", "pair_slow", "pairs_all_slow"])
+def test_what_pairs_show_is_measured_after_the_collective_is_slow(code: str) -> None:
+    """The matrix follows the third bad result once the node is free: it explains what began up to two hours before."""
+    for seconds, findings in ((7200.0, 1), (7201.0, 2)):
+        late = finding(code, Component("pair", "", "", frozenset({GPU, PEERS})), since=START + seconds)
+        assert len(join([late, probe(GPU, PEERS)])) == findings
+
+
 def test_what_was_there_long_before_explains_less() -> None:
     """It did no harm for days, and a fresh fault of less weight comes before it."""
     fatal = replace(pcie_fault(), code="pcie_fatal")

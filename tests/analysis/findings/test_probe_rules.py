@@ -72,6 +72,64 @@ def test_a_low_bandwidth_streak_counts_from_three_on() -> None:
     assert [(fact.value, fact.unit) for fact in found.evidence] == [(3, ""), (0.4, "ratio"), (4e10, "bytes_per_second")]
 
 
+PAIRS = ("pairs", "nccl")
+MEASURED_AT = NOW - 60.0
+LOW = merged(info("model"), gauge("low_bandwidth_streak", 3), gauge("bandwidth_utilization_ratio", 0.4))
+ATTEMPTS = {ago: counts(attempts, {}) for ago, attempts in ((900.0, 5), (700.0, 6), (500.0, 7), (300.0, 8))}
+"""The row of bad results began at the look of 700 s ago."""
+
+
+def matrix(share: float, suspect: tuple[str, str] | None = None, at: float = MEASURED_AT) -> Numbers:
+    """All pairs of four GPUs at a share of 20 GB/s, and a part that they point at."""
+    cells = [(str(one), str(other), "nccl") for one in range(4) for other in range(4) if one != other]
+    numbers: Numbers = {
+        "commwatch_pair_bandwidth_bytes_per_second": dict.fromkeys(cells, share * 20000000000.0),
+        "commwatch_pair_expected_bandwidth_bytes_per_second": dict.fromkeys(cells, 2e10),
+    }
+    if suspect is not None:
+        numbers["commwatch_suspect_ratio"] = {suspect: 0.9}
+    completed = gauge("last_completion_timestamp_seconds", at, PAIRS)
+    return merged(numbers, completed, info("model", "pairs", PAIRS))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "blamed"),
+    [
+        (matrix(0.9, ("gpu", "GPU2")), {2}),
+        (matrix(0.9, ("pair", "GPU0-GPU3")), {0, 3}),
+        (matrix(0.9, ("gpu", "GPU2"), at=NOW - 800.0), {0, 1, 2, 3}),
+        (matrix(0.9), {0, 1, 2, 3}),
+        ({}, {0, 1, 2, 3}),
+    ],
+    ids=["one GPU", "one pair", "a matrix from before", "no suspect", "no matrix"],
+)
+def test_what_the_matrix_clears_is_not_blamed_for_a_slow_collective(numbers: Numbers, blamed: set[int]) -> None:
+    """Pairs that were measured after the first bad result say which GPUs the finding is about; else it is about all."""
+    [found] = seen_by(rules.bandwidth, facts_of(merged(four_cards(), LOW, counts(9, {}), numbers), ATTEMPTS))
+
+    assert {
+        number for number, card in enumerate(CARDS) if any(card in part for part in found.component.parts)
+    } == blamed
+
+
+@pytest.mark.parametrize(
+    ("numbers", "advised"),
+    [
+        (matrix(0.61), True),
+        (matrix(0.59), False),
+        (matrix(0.9, ("gpu", "GPU2")), False),
+        (matrix(0.9, at=NOW - 800.0), False),
+        ({}, False),
+    ],
+    ids=["all are well", "slow pairs", "a suspect", "a matrix from before", "no matrix"],
+)
+def test_an_expected_bandwidth_is_advised_only_once_all_pairs_are_well(numbers: Numbers, advised: bool) -> None:
+    """While a pair or a part is suspect, or nobody has looked, the expectation is not in question."""
+    [found] = seen_by(rules.bandwidth, facts_of(merged(four_cards(), LOW, counts(9, {}), numbers), ATTEMPTS))
+
+    assert ("set expected_bandwidth" in found.detail) == advised
+
+
 def test_a_streak_began_with_the_first_of_its_attempts() -> None:
     """Of those that were seen to be made; a daemon that saw fewer does not know."""
     numbers = merged(gauge("low_bandwidth_streak", 3), gauge("latency_spike_streak", 3), counts(9, {}))

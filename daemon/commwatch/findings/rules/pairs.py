@@ -10,9 +10,9 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Sighting
-from commwatch.findings.rules.gpu_ways import WAYS, GpuWays, all_parts, by_nvlink, by_pcie, gpus_of, ways_of
+from commwatch.findings.rules.gpu_ways import PEERS, WAYS, GpuWays, all_parts, by_nvlink, by_pcie, gpus_of, ways_of
 from commwatch.findings.rules.rule_set import Rule, RuleSet
-from commwatch_exporters.node.model import Pair, Suspect
+from commwatch_exporters.node.model import Pair, Probe, Suspect
 
 _RATES = (Pair.bandwidth_bytes_per_second, Pair.expected_bandwidth_bytes_per_second)
 
@@ -147,6 +147,48 @@ def _parts(facts: Facts, thresholds: Thresholds) -> list[tuple[Suspect, float]]:
     return [(part, confidence) for part, confidence in _sure(facts, thresholds) if part.kind != "pair"]
 
 
+def pairs_are_well(facts: Facts, thresholds: Thresholds, since: float | None) -> bool:
+    """Whether a matrix that was measured after a time has no slow pair and no suspect; False where there is none.
+
+    Args:
+        facts: of the node.
+        thresholds: in force.
+        since: seconds since 1970; None where it is not known, and no matrix is known to be later.
+    """
+    least = thresholds.probe_bandwidth_utilization_low_ratio
+    shares = [share for pair in facts.derived(_pairs) if (share := pair.share) is not None]
+    suspected = any(True for _ in facts.each(Suspect.ratio))
+    return bool(shares) and min(shares) >= least and not suspected and _is_measured_after(facts, since)
+
+
+def suspected_parts(facts: Facts, thresholds: Thresholds, since: float | None) -> frozenset[str]:
+    """The parts that a matrix measured after a time points at; empty where there is none, or they are not known.
+
+    Args:
+        facts: of the node.
+        thresholds: in force.
+        since: as for ``pairs_are_well``.
+    """
+    sure = [one for one, _ in _sure(facts, thresholds)]
+    if not sure or not _is_measured_after(facts, since):
+        return frozenset()
+    ways, found = facts.derived(ways_of), []
+    for one in sure:
+        ends = [ways.gpus.get(name.removeprefix("GPU"), "") for name in one.element.split("-")]
+        is_pair = one.kind == "pair" and len(ends) == 2 and all(ends)
+        found.append(ways.pair(*ends) if is_pair else _suspected_parts(ways, one.kind, one.element))
+    return frozenset({PEERS}).union(*found) if all(found) else frozenset()
+
+
+MEASURED_AFTER = (*_RATES, Suspect.ratio, Probe.last_completion_timestamp_seconds)
+"""What ``pairs_are_well`` and ``suspected_parts`` read beside the ways."""
+
+
+def _is_measured_after(facts: Facts, since: float | None) -> bool:
+    completed = [at for probe, at in facts.each(Probe.last_completion_timestamp_seconds) if probe.collective == "pairs"]
+    return since is not None and any(at >= since for at in completed)
+
+
 def _confidence(confidence: float, thresholds: Thresholds) -> Evidence:
     least = thresholds.suspect_confidence_min
     return Evidence("confidence over three matrices", confidence, "ratio", least, "suspect_confidence_min")
@@ -172,7 +214,7 @@ def _suspected_parts(ways: GpuWays, kind: str, element: str) -> frozenset[str]:
 
 
 _MATRIX_OPENS_AFTER = 240.0
-"""Seconds: a slow matrix brings the next ones forward to 30 s later each, so that two more have confirmed it by then."""
+"""Seconds: a slow matrix brings the next ones forward by 30 s each, so that two more have confirmed it by then."""
 
 PAIRS = RuleSet(
     name="Pairs of GPUs",
@@ -193,10 +235,10 @@ PAIRS = RuleSet(
             title="Most pairs of GPUs are slow",
             severity="info",
             role="symptom",
-            meaning="Most pairs are far below their expected rate. A shared part is slow (virtualisation), or the "
-            "model does not fit this machine.",
-            next_step="Check peer access (nvidia-smi topo -p2p r), IOMMU, ACS and virtualisation; commwatch estimate "
-            "shows the effect on a job.",
+            meaning="Most pairs are far below their expected rate alike: the host (virtualisation, IOMMU, ACS, a "
+            "switch), and no single card or link; or the model does not fit this machine.",
+            next_step="Check peer access (nvidia-smi topo -p2p r), IOMMU, ACS, virtualisation and the switches, and an "
+            "equal node; replace no card for it. commwatch estimate shows the effect on a job.",
             opens_after=_MATRIX_OPENS_AFTER,
         ),
         FindingCode(

@@ -10,6 +10,7 @@ from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, EvidenceUnit, Sighting
 from commwatch.findings.rules.components import probe_of
 from commwatch.findings.rules.gpu_ways import WAYS, all_parts, ways_of
+from commwatch.findings.rules.pairs import MEASURED_AFTER, pairs_are_well, suspected_parts
 from commwatch.findings.rules.probe_codes import PROBE_CODES
 from commwatch.findings.rules.rule_set import DAY, HOUR, Rule, RuleSet
 from commwatch_exporters.node.model import HostCopy, Probe, SlowestRank
@@ -36,6 +37,9 @@ _GROUNDS = {
 """What an expectation rests on, by its source."""
 
 
+_PAIRS_ARE_WELL = "no pair was slow since then: if an equal node gives the same, set expected_bandwidth to it"
+
+
 def latency(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Probes with several latency spikes in a row."""
     for probe, streak in facts.each(Probe.latency_spike_streak):
@@ -57,10 +61,16 @@ def bandwidth(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
         least = thresholds.probe_low_bandwidth_streak
         if streak >= least:
             in_a_row = Evidence("low results in a row", streak, "", least, "probe_low_bandwidth_streak")
+            since = facts.rising_since(Probe.attempts, probe, streak)
             component = _component_of_low(facts, probe, thresholds)
             detail = _GROUNDS.get(probe.expected_source, "")
+            if probe.backend != "gloo" and probe.collective != "host_copies":
+                # What the pairs measured since then point at is slow, and no other part is to blame for it.
+                suspected = suspected_parts(facts, thresholds, since)
+                component = probe_of(probe, suspected) if suspected else component
+                if probe.expected_source == "model" and pairs_are_well(facts, thresholds, since):
+                    detail = f"{detail}; {_PAIRS_ARE_WELL}"
             evidence = (in_a_row, *_utilization(probe, thresholds))
-            since = facts.rising_since(Probe.attempts, probe, streak)
             yield Sighting("probe_bandwidth_low", component, evidence, detail, since)
 
 
@@ -302,8 +312,19 @@ PROBE = RuleSet(
             bandwidth,
             ("probe_bandwidth_low",),
             reads=(Probe.low_bandwidth_streak,),
-            details=(Probe.bandwidth_utilization_ratio, Probe.attempts, *_RATES, *_COMPONENT, *_LOW_COPIES),
-            thresholds=("probe_low_bandwidth_streak", "probe_bandwidth_utilization_low_ratio"),
+            details=(
+                Probe.bandwidth_utilization_ratio,
+                Probe.attempts,
+                *_RATES,
+                *_COMPONENT,
+                *_LOW_COPIES,
+                *MEASURED_AFTER,
+            ),
+            thresholds=(
+                "probe_low_bandwidth_streak",
+                "probe_bandwidth_utilization_low_ratio",
+                "suspect_confidence_min",
+            ),
         ),
         Rule(
             failing,

@@ -14,7 +14,8 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         severity="warning",
         role="symptom",
         meaning="Several results in a row were far above usual. Jobs with small messages slow down.",
-        next_step="Run commwatch probe to see whether it persists; check the causes listed, else CPU load.",
+        next_step="Check the causes listed. The pairs are measured after the third result, if the node is free: "
+        "commwatch heatmap shows whether one GPU or link is late. None is: check CPU load.",
         alert="CommwatchProbeLatencyStreak",
         opens_after=0.0,
     ),
@@ -25,9 +26,9 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         role="symptom",
         meaning="Several results in a row were below the expectation: configured, published for this hardware, "
         "learned here, or a model. Training waits for communication.",
-        next_step="Run commwatch probe and commwatch probe --pairs on the free node; check the causes listed and "
-        "commwatch topology. Expected by a model: if an equal node gives the same, set expected_bandwidth "
-        "to it.",
+        next_step="Check the causes listed. The pairs and host copies are measured after the third result, if the "
+        "node is free: commwatch heatmap shows the slow ones. None is: check commwatch topology and compare an equal "
+        "node.",
         alert="CommwatchProbeBandwidthLow",
         opens_after=0.0,
     ),

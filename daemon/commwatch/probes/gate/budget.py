@@ -19,8 +19,8 @@ DAY_SECONDS = 86400.0
 SEARCH_SHARE = 0.125
 """Of a day's limit, for cycles out of turn: another look at a bad result, and the search for the part at fault. The
 cycles in turn take what is left of a day, so that both together keep to the limit over any day, and a search on a node
-whose last hours are full need not wait. At 1 % it is 108 s for each GPU: three matrices of eight GPUs (44 s), three times
-their copies (30 s) and two more results of the collective (13 s) are 87 s."""
+whose last hours are full need not wait. At 1 % it is 108 s for each GPU. Three matrices of eight GPUs (44 s), their
+copies three times (30 s) and two more results of the collective (13 s) are 87 s."""
 
 FIRST_CYCLE_SECONDS = 6.0
 STEP_SECONDS = 0.25
