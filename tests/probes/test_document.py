@@ -14,7 +14,14 @@ from commwatch.jobs.logs.rules import SIDES
 from commwatch.probes.cycle.process import ASK_SECONDS, TERM_SECONDS
 from commwatch.probes.cycle.rank import EXIT_SECONDS
 from commwatch.probes.cycle.sampling import STEADY
-from commwatch.probes.gate.budget import FIRST_CYCLE_SECONDS, STEP_SECONDS, WINDOW_SECONDS, first_guess_seconds
+from commwatch.probes.gate.budget import (
+    DAY_SECONDS,
+    FIRST_CYCLE_SECONDS,
+    SEARCH_SHARE,
+    STEP_SECONDS,
+    WINDOW_SECONDS,
+    first_guess_seconds,
+)
 from commwatch.probes.gate.watch import LOOK_INTERVAL_SECONDS
 from commwatch.probes.plan import Measure, YieldReason
 from commwatch.probes.rank_plan import PHASES, FailureReason, SkipReason
@@ -118,13 +125,17 @@ def test_the_estimate_of_a_day_is_worked_out_right() -> None:
         )
         for name, probe in DEFAULT_PROBES.items()
     }
+    # With one round of pairs in each.
+    day["all_reduce"] += round(86400 / float(DEFAULT_PROBES["all_reduce"].interval) * 8 * STEP_SECONDS)
     total = sum(day.values())
 
     assert f"add up to {total} GPU seconds a day, {total / (86400 * 8) * 100:.2f} %" in WORDS
     assert f"{FIRST_CYCLE_SECONDS:g} s (2 to 4.5 s" in WORDS
     assert f"{STEP_SECONDS:g} s for each step" in WORDS
     others = total - day["all_reduce"]
-    most = (limit * 86400 * 8 - others) / 8 / (86400 / float(DEFAULT_PROBES["all_reduce"].interval))
+    most = (
+        ((1 - SEARCH_SHARE) * limit * 86400 * 8 - others) / 8 / (86400 / float(DEFAULT_PROBES["all_reduce"].interval))
+    )
     assert f"takes more than {most:.1f} s" in WORDS
 
 
@@ -156,6 +167,7 @@ def test_numbers_in_the_text_are_those_of_the_code() -> None:
         f"`probes.occupancy_limit` ({limits.occupancy_limit * 100:g} %)",
         f"trailing window of {WINDOW_SECONDS / 3600:g} h",
         f"{limits.occupancy_limit * WINDOW_SECONDS:g} s for each GPU",
+        f"{SEARCH_SHARE * limits.occupancy_limit * DAY_SECONDS:g} s for each GPU",
         f"looked at every {LOOK_INTERVAL_SECONDS:g} s",
         f"{ASK_SECONDS:g} s later its process group gets SIGTERM, {TERM_SECONDS:g} s after that SIGKILL",
         f"tried again at the next {({900.0: 'quarter of an hour'})[TRY_AGAIN_SECONDS]} by the clock, "

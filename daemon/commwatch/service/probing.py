@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import structlog
 
 from commwatch.config.settings import Config
@@ -39,8 +40,10 @@ from commwatch.probes.results.records import (
     last_words,
     load_record,
     status_of,
+    surroundings,
     take_outcome,
 )
+from commwatch.probes.rotation import FEWEST_GPUS, Rotation, rounds_of
 from commwatch.probes.schedule import FIRST_SPREAD_SECONDS, SUSPICIOUS_RETRY_SECONDS, ProbeSchedule, node_share
 from commwatch.service.timetable import Timetable
 from commwatch.state.directory import StateDirectory
@@ -110,6 +113,7 @@ class Probing:
         """Probes whose next cycle was brought forward because of a bad result."""
         self._searched: set[str] = set()
         """Probes for whose bad results in a row the part at fault is, or was, looked for."""
+        self._rotation = Rotation()
         self._searched_at = float("-inf")
         """Monotonic time of the last search."""
         self._turn = asyncio.Lock()
@@ -195,6 +199,11 @@ class Probing:
         gpus = await self._node.look_at_gpus() if self._node.prospect(name).gpus else ()
         scheduler = await self._node.ask_schedulers()
         prospect = await self._node.joined_prospect(name)
+        pairs = await self._pairs_beside(name, prospect)
+        if pairs is not None:
+            steps = self._rotation.due(rounds_of(pairs.plan), time.monotonic(), self._schedule(name).interval)
+            plan = msgspec.structs.replace(prospect.plan, steps=prospect.plan.steps + steps)
+            prospect = replace(prospect, plan=plan)
         record.adopt_plan(prospect.plan)
         # From here to the start of the ranks nothing is awaited: a pause or a stop is either seen or can cancel.
         if self._stopped:
@@ -210,7 +219,43 @@ class Probing:
         skip = decide(self._limits.gate, plan, facts)
         of_node = skip is not None and skip.reason in SCHEDULER_SKIPS | GPU_SKIPS
         self._node_skip = (time.monotonic(), skip) if skip is not None and of_node else None
-        return skip or await self._cycle(name, prospect, record, scheduler, search=search)
+        if skip is not None:
+            return skip
+        result = await self._cycle(name, prospect, record, scheduler, search=search)
+        if pairs is not None and isinstance(result, Measured):
+            self._look_at_pairs_beside(name, pairs, result)
+        return result
+
+    async def _pairs_beside(self, name: str, prospect: Prospect) -> Prospect | None:
+        """The matrix of which a cycle measures some pairs; None where it measures none.
+
+        Those of a frequent collective do, over the same GPUs, once there is a good matrix to compare with.
+        """
+        other = next((one for one, record in self._records.items() if isinstance(record, PairRecord)), None)
+        if other is None or self._schedule(name).is_rare or self._names_a_part(name) or prospect.plan.on_host:
+            return None
+        record, devices = self._records[other], prospect.plan.devices
+        if not isinstance(record, PairRecord) or not record.history.good or len(devices) < FEWEST_GPUS:
+            return None
+        pairs = await self._node.joined_prospect(other)
+        if (pairs.plan.backend, pairs.plan.devices, pairs.plan.ranks) != (
+            prospect.plan.backend, devices, prospect.plan.ranks
+        ):  # fmt: skip
+            return None
+        record.adopt_plan(pairs.plan)
+        return pairs
+
+    def _look_at_pairs_beside(self, name: str, pairs: Prospect, result: Measured) -> None:
+        """Have all pairs measured at once where one of those beside a collective has become slow."""
+        self._rotation.measured(sum(1 for one in result.outcomes if one.step.pairs), time.monotonic())
+        other = pairs.plan.probe
+        record, around = self._records[other], surroundings(pairs, self._limits.definitions[other])
+        now = time.monotonic()
+        if not isinstance(record, PairRecord) or not record.is_new_slowness(result, around, time.time()):
+            return
+        if now - self._searched_at >= SEARCHES_APART_SECONDS:
+            self._searched_at = now
+            self._bring_forward(other, why=name)
 
     async def _cycle(
         self, name: str, prospect: Prospect, record: AnyRecord, scheduler: SchedulerFacts, *, search: bool

@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Final
 
 from commwatch.node.topology.pair_matrix import PairMatrix, Quantity, Suspect
-from commwatch.node.topology.ways import Candidate, Parts
+from commwatch.node.topology.ways import Candidate, Cell, Parts
 from commwatch.probes.results.cells import (
     LogTimes,
     Slowness,
@@ -129,6 +130,25 @@ def looks_slow(matrix: PairMatrix, parts: Parts, past: Past | None = None, *, fi
     """
     bandwidth, latency = (replace(one, gain_least=0.0) for one in (BANDWIDTH_RULE, LATENCY_RULE))
     return bool(_found_in([matrix], parts, past, (bandwidth, latency), firm_expected))
+
+
+def slower_than_before(beside: PairMatrix, good: Sequence[PairMatrix]) -> tuple[Cell, ...]:
+    """The pairs of a few, measured once both ways, that are slower than in the good matrices by what a slow pair is.
+
+    It names nothing: it is worth a whole matrix. Empty without a good matrix of the same conditions.
+
+    Args:
+        beside: a matrix of the few.
+        good: as ``keep_good`` keeps them.
+    """
+    before: dict[Cell, list[float]] = {}
+    for one in good:
+        if comparable(one, beside):
+            for cell, value in log_times(one, "both_ways").items():
+                before.setdefault(cell, []).append(value)
+    now = log_times(beside, "both_ways")
+    least = BANDWIDTH_RULE.slow_pair
+    return tuple(cell for cell, value in now.items() if cell in before and value - median(before[cell]) >= least)
 
 
 def _found_in(

@@ -17,7 +17,15 @@ from commwatch.node.topology.reach import GpuPaths
 from commwatch.node.topology.ways import Parts
 from commwatch.probes.plan import CyclePlan, CycleResult, Measured, StepOutcome
 from commwatch.probes.results.bus_bandwidth import bus_bandwidth
-from commwatch.probes.results.culprit import MATRICES, comparable, find_suspects, keep_good, looks_slow, past_of
+from commwatch.probes.results.culprit import (
+    MATRICES,
+    comparable,
+    find_suspects,
+    keep_good,
+    looks_slow,
+    past_of,
+    slower_than_before,
+)
 from commwatch.probes.results.expected import Expected, ExpectedSource
 from commwatch.probes.results.history import ProbeHistory
 from commwatch.probes.results.judgement import JudgementRules
@@ -214,8 +222,24 @@ class PairRecord(ProbeRecord):
 
     def explains_slowness(self, now: float) -> bool:
         """Whether the newest matrix, if it is current, names a part or has pairs far below what is expected."""
+        return bool(self._known_slow(now))
+
+    def is_new_slowness(self, result: Measured, around: PairSurroundings, now: float) -> bool:
+        """Whether a few pairs that were measured beside a collective are slow, and the newest matrix does not show it.
+
+        Args:
+            result: of the collective, with steps of pairs as this probe's plan has them.
+            around: of this probe.
+            now: seconds since 1970.
+        """
+        slow = slower_than_before(matrix_of(result, self._plan, around), self.history.good)
+        return not self._known_slow(now).issuperset(slow)
+
+    def _known_slow(self, now: float) -> set[Cell]:
         last, low = self.current_matrix(now), self._limits.probe_bandwidth_utilization_low_ratio
-        return last is not None and bool(last.suspects or low_cells(last, "bandwidth", low))
+        if last is None:
+            return set()
+        return {*low_cells(last, "bandwidth", low), *(cell for one in last.suspects for cell in one.cells)}
 
     def readings(self, now: float) -> list[Reading]:
         """As of every probe, and those of the pairs and suspects; absent with the last result."""
