@@ -64,3 +64,19 @@ def test_a_healthy_node_is_not_searched(tmp_path: Path) -> None:
 
     assert [cycles[name] for name in cycles if name != "all_reduce"] == [1] * 7
     assert searched == []
+
+
+def test_what_is_repaired_is_not_suspect_for_a_day(tmp_path: Path) -> None:
+    """With the first good result pairs and copies run again, and the part that they named is cleared."""
+    fault = "- {fault: slow_gpu, gpu: 2, bandwidth: 0.4, at: 0s, until: 900s}"
+    with stepped("rtx3090x4", fault, tmp_path) as node:
+        node.until(14, step=30)
+        before = {one.code for one in node.verdict.findings}
+        node.until(75, step=30)
+        after = {one.code for one in node.verdict.findings}
+        good = next(at for at in node.ran("all_reduce") if at > 15)
+        again = [at for at in node.ran("pairs") if at > 15]
+
+    assert "probe_bandwidth_low" in before
+    assert not {"part_suspect", "probe_bandwidth_low"} & after
+    assert again[0] - good <= 1

@@ -246,12 +246,12 @@ class Probing:
         return pairs
 
     def _look_at_pairs_beside(self, name: str, pairs: Prospect, result: Measured) -> None:
-        """Have all pairs measured at once where one of those beside a collective has become slow."""
+        """Have all pairs measured at once where those beside a collective are not as the last matrix shows them."""
         self._rotation.measured(sum(1 for one in result.outcomes if one.step.pairs), time.monotonic())
         other = pairs.plan.probe
         record, around = self._records[other], surroundings(pairs, self._limits.definitions[other])
         now = time.monotonic()
-        if not isinstance(record, PairRecord) or not record.is_new_slowness(result, around, time.time()):
+        if not isinstance(record, PairRecord) or not record.is_outdated_by(result, around, time.time()):
             return
         if now - self._searched_at >= SEARCHES_APART_SECONDS:
             self._searched_at = now
@@ -317,19 +317,24 @@ class Probing:
                 self._out_of_turn.add(name)
 
     def _search_if_bad_in_a_row(self, name: str, record: AnyRecord) -> None:
-        """Once for each row of bad results of a probe that names no part: have those that do run at once."""
-        if self._names_a_part(name) or not record.is_bad_in_a_row:
+        """Once for each row of bad results of a probe that names no part: have those that do run at once.
+
+        And once more when the row is over and a part is named: what is repaired does not stand for a day.
+        """
+        if self._names_a_part(name) or record.is_bad_in_a_row == (name in self._searched):
+            return
+        now, is_explained = time.monotonic(), self._is_explained()
+        if record.is_bad_in_a_row:
+            self._searched.add(name)
+            if is_explained or now - self._searched_at < SEARCHES_APART_SECONDS:
+                return
+            self._searched_at = now
+        else:
             self._searched.discard(name)
-            return
-        if name in self._searched:
-            return
-        self._searched.add(name)
-        now, backend = time.monotonic(), record.history.backend
-        if self._is_explained() or now - self._searched_at < SEARCHES_APART_SECONDS:
-            return
-        self._searched_at = now
-        for other in self._records:
-            if self._names_a_part(other) and self._records[other].history.backend == backend:
+            if not is_explained:
+                return
+        for other, known in self._records.items():
+            if self._names_a_part(other) and known.history.backend == record.history.backend:
                 self._bring_forward(other, why=name)
 
     def _names_a_part(self, name: str) -> bool:
@@ -342,7 +347,7 @@ class Probing:
 
     def _bring_forward(self, name: str, *, why: str) -> None:
         """Have a probe run as soon as no other does, if the node is free then."""
-        log.info("probe brought forward to find the part at fault", probe=name, bad=why)
+        log.info("probe brought forward", probe=name, because_of=why)
         self._out_of_turn.add(name)
         self._scheduler.run_in(_job(name), 0.0)
 

@@ -224,16 +224,23 @@ class PairRecord(ProbeRecord):
         """Whether the newest matrix, if it is current, names a part or has pairs far below what is expected."""
         return bool(self._known_slow(now))
 
-    def is_new_slowness(self, result: Measured, around: PairSurroundings, now: float) -> bool:
-        """Whether a few pairs that were measured beside a collective are slow, and the newest matrix does not show it.
+    def is_outdated_by(self, result: Measured, around: PairSurroundings, now: float) -> bool:
+        """Whether a few pairs that were measured beside a collective are not as the newest matrix shows them.
+
+        They are slow and were not, or they are well and a suspect is named by them.
 
         Args:
             result: of the collective, with steps of pairs as this probe's plan has them.
             around: of this probe.
             now: seconds since 1970.
         """
-        slow = slower_than_before(matrix_of(result, self._plan, around), self.history.good)
-        return not self._known_slow(now).issuperset(slow)
+        beside = matrix_of(result, self._plan, around)
+        slow = slower_than_before(beside, self.history.good)
+        if not self._known_slow(now).issuperset(slow):
+            return True
+        suspected = {cell for one in self.suspects(now) for cell in one.cells}
+        compared = beside.values("both_ways").keys() if comparable(beside, self.history.good[-1]) else set()
+        return bool(suspected.intersection(compared).difference(slow))
 
     def _known_slow(self, now: float) -> set[Cell]:
         last, low = self.current_matrix(now), self._limits.probe_bandwidth_utilization_low_ratio
