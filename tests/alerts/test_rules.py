@@ -50,8 +50,8 @@ SEVERITIES = {
     },
     OF_WHAT_IT_COUNTS: {"FaultOnManyNodes"},
     "warning": {
-        "ProbeLatencyStreak", "ProbeBandwidthLow", "ProbeErrorRateRise", "DaemonDown", "CollectorFailing", "DataStale",
-        "DeviceUnread",
+        "ProbeLatencyStreak", "ProbeBandwidthLow", "ProbeBandwidthLost", "ProbeBandwidthShort",
+        "ProbeErrorRateRise", "DaemonDown", "CollectorFailing", "DataStale", "DeviceUnread",
         "TextfileStale", "GpuRecoveryNeeded", "GpuSlowedDown", "FabricDegraded", "FabricMisconfigured",
         "FabricServiceDown",
         "NvlinkP2pRefused", "XidGpu", "XidNonfatal", "SxidWarning", "NvlinkReduced", "NvlinkBelowSiblings",
@@ -70,7 +70,7 @@ SEVERITIES = {
         "NvlinkUtilizationLow", "MaintenanceLong",
         "KernelLogLost", "NvlinkRecovered", "RdmaCongested", "PortAtLimit",
         "EthernetDropping", "EthernetPaused", "ProbeStep", "ProbeSwing", "ProbeDrift", "ProbeStarved",
-        "PairNearerSlower", "ClusterProbeStale", "ProfileDiffers",
+        "ProbeBelowModel", "PairNearerSlower", "ClusterProbeStale", "ProfileDiffers",
         "ScoreLow", "ClockStepped", "SoftwareVersionsDiffer", "ThresholdsDiffer", "Watchdog",
     },
 }  # fmt: skip

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.node.topology.reach import GpuPaths, GpuReach
-from commwatch.probes.rank_plan import Operation, Step
-from commwatch.probes.results.expected import Expected, expected_of_pair, expected_of_step
+from commwatch.probes.rank_plan import Backend, Operation, Step
+from commwatch.probes.results.expected import Expected, expected_latency, expected_of_pair, expected_of_step
 from probes.results import COLLECTIVES, step
 
 MIB = 2**20
@@ -94,8 +94,8 @@ def test_configured_wins_everywhere() -> None:
 @pytest.mark.parametrize(
     ("name", "size", "gigabytes"),
     [
-        ("A100-SXM4-80GB", 64 * MIB, 201),
-        ("A100-SXM4-40GB", 16 * GIB, 235),
+        ("A100-SXM4-80GB", 64 * MIB, 166.6),
+        ("A100-SXM4-40GB", 16 * GIB, 231.6),
         ("H20", 32 * MIB, 300),
         ("H100 80GB HBM3", 64 * MIB, 361.8),
         ("H100 80GB HBM3", 8 * GIB, 478.9),
@@ -114,7 +114,7 @@ def test_between_two_published_sizes() -> None:
     """16 MiB is halfway between 8 and 32 MiB on the logarithmic axis."""
     found = expected(switched("A100-SXM4-80GB"), size=16 * MIB)
 
-    assert rate(found, "reference") == pytest.approx((91 + 157) / 2 * 1e9)
+    assert rate(found, "reference") == pytest.approx((90 + 132.8) / 2 * 1e9)
 
 
 @pytest.mark.parametrize(
@@ -330,3 +330,36 @@ def test_a_pair_is_expected_to_do_the_same_both_ways(size: int, source: int, to:
     assert forth == back
     members = (min(source, destination), max(source, destination))
     assert rate(expected(paths, "all_reduce", size, members)) <= forth
+
+
+@pytest.mark.parametrize(
+    ("paths", "operation", "size", "microseconds", "source"),
+    [
+        (switched(), "all_reduce", 8, 12.5, "reference"),
+        (switched("A100-SXM4-80GB"), "all_reduce", 8, 34.7, "reference"),
+        (switched("B200"), "all_reduce", 8, 6.6 + 6 * 0.6, "model"),
+        (switched(), "all_gather", 32, 6.6 + 7 * 0.6, "model"),
+        (joined(), "all_reduce", 8, 6.6 + 4 * 0.6, "model"),
+        (two_switches(), "all_reduce", 8, 6.6 + 4 * 1.0, "model"),
+    ],
+)
+def test_a_small_call_has_an_expected_latency(
+    paths: GpuPaths, operation: Operation, size: int, microseconds: float, source: str
+) -> None:
+    """Published for all-reduces of 8 GPUs behind NVSwitches, else by the steps of protocol LL; the origin is named."""
+    small = step(operation, "latency", size, *range(len(paths.addresses)))
+
+    found = expected_latency(small, paths, backend="nccl")
+
+    assert found is not None
+    assert found.seconds == pytest.approx(microseconds * 1e-6)
+    assert found.source == source
+    assert found.basis
+
+
+@pytest.mark.parametrize(
+    ("paths", "backend", "size"), [(None, "nccl", 8), (switched(), "gloo", 8), (switched(), "nccl", 2048)]
+)
+def test_no_latency_is_made_up(paths: GpuPaths | None, backend: Backend, size: int) -> None:
+    """gloo measures the host, paths may not be known, and of larger calls the size counts."""
+    assert expected_latency(step("all_reduce", "latency", size, *range(8)), paths, backend=backend) is None

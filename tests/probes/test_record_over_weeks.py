@@ -43,7 +43,9 @@ class Weeks:
         self.longest = {"latency": 0, "bandwidth": 0}
         """Streaks so far."""
         self.steps = 0
-        """Results that are suspicious though they are neither slow nor low."""
+        """Results that are suspicious though they are neither slow nor low, by themselves or against their level."""
+        self.losses = 0
+        """Results with an open loss."""
 
     def live(self, days: int) -> Probe:
         for _ in range(days * DAY):
@@ -53,19 +55,23 @@ class Weeks:
             history = self.probe.record.history
             streaks = {"latency": history.latency_streak.count, "bandwidth": history.bandwidth_streak.count}
             self.longest = {name: max(count, self.longest[name]) for name, count in streaks.items()}
-            self.steps += self.probe.record.suspicious and not any(streaks.values())
+            settling = any(level.is_settling for level in history.levels.values())
+            self.steps += self.probe.record.suspicious and not settling and not any(streaks.values())
+            self.losses += bool(self.probe.record.losses)
         return self.probe
 
 
 def test_a_slow_decline_does_not_become_the_new_normal() -> None:
-    """One percent a day: after 30 days the drift shows a third, what judges has followed by 15 %; then it fires."""
+    """One percent a day: the bandwidth is lost at 15 %, and what came after is no baseline; then it fires."""
     weeks = Weeks(decline)
+    weeks.live(15)
+    assert weeks.losses == 0
 
-    probe = weeks.live(30)
+    probe = weeks.live(15)
 
-    # The median of the last 200 results is that of a day before.
+    assert probe.record.losses[0].lost_share == pytest.approx(1 - 1 / decline(30), abs=0.03)
     for ratio in ("latency_drift_ratio", "bandwidth_drift_ratio"):
-        assert probe.value(ratio) == pytest.approx(decline(29), rel=0.01)
+        assert probe.value(ratio) == pytest.approx(1 / 0.85, rel=0.01)
     assert probe.value("baseline_latency_seconds") == pytest.approx(1.15 * LATENCY, rel=0.01)
     assert max(weeks.longest.values()) < 3
 
@@ -78,7 +84,7 @@ def test_a_slow_decline_does_not_become_the_new_normal() -> None:
 
 
 def test_days_and_weeks_of_a_healthy_node_are_nothing() -> None:
-    """Six weeks that go up and down by 11 %: no streak, no step, no drift."""
+    """Six weeks that go up and down by 11 %: no streak, no step, no drift, no loss."""
     weeks = Weeks(season)
 
     for _ in range(42):
@@ -87,7 +93,7 @@ def test_days_and_weeks_of_a_healthy_node_are_nothing() -> None:
         assert all(ratio is None or 0.9 < ratio < 1.1 for ratio in ratios)
 
     assert max(weeks.longest.values()) < 3
-    assert weeks.steps == 0
+    assert weeks.steps == weeks.losses == 0
 
 
 @pytest.mark.parametrize(("factor", "steps"), [(1.199, 0), (1.2, 1)])

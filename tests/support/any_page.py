@@ -12,10 +12,10 @@ LABELS: Mapping[str, tuple[str, ...]] = {
     "message": ("fallen_off_bus",), "check": ("route_unhealthy", "partition_not_assigned"),
     "reason": ("hw_slowdown", "wrong_result", "budget"), "aspect": ("generation", "width"),
     "capability": ("nvlink",), "service": ("nvidia-fabricmanager",), "direction": ("transmit",),
-    "source": ("nvml", "rdma"), "counter": ("rdma_port_symbol_errors_total",), "backend": ("nccl",),
+    "source": ("nvml", "rdma", "model"), "counter": ("rdma_port_symbol_errors_total",), "backend": ("nccl",),
     "collector": ("rdma", "network", "nvml_gpu"), "kind": ("rdma_port", "ethernet_port", "shorted", "nic", "leaf"),
     "category": ("ib_retry", "timeout", "shm"), "element": ("GPU0",), "collective": ("all_reduce", "host_copies"),
-    "expected_source": ("model",),
+    "expected_source": ("model", "reference"), "quantity": ("host_to_device 0000:17:00.0",),
 }  # fmt: skip
 """Values that some rule looks for; of a page each metric has the same."""
 GPUS = tuple(

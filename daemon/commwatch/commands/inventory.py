@@ -24,7 +24,8 @@ def add_parser(
         parents=parents,
         help="show what the node should have and has; accept a change",
         description="Shows the parts that the daemon expects and the parts that are here. What was learned is lowered "
-        "only by `commwatch inventory accept`, which drops everything that is not here now and lists it.",
+        "only by `commwatch inventory accept`, which drops everything that is not here now, takes a bandwidth that is "
+        "lost as the new level, and lists both.",
         epilog="example: commwatch inventory; after a card was taken out for good: commwatch inventory accept",
     )
     parser.add_argument("action", nargs="?", choices=("show", "accept"), default="show", help="default: show")

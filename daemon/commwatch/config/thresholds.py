@@ -29,11 +29,18 @@ class Thresholds:
     probe_latency_spike_streak: int
     probe_baseline_results_min: int
     probe_baseline_results_first: int
+    probe_latency_published_factor: float
+    probe_latency_model_factor: float
     probe_latency_mark_factor: float
     probe_latency_mark_max_seconds: float
     probe_streak_gap_max_seconds: float
     probe_bandwidth_utilization_low_ratio: float
     probe_low_bandwidth_streak: int
+    probe_bandwidth_short_ratio: float
+    probe_loss_ratio: float
+    probe_loss_streak: int
+    probe_loss_results_first: int
+    probe_loss_mad_factor: float
     probe_drift_max_factor: float
     probe_step_results: int
     probe_step_min_factor: float

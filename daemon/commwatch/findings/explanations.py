@@ -26,8 +26,8 @@ Explanations: TypeAlias = Mapping[tuple[str, str], Explanation]
 Kind: TypeAlias = Literal["slow", "late", "failing", "wrong", "logged", "link", "between"]
 
 SYMPTOMS: Mapping[Kind, tuple[str, ...]] = {
-    "slow": ("probe_bandwidth_low", "probe_step", "probe_swing", "probe_drift", "probe_imbalance", "pair_slow",
-             "pairs_all_slow", "pair_nearer_slower", "part_suspect"),
+    "slow": ("probe_bandwidth_low", "probe_bandwidth_lost", "probe_bandwidth_short", "probe_step", "probe_swing",
+             "probe_drift", "probe_imbalance", "pair_slow", "pairs_all_slow", "pair_nearer_slower", "part_suspect"),
     "late": ("probe_latency_high",),
     "failing": ("probe_failing", "probe_error_rate_rise"),
     "wrong": ("probe_wrong_result",),
@@ -169,16 +169,18 @@ What has less lanes, links or bandwidth than before slows all that uses it (0.8 
 moments (below 0.5), and an event ends what runs at its time, not what begins later (below 0.8).
 """
 
+_SLOW = ("probe_bandwidth_low", "probe_bandwidth_lost", "probe_bandwidth_short")
+"""A probe over all GPUs is one of these at a time."""
 _AMONG_SYMPTOMS: Explanations = {
     **{(symptom, "part_suspect"): Explanation(0.5, "The pair matrix points at a part that this traffic uses.", "peers")
-       for symptom in ("probe_bandwidth_low", "probe_step", "probe_drift", "probe_imbalance")},
+       for symptom in (*_SLOW, "probe_step", "probe_drift", "probe_imbalance")},
     ("nccl_timeouts", "part_suspect"): Explanation(0.5, "The pair matrix points at a part that this traffic uses."),
     **{(symptom, "pair_slow"): Explanation(0.45, "A ring runs at the speed of its weakest pair.", "peers")
-       for symptom in ("probe_bandwidth_low", "probe_step", "probe_drift", "probe_imbalance")},
+       for symptom in (*_SLOW, "probe_step", "probe_drift", "probe_imbalance")},
     **{(symptom, "pair_nearer_slower"): Explanation(0.55, "A ring takes the near paths, which are slow here.", "peers")
-       for symptom in ("probe_bandwidth_low",)},
+       for symptom in _SLOW},
     **{(symptom, "pairs_all_slow"): Explanation(0.35, "All traffic among GPUs uses the slow paths.", "peers")
-       for symptom in ("probe_bandwidth_low", "nccl_timeouts")},
+       for symptom in (*_SLOW, "nccl_timeouts")},
     ("pair_nearer_slower", "part_suspect"): Explanation(0.6, "The pair matrix points at a part that the two share."),
     ("pair_slow", "pair_nearer_slower"): Explanation(
         0.6, "Even the path through the CPU is faster: what the two share under their switch is slow."),

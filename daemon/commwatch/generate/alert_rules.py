@@ -99,7 +99,7 @@ CORE_TICKETS = frozenset({
     "CommwatchCollectorFailing", "CommwatchDaemonDown", "CommwatchDeviceUnread", "CommwatchEthernetDown",
     "CommwatchFabricServiceDown", "CommwatchFaultOnManyNodes",
     "CommwatchGpuRecoveryNeeded", "CommwatchNvlinkRecovering", "CommwatchPcieGenerationLow",
-    "CommwatchProbeBandwidthLow", "CommwatchProbeErrorRateRise", "CommwatchProbeFailing",
+    "CommwatchProbeBandwidthLost", "CommwatchProbeBandwidthLow", "CommwatchProbeErrorRateRise", "CommwatchProbeFailing",
     "CommwatchProbeLatencyStreak", "CommwatchRdmaErrors",
     "CommwatchRdmaPortFlapping", "CommwatchRdmaPortMissing", "CommwatchSoftwareFaultOnManyNodes", "CommwatchWatchdog",
     "CommwatchXidGpu",

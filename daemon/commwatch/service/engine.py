@@ -390,8 +390,9 @@ class Engine:
         self.probing.save()
 
     def inventory(self) -> dict[str, Any]:
-        """What ``commwatch inventory`` shows."""
-        return self.pipeline.describe_inventory()
+        """What ``commwatch inventory`` shows; an open loss of a probe is missing as a part is."""
+        known = self.pipeline.describe_inventory()
+        return {**known, "missing": [*known["missing"], *self.probing.losses()]}
 
     async def accept_inventory(self) -> dict[str, Any]:
         """Expect what is here now, and nothing more.
@@ -399,8 +400,9 @@ class Engine:
         Raises:
             CommwatchError: it cannot be accepted, or not be saved.
         """
-        given_up = self.pipeline.accept()
+        given_up = [*self.pipeline.accept(), *self.probing.accept()]
         failures = await self._keeping.save()
+        await asyncio.to_thread(self.probing.save)
         if error := failures.get(INVENTORY):
             raise CommwatchError(f"accepted, but lost at the next start: the state is not saved ({error})") from error
         return {**self.inventory(), "given_up": given_up}

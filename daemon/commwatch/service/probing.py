@@ -438,6 +438,18 @@ class Probing:
             except OSError as error:
                 log.error("a probe's history cannot be saved", probe=name, error=str(error))
 
+    def accept(self) -> list[str]:
+        """Take what is lost as the level from now on; returns what is given up, in sentences."""
+        given_up = [line for record in self._records.values() for line in record.accept()]
+        for sentence in given_up:
+            log.warning("accepted", what=sentence)
+        self.refresh()
+        return given_up
+
+    def losses(self) -> list[str]:
+        """The open losses of the probes, in sentences."""
+        return [line for record in self._records.values() for line in record.loss_sentences()]
+
     def status(self, now: float) -> list[ProbeStatus]:
         """The probes for the node's page.
 

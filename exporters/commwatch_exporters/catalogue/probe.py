@@ -6,6 +6,7 @@ from typing import Final
 
 from commwatch_exporters.catalogue.metric import PROBE, Metric, counter, gauge, histogram, info
 
+_LOSS: Final = f"{PROBE} quantity"
 _COPY: Final = f"{PROBE} gpu pci_bus_id direction"
 
 # The rows are a table to be read: one look gives name, labels, help and origin.
@@ -27,19 +28,38 @@ ROWS: tuple[Metric, ...] = (
           "expected_source in commwatch_probe_info", "bytes_per_second"),
     gauge("probe_bandwidth_utilization_ratio", PROBE, "Bus bandwidth over the expected one, last good cycle.",
           "probe_last_bus_bandwidth over probe_expected_bandwidth", "ratio"),
-    gauge("probe_baseline_latency_seconds", PROBE, "Median latency of good results; absent below 6.",
+    gauge("probe_baseline_latency_seconds", PROBE, "Median latency of good results; absent below 2.",
           "latest under equal conditions, at most 1.15 times the first", "seconds"),
     gauge("probe_latency_spike_streak", PROBE, "Latency spikes in a row.",
           "latency above commwatch_probe_latency_limit_seconds"),
     gauge("probe_latency_limit_seconds", PROBE,
           "Latency above which a result is a spike; absent without a judge (probe_latency_judged_info).",
-          "the lower of latency_limit (else the path's mark) and max(median + 6 MAD, 1.5 median) of the baseline, "
-          "wider below 20 results", "seconds"),
+          "the lower of latency_limit (else twice the published latency before the second good result, else the path's "
+          "mark) and max(median + 6 MAD, 1.5 median) of the baseline, wider below 20 results", "seconds"),
     info("probe_latency_judged_info", f"{PROBE} by",
-         "What judges the latency: baseline, first_results (6 to 19, wider limit), mark (absolute limit only), "
-         "too_few_results (no judge), no_result.", "good results with equal GPU, NCCL version and settings"),
+         "What judges the latency: baseline, first_results (2 to 19, wider limit), published (twice the published "
+         "latency), mark (absolute limit only), too_few_results (no judge), no_result.",
+         "good results with equal GPU, NCCL version and settings"),
     gauge("probe_low_bandwidth_streak", PROBE, "Results in a row below the utilisation threshold.",
           "probe_bandwidth_utilization_ratio below the threshold"),
+    gauge("probe_short_bandwidth_streak", PROBE,
+          "Results in a row below 85 % of a configured, published or modelled bandwidth.",
+          "probe_bandwidth_utilization_ratio below probe_bandwidth_short_ratio; 0 if the expectation was learned"),
+    gauge("probe_losses", PROBE,
+          "Quantities with an open loss: three results in a row 15 % below the node's own level.",
+          "median of good results, at most that of the first day; stays until the level is back or accepted"),
+    gauge("probe_loss_ratio", _LOSS, "Share of the node's own bandwidth level that is lost; absent without a loss.",
+          "1 - level time / time of the last bad result", "ratio"),
+    gauge("probe_loss_level_bytes_per_second", _LOSS, "The node's own bus bandwidth before the loss.",
+          "as probe_losses", "bytes_per_second"),
+    gauge("probe_loss_bandwidth_bytes_per_second", _LOSS, "Bus bandwidth of the last bad result.",
+          "as probe_losses", "bytes_per_second"),
+    gauge("probe_loss_since_timestamp_seconds", _LOSS, "First bad result of the loss.", "wall clock", "seconds"),
+    gauge("probe_expected_latency_seconds", f"{PROBE} source",
+          "Expected time of a small collective; source reference (published) or model.",
+          "published for 8 GPUs over NVLink, else NCCL's constants of protocol LL; absent with gloo", "seconds"),
+    gauge("probe_latency_above_model_streak", PROBE, "Latencies in a row above 2.5 times a model's value.",
+          "probe_last_latency_seconds; 0 if the latency is published or latency_limit is set"),
     gauge("probe_latency_drift_ratio", PROBE, "Latency of the latest good results over the first; above 1 is slower.",
           "median of up to 200 over that of the first day, at least 20, equal conditions", "ratio"),
     gauge("probe_bandwidth_drift_ratio", PROBE,

@@ -373,6 +373,11 @@ class Probe(Part):
     expected_bandwidth_bytes_per_second = Number("probe_expected_bandwidth_bytes_per_second")
     bandwidth_utilization_ratio = Number("probe_bandwidth_utilization_ratio")
     low_bandwidth_streak = Number("probe_low_bandwidth_streak")
+    short_bandwidth_streak = Number("probe_short_bandwidth_streak")
+    losses = Number("probe_losses")
+    expected_latency_seconds = Keyed("probe_expected_latency_seconds")
+    """By source."""
+    latency_above_model_streak = Number("probe_latency_above_model_streak")
     bandwidth_step_ratio = Number("probe_bandwidth_step_ratio")
     bandwidth_swing_ratio = Number("probe_bandwidth_swing_ratio")
     bandwidth_drift_ratio = Number("probe_bandwidth_drift_ratio")
@@ -387,6 +392,19 @@ class SlowestRank(Part):
     rank = Word()
     address = Word("pci_bus_id")
     """Of its GPU; empty where it has none."""
+
+
+class ProbeLoss(Part):
+    """A quantity of a probe that is below the node's own level; only while it is."""
+
+    IDENTITY = ("probe", "backend", "quantity")
+    probe = Word()
+    backend = Word()
+    quantity = Word()
+    ratio = Number("probe_loss_ratio")
+    level_bytes_per_second = Number("probe_loss_level_bytes_per_second")
+    bandwidth_bytes_per_second = Number("probe_loss_bandwidth_bytes_per_second")
+    since_timestamp_seconds = Number("probe_loss_since_timestamp_seconds")
 
 
 class HostCopy(Part):

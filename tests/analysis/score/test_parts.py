@@ -120,7 +120,7 @@ def test_without_a_baseline_there_is_no_latency() -> None:
     missing = part(score({BASELINE: None}), "latency")
 
     assert missing.ratio is None
-    assert "6 good results" in missing.missing
+    assert "2 good results" in missing.missing
 
 
 # --- balance ---

@@ -18,6 +18,7 @@ from analysis.score.cases import (
     LATENCY_STEP,
     PAIR,
     RANK_BALANCE,
+    RING,
     SPIKE_STREAK,
     SPIKES,
     SUSPECT,
@@ -180,7 +181,7 @@ def test_a_critical_finding_keeps_the_score_below_good() -> None:
     assert capped.word == "needs work"
     assert capped.ratio == pytest.approx(0.693)
     [loss] = capped.losses
-    assert (loss.part, loss.heading, loss.subject) == ("cap", "held below good", "mlx5_0 port 1 (mlx5_0/1)")
+    assert (loss.part, loss.heading, loss.subject) == ("cap", "held down", "mlx5_0 port 1 (mlx5_0/1)")
     assert loss.lost == pytest.approx(0.307)
     assert warned.word == "excellent"
     assert "cap" not in [one.part for one in low.losses]
@@ -193,3 +194,41 @@ def test_ports_that_are_down_count(kind: str) -> None:
 
     assert part(found, "balance").ratio == pytest.approx(0.9)
     assert "9 of 10" in found.losses[0].words
+
+
+@pytest.mark.parametrize(
+    ("metric", "count", "capped"),
+    [
+        (("probe_losses", RING), 1, True),
+        (("probe_losses", RING), 0, False),
+        (("probe_short_bandwidth_streak", RING), 3, True),
+        (("probe_short_bandwidth_streak", RING), 2, False),
+        (SPIKE_STREAK, 3, True),
+    ],
+)
+def test_an_open_loss_keeps_the_score_below_excellent(metric: Key, count: int, *, capped: bool) -> None:
+    """Below 0.85 whatever the parts give; without one nothing is lost."""
+    source = ("probe_info", (*RING, "all_reduce", "8", "67108864", "8", "", "", "", "reference"))
+
+    found = score({metric: count, source: 1})
+
+    assert found.ratio is not None
+    assert (found.ratio < 0.85) == capped
+    assert capped == (found.word != "excellent")
+
+
+@pytest.mark.parametrize(
+    ("category", "hours_ago", "capped"),
+    [("timeout", 0, True), ("crash", 0, True), ("ib_retry", 0, True), ("usage", 0, False), ("timeout", 1.1, False)],
+)
+def test_a_job_that_failed_in_the_last_hour_keeps_the_score_below_excellent(
+    category: str, hours_ago: float, *, capped: bool
+) -> None:
+    """What its own settings and program did is no matter of the node."""
+    errors = ("nccl_log_errors_total", (category,))
+
+    found = score({errors: 4}, {errors: 1}, hours_ago)
+
+    assert found.ratio is not None
+    assert (found.ratio < 0.85) == capped
+    assert capped == any("job" in one.words for one in found.losses)

@@ -24,13 +24,18 @@ _PORTS = (RdmaPort.info, RdmaPort.expected)
 _INTERFACES = (Interface.info, Interface.expected)
 
 
+def side_of(category: str) -> Side:
+    """Where the cause of a category is to be looked for."""
+    return _SIDES.get(category, "unknown")
+
+
 def errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Several errors of a kind in a short time on the side of network, NVLink, GPU or host."""
     least = thresholds.nccl_log_errors_min
     # Changes are kept for a day: a longer window is looked at as far as it goes.
     window = min(thresholds.nccl_log_errors_window_seconds, DAY)
     for category, count in _counts(facts, window):
-        side = _SIDES.get(category, "unknown")
+        side = side_of(category)
         if side in HARDWARE and count >= least:
             evidence = Evidence(f"errors in the last {window / 60:g} min", count, "", least, "nccl_log_errors_min")
             component = _component(category, _parts(facts, side, window))
@@ -60,7 +65,7 @@ def _of_gpus(facts: Facts, indexes: Iterable[str]) -> frozenset[str]:
 def of_the_job(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Errors that a job brings along: its settings, its container, its program."""
     for category, count in _counts(facts, HOUR):
-        side = _SIDES.get(category, "unknown")
+        side = side_of(category)
         if side in _OF_THE_JOB:
             evidence = (Evidence("errors in the last hour", count),)
             yield Sighting("nccl_job_errors", _component(category), evidence, f"on the side of: {side}")

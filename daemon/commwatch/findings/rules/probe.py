@@ -13,7 +13,7 @@ from commwatch.findings.rules.gpu_ways import WAYS, all_parts, ways_of
 from commwatch.findings.rules.pairs import MEASURED_AFTER, pairs_are_well, suspected_parts
 from commwatch.findings.rules.probe_codes import PROBE_CODES
 from commwatch.findings.rules.rule_set import DAY, HOUR, Rule, RuleSet
-from commwatch_exporters.node.model import HostCopy, Probe, SlowestRank
+from commwatch_exporters.node.model import HostCopy, Probe, ProbeLoss, SlowestRank
 from commwatch_exporters.node.parts import Column
 
 Reasons: TypeAlias = dict[str, float]
@@ -28,6 +28,8 @@ DISTURBED = frozenset({"process_appeared", "scheduler_busy", "gpu_unknown"})
 """Reasons of cycles that began on a free node and had to give way."""
 _LOOPBACK = frozenset({"lo"})
 """What gloo's probes use: nothing of the GPUs."""
+FIRM = frozenset({"configured", "reference"})
+"""Sources of an expectation that a ticket can rest on by itself."""
 _GROUNDS = {
     "configured": "expected by the configuration",
     "reference": "expected by published results",
@@ -72,6 +74,61 @@ def bandwidth(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
                     detail = f"{detail}; {_PAIRS_ARE_WELL}"
             evidence = (in_a_row, *_utilization(probe, thresholds))
             yield Sighting("probe_bandwidth_low", component, evidence, detail, since)
+
+
+def lost(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """Probes below the node's own level, the worst quantity of each; one that is far below what is expected is low."""
+    for probe, count in facts.each(Probe.losses):
+        if not count or _is_low(probe, thresholds):
+            continue
+        losses = [(loss, ratio) for loss, ratio in facts.each(ProbeLoss.ratio) if _is_of(loss, probe)]
+        if not losses:
+            yield Sighting("probe_bandwidth_lost", _component(facts, probe), (Evidence("open losses", count),))
+            continue
+        worst, ratio = max(losses, key=lambda one: one[1])
+        evidence = (
+            Evidence("share of the own level that is lost", ratio, "ratio", thresholds.probe_loss_ratio,
+                     "probe_loss_ratio"),
+            *_number("bus bandwidth", worst.bandwidth_bytes_per_second, "bytes_per_second"),
+            *_number("own level of bus bandwidth", worst.level_bytes_per_second, "bytes_per_second"),
+        )  # fmt: skip
+        others = f" and {count - 1:g} more" if count > 1 else ""
+        component = _component_of_loss(facts, probe, worst)
+        since = worst.since_timestamp_seconds
+        yield Sighting("probe_bandwidth_lost", component, evidence, f"of {worst.quantity}{others}", since)
+
+
+def short(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """Probes that stay short of a configured or published bandwidth, and neither low nor below the own level."""
+    for probe, streak in facts.each(Probe.short_bandwidth_streak):
+        if not _is_short(probe, streak, thresholds) or probe.expected_source not in FIRM:
+            continue
+        in_a_row = Evidence("short results in a row", streak, "", thresholds.probe_low_bandwidth_streak,
+                            "probe_low_bandwidth_streak")  # fmt: skip
+        detail, since = _GROUNDS[probe.expected_source], facts.rising_since(Probe.attempts, probe, streak)
+        evidence = (in_a_row, *_share(probe, thresholds.probe_bandwidth_short_ratio, "probe_bandwidth_short_ratio"))
+        yield Sighting("probe_bandwidth_short", _component(facts, probe), evidence, detail, since)
+
+
+def below_model(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """Probes that give less, or take longer, than a model expects; nothing where something firmer judges them."""
+    least = thresholds.probe_low_bandwidth_streak
+    found: dict[Probe, list[Evidence]] = {}
+    for probe, streak in facts.each(Probe.short_bandwidth_streak):
+        if _is_short(probe, streak, thresholds) and probe.expected_source == "model":
+            evidence = _share(probe, thresholds.probe_bandwidth_short_ratio, "probe_bandwidth_short_ratio")
+            found[probe] = [Evidence("short results in a row", streak, "", least, "probe_low_bandwidth_streak"),
+                            *evidence]  # fmt: skip
+    for probe, streak in facts.each(Probe.latency_above_model_streak):
+        if streak >= least and (probe.latency_spike_streak or 0) < thresholds.probe_latency_spike_streak:
+            modelled = probe.expected_latency_seconds.get("model")
+            found.setdefault(probe, []).extend((
+                Evidence("latencies in a row above the model", streak, "", least, "probe_low_bandwidth_streak"),
+                *_number("last latency", probe.last_latency_seconds, "seconds"),
+                *_number("latency by the model", modelled, "seconds"),
+            ))  # fmt: skip
+    for probe, some in found.items():
+        yield Sighting("probe_below_model", _component(facts, probe), tuple(some), _GROUNDS["model"])
 
 
 def failing(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
@@ -247,6 +304,27 @@ def _component_of_low(facts: Facts, probe: Probe, thresholds: Thresholds) -> Com
     return probe_of(probe, frozenset().union(*(ways.to_host(address) for address in addresses)))
 
 
+def _component_of_loss(facts: Facts, probe: Probe, loss: ProbeLoss) -> Component:
+    """The same; of copies between a GPU and the host with the parts of this GPU alone."""
+    *_, last = loss.quantity.split(" ")
+    if probe.collective != "host_copies" or last not in facts.derived(ways_of).gpus.values():
+        return _component(facts, probe)
+    return probe_of(probe, facts.derived(ways_of).to_host(last))
+
+
+def _is_of(loss: ProbeLoss, probe: Probe) -> bool:
+    return (loss.probe, loss.backend) == (probe.name, probe.backend)
+
+
+def _is_low(probe: Probe, thresholds: Thresholds) -> bool:
+    return (probe.low_bandwidth_streak or 0) >= thresholds.probe_low_bandwidth_streak
+
+
+def _is_short(probe: Probe, streak: float, thresholds: Thresholds) -> bool:
+    """Whether a streak is a finding of its own: neither low nor below the own level."""
+    return streak >= thresholds.probe_low_bandwidth_streak and not _is_low(probe, thresholds) and not probe.losses
+
+
 def _component_of_slowest(facts: Facts, probe: Probe, slowest: SlowestRank) -> Component:
     """The same; of copies between GPUs and host with the parts of the slowest GPU alone."""
     if not slowest.address or probe.collective != "host_copies":
@@ -272,9 +350,14 @@ def _number(what: str, value: float | None, unit: EvidenceUnit) -> Iterable[Evid
 def _utilization(probe: Probe, thresholds: Thresholds) -> tuple[Evidence, ...]:
     """What the last result reached of what is expected."""
     least = thresholds.probe_bandwidth_utilization_low_ratio
+    return _share(probe, least, "probe_bandwidth_utilization_low_ratio")
+
+
+def _share(probe: Probe, least: float, origin: str) -> tuple[Evidence, ...]:
+    """The same against a threshold."""
     ratio = probe.bandwidth_utilization_ratio
     share = () if ratio is None else (
-        Evidence("share of the expected bandwidth", ratio, "ratio", least, "probe_bandwidth_utilization_low_ratio"),
+        Evidence("share of the expected bandwidth", ratio, "ratio", least, origin),
     )  # fmt: skip
     return (
         *share,
@@ -324,6 +407,50 @@ PROBE = RuleSet(
                 "probe_low_bandwidth_streak",
                 "probe_bandwidth_utilization_low_ratio",
                 "suspect_confidence_min",
+            ),
+        ),
+        Rule(
+            lost,
+            ("probe_bandwidth_lost",),
+            reads=(Probe.losses, Probe.low_bandwidth_streak),
+            details=(
+                ProbeLoss.ratio,
+                ProbeLoss.level_bytes_per_second,
+                ProbeLoss.bandwidth_bytes_per_second,
+                ProbeLoss.since_timestamp_seconds,
+                *_COMPONENT,
+            ),
+            thresholds=("probe_loss_ratio", "probe_low_bandwidth_streak"),
+        ),
+        Rule(
+            short,
+            ("probe_bandwidth_short",),
+            reads=(Probe.short_bandwidth_streak, Probe.low_bandwidth_streak, Probe.losses, Probe.info),
+            details=(Probe.bandwidth_utilization_ratio, Probe.attempts, *_RATES, *WAYS),
+            thresholds=("probe_low_bandwidth_streak", "probe_bandwidth_short_ratio"),
+        ),
+        Rule(
+            below_model,
+            ("probe_below_model",),
+            reads=(
+                Probe.short_bandwidth_streak,
+                Probe.low_bandwidth_streak,
+                Probe.losses,
+                Probe.latency_above_model_streak,
+                Probe.latency_spike_streak,
+                Probe.info,
+            ),
+            details=(
+                Probe.bandwidth_utilization_ratio,
+                Probe.last_latency_seconds,
+                Probe.expected_latency_seconds,
+                *_RATES,
+                *WAYS,
+            ),
+            thresholds=(
+                "probe_low_bandwidth_streak",
+                "probe_bandwidth_short_ratio",
+                "probe_latency_spike_streak",
             ),
         ),
         Rule(

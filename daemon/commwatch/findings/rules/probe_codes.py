@@ -33,6 +33,40 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         opens_after=0.0,
     ),
     FindingCode(
+        name="probe_bandwidth_lost",
+        title="Bandwidth is below this node's own level",
+        severity="warning",
+        role="symptom",
+        meaning="Three results in a row were at least 15 % below what this node gave before. It stays open until the "
+        "level is back. Training waits for communication.",
+        next_step="Check the causes listed, the slow pair or GPU of commwatch heatmap, and what changed at that time. "
+        "Lower for good and on purpose: commwatch inventory accept.",
+        alert="CommwatchProbeBandwidthLost",
+        opens_after=0.0,
+    ),
+    FindingCode(
+        name="probe_bandwidth_short",
+        title="Bandwidth is short of what is configured or published",
+        severity="warning",
+        role="symptom",
+        meaning="Several results in a row were between 60 and 85 % of the configured or published value.",
+        next_step="Check the causes listed, NVLinks and lanes. Published values with NVLink SHARP need it: check that "
+        "NCCL uses NVLS. Usual for this machine: set expected_bandwidth to what its equals give.",
+        alert="CommwatchProbeBandwidthShort",
+        opens_after=0.0,
+    ),
+    FindingCode(
+        name="probe_below_model",
+        title="Probe gives less than a model expects",
+        severity="info",
+        role="state",
+        meaning="Bandwidth below 85 %, or latency above 2.5 times, of a model's value. The model may be wrong for this "
+        "machine.",
+        next_step="Compare with an equal node. The same there: set expected_bandwidth or latency_limit to it.",
+        alert="CommwatchProbeBelowModel",
+        opens_after=0.0,
+    ),
+    FindingCode(
         name="probe_failing",
         title="The probe fails again and again",
         severity="warning",

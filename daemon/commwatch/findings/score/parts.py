@@ -67,7 +67,7 @@ def _mean(subject: str, what: str, rates: Sequence[Reached]) -> Reading:
 
 
 def latency(facts: Facts, thresholds: Thresholds) -> PartReadings:
-    """Each probe with a baseline counts once.
+    """Each probe with a baseline, or else with a published latency, counts once.
 
     A single spike is the host's scheduler as often as the fabric: before the second in a row it costs no more than a
     latency at the factor from which on it is one.
@@ -75,6 +75,9 @@ def latency(facts: Facts, thresholds: Thresholds) -> PartReadings:
     readings = []
     for probe, last in of_probes(facts, Probe.last_latency_seconds):
         baseline, drift, streak = probe.baseline_latency_seconds, probe.latency_drift_ratio, probe.latency_spike_streak
+        expected = probe.expected_latency_seconds
+        if baseline is None:
+            baseline = expected.get("reference")
         if baseline is None or last <= 0:
             continue
         # The baseline follows a decline as far as a limit; what it followed counts as slower, not as normal.
@@ -84,6 +87,11 @@ def latency(facts: Facts, thresholds: Thresholds) -> PartReadings:
         if streak is not None and streak <= 1:
             ratio = max(ratio, at_most_one(1.0 / thresholds.probe_latency_spike_median_factor))
         words = f"{format_seconds(last)} for a small call, usually {format_seconds(usual)}"
+        if "model" in expected and (probe.latency_above_model_streak or 0) >= thresholds.probe_latency_spike_streak:
+            # What is usual here may have been slow from the first day.
+            most = thresholds.probe_latency_model_factor * expected["model"]
+            ratio = min(ratio, at_most_one(most / last))
+            words += f"; a model expects at most {format_seconds(most)}"
         readings.append(Reading(f"probe {probe.name}", ratio, words))
     needs = f"a latency baseline: {thresholds.probe_baseline_results_first} good results of a collective"
     return PartReadings("latency", tuple(readings), least_counts=False, needs=needs)

@@ -16,7 +16,7 @@ WEIGHTS: Mapping[PartName, float] = MappingProxyType(
 )
 """Share of the score of each part while all are measured."""
 _CAP = 0.99
-"""Of a good score: what is capped prints as less."""
+"""Of the score that it stays below: what is capped prints as less."""
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -60,7 +60,7 @@ class Loss(msgspec.Struct, frozen=True):
     """What points were lost to."""
 
     part: PartName | Literal["cap"]
-    """cap: what keeps the score below good, whatever its parts give."""
+    """cap: what keeps the score below good, or below excellent, whatever its parts give."""
     lost: float
     """Share of the score. 0: not what decides its part now, but in line to do so next."""
     ratio: float
@@ -71,7 +71,7 @@ class Loss(msgspec.Struct, frozen=True):
     @property
     def heading(self) -> str:
         """The part as an operator reads it."""
-        return "held below good" if self.part == "cap" else self.part
+        return "held down" if self.part == "cap" else self.part
 
 
 class Score(msgspec.Struct, frozen=True):
@@ -102,20 +102,21 @@ def weighted(parts: Sequence[PartReadings], excellent: float, good: float) -> Sc
     return Score(ratio, word_of(ratio, excellent, good), found, tuple(losses))
 
 
-def capped(score: Score, good: float, subject: str, words: str) -> Score:
-    """A score that stays below good.
+def capped(score: Score, below: float, good: float, subject: str, words: str) -> Score:
+    """A score that stays below a mark.
 
     Args:
         score: of the parts.
+        below: the mark: that of good or that of excellent.
         good: the score from which on it is called so.
         subject: where it is that something keeps it down.
         words: what.
     """
-    ceiling = _CAP * good
+    ceiling = _CAP * below
     if score.ratio is None or score.ratio <= ceiling:
         return score
     loss = Loss("cap", score.ratio - ceiling, 0.0, subject, words)
-    return Score(ceiling, word_of(ceiling, good, good), score.parts, (loss, *score.losses))
+    return Score(ceiling, word_of(ceiling, max(below, good), good), score.parts, (loss, *score.losses))
 
 
 def _part(part: PartReadings, weight: float) -> Part:

@@ -9,6 +9,7 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.findings.api_documents import finding_record
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Finding
+from commwatch.findings.score.caps import failed_jobs, losses
 from commwatch.findings.score.parts import balance, bandwidth, latency, stability
 from commwatch.findings.score.probes import rates_of
 from commwatch.findings.score.records import Score, capped, weighted
@@ -17,6 +18,7 @@ from commwatch_exporters.node.model import (
     Gpu,
     HostCopy,
     Inventory,
+    LogCategory,
     NvLink,
     Pair,
     Probe,
@@ -35,7 +37,9 @@ READS: tuple[AnyColumn, ...] = (
     HostCopy.bandwidth_bytes_per_second, HostCopy.expected_bandwidth_bytes_per_second,
     Pair.bandwidth_bytes_per_second, Pair.expected_bandwidth_bytes_per_second, Suspect.ratio, NvLink.expected,
     NvLink.state, NvLink.recovery_errors, NvLink.recoveries, NvLink.recoveries_failed, Gpu.pcie_width_lanes,
-    Gpu.pcie_width_expected_lanes, RdmaPort.flaps, Inventory.expected, Inventory.present,
+    Gpu.pcie_width_expected_lanes, RdmaPort.flaps, Inventory.expected, Inventory.present, Probe.losses,
+    Probe.short_bandwidth_streak, Probe.info, Probe.expected_latency_seconds, Probe.latency_above_model_streak,
+    LogCategory.errors,
 )  # fmt: skip
 """All that it is made of beside the findings; a test refuses it everything else."""
 
@@ -47,7 +51,8 @@ def score_of(facts: Facts, thresholds: Thresholds, findings: Sequence[Finding] =
     """How well the GPUs of this node communicate.
 
     No part rises when something that was measured gets worse, and so neither does the score. It stays below good while
-    a critical finding is open, or a probe is below the mark from which on a bandwidth is a fault.
+    a critical finding is open, or a probe is below the mark from which on a bandwidth is a fault; below excellent while
+    a loss is open, or a job failed or got stuck in the last hour.
 
     Args:
         facts: of this moment; their history watches the counters of ``stability.WINDOWS``.
@@ -61,14 +66,17 @@ def score_of(facts: Facts, thresholds: Thresholds, findings: Sequence[Finding] =
         balance(facts, rates, thresholds),
         stability(facts, thresholds),
     )
-    good, low = thresholds.score_good_ratio, thresholds.probe_bandwidth_utilization_low_ratio
-    score = weighted(parts, thresholds.score_excellent_ratio, good)
+    good, excellent = thresholds.score_good_ratio, thresholds.score_excellent_ratio
+    score = weighted(parts, excellent, good)
+    low = thresholds.probe_bandwidth_utilization_low_ratio
     if findings and findings[0].severity == "critical":
         lead = finding_record(findings[0], {}).lead
-        return capped(score, good, lead.component.component.words, f"{lead.title}; a critical finding is open")
+        return capped(score, good, good, lead.component.component.words, f"{lead.title}; a critical finding is open")
     slowest = min(parts[0].readings, key=lambda one: one.ratio, default=None)
     if slowest is not None and slowest.ratio < low:
-        return capped(score, good, slowest.subject, f"{slowest.words}; below {format_percent(low)} is a fault")
+        return capped(score, good, good, slowest.subject, f"{slowest.words}; below {format_percent(low)} is a fault")
+    for subject, words in (*losses(facts, thresholds), *failed_jobs(facts)):
+        return capped(score, excellent, good, subject, words)
     return score
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from math import ceil, log2
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from commwatch.probes.results.bus_bandwidth import bus_bandwidth, factor
-from commwatch.probes.results.published import published
+from commwatch.probes.results.published import published, published_latency
 from commwatch.probes.results.ring import narrowest_split, slowest_hop
-from commwatch.state.records import PositiveRate
+from commwatch.state.records import PositiveRate, Seconds
 
 if TYPE_CHECKING:
     from commwatch.node.topology.reach import GpuPaths
@@ -25,6 +26,24 @@ _BASE_SECONDS = 8.4e-6
 _NVLINK_STEP_SECONDS = 3.4e-6
 _PCIE_STEP_SECONDS = 5.7e-6
 """Start and one step of a ring with protocol Simple (NCCL src/graph/tuning.cc)."""
+
+
+_LL_BASE_SECONDS = 6.6e-6
+_LL_NVLINK_STEP_SECONDS = 0.6e-6
+_LL_PCIE_STEP_SECONDS = 1.0e-6
+"""The same with protocol LL, which calls of a few bytes take (also src/graph/tuning.cc)."""
+_SMALL_BYTES = 1024
+"""Up to here the time of a call hardly depends on its size: 12.5 to 15.7 us on 8 H20 (DeepEP issue 303)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedLatency:
+    """What a small call should take."""
+
+    seconds: Seconds
+    source: Literal["reference", "model"]
+    basis: str
+    """Where the number comes from, for the operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,3 +227,30 @@ def latency_mark(step: Step, paths: GpuPaths | None, *, factor: float, most: flo
         return most
     step_seconds = _NVLINK_STEP_SECONDS if _over_nvlink(paths, step.members) > 0 else _PCIE_STEP_SECONDS
     return min(most, factor * _start_seconds(step.operation, len(step.members), step_seconds))
+
+
+def expected_latency(step: Step, paths: GpuPaths | None, *, backend: Backend) -> ExpectedLatency | None:
+    """What the call of a latency step should take: published for such nodes, else by NCCL's constants of protocol LL.
+
+    None where nothing can be said: of gloo, which measures the host; of paths that are not known; and of calls above
+    1 KiB, whose size counts.
+
+    Args:
+        step: of a cycle whose ranks have a GPU each.
+        paths: what lies between these GPUs; None where not known.
+        backend: what the ranks run on.
+    """
+    count = len(step.members)
+    if backend == "gloo" or paths is None or count < 2 or step.size_bytes > _SMALL_BYTES:
+        return None
+    if not set(step.members) <= set(range(len(paths.addresses))):
+        return None
+    over_nvlink = _over_nvlink(paths, step.members) > 0
+    if over_nvlink and step.operation == "all_reduce":
+        found = published_latency(paths.common_name(step.members), count)
+        if found is not None:
+            return ExpectedLatency(found[0], "reference", found[1])
+    steps = min(2 * (count - 1), 2 * ceil(log2(count))) if step.operation == "all_reduce" else count - 1
+    step_seconds = _LL_NVLINK_STEP_SECONDS if over_nvlink else _LL_PCIE_STEP_SECONDS
+    basis = f"{steps} steps over {'NVLink' if over_nvlink else 'PCIe'}, NCCL's own constants of protocol LL"
+    return ExpectedLatency(_LL_BASE_SECONDS + steps * step_seconds, "model", basis)

@@ -10,8 +10,9 @@ from commwatch.probes.gate.budget import Occupied
 from commwatch.probes.plan import Measure
 from commwatch.probes.rank_plan import Backend, Operation
 from commwatch.probes.results.drift import Course
-from commwatch.probes.results.expected import Expected
+from commwatch.probes.results.expected import Expected, ExpectedLatency
 from commwatch.probes.results.learned import LearnedRate
+from commwatch.probes.results.level import Level
 from commwatch.probes.results.streak import Streak
 from commwatch.state.records import Count, Rate, Ratio, Seconds, Timestamp, check_labels, check_unique
 
@@ -124,7 +125,15 @@ class ProbeHistory(msgspec.Struct):
     latency_judged_at: Timestamp | None = None
     latency_mark: Seconds | None = None
     """Seconds, of the path of the last result; None where there is none, and before the first result."""
+    expected_latency: ExpectedLatency | None = None
+    """Of the last result; None where nothing can be said, as for gloo."""
+    above_model_streak: Streak = Streak()
+    """Latencies in a row above what a model expects; published values make spikes."""
     bandwidth_streak: Streak = Streak()
+    short_streak: Streak = Streak()
+    """Bandwidths in a row below the share of the expectation that healthy nodes reach."""
+    levels: dict[str, Level] = {}
+    """By what is learned of, as below, and quantity."""
     learned: dict[str, LearnedRate] = {}
     """By operation, GPU model, ranks and size. Not by versions and settings: a change of these that costs so much is to
     be seen."""

@@ -11,14 +11,16 @@ from commwatch.probes.rank_plan import FailureReason, SkipReason
 from commwatch.probes.results.baseline import Baseline, SpikeRule, held_to, is_spike, spike_limit
 from commwatch.probes.results.counts import CycleCounts
 from commwatch.probes.results.drift import Course
-from commwatch.probes.results.expected import Expected, latency_mark
+from commwatch.probes.results.expected import Expected, expected_latency, latency_mark
 from commwatch.probes.results.hidden import hidden_of
 from commwatch.probes.results.histogram import LatencyHistogram
 from commwatch.probes.results.history import Conditions, GpuName, LastResult, ProbeHistory, SlowestRank
 from commwatch.probes.results.judgement import JudgementRules
 from commwatch.probes.results.learned import LearnedRate
+from commwatch.probes.results.level import Level, first_level
 from commwatch.probes.results.rates import Rate, balance_of_ranks, copies_of, leading, name_of, rates_of, scaling_of
 from commwatch.probes.results.streak import Streak, is_current
+from commwatch.units import format_rate, format_seconds
 from commwatch_exporters.snapshot import Value
 
 if TYPE_CHECKING:
@@ -32,6 +34,9 @@ LATENCY = "latency"
 
 _COLLECTIVES = frozenset(get_args(Collective))
 """The measures that have a latency."""
+
+LEARNING_RESULTS = 6
+"""Good latencies up to which a frequent probe runs more often: with fewer the limit of a spike is far away."""
 
 
 class LatencyCourse(NamedTuple):
@@ -80,8 +85,9 @@ class ProbeRecord:
 
     @property
     def is_learning(self) -> bool:
-        """Whether latencies have no baseline yet, although this probe can make one."""
-        return self._has_latency and not self._plan.shares_gpus and self._baseline() is None
+        """Whether there are few good latencies yet, although this probe can have them."""
+        good = self.history.courses.get(LATENCY, Course()).good
+        return self._has_latency and not self._plan.shares_gpus and len(good) < LEARNING_RESULTS
 
     def apply(
         self,
@@ -168,12 +174,15 @@ class ProbeRecord:
         latency = None if small is None else small.slowest_seconds
         self.history.last = self._last_result(result, latency, rates, gpus)
         self.history.latency_mark = None if small is None else self._mark(small, paths)
+        self.history.expected_latency = (
+            None if small is None else expected_latency(small.step, paths, backend=self._plan.backend)
+        )
+        well = [self._judge_level(rate, now, gpu_model) for rate in rates]
         if latency is not None:
-            self._judge_latency(latency, now)
-        for rate in rates:
-            self._follow(rate.course, rate.seconds, good=not self._is_low(rate.utilization), now=now)
+            self._judge_latency(latency, now, well=all(well))
         self._judge_bandwidth(self.history.last, now)
-        self._learn(self.history.last, now, gpu_model)
+        if all(well):
+            self._learn(self.history.last, now, gpu_model)
 
     def _last_result(
         self, result: Measured, latency: float | None, rates: Sequence[Rate], gpus: Sequence[GpuName]
@@ -207,18 +216,107 @@ class ProbeRecord:
 
     @property
     def _spike_rule(self) -> SpikeRule:
-        """With the limit of the configuration, else the mark of the path."""
-        limits, own = self._limits, self._rules.latency_limit
+        """With the limit of the configuration, else of published results while there is no baseline, else the mark of
+        the path."""
+        limits, absolute = self._limits, self._rules.latency_limit
+        if absolute is None and self._baseline() is None:
+            absolute = self._published_limit
         return SpikeRule(
             deviations=limits.probe_latency_spike_mad_factor,
             ratio=limits.probe_latency_spike_median_factor,
-            absolute_seconds=self.history.latency_mark if own is None else own,
+            absolute_seconds=self.history.latency_mark if absolute is None else absolute,
         )
 
-    def _judge_latency(self, latency: float, now: float) -> None:
+    def _judge_level(self, rate: Rate, now: float, gpu_model: str) -> bool:
+        """Hold a bandwidth against the node's own level; whether it is neither lost nor low."""
+        key, rule = f"{self._subject(gpu_model)} {rate.course}", self._limits
+        level = self.history.levels.get(key)
+        if level is not None:
+            level = level.after(rate.seconds, now, rule)
+            self.suspicious |= level.is_settling and level.bad < rule.probe_loss_streak
+        well = not self._is_low(rate.utilization) and (level is None or not level.bad)
+        self._follow(rate.course, rate.seconds, good=well, now=now)
+        course = self.history.courses[rate.course]
+        if level is not None:
+            level = level.following(course, rule)
+        elif well:
+            level = first_level(rate.course, course, rate.bus_bandwidth, rule)
+        if level is not None:
+            self.history.levels = {**self.history.levels, key: level}
+        return well
+
+    @property
+    def losses(self) -> tuple[Level, ...]:
+        """The open losses, the worst first; of a name that stands for two numbers of GPUs or sizes the worse one."""
+        lost: dict[str, Level] = {}
+        for level in self.history.levels.values():
+            if level.is_lost and (level.name not in lost or level.lost_share > lost[level.name].lost_share):
+                lost[level.name] = level
+        return tuple(sorted(lost.values(), key=lambda one: -one.lost_share))
+
+    def loss_sentences(self) -> list[str]:
+        """The open losses with both numbers, for the operator."""
+        return [
+            f"probe {self._plan.probe}: {one.name} gives {format_rate(one.low_bus_bandwidth)}, "
+            f"before {format_rate(one.bus_bandwidth)}"
+            for one in self.losses
+        ]
+
+    def accept(self) -> list[str]:
+        """Take what is lost as the level from now on, and a latency that is too high as the usual one.
+
+        Returns:
+            What is given up, in sentences.
+        """
+        history, given_up = self.history, self.loss_sentences()
+        for key, level in history.levels.items():
+            if level.is_lost:
+                history.levels = {**history.levels, key: level.accepted()}
+                history.courses = {one: of for one, of in history.courses.items() if one != level.name}
+                subject = key.removesuffix(f" {level.name}")
+                history.learned = {one: rate for one, rate in history.learned.items() if one != subject}
+        last = history.last
+        if history.latency_streak.count >= self._limits.probe_latency_spike_streak and last is not None:
+            if last.latency_seconds is not None:
+                small = format_seconds(last.latency_seconds)
+                given_up.append(f"probe {self._plan.probe}: a small call takes {small}")
+            history.courses = {one: of for one, of in history.courses.items() if one != LATENCY}
+            history.latency_streak = Streak()
+        return given_up
+
+    @property
+    def _published_limit(self) -> float | None:
+        """Seconds above which a latency is slow by published results; the operator's own limit stands above them."""
+        expected = self.history.expected_latency
+        if expected is None or expected.source != "reference" or self._rules.latency_limit is not None:
+            return None
+        return self._limits.probe_latency_published_factor * expected.seconds
+
+    @property
+    def _model_limit(self) -> float | None:
+        """The same by a model, which may be wrong for a machine: what is above it may be usual here."""
+        expected = self.history.expected_latency
+        if expected is None or expected.source != "model" or self._rules.latency_limit is not None:
+            return None
+        return self._limits.probe_latency_model_factor * expected.seconds
+
+    def _judge_latency(self, latency: float, now: float, *, well: bool) -> None:
+        """Judge a small call.
+
+        Args:
+            latency: seconds.
+            now: seconds since 1970.
+            well: whether the bandwidths of the same cycle are neither low nor lost.
+        """
         self._histogram.observe(latency)
+        published, model, gap = self._published_limit, self._model_limit, self._limits.probe_streak_gap_max_seconds
         spike = is_spike(latency, self._baseline(), self._spike_rule)
-        self._follow(LATENCY, latency, good=not spike, now=now)
+        is_fast = published is None or latency <= published
+        self._follow(LATENCY, latency, good=well and is_fast and not spike, now=now)
+        row = self.history.above_model_streak
+        self.history.above_model_streak = (
+            row.bad(now, gap) if model is not None and latency > model else row.good()
+        )  # fmt: skip
         if spike:
             self._spike(now)
         else:
@@ -233,6 +331,18 @@ class ProbeRecord:
             )
         else:
             self.history.bandwidth_streak = self.history.bandwidth_streak.good()
+        self._judge_share(last, now)
+
+    def _judge_share(self, last: LastResult, now: float) -> None:
+        """Whether a bandwidth has the share of its expectation that healthy nodes reach; a learned one has a level."""
+        row, limits, share = self.history.short_streak, self._limits, last.utilization
+        least = limits.probe_bandwidth_short_ratio
+        if last.expected is None or share is None or last.expected.source == "learned" or share >= least:
+            self.history.short_streak = row.good()
+        else:
+            self.history.short_streak = row.bad(now, limits.probe_streak_gap_max_seconds)
+            few = self.history.short_streak.count < limits.probe_low_bandwidth_streak
+            self.suspicious |= few and last.expected.is_firm
 
     def _subject(self, gpu_model: str) -> str:
         """What is learned of: other operations, GPUs, ranks or sizes are another matter."""
@@ -274,6 +384,8 @@ class ProbeRecord:
             history.courses = {}
             history.latency_streak = Streak()
             history.bandwidth_streak = Streak()
+            history.short_streak = Streak()
+            history.above_model_streak = Streak()
 
     def _conditions(self, result: Measured | None = None, gpus: Sequence[GpuName] = ()) -> Conditions:
         plan = self._plan
@@ -324,10 +436,13 @@ class ProbeRecord:
             for name, reason, count in self._counts.reasons(self.history.backend)
         ]
         series += [] if current is None else _named(labels, current)
+        expected = self.history.expected_latency
+        if current is not None and expected is not None:
+            series.append(("commwatch_probe_expected_latency_seconds", (*labels, expected.source), expected.seconds))
         if self._has_latency:
             series.append(("commwatch_probe_latency_judged_info", (*labels, self._judged_by(current)), 1))
         series.append(("commwatch_probe_info", (*labels, *self._info()), 1))
-        return series
+        return [*series, *_lost(labels, self.losses)]
 
     def _values(self, last: LastResult | None) -> dict[str, Value]:
         """Of the last result, or absent."""
@@ -347,6 +462,8 @@ class ProbeRecord:
             ),
             "bandwidth_utilization_ratio": None if last is None else last.utilization,
             "low_bandwidth_streak": self.history.bandwidth_streak.count if judged else None,
+            "short_bandwidth_streak": self.history.short_streak.count if judged else None,
+            "losses": len(self.losses) if self.history.levels else None,
             "bandwidth_drift_ratio": _worst(course.drift_ratio(rule) for course in bandwidths),
             "bandwidth_step_ratio": _worst(course.step_ratio(rule) for course in bandwidths),
             "bandwidth_swing_ratio": _worst(course.swing_ratio(rule) for course in bandwidths),
@@ -363,6 +480,7 @@ class ProbeRecord:
             "latency_limit_seconds": None if last is None else limit,
             "latency_spikes_total": self._spikes,
             "latency_spike_streak": history.latency_streak.count if judged and by_some_rule else None,
+            "latency_above_model_streak": history.above_model_streak.count if judged and last is not None else None,
             "last_latency_seconds": None if last is None else last.latency_seconds,
             "baseline_latency_seconds": None if last is None or baseline is None else baseline.median,
             "latency_drift_ratio": None if last is None else course.drift_ratio(rule),
@@ -377,6 +495,8 @@ class ProbeRecord:
             return "no_result"
         if baseline is not None:
             return "baseline" if baseline.width == 1.0 else "first_results"
+        if self._published_limit is not None:
+            return "published"
         return "too_few_results" if self._spike_rule.absolute_seconds is None else "mark"
 
     @property
@@ -390,6 +510,16 @@ class ProbeRecord:
         torch_version = "" if last is None else last.torch_version
         sizes = (str(known.latency_bytes), str(known.bandwidth_bytes), str(known.ranks))
         return (known.measure, *sizes, known.nccl_version, torch_version, known.settings, self._expected_source)
+
+
+def _lost(labels: tuple[str, ...], losses: Iterable[Level]) -> Iterable[Reading]:
+    """The series of the open losses, by quantity; shown however old the last result is."""
+    for level in losses:
+        key = (*labels, level.name)
+        yield "commwatch_probe_loss_ratio", key, level.lost_share
+        yield "commwatch_probe_loss_level_bytes_per_second", key, level.bus_bandwidth
+        yield "commwatch_probe_loss_bandwidth_bytes_per_second", key, level.low_bus_bandwidth
+        yield "commwatch_probe_loss_since_timestamp_seconds", key, level.since
 
 
 def _worst(ratios: Iterable[float | None]) -> float | None:

@@ -1,0 +1,46 @@
+"""What keeps the score below excellent however well the parts do: an open loss, and jobs that failed; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from commwatch.config.thresholds import Thresholds
+from commwatch.findings.facts import Facts
+from commwatch.findings.rules.jobs import HARDWARE, side_of
+from commwatch.findings.rules.probe import FIRM
+from commwatch.findings.rules.rule_set import HOUR
+from commwatch.findings.score.probes import of_probes
+from commwatch.units import format_percent
+from commwatch_exporters.node.model import LogCategory, Probe
+
+_STUCK_OR_DEAD = frozenset({"timeout", "remote", "crash", "killed"})
+"""Categories that say how a job ended, not why; errors on the side of the hardware end jobs too."""
+
+
+def losses(facts: Facts, thresholds: Thresholds) -> Iterator[tuple[str, str]]:
+    """Where something is lost, and what: below the own level, short of a firm expectation, or latency spikes in a row.
+
+    Yields:
+        Subject and words.
+    """
+    for probe, count in of_probes(facts, Probe.losses):
+        if count:
+            yield f"probe {probe.name}", "below this node's own level; the loss is open"
+    for probe, streak in of_probes(facts, Probe.short_bandwidth_streak):
+        if streak >= thresholds.probe_low_bandwidth_streak and probe.expected_source in FIRM:
+            short = format_percent(thresholds.probe_bandwidth_short_ratio)
+            yield f"probe {probe.name}", f"{streak:g} results in a row below {short} of what is expected"
+    for probe, streak in of_probes(facts, Probe.latency_spike_streak):
+        if streak >= thresholds.probe_latency_spike_streak:
+            yield f"probe {probe.name}", f"{streak:g} latency spikes in a row"
+
+
+def failed_jobs(facts: Facts) -> Iterator[tuple[str, str]]:
+    """Jobs that failed or got stuck in the last hour, by what their logs say; their own settings do not count.
+
+    Yields:
+        Subject and words.
+    """
+    for category, rise in facts.rises(LogCategory.errors, HOUR):
+        if category.name in _STUCK_OR_DEAD or side_of(category.name) in HARDWARE:
+            yield f"NCCL logs, {category.name}", f"a job failed or got stuck: {rise:g} errors in the last hour"

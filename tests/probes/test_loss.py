@@ -1,0 +1,261 @@
+"""A loss of bandwidth stays until the level is back or somebody accepts the new one; latency is judged at once."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from commwatch.probes.results.expected import Expected
+from commwatch.probes.results.history import ProbeHistory
+from commwatch.probes.results.record import ProbeRecord
+from probes.recorded import FIRM, GPUS, RULES, Probe
+from probes.results import MIB, measured, plan_of
+from probes.test_expected import switched, two_switches
+
+USUAL = 1e-2
+EDGE = USUAL / 0.85
+WIDE = replace(FIRM, bytes_per_second=0.9 * MIB / USUAL)
+"""An expectation of which the usual result is 111 %."""
+
+
+def restarted(probe: Probe) -> Probe:
+    """The same probe after a restart of the daemon."""
+    history = msgspec.json.decode(msgspec.json.encode(probe.record.history), type=ProbeHistory)
+    after = Probe(probe.plan, history=history)
+    after.now = probe.now
+    return after
+
+
+def results(probe: Probe, count: int, seconds: float, expected: Expected | None = WIDE) -> Probe:
+    """So many results of one bandwidth."""
+    for _ in range(count):
+        probe.result(bandwidth=seconds, expected=expected)
+    return probe
+
+
+@pytest.mark.parametrize(("seconds", "count", "losses"), [(EDGE, 3, 1), (EDGE, 2, 0), (0.999 * EDGE, 300, 0)])
+def test_three_results_in_a_row_at_the_edge_are_a_loss(seconds: float, count: int, losses: int) -> None:
+    """15 % below the own level three times; twice is none, and neither is a little less however often."""
+    probe = results(Probe(), 20, USUAL)
+
+    results(probe, count, seconds)
+
+    assert probe.value("losses") == losses
+
+
+def test_a_loss_has_both_numbers_and_its_begin() -> None:
+    """A third of the bandwidth: what it was, what it is, and when the first bad result came."""
+    probe = results(Probe(), 20, USUAL)
+    began = probe.now + 900
+
+    results(probe, 3, 1.5 * USUAL)
+
+    series = probe.series()
+    assert series["loss_ratio", "all_reduce 2"] == pytest.approx(1 / 3)
+    assert series["loss_level_bytes_per_second", "all_reduce 2"] == pytest.approx(MIB / USUAL)
+    assert series["loss_bandwidth_bytes_per_second", "all_reduce 2"] == pytest.approx(MIB / USUAL / 1.5)
+    assert series["loss_since_timestamp_seconds", "all_reduce 2"] == began
+    assert len(probe.record.loss_sentences()) == 1
+
+
+def test_a_loss_does_not_close_by_lasting() -> None:
+    """Ten days later, over restarts, another NCCL, and without a current result it is as open as at first."""
+    probe = results(Probe(), 120, USUAL)
+    for _ in range(10):
+        probe = restarted(results(probe, 96, 1.5 * USUAL))
+    level = probe.value("loss_level_bytes_per_second", "all_reduce 2")
+
+    probe.steps(1e-3, 1.5 * USUAL, expected={1: WIDE}, nccl_version="2.99.1")
+
+    assert level == pytest.approx(MIB / USUAL)
+    assert probe.value("losses", after=7 * 86400.0) == 1
+    assert probe.value("loss_level_bytes_per_second", "all_reduce 2", after=7 * 86400.0) == level
+
+
+def test_a_loss_closes_once_the_level_is_back() -> None:
+    """After three good results in a row; a bad one between them begins the count again."""
+    probe = results(results(Probe(), 20, USUAL), 3, 1.5 * USUAL)
+
+    results(probe, 2, USUAL)
+    assert probe.record.suspicious  # the next result comes soon
+    results(probe, 1, 1.5 * USUAL)
+    results(probe, 2, USUAL)
+    assert probe.value("losses") == 1
+    results(probe, 1, USUAL)
+
+    assert probe.value("losses") == 0
+    assert ("loss_ratio", "all_reduce 2") not in probe.series()
+
+
+def test_the_fall_of_a_gpu_does_not_make_what_is_lost_the_usual() -> None:
+    """Eight GPUs, one is gone for an hour, and comes back slow: the level of eight is not learned again."""
+    probe = results(Probe(), 20, USUAL)
+    for ranks, seconds in ((3, 2 * USUAL), (2, 1.5 * USUAL)):
+        probe.plan = plan_of(ranks=ranks)
+        probe.record.adopt_plan(probe.plan)
+        results(probe, 4, seconds, None)
+
+    assert probe.value("losses") == 1
+
+
+def test_an_accepted_loss_is_the_level() -> None:
+    """It is given up with both numbers, stays accepted over a restart, and a further loss is one."""
+    probe = results(results(Probe(), 120, USUAL), 4, 1.5 * USUAL)
+
+    [sentence] = probe.record.accept()
+
+    assert sentence.startswith("probe ring: all_reduce 2 gives ")
+    assert probe.value("losses") == 0
+    probe = restarted(probe)
+    results(probe, 200, 1.5 * USUAL)
+    assert probe.value("losses") == 0
+    results(probe, 3, 1.8 * USUAL)
+    assert probe.value("losses") == 1
+    assert probe.record.accept() != []
+    assert probe.record.accept() == []
+
+
+def test_an_accepted_loss_is_learned_again_in_the_place_of_a_model() -> None:
+    """What was learned of the first day is given up too: else the new level would stay below 60 % of it."""
+    model = Expected(MIB / USUAL / 2, "model", "for the test")
+    probe = results(results(Probe(), 120, USUAL, model), 3, 2 * USUAL, model)
+    assert probe.value("low_bandwidth_streak") == 3
+
+    probe.record.accept()
+    results(probe, 3, 2 * USUAL, model)
+
+    assert (probe.value("low_bandwidth_streak"), probe.value("losses")) == (0, 0)
+
+
+def test_one_copy_of_many_is_lost() -> None:
+    """Each GPU and direction has a level of its own, and the worst one is first."""
+    probe = Probe(plan_of("host_copies", 2))
+    for _ in range(6):
+        probe.steps(1e-3, 1e-3, 1e-3, 1e-3)
+    for _ in range(3):
+        probe.steps(1e-3, 1e-3, 1.3e-3, 2e-3)
+
+    assert [one.name for one in probe.record.losses] == ["device_to_host 0000:17:00.0", "host_to_device 0000:17:00.0"]
+    assert probe.value("losses") == 2
+
+
+@pytest.mark.parametrize(("noise", "most"), [(0.02, 0), (0.08, 0)])
+def test_noise_is_no_loss(noise: float, most: int) -> None:
+    """20 nodes for three days each, from their first results on."""
+    opened = 0
+    for node in range(20):
+        source, probe = random.Random(node), Probe()  # noqa: S311 - always the same
+        for _ in range(3 * 96):
+            before = bool(probe.record.losses)
+            results(probe, 1, USUAL * source.lognormvariate(0.0, noise), None)
+            opened += bool(probe.record.losses) and not before
+
+    assert opened <= most
+
+
+# --- 60 to 85 % of what is expected ---
+
+
+@pytest.mark.parametrize(
+    ("source", "share", "streak"),
+    [
+        ("configured", 0.849, 3),
+        ("reference", 0.849, 3),
+        ("model", 0.849, 3),
+        ("reference", 0.851, 0),
+        ("learned", 0.7, 0),
+    ],
+)
+def test_results_short_of_what_is_expected_are_counted(source: str, share: float, streak: int) -> None:
+    """Just below 85 % they are, just above they are not; what was learned has the level in its place."""
+    expected = msgspec.convert({"bytes_per_second": MIB / USUAL, "source": source, "basis": ""}, Expected)
+
+    probe = results(Probe(), 3, USUAL / share, expected)
+
+    assert probe.value("short_bandwidth_streak") == streak
+    assert probe.value("low_bandwidth_streak") == 0
+
+
+# --- latency from the first day ---
+
+
+class Small:
+    """The small calls of eight GPUs behind NVSwitches, or of four over PCIe, a cycle each 15 minutes."""
+
+    def __init__(self, gpu: str = "H100 80GB HBM3", latency_limit: float | None = None) -> None:
+        self.paths = switched(gpu) if gpu else two_switches()
+        self.plan = plan_of(ranks=len(self.paths.addresses))
+        self.record = ProbeRecord(self.plan, replace(RULES, latency_limit=latency_limit))
+        self.now = 1e6
+
+    def take(self, latency: float, bandwidth: float = USUAL, expected: Expected | None = None) -> None:
+        self.now += 900
+        result = measured(self.plan, self.now, (latency, bandwidth))
+        known = {} if expected is None else {1: expected}
+        self.record.apply(result, known, GPUS[: self.plan.ranks], self.now, self.paths)
+
+    def cycles_to_ticket(self, latency: float, most: int = 10) -> int | None:
+        for cycle in range(1, most + 1):
+            self.take(latency)
+            if self.record.history.latency_streak.count >= RULES.thresholds.probe_latency_spike_streak:
+                return cycle
+        return None
+
+
+@pytest.mark.parametrize("factor", [3, 8])
+def test_a_latency_that_is_slow_from_the_first_minute_is_a_ticket_in_three_cycles(factor: int) -> None:
+    """Of 10 µs, which such a node gives: three times and eight times; and it becomes no baseline."""
+    node = Small()
+
+    assert node.cycles_to_ticket(factor * 10.1e-6) == 3
+    for _ in range(100):
+        node.take(factor * 10.1e-6)
+    assert node.record.history.courses["latency"].good == ()
+    assert node.record.is_learning
+
+
+@pytest.mark.parametrize("healthy", [0, 2, 5, 40])
+def test_a_latency_that_becomes_three_times_as_long_later_is_a_ticket_in_three_cycles(healthy: int) -> None:
+    """Judged from the third result of a node's life on, by its own first results."""
+    for node in (Small(), Small("B200"), Small("")):
+        for _ in range(healthy):
+            node.take(10.1e-6)
+        if healthy or node.paths.common_name((0,)).endswith("HBM3"):
+            assert node.cycles_to_ticket(30.3e-6) == 3
+
+
+@pytest.mark.parametrize(("gpu", "factor", "streak"), [("B200", 3, 3), ("B200", 8, 3), ("", 3, 3), ("B200", 2, 0)])
+def test_a_model_gives_information_and_no_ticket(gpu: str, factor: float, streak: int) -> None:
+    """What is above a model's value may be usual for this machine: it is counted apart, and is the baseline."""
+    node = Small(gpu)
+
+    assert node.cycles_to_ticket(factor * 10.1e-6, most=3) is None
+    assert node.record.history.above_model_streak.count == streak
+    assert node.cycles_to_ticket(3 * factor * 10.1e-6) == 3
+
+
+@pytest.mark.parametrize("latency", [12e-6, 20e-6, 24.9e-6])
+def test_published_latencies_of_healthy_nodes_are_none(latency: float) -> None:
+    """12 to 20 µs are reported of 8 GPUs over NVLink."""
+    assert Small().cycles_to_ticket(latency) is None
+
+
+def test_the_limit_of_the_configuration_stands_above_what_is_published() -> None:
+    """A machine that takes 40 µs says so, and is judged by that and by its own results."""
+    node = Small(latency_limit=50e-6)
+
+    assert node.cycles_to_ticket(40e-6) is None
+    assert node.record.history.courses["latency"].good
+
+
+def test_a_latency_of_a_cycle_with_low_bandwidth_is_no_baseline() -> None:
+    """What makes the bandwidth low may have made the latency long."""
+    node = Small("B200")
+
+    for _ in range(5):
+        node.take(10.1e-6, 4 * USUAL, FIRM)
+
+    assert node.record.history.courses["latency"].good == ()
