@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from commwatch.node.inventory import Inventory, Kind
 from commwatch.node.inventory_state import InventoryState
 from commwatch.node.observation import Observation, SeenGpu, SeenPort, observe_blocks
 from commwatch.node.utilisation import NvlinkExpectation
+from commwatch.state.records import decode
 from commwatch_exporters.snapshot import Block, Layout, Value
 
 SLOTS = ("0000:17:00.0", "0000:3d:00.0", "0000:60:00.0", "0000:70:00.0")
@@ -66,15 +68,102 @@ def restarted(subject: Inventory) -> Inventory:
     return inventory(msgspec.json.decode(msgspec.json.encode(subject.state), type=InventoryState))
 
 
-def test_parts_are_expected_after_ten_minutes() -> None:
-    """Until then nothing is expected, from then on all that was there throughout."""
+def rebooted(subject: Inventory) -> Inventory:
+    """The same after the node has booted again."""
+    subject = restarted(subject)
+    subject.state.begin("the next boot")
+    return subject
+
+
+ALL_PARTS = {"gpu": 4, "nvlink": 8, "pcie_lane": 64, "rdma_port": None, "ethernet_port": 1}
+NO_PARTS: Mapping[str, int | None] = dict.fromkeys(ALL_PARTS)
+
+
+def test_parts_are_expected_for_good_after_ten_minutes() -> None:
+    """Also in the next boot; what was there for less time is forgotten with the boot that has shown it."""
     subject = inventory()
 
     assert watch(subject, FOUR, 0, 540) == []
-    assert set(subject.expected().values()) == {None}
+    assert rebooted(subject).expected() == NO_PARTS
     assert len(subject.observe(FOUR, 600)) == 4 * 4 + 1
-    assert subject.expected() == {"gpu": 4, "nvlink": 8, "pcie_lane": 64, "rdma_port": None, "ethernet_port": 1}
+    assert subject.expected() == rebooted(subject).expected() == ALL_PARTS
     assert subject.present() == subject.expected()
+
+
+def test_a_part_that_one_reading_has_shown_is_expected_from_then_on() -> None:
+    """GPUs, links, lanes and RDMA ports, in this boot, also after a restart of the daemon; an interface is not yet."""
+    subject = inventory()
+    ports = {"mlx5_0:1": SeenPort(is_up=True, speed=50e9), "mlx5_1:1": SeenPort(is_up=False)}
+    subject.state.begin("this boot")
+    subject.observe(replace(FOUR, rdma_ports=ports), 0)
+    assert subject.expected() == {**ALL_PARTS, "ethernet_port": None, "rdma_port": 1}
+    down = {name: SeenPort(is_up=False) for name in ports}
+    odd = replace(gpu(0), links_up={0: 25e9}, links_down=frozenset({1}), pcie_lanes=8)
+    subject = restarted(subject)
+    subject.state.begin("this boot")
+    subject.observe(replace(node(odd, gpu(1), gpu(2)), rdma_ports=down), 10)
+
+    assert subject.expected() == {**ALL_PARTS, "ethernet_port": None, "rdma_port": 1}
+    assert (subject.present()["gpu"], subject.present()["rdma_port"]) == (3, 0)
+    assert [one.uuid for one in subject.known_gpus() if one.is_expected] == ["GPU-0", "GPU-1", "GPU-2", "GPU-3"]
+    block = subject.block(10)
+    assert block.get("commwatch_nvlink_link_expected", "0", SLOTS[0], "1") == 1
+    assert block.get("commwatch_pcie_link_width_expected_lanes", "0", SLOTS[0]) == 16
+    assert block.get("commwatch_rdma_port_expected", "mlx5_0", "1") == 1
+
+
+def test_what_an_unknown_boot_has_shown_is_not_expected() -> None:
+    """Where the identity of a boot cannot be read, a restart may be a reboot."""
+    subject = inventory()
+    subject.observe(FOUR, 0)
+    subject = restarted(subject)
+    subject.state.begin("")
+
+    assert subject.expected() == NO_PARTS
+
+
+def test_a_gpu_that_was_handed_to_a_virtual_machine_is_not_missed() -> None:
+    """One that only this boot has shown; one that was there for ten minutes is, until the change is accepted."""
+    three = replace(node(gpu(0), gpu(1), gpu(2)), is_handed_on=True)
+    young = inventory()
+    young.observe(FOUR, 0)
+    young.observe(three, 10)
+    assert young.expected() == {"gpu": 3, "nvlink": 6, "pcie_lane": 48, "rdma_port": None, "ethernet_port": None}
+
+    old = learned_four()
+    old.observe(three, 660)
+    assert old.expected()["gpu"] == 4
+
+
+def test_a_gpu_whose_uuid_was_not_read_at_first_is_one_gpu() -> None:
+    """It is known by its address until its UUID is read, and is not missed under that name."""
+    subject = inventory()
+    subject.observe(node(replace(gpu(0), uuid=SLOTS[0])), 0)
+    subject.observe(node(gpu(0)), 10)
+
+    assert subject.expected()["gpu"] == 1
+    assert [one.uuid for one in subject.known_gpus() if one.is_expected] == ["GPU-0"]
+
+
+def test_an_inventory_of_the_first_version_is_read_as_it_was_meant() -> None:
+    """What was stable then is expected, and nothing counts as seen in this boot; what makes no sense is refused."""
+    learned = {"expected": 1.0, "candidate": None, "held_seconds": 0.0}
+    lanes = {"expected": None, "candidate": 16.0, "held_seconds": 300.0}
+    gpus = {
+        "GPU-0": {
+            "index": 0, "pci_bus_id": SLOTS[0], "name": "H100", "is_replaced": False, "presence": learned,
+            "links": {"0": {**learned, "expected": 25e9}}, "pcie_lanes": lanes, "pcie_generation": learned,
+        }
+    }  # fmt: skip
+    state = decode(json.dumps({"gpus": gpus, "ports": {"eth0": learned}}).encode(), InventoryState)
+    state.begin("this boot")
+
+    assert inventory(state).expected() == {
+        "gpu": 1, "nvlink": 1, "pcie_lane": None, "rdma_port": None, "ethernet_port": 1
+    }  # fmt: skip
+    with pytest.raises(ValueError, match="where a number up to 32 is counted"):
+        decode(json.dumps({"gpus": {"GPU-0": gpus["GPU-0"] | {"pcie_lanes": learned | {"expected": 640.0}}}}).encode(),
+               InventoryState)  # fmt: skip
 
 
 def test_what_is_seen_once_more_changes_nothing() -> None:
@@ -135,7 +224,7 @@ def test_silence_and_clock_steps_teach_nothing(jump: float) -> None:
     watch(subject, FOUR, 0, 540)
 
     assert subject.observe(FOUR, 540 + jump) == []
-    assert subject.expected()["gpu"] is None
+    assert rebooted(subject).expected()["gpu"] is None
 
 
 def test_a_break_starts_the_learning_anew() -> None:
@@ -146,13 +235,13 @@ def test_a_break_starts_the_learning_anew() -> None:
     watch(subject, down, 360, 360)
     watch(subject, node(gpu(0)), 420, 960)
 
-    assert subject.expected()["nvlink"] == 1
+    assert (subject.expected()["nvlink"], rebooted(subject).expected()["nvlink"]) == (2, 1)
     subject.observe(node(gpu(0)), 1020)
-    assert subject.expected()["nvlink"] == 2
+    assert rebooted(subject).expected()["nvlink"] == 2
 
 
-def test_the_largest_stable_value_wins() -> None:
-    """A wider PCIe link raises the expectation after ten minutes; a narrower one never lowers it."""
+def test_the_largest_value_wins() -> None:
+    """A wider PCIe link raises the expectation; a narrower one never lowers it."""
     subject = inventory()
     watch(subject, node(replace(gpu(0), pcie_lanes=8)), 0, 600)
     assert subject.expected()["pcie_lane"] == 8
@@ -162,10 +251,10 @@ def test_the_largest_stable_value_wins() -> None:
     assert (subject.expected()["pcie_lane"], subject.present()["pcie_lane"]) == (16, 4)
 
 
-def test_a_width_that_was_read_twice_was_there() -> None:
+def test_a_width_that_was_read_once_was_there() -> None:
     """A link that falls from 16 lanes to 8 before it was learned has lost lanes; it has not always lacked them."""
     subject = inventory()
-    watch(subject, node(gpu(0)), 0, 60)
+    watch(subject, node(gpu(0)), 0, 0)
     watch(subject, node(replace(gpu(0), pcie_lanes=8)), 120, 900)
 
     assert (subject.expected()["pcie_lane"], subject.present()["pcie_lane"]) == (16, 8)
@@ -219,7 +308,7 @@ def test_a_driver_that_is_away_hides_what_is_present() -> None:
     subject.observe(Observation(), 0)
 
     assert set(subject.present().values()) == {None}
-    assert subject.expected() == {"gpu": 4, "nvlink": 8, "pcie_lane": 64, "rdma_port": None, "ethernet_port": 1}
+    assert subject.expected() == {"gpu": 5, "nvlink": 10, "pcie_lane": 80, "rdma_port": None, "ethernet_port": 1}
     assert subject.block(0).get("commwatch_present", "gpu") is None
 
 
@@ -292,8 +381,8 @@ def test_interfaces_are_learned_with_their_speed() -> None:
     assert subject.accept() == ["interface eth0 is no longer expected", "interface eth2 is no longer expected"]
 
 
-def test_capacity_before_anything_is_learned_is_that_of_now() -> None:
-    """In the first ten minutes the parts that are here are the capacity, and later those that are expected."""
+def test_capacity_is_known_from_the_first_reading_on() -> None:
+    """Of the parts that it has shown, and of an interface that is here."""
     subject = inventory()
     subject.observe(FOUR, 0)
 
@@ -302,7 +391,7 @@ def test_capacity_before_anything_is_learned_is_that_of_now() -> None:
     block = subject.block(0)
     assert block.get("commwatch_nvlink_capacity_bytes_per_second", "0", SLOTS[0]) == 50e9
     assert block.get("commwatch_pcie_capacity_bytes_per_second", "0", SLOTS[0]) == pytest.approx(63_015_384_615)
-    assert block.get("commwatch_pcie_link_width_expected_lanes", "0", SLOTS[0]) is None
+    assert block.get("commwatch_pcie_link_width_expected_lanes", "0", SLOTS[0]) == 16
     assert subject.nvlink_expectation("0000:99:00.0") is None
 
 
@@ -554,11 +643,14 @@ def rails(number: int, down: int = 0) -> dict[str, SeenPort]:
 def test_an_rdma_port_that_is_the_only_one_down_of_its_kind(
     ports: dict[str, SeenPort], names: list[tuple[str, ...]]
 ) -> None:
-    """Of rails, one or more for each GPU, from the first look; adapters for something else may well have no cable."""
+    """Of rails, one or more for each GPU, is expected from the first look; adapters for something else may well have no
+    cable."""
     subject = inventory()
     subject.observe(replace(node(*(gpu(index) for index in range(4))), rdma_ports=ports), 0)
+    block = subject.block(0)
 
-    assert list(uneven(subject)) == names
+    down = [name.split(":") for name, port in ports.items() if port.is_up is False]
+    assert [tuple(one) for one in down if block.get("commwatch_rdma_port_expected", *one) == 1] == names
 
 
 def test_what_was_accepted_is_no_odd_one() -> None:
@@ -592,7 +684,8 @@ BOARD = replace(
 
 
 def test_a_known_board_is_expected_whole_from_the_first_look() -> None:
-    """Links and lanes of the GPUs that are soldered to it, also where none of them was ever there."""
+    """A link that is down, and lanes that equal GPUs have, are expected of the GPU that lacks them, and not counted
+    besides as never seen or less than equals."""
     assert BOARD.gpus is not None
     subject = inventory()
     first, *others = BOARD.gpus
@@ -602,8 +695,123 @@ def test_a_known_board_is_expected_whole_from_the_first_look() -> None:
     assert {kind: subject.expected()[kind] for kind in subject.origins()} == {
         "gpu": 8, "nvlink": 144, "pcie_lane": 128
     }  # fmt: skip
-    assert set(subject.origins().values()) == {"board"}
-    assert subject.never_seen(0) == {"gpu": 0, "nvlink": 1, "pcie_lane": 8}
+    assert subject.never_seen(0) == {"gpu": 0, "nvlink": 0}
+    assert subject.origins() == {"gpu": "board", "nvlink": "board", "pcie_lane": "learned"}
+    block, slot = subject.block(0), ("0", "0000:00:00.0")
+    assert block.get("commwatch_nvlink_link_expected", *slot, "17") == 1
+    assert block.get("commwatch_pcie_link_width_expected_lanes", *slot) == 16
+    assert (uneven(subject), lacking_of(subject, "gpu_below_product")) == ({}, {})
+
+
+def lacking_of(subject: Inventory, metric: str) -> dict[tuple[str, ...], Value]:
+    """What GPUs lack by a metric, by its labels; only what is not 0."""
+    block = subject.block(0.0)
+    return {
+        labels: value
+        for (name, labels), value in zip(block.layout.series, block.values, strict=True)
+        if name == f"commwatch_{metric}" and value
+    }
+
+
+def of_board(**changes: object) -> Observation:
+    """A whole board whose GPUs are all changed alike."""
+    return replace(BOARD, gpus=tuple(replace(one, **changes) for one in BOARD.gpus or ()))  # type: ignore[arg-type]  # fields by name
+
+
+def test_a_gpu_of_which_no_link_came_up_is_named_with_what_it_lacks() -> None:
+    """Its links are not taken for down one by one: its fabric may not have been set up since the boot."""
+    assert BOARD.gpus is not None
+    subject = inventory()
+    dark = replace(BOARD.gpus[2], links_up={}, links_down=frozenset(range(18)))
+    seen = replace(BOARD, gpus=(*BOARD.gpus[:2], dark, *BOARD.gpus[3:]))
+    subject.observe(seen, 0)
+
+    assert subject.never_seen(0)["nvlink"] == 18
+    assert lacking_of(subject, "gpu_never_seen") == {("2", "0000:02:00.0", "nvlink"): 18}
+    subject.observe(BOARD, 10)
+    subject.observe(seen, 20)
+    assert (subject.never_seen(0)["nvlink"], lacking_of(subject, "gpu_never_seen")) == (0, {})
+    assert subject.block(20).get("commwatch_nvlink_link_expected", "2", "0000:02:00.0", "17") == 1
+
+
+def test_gpus_in_mig_mode_have_no_links() -> None:
+    """The driver shows them as down, and nothing is missing; nor is it where the mode is set later."""
+    split = of_board(links_up=None, links_down=frozenset(), is_split=True)
+    subject = inventory()
+    subject.observe(split, 0)
+    assert not any(subject.never_seen(0).values())
+    subject.observe(BOARD, 10)
+    subject.observe(split, 20)
+
+    assert not any(subject.never_seen(0).values())
+    assert subject.block(20).get("commwatch_nvlink_link_expected", "0", "0000:00:00.0", "3") is None
+
+
+@pytest.mark.parametrize(
+    ("seen", "lacks"),
+    [
+        pytest.param(of_board(pcie_lanes=8, pcie_lanes_max=16), {"lanes": 8}, id="narrow"),
+        pytest.param(of_board(pcie_lanes=8), {"lanes": 8}, id="narrow, and nothing is known of the slot"),
+        pytest.param(of_board(pcie_lanes=8, pcie_lanes_max=8), {}, id="the slot gives no more"),
+        pytest.param(of_board(pcie_lanes=4, pcie_lanes_max=8), {"lanes": 4}, id="less than the slot gives"),
+        pytest.param(of_board(pcie_lanes=16, pcie_lanes_max=16, pcie_own_generation=5), {}, id="whole"),
+        pytest.param(of_board(pcie_generation=4, pcie_own_generation=5), {}, id="a slot of a lower generation"),
+        pytest.param(of_board(pcie_own_generation=4), {"generation": 1}, id="the GPU itself"),
+        pytest.param(
+            replace(of_board(pcie_lanes=8, pcie_lanes_max=16), gpus_on_boards=None, is_virtual=True),
+            {"lanes": 8},
+            id="a virtual machine",
+        ),
+        pytest.param(
+            replace(of_board(links_up=dict.fromkeys(range(16), 25e9)), gpus_on_boards=None, is_virtual=True),
+            {"nvlinks": 2},
+            id="a whole board in a virtual machine",
+        ),
+        pytest.param(
+            replace(of_board(links_up={}), gpus_on_boards=None, is_virtual=True), {}, id="no link is on"
+        ),
+        pytest.param(of_board(name="NVIDIA H100 PCIe", pcie_lanes=8, pcie_lanes_max=16), {}, id="cards"),
+    ],
+)  # fmt: skip
+def test_what_all_gpus_have_less_than_their_product(seen: Observation, lacks: dict[str, int]) -> None:
+    """A thing that no equal shows; what was accepted is none any more."""
+    subject = inventory()
+    subject.observe(seen, 0)
+    found = lacking_of(subject, "gpu_below_product")
+    assert {labels[2]: value for labels, value in found.items()} == lacks
+    assert len(found) == 8 * len(lacks)
+
+    said = [text for text in subject.accept() if "less than its product" in text]
+    assert (len(said), lacking_of(subject, "gpu_below_product")) == (len(found), {})
+
+
+def test_a_part_of_a_board_in_a_virtual_machine_has_the_links_of_its_partition() -> None:
+    """Fewer than eight GPUs there may have fewer links each."""
+    few = of_board(links_up=dict.fromkeys(range(12), 25e9))
+    subject = inventory()
+    subject.observe(replace(few, gpus=(few.gpus or ())[:4], gpus_on_boards=None, is_virtual=True), 0)
+
+    assert lacking_of(subject, "gpu_below_product") == {}
+
+
+def test_a_total_of_the_configuration_is_asked_of_each_part() -> None:
+    """The link, the lanes and the RDMA port that lack are named where no more parts are here than the total says."""
+    subject = inventory(configured={"gpu": 4, "nvlink": 8, "pcie_lane": 64, "rdma_port": 2})
+    odd = replace(gpu(3), links_up={0: 25e9}, links_down=frozenset({1}), pcie_lanes=8)
+    ports = {"mlx5_0:1": SeenPort(is_up=True, speed=50e9), "mlx5_1:1": SeenPort(is_up=False)}
+    subject.observe(replace(node(gpu(0), gpu(1), gpu(2), odd), rdma_ports=ports), 0)
+
+    assert subject.never_seen(0) == {"gpu": 0, "nvlink": 0, "pcie_lane": 0, "rdma_port": 0}
+    block = subject.block(0)
+    assert block.get("commwatch_nvlink_link_expected", "3", SLOTS[3], "1") == 1
+    assert block.get("commwatch_pcie_link_width_expected_lanes", "3", SLOTS[3]) == 16
+    assert block.get("commwatch_rdma_port_expected", "mlx5_1", "1") == 1
+
+    more = replace(gpu(0), links_down=frozenset({2}))
+    few = inventory(configured={"gpu": 4, "nvlink": 8, "rdma_port": 1})
+    few.observe(replace(node(more, gpu(1), gpu(2), gpu(3)), rdma_ports=ports), 0)
+    assert few.block(0).get("commwatch_nvlink_link_expected", "0", SLOTS[0], "2") is None
+    assert few.block(0).get("commwatch_rdma_port_expected", "mlx5_1", "1") is None
 
 
 def test_what_an_operator_accepts_goes_before_the_board() -> None:
@@ -617,6 +825,7 @@ def test_what_an_operator_accepts_goes_before_the_board() -> None:
 
     assert subject.origins()["nvlink"] == "accepted"
     assert (subject.expected()["nvlink"], subject.never_seen(0)) == (143, {})
+    assert (uneven(subject), lacking_of(subject, "gpu_below_product")) == ({}, {})
 
 
 def test_a_whole_board_lacks_nothing() -> None:
@@ -641,7 +850,7 @@ def test_of_what_is_no_known_board_links_are_learned(seen: Observation) -> None:
     subject = inventory()
     subject.observe(seen, 0)
 
-    assert "nvlink" not in subject.origins()
+    assert subject.origins()["nvlink"] == "learned"
     assert subject.learning_seconds()["nvlink"] == 600
     watch(subject, seen, 60, 300)
     assert subject.learning_seconds()["nvlink"] == 300

@@ -40,13 +40,13 @@ def numbers(subject: Inventory) -> tuple[int | None, int | None]:
     return subject.expected()["rdma_port"], subject.present()["rdma_port"]
 
 
-def test_ports_are_expected_once_they_were_active_for_a_while() -> None:
-    """Ten minutes; a port without a cable is no part of the node, and no interface is."""
+def test_ports_are_expected_once_they_were_active() -> None:
+    """For good after ten minutes; a port without a cable is no part of the node, and no interface is."""
     subject = Inventory(InventoryState(), {}, learn_after_seconds=600)
     ports = {"mlx5_0:1": UP, "mlx5_1:1": DOWN}
 
     assert watch(subject, ports, 0, 540) == []
-    assert numbers(subject) == (None, 1)
+    assert numbers(subject) == (1, 1)
     assert watch(subject, ports, 600, 600) == ["RDMA port mlx5_0:1 is expected at 50 GB/s"]
     assert numbers(subject) == (1, 1)
     assert subject.expected()["ethernet_port"] is None
@@ -115,7 +115,7 @@ def test_a_port_not_read_for_a_while_goes_on_learning() -> None:
 
 
 def test_the_largest_stable_speed_is_the_capacity() -> None:
-    """A link that comes up slower keeps the capacity of before; until anything is learned the present one counts."""
+    """A link that comes up slower keeps the capacity of before."""
     subject = Inventory(InventoryState(), {}, learn_after_seconds=600)
     subject.observe(node({"mlx5_0:1": SeenPort(is_up=True, speed=25e9)}), 0)
     assert subject.rdma_capacity("mlx5_0:1") == 25e9

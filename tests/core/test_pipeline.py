@@ -279,11 +279,11 @@ def test_an_interface_without_a_known_speed_has_no_use(node: Node) -> None:
 
 
 def test_what_is_there_for_the_learning_time_is_expected(node: Node) -> None:
-    """Before it nothing is expected and everything is present; the log says what was learned."""
+    """As from the first reading on; the log says what was learned."""
     node.links(0, *SLOTS)
     node.identify(*SLOTS)
-    assert (node.value("commwatch_expected", "gpu"), node.value("commwatch_present", "gpu")) == (None, 2)
-    assert node.pipeline.gpus_expected() == 0
+    assert (node.value("commwatch_expected", "gpu"), node.value("commwatch_present", "gpu")) == (2, 2)
+    assert node.pipeline.gpus_expected() == 2
 
     with capture_logs() as events:
         node.learn()

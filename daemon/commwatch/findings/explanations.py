@@ -61,6 +61,7 @@ _FAULTS: tuple[_Fault, ...] = (
     _Fault("gpu_slowed_down", "", {"slow": 0.4, "late": 0.4},
            "A GPU with its clocks held down moves and sums data more slowly."),
     _Fault("gpu_below_equals", "", {"slow": 0.7}, "Collectives run at the speed of the GPU with the fewest links."),
+    _Fault("gpu_below_product", "", {"slow": 0.6}, "The GPUs move data over fewer lanes or links than they have."),
     _Fault("xid_gpu", "", {"slow": 0.4, "late": 0.4, "failing": 0.75, "wrong": 0.7, "logged": 0.85},
            "The driver reported an error of this GPU."),
     _Fault("xid_fabric", "", {"slow": 0.45, "late": 0.5, "failing": 0.75, "wrong": 0.6, "logged": 0.85, "link": 0.7},
@@ -133,7 +134,6 @@ _FAULTS: tuple[_Fault, ...] = (
     # the network, of jobs and of runs between nodes
     _Fault("rdma_port_down", "", {"logged": 0.9, "between": 0.9},
            "Traffic of this port stops, or takes another port."),
-    _Fault("port_below_equals", "", {"logged": 0.3, "between": 0.4}, "The GPU beside the port has to use another one."),
     _Fault("rdma_port_flapping", "", {"logged": 0.85, "between": 0.7},
            "Each time the port goes down its connections fail."),
     _Fault("rdma_errors", "", {"logged": 0.7, "between": 0.7},

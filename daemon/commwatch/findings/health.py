@@ -18,11 +18,12 @@ DRAIN_LIST: Final[Mapping[str, str]] = {
     "gpu_lost": "the driver has given the GPU up",
     "gpu_reset_required": "the driver refuses the GPU until it is reset",
     "gpu_missing": "a job that asks for all GPUs of the node fails",
+    "parts_never_seen": "parts that the board has do not work; a job that asks for the whole node fails or is slow",
     "fabric_unhealthy": "the fabric itself says that GPUs do not reach each other as they should",
     "fabric_not_joined": "the GPU cannot use NVLink; CUDA may not start at all",
-    "nvlink_down": "a link that was up is down; it comes back by a reset or a repair only",
+    "nvlink_down": "a link that was up, or that the board has, is down; it comes back by a reset or a repair only",
     "nvlink_recovery_failed": "the link could not be retrained",
-    "pcie_width_dropped": "lanes that were stable are gone; they come back by a reseat or a reboot only",
+    "pcie_width_dropped": "lanes that the GPU or its equals had are gone; they come back by a reseat or a reboot only",
     "pcie_fatal": "the link or the device behind it needs a reset",
     "xid_fabric": "the driver says that a path of the GPU has failed",
     "sxid_fatal": "an NVSwitch says that a link has failed",
@@ -176,7 +177,9 @@ def _for_slurm(report: Report, verdict: Verdict, asked: Asked) -> Health:
 
 
 def calls_for_drain(fault: Fault) -> bool:
-    """Whether it is on the drain list, and not by facts alone that a program can bring about."""
+    """Whether it is on the drain list, and not by facts alone that a program or the configuration can bring about."""
+    if fault.code == "parts_never_seen" and not fault.is_by_board:
+        return False
     return fault.code in DRAIN_LIST and (not fault.events or not PROGRAM_EVENTS.issuperset(fault.events))
 
 

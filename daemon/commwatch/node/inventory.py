@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from commwatch.node.boards import NVLINKS, PCIE_LANES
+from commwatch.node.boards import PRODUCTS, WHOLE_BOARD
 from commwatch.node.capacity import pcie_rate
 from commwatch.node.equals import shortfalls
 from commwatch.node.inventory_state import (
@@ -36,6 +36,8 @@ _ASPECTS: Mapping[str, str] = {
     "adapters": "network adapters behind its PCIe switch",
 }
 """What GPUs of one model have alike on one node."""
+_PRODUCT = "product "
+"""What precedes an aspect in which a GPU is compared with its product, and not with its equals."""
 _ODD_GPUS = 0.25
 """Share of the GPUs that may have less before it is taken for the board's own way."""
 
@@ -59,11 +61,24 @@ class KnownGpu:
     architecture: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _AskedParts:
+    """What board, configuration and equal parts ask of single parts, whatever was seen of them."""
+
+    links: Mapping[str, frozenset[int]]
+    """NVLinks by UUID of the GPU."""
+    lanes: Mapping[str, int]
+    """PCIe lanes, likewise."""
+    rdma_ports: frozenset[str]
+
+
 class Inventory:
     """Learns what the node should have, and compares it with what is here.
 
-    A part is expected once it was there for ``learn_after_seconds``; of a quantity the largest stable value is
-    expected. Only ``accept`` lowers an expectation. GPUs are told apart by UUID, so that a moved index means nothing.
+    A part that one reading of this boot has shown is expected until the node boots again; one that was there for
+    ``learn_after_seconds`` also after that. Of a quantity the largest such value is expected. Network interfaces come
+    and go on healthy nodes, and are expected only once they were stable. Only ``accept`` lowers an expectation. GPUs
+    are told apart by UUID, so that a moved index means nothing.
 
     Args:
         state: what was kept from earlier runs; it is changed in place.
@@ -82,7 +97,9 @@ class Inventory:
         """By PCI address; asked for with each reading, and the same while the version is."""
         self._watched: int | None = None
         """Quantities of which a larger value was being watched after the last observation; None: not known."""
-        self._records: Mapping[str, GpuRecord] | None = None
+        self._asked_parts: _AskedParts | None = None
+        """Likewise."""
+        self._records: Mapping[str, tuple[str, GpuRecord]] | None = None
         """By PCI address: the GPU in the slot; likewise, and None until it is asked for."""
         self._time: float | None = None
         self._layout = Layout(())
@@ -111,9 +128,13 @@ class Inventory:
         if seen.gpus is not None:
             self._observe_gpus(elapsed, learned)
         if seen.ports is not None:
-            learned += observe_ports(self.state.ports, seen.ports, "interface", elapsed, self._learn_after)
+            learned += observe_ports(
+                self.state.ports, seen.ports, "interface", elapsed, self._learn_after, at_once=False
+            )
         if seen.rdma_ports is not None:
-            learned += observe_ports(self.state.rdma_ports, seen.rdma_ports, "RDMA port", elapsed, self._learn_after)
+            learned += observe_ports(
+                self.state.rdma_ports, seen.rdma_ports, "RDMA port", elapsed, self._learn_after, at_once=True
+            )
         self._watched = self.state.watched()
         self.learned += bool(learned or self._watched != earlier)
         if not is_same or self._watched != earlier:  # of what is seen once more, values are watched on or expected now
@@ -125,6 +146,7 @@ class Inventory:
         self.version += 1
         self._expectations = {}
         self._records = None
+        self._asked_parts = None
 
     def accept(self) -> list[str]:
         """Expect what is here now, also where that is less; what was not read stays. Returns what is given up, or odd.
@@ -133,12 +155,11 @@ class Inventory:
         """
         given_up = self.odd()
         self.learned += 1
-        self._begin_anew()
         self._watched = None
         if self._seen.gpus is not None:
             for uuid in [uuid for uuid in self.state.gpus if uuid not in self._here]:
                 record = self.state.gpus.pop(uuid)
-                if record.presence.expected is not None:
+                if record.presence.due is not None:
                     given_up.append(f"{_describe(uuid, record)} is no longer expected")
             for uuid, gpu in self._here.items():
                 _accept_gpu(gpu, self.state.gpus[uuid], given_up)
@@ -149,15 +170,23 @@ class Inventory:
         self.state.is_accepted = True
         self.state.accepted = {}
         gpus, ports = self._below_equals()
-        self.state.accepted = {_accepted_as(part): less for part, less in (*gpus.items(), *ports.items()) if less}
+        self._accept_odd((*gpus.items(), *ports.items()))
+        self._accept_odd(self._below_product().items())
+        self._begin_anew()
         return given_up
 
+    def _accept_odd(self, odd: Iterable[tuple[tuple[str, str], int]]) -> None:
+        self.state.accepted |= {_accepted_as(part): less for part, less in odd if less}
+        self._asked_parts = None  # nothing is asked any more of what was accepted
+
     def odd(self) -> list[str]:
-        """The parts that have less than their equals and were not accepted so, in sentences."""
+        """The parts that have less than their equals or their product and were not accepted so, in sentences."""
         gpus, ports = self._below_equals()
         return [
-            f"{_describe(uuid, self.state.gpus[uuid])}: {less} {_ASPECTS[aspect]} less than its equals"
-            for (uuid, aspect), less in gpus.items()
+            f"{_describe(uuid, self.state.gpus[uuid])}: {less} {_ASPECTS[aspect.removeprefix(_PRODUCT)]} less than its "
+            f"{than}"
+            for parts, than in ((gpus, "equals"), (self._below_product(), "product"))
+            for (uuid, aspect), less in parts.items()
             if less
         ] + [f"RDMA port {name} is down, and all its equals are up" for (name, _), less in ports.items() if less]
 
@@ -178,7 +207,7 @@ class Inventory:
                 ("adapters", gpu.adapters, record.adapters),
             ):
                 if now is not None:
-                    has[aspect][uuid, aspect] = gpu.name, max(now, int(learned.expected or 0))
+                    has[aspect][uuid, aspect] = gpu.name, max(now, int(learned.due or 0))
         gpus = {
             part: less
             for aspect, parts in has.items()
@@ -195,6 +224,29 @@ class Inventory:
         rails = {part: one for part, one in up.items() if self._here and size[one[0]] % len(self._here) == 0}
         return self._not_accepted(gpus), self._not_accepted(shortfalls(rails, 0.0))
 
+    def _below_product(self) -> dict[tuple[str, str], int]:
+        """What GPUs that are here have less than their product, by UUID and aspect.
+
+        Of the lanes that both ends can use, since no more is possible in a narrow slot; of the NVLinks only where some
+        are up, and in a virtual machine only where it has a whole board.
+        """
+        has: dict[tuple[str, str], int] = {}
+        models = Counter(gpu.name for gpu in self._here.values())
+        for uuid, gpu in self._here.items():
+            product, record = PRODUCTS.get(gpu.name), self.state.gpus[uuid]
+            if product is None:
+                continue
+            if gpu.pcie_lanes is not None:
+                lanes = max(gpu.pcie_lanes, self._lanes_due(uuid, record) or 0)
+                has[uuid, _PRODUCT + "lanes"] = min(product.lanes, gpu.pcie_lanes_max or product.lanes) - lanes
+            if gpu.pcie_own_generation is not None:
+                has[uuid, _PRODUCT + "generation"] = product.generation - gpu.pcie_own_generation
+            is_whole = self._seen.is_virtual is False or models[gpu.name] >= WHOLE_BOARD
+            if gpu.links_up and is_whole and "nvlink" not in self._asked():
+                links = self._links_due(uuid, record).keys() | gpu.links_up.keys()
+                has[uuid, _PRODUCT + "nvlinks"] = product.nvlinks - len(links)
+        return self._not_accepted({part: max(0, less) for part, less in has.items()})
+
     def _not_accepted(self, parts: dict[tuple[str, str], int]) -> dict[tuple[str, str], int]:
         accepted = self.state.accepted
         return {part: 0 if less <= accepted.get(_accepted_as(part), 0) else less for part, less in parts.items()}
@@ -206,7 +258,7 @@ class Inventory:
                 uuid,
                 record.index,
                 record.pci_bus_id,
-                record.presence.expected is not None,
+                record.presence.due is not None,
                 record.is_replaced,
                 record.name,
                 record.serial,
@@ -217,13 +269,13 @@ class Inventory:
 
     def expected(self) -> dict[Kind, int | None]:
         """Parts that this node should have, by kind; None where nothing was learned of the kind."""
-        gpus = [record for record in self.state.gpus.values() if record.presence.expected is not None]
-        lanes = [int(gpu.pcie_lanes.expected) for gpu in gpus if gpu.pcie_lanes.expected is not None]
+        gpus = {uuid: record for uuid, record in self.state.gpus.items() if record.presence.due is not None}
+        lanes = [each for uuid, gpu in gpus.items() if (each := self._lanes_due(uuid, gpu)) is not None]
         learned: dict[Kind, int | None] = {
             "gpu": len(gpus) or None,
-            "nvlink": sum(len(gpu.expected_links()) for gpu in gpus) or None,
+            "nvlink": sum(len(self._links_due(uuid, gpu)) for uuid, gpu in gpus.items()) or None,
             "pcie_lane": sum(lanes) or None,
-            "rdma_port": len(expected_ports(self.state.rdma_ports)) or None,
+            "rdma_port": len(self._rdma_ports_due()) or None,
             "ethernet_port": len(expected_ports(self.state.ports)) or None,
         }
         return {**learned, **self._asked()}
@@ -237,10 +289,65 @@ class Inventory:
         if self._seen.gpus_on_boards is None or self.state.is_accepted:
             return {}
         gpus = self._configured.get("gpu", self._seen.gpus_on_boards)
-        links = {NVLINKS.get(gpu.name, 0) for gpu in self._here.values()}
-        if len(links) != 1 or not (each := links.pop()):
+        products = {PRODUCTS.get(gpu.name) for gpu in self._here.values()}
+        if len(products) != 1 or (product := products.pop()) is None:
             return {"gpu": gpus}
-        return {"gpu": gpus, "nvlink": gpus * each, "pcie_lane": gpus * PCIE_LANES}
+        return {"gpu": gpus, "nvlink": gpus * product.nvlinks}
+
+    def _asked_of_parts(self) -> _AskedParts:
+        """What is asked of the parts that are here, beyond what they have shown.
+
+        A total of the configuration or the board is asked of single parts where no more of them are here than it names:
+        of each link of a GPU of which some link has come up, since before that its fabric may not have been set up, of
+        each GPU its share of the lanes, and of each RDMA port. Of GPUs that are soldered to a board, and of RDMA ports
+        that are rails, the equals ask the same: cards may be built with fewer bridges or in a narrow slot.
+        """
+        if self._asked_parts is None:
+            asked = self._asked()
+            less, ports = self._below_equals()
+            links, lanes = {}, {}
+            listed = sum(len(gpu.links_down) + len(gpu.links_up or ()) for gpu in self._here.values())
+            each, rest = divmod(asked.get("pcie_lane", 0), asked.get("gpu", len(self._here)) or 1)
+            for uuid, gpu in self._here.items():
+                record, is_soldered = self.state.gpus[uuid], gpu.name in PRODUCTS
+                if gpu.links_down and (gpu.links_up or record.expected_links()):
+                    if listed <= asked.get("nvlink", 0):
+                        links[uuid] = gpu.links_down
+                    elif is_soldered and less.get((uuid, "nvlinks")):
+                        links[uuid] = gpu.links_down & self._usual_links(gpu.name)
+                if each and not rest:
+                    lanes[uuid] = each
+                elif is_soldered and (lacking := less.get((uuid, "lanes"))):
+                    lanes[uuid] = int(max(gpu.pcie_lanes or 0, record.pcie_lanes.due or 0)) + lacking
+            seen = self._seen.rdma_ports or {}
+            names = {name for (name, _), number in ports.items() if number}
+            names |= seen.keys() if len(seen) <= asked.get("rdma_port", 0) else set()
+            self._asked_parts = _AskedParts(links, lanes, frozenset(names))
+        return self._asked_parts
+
+    def _usual_links(self, name: str) -> frozenset[int]:
+        """Numbers of the NVLinks that are up on at least half of the GPUs of a model that are here."""
+        gpus = [gpu for gpu in self._here.values() if gpu.name == name]
+        up = Counter(link for gpu in gpus for link in gpu.links_up or ())
+        return frozenset(link for link, number in up.items() if 2 * number >= len(gpus))
+
+    def _links_due(self, uuid: str, record: GpuRecord) -> dict[int, float]:
+        """The NVLinks that a GPU should have, with their nominal rates, 0 where not known."""
+        here = self._here.get(uuid)
+        if here is not None and here.is_split:
+            return {}  # in MIG mode it has none
+        links = record.expected_links()
+        usual = max(links.values(), default=0.0)
+        return {**dict.fromkeys(self._asked_of_parts().links.get(uuid, ()), usual), **links}
+
+    def _lanes_due(self, uuid: str, record: GpuRecord) -> int | None:
+        """The PCIe lanes that a GPU should have; None while nothing says so."""
+        lanes = [record.pcie_lanes.due, self._asked_of_parts().lanes.get(uuid)]
+        return max((int(one) for one in lanes if one is not None), default=None)
+
+    def _rdma_ports_due(self) -> list[str]:
+        """Names of the RDMA ports that should be active."""
+        return sorted({*expected_ports(self.state.rdma_ports), *self._asked_of_parts().rdma_ports})
 
     def origins(self) -> dict[Kind, Origin]:
         """Where the expectation of each kind comes from; without those of which nothing is expected yet."""
@@ -278,21 +385,21 @@ class Inventory:
             "gpu": None if gpus is None else len(gpus),
             "nvlink": None if gpus is None else _total(self._links_up(gpu) for gpu in gpus),
             "pcie_lane": None if gpus is None else _total(gpu.pcie_lanes for gpu in gpus),
-            "rdma_port": None if rdma_ports is None else ports_up(self.state.rdma_ports, rdma_ports),
-            "ethernet_port": None if ports is None else ports_up(self.state.ports, ports),
+            "rdma_port": None if rdma_ports is None else ports_up(self._rdma_ports_due(), rdma_ports),
+            "ethernet_port": None if ports is None else ports_up(expected_ports(self.state.ports), ports),
         }
 
     def never_seen(self, faulty_strangers: int) -> dict[Kind, int | None]:
-        """Parts that configuration or boards ask for and that were neither learned nor are here, by kind.
+        """Parts that configuration or boards ask for and that no reading of this boot has shown, by kind.
 
-        What was learned and is gone now has series of its own that name it; of these parts nothing else is known.
+        What was seen or learned, and what can be named as missing, has series of its own.
 
         Args:
             faulty_strangers: GPUs that were never read whole and whose state is known: something else names them.
         """
         present, asked = self.present(), self._asked()
-        known = {**self._known_of_gpus(), "rdma_port": _known_ports(self.state.rdma_ports, self._seen.rdma_ports),
-                 "ethernet_port": _known_ports(self.state.ports, self._seen.ports)}  # fmt: skip
+        known = {**self._known_of_gpus(), "rdma_port": _known_ports(self._rdma_ports_due(), self._seen.rdma_ports),
+                 "ethernet_port": _known_ports(expected_ports(self.state.ports), self._seen.ports)}  # fmt: skip
         gpus, absent_gpus = asked.get("gpu", 0), 0
         if gpus:
             absent_gpus = max(0, gpus - known["gpu"])
@@ -302,17 +409,32 @@ class Inventory:
             known[kind] += asked.get(kind, 0) * absent_gpus // max(gpus, 1)
         return {kind: None if present[kind] is None else max(0, number - known[kind]) for kind, number in asked.items()}
 
+    def _links_known(self, uuid: str, record: GpuRecord) -> set[int]:
+        """The NVLinks of a GPU that are up or have a series that names them."""
+        here = self._here.get(uuid)
+        return {*self._links_due(uuid, record), *((here.links_up if here is not None else None) or ())}
+
+    def _dark_gpus(self) -> dict[str, int]:
+        """NVLinks that each GPU lacks of its share of those that are asked for, by UUID; empty where shares differ."""
+        asked = self._asked()
+        each, rest = divmod(asked.get("nvlink", 0), asked.get("gpu", len(self._here)) or 1)
+        lacking = {
+            uuid: each - len(self._links_known(uuid, self.state.gpus[uuid]))
+            for uuid, gpu in self._here.items()
+            if gpu.links_up is not None
+        }
+        return {} if rest else {uuid: number for uuid, number in lacking.items() if number > 0}
+
     def _known_of_gpus(self) -> dict[str, int]:
         """GPUs, NVLinks and PCIe lanes that were learned or are here."""
         gpus = links = lanes = 0
         for uuid, record in self.state.gpus.items():
             here = self._here.get(uuid)
-            if record.is_replaced or (here is None and record.presence.expected is None):
+            if record.is_replaced or (here is None and record.presence.due is None):
                 continue
             gpus += 1
-            up = here.links_up if here is not None else None
-            links += len(record.expected_links().keys() | (up or {}).keys())
-            lanes += int(max(record.pcie_lanes.expected or 0, (here.pcie_lanes if here is not None else None) or 0))
+            links += len(self._links_known(uuid, record))
+            lanes += max(self._lanes_due(uuid, record) or 0, (here.pcie_lanes if here is not None else None) or 0)
         return {"gpu": gpus, "nvlink": links, "pcie_lane": lanes}
 
     def nvlink_expectation(self, pci_bus_id: str) -> NvlinkExpectation | None:
@@ -328,22 +450,26 @@ class Inventory:
 
     def pcie_expected_lanes(self, pci_bus_id: str) -> int | None:
         """The PCIe lanes that the GPU in a slot should have; None while none were learned."""
-        record = self._record_in(pci_bus_id)
-        return None if record is None or record.pcie_lanes.expected is None else int(record.pcie_lanes.expected)
+        found = self._record_in(pci_bus_id)
+        return None if found is None else self._lanes_due(*found)
 
     def pcie_capacity(self, pci_bus_id: str) -> float | None:
         """Rate of the PCIe link that the GPU in a slot should have, bytes per second in one direction.
 
         While none was learned it is that of the present link at its highest generation.
         """
-        record = self._record_in(pci_bus_id)
-        return None if record is None else _pcie_capacity(record)
+        found = self._record_in(pci_bus_id)
+        return None if found is None else self._pcie_capacity(*found)
 
-    def _record_in(self, pci_bus_id: str) -> GpuRecord | None:
+    def _pcie_capacity(self, uuid: str, record: GpuRecord) -> float | None:
+        return pcie_rate(int(record.pcie_generation.due or 0), self._lanes_due(uuid, record) or 0)
+
+    def _record_in(self, pci_bus_id: str) -> tuple[str, GpuRecord] | None:
+        """The GPU in a slot, with its UUID."""
         if self._records is None:
             # Of several the first: it is written last.
-            records = reversed(self.state.gpus.values())
-            self._records = {record.pci_bus_id: record for record in records if not record.is_replaced}
+            records = reversed(self.state.gpus.items())
+            self._records = {record.pci_bus_id: (uuid, record) for uuid, record in records if not record.is_replaced}
         return self._records.get(pci_bus_id)
 
     def ethernet_capacity(self, device: str) -> float | None:
@@ -359,29 +485,49 @@ class Inventory:
         expected, present = self.expected(), self.present()
         readings: dict[Series, Value] = {("commwatch_expected", (kind,)): expected[kind] for kind in KINDS}
         readings.update({("commwatch_present", (kind,)): present[kind] for kind in KINDS})
-        readings.update({("commwatch_inventory_info", (kind, origin)): 1 for kind, origin in self.origins().items()})
+        origins: set[tuple[Kind, Origin]] = {*self.origins().items(), *((kind, "board") for kind in self._on_boards())}
+        readings.update({("commwatch_inventory_info", one): 1 for one in sorted(origins)})
         never_seen = self.never_seen(faulty_strangers)
         readings.update({("commwatch_never_seen", (kind,)): number for kind, number in never_seen.items()})
         for uuid, record in self.state.gpus.items():
-            is_known = uuid in self._here or record.presence.expected is not None
+            is_known = uuid in self._here or record.presence.due is not None
             if is_known and not record.is_replaced:
                 readings.update(self._gpu_readings(uuid, record))
-        for name in expected_ports(self.state.rdma_ports):
+        for name in self._rdma_ports_due():
             device, _, port = name.rpartition(":")
-            readings |= _port_readings("rdma_port", (device, port), self.state.rdma_ports[name])
+            readings |= _port_readings("rdma_port", (device, port), self.state.rdma_ports.get(name, Learned()))
         for name in expected_ports(self.state.ports):
             readings |= _port_readings("ethernet", (name,), self.state.ports[name])
-        gpus, ports = self._below_equals()
+        gpus, _ = self._below_equals()
         for (uuid, aspect), less in gpus.items():
-            record = self.state.gpus[uuid]
-            readings["commwatch_gpu_below_equals", (str(record.index), record.pci_bus_id, aspect)] = less
-        for (name, _), less in ports.items():
-            device, _, port = name.rpartition(":")
-            readings["commwatch_rdma_port_below_equals", (device, port)] = less
+            lacking = max(0, less - self._named(uuid, aspect))
+            readings["commwatch_gpu_below_equals", (*self._labels(uuid), aspect)] = lacking
+        for (uuid, aspect), less in self._below_product().items():
+            readings["commwatch_gpu_below_product", (*self._labels(uuid), aspect.removeprefix(_PRODUCT))] = less
+        if never_seen.get("nvlink"):
+            readings.update(
+                {
+                    ("commwatch_gpu_never_seen", (*self._labels(uuid), "nvlink")): number
+                    for uuid, number in self._dark_gpus().items()
+                }
+            )
         series = tuple(readings)
         if series != self._layout.series:
             self._layout = Layout(series)
         return Block(self._layout, tuple(readings.values()), time)
+
+    def _named(self, uuid: str, aspect: str) -> int:
+        """How much of what a GPU lacks has a series that names it, although no reading has shown it."""
+        record, here = self.state.gpus[uuid], self._here[uuid]
+        if aspect == "nvlinks":
+            return len(self._links_due(uuid, record).keys() - record.expected_links().keys())
+        if aspect == "lanes":
+            return (self._lanes_due(uuid, record) or 0) - int(max(record.pcie_lanes.due or 0, here.pcie_lanes or 0))
+        return 0
+
+    def _labels(self, uuid: str) -> tuple[str, str]:
+        record = self.state.gpus[uuid]
+        return str(record.index), record.pci_bus_id
 
     def _observe_gpus(self, elapsed: float, learned: list[str]) -> None:
         records = self.state.gpus
@@ -397,16 +543,18 @@ class Inventory:
                 record.is_replaced = record.is_replaced or record.pci_bus_id in slots
                 for quantity in record.quantities():
                     quantity.see(None, elapsed, self._learn_after)
+                if record.is_replaced or self._seen.is_handed_on:
+                    record.forget_seen()  # of a GPU whose UUID was not read at first, or that another driver has taken
 
     def _links_up(self, gpu: SeenGpu) -> int | None:
         """How many NVLinks of a GPU are up; None where one that is expected was not read."""
         if gpu.links_up is None:
             return None
-        expected = self.state.gpus[gpu.uuid].expected_links()
+        expected = self._links_due(gpu.uuid, self.state.gpus[gpu.uuid])
         return len(gpu.links_up) if expected.keys() <= gpu.links_up.keys() | gpu.links_down else None
 
     def _nvlink_expectation(self, uuid: str, record: GpuRecord) -> NvlinkExpectation | None:
-        rates: Mapping[int, float | None] = record.expected_links()
+        rates: Mapping[int, float | None] = self._links_due(uuid, record)
         if not rates and uuid in self._here:
             rates = self._here[uuid].links_up or {}
         if not rates:
@@ -417,17 +565,15 @@ class Inventory:
     def _gpu_readings(self, uuid: str, record: GpuRecord) -> dict[Series, Value]:
         labels = (str(record.index), record.pci_bus_id)
         nvlink = self._nvlink_expectation(uuid, record)
-        lanes = record.pcie_lanes
         readings: dict[Series, Value] = {
-            ("commwatch_nvlink_link_expected", (*labels, str(link))): 1 for link in sorted(record.expected_links())
+            ("commwatch_nvlink_link_expected", (*labels, str(link))): 1
+            for link in sorted(self._links_due(uuid, record))
         }
         readings["commwatch_nvlink_capacity_bytes_per_second", labels] = (
             None if nvlink is None else nvlink.capacity_bytes_per_second
         )
-        readings["commwatch_pcie_link_width_expected_lanes", labels] = (
-            None if lanes.expected is None else int(lanes.expected)
-        )
-        readings["commwatch_pcie_capacity_bytes_per_second", labels] = _pcie_capacity(record)
+        readings["commwatch_pcie_link_width_expected_lanes", labels] = self._lanes_due(uuid, record)
+        readings["commwatch_pcie_capacity_bytes_per_second", labels] = self._pcie_capacity(uuid, record)
         return readings
 
 
@@ -435,18 +581,13 @@ def _port_readings(family: str, labels: tuple[str, ...], record: Learned) -> dic
     """What is expected of a port that is expected; its speed where one was ever read."""
     return {
         (f"commwatch_{family}_expected", labels): 1,
-        (f"commwatch_{family}_speed_expected_bytes_per_second", labels): record.expected or None,
+        (f"commwatch_{family}_speed_expected_bytes_per_second", labels): record.due or None,
     }
 
 
-def _known_ports(records: Mapping[str, Learned], seen: Mapping[str, SeenPort] | None) -> int:
-    """Ports that were learned or are up."""
-    return len({*expected_ports(records), *(name for name, port in (seen or {}).items() if port.is_up)})
-
-
-def _pcie_capacity(record: GpuRecord) -> float | None:
-    lanes, generation = record.pcie_lanes, record.pcie_generation
-    return pcie_rate(int(generation.expected or generation.candidate or 0), int(lanes.expected or lanes.candidate or 0))
+def _known_ports(expected: Iterable[str], seen: Mapping[str, SeenPort] | None) -> int:
+    """Ports that have a series that names them, or are up."""
+    return len({*expected, *(name for name, port in (seen or {}).items() if port.is_up)})
 
 
 def _observe_gpu(gpu: SeenGpu, record: GpuRecord, elapsed: float, learn_after: float) -> list[str]:
@@ -463,12 +604,7 @@ def _observe_gpu(gpu: SeenGpu, record: GpuRecord, elapsed: float, learn_after: f
         learned.append(f"NVLinks {', '.join(links)} are expected")
     for number in gpu.links_down & record.links.keys():
         record.links[number].see(None, elapsed, learn_after)
-    lanes = record.pcie_lanes
-    if gpu.pcie_lanes is not None and lanes.held_seconds and gpu.pcie_lanes < (lanes.candidate or 0):
-        # Width falls by a fault alone, unlike the generation: what was read twice was there, learned or not.
-        learned.append(f"{lanes.candidate:.0f} PCIe lanes are expected")
-        lanes.accept(lanes.candidate or 0.0)
-    elif gpu.pcie_lanes is not None and lanes.see(gpu.pcie_lanes, elapsed, learn_after):
+    if gpu.pcie_lanes is not None and record.pcie_lanes.see(gpu.pcie_lanes, elapsed, learn_after):
         learned.append(f"{gpu.pcie_lanes} PCIe lanes are expected")
     if gpu.pcie_generation is not None and record.pcie_generation.see(gpu.pcie_generation, elapsed, learn_after):
         learned.append(f"PCIe generation {gpu.pcie_generation} is expected")
@@ -486,7 +622,7 @@ def _accept_gpu(gpu: SeenGpu, record: GpuRecord, given_up: list[str]) -> None:
         link.accept(rate or link.best_known())
     dropped = {number: record.links.pop(number) for number in sorted(gpu.links_down & record.links.keys())}
     given_up += [
-        f"{who}: NVLink {number} is no longer expected" for number, link in dropped.items() if link.expected is not None
+        f"{who}: NVLink {number} is no longer expected" for number, link in dropped.items() if link.due is not None
     ]
     for what, quantity, value in (
         ("PCIe lanes", record.pcie_lanes, gpu.pcie_lanes),
@@ -494,8 +630,8 @@ def _accept_gpu(gpu: SeenGpu, record: GpuRecord, given_up: list[str]) -> None:
         ("network adapters", record.adapters, gpu.adapters),
     ):
         if value is not None:
-            if quantity.expected is not None and value < quantity.expected:
-                given_up.append(f"{who}: {what} {value} expected in place of {quantity.expected:.0f}")
+            if quantity.due is not None and value < quantity.due:
+                given_up.append(f"{who}: {what} {value} expected in place of {quantity.due:.0f}")
             quantity.accept(value)
 
 

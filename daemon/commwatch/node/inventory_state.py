@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -16,13 +16,16 @@ MOST_LINKS: Final = 64
 
 
 class Learned(msgspec.Struct):
-    """A quantity whose largest stable value is expected."""
+    """A quantity of which the largest value that was stable, or that this boot of the node has shown, is expected."""
 
     expected: Rate | None = None
+    """The largest value that was stable, in any boot, or the one that an operator has accepted."""
     candidate: Rate | None = None
     """A larger value that is being watched."""
     held_seconds: Seconds = 0.0
     """How long the candidate has held; a duration, so that a step of the clock or a restart does not matter."""
+    seen: Rate | None = None
+    """The largest value that one reading of this boot has shown."""
 
     def __post_init__(self) -> None:
         if self.candidate is None and self.held_seconds:
@@ -36,12 +39,14 @@ class Learned(msgspec.Struct):
         Raises:
             ValueError: it is not, or is larger than there may be.
         """
-        for value in (self.expected, self.candidate):
+        for value in (self.expected, self.candidate, self.seen):
             if value is not None and (value != int(value) or value > most):
                 raise ValueError(f"{value} where a number up to {most} is counted")
 
     def see(self, value: float | None, elapsed: float, learn_after: float) -> bool:
-        """Take what was read, None for a part that is down or gone; True where the expectation rose."""
+        """Take what was read, None for a part that is down or gone; True where a larger value has become stable."""
+        if value is not None:
+            self.seen = max(value, self.seen or 0.0)
         if value is None or (self.expected is not None and value <= self.expected):
             self.candidate, self.held_seconds = None, 0.0
             return False
@@ -51,16 +56,21 @@ class Learned(msgspec.Struct):
             self.candidate, self.held_seconds = value, 0.0
         if self.held_seconds < learn_after:
             return False
-        self.accept(value)
+        self.expected, self.candidate, self.held_seconds = value, None, 0.0
         return True
 
     def accept(self, value: float) -> None:
         """Expect this value from now on, be it larger or smaller."""
-        self.expected, self.candidate, self.held_seconds = value, None, 0.0
+        self.expected, self.seen, self.candidate, self.held_seconds = value, None, None, 0.0
+
+    @property
+    def due(self) -> float | None:
+        """What is expected now; None where no reading of this boot, and nothing that was stable, says anything."""
+        return self.expected if self.seen is None else max(self.seen, self.expected or 0.0)
 
     def best_known(self) -> float:
         """The candidate, else the expectation, else 0."""
-        return self.candidate or self.expected or 0.0
+        return self.candidate or self.due or 0.0
 
 
 class GpuRecord(msgspec.Struct):
@@ -93,7 +103,12 @@ class GpuRecord(msgspec.Struct):
 
     def expected_links(self) -> dict[int, float]:
         """The links that are expected, with their nominal rates."""
-        return {number: link.expected for number, link in self.links.items() if link.expected is not None}
+        return {number: rate for number, link in self.links.items() if (rate := link.due) is not None}
+
+    def forget_seen(self) -> None:
+        """Expect only what was stable."""
+        for quantity in self.quantities():
+            quantity.seen = None
 
 
 class InventoryState(msgspec.Struct):
@@ -109,11 +124,29 @@ class InventoryState(msgspec.Struct):
     """Whether an operator has looked at what is here and accepted it."""
     accepted: dict[str, Count] = msgspec.field(default_factory=dict)
     """What the operator has accepted that parts have less than their equals: by part and aspect."""
+    boot: str = ""
+    """Identity of the boot that has shown what was seen; empty where it is not known, as in a file of 0.1.0."""
 
     def __post_init__(self) -> None:
-        check_labels((*self.gpus, *self.ports, *self.rdma_ports))
+        check_labels((self.boot, *self.gpus, *self.ports, *self.rdma_ports))
         here = (gpu.pci_bus_id for gpu in self.gpus.values() if not gpu.is_replaced)
         check_unique(filter(None, here), "the slot of a GPU")
+
+    def begin(self, boot: str) -> None:
+        """Forget what another boot of the node has shown, and keep what was stable.
+
+        Args:
+            boot: identity of this boot; empty where it cannot be read, and then it counts as another one.
+        """
+        if not boot or boot != self.boot:
+            for gpu in self.gpus.values():
+                gpu.forget_seen()
+            for ports in (self.ports, self.rdma_ports):
+                for name in list(ports):
+                    ports[name].seen = None
+                    if ports[name] == Learned():
+                        del ports[name]
+        self.boot = boot
 
     def watched(self) -> int:
         """Of how many quantities a larger value is being watched."""
@@ -154,16 +187,23 @@ def origin_words(counts: Mapping[str, Any]) -> str:
 
 
 def observe_ports(
-    records: dict[str, Learned], seen: Mapping[str, SeenPort], what: str, elapsed: float, learn_after: float
+    records: dict[str, Learned],
+    seen: Mapping[str, SeenPort],
+    what: str,
+    elapsed: float,
+    learn_after: float,
+    *,
+    at_once: bool,
 ) -> list[str]:
-    """Take the ports that are here; returns what is expected from now on, in sentences.
+    """Take the ports that are here; returns which have become stable, in sentences.
 
     Args:
         records: what was learned; changed in place.
         seen: the ports by name. One that is not among them is gone; one whose state was not read changes nothing.
         what: how a port is called: ``interface``.
         elapsed: seconds since the last observation.
-        learn_after: seconds for which a port must be up.
+        learn_after: seconds for which a port must be up to be stable.
+        at_once: whether one reading that shows a port as up is enough to expect it in this boot.
     """
     learned = []
     for name in records.keys() - seen.keys():
@@ -175,8 +215,11 @@ def observe_ports(
         speed = port.speed or record.best_known()
         if record.see(speed if port.is_up else None, elapsed, learn_after):
             learned.append(f"{what} {name} is expected" + (f" at {format_rate(speed)}" if speed else ""))
-    for name in [name for name, record in records.items() if record == Learned()]:
-        del records[name]
+    for name, record in list(records.items()):
+        if not at_once:
+            record.seen = None
+        if record == Learned():
+            del records[name]
     return learned
 
 
@@ -189,19 +232,19 @@ def accept_ports(records: dict[str, Learned], seen: Mapping[str, SeenPort], what
             continue
         if port is not None and port.is_up:
             records[name].accept(port.speed or records[name].best_known())
-        elif records.pop(name).expected is not None:
+        elif records.pop(name).due is not None:
             given_up.append(f"{what} {name} is no longer expected")
     return given_up
 
 
 def expected_ports(records: Mapping[str, Learned]) -> list[str]:
     """Names of the ports that are expected."""
-    return [name for name, record in records.items() if record.expected is not None]
+    return [name for name, record in records.items() if record.due is not None]
 
 
-def ports_up(records: Mapping[str, Learned], seen: Mapping[str, SeenPort]) -> int | None:
+def ports_up(expected: Iterable[str], seen: Mapping[str, SeenPort]) -> int | None:
     """How many ports are up; None where the state of one that is expected was not read."""
-    if any(name in seen and seen[name].is_up is None for name in expected_ports(records)):
+    if any(name in seen and seen[name].is_up is None for name in expected):
         return None
     return sum(port.is_up is True for port in seen.values())
 
@@ -209,4 +252,4 @@ def ports_up(records: Mapping[str, Learned], seen: Mapping[str, SeenPort]) -> in
 def expected_speed(records: Mapping[str, Learned], name: str) -> float | None:
     """Expected speed of a port, bytes per second; while none was learned the present one; None for none."""
     record = records.get(name)
-    return None if record is None else (record.expected or record.candidate or None)
+    return None if record is None else (record.due or record.candidate or None)

@@ -15,10 +15,11 @@ from commwatch_exporters.state_words import NVLINK_UP, RDMA_ACTIVE
 READ: Final = frozenset(
     f"commwatch_{name}"
     for name in (
-        "gpu_info", "nvlink_info", "nvlink_links", "nvlink_link_state", "nvlink_link_speed_bytes_per_second",
-        "pcie_link_width_lanes", "pcie_link_generation_max", "pcie_device_info", "ethernet_info", "ethernet_carrier",
-        "ethernet_speed_bytes_per_second", "rdma_port_info", "rdma_port_state", "rdma_port_phys_state",
-        "rdma_port_speed_bytes_per_second",
+        "gpu_info", "gpu_mig_mode", "nvlink_info", "nvlink_links", "nvlink_link_state",
+        "nvlink_link_speed_bytes_per_second", "pcie_link_width_lanes", "pcie_link_width_max_lanes",
+        "pcie_link_generation_max", "pcie_gpu_link_generation_max", "pcie_device_info",
+        "pcie_device_link_width_max_lanes", "ethernet_info", "ethernet_carrier", "ethernet_speed_bytes_per_second",
+        "rdma_port_info", "rdma_port_state", "rdma_port_phys_state", "rdma_port_speed_bytes_per_second",
     )
 )  # fmt: skip
 """All metrics that ``observe_blocks`` reads."""
@@ -46,6 +47,12 @@ class SeenGpu:
     architecture: str = ""
     adapters: int | None = None
     """Network adapters behind the same PCIe switch; None where the way to the GPU was not read."""
+    pcie_lanes_max: int | None = None
+    """Most lanes that both ends of its PCIe link can use; None where neither says so."""
+    pcie_own_generation: int | None = None
+    """Highest PCIe generation of the GPU alone."""
+    is_split: bool = False
+    """It is in MIG mode, in which the driver shows its NVLinks as down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +78,10 @@ class Observation:
     """By device and port: ``mlx5_0:1``."""
     gpus_on_boards: int | None = None
     """That must be here, by the boards that the node shows; None where nothing says so."""
+    is_virtual: bool | None = None
+    """Whether the node is a virtual machine; None where that is not known."""
+    is_handed_on: bool = False
+    """GPUs that this boot has shown and that are not here may have been given to virtual machines."""
 
     def without(self, pci_bus_ids: Collection[str]) -> Observation:
         """The same without some GPUs: those that are in the list of the driver and do not work."""
@@ -83,8 +94,8 @@ def observe_blocks(blocks: Collection[Block], answered: Collection[str], is_virt
     """Gather what the present blocks say.
 
     Args:
-        blocks: the blocks of the collectors ``identity``, ``nvlink``, ``pcie``, ``network``, ``rdma`` and ``pci``;
-            others do no harm.
+        blocks: the blocks of the collectors ``identity``, ``nvlink``, ``pcie``, ``processes``, ``network``, ``rdma``
+            and ``pci``; others do no harm.
         answered: names of the collectors whose last run gave a batch, even an empty one. Without ``identity`` nothing
             is known of GPUs, without ``network`` nothing of interfaces, and without ``rdma`` nothing of RDMA ports.
         is_virtual: whether the node is a virtual machine; None where that is not known.
@@ -92,6 +103,7 @@ def observe_blocks(blocks: Collection[Block], answered: Collection[str], is_virt
     gpus = _gpus(blocks) if "identity" in answered else None
     return Observation(
         gpus=gpus,
+        is_virtual=is_virtual,
         ports=_ports(blocks) if "network" in answered else None,
         rdma_ports=_rdma_ports(blocks) if "rdma" in answered else None,
         gpus_on_boards=gpus_on_boards(_switches(blocks), {gpu.name for gpu in gpus or ()}, is_virtual),
@@ -132,22 +144,40 @@ def _gpus(blocks: Collection[Block]) -> tuple[SeenGpu, ...]:
     adapters = _adapters(blocks)
     lanes = {labels[1]: int(value) for labels, value in _samples(blocks, "commwatch_pcie_link_width_lanes")}
     generations = {labels[1]: int(value) for labels, value in _samples(blocks, "commwatch_pcie_link_generation_max")}
+    own = {labels[1]: int(value) for labels, value in _samples(blocks, "commwatch_pcie_gpu_link_generation_max")}
+    most = _lanes_max(blocks)
+    split = {labels[1] for labels, value in _samples(blocks, "commwatch_gpu_mig_mode") if value == 1}
     return tuple(
         SeenGpu(
             uuid=uuid or pci_bus_id,
             index=int(gpu),
             pci_bus_id=pci_bus_id,
             name=name,
-            links_up=up.get(pci_bus_id),
-            links_down=frozenset(down.get(pci_bus_id, ())),
+            links_up=None if pci_bus_id in split else up.get(pci_bus_id),
+            links_down=frozenset() if pci_bus_id in split else frozenset(down.get(pci_bus_id, ())),
             pcie_lanes=lanes.get(pci_bus_id),
             pcie_generation=generations.get(pci_bus_id),
             serial=serial,
             architecture=architecture,
             adapters=adapters.get(pci_bus_id),
+            pcie_lanes_max=most.get(pci_bus_id),
+            pcie_own_generation=own.get(pci_bus_id),
+            is_split=pci_bus_id in split,
         )
         for (gpu, pci_bus_id, uuid, serial, name, architecture), _ in _samples(blocks, "commwatch_gpu_info")
     )
+
+
+def _lanes_max(blocks: Collection[Block]) -> dict[str, int]:
+    """The least of what the driver, the GPU and the port above it say that a link can use, by the GPU's address."""
+    above = {labels[0]: labels[2] for labels, _ in _samples(blocks, "commwatch_pcie_device_info")}
+    ends = {labels[0]: int(value) for labels, value in _samples(blocks, "commwatch_pcie_device_link_width_max_lanes")}
+    driver = {labels[1]: int(value) for labels, value in _samples(blocks, "commwatch_pcie_link_width_max_lanes")}
+    found = {}
+    for address in {*driver, *ends}:
+        told = (driver.get(address), ends.get(address), ends.get(above.get(address, "")))
+        found[address] = min(lanes for lanes in told if lanes is not None)
+    return found
 
 
 def _links(blocks: Collection[Block]) -> tuple[dict[str, dict[int, float | None]], dict[str, set[int]]]:

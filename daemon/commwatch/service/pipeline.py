@@ -37,7 +37,7 @@ from commwatch.node.unread_tracker import UnreadDevices
 from commwatch.node.utilisation_tracker import Uses
 from commwatch.readings import Absence
 from commwatch.service.instruments import Instruments
-from commwatch.sources.presence import NvidiaGpus, is_virtual, nvidia_gpus
+from commwatch.sources.presence import NvidiaGpus, boot_identity, is_virtual, nvidia_gpus
 from commwatch.state.directory import StateDirectory
 from commwatch_exporters.snapshot import Block
 from commwatch_exporters.state_words import GPU_STATES, word_of
@@ -47,7 +47,7 @@ log = structlog.get_logger("commwatch.pipeline")
 STATE_NAME = "inventory"
 OBSERVE_SECONDS = 10.0
 """Longest wait for the next look at the inventory while nothing fails."""
-OBSERVED = ("nvml_identity", "nvml_nvlink", "nvml_pcie", "network", "rdma", "pci")
+OBSERVED = ("nvml_identity", "nvml_nvlink", "nvml_pcie", "nvml_processes", "network", "rdma", "pci")
 """Collectors that tell the inventory what is here."""
 _IDENTITY = "nvml_identity"
 _PORTS = ("network", "ethtool", "rdma")
@@ -56,8 +56,10 @@ _OWN_SUMS = frozenset({"nvml_gpm", "kernel_log", "nccl_logs"})
 """Their counters are sums of the source's own, which begin again with each worker: no reset of hardware."""
 
 
-def _known_inventory(settings: InventorySection, record: InventoryState | None) -> Inventory:
-    inventory = Inventory(record or InventoryState(), settings.expected, settings.learn_after)
+def _known_inventory(settings: InventorySection, boot: str, record: InventoryState | None) -> Inventory:
+    state = record or InventoryState()
+    state.begin(boot)
+    inventory = Inventory(state, settings.expected, settings.learn_after)
     inventory.block(0.0)  # it can be shown
     return inventory
 
@@ -96,9 +98,11 @@ class Pipeline:
         self._store = store
         self._instruments = instruments
         self._suspects = suspects
-        self._inventory = state.restore(STATE_NAME, InventoryState, partial(_known_inventory, config.inventory))
+        procfs = procfs or config.paths.procfs
+        known = partial(_known_inventory, config.inventory, boot_identity(procfs))
+        self._inventory = state.restore(STATE_NAME, InventoryState, known)
         self._sysfs = Path(sysfs or config.paths.sysfs)
-        self._is_virtual = is_virtual(Path(procfs or config.paths.procfs))
+        self._is_virtual = is_virtual(Path(procfs))
         self._on_bus = NvidiaGpus(0, 0)
         self._looked_at_bus = float("-inf")
         self._driver = DriverWatch(store, self.driver_wanted)
@@ -261,9 +265,9 @@ class Pipeline:
         if self._observation is None:
             self._observation = observe_blocks(blocks, answered, self._is_virtual)
         seen = self._observation
-        is_short = seen.gpus is not None and len(seen.gpus) < (seen.gpus_on_boards or 0)
+        is_short = seen.gpus is not None and len(seen.gpus) < max(seen.gpus_on_boards or 0, self.gpus_expected())
         # How many of the GPUs on a board are ours is not known where some were handed to virtual machines.
-        return replace(seen, gpus_on_boards=None) if is_short and self._bus().handed_on else seen
+        return replace(seen, gpus_on_boards=None, is_handed_on=True) if is_short and self._bus().handed_on else seen
 
     def rest(self) -> None:
         """The driver is let go: what was read of it is not current any more."""

@@ -104,6 +104,8 @@ class Gpu(_AtGpu):
     pcie_width_expected_lanes = Number("pcie_link_width_expected_lanes")
     pcie_degraded = Keyed("pcie_link_degraded")
     below_equals = Keyed("gpu_below_equals")
+    below_product = Keyed("gpu_below_product")
+    never_seen = Keyed("gpu_never_seen")
     pcie_fatal_errors = Number("pcie_fatal_errors_total")
     pcie_nonfatal_errors = Number("pcie_nonfatal_errors_total")
     pcie_replays = Number("pcie_replays_total")
@@ -271,7 +273,6 @@ class RdmaPort(Part):
     interface = Word("netdev")
 
     expected = Number("rdma_port_expected")
-    below_equals = Number("rdma_port_below_equals")
     state = Number("rdma_port_state")
     physical_state = Number("rdma_port_phys_state")
     speed_bytes_per_second = Number("rdma_port_speed_bytes_per_second")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from commwatch.findings.rules.inventory import gpus_below_equals, ports_below_equals
+import pytest
+
+from commwatch.findings.rules.inventory import BY_BOARD, below_product, gpus_below_equals, never_seen
 from support.facts import facts_of, seen_by
 
 GPU3 = ("3", "0000:5d:00.0")
 GPU_BELOW = "commwatch_gpu_below_equals"
-PORT_BELOW = "commwatch_rdma_port_below_equals"
 
 
 def test_a_gpu_with_less_than_its_equals_is_one_finding() -> None:
@@ -24,13 +25,37 @@ def test_a_gpu_with_less_than_its_equals_is_one_finding() -> None:
     assert seen_by(gpus_below_equals, facts_of({})) == []
 
 
-def test_a_port_that_is_down_among_equals_is_found() -> None:
-    """One that is as its equals is not, nor one that was not compared."""
-    port = ("mlx5_3", "1")
-    facts = facts_of({PORT_BELOW: {port: 1}, "commwatch_rdma_port_state": {port: 1}})
+def test_gpus_with_less_than_their_product_are_one_finding_by_aspect() -> None:
+    """With each GPU and what it lacks; a node whose GPUs lack nothing has none."""
+    below, gpu4 = "commwatch_gpu_below_product", ("4", "0000:61:00.0")
+    facts = facts_of({below: {(*GPU3, "lanes"): 8, (*gpu4, "lanes"): 8, (*GPU3, "generation"): 0}})
 
-    [sighting] = seen_by(ports_below_equals, facts)
-    assert (sighting.code, sighting.component.identity) == ("port_below_equals", "rdma_port/mlx5_3/1")
-    assert sighting.evidence[0].value == "down"
-    assert seen_by(ports_below_equals, facts_of({PORT_BELOW: {("mlx5_3", "1"): 0}})) == []
-    assert seen_by(ports_below_equals, facts_of({})) == []
+    [sighting] = seen_by(below_product, facts)
+    assert (sighting.code, sighting.component.words) == ("gpu_below_product", "PCIe lanes of 2 GPUs")
+    assert [(one.what, one.value) for one in sighting.evidence] == [
+        ("PCIe lanes that GPU3 (0000:5d:00.0) lacks", 8),
+        ("PCIe lanes that GPU4 (0000:61:00.0) lacks", 8),
+    ]
+    assert seen_by(below_product, facts_of({below: {(*GPU3, "lanes"): 0}})) == []
+    assert seen_by(below_product, facts_of({})) == []
+
+
+@pytest.mark.parametrize(("source", "said"), [("board", BY_BOARD), ("configured", "expected by the configuration")])
+def test_what_was_never_seen_names_the_gpu_and_who_asks_for_it(source: str, said: str) -> None:
+    """The GPU that has fewer, and whether the board or the configuration asks for the parts."""
+    facts = facts_of(
+        {
+            "commwatch_never_seen": {("nvlink",): 18},
+            "commwatch_expected": {("nvlink",): 144},
+            "commwatch_inventory_info": {("nvlink", source): 1},
+            "commwatch_gpu_never_seen": {(*GPU3, "nvlink"): 18},
+        }
+    )
+
+    [sighting] = seen_by(never_seen, facts)
+    assert [(one.what, one.value) for one in sighting.evidence] == [
+        ("NVLinks never seen", 18),
+        (said, 144),
+        ("NVLinks that GPU3 (0000:5d:00.0) lacks", 18),
+    ]
+    assert seen_by(never_seen, facts_of({"commwatch_never_seen": {("nvlink",): 0}})) == []

@@ -1,4 +1,4 @@
-"""The inventory that the configuration, or the rest of the node, asks for: what lacked from the first day on."""
+"""What the node lacks of what its configuration, its board, its GPUs' product or their equals say it has."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Sighting
-from commwatch.findings.rules.components import gpu_of, port_of
+from commwatch.findings.rules.components import gpu_of
 from commwatch.findings.rules.rule_set import Rule, RuleSet
-from commwatch_exporters.node.model import Gpu, Inventory, RdmaPort
-from commwatch_exporters.state_words import RDMA_STATES, word_of
+from commwatch_exporters.node.model import ExpectedParts, Gpu, Inventory
 
 _WORDS: Mapping[str, str] = {
     "gpu": "GPUs",
@@ -27,17 +26,22 @@ _ASPECTS: Mapping[str, str] = {
     "generation": "PCIe generations",
     "adapters": "network adapters behind its PCIe switch",
 }
-_PORT_FOR = 60.0
-"""Seconds: after a boot a link trains and waits for its subnet manager."""
+BY_BOARD = "expected by the board"
+"""Evidence of parts that the node's own board asks for, so that their absence is no matter of the configuration."""
 
 
 def never_seen(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
-    """Parts that configuration or board expect and that were never here; of those that were, other rules say which."""
+    """Parts that configuration or board expect and that no reading showed; what one did has other rules."""
     for parts, number in facts.each(Inventory.never_seen):
         if number > 0:
             words = _WORDS.get(parts.kind, parts.kind)
             code = "ports_never_seen" if parts.kind in _PORTS else "parts_never_seen"
-            evidence = (Evidence(f"{words} never seen", number), *_asked_for(parts))
+            lacking = [
+                Evidence(f"{words} that {gpu_of(gpu).words} lacks", less)
+                for gpu, kind, less in facts.each_keyed(Gpu.never_seen)
+                if kind == parts.kind
+            ]
+            evidence = (Evidence(f"{words} never seen", number), *_asked_for(facts, parts), *lacking)
             yield Sighting(code, Component("node", parts.kind, words), evidence)
 
 
@@ -51,17 +55,24 @@ def gpus_below_equals(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting
         yield Sighting("gpu_below_equals", gpu_of(gpu), tuple(evidence))
 
 
-def ports_below_equals(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
-    """RDMA ports that were never up, while all others of their kind are."""
-    for port, less in facts.each(RdmaPort.below_equals):
+def below_product(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """GPUs with less than GPUs of their name have, from the first reading on: all of them as one, by aspect."""
+    found: dict[str, dict[Gpu, float]] = {}
+    for gpu, aspect, less in facts.each_keyed(Gpu.below_product):
         if less > 0:
-            state = "not active" if port.state is None else word_of(RDMA_STATES, port.state)
-            yield Sighting("port_below_equals", port_of(port), (Evidence("state", state),))
+            found.setdefault(aspect, {})[gpu] = less
+    for aspect, gpus in found.items():
+        words = _ASPECTS.get(aspect, aspect)
+        evidence = [Evidence(f"{words} that {gpu_of(gpu).words} lacks", less) for gpu, less in gpus.items()]
+        name = f"{words} of {len(gpus)} GPUs" if len(gpus) > 1 else f"{words} of {gpu_of(next(iter(gpus))).name}"
+        parts = frozenset(gpu.address for gpu in gpus)
+        yield Sighting("gpu_below_product", Component("node", aspect, name, parts), tuple(evidence))
 
 
-def _asked_for(parts: Inventory) -> Iterable[Evidence]:
+def _asked_for(facts: Facts, parts: Inventory) -> Iterable[Evidence]:
     if parts.expected is not None:
-        yield Evidence("expected by the configuration or the board", parts.expected)
+        is_board = facts.node.part(ExpectedParts, parts.kind, "board").info == 1
+        yield Evidence(BY_BOARD if is_board else "expected by the configuration", parts.expected)
 
 
 INVENTORY = RuleSet(
@@ -72,9 +83,10 @@ INVENTORY = RuleSet(
             title="Expected parts were never seen",
             severity="critical",
             role="fault",
-            meaning="The node never had all GPUs, NVLinks or PCIe lanes that inventory.expected or its board requires.",
-            next_step="Run commwatch inventory and commwatch topology: find the GPU with fewer links or lanes. Built "
-            "so: set inventory.expected.",
+            meaning="No reading of this boot has shown all the GPUs, NVLinks or PCIe lanes that inventory.expected or "
+            "the board requires.",
+            next_step="Find the GPU with fewer with commwatch topology; check the kernel log and the fabric manager; "
+            "reset the GPU or reboot. inventory.expected wrong: correct it.",
             alert="CommwatchPartsNeverSeen",
         ),
         FindingCode(
@@ -82,9 +94,9 @@ INVENTORY = RuleSet(
             title="Expected ports were never up",
             severity="warning",
             role="fault",
-            meaning="inventory.expected requires more RDMA or Ethernet ports than were ever up.",
-            next_step="Check the inactive port (rdma link, ip link), its cable, driver and switch port. Built so: "
-            "correct inventory.expected.",
+            meaning="inventory.expected requires more RDMA or Ethernet ports than this boot has shown.",
+            next_step="Find the port that is not on the node (rdma link, ip link, lspci), its adapter and driver. "
+            "inventory.expected wrong: correct it.",
             alert="CommwatchPortsNeverSeen",
         ),
         FindingCode(
@@ -92,22 +104,22 @@ INVENTORY = RuleSet(
             title="GPU has less than its equals",
             severity="warning",
             role="fault",
-            meaning="Since the first start the GPU has had fewer NVLinks, PCIe lanes or network adapters, or a lower "
-            "PCIe generation, than its equals. Collectives run at the weakest GPU's speed.",
+            meaning="The GPU has had fewer NVLinks, PCIe lanes or network adapters, or a lower PCIe generation, than "
+            "its equals in all of this boot. Collectives run at the weakest GPU's speed.",
             next_step="Compare with commwatch topology; reset the GPU, reboot, reseat card, riser or adapter. Built "
             "so: commwatch inventory accept.",
             alert="CommwatchStaticAsymmetry",
         ),
         FindingCode(
-            name="port_below_equals",
-            title="RDMA port is down, its equals are up",
+            name="gpu_below_product",
+            title="GPUs have less than their product",
             severity="warning",
             role="fault",
-            meaning="Since the first start the port has been down while all others of its model are up. NCCL leaves "
-            "it out.",
-            next_step="Check cable, module and switch port. Port not used: commwatch inventory accept.",
-            alert="CommwatchStaticAsymmetry",
-            opens_after=_PORT_FOR,
+            meaning="GPUs on a board have fewer PCIe lanes or NVLinks, or a lower PCIe generation, than GPUs of their "
+            "name have, and not by their slot. Host traffic or collectives slow in proportion.",
+            next_step="Power cycle the node; then check the firmware's PCIe settings, the board's cables, and in a "
+            "virtual machine the host. Built so: commwatch inventory accept.",
+            alert="CommwatchGpuBelowProduct",
         ),
     ),
     rules=(
@@ -115,14 +127,9 @@ INVENTORY = RuleSet(
             never_seen,
             ("parts_never_seen", "ports_never_seen"),
             reads=(Inventory.never_seen,),
-            details=(Inventory.expected,),
+            details=(Inventory.expected, ExpectedParts.info, Gpu.never_seen),
         ),
         Rule(gpus_below_equals, ("gpu_below_equals",), reads=(Gpu.below_equals,)),
-        Rule(
-            ports_below_equals,
-            ("port_below_equals",),
-            reads=(RdmaPort.below_equals,),
-            details=(RdmaPort.state, RdmaPort.info),
-        ),
+        Rule(below_product, ("gpu_below_product",), reads=(Gpu.below_product,)),
     ),
 )

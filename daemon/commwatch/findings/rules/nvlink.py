@@ -23,7 +23,7 @@ _BELOW_FOR = 600.0
 
 
 def down(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
-    """Links that were active for the learning time and are not now: one fault for each part that they make up."""
+    """Links that were active or that the node must have, and that are not active: one for each part they make up."""
     expected = {(link.address, link.number): link for link, flag in facts.each(NvLink.expected) if flag == 1}
     states = {
         key: state
@@ -142,8 +142,8 @@ NVLINK = RuleSet(
             title="NVLink is down",
             severity="critical",
             role="fault",
-            meaning="A link that was active is inactive. NCCL routes around it or fails; collectives wait for this "
-            "GPU.",
+            meaning="A link that was active, or that the board has, is inactive. NCCL routes around it or fails; "
+            "collectives wait for this GPU.",
             next_step="Drain the node; check the kernel log for Xid 74 and 145 to 150; reset the GPU with the fabric "
             "idle. Still down: call the vendor.",
             alert="CommwatchNvlinkDown",

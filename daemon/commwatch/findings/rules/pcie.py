@@ -21,11 +21,13 @@ _UNDER_LOAD_FOR = 60.0
 
 
 def narrow(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
-    """Links of GPUs with fewer lanes than were stable here."""
+    """Links of GPUs with fewer lanes than were seen here, or than equal GPUs or the configuration say."""
     for gpu, lanes in facts.each(Gpu.pcie_width_lanes):
         limit = gpu.pcie_width_expected_lanes
         if is_narrow(lanes, limit, None):
-            evidence = Evidence("lanes in use", lanes, "lanes", limit, "the widest that was stable here")
+            evidence = Evidence(
+                "lanes in use", lanes, "lanes", limit, "the widest that was seen, or that its equals have"
+            )
             yield Sighting("pcie_width_dropped", pcie_link_of(gpu), (evidence,))
 
 
@@ -109,8 +111,8 @@ PCIE_LINKS = RuleSet(
             title="PCIe link has lost lanes",
             severity="critical",
             role="fault",
-            meaning="The link has fewer lanes than before, also under load. Traffic to host, adapters and GPUs "
-            "without NVLink slows in proportion.",
+            meaning="The link has fewer lanes than before, or than equal GPUs on their board, also under load. Traffic "
+            "to host, adapters and GPUs without NVLink slows in proportion.",
             next_step="Drain and reboot the node. Lanes still missing: reseat card, riser or cable. Moved on purpose:"
             " commwatch inventory accept.",
             alert="CommwatchPcieWidthDropped",

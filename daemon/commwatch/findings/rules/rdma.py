@@ -28,7 +28,7 @@ _DOWN_FOR = 60.0
 
 
 def down(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
-    """Ports that were active for the learning time and are not now."""
+    """Ports that were active, or that configuration or equal ports ask for, and that are not active now."""
     for port, _ in facts.each(RdmaPort.expected):
         state, physical = port.state, port.physical_state
         if state is None or state == RDMA_ACTIVE:
@@ -44,7 +44,7 @@ def down(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 
 
 def missing(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
-    """Ports that were active for the learning time and are not on the node now."""
+    """Ports that were active and are not on the node now."""
     if not all_read(facts, "rdma", "rdma_port"):
         return
     for port, _ in facts.each(RdmaPort.expected):
@@ -95,7 +95,8 @@ RDMA_PORTS = RuleSet(
             title="RDMA port is down",
             severity="critical",
             role="fault",
-            meaning="A port that was active is not. Its jobs fail, or time out after about 30 s (NCCL's settings).",
+            meaning="A port that was active, or whose equals all are, is not. Its jobs fail, or time out after about "
+            "30 s (NCCL's settings).",
             next_step="Drain the node; check cable, module and switch port. Initialising or armed: the subnet manager"
             " is missing. On purpose: commwatch inventory accept.",
             alert="CommwatchRdmaPortDown",

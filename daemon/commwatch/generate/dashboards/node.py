@@ -83,10 +83,11 @@ _VERDICT = PanelRow("Verdict", (
     _missing("RDMA ports missing", "rdma_port", "critical", "CommwatchRdmaPortDown", "CommwatchPortsNeverSeen",
              "Needs RDMA ports."),
     Stat(title="Less than equals",
-         description="GPUs with fewer NVLinks, lanes or generations than the others of their model, and RDMA ports that"
-                     " were never up while all their equals are; a GPU counts once for each.",
-         queries=(Query("sum({__name__=~\"commwatch_(gpu|rdma_port)_below_equals\", @node@} > bool 0)"),),
-         scale=any_is_bad("warning", "CommwatchStaticAsymmetry"), no_data="Needs equals."),
+         description="GPUs with fewer NVLinks, lanes or generations than the others of their model, or than GPUs of"
+                     " their name have; a GPU counts once for each.",
+         queries=(Query("sum({__name__=~\"commwatch_gpu_below_(equals|product)\", @node@} > bool 0)"),),
+         scale=any_is_bad("warning", "CommwatchStaticAsymmetry"), no_data="Needs equals.",
+         alerts=("CommwatchGpuBelowProduct",)),
     Stat(title="Maintenance",
          description="Whether the daemon is paused: it then reads no driver, and alerts are silenced.",
          queries=(Query("max(commwatch_maintenance{@node@})"),),
