@@ -49,6 +49,14 @@ def test_times_are_durations_since_the_start_or_dates() -> None:
         assert (fault.start, fault.end) == times, text
 
 
+def test_a_fault_comes_again_as_many_times_as_it_says() -> None:
+    """At a steady interval from its begin on."""
+    text = "- {fault: nvlink_down, gpu: 3, link: 5, at: 30s, for: 5s, every: 35s, times: 3}"
+    found = parse(text)
+
+    assert [(fault.start, fault.end, fault.link) for fault in found] == [(30, 35, 5), (65, 70, 5), (100, 105, 5)]
+
+
 def test_a_fault_holds_from_its_start_until_just_before_its_end() -> None:
     """The start belongs to it, the end does not."""
     (fault,) = parse("- {fault: gpu_lost, gpu: 0, at: 30s, for: 10s}")
@@ -111,6 +119,10 @@ def test_a_fault_without_a_link_strikes_all_links_of_its_gpu() -> None:
         ("- fault: gpu_lost\n  gpu: 0\n  at: 2030-13-31T12:00:00Z", 3, "at", "month"),
         ("- fault: gpu_lost\n  gpu: 0\n  until: 39s", 3, "until", "not after the start"),
         ("- fault: gpu_lost\n  gpu: 0\n  until: 50s\n  for: 10s", 4, "for", "beside 'until'"),
+        ("- fault: gpu_lost\n  gpu: 0\n  for: 10s\n  every: 30s", 4, "every", "needs 'every' and 'times'"),
+        ("- fault: gpu_lost\n  gpu: 0\n  for: 10s\n  times: 3", 4, "times", "needs 'every' and 'times'"),
+        ("- fault: gpu_lost\n  gpu: 0\n  for: 10s\n  every: 10s\n  times: 3", 4, "every", "longer than the fault"),
+        ("- fault: gpu_lost\n  gpu: 0\n  every: 10s\n  times: 3", 3, "every", "longer than the fault"),
         ("- fault: ethernet_down", 1, "interface", "missing"),
         ("- fault: ethernet_down\n  interface: eth9", 2, "interface", "ens1np0"),
         ("- fault: gpu_lost\n  gpu: {", 2, "", "expected"),

@@ -66,7 +66,7 @@ class WholeNode:
         self._kept = restore(self.state, self._boot, self.started_at + self.time)
         self._pipeline = Pipeline(
             self.config, self.state, self.store, self.instruments, frozenset, *trees, events=self._kept.events,
-            job_logs=self._kept.job_logs,
+            job_logs=self._kept.job_logs, flaps=self._kept.flaps,
         )  # fmt: skip
         install(self.node)
         self.job_settings = JobSettings(self.store, tuple, self._plan_audit, lambda: self.time)

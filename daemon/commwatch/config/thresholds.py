@@ -100,7 +100,7 @@ class Thresholds:
     network_sustained_for_seconds: float
     port_at_limit_ratio: float
     ethernet_bit_error_ratio_max: float
-    ethernet_link_downs_per_hour: int
+    link_flaps_per_hour: int
     ethernet_drops_per_second: int
     ethernet_pause_share_ratio: float
     score_excellent_ratio: float

@@ -97,6 +97,10 @@ _FAULTS: tuple[_Fault, ...] = (
     _Fault("nvlink_recovery_failed", "nvlink",
            {"slow": 0.8, "late": 0.6, "failing": 0.75, "wrong": 0.3, "logged": 0.9, "link": 0.9},
            "A link that cannot be trained again takes the traffic on it along."),
+    _Fault("nvlink_flapping", "nvlink", {"slow": 0.5, "late": 0.8, "failing": 0.7, "logged": 0.85, "link": 0.8},
+           "Each time the link goes down all that wait for it stop, or fail."),
+    _Fault("nvlink_flapped", "nvlink", {"late": 0.4, "failing": 0.5, "logged": 0.6},
+           "What was on the link when it went down stopped, or failed."),
     _Fault("nvlink_recovering", "nvlink", {"slow": 0.45, "late": 0.8, "failing": 0.5, "logged": 0.5, "link": 0.8},
            "Each retraining stops the link for a moment, and all that wait for it."),
     _Fault("nvlink_replays", "nvlink", {"slow": 0.4, "late": 0.5, "failing": 0.3, "logged": 0.3, "link": 0.7},
@@ -136,6 +140,8 @@ _FAULTS: tuple[_Fault, ...] = (
            "Traffic of this port stops, or takes another port."),
     _Fault("rdma_port_flapping", "", {"logged": 0.85, "between": 0.7},
            "Each time the port goes down its connections fail."),
+    _Fault("rdma_port_flapped", "", {"logged": 0.6, "between": 0.4},
+           "When the port went down its connections failed."),
     _Fault("rdma_errors", "", {"logged": 0.7, "between": 0.7},
            "Packets are lost or damaged on this port, and connections give up."),
     _Fault("rdma_retransmitting", "", {"logged": 0.6, "between": 0.6},
@@ -153,6 +159,7 @@ _FAULTS: tuple[_Fault, ...] = (
     _Fault("ethernet_slow", "", {"logged": 0.35, "between": 0.85}, "The interface runs below its speed."),
     _Fault("ethernet_down", "", {"logged": 0.5, "between": 0.9}, "Traffic without another interface stops."),
     _Fault("ethernet_flapping", "", {"logged": 0.4, "between": 0.6}, "Connections stall each time the link is lost."),
+    _Fault("ethernet_flapped", "", {"logged": 0.3, "between": 0.3}, "Connections stalled when the link was lost."),
     _Fault("ethernet_pause_storm", "", {"logged": 0.4, "between": 0.5},
            "All who share the switch's buffers wait for this adapter."),
     # settings, of jobs only
@@ -205,8 +212,7 @@ _AMONG_SYMPTOMS: Explanations = {
        for fault, weight in (("rdma_port_down", 0.9), ("rdma_port_flapping", 0.85), ("rdma_retransmitting", 0.7),
                              ("rdma_errors", 0.6))},
     **{(symptom, fault): Explanation(0.9, "The port stands on this interface.")
-       for symptom, fault in (("rdma_port_down", "ethernet_down"), ("rdma_port_flapping", "ethernet_flapping"),
-                              ("rdma_port_slow", "ethernet_slow"))},
+       for symptom, fault in (("rdma_port_down", "ethernet_down"), ("rdma_port_slow", "ethernet_slow"))},
     **{(symptom, "ethernet_module_fault"): Explanation(0.7, "The cable's module reported a fault.")
        for symptom in ("ethernet_down", "ethernet_flapping", "ethernet_slow", "ethernet_errors")},
     ("rdma_congested", "ethernet_paused"): Explanation(0.7, "The network stops the interface of the port."),
@@ -223,6 +229,7 @@ _AMONG_SYMPTOMS: Explanations = {
     ("nvlink_down", "xid_fabric"): Explanation(0.7, "The driver reported that a path of this GPU failed."),
     **{(symptom, "sxid_fatal"): Explanation(0.7, "The NVSwitch reported the link of this GPU.", "nvlink")
        for symptom in ("nvlink_down", "xid_fabric")},
+    ("nvlink_down", "nvlink_flapping"): Explanation(0.6, "The link has gone down again and again.", "nvlink"),
     ("nvlink_down", "nvlink_recovery_failed"): Explanation(0.8, "The link could not be trained again.", "nvlink"),
     ("fabric_not_joined", "fabric_manager_down"): Explanation(0.9, "Without it no GPU can join."),
 }  # fmt: skip

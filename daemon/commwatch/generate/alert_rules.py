@@ -101,7 +101,7 @@ CORE_TICKETS = frozenset({
     "CommwatchGpuRecoveryNeeded", "CommwatchNvlinkRecovering", "CommwatchPcieGenerationLow",
     "CommwatchProbeBandwidthLost", "CommwatchProbeBandwidthLow", "CommwatchProbeErrorRateRise", "CommwatchProbeFailing",
     "CommwatchProbeLatencyStreak", "CommwatchRdmaErrors",
-    "CommwatchRdmaPortFlapping", "CommwatchRdmaPortMissing", "CommwatchSoftwareFaultOnManyNodes", "CommwatchWatchdog",
+    "CommwatchRdmaPortMissing", "CommwatchSoftwareFaultOnManyNodes", "CommwatchWatchdog",
     "CommwatchXidGpu",
 })  # fmt: skip
 """The core set beside all that is shipped as critical: faults that need a hand, and the ways by which they are seen."""

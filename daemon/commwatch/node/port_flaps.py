@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from commwatch.node.link_flaps import RDMA, LinkFlaps
 from commwatch.node.rate import interval
 from commwatch.node.run import Collector
 from commwatch.node.store import Store
@@ -74,8 +75,9 @@ class Flaps:
     collectors = (_COLLECTOR,)
     """Those that it follows."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, link_flaps: LinkFlaps) -> None:
         self._store = store
+        self._link_flaps = link_flaps
         self.version = 0
         """Grows with each drop."""
         self._ports: dict[str, PortFlaps] = {}
@@ -94,7 +96,10 @@ class Flaps:
             port.allow_gap(gap)
             before = port.flaps
             flaps = port.update(block)
-            self.version += port.flaps - before
+            if port.flaps > before:
+                self.version += 1
+                if not self._link_flaps.is_port_off(block):
+                    self._link_flaps.add(RDMA, tuple(block.layout.series[0][1][:2]), "state", 1, block.time)
             if is_last:
                 self._store.put(GROUP, device, flaps, block.time + collector.lifetime)
 

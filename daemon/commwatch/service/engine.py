@@ -97,7 +97,7 @@ class Engine:
         kept = restore(state, self._boot, time.time())
         self.pipeline = Pipeline(
             config, state, self.store, instruments, self._suspects, self._roots.sysfs, self._roots.procfs,
-            thresholds.event_window_seconds, kept.events, kept.job_logs,
+            thresholds.event_window_seconds, kept.events, kept.job_logs, kept.flaps,
         )  # fmt: skip
         self._wraps = Wraps(kept.wraps, self._boot)
         self.collection = Collection(
@@ -299,6 +299,7 @@ class Engine:
     def resume(self) -> None:
         """Read and probe again."""
         self.collection.resume()
+        self.pipeline.resume()
         self.probing.resume()
         for name, collector in self.collection.collectors.items():
             if collector.needs_release:
@@ -368,6 +369,7 @@ class Engine:
             events=self.pipeline.hardware.state,
             job_logs=self.pipeline.job_logs.state,
             wraps=self._wraps.state,
+            flaps=self.pipeline.link_flaps.state,
             history=self.verdict.history.state,
             register=self.verdict.register.state,
         )

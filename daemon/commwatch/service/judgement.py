@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from commwatch.findings.causes import join
 from commwatch.findings.codes import EVENTS, WATCHED
@@ -15,6 +16,8 @@ from commwatch.findings.register import Register, RegisterState
 from commwatch.jobs.logs.counts import NcclLogCounts
 from commwatch.jobs.logs.tracker import JobLogsState
 from commwatch.node.hardware_events import METRICS, HardwareEvents, HardwareEventsState
+from commwatch.node.link_flaps import FlapsState, LinkFlaps
+from commwatch.node.store import Store
 from commwatch.node.wrap import Wraps, WrapsState
 from commwatch.state.directory import StateDirectory
 
@@ -34,6 +37,7 @@ class Judgement(msgspec.Struct, kw_only=True):
     events: HardwareEventsState = msgspec.field(default_factory=HardwareEventsState)
     job_logs: JobLogsState = msgspec.field(default_factory=JobLogsState)
     wraps: WrapsState = msgspec.field(default_factory=WrapsState)
+    flaps: FlapsState = msgspec.field(default_factory=FlapsState)
     history: HistoryState = msgspec.field(default_factory=HistoryState)
     register: RegisterState = msgspec.field(default_factory=RegisterState)
 
@@ -49,6 +53,7 @@ class Kept(NamedTuple):
     events: HardwareEventsState
     job_logs: JobLogsState
     wraps: WrapsState
+    flaps: FlapsState
     history: CounterHistory
     register: Register
 
@@ -79,9 +84,12 @@ def restore(state: StateDirectory, boot: str, now: float) -> Kept:
 
 
 def _in_use(record: Judgement, boot: str, now: float) -> Kept:
-    history = _as_of_now(record.history, now, is_same_boot=bool(boot) and boot == record.boot)
+    is_same_boot = bool(boot) and boot == record.boot
+    history = _as_of_now(record.history, now, is_same_boot=is_same_boot)
     counters, register = CounterHistory(WATCHED, EVENTS, history), Register(record.register)
-    kept = Kept(record.events, record.job_logs, record.wraps, counters, register)
+    recent = [replace(one, times=[min(when, now) for when in one.times]) for one in record.flaps.recent]
+    flaps = FlapsState(record.flaps.totals, recent if is_same_boot else [])
+    kept = Kept(record.events, record.job_logs, record.wraps, flaps, counters, register)
     _show(kept, boot)
     return kept
 
@@ -93,6 +101,7 @@ def _show(kept: Kept, boot: str) -> None:
     for block in (counts.block, counts.device_block, counts.silent_block):
         block(0.0)
     Wraps(kept.wraps, boot)
+    LinkFlaps(kept.flaps, Store()).drop_absent(0.0)
     join(kept.register.open_findings())
 
 

@@ -24,6 +24,7 @@ from commwatch.node.hardware_events import RECENT_SECONDS, HardwareEventsState
 from commwatch.node.inventory import Inventory
 from commwatch.node.inventory_state import InventoryState
 from commwatch.node.job_use import JobUse
+from commwatch.node.link_flaps import FlapsState, LinkFlaps
 from commwatch.node.link_shares import Shares
 from commwatch.node.links_down import LinksDown
 from commwatch.node.observation import READ, Observation, observe_blocks
@@ -86,6 +87,7 @@ class Pipeline:
         event_window: float = RECENT_SECONDS,
         events: HardwareEventsState | None = None,
         job_logs: JobLogsState | None = None,
+        flaps: FlapsState | None = None,
     ) -> None:
         """Args:
         state: where the inventory is kept.
@@ -94,6 +96,7 @@ class Pipeline:
         event_window: seconds for which an event of the hardware is a recent one.
         events: of an earlier daemon.
         job_logs: likewise.
+        flaps: likewise.
         """
         self._store = store
         self._instruments = instruments
@@ -111,12 +114,13 @@ class Pipeline:
         self._shares = Shares(store)
         self._links_down = LinksDown(store)
         self._recent_errors = RecentErrors(store, event_window)
-        self._flaps = Flaps(store)
+        self.link_flaps = LinkFlaps(flaps or FlapsState(), store)
+        self._flaps = Flaps(store, self.link_flaps)
         self._followers: dict[str, list[_Follow]] = {}
         """By collector: what follows its readings one by one."""
         self._analyses: dict[str, Sequence[_Analyse]] = {}
         """By collector: what follows its runs, in order."""
-        for follower in (self._uses, self._shares, self._flaps):
+        for follower in (self._uses, self._shares, self._flaps, self.link_flaps):
             for name in follower.collectors:
                 self._followers.setdefault(name, []).append(follower.after)
         self._job_use = JobUse(store)
@@ -230,6 +234,7 @@ class Pipeline:
         self._uses.drop_absent()
         self._shares.drop_absent()
         self._flaps.drop_absent(now)
+        self.link_flaps.drop_absent(now)
         self._pcie_links.drop_absent()
         self._anomalies.drop_absent()
         self._forget_ports()
@@ -273,10 +278,15 @@ class Pipeline:
         """The driver is let go: what was read of it is not current any more."""
         self._absences.clear()
         self._driver.rest()
+        self.link_flaps.pause()
         self._unread.rest("nvml")
         self._uses.forget("nvml_nvlink")
         self._uses.forget("nvml_gpm")
         self.observe(time.monotonic())
+
+    def resume(self) -> None:
+        """Maintenance has ended."""
+        self.link_flaps.resume()
 
     def driver_wanted(self, fault: str = "") -> bool:
         """Whether this node has or should have GPUs for the NVIDIA driver, so that one that fails is a fault.
@@ -335,7 +345,8 @@ class Pipeline:
     @property
     def version(self) -> tuple[int, ...]:
         """Changes with each event that is counted, and with what is known of the parts of the node."""
-        return (self.hardware.version, self.job_logs.version, self._flaps.version, self._inventory.learned)
+        return (self.hardware.version, self.job_logs.version, self._flaps.version, self.link_flaps.version,
+                self._inventory.learned)  # fmt: skip
 
     def describe_inventory(self) -> dict[str, Any]:
         """Counts by kind, where each expectation comes from, and what is missing in sentences."""

@@ -9,7 +9,7 @@ from commwatch.findings.codes import EVENTS
 from commwatch.findings.finding import Component
 from commwatch.jobs import identity
 from commwatch.jobs.logs import tracker
-from commwatch.node import anomaly_tracker, job_use, links_down, recent_errors, unread_tracker
+from commwatch.node import anomaly_tracker, job_use, link_flaps, links_down, recent_errors, unread_tracker
 from commwatch.node.gpus_now import PROCESS_COLLECTOR
 from commwatch.node.link_shares import LINK_SHARES
 from commwatch.node.pcie_tracker import DEVICE_LINKS, GPU_LINKS
@@ -43,6 +43,8 @@ FEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "ethernet_use": ("network",),
     "rdma_use": ("rdma",),
     "rdma_port_flaps": ("rdma",),
+    link_flaps.TOTALS: ("nvml_nvlink",),
+    link_flaps.RECENT: (),
     GPU_LINKS: ("nvml_pcie",),
     DEVICE_LINKS: ("pci",),
     "driver": ("nvml_identity",),

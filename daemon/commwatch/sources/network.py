@@ -46,6 +46,7 @@ COUNTERS = (
     _Counter("commwatch_ethernet_receive_crc_errors_total", "statistics/rx_crc_errors", _count),
     _Counter("commwatch_ethernet_receive_missed_total", "statistics/rx_missed_errors", _count),
     _Counter("commwatch_ethernet_carrier_changes_total", "carrier_changes", _count),
+    _Counter("commwatch_ethernet_carrier_downs_total", "carrier_down_count", _count),
     _Counter("commwatch_ethernet_carrier", "carrier", _count),
     _Counter("commwatch_ethernet_speed_bytes_per_second", "speed", _speed),
     _Counter("commwatch_ethernet_mtu_bytes", "mtu", _count),

@@ -32,6 +32,11 @@ ROWS: tuple[Metric, ...] = (
         sustained("ethernet_dropping", "packets the host gave no buffer", "ethernet_drops_per_second")),
     counter("ethernet_carrier_changes_total", "device", "Times the link went up or down.",
             "sysfs /sys/class/net/*/carrier_changes"),
+    counter("ethernet_carrier_downs_total", "device", "Times the link went down; some drivers count a new setting too.",
+            "sysfs /sys/class/net/*/carrier_down_count"),
+    gauge("ethernet_flaps_recent", "device",
+          "Times the link of an adapter without RDMA went down in the last hour, not on purpose; only while there are "
+          "any.", "ethernet_phy_link_down_total, or ethernet_carrier_downs_total"),
     gauge("ethernet_carrier", "device", "1 while the interface has a link, else 0.", "sysfs /sys/class/net/*/carrier"),
     gauge("ethernet_speed_bytes_per_second", "device", "Link speed, one direction; absent while down.",
           "sysfs /sys/class/net/*/speed, Mbit/s times 125000", "bytes_per_second"),

@@ -30,6 +30,10 @@ ROWS: tuple[Metric, ...] = (
           "series for most links of a GPU (`link` is several) or for links of all GPUs (`gpu` is all, `pci_bus_id` the "
           "NVSwitch or all).",
           "nvlink_link_state, nvlink_link_expected, nvlink_info"),
+    counter("nvlink_link_flaps_total", LINK, "Times the link went down, counted over restarts of the daemon.",
+            "nvlink_link_state"),
+    gauge("nvlink_link_flaps_recent", LINK, "Times the link went down in the last hour; only while there are any.",
+          "nvlink_link_state"),
     gauge("nvlink_link_speed_bytes_per_second", LINK, "Line rate, one direction, before FEC and framing.",
           "NVML field 164, or 90", "bytes_per_second", opt_in=True),
     gauge("nvlink_capacity_bytes_per_second", GPU, "Nominal capacity of all expected links, one direction.",

@@ -53,6 +53,9 @@ _PORT_ROWS: tuple[Metric, ...] = (
           "Lowest GID index of this kind: infiniband, roce_v1, roce_v2_ipv4, roce_v2_ipv6, roce_v2_link_local.",
           f"{_PORTS}/*/{{gids,gid_attrs/types}}"),
     counter("rdma_port_flaps_total", PORT, "Times the port left the active state.", _STATE_SINCE),
+    gauge("rdma_port_flaps_recent", PORT,
+          "Times the port or its interface went down in the last hour, not on purpose; only while there are any.",
+          "rdma_port_flaps_total, rdma_port_link_downed_total, of the interface as ethernet_flaps_recent"),
     counter("rdma_port_down_seconds_total", PORT, "Time the port was not active after it had been.",
             _STATE_SINCE, "seconds"),
 )

@@ -145,6 +145,7 @@ class NvLink(_AtGpu):
 
     state = Number("nvlink_link_state")
     expected = Number("nvlink_link_expected")
+    flaps_recent = Number("nvlink_link_flaps_recent")
     speed_bytes_per_second = Number("nvlink_link_speed_bytes_per_second")
     """In one direction."""
     crc_flit_errors = Number("nvlink_crc_flit_errors_total")
@@ -285,6 +286,7 @@ class RdmaPort(Part):
     gids = Number("rdma_port_gids")
     gid_indexes = Keyed("rdma_port_gid_index")
     flaps = Number("rdma_port_flaps_total")
+    flaps_recent = Number("rdma_port_flaps_recent")
     link_downed = Number("rdma_port_link_downed_total")
 
     symbol_errors = Number("rdma_port_symbol_errors_total")
@@ -325,6 +327,7 @@ class Interface(Part):
     transmit_utilization_ratio = Number("ethernet_transmit_utilization_ratio")
     receive_utilization_ratio = Number("ethernet_receive_utilization_ratio")
     carrier_changes = Number("ethernet_carrier_changes_total")
+    flaps_recent = Number("ethernet_flaps_recent")
     phy_link_down = Number("ethernet_phy_link_down_total")
     transmit_errors = Number("ethernet_transmit_errors_total")
     module_events = Keyed("ethernet_module_events_total")

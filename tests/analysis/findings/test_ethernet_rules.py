@@ -9,7 +9,7 @@ from commwatch.findings.codes import CODES
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Evidence, Finding, Sighting
 from commwatch.findings.rules import rdma
-from commwatch.findings.rules.ethernet import ETHERNET, down, errors, flapping, missing, module, slow, storms
+from commwatch.findings.rules.ethernet import ETHERNET, down, errors, missing, module, slow, storms
 from commwatch.findings.rules.ethernet_traffic import dropping, over_allowance, paused, pausing
 from commwatch.findings.rules.rule_set import Look
 from support.facts import NOW, Numbers, before, codes_of, facts_of, seen_by, shipped
@@ -70,14 +70,6 @@ def test_an_interface_that_is_not_on_the_node_is_missing() -> None:
         unread = facts_of(merged(LEARNED, {name: series for name, series in read.items() if name != metric}))
         assert seen_by(missing, unread) == []
         assert not is_judged(gone[0], unread)
-
-
-@pytest.mark.parametrize(("metric", "enough"), [(DOWNS, 3.0), (CHANGES, 6.0)])
-def test_a_link_that_is_lost_again_and_again(metric: str, enough: float) -> None:
-    """Three times in an hour; a loss and a return are two changes of the carrier."""
-    assert codes_of(rose(flapping, metric, enough, HOUR - 1.0)) == [("ethernet_flapping", IDENTITY)]
-    assert rose(flapping, metric, enough - 1.0, HOUR - 1.0) == []
-    assert rose(flapping, metric, enough, HOUR) == []
 
 
 def test_an_interface_below_its_own_speed_is_slow() -> None:

@@ -1,4 +1,4 @@
-"""RDMA ports: down, gone, flapping and slow; errors of the link; counters that are full."""
+"""RDMA ports: down, gone and slow; errors of the link; counters that are full."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Evidence, Sighting
-from commwatch.findings.rules.rdma import RDMA_PORTS, down, flapping, missing, slow
+from commwatch.findings.rules.rdma import RDMA_PORTS, down, missing, slow
 from commwatch.findings.rules.rdma_errors import errors, refused, saturated, upstream
 from support.facts import Numbers, before, codes_of, facts_of, seen_by, shipped
 from support.machines import merged
@@ -93,34 +93,6 @@ def test_a_port_that_is_not_on_the_node_is_missing() -> None:
         assert seen_by(missing, facts_of(unread)) == []
         assert not is_judged(gone[0], facts_of(unread))
     assert is_judged(gone[0], facts_of(reading(info=True)))
-
-
-@pytest.mark.parametrize("metric", [FLAPS, DOWNED])
-def test_a_port_that_came_back_is_told_for_an_hour(metric: str) -> None:
-    """Whoever counted the drop; one of before the hour is over."""
-    now = merged(port(), {metric: {PORT: 3.0}})
-    once: Numbers = {metric: {PORT: 1.0}}
-
-    assert codes_of(seen_by(flapping, facts_of(now, {10.0: before(now, once)}))) == [("rdma_port_flapping", IDENTITY)]
-    assert seen_by(flapping, facts_of(now, {HOUR + 10: before(now, once), HOUR: now})) == []
-    assert seen_by(flapping, facts_of(now, {10.0: now})) == []
-    assert seen_by(flapping, facts_of(port())) == []
-
-
-def test_a_drop_that_both_counted_is_one() -> None:
-    """The adapter sees short drops, the readings those of which its counter is full."""
-    now = merged(port(), {FLAPS: {PORT: 2.0}, DOWNED: {PORT: 5.0}})
-    [sighting] = seen_by(flapping, facts_of(now, {10.0: before(now, {FLAPS: {PORT: 1.0}, DOWNED: {PORT: 3.0}})}))
-
-    assert sighting.evidence == (Evidence("times it went down in the last hour", 3.0),)
-
-
-def test_a_port_that_went_down_and_stays_down_does_not_flap() -> None:
-    """It is told as down; it flaps from the second time on."""
-    now = merged(port(1.0), {DOWNED: {PORT: 5.0}})
-
-    assert seen_by(flapping, facts_of(now, {10.0: before(now, {DOWNED: {PORT: 1.0}})})) == []
-    assert len(seen_by(flapping, facts_of(now, {10.0: before(now, {DOWNED: {PORT: 2.0}})}))) == 1
 
 
 def test_a_port_below_its_own_speed_is_slow() -> None:

@@ -13,6 +13,7 @@ from commwatch.findings.rules.inventory import INVENTORY
 from commwatch.findings.rules.job_use import JOB_USE
 from commwatch.findings.rules.jobs import JOBS
 from commwatch.findings.rules.kernel import KERNEL
+from commwatch.findings.rules.link_flaps import LINK_FLAPS
 from commwatch.findings.rules.nvlink import NVLINK
 from commwatch.findings.rules.nvlink_errors import NVLINK_ERRORS
 from commwatch.findings.rules.pairs import PAIRS
@@ -40,6 +41,7 @@ RULE_SETS: tuple[RuleSet, ...] = (
     RDMA_TRAFFIC,
     ETHERNET,
     ETHERNET_TRAFFIC,
+    LINK_FLAPS,
     PROBE,
     PAIRS,
     CLUSTER,

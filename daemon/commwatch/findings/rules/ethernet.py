@@ -1,4 +1,4 @@
-"""Network interfaces: those that are down, gone or slow, that lose their link, and that damage packets."""
+"""Network interfaces: those that are down, gone or slow, and that damage packets."""
 
 from __future__ import annotations
 
@@ -46,21 +46,6 @@ def missing(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
         signs = (interface.info, interface.carrier, interface.carrier_changes)
         if all(sign is None for sign in signs):
             yield Sighting("ethernet_missing", interface_of(interface), (Evidence("interface", "not on this node"),))
-
-
-def flapping(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
-    """Interfaces that lost their link several times in an hour."""
-    downs: dict[Interface, float] = {}
-    # A loss and a return are two changes.
-    for column, changes in ((Interface.phy_link_down, 1), (Interface.carrier_changes, 2)):
-        for interface, count in facts.rises(column, HOUR):
-            downs[interface] = max(count // changes, downs.get(interface, 0.0))
-    most = thresholds.ethernet_link_downs_per_hour
-    for interface, count in downs.items():
-        if count > most:
-            what = "times the link was lost in the last hour"
-            evidence = Evidence(what, count, "", most, "ethernet_link_downs_per_hour")
-            yield Sighting("ethernet_flapping", interface_of(interface), (evidence,))
 
 
 def slow(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
@@ -135,17 +120,6 @@ ETHERNET = RuleSet(
             opens_after=_DOWN_FOR,
         ),
         FindingCode(
-            name="ethernet_flapping",
-            title="Network interface is flapping",
-            severity="warning",
-            role="fault",
-            meaning="The link went down several times within an hour. Connections stall each time.",
-            next_step="Clean or swap cable and module; ask whether switch or driver was restarted.",
-            alert="CommwatchEthernetFlapping",
-            opens_after=0.0,
-            closes_after=COUNT_CLOSES_AFTER,
-        ),
-        FindingCode(
             name="ethernet_slow",
             title="Network interface runs below its speed",
             severity="warning",
@@ -199,13 +173,6 @@ ETHERNET = RuleSet(
             reads=(Interface.expected, Interface.info, Interface.carrier, Interface.carrier_changes, *ALL_READ),
         ),
         Rule(
-            flapping,
-            ("ethernet_flapping",),
-            reads=(Interface.phy_link_down, Interface.carrier_changes),
-            details=(Interface.info,),
-            thresholds=("ethernet_link_downs_per_hour",),
-        ),
-        Rule(
             slow,
             ("ethernet_slow",),
             reads=(Interface.speed_bytes_per_second, Interface.speed_expected_bytes_per_second),
@@ -223,8 +190,6 @@ ETHERNET = RuleSet(
     ),
     windows=dict.fromkeys(
         (
-            Interface.phy_link_down,
-            Interface.carrier_changes,
             Interface.module_events,
             *_ERRORS,
             *columns_of("ethernet_pause_storm"),

@@ -1,16 +1,16 @@
-"""RDMA ports: those that are down, gone, slow, or that go down again and again."""
+"""RDMA ports: those that are down, gone or slow."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from commwatch.config.thresholds import Thresholds
-from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
+from commwatch.findings.code import FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Sighting
 from commwatch.findings.rules.all_read import ALL_READ, all_read
 from commwatch.findings.rules.components import port_of
-from commwatch.findings.rules.rule_set import HOUR, Rule, RuleSet
+from commwatch.findings.rules.rule_set import Rule, RuleSet
 from commwatch_exporters.node.model import RdmaPort
 from commwatch_exporters.state_words import RDMA_ACTIVE, RDMA_LINK_UP, RDMA_PHYSICAL_STATES, RDMA_STATES, word_of
 
@@ -50,19 +50,6 @@ def missing(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     for port, _ in facts.each(RdmaPort.expected):
         if all(sign is None for sign in (port.info, port.state)):
             yield Sighting("rdma_port_missing", port_of(port), (Evidence("port", "not on this node"),))
-
-
-def flapping(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
-    """Ports that went down within the last hour and came up again."""
-    downs: dict[RdmaPort, float] = {}
-    # The adapter sees drops that are too short for the readings; it may also be the one whose counter is full.
-    for column in (RdmaPort.flaps, RdmaPort.link_downed):
-        for port, count in facts.rises(column, HOUR):
-            # One that went down once and stays so is down, and that is reported already.
-            if count > 1 or port.state == RDMA_ACTIVE:
-                downs[port] = max(count, downs.get(port, 0.0))
-    for port, count in downs.items():
-        yield Sighting("rdma_port_flapping", port_of(port), (Evidence("times it went down in the last hour", count),))
 
 
 def slow(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
@@ -114,18 +101,6 @@ RDMA_PORTS = RuleSet(
             opens_after=_DOWN_FOR,
         ),
         FindingCode(
-            name="rdma_port_flapping",
-            title="RDMA port is flapping",
-            severity="warning",
-            role="fault",
-            meaning="The link went down and up within the last hour. Connections break or wait.",
-            next_step="Check the port for errors; clean or swap cable and module; ask whether the switch was "
-            "restarted.",
-            alert="CommwatchRdmaPortFlapping",
-            opens_after=0.0,
-            closes_after=COUNT_CLOSES_AFTER,
-        ),
-        FindingCode(
             name="rdma_port_slow",
             title="RDMA port runs below its speed",
             severity="warning",
@@ -145,18 +120,11 @@ RDMA_PORTS = RuleSet(
         ),
         Rule(missing, ("rdma_port_missing",), reads=(RdmaPort.expected, RdmaPort.info, RdmaPort.state, *ALL_READ)),
         Rule(
-            flapping,
-            ("rdma_port_flapping",),
-            reads=(RdmaPort.flaps, RdmaPort.link_downed, RdmaPort.state),
-            details=(RdmaPort.info,),
-        ),
-        Rule(
             slow,
             ("rdma_port_slow",),
             reads=(RdmaPort.speed_bytes_per_second, RdmaPort.speed_expected_bytes_per_second),
             details=(RdmaPort.width_lanes, RdmaPort.info),
         ),
     ),
-    windows={RdmaPort.flaps: HOUR, RdmaPort.link_downed: HOUR},
     judged={"rdma_port_slow": _speed_judged, "rdma_port_missing": _missing_judged},
 )

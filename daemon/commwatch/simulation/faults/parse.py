@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
 
@@ -21,6 +22,7 @@ from commwatch.units import parse_duration
 _T = TypeVar("_T")
 
 _LAST_NVSWITCH_LINK = 63
+_MOST_TIMES = 1000
 
 
 def parse_faults(text: str, file: str, preset: Preset, started_at: float, written_at: float) -> tuple[Fault, ...]:
@@ -47,7 +49,7 @@ def parse_faults(text: str, file: str, preset: Preset, started_at: float, writte
     if not isinstance(root, yaml.SequenceNode):
         raise ConfigError(file, root.start_mark.line + 1, "", "expected a list of faults")
     written = max(0.0, written_at - started_at)
-    return tuple(_Entry(node, file).fault(preset, started_at, written) for node in root.value)
+    return tuple(fault for node in root.value for fault in _Entry(node, file).faults(preset, started_at, written))
 
 
 _Struck: TypeAlias = dict[str, Any]
@@ -71,7 +73,20 @@ class _Entry:
                 raise ConfigError(file, line, key.value, "appears twice")
             self._texts[key.value] = (value.value, line)
 
-    def fault(self, preset: Preset, started_at: float, written: float) -> Fault:
+    def faults(self, preset: Preset, started_at: float, written: float) -> Iterator[Fault]:
+        """The fault of the entry, and where it comes again, each time."""
+        first = self._fault(preset, started_at, written)
+        every = self._take("every", parse_duration)
+        times = self._take("times", lambda text: whole(text, 2, _MOST_TIMES))
+        if (every is None) != (times is None):
+            raise self._error("times" if every is None else "every", "needs 'every' and 'times' together")
+        if every is not None and every <= first.end - first.start:
+            raise self._error("every", "must be longer than the fault lasts ('for')")
+        for number in range(times or 1):
+            later = number * (every or 0.0)
+            yield replace(first, start=first.start + later, end=first.end + later)
+
+    def _fault(self, preset: Preset, started_at: float, written: float) -> Fault:
         name = self._take("fault", str)
         if name is None:
             raise ConfigError(self._file, self._line, "fault", "is missing")
@@ -95,7 +110,7 @@ class _Entry:
         return fault
 
     def _refuse_unknown_keys(self, name: str, kind: Kind) -> None:
-        allowed = {"fault", "at", "until", "for", *kind.settings, *TARGET_KEYS[kind.target]}
+        allowed = {"fault", "at", "until", "for", "every", "times", *kind.settings, *TARGET_KEYS[kind.target]}
         for key in self._texts:
             if key not in allowed:
                 raise self._error(key, f"unknown key; {name} takes {', '.join(sorted(allowed))}")

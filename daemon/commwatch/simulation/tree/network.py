@@ -60,7 +60,9 @@ def _interface_files(interface: EthernetInterface, hardware: Hardware, time: flo
     up = hardware.ethernet_up(interface.name, time)
     yield "type", str(_ETHERNET)
     yield "carrier", str(int(up))
-    yield "carrier_changes", str(hardware.carrier_changes(interface.name, time))
+    changes = hardware.carrier_changes(interface.name, time)
+    yield "carrier_changes", str(changes)
+    yield "carrier_down_count", str(changes // 2)
     yield "operstate", "up" if up else "down"
     yield "speed", str(interface.speed_megabits_per_second if up else -1)
     yield "mtu", str(interface.mtu)
@@ -75,6 +77,7 @@ def _bond_files(members: Sequence[EthernetInterface], hardware: Hardware, time: 
     yield "bonding/slaves", " ".join(member.name for member in members)
     yield "carrier", str(int(bool(up)))
     yield "carrier_changes", "1"
+    yield "carrier_down_count", "0"
     yield "operstate", "up" if up else "down"
     yield "speed", str(sum(member.speed_megabits_per_second for member in up) or -1)
     yield "mtu", str(min(member.mtu for member in members))
@@ -95,6 +98,7 @@ _LOOPBACK_FILES = {
     "type": str(_LOOPBACK),
     "carrier": "1",
     "carrier_changes": "0",
+    "carrier_down_count": "0",
     "operstate": "unknown",
     "mtu": "65536",
     **dict(_statistics({"rx": 0, "tx": 0})),

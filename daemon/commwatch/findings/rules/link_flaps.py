@@ -1,0 +1,127 @@
+"""Links of all kinds that go down and come back: once, which is information, or several times in an hour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from commwatch.config.thresholds import Thresholds
+from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
+from commwatch.findings.facts import Facts
+from commwatch.findings.finding import Component, Evidence, Sighting
+from commwatch.findings.rules.components import interface_of, nvlink_of, port_of
+from commwatch.findings.rules.rule_set import Rule, RuleSet
+from commwatch_exporters.node.model import Interface, NvLink, RdmaPort
+from commwatch_exporters.state_words import RDMA_ACTIVE
+
+_WHAT = "times it went down in the last hour"
+
+
+def nvlinks(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """NVLinks that went down within the last hour."""
+    for link, count in facts.each(NvLink.flaps_recent):
+        yield from _judged("nvlink", nvlink_of(link), count, link.is_up, thresholds)
+
+
+def rdma_ports(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """RDMA ports that went down within the last hour, by their state, their adapter or their interface."""
+    for port, count in facts.each(RdmaPort.flaps_recent):
+        yield from _judged("rdma_port", port_of(port), count, port.state == RDMA_ACTIVE, thresholds)
+
+
+def interfaces(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """Network interfaces without RDMA that lost their link within the last hour."""
+    for interface, count in facts.each(Interface.flaps_recent):
+        yield from _judged("ethernet", interface_of(interface), count, interface.carrier == 1, thresholds)
+
+
+def _judged(
+    kind: str, component: Component, count: float, is_up: bool | None, thresholds: Thresholds
+) -> Iterable[Sighting]:
+    most = thresholds.link_flaps_per_hour
+    if count >= most:
+        yield Sighting(f"{kind}_flapping", component, (Evidence(_WHAT, count, "", most, "link_flaps_per_hour"),))
+    elif is_up:  # one that stays down is reported as down
+        yield Sighting(f"{kind}_flapped", component, (Evidence(_WHAT, count),))
+
+
+def _flapping(name: str, title: str, meaning: str, next_step: str, alert: str) -> FindingCode:
+    return FindingCode(
+        name=name,
+        title=title,
+        severity="critical",
+        role="fault",
+        meaning=meaning,
+        next_step=next_step,
+        alert=alert,
+        opens_after=0.0,
+        closes_after=COUNT_CLOSES_AFTER,
+    )
+
+
+def _flapped(name: str, title: str) -> FindingCode:
+    return FindingCode(
+        name=name,
+        title=title,
+        severity="info",
+        role="fault",
+        meaning="The link was down for a moment within the last hour, fewer than three times. Work on it waited or "
+        "failed.",
+        next_step="None after a single time. Three times within an hour page.",
+        alert="CommwatchLinkFlapped",
+        opens_after=0.0,
+        closes_after=COUNT_CLOSES_AFTER,
+    )
+
+
+LINK_FLAPS = RuleSet(
+    name="Flapping links",
+    codes=(
+        _flapping(
+            "nvlink_flapping",
+            "NVLink is flapping",
+            "The link went down three times within an hour. Each time collectives stall or fail.",
+            "Drain the node; check the kernel log for Xid 74 and 144 to 150; reset the GPU with the fabric idle. "
+            "Again: call the vendor.",
+            "CommwatchNvlinkFlapping",
+        ),
+        _flapping(
+            "rdma_port_flapping",
+            "RDMA port is flapping",
+            "The link went down three times within an hour. Connections break or wait.",
+            "Drain the node; clean or swap cable and module; ask whether the switch was restarted.",
+            "CommwatchRdmaPortFlapping",
+        ),
+        _flapping(
+            "ethernet_flapping",
+            "Network interface is flapping",
+            "The link went down three times within an hour. Connections stall each time.",
+            "Clean or swap cable and module; ask whether the switch was restarted.",
+            "CommwatchEthernetFlapping",
+        ),
+        _flapped("nvlink_flapped", "NVLink went down and came back"),
+        _flapped("rdma_port_flapped", "RDMA port went down and came back"),
+        _flapped("ethernet_flapped", "Network interface went down and came back"),
+    ),
+    rules=(
+        Rule(
+            nvlinks,
+            ("nvlink_flapping", "nvlink_flapped"),
+            reads=(NvLink.flaps_recent, NvLink.state),
+            thresholds=("link_flaps_per_hour",),
+        ),
+        Rule(
+            rdma_ports,
+            ("rdma_port_flapping", "rdma_port_flapped"),
+            reads=(RdmaPort.flaps_recent, RdmaPort.state),
+            details=(RdmaPort.info,),
+            thresholds=("link_flaps_per_hour",),
+        ),
+        Rule(
+            interfaces,
+            ("ethernet_flapping", "ethernet_flapped"),
+            reads=(Interface.flaps_recent, Interface.carrier),
+            details=(Interface.info,),
+            thresholds=("link_flaps_per_hour",),
+        ),
+    ),
+)
