@@ -58,7 +58,7 @@ SEVERITIES = {
         "NvlinkP2pRefused", "XidGpu", "XidNonfatal", "SxidWarning", "NvlinkReduced", "NvlinkBelowSiblings",
         "C2cDown", "NvlinkRecovering", "NvlinkRecoveriesRising", "NvlinkReplays", "NvlinkPacketErrors",
         "NvlinkRemoteErrors", "NvlinkBitErrors", "PcieGenerationLow", "PcieDeviceDegraded", "PcieReplays",
-        "PcieRetrained", "PcieNonfatal", "PcieCorrected", "RdmaPortMissing", "RdmaPortSlow",
+        "PcieRetrained", "PcieNonfatal", "PcieCorrected", "RdmaPortMissing", "RdmaPortNotSetUp", "RdmaPortSlow",
         "RdmaErrors", "RdmaPacketsRefused", "RdmaCounterSaturated", "RdmaRetransmitting", "RdmaDropping",
         "EthernetDown", "EthernetSlow", "EthernetErrors", "EthernetModuleFault",
         "EthernetPauseStorm", "PortsNeverSeen", "ProbeFailing", "PartSuspect", "PairSlow", "NcclErrors",

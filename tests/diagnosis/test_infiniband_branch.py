@@ -121,6 +121,27 @@ def test_a_port_that_was_active_must_be(
     assert (RATE in found) == (state == 4)
 
 
+@pytest.mark.parametrize(
+    ("state", "physical", "layer", "verdict", "said"),
+    [
+        (2, 5, "InfiniBand", "failed", "no subnet manager"),
+        (3, 5, "InfiniBand", "failed", "no subnet manager"),
+        (1, 2, "InfiniBand", "notice", "not cabled"),
+        (1, 3, "Ethernet", "notice", "not cabled"),
+        (1, 5, "InfiniBand", "notice", "not active here for the learning time"),
+    ],
+)
+def test_only_a_port_without_a_link_may_be_without_a_cable(
+    state: float, physical: float, layer: str, verdict: CheckVerdict, said: str
+) -> None:
+    """One with a link has a cable: its subnet manager is missing."""
+    check = of(STATE, port(state=state, physical=physical, layer=layer))
+
+    assert check.verdict == verdict
+    assert said in check.detail
+    assert ("cabled" in check.detail) == (physical != 5)
+
+
 def test_a_port_that_is_gone_fails() -> None:
     """It was active for the learning time and is not among all that were read; while none is read, nobody knows."""
     expected: Numbers = {"commwatch_rdma_port_expected": {PORT: 1}}

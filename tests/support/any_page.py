@@ -16,6 +16,7 @@ LABELS: Mapping[str, tuple[str, ...]] = {
     "collector": ("rdma", "network", "nvml_gpu"), "kind": ("rdma_port", "ethernet_port", "shorted", "nic", "leaf"),
     "category": ("ib_retry", "timeout", "shm"), "element": ("GPU0",), "collective": ("all_reduce", "host_copies"),
     "expected_source": ("model", "reference"), "quantity": ("host_to_device 0000:17:00.0",),
+    "link_layer": ("InfiniBand",),
 }  # fmt: skip
 """Values that some rule looks for; of a page each metric has the same."""
 GPUS = tuple(
@@ -23,5 +24,5 @@ GPUS = tuple(
      "src": first, "dst": second}
     for first, second in (("7", "8"), ("8", "9"), ("9", "7"))
 )  # fmt: skip
-NUMBERS = (0.0, 1.0, 1.0, 1.0, 2.0, 3.0, 4.0, 16.0, 1e4, 1e12, NOW - 500.0)
+NUMBERS = (0.0, 1.0, 1.0, 1.0, 2.0, 3.0, 4.0, 5.0, 16.0, 1e4, 1e12, NOW - 500.0)
 RISES = (0.0, 1.0, 100.0, 1e3, 1e9)

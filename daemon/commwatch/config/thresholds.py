@@ -97,6 +97,7 @@ class Thresholds:
     rdma_congestion_notifications_per_second: int
     rdma_wait_rise_factor: float
     rdma_port_down_for_seconds: float
+    rdma_port_not_set_up_for_seconds: float
     network_sustained_for_seconds: float
     port_at_limit_ratio: float
     ethernet_bit_error_ratio_max: float

@@ -11,6 +11,7 @@ from commwatch.diagnosis.rdma_ports import BEST_MTU, model_of, name_of, ports_of
 from commwatch.diagnosis.rdma_troubles import troubles
 from commwatch.findings.facts import Facts
 from commwatch.findings.rules.all_read import all_read
+from commwatch.findings.rules.rdma import is_not_set_up
 from commwatch_exporters.node.model import RdmaPort, Source
 from commwatch_exporters.state_words import RDMA_ACTIVE, RDMA_LINK_UP, RDMA_PHYSICAL_STATES, RDMA_STATES, word_of
 
@@ -76,7 +77,15 @@ def _state(facts: Facts, port: RdmaPort) -> Check:
             port, what, "failed", measured, "active", "it was active here for the learning time", detail,
             "Look at cable and module, and at the port of the switch.",
         )  # fmt: skip
-    unused = "it was not active here for the learning time: not cabled, or not needed"
+    if is_not_set_up(port):
+        return _check(
+            port, what, "failed", measured, "active", "the link is up",
+            f"{detail}; no subnet manager has set the port up",
+            "See whether a subnet manager runs in this fabric: sminfo.",
+        )  # fmt: skip
+    unused = "it was not active here for the learning time"
+    if port.physical_state is not None and port.physical_state != RDMA_LINK_UP:
+        unused += ": not cabled, or not needed"
     return _check(port, what, "notice", measured, detail="; ".join(filter(None, (detail, unused))))
 
 

@@ -138,6 +138,7 @@ _FAULTS: tuple[_Fault, ...] = (
     # the network, of jobs and of runs between nodes
     _Fault("rdma_port_down", "", {"logged": 0.9, "between": 0.9},
            "Traffic of this port stops, or takes another port."),
+    _Fault("rdma_port_not_set_up", "", {"logged": 0.7, "between": 0.7}, "No job can use the port."),
     _Fault("rdma_port_flapping", "", {"logged": 0.85, "between": 0.7},
            "Each time the port goes down its connections fail."),
     _Fault("rdma_port_flapped", "", {"logged": 0.6, "between": 0.4},
@@ -231,6 +232,7 @@ _AMONG_SYMPTOMS: Explanations = {
        for symptom in ("nvlink_down", "xid_fabric")},
     ("nvlink_down", "nvlink_flapping"): Explanation(0.6, "The link has gone down again and again.", "nvlink"),
     ("nvlink_down", "nvlink_recovery_failed"): Explanation(0.8, "The link could not be trained again.", "nvlink"),
+    ("rdma_port_down", "rdma_port_not_set_up"): Explanation(0.9, "No subnet manager has set it up."),
     ("fabric_not_joined", "fabric_manager_down"): Explanation(0.9, "Without it no GPU can join."),
 }  # fmt: skip
 """Of two things that are seen, the one that says more of the cause."""

@@ -31,6 +31,9 @@ class PortStretch:
     start: float
     end: float
     up: bool
+    """Whether it has a link."""
+    set_up: bool
+    """Whether it is active where it has a link."""
     readable: bool
     sent: Flow
     """Bytes."""
@@ -50,6 +53,7 @@ class RdmaPortState:
         own = [fault for fault in hardware.faults if strikes_port(fault, port)]
         self._faults = own
         self._downs = [fault for fault in own if fault.kind in {"rdma_port_down", "ethernet_down"}]
+        self._waits = [fault for fault in own if fault.kind == "rdma_port_not_set_up"]
         self._jobs = [fault for fault in hardware.faults if fault.kind == "job"]
         self._boundaries = sorted(
             {0.0, math.inf}
@@ -78,6 +82,7 @@ class RdmaPortState:
             start=start,
             end=end,
             up=not any(fault.active(start) for fault in self._downs),
+            set_up=not any(fault.active(start) for fault in self._waits),
             readable="rdma_read_error" not in kinds,
             sent=self._flow("tx", start),
             received=self._flow("rx", start),
@@ -92,7 +97,15 @@ class RdmaPortState:
                 else:
                     resting[f"{folder}/{counter.name}"] = self._value(counter, stretch, start)
         return PortStretch(
-            start, end, stretch.up, stretch.readable, stretch.sent, stretch.received, resting, tuple(moving)
+            start,
+            end,
+            stretch.up,
+            stretch.set_up,
+            stretch.readable,
+            stretch.sent,
+            stretch.received,
+            resting,
+            tuple(moving),
         )
 
     def files(self) -> Sequence[tuple[Folder, Sequence[Counter]]]:
@@ -145,7 +158,7 @@ class RdmaPortState:
 
     def _rate(self, time: float) -> float:
         """Mean traffic of each direction, bytes per second, in the stretch that begins at a time or holds it."""
-        if any(fault.active(time) for fault in self._downs):
+        if any(fault.active(time) for fault in (*self._downs, *self._waits)):
             return 0.0
         share = max([0.0, *(fault.settings.get("rdma_utilization", 0.0) for fault in self._jobs if fault.active(time))])
         return max(self.port.background_bytes_per_second, share * self.port.rate_gigabits_per_second * 1e9 / 8)

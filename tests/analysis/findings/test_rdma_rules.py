@@ -6,7 +6,7 @@ import pytest
 
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Evidence, Sighting
-from commwatch.findings.rules.rdma import RDMA_PORTS, down, missing, slow
+from commwatch.findings.rules.rdma import RDMA_PORTS, down, missing, not_set_up, slow
 from commwatch.findings.rules.rdma_errors import errors, refused, saturated, upstream
 from support.facts import Numbers, before, codes_of, facts_of, seen_by, shipped
 from support.machines import merged
@@ -27,10 +27,12 @@ def is_judged(sighting: Sighting, facts: Facts) -> bool:
     return RDMA_PORTS.judged[sighting.code](facts, shipped(), sighting.component)
 
 
-def port(state: float | None = 4.0, physical: float = 5.0, is_expected: bool = True) -> Numbers:
-    """A RoCE port as the page has it."""
+def port(
+    state: float | None = 4.0, physical: float = 5.0, is_expected: bool = True, layer: str = "InfiniBand"
+) -> Numbers:
+    """A port as the page has it."""
     found: dict[str, dict[tuple[str, ...], float]] = {
-        INFO: {(*PORT, "Ethernet", "0x0", "0x0", "28.39", "MT4129", "0000:18:00.0", "ens1np0"): 1.0},
+        INFO: {(*PORT, layer, "0x0", "0x0", "28.39", "MT4129", "0000:18:00.0", "ens1np0"): 1.0},
         PHYS: {PORT: physical},
     }
     if state is not None:
@@ -81,6 +83,34 @@ def reading(info: bool = False, success: float | None = 1.0, present: float | No
     if success is not None:
         found = merged(found, {"commwatch_collector_success": {("rdma",): success}})
     return found if present is None else merged(found, {"commwatch_present": {("rdma_port",): present}})
+
+
+def test_a_roce_port_without_a_link_is_not_called_switched_off() -> None:
+    """The kernel says so of each, whoever took the link away."""
+    [sighting] = seen_by(down, facts_of(port(1, 3, layer="Ethernet")))
+
+    assert sighting.detail == ""
+
+
+@pytest.mark.parametrize("state", [2.0, 3.0])
+def test_a_port_with_a_link_that_no_subnet_manager_set_up_is_found(state: float) -> None:
+    """Learned or not, also where its equals are the same; of one that was active the finding is that it is down."""
+    now = facts_of(port(state, is_expected=False))
+
+    [sighting] = seen_by(not_set_up, now)
+    assert codes_of([sighting]) == [("rdma_port_not_set_up", IDENTITY)]
+    assert "no subnet manager" in sighting.detail
+    assert seen_by(not_set_up, facts_of(port(state))) == []
+    assert codes_of(seen_by(down, facts_of(port(state)))) == [("rdma_port_down", IDENTITY)]
+
+
+@pytest.mark.parametrize(
+    ("state", "physical", "layer"),
+    [(4, 5, "InfiniBand"), (1, 2, "InfiniBand"), (2, 2, "InfiniBand"), (2, 5, "Ethernet"), (None, 5, "InfiniBand")],
+)
+def test_a_port_that_waits_for_no_subnet_manager_is_not(state: float | None, physical: float, layer: str) -> None:
+    """An active one, one without a link, a RoCE port, one of which nothing was read."""
+    assert seen_by(not_set_up, facts_of(port(state, physical, is_expected=False, layer=layer))) == []
 
 
 def test_a_port_that_is_not_on_the_node_is_missing() -> None:

@@ -21,6 +21,9 @@ _WHY = {
 }
 """By physical state."""
 
+_NOT_SET_UP = "the link is up, and no subnet manager has set the port up"
+_NOT_SET_UP_FOR = 120.0
+"""Seconds, as ``rdma_port_not_set_up_for_seconds``: a subnet manager that starts, or takes over, is done before."""
 _STABLE = "the fastest that was stable here"
 
 _DOWN_FOR = 60.0
@@ -37,10 +40,25 @@ def down(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
         why = ""
         if physical is not None:
             evidence.append(Evidence("physical state", word_of(RDMA_PHYSICAL_STATES, physical)))
-            why = _WHY.get(int(physical), "")
-            if physical == RDMA_LINK_UP and state in _WAITS_FOR_SUBNET_MANAGER:
-                why = "the link is up, and no subnet manager has set the port up"
+            # Of a RoCE port without a link the kernel says that it is disabled, whoever has done so.
+            why = "" if port.link_layer == "Ethernet" else _WHY.get(int(physical), "")
+            if is_not_set_up(port):
+                why = _NOT_SET_UP
         yield Sighting("rdma_port_down", port_of(port), tuple(evidence), why)
+
+
+def is_not_set_up(port: RdmaPort) -> bool:
+    """Whether the link of an InfiniBand port is up, and no subnet manager has set the port up."""
+    is_waiting = port.physical_state == RDMA_LINK_UP and port.state in _WAITS_FOR_SUBNET_MANAGER
+    return is_waiting and port.link_layer == "InfiniBand"
+
+
+def not_set_up(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """InfiniBand ports with a link that wait for a subnet manager, learned or not, also where all ports do."""
+    for port, state in facts.each(RdmaPort.state):
+        if port.expected != 1 and is_not_set_up(port):  # one that was active is down, which says more
+            evidence = (Evidence("state", word_of(RDMA_STATES, state)), Evidence("physical state", "link up"))
+            yield Sighting("rdma_port_not_set_up", port_of(port), evidence, _NOT_SET_UP)
 
 
 def missing(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
@@ -90,6 +108,18 @@ RDMA_PORTS = RuleSet(
             opens_after=_DOWN_FOR,
         ),
         FindingCode(
+            name="rdma_port_not_set_up",
+            title="No subnet manager has set the RDMA port up",
+            severity="warning",
+            role="fault",
+            meaning="The link of an InfiniBand port is up, and the port has been initialising or armed for 2 min. No "
+            "job can use it.",
+            next_step="See whether a subnet manager runs in this fabric (sminfo), and whether it knows the port. Not "
+            "used: switch the port off.",
+            alert="CommwatchRdmaPortNotSetUp",
+            opens_after=_NOT_SET_UP_FOR,
+        ),
+        FindingCode(
             name="rdma_port_missing",
             title="RDMA port is gone",
             severity="warning",
@@ -117,6 +147,11 @@ RDMA_PORTS = RuleSet(
             ("rdma_port_down",),
             reads=(RdmaPort.expected, RdmaPort.state),
             details=(RdmaPort.physical_state, RdmaPort.info),
+        ),
+        Rule(
+            not_set_up,
+            ("rdma_port_not_set_up",),
+            reads=(RdmaPort.state, RdmaPort.physical_state, RdmaPort.info, RdmaPort.expected),
         ),
         Rule(missing, ("rdma_port_missing",), reads=(RdmaPort.expected, RdmaPort.info, RdmaPort.state, *ALL_READ)),
         Rule(

@@ -117,7 +117,7 @@ _ERRORS = PanelRow("Errors and recoveries", (
                     scale_key="nvlink_packet_errors_per_hour", alert="CommwatchNvlinkRemoteErrors", before_5=False),
     Series(title="Times down", description="Times a link went down and came back, within an hour.",
            queries=(Query("max by (link) (round(increase(commwatch_nvlink_link_flaps_total{@link@}[1h])))",
-                          "link {{link}}", due="with NVLink"),),
+                          "link {{link}}"),),
            scale=high_is_bad("link_flaps_per_hour", "critical", "CommwatchNvlinkFlapping"),
            alerts=("CommwatchLinkFlapped",), no_data=NEEDS_NVLINK),
     Series(title="Failed recoveries",

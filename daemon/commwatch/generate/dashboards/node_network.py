@@ -46,7 +46,7 @@ NETWORK = PanelRow("RDMA and Ethernet", (
               Column("", f"max by ({_PORT}, link_layer, netdev) (commwatch_rdma_port_info{{@node@}})", due="with RDMA"),
           ),
           alerts=("CommwatchLinkFlapped", "CommwatchRdmaPortDown", "CommwatchRdmaPortMissing",
-                  "CommwatchRdmaPortSlow"), no_data=NEEDS_RDMA),
+                  "CommwatchRdmaPortNotSetUp", "CommwatchRdmaPortSlow"), no_data=NEEDS_RDMA),
     Series(title="RDMA, sent", description="Share of the expected speed of each RDMA port that was sent with.",
            queries=(Query("commwatch_rdma_port_transmit_utilization_ratio{@node@}", "{{device}}/{{port}}",
                           due="with RDMA"),),

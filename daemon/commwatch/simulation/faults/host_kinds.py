@@ -30,6 +30,12 @@ RDMA: Mapping[str, Kind] = {
         "device: mlx5_0, for: 20s",
         preset="h100x8ndr",
     ),
+    "rdma_port_not_set_up": Kind(
+        "rdma",
+        "the link of an InfiniBand port is up, and no subnet manager sets the port up: it is initialising",
+        "device: mlx5_0, for: 10m",
+        preset="h100x8ndr",
+    ),
     "rdma_errors": Kind(
         "rdma",
         "a `counter` (a file in `counters` or `hw_counters`) moves at `rate`",

@@ -82,7 +82,7 @@ class InfinibandPart:
 
 def _write_resting(writer: TreeWriter, state: RdmaPortState, folder: str, stretch: PortStretch) -> None:
     """All but the counters that move."""
-    for name, content in _port_files(state.port, stretch.up):
+    for name, content in _port_files(state.port, stretch.up, stretch.set_up):
         writer.put(f"{folder}/{name}", content)
     writer.put(f"{folder}/hw_counters/lifespan", str(_LIFESPAN_MILLISECONDS))
     if stretch.readable:
@@ -93,16 +93,17 @@ def _write_resting(writer: TreeWriter, state: RdmaPortState, folder: str, stretc
             writer.obstruct(f"{folder}/{path}")
 
 
-def _port_files(port: RdmaPort, up: bool) -> Iterator[tuple[str, str]]:
+def _port_files(port: RdmaPort, up: bool, set_up: bool) -> Iterator[tuple[str, str]]:
     infiniband = port.link_layer == "InfiniBand"
-    lid = zlib.crc32(f"{port.device}/{port.port}".encode()) % 0xBF00 + 2 if up else _NO_LID
-    yield "state", "4: ACTIVE" if up else "1: DOWN"
+    active = up and (set_up or not infiniband)
+    lid = zlib.crc32(f"{port.device}/{port.port}".encode()) % 0xBF00 + 2 if active else _NO_LID
+    yield "state", "4: ACTIVE" if active else "2: INIT" if up else "1: DOWN"
     yield "phys_state", "5: LinkUp" if up else "2: Polling" if infiniband else "3: Disabled"
     yield "link_layer", port.link_layer
     rate = f"{port.rate_gigabits_per_second} Gb/sec ({port.lanes}X {port.speed_name})"
     yield "rate", rate if up else _RATE_WHEN_DOWN[port.link_layer]
     yield "lid", f"0x{lid:x}" if infiniband else "0x0"
-    yield "sm_lid", f"0x{_SUBNET_MANAGER_LID if infiniband and up else 0:x}"
+    yield "sm_lid", f"0x{_SUBNET_MANAGER_LID if infiniband and active else 0:x}"
     yield "sm_sl", "0"
     yield "lid_mask_count", "0"
     yield "cap_mask", _CAPABILITIES[port.link_layer]
