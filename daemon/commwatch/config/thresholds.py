@@ -96,6 +96,7 @@ class Thresholds:
     rdma_drops_per_minute: int
     rdma_congestion_notifications_per_second: int
     rdma_wait_rise_factor: float
+    rdma_remote_events_per_minute: float
     rdma_port_down_for_seconds: float
     rdma_port_not_set_up_for_seconds: float
     network_sustained_for_seconds: float

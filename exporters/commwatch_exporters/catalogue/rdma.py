@@ -175,8 +175,13 @@ _VOLUME_ROWS: tuple[Metric, ...] = (
            "retrans_timeout_events").judged(
         sustained("rdma_retransmitting", "times no answer came", "rdma_ack_timeouts_per_minute", per_seconds=60.0)),
     _event("unresponsive_remote_total", "Times the peer did not answer at all.", "unresponsive_remote_events").judged(
-        in_an_hour("rdma_connections_lost", "times the other end did not answer at all")),
-    _event("impaired_connections_total", "Times a connection became bad.", "impaired_remote_conn_events"),
+        in_an_hour("rdma_connections_lost", "times the other end did not answer at all"),
+        sustained("rdma_retransmitting", "times the other end did not answer at all", "rdma_remote_events_per_minute",
+                  per_seconds=60.0)),
+    _event("impaired_connections_total", "Times a connection became bad: EFA holds its rate down.",
+           "impaired_remote_conn_events").judged(
+        sustained("rdma_retransmitting", "connections that became bad", "rdma_remote_events_per_minute",
+                  per_seconds=60.0)),
     counter("rdma_work_request_errors_total", f"{PORT} kind", "Failed RDMA reads and writes by kernel name.",
             f"{_HARDWARE}/rdma_read_wr_err, rdma_write_wr_err"),
     counter("rdma_read_bytes_total", PORT, "Bytes fetched by RDMA reads.", f"{_HARDWARE}/rdma_read_bytes", "bytes",

@@ -22,6 +22,8 @@ WAIT, SENT = "commwatch_rdma_port_transmit_wait_ticks_total", "commwatch_rdma_po
     [
         (retransmitting, "ack_timeouts", "rdma_retransmitting", 20),
         (retransmitting, "retransmission_timeouts", "rdma_retransmitting", 20),
+        (retransmitting, "unresponsive_remote", "rdma_retransmitting", 20),
+        (retransmitting, "impaired_connections", "rdma_retransmitting", 20),
         (retransmitting, "packet_sequence_errors", "rdma_retransmitting", 1200),
         (retransmitting, "implied_nak_sequence_errors", "rdma_retransmitting", 1200),
         (retransmitting, "adaptive_retransmissions", "rdma_retransmitting", 1200),
