@@ -58,7 +58,7 @@ class Absence:
     """What failed, as an operator should read it: the call or file, and the driver's own words."""
 
 
-EventKind: TypeAlias = Literal["xid", "sxid", "message"]
+EventKind: TypeAlias = Literal["xid", "sxid", "message", "adapter"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,8 @@ class HardwareEvent:
     """Something that happened once, as the driver or the kernel log reported it."""
 
     kind: EventKind
-    """``xid``: of a GPU; ``sxid``: of an NVSwitch; ``message``: a line of the kernel log that has no number."""
+    """``xid``: of a GPU; ``sxid``: of an NVSwitch; ``message``: a line of the kernel log that has no number;
+    ``adapter``: a line about a network adapter."""
     device: Word
     """PCI address as sysfs spells it; empty where the report names none."""
     code: Word

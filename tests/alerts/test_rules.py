@@ -46,7 +46,7 @@ SEVERITIES = {
         "PartsNeverSeen", "DriverUnusable", "GpuLost", "GpuNotAnswering", "NvlinkDown", "PcieWidthDropped",
         "DaemonAbsent",
         "FabricUnhealthy", "FabricNotJoined", "XidFabric", "SxidFatal", "NvlinkRecoveryFailed", "PcieFatal",
-        "RdmaPortDown", "NvlinkFlapping", "RdmaPortFlapping", "EthernetFlapping",
+        "RdmaPortDown", "AdapterFailed", "NvlinkFlapping", "RdmaPortFlapping", "EthernetFlapping",
         "ProbeWrongResult", "LeafFailing",
     },
     OF_WHAT_IT_COUNTS: {"FaultOnManyNodes"},
@@ -59,6 +59,7 @@ SEVERITIES = {
         "C2cDown", "NvlinkRecovering", "NvlinkRecoveriesRising", "NvlinkReplays", "NvlinkPacketErrors",
         "NvlinkRemoteErrors", "NvlinkBitErrors", "PcieGenerationLow", "PcieDeviceDegraded", "PcieReplays",
         "PcieRetrained", "PcieNonfatal", "PcieCorrected", "RdmaPortMissing", "RdmaPortNotSetUp", "RdmaPortSlow",
+        "AdapterTroubled",
         "RdmaErrors", "RdmaPacketsRefused", "RdmaCounterSaturated", "RdmaRetransmitting", "RdmaDropping",
         "EthernetDown", "EthernetSlow", "EthernetErrors", "EthernetModuleFault",
         "EthernetPauseStorm", "PortsNeverSeen", "ProbeFailing", "PartSuspect", "PairSlow", "NcclErrors",
@@ -69,7 +70,7 @@ SEVERITIES = {
     },
     "info": {
         "NvlinkUtilizationLow", "MaintenanceLong",
-        "KernelLogLost", "LinkFlapped", "NvlinkRecovered", "RdmaCongested", "PortAtLimit",
+        "KernelLogLost", "AdapterNoted", "LinkFlapped", "NvlinkRecovered", "RdmaCongested", "PortAtLimit",
         "EthernetDropping", "EthernetPaused", "ProbeStep", "ProbeSwing", "ProbeDrift", "ProbeStarved",
         "ProbeBelowModel", "PairNearerSlower", "ClusterProbeStale", "ProfileDiffers",
         "ScoreLow", "ClockStepped", "SoftwareVersionsDiffer", "ThresholdsDiffer", "Watchdog",
@@ -99,7 +100,10 @@ YES_OR_NO = {
 }
 """Alerts on what either is or is not: a value would say nothing."""
 
-EVENT_TICKETS = {"CommwatchXidGpu", "CommwatchXidNonfatal", "CommwatchSxidWarning"}
+EVENT_TICKETS = {
+    "CommwatchAdapterNoted", "CommwatchAdapterTroubled", "CommwatchSxidWarning", "CommwatchXidGpu",
+    "CommwatchXidNonfatal",
+}  # fmt: skip
 """Tickets for what happens in a moment: they hold for as long as pages do."""
 
 _NEW_SERIES = re.compile(

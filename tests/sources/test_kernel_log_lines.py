@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commwatch.sources.adapter_lines import ADAPTER_EVENTS
 from commwatch.sources.kernel_log_lines import LONGEST_TEXT, MESSAGES, details, parse_record, parse_report
 from support.passes import in_one_pass
 
@@ -112,7 +113,7 @@ def test_any_bytes_are_taken(data: bytes) -> None:
     details(report.kind, report.text)
     record.text.encode()
     assert ADDRESS.fullmatch(report.device)
-    assert re.fullmatch("[0-9]{1,6}", report.code) or report.code in MESSAGES
+    assert re.fullmatch("[0-9]{1,6}", report.code) or report.code in (*MESSAGES, *ADAPTER_EVENTS)
     assert len(report.text) <= LONGEST_TEXT
 
 

@@ -136,6 +136,8 @@ _FAULTS: tuple[_Fault, ...] = (
     _Fault("pcie_corrected", "pcie", {"slow": 0.3, "late": 0.3, "wrong": 0.1, "logged": 0.2},
            "Errors are corrected, which takes time."),
     # the network, of jobs and of runs between nodes
+    _Fault("adapter_failed", "", {"logged": 0.9, "between": 0.9}, "A failed adapter carries nothing."),
+    _Fault("adapter_troubled", "", {"logged": 0.5, "between": 0.6}, "The driver reports trouble of this adapter."),
     _Fault("rdma_port_down", "", {"logged": 0.9, "between": 0.9},
            "Traffic of this port stops, or takes another port."),
     _Fault("rdma_port_not_set_up", "", {"logged": 0.7, "between": 0.7}, "No job can use the port."),
@@ -233,6 +235,10 @@ _AMONG_SYMPTOMS: Explanations = {
     ("nvlink_down", "nvlink_flapping"): Explanation(0.6, "The link has gone down again and again.", "nvlink"),
     ("nvlink_down", "nvlink_recovery_failed"): Explanation(0.8, "The link could not be trained again.", "nvlink"),
     ("rdma_port_down", "rdma_port_not_set_up"): Explanation(0.9, "No subnet manager has set it up."),
+    **{(symptom, "adapter_failed"): Explanation(0.9, "The adapter of this port has failed.")
+       for symptom in ("rdma_port_down", "rdma_port_missing", "rdma_port_flapping", "ethernet_down",
+                       "ethernet_flapping")},
+    ("ethernet_module_fault", "adapter_troubled"): Explanation(0.7, "The driver reports the module of this adapter."),
     ("fabric_not_joined", "fabric_manager_down"): Explanation(0.9, "Without it no GPU can join."),
 }  # fmt: skip
 """Of two things that are seen, the one that says more of the cause."""

@@ -14,7 +14,7 @@ SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
 
 ComponentKind: TypeAlias = Literal[
     "node", "gpu", "nvlink", "nvswitch", "pcie_link", "rdma_port", "interface", "probe", "pair", "part", "service",
-    "process", "log", "setting", "daemon",
+    "process", "log", "setting", "daemon", "adapter",
 ]  # fmt: skip
 
 EvidenceUnit: TypeAlias = Literal["", "ratio", "seconds", "bytes", "bytes_per_second", "lanes", "per_hour"]

@@ -17,12 +17,13 @@ from typing import Literal
 from commwatch.config.assets import asset
 from commwatch.config.thresholds import Thresholds
 from commwatch.errors import UsageError
-from commwatch.findings.rules import daemon, jobs, kernel, probe
+from commwatch.findings.rules import adapters, daemon, jobs, kernel, probe
 from commwatch.generate.inhibition import explained
 from commwatch.generate.limits import limit_words, passed
 from commwatch.generate.site import AlertChange, alerts_about_nodes, changed_rules
 from commwatch.jobs.logs.rules import SIDES
 from commwatch.node.xids import meanings
+from commwatch.sources.adapter_lines import ADAPTER_EVENTS
 from commwatch_exporters.state_words import DRIVER_FAULTS
 
 _RISEN = re.compile(r"@risen:([a-z_]+)@")
@@ -73,6 +74,13 @@ _DEVICE_GPU = (
     ' (GPU {{ . | first | label "gpu" }}, {{ . | first | label "uuid" }}){{ end }}'
 )
 """Which GPU a PCIe device is; nothing where it is none."""
+
+_PORT_INFO = "last_over_time(commwatch_rdma_port_info{cluster='%s',job='%s',instance='%s',pci_bus_id='%s'}[1h])"
+_ADAPTER = (
+    f'{{{{ with query (printf "{_PORT_INFO}" $labels.cluster $labels.job $labels.instance $labels.device) }}}}'
+    ' ({{ . | first | label "device" }}){{ end }}'
+)
+"""The RDMA device of a network adapter; nothing where it has none."""
 
 _FIRING = "ALERTS{cluster='%s',job='%s',alertname='%s',alertstate='firing',simulated='%s'}"
 _FAULTY = f"group by (instance) ({_FIRING})"
@@ -130,6 +138,9 @@ _LISTS: Mapping[str, Iterable[str]] = {
     "xids_fabric": kernel.FABRIC_FAILED,
     "xids_gpu": kernel.GPU_FAILED,
     "sxids_fatal": kernel.SWITCH_FAILED,
+    "adapter_failed": adapters.of_gravity("critical"),
+    "adapter_troubled": adapters.of_gravity("warning"),
+    "adapter_noted": adapters.of_gravity("info"),
     "sxids_warning": kernel.SWITCH_WARNS,
     "nccl_hardware": (category for category, side in SIDES.items() if side in jobs.HARDWARE),
     "probe_missed_chances": probe.MISSED_CHANCES,
@@ -191,6 +202,8 @@ def _words(site: Site) -> Mapping[str, str]:
         "on_duty": _ON_DUTY,
         "gpu": _GPU,
         "device_gpu": _DEVICE_GPU,
+        "adapter_is": _ADAPTER,
+        "adapter_means": _adapter_meanings(),
         "fault_on_nodes": _FAULT_ON_NODES,
         "driver_is": _of_reason({reason: what for reason, (what, _) in DRIVER_FAULTS.items()}),
         "driver_cure": _of_reason({reason: cure for reason, (_, cure) in DRIVER_FAULTS.items()}),
@@ -201,6 +214,12 @@ def _words(site: Site) -> Mapping[str, str]:
         "&var-instance={{ $labels.instance }}{{ with $labels.cluster }}&var-cluster={{ . }}{{ end }}",
     }
     return {**asdict(site), **phrases, **_ALTERNATIVES}
+
+
+def _adapter_meanings() -> str:
+    """What the event of a label means, in words."""
+    choices = [f'if eq $labels.event "{code}" }}}}{event.meaning}{{{{ ' for code, event in ADAPTER_EVENTS.items()]
+    return f"{{{{ {'else '.join(choices)}end }}}}"
 
 
 def _meanings(kind: Literal["xid", "sxid"], numbers: Iterable[str]) -> str:

@@ -36,7 +36,7 @@ OTHER: Final = "other"
 RECENT_SECONDS: Final = 300.0
 """As ``event_window_seconds`` of the thresholds."""
 
-Table: TypeAlias = Literal["xids", "sxids", "messages", "driver_events", "nonfatal_xids", "nonfatal_sxids"]
+Table: TypeAlias = Literal["xids", "sxids", "messages", "driver_events", "nonfatal_xids", "nonfatal_sxids", "adapters"]
 
 
 class HardwareEventsState(msgspec.Struct):
@@ -54,6 +54,8 @@ class HardwareEventsState(msgspec.Struct):
     nonfatal_xids: dict[str, dict[str, Count]] = msgspec.field(default_factory=dict)
     """Of the Xids those whose line says that they were not fatal; so are the next."""
     nonfatal_sxids: dict[str, dict[str, Count]] = msgspec.field(default_factory=dict)
+    adapters: dict[str, dict[str, Count]] = msgspec.field(default_factory=dict)
+    """Of network adapters."""
     last_xids: dict[str, Timestamp] = msgspec.field(default_factory=dict)
     """Time of the last Xid by PCI address, seconds since 1970."""
     unpaired: dict[str, list[Timestamp]] = msgspec.field(default_factory=dict)
@@ -226,6 +228,7 @@ METRICS: Final[Mapping[Table, str]] = {
     "sxids": "commwatch_nvswitch_sxid_events_total",
     "nonfatal_sxids": "commwatch_nvswitch_sxid_nonfatal_events_total",
     "messages": "commwatch_kernel_log_gpu_messages_total",
+    "adapters": "commwatch_adapter_events_total",
 }
 _RECENT: Final[Mapping[Table, str]] = {
     "xids": "commwatch_gpu_xid_events_recent",
@@ -233,10 +236,11 @@ _RECENT: Final[Mapping[Table, str]] = {
     "sxids": "commwatch_nvswitch_sxid_events_recent",
     "nonfatal_sxids": "commwatch_nvswitch_sxid_nonfatal_events_recent",
     "messages": "commwatch_kernel_log_gpu_messages_recent",
+    "adapters": "commwatch_adapter_events_recent",
 }
 """What alerts read: of the totals each device has many that are 0."""
-_OF_SWITCHES: Final = ("sxids", "nonfatal_sxids")
-"""Their devices are NVSwitches, which have no index."""
+_OF_SWITCHES: Final = ("sxids", "nonfatal_sxids", "adapters")
+"""Their devices are NVSwitches or network adapters, which have no index."""
 
 _TABLES: Final[Mapping[tuple[str, str], Table]] = {
     ("xid", "nvml"): "xids",
@@ -244,6 +248,7 @@ _TABLES: Final[Mapping[tuple[str, str], Table]] = {
     ("sxid", "kernel_log"): "sxids",
     ("message", "kernel_log"): "messages",
     ("message", "nvml"): "driver_events",
+    ("adapter", "kernel_log"): "adapters",
 }
 
 

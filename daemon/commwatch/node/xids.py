@@ -10,6 +10,7 @@ import msgspec
 
 from commwatch.config.yaml_file import read_shipped
 from commwatch.readings import HardwareEvent
+from commwatch.sources.adapter_lines import ADAPTER_EVENTS
 from commwatch.sources.kernel_log_lines import FALLEN_OFF_BUS, GSP_ERRORS_LIMITED, NVLINK_DETECTION_FAILED
 
 _DATA = Path(__file__).resolve().parents[1] / "data"
@@ -20,7 +21,7 @@ class Meaning(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     name: str
     meaning: str
-    component: Literal["nvlink", "nvswitch", "pcie", "gpu", "memory", "driver", "application"]
+    component: Literal["nvlink", "nvswitch", "pcie", "gpu", "memory", "driver", "application", "adapter"]
     severity: Literal["critical", "warning", "info"]
     advice: str
     action: str = ""
@@ -47,6 +48,19 @@ _MESSAGES = {
 }  # fmt: skip
 
 
+def _of_adapter(code: str) -> Meaning | None:
+    known = ADAPTER_EVENTS.get(code)
+    if known is None:
+        return None
+    return Meaning(
+        name=code.replace("_", " "),
+        meaning=f"Of a network adapter: {known.meaning}.",
+        component="adapter",
+        severity=known.gravity,
+        advice="Look at the ports of the adapter, and at the kernel log around this line.",
+    )
+
+
 @cache
 def meanings(kind: Literal["xid", "sxid"]) -> dict[int, Meaning]:
     """All that is known of Xids or SXids, by number."""
@@ -57,4 +71,6 @@ def meaning_of(event: HardwareEvent) -> Meaning | None:
     """What an event says; None where nothing is known of its code."""
     if event.kind == "message":
         return _MESSAGES.get(event.code)
+    if event.kind == "adapter":
+        return _of_adapter(event.code)
     return meanings(event.kind).get(int(event.code)) if event.code.isdigit() else None

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from commwatch.simulation.aer_errors import SEVERITIES
 from commwatch.simulation.faults.fault import Fault
+from commwatch.simulation.faults.host_kinds import ADAPTER_LINES
 from commwatch.simulation.hardware import Hardware
 from commwatch.simulation.job_processes import job_process
 from commwatch.simulation.presets.parts import Preset
@@ -154,6 +155,11 @@ def _pcie_aer(fault: Fault, hardware: Hardware) -> Iterator[Stream]:
     )
 
 
+def _adapter_event(fault: Fault, hardware: Hardware) -> Iterator[Stream]:
+    text = f"mlx5_core {fault.device}: {ADAPTER_LINES[fault.words['event']]}"
+    yield _at_rate(fault, (Line(_ERROR, text, fault.device),))
+
+
 def _port_down(fault: Fault, hardware: Hardware) -> Iterator[Stream]:
     preset = hardware.preset
     for port in preset.rdma_ports:
@@ -194,6 +200,7 @@ _STREAMS: Mapping[str, Callable[[Fault, Hardware], Iterator[Stream]]] = {
     "recovery_needed": _xids,
     "sxid": _sxid,
     "pcie_aer": _pcie_aer,
+    "adapter_event": _adapter_event,
     "rdma_port_down": _port_down,
     "ethernet_down": _ethernet_down,
 }

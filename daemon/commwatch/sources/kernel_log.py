@@ -1,9 +1,10 @@
-"""The source ``kernel_log``: what the kernel log says of GPUs and NVSwitches, from ``/dev/kmsg``."""
+"""The source ``kernel_log``: what the kernel log says of GPUs, NVSwitches and network adapters, from ``/dev/kmsg``."""
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import time
 from collections.abc import Callable
 from functools import partial
@@ -13,6 +14,7 @@ from typing import Protocol
 from commwatch.config.settings import KernelLogSection
 from commwatch.readings import Batch, DeviceReadings, HardwareEvent, SourceUnavailable
 from commwatch.sources import files
+from commwatch.sources.adapter_lines import SIGNS
 from commwatch.sources.base import Origin, Report, Source
 from commwatch.sources.kernel_log_lines import parse_record, parse_report
 from commwatch_exporters.snapshot import Series
@@ -25,6 +27,11 @@ EVENTS_PER_RUN = 2000
 
 _RECORD_BYTES = 16_384
 """More than any kernel's longest record (8,192 bytes): a buffer that is too small would never get past it."""
+
+_WANTED = re.compile(b"|".join((b"NVRM", b"SXid", *SIGNS)))
+OLD_SECONDS = 3600.0
+"""Of an adapter no older event is reported: rules look back for an hour, and a log that is read for the first time has
+lines of a boot long ago."""
 
 _SERIES: tuple[Series, ...] = (("commwatch_kernel_log_losses_total", ()),)
 
@@ -178,7 +185,7 @@ class KernelLogSource(Source):
                     self._emptied = now
                     break
                 # Most records are of other drivers: no look at their form.
-                if b"NVRM" in record or b"SXid" in record:
+                if _WANTED.search(record):
                     event = self._event(record, offset, now)
                     if event is not None:
                         batch.events.append(event)
@@ -205,12 +212,15 @@ class KernelLogSource(Source):
         report = parse_report(parsed.text)
         if report is None:
             return None
+        when = min(max(offset + parsed.microseconds / 1e6, self._emptied), now)
+        if report.kind == "adapter" and when < now - OLD_SECONDS:
+            return None
         return HardwareEvent(
             kind=report.kind,
             device=report.device,
             code=report.code,
             origin="kernel_log",
-            time=min(max(offset + parsed.microseconds / 1e6, self._emptied), now),
+            time=when,
             text=report.text,
             boot=self._boot,
             sequence=parsed.sequence,

@@ -1,4 +1,4 @@
-"""What a record of the kernel log says of GPUs and NVSwitches: a pure function from bytes."""
+"""What a record of the kernel log says of GPUs, NVSwitches and network adapters: a pure function from bytes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from commwatch.readings import EventKind
+from commwatch.sources.adapter_lines import parse_adapter
 
 LONGEST_TEXT: Final = 1024
 """Characters of a report that are kept; a record of the kernel has at most 2,048 or 8,192 bytes."""
@@ -68,7 +69,7 @@ class LogRecord:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """An event of a GPU or NVSwitch that a line of the kernel log reports."""
+    """An event of a GPU, an NVSwitch or a network adapter that a line of the kernel log reports."""
 
     kind: EventKind
     device: str
@@ -105,6 +106,9 @@ def parse_report(text: str) -> Report | None:
         if match[6].startswith(_SXID_DUMP):
             return None
         return Report("sxid", _address(match), str(int(match[5])), _shortened(match[6]))
+    if adapter := parse_adapter(text):
+        device, code, words = adapter
+        return Report("adapter", device, code, _shortened(words))
     if text.startswith("NVRM"):
         for phrase, name in _MESSAGES:
             if phrase in text:

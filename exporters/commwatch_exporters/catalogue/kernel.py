@@ -31,5 +31,11 @@ ROWS: tuple[Metric, ...] = (
     recent("nvswitch_sxid_events", "device sxid"),
     recent("nvswitch_sxid_nonfatal_events", "device sxid"),
     recent("kernel_log_gpu_messages", f"{GPU} message"),
+    counter("adapter_events_total", "device event",
+            "Lines of drivers about a network adapter, counted over restarts: firmware_fatal, health_lost, "
+            "recovery_failed, slot_unavailable, health_critical, health_issue, command_timeout, firmware_reset, "
+            "adapter_hot, module_hot, module_fault, transmit_timeout, device_reset, slot_power_low, pcie_limited.",
+            "kernel log"),
+    recent("adapter_events", "device event"),
     counter("kernel_log_losses_total", "", "Times unread records were overwritten.", "/dev/kmsg, EPIPE"),
 )

@@ -251,6 +251,14 @@ class NvSwitch(Part):
     sxids_nonfatal = Keyed("nvswitch_sxid_nonfatal_events_total")
 
 
+class Adapter(Part):
+    """A network adapter, by its PCI function, of which the kernel log has said something."""
+
+    IDENTITY = ("device",)
+    address = Word("device")
+    events = Keyed("adapter_events_total")
+
+
 class Service(Part):
     """A service that runs the fabric."""
 

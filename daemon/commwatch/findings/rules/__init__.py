@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from commwatch.findings.rules.adapters import ADAPTERS
 from commwatch.findings.rules.cluster import CLUSTER
 from commwatch.findings.rules.daemon import DAEMON
 from commwatch.findings.rules.driver import DRIVER
@@ -36,6 +37,7 @@ RULE_SETS: tuple[RuleSet, ...] = (
     PCIE_LINKS,
     PCIE_ERRORS,
     KERNEL,
+    ADAPTERS,
     RDMA_PORTS,
     RDMA_ERRORS,
     RDMA_TRAFFIC,

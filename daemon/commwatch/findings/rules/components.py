@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from commwatch.findings.finding import Component
-from commwatch_exporters.node.model import Gpu, Interface, NvLink, NvSwitch, PcieDevice, Probe, RdmaPort
+from commwatch_exporters.node.model import Adapter, Gpu, Interface, NvLink, NvSwitch, PcieDevice, Probe, RdmaPort
 
 
 def gpu_of(gpu: Gpu) -> Component:
@@ -39,6 +39,12 @@ def device_link_of(device: PcieDevice, below: frozenset[str] = frozenset()) -> C
 def nvswitch_of(switch: NvSwitch) -> Component:
     """An NVSwitch; every GPU of the node uses it."""
     return Component("nvswitch", switch.address, f"NVSwitch {switch.address}")
+
+
+def adapter_of(adapter: Adapter) -> Component:
+    """A network adapter, by its PCI function: all its ports and interfaces lie in it."""
+    address = adapter.address
+    return Component("adapter", address, f"adapter {address}", frozenset({address}))
 
 
 def service_of(name: str) -> Component:

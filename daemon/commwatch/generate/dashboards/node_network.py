@@ -12,7 +12,7 @@ from commwatch.generate.dashboards.panels import (
     high_is_bad,
     more_is_bad,
 )
-from commwatch.generate.dashboards.words import CARRIER, EXPECTED, NEEDS_ETHERNET, NEEDS_RDMA, PORT_STATE
+from commwatch.generate.dashboards.words import CARRIER, EXPECTED, NEEDS_ETHERNET, NEEDS_RDMA, PORT_STATE, new_events
 from commwatch.generate.limits import each_of
 
 _PORT = "device, port"
@@ -128,6 +128,12 @@ NETWORK = PanelRow("RDMA and Ethernet", (
            queries=(Query("max by (device, kind) (round(increase(commwatch_ethernet_module_events_total{@node@,"
                           ' kind=~"bus_stuck|high_temperature|shorted"}[1h])))', "{{device}} {{kind}}"),),
            scale=any_is_bad("warning", "CommwatchEthernetModuleFault"), no_data=NEEDS_ETHERNET),
+    Series(title="Adapters, lines of their drivers",
+           description="Lines of the kernel log about an adapter within an hour, by event; only where there were any.",
+           queries=(Query(new_events("commwatch_adapter_events_total", "@node@", "device, event"),
+                          "{{device}} {{event}}", due="with a fault"),),
+           scale=any_is_bad("warning", "CommwatchAdapterTroubled"),
+           alerts=("CommwatchAdapterFailed", "CommwatchAdapterNoted"), no_data="None in the last hour. Needs the kernel log."),
     Series(title="RDMA, refused",
            description="Packets within an hour that a rule for partitions or rates refused, the worst port.",
            queries=(Query(each_of("rdma_packets_refused", "@node@"), "{{counter}}", due="with RDMA"),),

@@ -10,6 +10,14 @@ from commwatch.simulation.faults.fault import Kind
 from commwatch.simulation.faults.values import RATE, one_of, optional, whole_number
 from commwatch.simulation.rdma_counters import COUNTER_NAMES
 
+ADAPTER_LINES: Mapping[str, str] = {
+    "firmware_fatal": "poll_health:825:(pid 0): Fatal error 1 detected",
+    "health_issue": "print_health_info:430:(pid 0): Health issue observed, firmware internal error, severity(3) ERROR:",
+    "module_hot": "Port module event[error]: module 0, Cable error, High Temperature",
+    "slot_power_low": "mlx5_pcie_event:299:(pid 2701): Detected insufficient power on the PCIe slot (27W).",
+}
+"""What mlx5_core writes, after its name and the address."""
+
 AER: Mapping[str, Kind] = {
     "pcie_aer": Kind(
         "pci",
@@ -68,6 +76,13 @@ RDMA: Mapping[str, Kind] = {
 
 HOST: Mapping[str, Kind] = {
     "kernel_log_unreadable": Kind("node", "the kernel log cannot be read", "for: 1m"),
+    "adapter_event": Kind(
+        "pci",
+        "the driver of an adapter logs an `event` once, or at `rate`: " + ", ".join(ADAPTER_LINES),
+        "nic: mlx5_0, event: firmware_fatal",
+        {"event": one_of(*ADAPTER_LINES), "rate": optional(RATE, 0.0)},
+        preset="h100x8ndr",
+    ),
     "sxid": Kind(
         "nvswitch",
         "the driver logs this `sxid` of an NVSwitch (from 0) once, or at `rate`, of its `link` (0), with a `severity` "

@@ -1,0 +1,83 @@
+"""Network adapters: what their drivers wrote into the kernel log within the last hour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from commwatch.config.thresholds import Thresholds
+from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
+from commwatch.findings.facts import Facts
+from commwatch.findings.finding import Component, Evidence, Sighting
+from commwatch.findings.rules.components import adapter_of
+from commwatch.findings.rules.rule_set import HOUR, Rule, RuleSet
+from commwatch.sources.adapter_lines import ADAPTER_EVENTS, Gravity
+from commwatch_exporters.node.model import Adapter
+
+_CODES: Mapping[Gravity, str] = {
+    "critical": "adapter_failed",
+    "warning": "adapter_troubled",
+    "info": "adapter_noted",
+}
+
+
+def of_gravity(gravity: Gravity) -> tuple[str, ...]:
+    """Codes of the events of one gravity."""
+    return tuple(code for code, event in ADAPTER_EVENTS.items() if event.gravity == gravity)
+
+
+def events(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """Adapters of which a driver reported something within the last hour; one finding for each gravity."""
+    told: dict[tuple[str, Component], list[Evidence]] = {}
+    for adapter, kind, count in facts.rises_keyed(Adapter.events, HOUR):
+        if (event := ADAPTER_EVENTS.get(kind)) is not None:
+            evidence = Evidence(f"lines of the kernel log {facts.lately(HOUR)}: {event.meaning}", count)
+            told.setdefault((_CODES[event.gravity], adapter_of(adapter)), []).append(evidence)
+    for (code, component), evidences in told.items():
+        yield Sighting(code, component, tuple(evidences))
+
+
+ADAPTERS = RuleSet(
+    name="Network adapters",
+    codes=(
+        FindingCode(
+            name="adapter_failed",
+            title="Network adapter has failed",
+            severity="critical",
+            role="fault",
+            meaning="The driver reports that firmware or adapter have failed, or no longer answer. Traffic of all its "
+            "ports ends.",
+            next_step="Drain the node; read the kernel log for this PCI address; power cycle the node. Again: update "
+            "the firmware, then swap the adapter.",
+            alert="CommwatchAdapterFailed",
+            opens_after=0.0,
+            closes_after=COUNT_CLOSES_AFTER,
+        ),
+        FindingCode(
+            name="adapter_troubled",
+            title="Network adapter reports trouble",
+            severity="warning",
+            role="fault",
+            meaning="The driver reports an error of the firmware, too much heat, a fault of the cable module, or a "
+            "hung queue. Connections may stall.",
+            next_step="Read the kernel log for this PCI address; check cooling, module (ethtool -m) and firmware.",
+            alert="CommwatchAdapterTroubled",
+            opens_after=0.0,
+            closes_after=COUNT_CLOSES_AFTER,
+        ),
+        FindingCode(
+            name="adapter_noted",
+            title="Network adapter: a line in the kernel log",
+            severity="info",
+            role="state",
+            meaning="The driver reports little power at the slot, a PCIe link below what the adapter can, or a reset. "
+            "Many healthy nodes log this at each boot.",
+            next_step="Compare with the other nodes of this kind.",
+            alert="CommwatchAdapterNoted",
+            opens_after=0.0,
+            closes_after=COUNT_CLOSES_AFTER,
+        ),
+    ),
+    rules=(Rule(events, tuple(_CODES.values()), reads=(Adapter.events,)),),
+    windows={Adapter.events: HOUR},
+    events=frozenset({Adapter.events}),
+)
