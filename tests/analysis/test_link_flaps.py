@@ -113,10 +113,13 @@ def test_a_link_flaps_where_it_was_up_and_is_not(states: list[Value], flaps: int
 
 
 def test_nothing_is_known_of_what_lies_in_a_gap() -> None:
-    """As while a driver is loaded again: the links train after it."""
+    """As while a driver is loaded again: the links train after it. A counter knows what happened meanwhile."""
     links = Links()
     links.nvlink(1, 1)
-    links.nvlink(0, 1, step=40.0)
+    links.nvlink(0, 1, step=200.0)
+    links.port(4, downed=1)
+    links.port(4, downed=2, step=200.0)
+    assert links.recent(RDMA) == 1
 
     assert (links.total, links.recent(NVLINK)) == (0, None)
 

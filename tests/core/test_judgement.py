@@ -287,3 +287,17 @@ def test_a_counter_that_stood_still_is_known_for_a_while(
 def test_an_empty_record_agrees() -> None:
     """As a daemon has it that was started for the first time."""
     check(Judgement())
+
+
+def test_flaps_of_links_outlive_a_daemon_and_end_with_the_boot(tmp_path: Path) -> None:
+    """Two before a restart are two after it; of another boot only the totals are taken over."""
+    faults = "- {fault: nvlink_down, gpu: 3, link: 5, at: 11m, for: 5s, every: 35s, times: 2}\n"
+    shown, total = "commwatch_nvlink_link_flaps_recent", "commwatch_nvlink_link_flaps_total"
+    with living(tmp_path, 650.0, faults) as daemon:
+        go_on(daemon, *range(651, 720))
+        [labels] = [tuple(labels.values()) for labels, _ in daemon.snapshot().samples(shown)]
+        assert daemon.snapshot().value(shown, *labels) == 2
+    with living(tmp_path, 730.0, "") as daemon:
+        assert [daemon.snapshot().value(one, *labels) for one in (shown, total)] == [2, 2]
+    restored = restore(StateDirectory(tmp_path / "state" / f"simulated-{PRESET}"), "another boot", BOOTED_AT)
+    assert (restored.flaps.recent, sum(restored.flaps.totals.values())) == ([], 2)

@@ -86,6 +86,21 @@ def test_a_port_is_learned_used_and_missed(tmp_path: Path) -> None:
     assert node.value("rdma_port_expected") == 1
 
 
+def test_a_port_that_is_reset_in_maintenance_has_not_flapped(tmp_path: Path) -> None:
+    """Its drops are counted all the same, and after the maintenance they are of interest again."""
+    node = Node(tmp_path)
+    node.run(4)
+    node.pipeline.rest()
+    for state in (1, 4):
+        node.run(state)
+    node.pipeline.resume()
+    node.run(4)
+    assert (node.value("rdma_port_flaps_total"), node.value("rdma_port_flaps_recent")) == (1, None)
+
+    node.run(1)
+    assert (node.value("rdma_port_flaps_total"), node.value("rdma_port_flaps_recent")) == (2, 1)
+
+
 def test_a_device_that_goes_leaves_only_what_is_expected(tmp_path: Path) -> None:
     """Its values, its use and its drops are gone; that it should be here stays."""
     node = Node(tmp_path)

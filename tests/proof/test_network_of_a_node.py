@@ -17,6 +17,7 @@ from commwatch.findings.looking import Looking
 from commwatch.findings.register import Register
 from commwatch.findings.rules.ethernet import ETHERNET
 from commwatch.findings.rules.ethernet_traffic import ETHERNET_TRAFFIC
+from commwatch.findings.rules.link_flaps import LINK_FLAPS
 from commwatch.findings.rules.rdma import RDMA_PORTS
 from commwatch.findings.rules.rdma_errors import RDMA_ERRORS
 from commwatch.findings.rules.rdma_traffic import RDMA_TRAFFIC
@@ -25,7 +26,7 @@ from commwatch_exporters.snapshot import Block, Layout, Snapshot
 from support.facts import shipped
 from support.whole_node import STARTED_AT, WholeNode, whole_node
 
-NETWORK = (RDMA_PORTS, RDMA_ERRORS, RDMA_TRAFFIC, ETHERNET, ETHERNET_TRAFFIC)
+NETWORK = (RDMA_PORTS, RDMA_ERRORS, RDMA_TRAFFIC, ETHERNET, ETHERNET_TRAFFIC, LINK_FLAPS)
 STEP = 30.0
 LEARNED = 80.0
 """Minutes after the boot: the first reading is an hour after it, and what is stable for 10 min is expected."""
@@ -96,14 +97,14 @@ def test_faults_of_ports_open_and_close(tmp_path: Path, monkeypatch: pytest.Monk
             ("rdma_errors", "rdma_port/mlx5_3/1"),
         }
         assert set(node.until(95)) == {
-            ("rdma_port_flapping", "rdma_port/mlx5_0/1"),
+            ("rdma_port_flapped", "rdma_port/mlx5_0/1"),
             ("rdma_errors", "rdma_port/mlx5_1/1"),
             ("rdma_retransmitting", "rdma_port/mlx5_2/1"),
             ("rdma_counter_saturated", "rdma_port/mlx5_3/1"),
             ("rdma_errors", "rdma_port/mlx5_3/1"),
         }
         assert set(node.until(120)) == {
-            ("rdma_port_flapping", "rdma_port/mlx5_0/1"),
+            ("rdma_port_flapped", "rdma_port/mlx5_0/1"),
             ("rdma_errors", "rdma_port/mlx5_1/1"),
             ("rdma_errors", "rdma_port/mlx5_3/1"),
         }

@@ -322,6 +322,7 @@ class RehearsedDaemon(WholeNode):
             events=self._pipeline.hardware.state,
             job_logs=self._pipeline.job_logs.state,
             wraps=self._wraps.state,
+            flaps=self._pipeline.link_flaps.state,
             history=self.verdict.history.state,
             register=self.verdict.register.state,
         )

@@ -23,6 +23,7 @@ DRAIN_LIST: Final[Mapping[str, str]] = {
     "fabric_not_joined": "the GPU cannot use NVLink; CUDA may not start at all",
     "nvlink_down": "a link that was up, or that the board has, is down; it comes back by a reset or a repair only",
     "nvlink_recovery_failed": "the link could not be retrained",
+    "nvlink_flapping": "the link has gone down three times within an hour, and work on it with it",
     "pcie_width_dropped": "lanes that the GPU or its equals had are gone; they come back by a reseat or a reboot only",
     "pcie_fatal": "the link or the device behind it needs a reset",
     "xid_fabric": "the driver says that a path of the GPU has failed",

@@ -6,7 +6,6 @@ while no link goes down.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
@@ -24,8 +23,8 @@ RECENT: Final = "link_flaps_recent"
 WINDOW_SECONDS: Final = 3600.0
 MOST_KEPT: Final = 100
 """Flaps kept of one link: many more than make a page."""
-GAP_SECONDS: Final = 30.0
-"""Nothing is known of what lies between readings further apart, nor further than three intervals."""
+GAP_SECONDS: Final = 180.0
+"""Of states, nothing is known of what lies between readings further apart, nor further than three intervals."""
 
 NVLINK: Final = "commwatch_nvlink_link_flaps_recent"
 RDMA: Final = "commwatch_rdma_port_flaps_recent"
@@ -100,10 +99,6 @@ class _Watch:
         """By labels of the link."""
 
 
-def _boot_time() -> float:
-    return time.time() - time.monotonic()
-
-
 class LinkFlaps:
     """The flaps of all links: between two readings a link that was up is not, or its adapter has counted one.
 
@@ -118,15 +113,14 @@ class LinkFlaps:
     collectors = (_NVLINKS, *_COUNTERS)
     """Those that it follows."""
 
-    def __init__(self, state: FlapsState, store: Store, offset: Callable[[], float] = _boot_time) -> None:
+    def __init__(self, state: FlapsState, store: Store, offset: Callable[[], float]) -> None:
         self._offset = offset
         self._store = store
         self._totals = state.totals
         self._times: dict[_Link, list[float]] = {}
         """Monotonic seconds, in order."""
-        zero = offset()
-        for one in state.recent:
-            self._times[_Link(one.metric, one.labels, one.source)] = sorted(when - zero for when in one.times)
+        self._kept = state.recent
+        """Of an earlier daemon, until they are first looked at."""
         self._watches: dict[str, _Watch] = {}
         """By address of the GPU."""
         self._counted: dict[str, dict[str, tuple[float, Value]]] = {name: {} for name in _COUNTERS}
@@ -141,6 +135,7 @@ class LinkFlaps:
     @property
     def state(self) -> FlapsState:
         """To keep over a restart."""
+        self._use_kept()
         zero = self._offset()
         recent = [KeptFlaps(*link, [max(0.0, when + zero) for when in times]) for link, times in self._times.items()]
         return FlapsState(dict(self._totals), recent)
@@ -148,6 +143,7 @@ class LinkFlaps:
     def pause(self) -> None:
         """Maintenance begins: what happens to links is meant, and what happened before it is being repaired."""
         self._is_paused = True
+        self._kept = []
         self._times.clear()
         self._forget_readings()
         self._show(float("-inf"))
@@ -168,12 +164,13 @@ class LinkFlaps:
         for device, block in blocks.items():
             if device and collector.name == _NVLINKS:
                 self._take_states(device, block, gap)
-            elif device:
-                self._take_counter(collector.name, device, block, gap)
+            elif device and block.layout.series:
+                self._take_counter(collector.name, device, block)
         if collector.name != _NVLINKS and blocks:
             counted = self._counted[collector.name]
             for device in counted.keys() - blocks.keys():  # its driver is loaded again: it begins anew
                 del counted[device]
+                self._off.pop(device, None)
 
     def _take_states(self, device: str, block: Block, gap: float) -> None:
         states = block.layout.slices.get(_STATE)
@@ -204,7 +201,7 @@ class LinkFlaps:
         self._totals[key] = self._totals.get(key, 0) + 1
         self.add(NVLINK, labels, "state", 1, when)
 
-    def _take_counter(self, collector: str, device: str, block: Block, gap: float) -> None:
+    def _take_counter(self, collector: str, device: str, block: Block) -> None:
         counter, metric = _COUNTERS[collector]
         labels = block.layout.series[0][1][: 2 if collector == _RDMA_PORTS else 1]
         total = block.get(counter, *labels)
@@ -214,7 +211,7 @@ class LinkFlaps:
         if total is None:
             return
         counted[device] = (block.time, total)
-        if before is not None and total > before and block.time - when <= gap and not is_off:
+        if before is not None and total > before and block.time - when <= WINDOW_SECONDS and not is_off:
             self.add(metric, labels, counter, round(total - before), block.time)
 
     def _is_off(self, collector: str, device: str, block: Block) -> bool:
@@ -269,10 +266,18 @@ class LinkFlaps:
         """
         for device in self._store.devices(TOTALS) - self._store.devices(_NVLINKS):
             self._store.drop(TOTALS, device)
-        if self._times:
+        if self._times or self._kept:
             self._show(now)
 
+    def _use_kept(self) -> None:
+        kept, self._kept = self._kept, []
+        zero = self._offset() if kept else 0.0
+        for one in kept:
+            link = _Link(one.metric, one.labels, one.source)
+            self._times[link] = sorted([*(when - zero for when in one.times), *self._times.get(link, ())])
+
     def _show(self, now: float) -> None:
+        self._use_kept()
         oldest = now - WINDOW_SECONDS
         kept = {link: [when for when in times if when > oldest] for link, times in self._times.items()}
         self._times = {link: times for link, times in kept.items() if times}

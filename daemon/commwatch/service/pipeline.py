@@ -114,7 +114,7 @@ class Pipeline:
         self._shares = Shares(store)
         self._links_down = LinksDown(store)
         self._recent_errors = RecentErrors(store, event_window)
-        self.link_flaps = LinkFlaps(flaps or FlapsState(), store)
+        self.link_flaps = LinkFlaps(flaps or FlapsState(), store, lambda: time.time() - time.monotonic())
         self._flaps = Flaps(store, self.link_flaps)
         self._followers: dict[str, list[_Follow]] = {}
         """By collector: what follows its readings one by one."""
