@@ -1,0 +1,118 @@
+"""Plays a life through the daemon on a clock of its own: what it exposes and what its findings document says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pynvml
+import pytest
+
+from commwatch.service.api import Answers
+from support.day_daemon import STEP_SECONDS, Boot, DayDaemon
+from support.lives.life import Life, Span
+from support.scraped_day import ScrapedDay
+
+BEFORE_SECONDS = 60.0
+"""promtool's clock begins at 0, and the node boots so much later."""
+_FINE_SECONDS = 5.0
+_GENERATION_CHANGE_SECONDS = 10.0
+
+
+@dataclass
+class Course:
+    """What was seen of a node over its life."""
+
+    scraped: ScrapedDay
+    documents: list[tuple[float, Mapping[str, Any] | None]] = field(default_factory=list)
+    """Seconds since the boot, and the document of findings; None: nobody answered."""
+
+
+def moments(life: Life) -> Sequence[float]:
+    """When the daemon works: at each scrape, each 5 s around what changes, and each second of what is short.
+
+    The daemon itself reads NVLinks each second and looks each 10 s.
+    """
+    times = {place * STEP_SECONDS for place in range(round(life.seconds / STEP_SECONDS))}
+    for begin, end in (span for one in life.broken for span in one.spans):
+        fine = [(begin - 5.0, begin + 60.0), (end - 5.0, end + 30.0)]
+        for since, until in fine:
+            first = int(max(since, 0.0) // _FINE_SECONDS)
+            times |= {place * _FINE_SECONDS for place in range(first, int(until // _FINE_SECONDS) + 1)}
+        if end - begin < 30.0:
+            times |= {float(second) for second in range(int(begin), int(end) + 2)}
+    times |= {time for span in (life.pause, life.restart) if span is not None for time in span}
+    return sorted(time for time in times if time < life.seconds)
+
+
+class _Player:
+    def __init__(self, life: Life, folder: Path, patched: pytest.MonkeyPatch) -> None:
+        self._life, self._folder, self._patched = life, folder, patched
+        self._daemon: DayDaemon | None = None
+        self._is_paused = False
+        self.course = Course(ScrapedDay(round(BEFORE_SECONDS / STEP_SECONDS)))
+
+    def run(self) -> None:
+        life = self._life
+        self._start(0.0)
+        for now in moments(life):
+            self._act(now, life.restart, self._stop, lambda: self._start(now))
+            self._act(now, life.pause, self._pause, self._resume)
+            if self._daemon is not None:
+                self._daemon.step_to(now)
+            if now % STEP_SECONDS == 0.0:
+                self._scrape(now)
+        self._stop()
+
+    @staticmethod
+    def _act(now: float, span: Span | None, at_begin: Any, at_end: Any) -> None:
+        if span is not None and now in span:
+            (at_begin if now == span[0] else at_end)()
+
+    def _scrape(self, now: float) -> None:
+        daemon = self._daemon
+        self.course.scraped.scrape(None if daemon is None else daemon.snapshot())
+        self.course.documents.append((now, None if daemon is None else self._document(daemon)))
+
+    def _document(self, daemon: DayDaemon) -> Mapping[str, Any]:
+        reason = "upgrade" if self._is_paused else None
+        answers = Answers(lambda: daemon.config, lambda: daemon.verdict, daemon.snapshot, lambda: reason)
+        document: Mapping[str, Any] = msgspec.json.decode(msgspec.json.encode(answers.findings()))
+        return document
+
+    def _start(self, now: float) -> None:
+        self._patched.setattr(pynvml, "nvmlLib", None)
+        self._patched.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+        boot = Boot(self._life.preset, self._life.faults_file(), BEFORE_SECONDS, _GENERATION_CHANGE_SECONDS)
+        self._daemon = DayDaemon(boot, self._folder, self._patched, now)
+
+    def _stop(self) -> None:
+        if self._daemon is not None:
+            self._daemon.stop()
+            self._daemon = None
+
+    def _pause(self) -> None:
+        self._is_paused = True
+        if self._daemon is not None:
+            self._daemon.pause("upgrade")
+
+    def _resume(self) -> None:
+        self._is_paused = False
+        if self._daemon is not None:
+            self._daemon.resume()
+
+
+def play(life: Life, folder: Path) -> Course:
+    """One life.
+
+    Args:
+        life: what happens when.
+        folder: for the files of the node and the state of the daemon.
+    """
+    with pytest.MonkeyPatch.context() as patched:
+        player = _Player(life, folder, patched)
+        player.run()
+    return player.course
