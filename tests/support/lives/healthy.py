@@ -1,9 +1,9 @@
 """Days of healthy nodes, drawn at random, at stepped time: nobody may be woken.
 
 A day is made of quiet stretches and of what happens on healthy nodes: jobs, reboots, reloads of the driver, restarts,
-harmless Xids, bursts of congestion, a retraining of a link. The daemon is stepped each 15 s around what happens and each
-few minutes elsewhere. The pages are evaluated over these steps as if all were 15 s apart: a counter then rises faster
-than it did, and a state stands as long as it takes to page, so that a page is more likely than in real time, not less.
+harmless Xids, bursts of congestion, a retraining of a link. The daemon is stepped each 15 s around what happens, and
+each half hour elsewhere. The pages are evaluated over these steps as if all were 15 s apart: a counter then rises
+faster than it did, and a state stands as long as it takes to page: a page is more likely than in real time, not less.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ class Silence:
 
     @property
     def excluded_per_1000_node_days(self) -> float:
-        """Upper limit of false pages per 1,000 nodes and day, at 95 %, where there was none: three over the node-days."""
+        """More false pages per 1,000 nodes and day than this are excluded at 95 % by none: three over the node-days."""
         return 3000.0 / self.node_days if self.node_days and not self.pages else float("inf")
 
     @property
@@ -215,8 +215,8 @@ class Silence:
             if not self.pages else f"that is {1000 * len(self.pages) / self.node_days:.3g} per 1,000 nodes and day"
         )  # fmt: skip
         return (
-            f"{self.node_days:g} healthy node-days ({self.gpu_days:g} GPU-days, {self.link_days:g} NVLink-days, {self.steps} "
-            f"steps): {len(self.pages)} false pages, {excluded}; {len(self.findings)} critical or warning findings"
+            f"{self.node_days:g} healthy node-days ({self.gpu_days:g} GPU-days, {self.link_days:g} NVLink-days, "
+            f"{self.steps} steps): {len(self.pages)} false pages, {excluded}; {len(self.findings)} grave findings"
         )
 
 

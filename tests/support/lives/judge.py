@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -75,6 +74,12 @@ class Score:
         """Of the causes that were claimed where two or three faults were."""
         return self.causes_right / self.causes if self.causes else 1.0
 
+    @property
+    def share_told(self) -> float:
+        """Of the faults that could be seen for long enough: those with the right alert, place and time."""
+        judged = self.faults - self.unjudged
+        return self.right / judged if judged else 1.0
+
     def by_kind(self) -> Mapping[tuple[str, str], list[int]]:
         """Seeds of the misses, by kind of miss and of fault."""
         found: dict[tuple[str, str], list[int]] = {}
@@ -86,8 +91,8 @@ class Score:
     def line(self) -> str:
         """For people."""
         return (
-            f"{self.lives} lives, {self.faults} faults ({self.unjudged} of them too short to be judged): {self.right} with "
-            f"the right alert, place and time; causes claimed beside other faults {self.causes}, right "
+            f"{self.lives} lives, {self.faults} faults ({self.unjudged} of them too short to be judged): {self.right} "
+            f"with the right alert, place and time; causes claimed beside other faults {self.causes}, right "
             f"{self.causes_right} ({self.share_right:.1%}); {self.pages} pages; {len(self.misses)} misses"
         )
 
@@ -402,8 +407,3 @@ def _found(broken: Broken, finding: Record) -> bool:
         return any(one["kind"] in _OF_THE_NODE for one in components)
     names = {*place.names, *(name for name, _ in place.others)}
     return any(_addresses(one) & names for one in components)
-
-
-def kinds_of(misses: Iterable[Miss]) -> Counter[str]:
-    """How many of each kind."""
-    return Counter(one.kind for one in misses)

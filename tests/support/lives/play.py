@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ BEFORE_SECONDS = 60.0
 """promtool's clock begins at 0, and the node boots so much later."""
 _FINE_SECONDS = 5.0
 _GENERATION_CHANGE_SECONDS = 10.0
+_ASKED_AGAIN_SECONDS = 30.0
+"""After the repair a GPU that was lost is asked again: a process of its own does, and here there are none."""
 
 
 @dataclass
@@ -44,8 +47,16 @@ def moments(life: Life) -> Sequence[float]:
             times |= {place * _FINE_SECONDS for place in range(first, int(until // _FINE_SECONDS) + 1)}
         if end - begin < 30.0:
             times |= {float(second) for second in range(int(begin), int(end) + 2)}
+    times |= asked_again(life)
     times |= {time for span in (life.pause, life.restart) if span is not None for time in span}
     return sorted(time for time in times if time < life.seconds)
+
+
+def asked_again(life: Life) -> set[float]:
+    """When the driver is opened again, after a GPU or the driver was gone."""
+    return {
+        float(round(one.end + _ASKED_AGAIN_SECONDS)) for one in life.broken if one.is_repaired and one.row.probes == "stop"
+    }
 
 
 class _Player:
@@ -57,11 +68,15 @@ class _Player:
 
     def run(self) -> None:
         life = self._life
+        again = asked_again(life)
         self._start(0.0)
         for now in moments(life):
-            self._act(now, life.restart, self._stop, lambda: self._start(now))
+            self._act(now, life.restart, self._stop, partial(self._start, now))
             self._act(now, life.pause, self._pause, self._resume)
             if self._daemon is not None:
+                if now in again and not self._is_paused:
+                    self._daemon._sources["nvml"].close()
+                    self._daemon._sources["nvml"] = self._daemon._open("nvml", ())
                 self._daemon.step_to(now)
             if now % STEP_SECONDS == 0.0:
                 self._scrape(now)

@@ -1,4 +1,4 @@
-"""What the shipped rules and the shipped Alertmanager example make of a life: which alert fired when, and what was sent.
+"""What the shipped rules and the shipped Alertmanager example make of a life: what fired when, and what was sent.
 
 The rules are evaluated by promtool. Of Alertmanager, whose clock is that of the machine, routes, groups, waits and
 inhibition are worked out here from its file.

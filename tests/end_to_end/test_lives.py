@@ -1,0 +1,130 @@
+"""Lives of nodes: the same seed gives the same life, the truth knows no rule, and what is told is held against it."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from support.day_daemon import STEP_SECONDS
+from support.lives import hardware, healthy, life
+from support.lives.hardware import HARDWARE, Place, Struck
+from support.lives.healthy import healthy_life, silence
+from support.lives.judge import Score, judge
+from support.lives.life import Broken, Life
+from support.lives.play import BEFORE_SECONDS, Course, play
+from support.lives.told import Alert, Sent, alerts_of, sent
+
+_SEEDS = range(200)
+_PORT = Place(("0000:99:00.0",))
+NARROW = Broken(
+    "lanes_lost", Struck(_PORT, ({"fault": "pcie_width", "gpu": 1, "lanes": 4},), (1,)), ((240.0, 420.0),),
+    is_repaired=True,
+)  # fmt: skip
+LIFE = Life(0, "a10x2", 600.0, (NARROW,), None, None, None, None, ())
+PAGE = {
+    "alertname": "CommwatchPcieWidthDropped", "severity": "critical", "instance": "node1:28029", "job": "commwatch",
+    "pci_bus_id": "0000:99:00.0", "gpu": "1",
+}  # fmt: skip
+TICKET = {**PAGE, "alertname": "CommwatchPcieReplays", "severity": "warning"}
+
+
+@pytest.mark.parametrize("module", [hardware, life])
+def test_the_truth_knows_no_rule(module: object) -> None:
+    """Of the product it imports the simulated node alone."""
+    tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))  # type: ignore[attr-defined]
+    names = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+
+    assert [
+        name for name in names if name.startswith("commwatch") and not name.startswith("commwatch.simulation")
+    ] == []
+
+
+def test_a_seed_gives_one_life() -> None:
+    """With everything in it, of nodes with faults and of healthy ones."""
+    assert list(life.lives(_SEEDS)) == list(life.lives(_SEEDS))
+    assert healthy_life(3, 5) == healthy_life(3, 5)
+
+
+def test_lives_have_all_that_happens() -> None:
+    """Each kind of fault, from one to three of them, some from the boot on, and all that is done to a daemon."""
+    drawn = list(life.lives(_SEEDS))
+
+    assert {one.kind for each in drawn for one in each.broken} == {*HARDWARE}
+    assert {len(each.broken) for each in drawn} == {1, 2, 3}
+    assert any(one.is_from_boot for each in drawn for one in each.broken)
+    for name in ("job", "pause", "reload", "restart", "harmless"):
+        assert any(getattr(each, name) for each in drawn), name
+
+
+def _judged(alerts: list[Alert], documents: Course | None = None, one: Life = LIFE) -> Score:
+    course = documents or Course(None, [(600.0, None)])  # type: ignore[arg-type]  # nothing was scraped
+    return judge(one, course, alerts, sent(alerts, STEP_SECONDS))
+
+
+def _firing(labels: dict[str, str], begin: float, end: float, text: str = "") -> Alert:
+    return Alert(
+        labels, [begin + STEP_SECONDS * place for place in range(round((end - begin) / STEP_SECONDS) + 1)], text
+    )
+
+
+_TWICE = [_firing(PAGE, 285, 300), _firing(PAGE, 405, 420)]
+_ELSEWHERE = {**PAGE, "pci_bus_id": "0000:17:00.0"}
+
+
+@pytest.mark.parametrize(
+    ("alerts", "kinds"),
+    [
+        ([_firing(PAGE, 285, 480)], []),
+        ([], ["not told"]),
+        ([_firing(PAGE, 330, 480)], ["late"]),
+        ([_firing(TICKET, 285, 480)], ["a ticket instead of a page"]),
+        ([_firing(PAGE, 285, 480), _firing(_ELSEWHERE, 285, 480)], ["false page"]),
+        ([_firing(PAGE, 285, 480), _firing({**PAGE, "alertname": "CommwatchPcieFatal"}, 285, 480)],
+         ["several alerts for one fault"]),
+        ([Alert(PAGE, [time for one in _TWICE for time in one.times])], ["paged several times"]),
+        ([_firing(PAGE, 285, 1200)], ["alert stays"]),
+    ],
+)  # fmt: skip
+def test_each_miss_is_found(alerts: list[Alert], kinds: list[str]) -> None:
+    """Right page, place, time, number and end: none without the other."""
+    assert [one.kind for one in _judged(alerts).misses] == kinds
+
+
+def test_what_is_silenced_is_not_told() -> None:
+    """A ticket beside a page of the same node is sent where the shipped example lets it, and is a miss where not."""
+    ports = [_firing(PAGE, 285, 480), _firing({**PAGE, "alertname": "CommwatchNvlinkDown", "link": "3"}, 300, 480)]
+    lost = [*ports, _firing({**PAGE, "alertname": "CommwatchGpuLost"}, 270, 480)]
+
+    assert {place for one in sent(ports, STEP_SECONDS) for place in one.new} == {0, 1}
+    assert {place for one in sent(lost, STEP_SECONDS) for place in one.new} == {2}
+
+
+def test_a_group_waits_for_its_interval() -> None:
+    """The second alert of a node comes with the next notification of the group, a minute after the first."""
+    alerts = [_firing(PAGE, 285, 480), _firing({**PAGE, "alertname": "CommwatchPcieFatal"}, 300, 480)]
+
+    assert sent(alerts, STEP_SECONDS) == [Sent(290.0, "page", (0,)), Sent(350.0, "page", (1,))]
+
+
+@pytest.mark.prometheus
+def test_a_life_is_played_and_judged(tmp_path: Path) -> None:
+    """A PCIe link loses lanes after 4 min and has them back 3 min later: paged in time, at its GPU, once."""
+    course = play(LIFE, tmp_path)
+    alerts = alerts_of(course.scraped, tmp_path, STEP_SECONDS, BEFORE_SECONDS)
+    score = judge(LIFE, course, alerts, sent(alerts, STEP_SECONDS))
+
+    assert [one.line for one in score.misses] == []
+    assert (score.right, score.pages) == (1, 1)
+
+
+@pytest.mark.prometheus
+def test_a_healthy_day_is_silent(tmp_path: Path) -> None:
+    """And the same day with a broken part is not."""
+    day = dataclasses.replace(healthy_life(1, 1), node="a10x2", noise=())
+    broken = healthy.Noise(40_000.0, 43_000.0, '{"fault": "pcie_width", "gpu": 1, "lanes": 4}')
+
+    assert (silence(day, tmp_path / "day").pages, silence(day, tmp_path / "day").findings) == ([], [])
+    assert len(silence(dataclasses.replace(day, noise=(broken,)), tmp_path / "broken").pages) == 1
