@@ -126,5 +126,11 @@ def test_a_healthy_day_is_silent(tmp_path: Path) -> None:
     day = dataclasses.replace(healthy_life(1, 1), node="a10x2", noise=())
     broken = healthy.Noise(40_000.0, 43_000.0, '{"fault": "pcie_width", "gpu": 1, "lanes": 4}')
 
-    assert (silence(day, tmp_path / "day").pages, silence(day, tmp_path / "day").findings) == ([], [])
-    assert len(silence(dataclasses.replace(day, noise=(broken,)), tmp_path / "broken").pages) == 1
+    healthy_and_broken = []
+    for name, noise in (("day", ()), ("broken", (broken,))):
+        (tmp_path / name).mkdir()
+        healthy_and_broken.append(silence(dataclasses.replace(day, noise=noise), tmp_path / name, quiet=7200.0))
+    quiet, loud = healthy_and_broken
+
+    assert (quiet.pages, quiet.findings) == ([], [])
+    assert len(loud.pages) == 1

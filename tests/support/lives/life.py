@@ -35,6 +35,8 @@ _SHORTEST = 1500.0
 _LONG = (2800.0, 3600.0)
 """How long a fault lasts of which three probes are to speak."""
 _LONG_LAST_BEGIN = 2400.0
+_ATTEMPTS = 200
+"""To find faults that can stand beside each other: some nodes have few kinds of parts."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,9 @@ def life(seed: int) -> Life:
     wanted = drawn.choices((1, 2, 3), (4, 4, 2))[0]
     is_long = drawn.random() < 0.25
     broken: list[Broken] = []
-    while len(broken) < wanted:
+    for _ in range(_ATTEMPTS):
+        if len(broken) == wanted:
+            break
         # In a long life the first fault lasts until probes speak of it, and others come and go meanwhile.
         leads = is_long and not broken
         kinds = [kind for kind, row in HARDWARE.items() if not leads or _slows_for_long(row)]

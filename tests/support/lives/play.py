@@ -55,7 +55,9 @@ def moments(life: Life) -> Sequence[float]:
 def asked_again(life: Life) -> set[float]:
     """When the driver is opened again, after a GPU or the driver was gone."""
     return {
-        float(round(one.end + _ASKED_AGAIN_SECONDS)) for one in life.broken if one.is_repaired and one.row.probes == "stop"
+        float(round(one.end + _ASKED_AGAIN_SECONDS))
+        for one in life.broken
+        if one.is_repaired and one.row.probes == "stop"
     }
 
 
