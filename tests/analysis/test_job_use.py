@@ -38,6 +38,16 @@ def test_after_an_hour_there_are_means() -> None:
     assert course(60).means() == [pytest.approx(0.4), pytest.approx(0.1), None, 0.0]
 
 
+def test_what_links_carried_lately_is_known_after_ten_minutes() -> None:
+    """Of whole minutes, and of the last ten alone; a link that was not read has none."""
+    assert not course(9.5).is_begun
+    known = course(10)
+    assert known.is_begun
+    assert known.recent() == [pytest.approx(0.1), None]
+    extend(known, 10 * 60 + STEP, 11, JOB, (1.0,) * 4)
+    assert known.recent() == [1.0, 1.0]
+
+
 def test_without_a_process_there_is_no_job() -> None:
     """However long nobody has been there."""
     assert not course(70, frozenset()).is_whole

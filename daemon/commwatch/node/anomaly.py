@@ -20,7 +20,8 @@ TWIN_SECONDS: Final = 30.0
 """A counter stands still for so long, while its twin counts, before it is called stale."""
 BUSY_SECONDS: Final = 60.0
 BUSY_SHARE: Final = 0.9
-"""A GPU that works this much of the time is fed over PCIe: kernel launches alone move bytes."""
+"""A GPU that works this much of the time is fed over PCIe, as kernel launches alone move bytes, unless one call never
+ends."""
 
 _LINK_LABELS: Final = 3
 """Labels that name a link: index and address of its GPU, and its number."""
@@ -193,14 +194,19 @@ def _least(metric: str) -> int:
 
 
 class FedWatch:
-    """Finds the PCIe byte counters of a GPU blank: it works without pause, and not one byte is counted either way."""
+    """Finds the PCIe byte counters of a GPU still: it works without pause, and not one byte is counted either way.
+
+    A job that hangs in one call looks the same; whether it does, other counters tell.
+    """
 
     def __init__(self) -> None:
         self._since: float | None = None
         self._seen: tuple[float, float] | None = None
+        self.moved = False
+        """Whether a working GPU was fed between the last two readings."""
 
     def update(self, time: float, utilisation: float | None, transmitted: float | None, received: float | None) -> bool:
-        """Take the next reading; whether the counters are blank.
+        """Take the next reading; whether the counters have stood still for long enough.
 
         Args:
             time: monotonic seconds.
@@ -208,11 +214,11 @@ class FedWatch:
             transmitted: PCIe bytes sent so far; None where not read.
             received: PCIe bytes received so far; None where not read.
         """
-        earlier, self._seen = self._seen, None
+        earlier, self._seen, self.moved = self._seen, None, False
         if utilisation is None or utilisation < BUSY_SHARE or transmitted is None or received is None:
             self._since = None
             return False
         self._seen = (transmitted, received)
         if earlier != self._seen or self._since is None:
-            self._since = time
+            self._since, self.moved = time, earlier is not None
         return time - self._since >= BUSY_SECONDS

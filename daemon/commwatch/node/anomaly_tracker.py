@@ -90,8 +90,28 @@ class Anomalies:
         if watch is None:
             watch = self._fed[device] = FedWatch()
         sent, received = number_of(block, _SENT), number_of(block, _RECEIVED)
-        blank = watch.update(block.time, number_of(use, _USE), sent, received)
-        return {(device, counter_of(metric)): BLANK for metric in (_SENT, _RECEIVED)} if blank else {}
+        is_still = watch.update(block.time, number_of(use, _USE), sent, received)
+        if not is_still or not self._job_goes_on(device):
+            return {}
+        return {(device, counter_of(metric)): BLANK for metric in (_SENT, _RECEIVED)}
+
+    def _job_goes_on(self, device: str) -> bool:
+        """Whether data of the same job move elsewhere: over the NVLinks of this GPU, or to another of its GPUs.
+
+        A job that hangs in one call keeps its GPUs busy without feeding them: that all stand still says nothing of the
+        counters.
+        """
+        job = self._job_of(device)
+        links = self._store.get("nvlink_use", "")
+        nvlink = () if links is None else zip(links.layout.series, links.values, strict=True)
+        peers = (watch for other, watch in self._fed.items() if other != device and job & self._job_of(other))
+        return any(watch.moved for watch in peers) or any(
+            metric.endswith("utilization_ratio") and labels[1] == device and value for (metric, labels), value in nvlink
+        )
+
+    def _job_of(self, device: str) -> frozenset[int]:
+        """What distinguishes the jobs on a GPU from others."""
+        return frozenset(self._store.jobs.get(one, one) for one in self._store.occupants.get(device, ()))
 
     def _keep(
         self, collector: Collector, device: str, watched: _Watched, found: Mapping[tuple[str, str], int], time: float

@@ -1,4 +1,4 @@
-"""How much a job uses its GPUs and their links over an hour, from run to run of the collectors."""
+"""How much a job uses its GPUs and their links, from run to run of the collectors."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ COLLECTOR: Final = "nvml_gpu"
 SLICE_SECONDS: Final = 60.0
 SLICES: Final = 60
 """An hour: shorter, a checkpoint or the start of a job looks like idle GPUs."""
+RECENT_SLICES: Final = 10
+"""Ten minutes, in which the GPUs of one job are compared with each other: a checkpoint is on all of them at once."""
 _KINDS: Final = ("", "nvlink_", "pcie_", "network_")
 
 
@@ -68,19 +70,31 @@ class Course:
         """Whether a job has been here for an hour."""
         return bool(self.processes) and len(self._slices) > SLICES
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether a job has been here for ten minutes."""
+        return bool(self.processes) and len(self._slices) > RECENT_SLICES
+
     def means(self) -> list[Value]:
         """Over the last hour; None where a minute lacks the number."""
-        whole = list(self._slices)[:SLICES]
-        return [
-            sum(one.sums[place] for one in whole) / sum(one.counts[place] for one in whole)
-            if all(one.counts[place] for one in whole)
-            else None
-            for place in range(len(_KINDS))
-        ]
+        return _means(list(self._slices)[:SLICES])
+
+    def recent(self) -> list[Value]:
+        """Use of NVLink and PCIe over the last ten whole minutes; likewise."""
+        return _means(list(self._slices)[-RECENT_SLICES - 1 : -1])[1:3]
+
+
+def _means(slices: Sequence[_Slice]) -> list[Value]:
+    return [
+        sum(one.sums[place] for one in slices) / sum(one.counts[place] for one in slices)
+        if all(one.counts[place] for one in slices)
+        else None
+        for place in range(len(_KINDS))
+    ]
 
 
 class JobUse:
-    """The use of every GPU by its job, put into the store once the job has had it for an hour."""
+    """The use of every GPU by its job, put into the store once the job has had it for ten minutes, and for an hour."""
 
     collectors = (COLLECTOR,)
     """Those that it follows."""
@@ -110,8 +124,8 @@ class JobUse:
         self._put({device: block.layout.series[0][1][:2] for device, block in blocks.items()}, outcome)
 
     def _put(self, labels: Mapping[str, tuple[str, ...]], outcome: Outcome) -> None:
-        """Once a minute: means over an hour move no faster."""
-        jobs = {device: self._job(one.processes) for device, one in self._courses.items() if one.is_whole}
+        """Once a minute: the means move no faster."""
+        jobs = {device: self._job(one.processes) for device, one in self._courses.items() if one.is_begun}
         for device in self._store.group(GROUP).keys() - jobs.keys():
             self._store.drop(GROUP, device)
         for device, job in jobs.items():
@@ -119,12 +133,13 @@ class JobUse:
             if known is not None and outcome.time - known.time < SLICE_SECONDS:
                 continue
             first = min(int(labels[one][0]) for one, other in jobs.items() if one == device or other == job != 0)
-            metrics = ("gpu_job_first", *(f"gpu_job_{kind}use_ratio" for kind in _KINDS))
-            block = Block(
-                Layout((f"commwatch_{metric}", labels[device]) for metric in metrics),
-                [first, *self._courses[device].means()],
-                outcome.time,
-            )
+            course = self._courses[device]
+            metrics = ["gpu_job_first", *(f"gpu_job_{kind}_recent_use_ratio" for kind in ("nvlink", "pcie"))]
+            values = [first, *course.recent()]
+            if course.is_whole:
+                metrics += [f"gpu_job_{kind}use_ratio" for kind in _KINDS]
+                values += course.means()
+            block = Block(Layout((f"commwatch_{metric}", labels[device]) for metric in metrics), values, outcome.time)
             self._store.put(GROUP, device, block, outcome.time + 2 * SLICE_SECONDS + outcome.collector.lifetime)
 
     def _job(self, processes: frozenset[int]) -> int:

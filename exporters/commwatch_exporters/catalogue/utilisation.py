@@ -29,8 +29,14 @@ ROWS: tuple[Metric, ...] = (
     *_rows("rdma_port", PORT, "byte rate over expected speed"),
     *_rows("pcie", GPU, "byte rate over pcie_capacity_bytes_per_second"),
     *_rows("ethernet", "device", "byte rate over expected speed"),
-    gauge("gpu_job_first", GPU, "Lowest GPU index of the job that has been on this GPU for an hour.",
+    gauge("gpu_job_first", GPU, "Lowest GPU index of the job that has been on this GPU for 10 min.",
           "GPU processes and their launchers"),
+    *(
+        gauge(f"gpu_job_{kind}_recent_use_ratio", GPU,
+              f"Mean use of {what} over the last 10 min, in which the same processes were on the GPU; absent before.",
+              f"mean of the higher {kind}_{{transmit,receive}}_utilization_ratio", "ratio")
+        for kind, what in (("nvlink", "its NVLinks"), ("pcie", "its PCIe link"))
+    ),
     *(
         gauge(f"gpu_job_{kind}use_ratio", GPU,
               f"Mean use of {what} over the last hour, in which the same processes were on the GPU; absent before.",

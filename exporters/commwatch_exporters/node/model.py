@@ -63,6 +63,8 @@ class Gpu(_AtGpu):
     power_limit_watts = Number("gpu_power_limit_watts")
     temperature_celsius = Number("gpu_temperature_celsius")
     job_first = Number("gpu_job_first")
+    job_nvlink_recent_use_ratio = Number("gpu_job_nvlink_recent_use_ratio")
+    job_pcie_recent_use_ratio = Number("gpu_job_pcie_recent_use_ratio")
     job_use_ratio = Number("gpu_job_use_ratio")
     job_nvlink_use_ratio = Number("gpu_job_nvlink_use_ratio")
     job_pcie_use_ratio = Number("gpu_job_pcie_use_ratio")

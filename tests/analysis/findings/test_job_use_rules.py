@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from commwatch.findings.facts import Facts
-from commwatch.findings.rules.job_use import half_used, uneven
+from commwatch.findings.rules.job_use import half_used, left_out, uneven
 from support.facts import Numbers, codes_of, facts_of, seen_by
 
 GPUS = tuple((str(index), f"0000:{17 + index}:00.0") for index in range(4))
@@ -89,3 +89,41 @@ def test_two_jobs_are_two_findings() -> None:
         ("job_half_used", JOB),
         ("job_half_used", "process/0000:19:00.0"),
     ]
+
+
+def carrying(shares: Sequence[float | None], first: Sequence[int] = (0, 0, 0, 0), kind: str = "nvlink") -> Facts:
+    """GPUs of jobs, with what they carried in ten minutes."""
+    gpus = GPUS[: len(shares)]
+    return facts_of({
+        "commwatch_gpu_job_first": dict(zip(gpus, map(float, first), strict=False)),
+        f"commwatch_gpu_job_{kind}_recent_use_ratio": {
+            gpu: share for gpu, share in zip(gpus, shares, strict=True) if share is not None
+        },
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["nvlink", "pcie"])
+def test_a_gpu_that_carries_nothing_while_its_peers_carry_much_is_named(kind: str) -> None:
+    """By itself, with what the others carry."""
+    [sighting] = seen_by(left_out, carrying([0.3, 0.0, 0.2, 0.4], kind=kind))
+
+    assert (sighting.code, sighting.component.identity) == ("job_gpu_left_out", "gpu/0000:18:00.0")
+    assert [fact.value for fact in sighting.evidence] == [0.0, 0.3]
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        carrying([0.3, 0.001, 0.2, 0.4]),
+        carrying([0.09, 0.0, 0.09, 0.09]),
+        carrying([0.0, 0.0, 0.0, 0.0]),
+        carrying([0.3, 0.0, 0.2, 0.4], first=(0, 1, 0, 0)),
+        carrying([0.3, 0.0], first=(0, 0)),
+        carrying([0.3, None, 0.2, 0.4]),
+        facts_of({}),
+    ],
+    ids=["carries a little", "peers carry little", "idle or stuck", "another job", "one peer", "not read", "no job"],
+)
+def test_a_gpu_is_not_left_out_where_its_peers_do_not_say_so(facts: Facts) -> None:
+    """Just below each edge, and without data."""
+    assert seen_by(left_out, facts) == []

@@ -1,14 +1,15 @@
-"""Jobs that leave their GPUs half used for an hour. Worth knowing, and no faults."""
+"""Jobs that leave their GPUs half used for an hour, or one of them out. Worth knowing, and no faults."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean
+from statistics import fmean, median
 
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Sighting
+from commwatch.findings.rules.components import gpu_of
 from commwatch.findings.rules.rule_set import Rule, RuleSet
 from commwatch_exporters.node.model import Gpu
 
@@ -17,6 +18,10 @@ _LINKS = {
     "PCIe": Gpu.job_pcie_use_ratio,
     "network": Gpu.job_network_use_ratio,
 }
+
+_PEERS_MIN = 2
+"""Of two GPUs that talk to each other none can be silent alone."""
+_RECENT = {"NVLink": Gpu.job_nvlink_recent_use_ratio, "PCIe": Gpu.job_pcie_recent_use_ratio}
 
 _OPENS_AFTER = 120.0
 """Seconds: the hours of the GPUs of one job end one after the other."""
@@ -62,6 +67,24 @@ def uneven(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
                 Evidence(f"use of GPU{most.index} over the last hour", gpus[most], "ratio"),
             )
             yield Sighting("job_uneven", _component(gpus), evidence)
+
+
+def left_out(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """GPUs that carried nothing over NVLink or PCIe in ten minutes while the others of their job carried much."""
+    first_of = dict(facts.each(Gpu.job_first))
+    found: dict[Gpu, list[Evidence]] = {}
+    for name, column in _RECENT.items():
+        shares = {gpu: share for gpu, share in facts.each(column) if gpu in first_of}
+        for gpu, share in shares.items():
+            peers = [one for other, one in shares.items() if other != gpu and first_of[other] == first_of[gpu]]
+            most, usual = thresholds.job_gpu_silent_ratio, median(peers) if len(peers) >= _PEERS_MIN else 0.0
+            if share < most and usual >= thresholds.job_peers_carry_ratio:
+                found.setdefault(gpu, []).extend((
+                    Evidence(f"use of {name} over the last 10 min", share, "ratio", most, "job_gpu_silent_ratio"),
+                    Evidence(f"median use of {name} by the job's other GPUs", usual, "ratio"),
+                ))  # fmt: skip
+    for gpu, evidence in found.items():
+        yield Sighting("job_gpu_left_out", gpu_of(gpu), tuple(evidence))
 
 
 def _jobs(facts: Facts) -> Mapping[float, dict[Gpu, float]]:
@@ -119,8 +142,25 @@ JOB_USE = RuleSet(
             opens_after=_OPENS_AFTER,
             closes_after=COUNT_CLOSES_AFTER,
         ),
+        FindingCode(
+            name="job_gpu_left_out",
+            title="A GPU of a job carries nothing while its peers do",
+            severity="info",
+            role="state",
+            meaning="For 10 min the GPU moved no data over a kind of link that the job's other GPUs used much. Its "
+            "rank takes no part, or its traffic takes another way.",
+            next_step="Check whether its rank belongs to the same process groups (py-spy), and whether the driver "
+            "lets it use its links: commwatch topology, nvidia-smi topo -p2p n.",
+            opens_after=_OPENS_AFTER,
+        ),
     ),
     rules=(
+        Rule(
+            left_out,
+            ("job_gpu_left_out",),
+            reads=(Gpu.job_first, *_RECENT.values()),
+            thresholds=("job_gpu_silent_ratio", "job_peers_carry_ratio"),
+        ),
         Rule(
             half_used,
             ("job_half_used",),
