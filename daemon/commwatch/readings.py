@@ -26,6 +26,7 @@ Reason: TypeAlias = Literal[
     "lost",  # the device fell off its bus
     "reset_required",
     "not_found",  # the device went away
+    "not_listed",  # the device is on its bus and bound to its driver, which does not list it
     "not_ready",  # busy now, try again
     "unreadable",  # the origin answered with an error or with text that makes no sense
     "deadline",  # no answer in time; set by the daemon, never by a source

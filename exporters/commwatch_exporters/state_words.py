@@ -7,6 +7,7 @@ from typing import Final
 
 GPU_STATES: Final[Mapping[int, str]] = {
     0: "ok", 1: "not answering", 2: "lost", 3: "reset required", 4: "missing",
+    5: "not listed by the driver",
 }  # fmt: skip
 """``commwatch_gpu_state``."""
 
@@ -80,6 +81,14 @@ DRIVER_FAULTS: Final[Mapping[str, tuple[str, str]]] = {
     "unreadable": (
         "NVML fails as it is opened",
         "run nvidia-smi and read the kernel log for NVRM; then reboot the node"),
+    "calls_fail": (
+        "it opens, and every call about every GPU fails",
+        "run nvidia-smi: if it works on the host, commwatch's container lost its devices (systemctl daemon-reload), so "
+        "start it again; else read the kernel log for NVRM and reboot the node"),
+    "no_answer": (
+        "no call about any GPU returns, or the process that makes the calls ends",
+        "read the kernel log for Xid 119 and NVRM; kill no process inside the driver; reboot the node if it stays "
+        "silent"),
 }  # fmt: skip
 """``commwatch_driver_unusable`` by reason: what is so, and what cures it."""
 

@@ -43,6 +43,7 @@ OF_WHAT_IT_COUNTS = "{{ $labels.severity }}"
 
 SEVERITIES = {
     "critical": {
+        "SourceUnread", "GpuNotListed",
         "PartsNeverSeen", "DriverUnusable", "GpuLost", "GpuNotAnswering", "NvlinkDown", "PcieWidthDropped",
         "DaemonAbsent",
         "FabricUnhealthy", "FabricNotJoined", "XidFabric", "SxidFatal", "NvlinkRecoveryFailed", "PcieFatal",
@@ -89,6 +90,8 @@ YES_OR_NO = {
     "CommwatchEthernetDown",
     "CommwatchFabricDegraded",
     "CommwatchGpuNotAnswering",
+    "CommwatchGpuNotListed",
+    "CommwatchSourceUnread",
     "CommwatchGpuSlowedDown",
     "CommwatchMaintenanceLong",
     "CommwatchPairNearerSlower",

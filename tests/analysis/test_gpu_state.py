@@ -10,6 +10,7 @@ from commwatch.node.gpu_state import (
     LOST,
     MISSING,
     NOT_ANSWERING,
+    NOT_LISTED,
     OK,
     RESET_REQUIRED,
     failing_gpus,
@@ -49,6 +50,7 @@ def test_all_that_answer_are_ok() -> None:
         ("deadline", NOT_ANSWERING),
         ("crashed", NOT_ANSWERING),
         ("not_found", MISSING),
+        ("not_listed", NOT_LISTED),
     ],
 )
 @pytest.mark.parametrize("is_listed", [True, False])
@@ -68,6 +70,14 @@ def test_other_reasons_say_nothing_of_the_gpu(reason: Reason) -> None:
     states = gpu_states(KNOWN, seen(0, 1, 2), [Absence(SLOTS[1], reason, "detail")], ())
 
     assert states[NAMES[1]] == OK
+
+
+def test_a_gpu_that_was_never_read_is_not_listed_by_its_address() -> None:
+    """From the first boot on, when nothing is known of it; a known one keeps the index that it had last."""
+    absence = Absence(SLOTS[1], "not_listed", "")
+
+    assert gpu_states((), seen(0, 2), [absence], ()) == {NAMES[0]: OK, NAMES[2]: OK, ("", SLOTS[1]): NOT_LISTED}
+    assert gpu_states(KNOWN, seen(0, 2), [absence], ())[NAMES[1]] == NOT_LISTED
 
 
 def test_the_most_severe_evidence_counts() -> None:

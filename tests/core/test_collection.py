@@ -16,7 +16,7 @@ from commwatch.service import collection as collection_module
 from commwatch.service.collection import LONGEST_STRETCH, Collection
 from commwatch.service.instruments import Instruments
 from commwatch_exporters.snapshot import Value
-from support.core import SLOTS, Clock, PlannedJobs, ScriptedReader, collected, collector, in_loop, states
+from support.core import SLOTS, Clock, PlannedJobs, ScriptedReader, block, collected, collector, in_loop, states
 
 LINKS, ERRORS, NETWORK = "nvml_nvlink", "nvml_nvlink_errors", "network"
 
@@ -707,3 +707,83 @@ def test_what_is_not_to_be_run_by_itself_is_asked_each_time() -> None:
     node.run(ERRORS, both())
 
     assert (node.nvml.orders, node.jobs.resting) == ([0.0], [])
+
+
+def of_gpus(*values: Value, absence: str = "") -> Collected:
+    """A run over GPUs with these values."""
+    blocks = {
+        SLOTS[place]: block({("commwatch_gpu_busy", ("0", SLOTS[place])): value}) for place, value in enumerate(values)
+    }
+    return collected(blocks, *([Absence(SLOTS[0], "unreadable", absence)] if absence else []))
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> tuple[Collection, Clock, Collector]:
+    """A daemon of which only the driver is read, each 10 s."""
+    clock = Clock()
+    monkeypatch.setattr(collection_module, "time", clock)
+    one = collector("nvml_gpu", ScriptedReader("nvml"), interval=10.0)
+    return (
+        Collection([one], Store(), Instruments(), PlannedJobs(), lambda outcome: None, lambda source: None),
+        clock,
+        one,
+    )
+
+
+def run(collection: Collection, one: Collector, answer: Collected | SourceUnavailable) -> None:
+    assert isinstance(one.reader, ScriptedReader)
+    one.reader.answers.append(answer)
+    in_loop(lambda: collection.run(one))
+
+
+def test_a_source_is_unread_after_two_intervals_without_a_reading(
+    watched: tuple[Collection, Clock, Collector],
+) -> None:
+    """25 s of the driver, with the reason; not just before, and a single value is a reading."""
+    collection, clock, one = watched
+    run(collection, one, of_gpus(1, None, absence="one of them fails"))
+    clock.now += 25.0
+    run(collection, one, of_gpus(None, None, absence="Unknown Error"))
+    assert collection.unread() == ()
+
+    clock.now += 0.1
+    assert [(gap.source, gap.lists_parts, gap.why) for gap in collection.unread()] == [("nvml", True, "Unknown Error")]
+    assert collection.unread()[0].words == "nvml gave no reading for 25.1 s (Unknown Error)"
+
+    run(collection, one, of_gpus(1, 1))
+    assert collection.unread() == ()
+
+
+def test_what_was_not_read_yet_or_rests_or_starved_is_told_apart(watched: tuple[Collection, Clock, Collector]) -> None:
+    """Without a first reading nothing is known; a pause and a starved node have words of their own."""
+    collection, clock, one = watched
+    assert [gap.words for gap in collection.unread()] == ["nvml has given no reading yet"]
+    run(collection, one, of_gpus(1))
+    clock.now += 60.0
+    run(collection, one, collected({}, Absence("", "starved", "no answer in time")))
+    assert collection.unread() == ()
+
+    run(collection, one, collected({}, Absence("", "deadline", "no answer in time")))
+    assert [gap.why for gap in collection.unread()] == ["no answer in time"]
+    collection.pause()
+    assert collection.unread() == ()
+    collection.resume()
+    assert [gap.seconds for gap in collection.unread()] == [None]
+
+
+def test_a_source_that_opens_slowly_is_not_exposed_as_unread_at_once(
+    monkeypatch: pytest.MonkeyPatch, watched: tuple[Collection, Clock, Collector]
+) -> None:
+    """A driver may take a minute to open; one that was read before has no such time."""
+    collection, clock, one = watched
+    shown = collection._instruments.source_unread.values
+    clock.now += 59.9
+    collection.show_unread()
+    assert shown == {("nvml",): 0}
+    clock.now += 0.1
+    collection.show_unread()
+    assert shown == {("nvml",): 1}
+
+    run(collection, one, of_gpus(1))
+    collection.show_unread()
+    assert shown == {("nvml",): 0}

@@ -9,13 +9,13 @@ from typing import Final
 import pytest
 
 from commwatch.config.settings import Config, Inventory, Paths
-from commwatch.node.driver_tracker import LASTS_SECONDS, LOADS_SECONDS, DriverWatch
+from commwatch.node.driver_tracker import LASTS_SECONDS, LOADS_SECONDS, SILENT_SECONDS, DriverWatch
 from commwatch.node.run import Collected, Outcome
 from commwatch.node.store import Store
 from commwatch.readings import Absence, Reason, SourceUnavailable
 from commwatch.service.instruments import Instruments
 from commwatch.service.pipeline import Pipeline
-from commwatch.sources.presence import NvidiaGpus, nvidia_gpus
+from commwatch.sources.presence import NvidiaGpus, gpus_to_list, nvidia_gpus
 from commwatch.state.directory import StateDirectory
 from commwatch_exporters.snapshot import Value
 from support.core import ScriptedReader, block, collected, collector
@@ -31,7 +31,8 @@ class Watched:
     def __init__(self) -> None:
         self.store, self.now, self.is_wanted = Store(), 1000.0, True
         self.watch = DriverWatch(self.store, lambda reason: self.is_wanted)
-        self.identity, self.links = (collector(name, ScriptedReader()) for name in ("nvml_identity", "nvml_nvlink"))
+        names = ("nvml_identity", "nvml_nvlink", "nvml_gpu")
+        self.identity, self.links, self.pulse = (collector(name, ScriptedReader()) for name in names)
 
     def fails(self, reason: Reason, after: float = 0.0) -> dict[str, Value]:
         self.now += after
@@ -42,6 +43,14 @@ class Watched:
         self.now += after
         blocks = {device: block({("commwatch_gpu_busy", ("0", device)): 1}, self.now) for device in ("", *gpus)}
         self.watch.after(Outcome(self.identity, collected(blocks, *absences), None, self.now))
+        return self.said()
+
+    def gives(self, *absences: tuple[str, Reason], value: Value = None, after: float = 0.0) -> dict[str, Value]:
+        """A run of the collector that shows whether GPUs are read; each has this value."""
+        self.now += after
+        blocks = {device: block({("commwatch_gpu_busy", ("0", device)): value}, self.now) for device, _ in absences}
+        gaps = [Absence(device, reason, "x") for device, reason in absences]
+        self.watch.after(Outcome(self.pulse, Collected(blocks if any(blocks) else {}, gaps, 0.0), None, self.now))
         return self.said()
 
     def said(self) -> dict[str, Value]:
@@ -74,7 +83,7 @@ def test_the_reason_is_that_of_now(driver: Watched) -> None:
     driver.fails(NOT_LOADED)
 
     assert driver.fails(MISMATCH, LASTS_SECONDS) == {MISMATCH: 1}
-    assert driver.fails("not_ready", 1.0) == {"unreadable": 1}
+    assert driver.fails("not_ready", LOADS_SECONDS - LASTS_SECONDS) == {"unreadable": 1}
 
 
 def test_a_driver_that_was_not_read_yet_may_still_be_loading() -> None:
@@ -119,6 +128,60 @@ def test_a_worker_that_fails_says_nothing_of_the_driver(driver: Watched) -> None
     driver.fails(MISMATCH, LASTS_SECONDS)
     driver.watch.after(hung)
     assert driver.said() == {MISMATCH: 1}
+
+
+FAILS: Final = (("0000:17:00.0", "unreadable"), ("0000:18:00.0", "not_ready"))
+
+
+@pytest.mark.parametrize(
+    ("absences", "reason"),
+    [
+        (FAILS, "calls_fail"),
+        ((("", "deadline"),), "no_answer"),
+        ((("", "crashed"),), "no_answer"),
+        ((("0000:17:00.0", "no_permission"), ("0000:18:00.0", "no_permission")), "no_permission"),
+    ],
+)
+def test_a_driver_that_opens_and_gives_nothing_cannot_be_used(
+    driver: Watched, absences: tuple[tuple[str, Reason], ...], reason: str
+) -> None:
+    """Once it has lasted, not just before, whatever other collectors keep of the GPUs; a reading takes it back."""
+    assert driver.gives(*absences) == {"none": 0}
+    driver.answers("0000:17:00.0")
+    assert driver.gives(*absences, after=SILENT_SECONDS - 0.1) == {"none": 0}
+    assert driver.watch.hides_gpus
+
+    assert driver.gives(*absences, after=0.1) == {reason: 1}
+
+    assert driver.gives(("0000:17:00.0", "unreadable"), value=1, after=1.0) == {"none": 0}
+    assert not driver.watch.hides_gpus
+
+
+@pytest.mark.parametrize(
+    "absences",
+    [
+        (("0000:17:00.0", "lost"), ("0000:18:00.0", "unreadable")),
+        (("0000:17:00.0", "deadline"),),
+        (("", "starved"),),
+    ],
+)
+def test_gpus_with_a_state_and_a_starved_node_are_no_fault_of_the_driver(
+    driver: Watched, absences: tuple[tuple[str, Reason], ...]
+) -> None:
+    """A GPU that is lost or hangs is one by itself, and what starved is not judged."""
+    driver.gives(*absences)
+
+    assert driver.gives(*absences, after=10 * SILENT_SECONDS) != {"calls_fail": 1}
+    assert driver.said().get("no_answer") is None
+
+
+def test_time_in_which_the_node_starved_does_not_count(driver: Watched) -> None:
+    """The wait begins again with the last run that starved."""
+    driver.gives(*FAILS)
+    driver.gives(("", "starved"), after=SILENT_SECONDS)
+
+    assert driver.gives(*FAILS, after=SILENT_SECONDS - 0.1) == {"none": 0}
+    assert driver.gives(*FAILS, after=0.1) == {"calls_fail": 1}
 
 
 def test_where_no_driver_is_wanted_or_it_was_let_go_nothing_is_said(driver: Watched) -> None:
@@ -203,3 +266,48 @@ def test_a_driver_is_wanted_where_it_has_gpus_or_should_have(
     pipeline = Pipeline(config, StateDirectory(tmp_path / "state"), Store(), Instruments(), frozenset)
 
     assert (pipeline.driver_wanted("no_driver"), pipeline.driver_wanted("no_gpu")) == (wanted, wanted_of_none)
+
+
+TWO: Final = ("0000:17:00.0", "0000:18:00.0")
+
+
+@pytest.fixture
+def bus(tmp_path: Path) -> Path:
+    """Two GPUs bound to NVIDIA's driver, one that vfio-pci holds and one that none serves."""
+    for address, driver in zip(
+        (*TWO, "0000:19:00.0", "0000:1a:00.0"), ("nvidia", "nvidia", "vfio-pci", ""), strict=True
+    ):
+        put(tmp_path / "sys", address, driver)
+    (tmp_path / "dev").mkdir()
+    return tmp_path
+
+
+def listed(bus: Path) -> frozenset[str]:
+    return gpus_to_list(bus / "sys", bus / "proc", bus / "dev")
+
+
+def test_the_driver_should_list_the_gpus_that_are_bound_to_it(bus: Path) -> None:
+    """Not those of a virtual machine, and not those that no driver serves; device files of all change nothing."""
+    assert listed(bus) == {*TWO}
+    for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"):
+        (bus / "dev" / name).touch()
+    assert listed(bus) == {*TWO}
+
+
+def test_of_a_container_that_was_given_a_part_of_the_gpus_nothing_is_known(bus: Path) -> None:
+    """It has fewer device files than GPUs are bound."""
+    (bus / "dev/nvidia1").touch()
+
+    assert listed(bus) == frozenset()
+
+
+def test_gpus_that_are_hidden_or_excluded_on_purpose_need_not_be_listed(bus: Path) -> None:
+    """The container tools mount the folders of the GPUs that they hand on; the module's parameter names others."""
+    (bus / "proc/driver/nvidia/gpus" / TWO[1]).mkdir(parents=True)
+    assert listed(bus) == {TWO[1]}
+
+    parameters = bus / "proc/driver/nvidia/params"
+    parameters.write_text('EnableMSI: 1\nExcludedGpus: ""\n')
+    assert listed(bus) == {TWO[1]}
+    parameters.write_text('EnableMSI: 1\nExcludedGpus: "GPU-5d4e91a8"\n')
+    assert listed(bus) == frozenset()

@@ -19,13 +19,14 @@ from commwatch.node.topology.pair_matrix import PairCell, PairEndpoint, PairMatr
 from commwatch.readings import Absence
 from commwatch.service import engine
 from commwatch.service import page as status
+from commwatch.service.collection import Collection
 from commwatch.service.engine import Engine
 from commwatch.service.instruments import Instruments
 from commwatch.service.judge import Judge
 from commwatch.service.page import NO_DRIVER, describe, marks_of
 from commwatch.state.directory import StateDirectory
 from commwatch.workers.reader import Reader
-from commwatch_exporters.node_page.records import CollectorStatus, Fact, Mark, Status
+from commwatch_exporters.node_page.records import CollectorStatus, Fact, Mark, Status, VerdictStatus
 from commwatch_exporters.snapshot import Series, Snapshot, Value
 from support.core import Clock, PlannedJobs, block, collected, in_loop
 
@@ -261,9 +262,18 @@ def test_a_part_is_marked_with_the_most_severe_that_is_said_of_it() -> None:
         assert marks_of(findings)["nvlink/0000:17:00.0/3"] == Mark("critical", CODES["nvlink_down"].title)
 
 
-def test_nothing_wrong_is_said_too(running: Engine, clock: Clock) -> None:
+def test_a_node_of_which_nothing_was_read_is_unknown(running: Engine, clock: Clock) -> None:
+    """The rules have looked and found nothing, and no source has given a reading yet: that is not OK."""
+    running.verdict.looked_at = clock.time()
+
+    said = told(running)
+    assert said.verdict == VerdictStatus("Unknown", "nvml has given no reading yet; and 6 more")
+
+
+def test_nothing_wrong_is_said_too(running: Engine, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once the rules have looked, although no GPU is known here."""
     running.verdict.looked_at = clock.time()
+    monkeypatch.setattr(Collection, "unread", lambda self: ())
 
     said = told(running)
     assert (said.verdict.line, said.findings) == ("no GPU is known on this node", [])

@@ -21,7 +21,7 @@ from commwatch.findings.health import (
     unknown,
 )
 from commwatch.findings.rules.kernel import driver_errors
-from commwatch.findings.verdict import WORDS, Fault, Report, Word
+from commwatch.findings.verdict import WORDS, Fault, Report, UnreadSource, Word
 from health.reports import LINK, LOOKED, NOW, fault, report
 from support.facts import facts_of, seen_by
 from support.passes import in_one_pass
@@ -242,3 +242,35 @@ def test_a_reason_for_slurm_is_plain(where: str) -> None:
     assert reason.isprintable()
     assert len(reason) <= 180
     assert not set("\"'=\\$`") & set(reason)
+
+
+SILENT = UnreadSource("nvml", 31.0, "Unknown Error")
+BESIDE = UnreadSource("kernel_log", 31.0, "no permission", lists_parts=False)
+
+
+@pytest.mark.parametrize(
+    ("codes", "unread", "plain", "slurm"),
+    [
+        ((), SILENT, ("Unknown", 2), ("Unknown", 0)),
+        ((), BESIDE, ("Unknown", 2), ("Unknown", 0)),
+        ((UNLISTED,), SILENT, ("Unknown", 2), ("Unknown", 0)),
+        ((UNLISTED,), BESIDE, ("Warning", 1), ("Unknown", 0)),
+        (("driver_calls_failing",), SILENT, ("Critical", 1), ("Critical", 1)),
+        (("driver_silent",), SILENT, ("Critical", 1), ("Critical", 1)),
+        (("driver_failing",), SILENT, ("Critical", 1), ("Critical", 1)),
+        (("source_unread",), SILENT, ("Critical", 1), ("Critical", 1)),
+        (("gpu_not_answering",), SILENT, ("Critical", 1), ("Unknown", 0)),
+    ],
+)
+def test_a_node_without_a_current_reading_is_never_ok(
+    codes: tuple[str, ...], unread: UnreadSource, plain: tuple[Word, int], slurm: tuple[Word, int]
+) -> None:
+    """Unknown with the reason, whatever warning is open about other parts; a drain once it is Critical by its rule."""
+    told = report(*map(fault, codes), unread=(unread,))
+
+    for asked, expected in ((PLAIN, plain), (SLURM, slurm)):
+        health = judge(told, asked)
+        assert (health.verdict, health.exit_code) == expected
+        if health.verdict == "Unknown":
+            assert health.because == "not_read"
+            assert f"{unread.source} gave no reading for 31 s ({unread.why})" in health.reason

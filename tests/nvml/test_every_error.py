@@ -21,7 +21,7 @@ from commwatch.findings.history import CounterHistory
 from commwatch.findings.register import Register
 from commwatch.node.run import Collected, Collector
 from commwatch.node.store import Store
-from commwatch.readings import SourceUnavailable
+from commwatch.readings import LOST_REASONS, SourceUnavailable
 from commwatch.service import collection as collection_module
 from commwatch.service import pipeline as pipeline_module
 from commwatch.service.collection import Collection
@@ -256,9 +256,11 @@ def test_what_lasts_on_a_gpu_is_found_once(way: str, name: str, seen: Callable[[
     where = Counter(one.component.identity for one in found.findings)
 
     assert set(where.values()) <= {1}
-    if code in codes.NO_DRIVER and way != "one call in ten on one GPU":
+    of_one_gpu = codes.reason_of(code) in LOST_REASONS or code in codes.HANDLE_DEAD
+    of_driver = code in codes.NO_DRIVER or (way == "each call on all GPUs" and not of_one_gpu)
+    if of_driver and way != "one call in ten on one GPU":
         assert set(where) == {"node"}
-    elif way == "each call on all GPUs" and code not in codes.NO_DRIVER:
+    elif way == "each call on all GPUs":
         assert set(where) == {f"gpu/0000:{0x17 + number:02x}:00.0" for number in range(3)}
     elif way == "each call on one GPU":
         assert set(where) == {"gpu/0000:18:00.0"}

@@ -23,7 +23,7 @@ from commwatch.simulation.library import install
 from commwatch.simulation.node import SimulatedNode
 from commwatch.sources.base import Source
 from commwatch.sources.nvml.source import NvmlSource
-from commwatch.sources.presence import boot_identity
+from commwatch.sources.presence import boot_identity, gpus_to_list
 from commwatch.sources.rdma.source import RdmaSource
 from commwatch.state.directory import StateDirectory, state_path
 from commwatch.workers.child import make_source
@@ -88,7 +88,11 @@ class WholeNode:
         )
         source = make_source(name, plan, self.node)
         if name == "nvml":
-            source = NvmlSource(monotonic=lambda: self.time, opt_in=frozenset(opt_in))
+            source = NvmlSource(
+                monotonic=lambda: self.time,
+                opt_in=frozenset(opt_in),
+                to_list=lambda: gpus_to_list(self._sysfs, self._procfs, None),
+            )
         elif name == "rdma":  # by the clock of this machine a file would be slow where another process has the CPU
             source = RdmaSource(self._sysfs, opt_in, clock=lambda: self.time)
         try:

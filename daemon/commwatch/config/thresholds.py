@@ -117,6 +117,7 @@ class Thresholds:
     event_window_seconds: float
     critical_keep_firing_seconds: float
     collector_failing_for_seconds: float
+    source_unread_for_seconds: float
     device_unread_for_seconds: float
     data_stale_seconds: float
     data_stale_intervals: float

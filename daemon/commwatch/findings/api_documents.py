@@ -13,7 +13,7 @@ from commwatch.findings.codes import CODES
 from commwatch.findings.finding import Cause, Component, Evidence, Finding, Severity
 from commwatch.findings.register import Closed
 from commwatch.findings.score.records import Score
-from commwatch.findings.verdict import Verdict
+from commwatch.findings.verdict import UnreadSource, Verdict
 from commwatch.jobs.settings.records import AuditRecord
 from commwatch.state.records import Timestamp
 from commwatch_exporters.catalogue import CATALOGUE, MetricType
@@ -138,6 +138,8 @@ class FindingsDocument(About, frozen=True, kw_only=True):
     """Collectors that had no answer in time while the node was starved of CPU or memory: they are not judged."""
     closed: tuple[ClosedRecord, ...] = ()
     """Of the last day, the latest first."""
+    unread: tuple[UnreadSource, ...] = ()
+    """Sources of this node without a current reading."""
 
 
 class ScoreDocument(About, frozen=True, kw_only=True):

@@ -48,14 +48,16 @@ class _Fault(NamedTuple):
 _FAULTS: tuple[_Fault, ...] = (
     # the driver and GPUs
     *(_Fault(code, "", {"failing": 0.95, "logged": 0.95}, "Without the driver no GPU call can start.")
-      for code in ("driver_mismatch", "driver_not_loaded", "driver_without_gpus", "driver_failing")),
+      for code in ("driver_mismatch", "driver_not_loaded", "driver_without_gpus", "driver_failing",
+                   "driver_calls_failing", "driver_silent")),
     _Fault("gpu_lost", "", {"failing": 0.95, "logged": 0.95},
            "A lost GPU ends every call that it takes part in."),
     _Fault("gpu_not_answering", "", {"slow": 0.5, "late": 0.6, "failing": 0.9, "logged": 0.9},
            "A GPU that does not answer its driver holds up or ends every call that it takes part in."),
     _Fault("gpu_reset_required", "", {"failing": 0.9, "logged": 0.9},
            "No call can start on a GPU that waits for a reset."),
-    _Fault("gpu_missing", "", {"failing": 0.6, "logged": 0.5}, "Jobs that need all GPUs cannot start."),
+    *(_Fault(code, "", {"failing": 0.6, "logged": 0.5}, "Jobs that need all GPUs cannot start.")
+      for code in ("gpu_missing", "gpu_not_listed")),
     _Fault("gpu_recovery_needed", "", {"slow": 0.3, "failing": 0.6, "logged": 0.6},
            "The driver has met an error of this GPU that is not cleared."),
     _Fault("gpu_slowed_down", "", {"slow": 0.4, "late": 0.4},

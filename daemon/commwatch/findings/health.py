@@ -15,10 +15,15 @@ DRAIN_LIST: Final[Mapping[str, str]] = {
     "driver_mismatch": "no program that starts now can use a GPU",
     "driver_not_loaded": "no program can use a GPU",
     "driver_without_gpus": "the driver has none of the GPUs that are on the bus",
+    "driver_failing": "no program can open the driver",
+    "driver_calls_failing": "the driver answers no call about any GPU",
+    "driver_silent": "no call about any GPU returns",
+    "source_unread": "nothing is known any more of parts that jobs communicate through",
     "gpu_lost": "the driver has given the GPU up",
     "gpu_reset_required": "the driver refuses the GPU until it is reset",
     "gpu_missing": "a job that asks for all GPUs of the node fails",
     "parts_never_seen": "parts that the board has do not work; a job that asks for the whole node fails or is slow",
+    "gpu_not_listed": "the driver could not start the GPU; a job that asks for all GPUs of the node fails",
     "fabric_unhealthy": "the fabric itself says that GPUs do not reach each other as they should",
     "fabric_not_joined": "the GPU cannot use NVLink; CUDA may not start at all",
     "nvlink_down": "a link that was up, or that the board has, is down; it comes back by a reset or a repair only",
@@ -170,6 +175,8 @@ def _for_slurm(report: Report, verdict: Verdict, asked: Asked) -> Health:
         return unknown("stale", reason, slurm=True, fail_closed=asked.fail_closed)
     if report.failing_rules:
         return _not_read(f"a rule fails ({report.failing_rules[0]})", asked)
+    if report.unread:
+        return _not_read(report.unread_words, asked)
     if blind := [fault for fault in report.faults if fault.code in BLIND]:
         return _not_read(and_more(blind), asked)
     if verdict.because is not None:

@@ -25,6 +25,7 @@ def report_of(document: FindingsDocument, preset: str = "") -> Report:
         has_gpus=document.has_gpus,
         unanswered=document.unanswered,
         is_inventory_known=document.is_inventory_known,
+        unread=document.unread,
     )
 
 

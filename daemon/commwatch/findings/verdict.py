@@ -22,7 +22,7 @@ Because: TypeAlias = Literal[
     "paused",
     "simulated",
     "starved",  # the node is too short of CPU or memory: what did not answer in time is not judged
-    "not_read",  # a rule or a collector fails, so that nothing can be ruled out
+    "not_read",  # a rule fails or a source has no current reading, so that nothing can be ruled out
     "no_gpu",  # none is known, so that there is no communication to judge
     "inventory",  # what should be here was learned only: what lacked on the first day counts as whole
     "no_result",  # the preflight has no result that is young enough, or not all that it needs to judge one
@@ -47,6 +47,26 @@ class Verdict(msgspec.Struct, frozen=True):
     """Without the word: the cause to look at first, and how much else is open."""
     because: Because | None = None
     """Why it is unknown."""
+
+
+class UnreadSource(msgspec.Struct, frozen=True):
+    """A source of this node without a current reading."""
+
+    source: str
+    """``nvml``."""
+    seconds: float | None
+    """Since anything was read of it; None: nothing was since the daemon started or resumed."""
+    why: str
+    """What failed last, in words; empty where that is not known."""
+    lists_parts: bool = True
+    """Whether it shows which parts the node has; else it tells of them beside another source."""
+
+    @property
+    def words(self) -> str:
+        """``nvml gave no reading for 31 s (nvmlDeviceGetPciInfo: Unknown Error (NVML code 999))``."""
+        since = "has given no reading yet" if self.seconds is None else (
+            f"gave no reading for {format_seconds(self.seconds)}")  # fmt: skip
+        return f"{self.source} {since}" + (f" ({self.why})" if self.why else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +114,16 @@ class Report:
     """Collectors that had no answer in time while the node was starved."""
     is_inventory_known: bool = True
     """Whether what should be here was configured, accepted or is that of a board."""
+    unread: tuple[UnreadSource, ...] = ()
+    """Sources of this node without a current reading, those that list its parts first."""
+
+    @property
+    def unread_words(self) -> str:
+        """Why nothing current is known of some parts; empty where all sources are read."""
+        if not self.unread:
+            return ""
+        first, *others = self.unread
+        return f"{first.words}; and {len(others)} more" if others else first.words
 
     @property
     def grave(self) -> list[Fault]:
@@ -113,6 +143,10 @@ def verdict_of(report: Report, now: float, max_age: float = LOOK_SECONDS) -> Ver
     if doubt := _doubt(report, now, max_age):
         because, line = doubt
         return Verdict("Unknown", f"{line}; before: {and_more(grave)}" if grave else line, because)
+    # A warning does not bound how bad parts are that nothing reads; something critical is certain.
+    is_blind = any(one.lists_parts for one in report.unread) and not report.unanswered
+    if grave and is_blind and grave[0].severity != "critical":
+        return Verdict("Unknown", f"{report.unread_words}; open: {and_more(grave)}", "not_read")
     if grave:
         return Verdict(WORDS[grave[0].severity], and_more(grave))
     if report.failing_rules:
@@ -122,6 +156,8 @@ def verdict_of(report: Report, now: float, max_age: float = LOOK_SECONDS) -> Ver
         first, *others = report.unanswered
         more = f" and {len(others)} more" if others else ""
         return Verdict("Unknown", f"the node is starved: {first}{more} had no answer in time, not judged", "starved")
+    if report.unread:
+        return Verdict("Unknown", report.unread_words, "not_read")
     if not report.has_gpus:
         return Verdict("Unknown", "no GPU is known on this node", "no_gpu")
     return Verdict("OK", "no warning or critical finding")

@@ -7,16 +7,22 @@ from typing import Final
 
 from commwatch.node.run import Outcome
 from commwatch.node.store import Store
-from commwatch.readings import WORKER_REASONS
+from commwatch.readings import LOST_REASONS, WORKER_REASONS
 from commwatch_exporters.snapshot import Block, Layout
 from commwatch_exporters.state_words import DRIVER_FAULTS
 
 GROUP: Final = "driver"
-_IDENTITY = "nvml_identity"
+_IDENTITY, _PULSE = "nvml_identity", "nvml_gpu"
 LASTS_SECONDS: Final = 20.0
 """A driver that is loaded again within so long is no fault: the page after it takes at most 35 s more."""
 LOADS_SECONDS: Final = 60.0
-"""So long a driver that was not read yet may take to be loaded: the daemon starts with the node."""
+"""So long a driver that was not read yet may take to be loaded, as the daemon starts with the node; and so long NVML
+may fail as it is opened for a reason that it does not name."""
+SILENT_SECONDS: Final = 35.0
+"""So long nothing may be read through a driver that opens: a GPU that hangs, and the replacement of the process that
+asks it, take less."""
+_OF_ONE_GPU: Final = LOST_REASONS | WORKER_REASONS
+"""Why a GPU alone is not read: it has a state for these."""
 _SAID_FOR: Final = 180.0
 """Seconds for which a word holds: three times the interval of the slowest collector of the driver."""
 
@@ -36,19 +42,33 @@ class DriverWatch:
         self._reason = ""
         self._since = 0.0
         """Monotonic seconds from which on the driver could not be used."""
+        self._is_silent = False
+        """Whether it opens, and its last run that should have read something of a GPU did not."""
 
     @property
     def lists_none(self) -> bool:
-        """Whether the driver lists no GPU at all although it should: then it is to blame, and not each GPU."""
+        """Whether the driver lists no GPU at all although it should."""
         return self._reason == "no_gpu"
+
+    @property
+    def hides_gpus(self) -> bool:
+        """Whether the driver shows no GPU although it opens: then it is to blame, and not each GPU."""
+        return self.lists_none or self._is_silent
 
     def after(self, outcome: Outcome) -> None:
         """Take how one run of a collector of the driver went."""
         if outcome.unavailable is not None:
+            self._is_silent = False
             reason = outcome.unavailable.reason
             self._take(reason if reason in DRIVER_FAULTS else "unreadable", outcome.time)
+        elif outcome.collector.name == _PULSE and (silence := _silence(outcome)):
+            self._is_silent = True
+            self._take(silence, outcome.time)
+        elif self._is_silent and outcome.collector.name != _PULSE:
+            return  # what others have kept of the GPUs is no reading
         elif any(absence.reason in WORKER_REASONS and not absence.device for absence in outcome.collected.absences):
-            return  # the worker failed, and says nothing of the driver
+            # The worker failed, and says nothing of the driver; what was starved begins the wait again.
+            self._since = outcome.time if self._is_silent else self._since
         elif outcome.collector.name == _IDENTITY:
             has_gpus = bool(outcome.collected.blocks.keys() - {""} or outcome.collected.absences)
             self._take("" if has_gpus else "no_gpu", outcome.time)
@@ -59,21 +79,22 @@ class DriverWatch:
 
     def rest(self) -> None:
         """The driver is let go."""
-        self._reason = ""
+        self._reason, self._is_silent = "", False
         self._store.drop_group(GROUP)
 
     def _take(self, reason: str, now: float) -> None:
         if reason and not self._wanted(reason):
             return self.rest()
         if not reason:
-            self._was_read = True
+            self._was_read, self._is_silent = True, False
         if reason and not self._reason:
             self._since = now
         self._reason = reason
-        loads = reason == "no_driver" and not self._was_read
+        loads = reason == "unreadable" or (reason == "no_driver" and not self._was_read)
+        lasts = SILENT_SECONDS if self._is_silent else LOADS_SECONDS if loads else LASTS_SECONDS
         if not reason:
             self._say("none", 0, now)
-        elif now - self._since >= (LOADS_SECONDS if loads else LASTS_SECONDS):
+        elif now - self._since >= lasts:
             self._say(reason, 1, now)
         return None
 
@@ -84,3 +105,19 @@ class DriverWatch:
         if said is None or not is_same or now - said.time >= _SAID_FOR / 2:
             layout = said.layout if said is not None and is_same else Layout(series)
             self._store.put(GROUP, "", Block(layout, (flag,), now), now + _SAID_FOR)
+
+
+def _silence(outcome: Outcome) -> str:
+    """Why nothing was read of any GPU through a driver that opens; empty where something was, or it is not known.
+
+    A GPU that is lost or hangs has a finding of its own, and what was starved is not judged.
+    """
+    collected = outcome.collected
+    reasons = {one.reason for one in collected.absences if one.device}
+    if collected.has_reading or any(one.reason == "starved" for one in collected.absences):
+        return ""
+    if not reasons.isdisjoint(_OF_ONE_GPU):
+        return ""
+    if reasons == {"no_permission"}:
+        return "no_permission"
+    return "calls_fail" if reasons or any(collected.blocks) else "no_answer"

@@ -10,7 +10,7 @@ from commwatch.node.observation import Observation
 from commwatch.readings import Absence, Reason
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
 
-OK, NOT_ANSWERING, LOST, RESET_REQUIRED, MISSING = range(5)
+OK, NOT_ANSWERING, LOST, RESET_REQUIRED, MISSING, NOT_LISTED = range(6)
 
 GpuLabels: TypeAlias = "tuple[str, str]"
 """The labels ``gpu`` and ``pci_bus_id``. ``gpu`` is empty where the NVML index is not known or is another GPU's."""
@@ -21,16 +21,17 @@ _STATE_OF_REASON: Mapping[Reason, int] = {
     "deadline": NOT_ANSWERING,
     "crashed": NOT_ANSWERING,  # of a named device: one that did not answer has a process of its own
     "not_found": MISSING,
+    "not_listed": NOT_LISTED,
 }
 """What the absence of a GPU's readings says of the GPU; the other reasons say nothing of it."""
 
-_MOST_SEVERE_FIRST = (LOST, RESET_REQUIRED, MISSING, NOT_ANSWERING)
+_MOST_SEVERE_FIRST = (LOST, RESET_REQUIRED, NOT_LISTED, MISSING, NOT_ANSWERING)
 
 
 def gpu_states(
     known: Iterable[KnownGpu], seen: Observation, absences: Collection[Absence], suspects: Iterable[str]
 ) -> dict[GpuLabels, int]:
-    """The state of each GPU: 0 ok, 1 not answering, 2 lost, 3 reset required, 4 missing.
+    """The state of each GPU: 0 ok, 1 not answering, 2 lost, 3 reset required, 4 missing, 5 not listed.
 
     Ok and missing can only be said while the driver lists its GPUs. When it does not (no driver, or its worker is
     being replaced), a GPU without evidence of its own has no state: a driver that is not loaded is a failing

@@ -9,7 +9,7 @@ import msgspec
 
 from commwatch.node.rises import Rises
 from commwatch.readings import HardwareEvent
-from commwatch.sources.kernel_log_lines import is_nonfatal
+from commwatch.sources.kernel_log_lines import INIT_FAILED, init_failure, is_nonfatal
 from commwatch.state.records import Count, Timestamp
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
 
@@ -56,6 +56,8 @@ class HardwareEventsState(msgspec.Struct):
     nonfatal_sxids: dict[str, dict[str, Count]] = msgspec.field(default_factory=dict)
     adapters: dict[str, dict[str, Count]] = msgspec.field(default_factory=dict)
     """Of network adapters."""
+    init_failures: dict[str, str] = msgspec.field(default_factory=dict)
+    """By PCI address: why the driver could not start a GPU, in the last such line of ``boot``."""
     last_xids: dict[str, Timestamp] = msgspec.field(default_factory=dict)
     """Time of the last Xid by PCI address, seconds since 1970."""
     unpaired: dict[str, list[Timestamp]] = msgspec.field(default_factory=dict)
@@ -126,6 +128,7 @@ class HardwareEvents:
         state = self.state
         if event.boot != state.boot:
             state.boot, state.sequence = event.boot, -1
+            state.init_failures.clear()
         if event.sequence <= state.sequence:
             return False
         state.sequence = event.sequence
@@ -139,6 +142,8 @@ class HardwareEvents:
         if event.kind == "xid" and self._pair(event):
             return False
         device = self._add(table, event)
+        if event.code == INIT_FAILED and event.device and device == event.device:
+            self.state.init_failures[device] = init_failure(event.text)
         if event.kind == "xid":
             last = self.state.last_xids
             last[device] = max(last.get(device, event.time), event.time)
@@ -201,6 +206,8 @@ class HardwareEvents:
         for (table, device, code), rise in self._rises.within(time).items():
             labels = (device,) if table in _OF_SWITCHES else (gpus.get(device, ""), device)
             readings[_RECENT[table], (*labels, code)] = rise
+        for device, why in self.state.init_failures.items():
+            readings["commwatch_gpu_init_failed", (gpus.get(device, ""), device, why)] = 1
         for device, last in self.state.last_xids.items():
             readings["commwatch_gpu_last_xid_timestamp_seconds", (gpus.get(device, ""), device)] = round(last, 3)
         if tuple(readings) != self._layout.series:

@@ -32,6 +32,14 @@ class Collected:
     earlier: list[Collected] = field(default_factory=list)
     """What the worker had read by itself before and nobody had taken, the oldest first."""
 
+    @property
+    def has_reading(self) -> bool:
+        """Whether anything was read: a value of a device, or nothing failed where there is no device."""
+        of_devices = [block for name, block in self.blocks.items() if name]
+        if not of_devices:
+            return not self.absences
+        return any(value is not None for block in of_devices for value in block.values)
+
 
 class AskedReader(Protocol):
     """What a collector asks: the worker processes behind some sources."""
@@ -95,6 +103,8 @@ class Collector:
     """Seconds that the last run took."""
     last_success: float | None = None
     """Wall clock seconds since 1970."""
+    last_reading: float | None = None
+    """Monotonic seconds of the last run that read anything; None: none did since it was started or resumed."""
     attempted: bool = False
     seen: tuple[frozenset[str], frozenset[str]] | None = None
     """Devices that the last run read, and those that it found gone or silent; an empty name is the source itself."""

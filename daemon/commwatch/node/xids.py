@@ -11,7 +11,12 @@ import msgspec
 from commwatch.config.yaml_file import read_shipped
 from commwatch.readings import HardwareEvent
 from commwatch.sources.adapter_lines import ADAPTER_EVENTS
-from commwatch.sources.kernel_log_lines import FALLEN_OFF_BUS, GSP_ERRORS_LIMITED, NVLINK_DETECTION_FAILED
+from commwatch.sources.kernel_log_lines import (
+    FALLEN_OFF_BUS,
+    GSP_ERRORS_LIMITED,
+    INIT_FAILED,
+    NVLINK_DETECTION_FAILED,
+)
 
 _DATA = Path(__file__).resolve().parents[1] / "data"
 
@@ -39,6 +44,11 @@ _MESSAGES = {
         name="GSP errors are no longer all logged", component="driver", severity="critical",
         meaning="The GPU's own processor failed to answer several times; of further errors 1 in 30 is logged.",
         advice="As for Xid 119: drain the node and reset the GPU.",
+    ),
+    INIT_FAILED: Meaning(
+        name="GPU initialisation failed", component="driver", severity="critical",
+        meaning="The driver could not start a GPU (RmInitAdapter failed); each program that opens the GPU tries again.",
+        advice="Look for the GPU in nvidia-smi -L: if it lacks there, drain the node and power cycle it.",
     ),
     NVLINK_DETECTION_FAILED: Meaning(
         name="NVLink detection failed", component="nvlink", severity="warning", fabric=True,

@@ -9,7 +9,8 @@ from functools import partial
 
 import structlog
 
-from commwatch.node.run import AskedReader, Collected, Collector, Outcome, is_everywhere
+from commwatch.findings.verdict import UnreadSource
+from commwatch.node.run import TAKE_SECONDS, AskedReader, Collected, Collector, Outcome, is_everywhere
 from commwatch.node.store import Store
 from commwatch.readings import WORKER_REASONS, Absence, SourceUnavailable
 from commwatch.service.instruments import Instruments
@@ -26,6 +27,10 @@ SLOW_RUNS = 3
 QUICK_RUNS = 60
 LONGEST_STRETCH = 16
 AFTER_FAILURE_SECONDS = 2.0
+UNREAD_INTERVALS = 2
+"""A source is unread once its last reading is older than so many intervals, and ``TAKE_SECONDS`` for taking it."""
+STARTING_SECONDS = 60.0
+"""A source that was not read yet is exposed as unread only then: a driver may take as long to open."""
 WATCHED_SECONDS = 3.0
 """Who asks again within this time watches."""
 _OF_GPUS = tuple(name for name, row in SOURCES.items() if row.needs_gpus)
@@ -58,6 +63,8 @@ class Collection:
         """
         self.collectors = {one.name: one for one in collectors}
         self._paused = self._stopped = False
+        self._began = time.monotonic()
+        """When it was started or resumed, monotonic seconds."""
         self._epoch = 0
         """Changes with each pause, resume and stop: what was asked for in an earlier epoch is not kept in a later."""
         self._store = store
@@ -90,6 +97,39 @@ class Collection:
         return tuple(
             name for name, one in self.collectors.items() if any(gap.reason == "starved" for gap in one.failing)
         )
+
+    def unread(self) -> tuple[UnreadSource, ...]:
+        """The sources of this node without a current reading: none for two intervals, or none since the start.
+
+        Sources of jobs are left out, and so are those that rest, are not on this node, or were starved: without a
+        reading of a job nothing is unknown of the node, and what starved is not judged.
+        """
+        now, found = time.monotonic(), []
+        for name, row in SOURCES.items():
+            pulse = self.collectors.get(row.pulse or row.collectors[0].name)
+            if pulse is None or row.of_jobs or name in self._told_absent or self._rests(pulse):
+                continue
+            if any(gap.reason == "starved" for gap in pulse.failing):
+                continue
+            age = None if pulse.last_reading is None else now - pulse.last_reading
+            if age is not None and age <= UNREAD_INTERVALS * pulse.current_interval + TAKE_SECONDS:
+                continue
+            why = next(iter(sorted(gap.detail for gap in pulse.failing)), "")
+            found.append(UnreadSource(name, age, why, row.lists_parts))
+        return tuple(sorted(found, key=lambda one: not one.lists_parts))
+
+    def show_unread(self) -> None:
+        """Expose which sources have no current reading; one that starts or resumes has time for its first one."""
+        unread = {one.source: one.seconds for one in self.unread()}
+        starts = time.monotonic() - self._began < STARTING_SECONDS
+        for name in {one.source for one in self.collectors.values()}:
+            self._show_source(name, int(name in unread and not (unread[name] is None and starts)))
+
+    def _show_source(self, name: str, flag: int) -> None:
+        shown = self._instruments.source_unread
+        if shown.values.get((name,)) != flag:
+            shown.set(flag, name)
+            self._instruments.changed = True
 
     @property
     def is_paused(self) -> bool:
@@ -327,6 +367,8 @@ class Collection:
         self._instruments.source_available.set(int(unavailable is None), collector.source)
         if not failing:
             collector.last_success = time.time()
+        if collected.has_reading:
+            collector.last_reading = time.monotonic()
         for absence in failing:
             self._instruments.collector_errors.add(1, collector.name, absence.reason)
         if failing != collector.failing or not collector.attempted:
@@ -390,12 +432,14 @@ class Collection:
         """Say nothing of the last run of a collector that does not run now."""
         collector.failing = frozenset()
         collector.attempted = False
+        collector.last_reading = None
         self._instruments.forget_run(collector.name, collector.source)
 
     def resume(self) -> None:
         """Run all collectors again."""
         self._paused = False
         self._epoch += 1
+        self._began = time.monotonic()
 
     def follow_clock(self, step: float) -> None:
         """Tell when collectors ran last by the wall clock of now, which was stepped by so many seconds."""

@@ -70,6 +70,7 @@ class Instruments:
         self.process_cpu = self._instrument("process_cpu_seconds_total")
         self.process_memory = self._instrument("process_resident_memory_bytes")
         self.source_available = self._instrument("source_available")
+        self.source_unread = self._instrument("source_unread")
         self.maintenance = self._instrument("maintenance")
         self.simulated = self._instrument("simulated")
         self.thresholds_info = self._instrument("thresholds_info")
@@ -94,7 +95,7 @@ class Instruments:
         """Say nothing of collectors, sources and processes: another configuration may not have them."""
         for gauge in (
             self.collector_success, self.collector_duration, self.collector_interval, self.collector_last_success,
-            self.source_available, self.worker_stuck_count, self.process_cpu, self.process_memory,
+            self.source_available, self.source_unread, self.worker_stuck_count, self.process_cpu, self.process_memory,
             self.thresholds_info,
         ):  # fmt: skip
             gauge.clear()
@@ -105,6 +106,7 @@ class Instruments:
         for gauge in (self.collector_success, self.collector_duration):
             gauge.remove(collector)
         self.source_available.remove(source)
+        self.source_unread.remove(source)
         self.changed = True
 
     def show_maintenance(self, reason: str | None) -> None:

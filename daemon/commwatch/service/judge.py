@@ -286,6 +286,7 @@ class Judge:
             findings=self.records(),
             unanswered=self._collection.unanswered,
             closed=tuple(closed_record(one) for one in reversed(self.register.closed())),
+            unread=self._collection.unread(),
             has_gpus=bool(self._looking.facts.derived(gpus_of)),
             is_inventory_known=any(
                 one.kind == "gpu" and one.source != "learned" for one, _ in self._looking.facts.each(ExpectedParts.info)

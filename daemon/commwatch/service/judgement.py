@@ -87,6 +87,8 @@ def _in_use(record: Judgement, boot: str, now: float) -> Kept:
     is_same_boot = bool(boot) and boot == record.boot
     history = _as_of_now(record.history, now, is_same_boot=is_same_boot)
     counters, register = CounterHistory(WATCHED, EVENTS, history), Register(record.register)
+    if boot != record.events.boot:
+        record.events.init_failures.clear()  # the driver has tried again since
     recent = [replace(one, times=[min(when, now) for when in one.times]) for one in record.flaps.recent]
     flaps = FlapsState(record.flaps.totals, recent if is_same_boot else [])
     kept = Kept(record.events, record.job_logs, record.wraps, flaps, counters, register)

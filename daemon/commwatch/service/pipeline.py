@@ -217,7 +217,7 @@ class Pipeline:
         """
         self._observed_at = now
         seen = self._seen()
-        if self._driver.lists_none:
+        if self._driver.hides_gpus:
             seen = replace(seen, gpus=None)  # one fault of the driver, and not one of each GPU
         absences = frozenset().union(*(these for name, these in self._absences.items() if name.startswith("nvml_")))
         suspects, version = self._suspects(), self._inventory.version

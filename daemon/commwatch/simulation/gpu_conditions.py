@@ -25,7 +25,7 @@ _IDLE_CELSIUS, _BUSY_CELSIUS, _HOT_CELSIUS = 32, 61, 89
 _IDLE = 0x1
 """Bit of the reasons for lower clocks."""
 
-Answer: TypeAlias = Literal["ok", "lost", "reset_required", "missing"]
+Answer: TypeAlias = Literal["ok", "lost", "reset_required", "missing", "not_started"]
 """How a GPU answers its driver."""
 
 
@@ -208,6 +208,8 @@ class GpuConditions:
 def _answer(kinds: set[str]) -> Answer:
     if "gpu_missing" in kinds:
         return "missing"
+    if "gpu_not_started" in kinds:
+        return "not_started"
     if "gpu_lost" in kinds:
         return "lost"
     return "reset_required" if "gpu_reset_required" in kinds else "ok"

@@ -10,7 +10,7 @@ from commwatch.simulation.faults.fault import Fault
 from commwatch.simulation.gpu_conditions import GpuCondition, GpuConditions
 from commwatch.simulation.pace import phase_of, warped
 from commwatch.simulation.presets.parts import Preset
-from commwatch.simulation.timeline import Timeline
+from commwatch.simulation.timeline import REBOOTS, Timeline
 
 _ENDS_SESSIONS = frozenset({"driver_reload", "driver_unusable"})
 
@@ -97,7 +97,7 @@ class Hardware:
         start, end = self.timeline.epoch(time)
         active = [fault for fault in self.faults if fault.active(start)]
         kinds = {fault.kind for fault in active}
-        missing = {fault.gpu for fault in active if fault.kind == "gpu_missing"}
+        missing = {fault.gpu for fault in active if fault.kind in REBOOTS}
         places = range(len(self.preset.gpus))
         return Epoch(
             start=start,

@@ -12,6 +12,7 @@ from commwatch.simulation.faults.host_kinds import ADAPTER_LINES
 from commwatch.simulation.hardware import Hardware
 from commwatch.simulation.job_processes import job_process
 from commwatch.simulation.presets.parts import Preset
+from commwatch.simulation.timeline import REBOOTS
 from commwatch.simulation.tree.procfs import module_version
 from commwatch.simulation.xids import causes
 
@@ -80,7 +81,7 @@ def streams_of(hardware: Hardware) -> tuple[tuple[object, Stream], ...]:
 
 def _loads(fault: Fault) -> tuple[float, ...]:
     """When the driver is loaded because of a fault."""
-    if fault.kind == "gpu_missing":
+    if fault.kind in REBOOTS:
         return (fault.start, fault.end)
     return (fault.end,) if fault.kind == "driver_reload" else ()
 
@@ -103,6 +104,16 @@ def _gpu_lost(fault: Fault, hardware: Hardware) -> Iterator[Stream]:
     yield from _xids(fault, hardware)
     address = hardware.preset.gpus[fault.gpu or 0].pci_address
     yield Stream(fault.start, (Line(_ERROR, f"NVRM: GPU {address}: GPU has fallen off the bus."),))
+
+
+def _not_started(fault: Fault, hardware: Hardware) -> Iterator[Stream]:
+    """The driver tries as each program opens the GPU; once is enough here."""
+    address = hardware.preset.gpus[fault.gpu or 0].pci_address
+    texts = (
+        f"NVRM: GPU {address}: RmInitAdapter failed! (0x24:0x72:1568)",
+        f"NVRM: GPU {address}: rm_init_adapter failed, device minor number {fault.gpu or 0}",
+    )
+    yield Stream(fault.start, tuple(Line(_ERROR, text) for text in texts))
 
 
 def _driver_hang(fault: Fault, hardware: Hardware) -> Iterator[Stream]:
@@ -193,6 +204,7 @@ def _down_and_up(fault: Fault, down: str, up: str, address: str) -> Iterator[Str
 
 _STREAMS: Mapping[str, Callable[[Fault, Hardware], Iterator[Stream]]] = {
     "gpu_lost": _gpu_lost,
+    "gpu_not_started": _not_started,
     "driver_hang": _driver_hang,
     "nvlink_down": _nvlink_down,
     "nvlink_recovery_failed": _nvlink_down,

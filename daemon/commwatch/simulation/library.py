@@ -45,6 +45,7 @@ _CODES: Mapping[Answer, int] = {
     "lost": GPU_IS_LOST,
     "reset_required": RESET_REQUIRED,
     "missing": GPU_NOT_FOUND,
+    "not_started": GPU_NOT_FOUND,
 }
 
 

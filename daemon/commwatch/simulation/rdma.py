@@ -14,6 +14,7 @@ from commwatch.simulation.hardware import Hardware
 from commwatch.simulation.pace import happened, phase_of
 from commwatch.simulation.presets.parts import RdmaPort
 from commwatch.simulation.rdma_counters import PORT_COUNTERS, QUEUE_COUNTERS, ROCE_COUNTERS, Counter
+from commwatch.simulation.timeline import REBOOTS
 
 Folder: TypeAlias = Literal["counters", "hw_counters"]
 
@@ -58,8 +59,8 @@ class RdmaPortState:
         self._boundaries = sorted(
             {0.0, math.inf}
             | {moment for fault in (*own, *self._jobs) for moment in (fault.start, fault.end)}
-            | {fault.start for fault in hardware.faults if fault.kind == "gpu_missing"}
-            | {fault.end for fault in hardware.faults if fault.kind == "gpu_missing"}
+            | {fault.start for fault in hardware.faults if fault.kind in REBOOTS}
+            | {fault.end for fault in hardware.faults if fault.kind in REBOOTS}
         )
         self._stretch: PortStretch | None = None
 

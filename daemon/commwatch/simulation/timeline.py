@@ -9,6 +9,8 @@ from itertools import pairwise
 from commwatch.simulation.faults.fault import Fault
 from commwatch.simulation.pace import happened
 
+REBOOTS = frozenset({"gpu_missing", "gpu_not_started"})
+"""Kinds at the beginning and end of which the node boots."""
 _RESET_KINDS = frozenset({"counter_reset", "gpu_lost", "gpu_reset_required", "driver_reload"})
 """After these the counters of a GPU begin again at 0."""
 
@@ -39,9 +41,7 @@ class Timeline:
 
     def last_boot(self, time: float) -> float:
         """When the node last started: at 0, or when a card went missing or came back."""
-        reboots = [
-            moment for fault in self.faults if fault.kind == "gpu_missing" for moment in (fault.start, fault.end)
-        ]
+        reboots = [moment for fault in self.faults if fault.kind in REBOOTS for moment in (fault.start, fault.end)]
         return max([0.0, *(moment for moment in reboots if moment <= time)])
 
     def last_reset(self, gpu: int, time: float) -> float:

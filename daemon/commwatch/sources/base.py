@@ -31,6 +31,8 @@ class Origin:
     """What the source goes on from: ``Batch.resume`` of an earlier process, or an ``AuditOrder``."""
     stand_in: Callable[[], Any] | None = None
     """Makes what answers in place of the kernel; None: the kernel itself is asked."""
+    is_simulated: bool = False
+    """Whether a simulated node answers, which has no device files."""
     kernel_log: int | None = None
     """Descriptor of the kernel log that this process was given; None: the source opens it."""
 

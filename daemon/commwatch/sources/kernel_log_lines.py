@@ -15,11 +15,13 @@ LONGEST_TEXT: Final = 1024
 FALLEN_OFF_BUS: Final = "fallen_off_bus"
 GSP_ERRORS_LIMITED: Final = "gsp_errors_limited"
 NVLINK_DETECTION_FAILED: Final = "nvlink_detection_failed"
+INIT_FAILED: Final = "init_failed"
 
 _MESSAGES: Final = (
     ("fallen off the bus", FALLEN_OFF_BUS),
     ("Rate limiting GSP RPC error prints", GSP_ERRORS_LIMITED),
     ("knvlinkUpdatePostRxDetectLinkMask", NVLINK_DETECTION_FAILED),
+    ("RmInitAdapter failed", INIT_FAILED),
 )
 """Lines without a number that report a fault, by a phrase that all their wordings share."""
 
@@ -135,6 +137,17 @@ def details(kind: EventKind, text: str) -> dict[str, str | int]:
     number = int(match[4])
     link = {"link": number} if number >= 0 else {}
     return {"unit": match[1], "fatal": match[2], **link, "sub_code": int(match[5], 16) >> 20 & 0x3F}
+
+
+_INIT_CODE: Final = re.compile(
+    r"RmInitAdapter failed!? ?(\((?:0x)?[0-9A-Fa-f]{1,8}(?::(?:0x)?[0-9A-Fa-f]{1,8}){0,3}\))"
+)
+
+
+def init_failure(text: str) -> str:
+    """Why the driver could not start a GPU, by its line: ``RmInitAdapter failed (0x24:0x72:1568)``."""
+    match = _INIT_CODE.search(text)
+    return f"RmInitAdapter failed {match[1]}" if match else "RmInitAdapter failed"
 
 
 def is_nonfatal(kind: EventKind, text: str) -> bool:

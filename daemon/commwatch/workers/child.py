@@ -53,7 +53,8 @@ def make_source(name: str, plan: WorkerPlan, node: Node, kernel_log: int | None 
             frozenset(plan.opt_in),
             plan.resume.get(name, b""),
             None if node is None or not row.stand_in else partial(load(row.stand_in), node),
-            kernel_log,
+            is_simulated=node is not None,
+            kernel_log=kernel_log,
         )
     )
 

@@ -77,6 +77,10 @@ class SourceRow:
     """Reads what belongs to the users of the node: to the endpoint, which is open, go no words from its orders."""
     components: tuple[str, ...] = ()
     """Kinds of the components whose counters it reads."""
+    pulse: str = ""
+    """The collector that shows whether it is read now; empty: the first."""
+    lists_parts: bool = False
+    """It shows which parts the node has for communication: while it is not read, none of them is known to work."""
 
     def section(self, sources: Sources) -> SourceSection:
         """What the configuration says of it."""
@@ -157,6 +161,8 @@ _ROWS: Final = (
         absent="commwatch.sources.presence:driver_absent",
         needs_gpus=True,
         components=("gpu", "nvlink", "nvswitch", "pcie_link"),
+        pulse="nvml_gpu",
+        lists_parts=True,
     ),
     SourceRow(
         "network",
@@ -164,6 +170,7 @@ _ROWS: Final = (
         "commwatch.sources.network:make_source",
         (CollectorRow("network", "network"),),
         components=("interface",),
+        lists_parts=True,
     ),
     SourceRow(
         "pci",
@@ -171,6 +178,7 @@ _ROWS: Final = (
         "commwatch.sources.pci.source:make_source",
         (CollectorRow("pci", "pci"), CollectorRow("pci_aer", "aer", "aer_interval")),
         components=("nvswitch", "pcie_link"),
+        lists_parts=True,
     ),
     SourceRow(
         "services",
@@ -187,6 +195,7 @@ _ROWS: Final = (
         (CollectorRow("rdma", "rdma"),),
         absent="commwatch.sources.presence:rdma_absent",
         components=("rdma_port",),
+        lists_parts=True,
     ),
     SourceRow(
         "ethtool",

@@ -21,6 +21,8 @@ ROWS: tuple[Metric, ...] = (
     counter("collector_errors_total", "collector reason", "Readings that failed, by reason.", "daemon"),
     counter("worker_restarts_total", "worker reason", "Worker processes replaced, by reason.", "daemon"),
     gauge("source_available", "source", "1 if the source is available, else 0.", "last attempt to connect"),
+    gauge("source_unread", "source", "1 while the source has given no reading for two of its intervals, else 0.",
+          "the last run that read anything"),
     gauge("worker_stuck", "worker", "Worker processes stuck past their deadline.", "daemon"),
     gauge("config_last_reload_successful", "", "1 if the last configuration read was accepted, else 0.", "daemon"),
     gauge("config_last_reload_success_timestamp_seconds", "", "When a configuration was last accepted.",

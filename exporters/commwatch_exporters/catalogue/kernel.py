@@ -26,8 +26,11 @@ ROWS: tuple[Metric, ...] = (
     counter("nvswitch_sxid_nonfatal_events_total", "device sxid", "SXids that the driver marked nonfatal, once seen.",
             "kernel log"),
     counter("kernel_log_gpu_messages_total", f"{GPU} message",
-            "Fault lines without a number: fallen_off_bus, gsp_errors_limited, nvlink_detection_failed; GPU labels "
-            "are empty where unnamed.", "kernel log"),
+            "Fault lines without a number: fallen_off_bus, gsp_errors_limited, nvlink_detection_failed, init_failed; "
+            "GPU labels are empty where unnamed.", "kernel log"),
+    gauge("gpu_init_failed", f"{GPU} reason",
+          "1 for a GPU that the driver could not start since the boot, with the reason of the last time; otherwise "
+          "absent.", "kernel log: RmInitAdapter failed"),
     recent("nvswitch_sxid_events", "device sxid"),
     recent("nvswitch_sxid_nonfatal_events", "device sxid"),
     recent("kernel_log_gpu_messages", f"{GPU} message"),

@@ -77,6 +77,7 @@ class Gpu(_AtGpu):
     xids_nonfatal = Keyed("gpu_xid_nonfatal_events_total")
     last_xid_timestamp_seconds = Number("gpu_last_xid_timestamp_seconds")
     kernel_log_messages = Keyed("kernel_log_gpu_messages_total")
+    init_failed = Keyed("gpu_init_failed")
 
     nvlink_links = Number("nvlink_links")
     nvlink_bandwidth_mode = Number("nvlink_bandwidth_mode")
@@ -618,6 +619,7 @@ class Source(Part):
     IDENTITY = ("source",)
     name = Word("source")
     available = Number("source_available")
+    unread = Number("source_unread")
     counter_states = Keyed("counters_state")
 
 

@@ -22,6 +22,7 @@ from commwatch_exporters.node.model import (
     Interface,
     Node,
     RdmaPort,
+    Source,
     SourceCounter,
     UnreadDevice,
     Worker,
@@ -44,7 +45,12 @@ _OF_DRIVER = "nvml_"
 _UNREAD_FOR = 300.0
 """Seconds, as ``device_unread_for_seconds`` of the alert."""
 
-GPU_STATE_REASONS = LOST_REASONS | WORKER_REASONS
+_SOURCE_UNREAD_FOR = 30.0
+"""Seconds, as ``source_unread_for_seconds`` of the alert."""
+PARTS_OF = {"pci": "PCIe devices", "rdma": "RDMA ports", "network": "network interfaces"}
+"""By source, what it lists; the sources of ``lists_parts`` but for the driver, whose silence ``driver.py`` names."""
+
+GPU_STATE_REASONS = LOST_REASONS | WORKER_REASONS | {"not_listed"}
 """Of these a GPU has a state, which has findings of its own."""
 
 _STARTING_FOR = 60.0
@@ -76,10 +82,21 @@ def failing(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
         yield Sighting("collector_failing", component, (evidence, *reasons.get(collector, ())))
 
 
+def source_unread(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    """Sources that list parts of the node, and of which nothing current is known; of the driver see ``driver.py``."""
+    for source, flag in facts.each(Source.unread):
+        if flag == 1 and source.name in PARTS_OF:
+            evidence = Evidence("parts without a current reading", PARTS_OF[source.name])
+            yield Sighting("source_unread", of_daemon(source.name, f"source {source.name}"), (evidence,))
+
+
 def unread(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Devices of which collectors do not read all that they should."""
     found: dict[Component, dict[str, list[str]]] = {}
+    driver_fails = any(flag == 1 for _, _, flag in facts.each_keyed(Driver.unusable))
     for one, reason, _ in facts.each_keyed(UnreadDevice.failing):
+        if driver_fails and one.collector.startswith(_OF_DRIVER):
+            continue  # one fault of the driver, and not one of each GPU
         if one.collector.startswith(_OF_DRIVER) and reason in GPU_STATE_REASONS:
             continue
         found.setdefault(_unread_device(facts.node, one), {}).setdefault(reason, []).append(one.collector)
@@ -224,6 +241,17 @@ DAEMON = RuleSet(
             opens_after=_STARTING_FOR,
         ),
         FindingCode(
+            name="source_unread",
+            title="Parts of the node are not read any more",
+            severity="critical",
+            role="fault",
+            meaning="Nothing was read of these parts for two intervals and 30 s more. Whether they work is not known.",
+            next_step="Check whether ls /sys/bus/pci/devices, /sys/class/infiniband and /sys/class/net return. If one "
+            "hangs, drain the node, save the kernel log and reboot; else read commwatch's log.",
+            alert="CommwatchSourceUnread",
+            opens_after=_SOURCE_UNREAD_FOR,
+        ),
+        FindingCode(
             name="device_unread",
             title="Part of a device cannot be read",
             severity="warning",
@@ -326,8 +354,12 @@ DAEMON = RuleSet(
             thresholds=("collector_failing_for_seconds",),
         ),
         Rule(
-            unread, ("device_unread",), reads=(UnreadDevice.failing,), details=(Gpu.info, RdmaPort.info, Interface.info)
+            unread,
+            ("device_unread",),
+            reads=(UnreadDevice.failing, Driver.unusable),
+            details=(Gpu.info, RdmaPort.info, Interface.info),
         ),
+        Rule(source_unread, ("source_unread",), reads=(Source.unread,)),
         Rule(
             stale,
             ("collector_stale",),

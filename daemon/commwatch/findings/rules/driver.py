@@ -30,6 +30,10 @@ _CODES: Mapping[str, _Code] = {
                            "No GPU of this node is watched. Jobs may still run."),
     "no_gpu": _Code("driver_without_gpus", "The NVIDIA driver lists no GPU", _NOTHING_RUNS),
     "unreadable": _Code("driver_failing", "The NVIDIA driver cannot be opened", _NOTHING_RUNS),
+    "calls_fail": _Code("driver_calls_failing", "Every call to the NVIDIA driver fails",
+                        "No GPU of this node is read. New programs fail; running jobs may continue."),
+    "no_answer": _Code("driver_silent", "The NVIDIA driver does not answer",
+                       "No GPU of this node is read. Jobs hang in their next call to the driver."),
 }  # fmt: skip
 """By reason, as ``commwatch_driver_unusable`` names it."""
 

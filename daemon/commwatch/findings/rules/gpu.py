@@ -10,7 +10,7 @@ from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Sighting
 from commwatch.findings.rules.components import gpu_of
 from commwatch.findings.rules.rule_set import Rule, RuleSet
-from commwatch.node.gpu_state import LOST, MISSING, NOT_ANSWERING, RESET_REQUIRED
+from commwatch.node.gpu_state import LOST, MISSING, NOT_ANSWERING, NOT_LISTED, RESET_REQUIRED
 from commwatch_exporters.node.model import Gpu
 from commwatch_exporters.state_words import GPU_STATES, RECOVERY_ACTIONS, word_of
 
@@ -19,6 +19,7 @@ _CODES: Mapping[float, str] = {
     LOST: "gpu_lost",
     RESET_REQUIRED: "gpu_reset_required",
     MISSING: "gpu_missing",
+    NOT_LISTED: "gpu_not_listed",
 }
 """By state of the GPU."""
 
@@ -38,7 +39,9 @@ def states(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """GPUs that are not as the driver should find them."""
     for gpu, state in facts.each(Gpu.state):
         if state in _CODES:
-            yield Sighting(_CODES[state], gpu_of(gpu), (Evidence("GPU state", word_of(GPU_STATES, state)),))
+            logged = [Evidence("kernel log since the boot", reason) for reason in gpu.init_failed]
+            why = logged if state in (MISSING, NOT_LISTED) else ()
+            yield Sighting(_CODES[state], gpu_of(gpu), (Evidence("GPU state", word_of(GPU_STATES, state)), *why))
 
 
 def recovery(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
@@ -136,6 +139,17 @@ GPU = RuleSet(
             alert="CommwatchGpuLost",
         ),
         FindingCode(
+            name="gpu_not_listed",
+            title="GPU is not listed by the driver",
+            severity="critical",
+            role="fault",
+            meaning="The GPU is on the PCI bus and bound to the NVIDIA driver, which could not start it. Jobs do not "
+            "start, or run on fewer GPUs.",
+            next_step="Drain the node and save the kernel log: RmInitAdapter says at which step the driver failed. "
+            "Power cycle the node. Again: have the card inspected. To leave it out, unbind it from the driver.",
+            alert="CommwatchGpuNotListed",
+        ),
+        FindingCode(
             name="gpu_recovery_needed",
             title="Driver requests a GPU recovery",
             severity="warning",
@@ -157,7 +171,12 @@ GPU = RuleSet(
         ),
     ),
     rules=(
-        Rule(states, ("gpu_not_answering", "gpu_lost", "gpu_reset_required", "gpu_missing"), reads=(Gpu.state,)),
+        Rule(
+            states,
+            ("gpu_not_answering", "gpu_lost", "gpu_reset_required", "gpu_missing", "gpu_not_listed"),
+            reads=(Gpu.state,),
+            details=(Gpu.init_failed,),
+        ),
         Rule(recovery, ("gpu_recovery_needed",), reads=(Gpu.recovery_action,)),
         Rule(
             slowed,

@@ -183,6 +183,12 @@ GPU: Mapping[str, Kind] = {
         "the node reboots without this card, and later GPUs move one index down; at the end it reboots with it",
         "gpu: 2",
     ),
+    "gpu_not_started": Kind(
+        "gpu",
+        "the node reboots and the driver cannot start this card (RmInitAdapter failed): it is on the PCI bus, bound to "
+        "the driver and not listed, and later GPUs move one index down; at the end it reboots with it",
+        "gpu: 2",
+    ),
     "gpu_throttled": Kind(
         "gpu",
         f"clocks are lowered; `reason` (hw_thermal): {', '.join(THROTTLE_REASONS)}",

@@ -40,7 +40,7 @@ class PciPart:
         epoch = hardware.epoch(time)
         if self._aer is None or self._aer.hardware is not hardware:
             self._aer = AerCounters(hardware)
-        gone = {gpu.pci_address for place, gpu in enumerate(self._preset.gpus) if place not in epoch.enumerated}
+        gone = {gpu.pci_address for place, gpu in enumerate(self._preset.gpus) if epoch.gpus[place].answer == "missing"}
         if epoch is not self._epoch:
             self._write_devices(writer, epoch, gone)
             self._epoch = epoch

@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,11 +21,13 @@ from commwatch.sources.nvml.groups import ProcessGroup
 from commwatch.sources.nvml.identity import read_driver_identity, read_gpu_identity
 from commwatch.sources.nvml.p2p import PeerMatrix
 from commwatch.sources.nvml.plan import Plan, link_states, make_plan
+from commwatch.sources.presence import gpus_to_list
 from commwatch_exporters.snapshot import Series
 
 _TRY_AGAIN_AFTER: Final = 3600.0  # seconds between two trials of what a GPU does not support
 _LIBRARY: Final = "/libnvidia-ml.so"
 _REPLACED: Final = "the driver's library was replaced beneath us; what is there now is opened in a new process"
+_NOT_LISTED: Final = "it is on the PCI bus and bound to the NVIDIA driver, which does not list it"
 TOGETHER: Final = frozenset({"pcie_sampled"})
 """Collectors whose calls wait in the driver, so that the GPUs are read at the same time. They have no field values."""
 
@@ -53,14 +56,19 @@ class NvmlSource(Source):
         monotonic: Callable[[], float] = time.monotonic,
         opt_in: frozenset[str] = frozenset(),
         own_maps: Path = Path("/proc/self/maps"),
+        to_list: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
         """Args:
         monotonic: the clock.
         opt_in: metrics that are read only because the configuration names them.
         own_maps: the files that this process has mapped.
+        to_list: PCI addresses of the GPUs that the driver should list, as the bus shows them now.
         """
         super().__init__()
         self._own_maps = own_maps
+        self._to_list = to_list
+        self._bound: frozenset[str] = frozenset()
+        """GPUs that the driver should list, as of just before it was opened."""
         self._monotonic = monotonic
         self._opt_in = opt_in
         self._initialised = False
@@ -88,6 +96,7 @@ class NvmlSource(Source):
             SourceUnavailable: no library, no driver, library and driver differ, or no permission.
         """
         super().open(report, leave_out, only)
+        self._bound = self._to_list()
         call = "nvmlInitWithFlags"
         try:
             pynvml.nvmlInit()
@@ -169,6 +178,7 @@ class NvmlSource(Source):
             batch.absences += [opened.gone for opened in self._opened if opened.gone is not None]
             batch.absences += self._not_opened.values()
             if collector == "identity":
+                batch.absences += self._not_listed()
                 self._report("")
                 batch.readings.append(self._driver_identity())
         finally:
@@ -250,6 +260,19 @@ class NvmlSource(Source):
             _LIBRARY in line and line.endswith(" (deleted)") for line in mapped.decode(errors="replace").splitlines()
         )
 
+    def _not_listed(self) -> list[Absence]:
+        """The GPUs that were bound to the driver before it was opened, and that it does not list.
+
+        None where the driver lists no GPU at all, which is a fault of its own, or lists one that could not be opened:
+        that one has no address, and may be any of them.
+        """
+        is_whole = self._only is None and self._count > 0 and not self._not_opened
+        left_out = {name for name in self._leave_out if not name.startswith("index:")}
+        if not is_whole or 2 * len(left_out) < len(self._leave_out):
+            return []
+        missing = (self._bound & self._to_list()) - left_out - {opened.gpu.device for opened in self._opened}
+        return [Absence(address, "not_listed", _NOT_LISTED) for address in sorted(missing)]
+
     def _follow_devices(self) -> None:
         """Notice GPUs that came or went while the driver was open.
 
@@ -262,7 +285,7 @@ class NvmlSource(Source):
             if error.value in codes.NO_DRIVER:
                 raise SourceUnavailable(*codes.failure("nvmlDeviceGetCount", error.value)) from error
             count = self._count
-        if count != self._count:
+        if count != self._count or (self._only is None and self._to_list() - self._bound):
             self.close()
             self.open(self._report, self._leave_out, self._only)
             return
@@ -292,7 +315,8 @@ class NvmlSource(Source):
 
 def make_source(origin: Origin) -> NvmlSource:
     """The driver of this node."""
-    return NvmlSource(opt_in=origin.opt_in)
+    where = (origin.sysfs, origin.procfs, None) if origin.is_simulated else (origin.sysfs, origin.procfs)
+    return NvmlSource(opt_in=origin.opt_in, to_list=partial(gpus_to_list, *where))
 
 
 def _with_kept_series(
