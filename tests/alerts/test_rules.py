@@ -43,7 +43,7 @@ OF_WHAT_IT_COUNTS = "{{ $labels.severity }}"
 
 SEVERITIES = {
     "critical": {
-        "SourceUnread", "GpuNotListed",
+        "SourceUnread", "GpuNotListed", "GpuRecoveryNeeded", "XidFatal",
         "PartsNeverSeen", "DriverUnusable", "GpuLost", "GpuNotAnswering", "NvlinkDown", "PcieWidthDropped",
         "DaemonAbsent",
         "FabricUnhealthy", "FabricNotJoined", "XidFabric", "SxidFatal", "NvlinkRecoveryFailed", "PcieFatal",
@@ -54,7 +54,7 @@ SEVERITIES = {
     "warning": {
         "ProbeLatencyStreak", "ProbeBandwidthLow", "ProbeBandwidthLost", "ProbeBandwidthShort",
         "ProbeErrorRateRise", "DaemonDown", "CollectorFailing", "DataStale", "DeviceUnread",
-        "TextfileStale", "GpuRecoveryNeeded", "GpuSlowedDown", "FabricDegraded", "FabricMisconfigured",
+        "TextfileStale", "GpuRecoveryOther", "GpuSlowedDown", "FabricDegraded", "FabricMisconfigured",
         "FabricServiceDown",
         "NvlinkP2pRefused", "XidGpu", "XidNonfatal", "SxidWarning", "NvlinkReduced", "NvlinkBelowSiblings",
         "C2cDown", "NvlinkRecovering", "NvlinkRecoveriesRising", "NvlinkReplays", "NvlinkPacketErrors",

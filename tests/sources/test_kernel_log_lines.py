@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.sources.adapter_lines import ADAPTER_EVENTS
-from commwatch.sources.kernel_log_lines import LONGEST_TEXT, MESSAGES, details, parse_record, parse_report
+from commwatch.sources.kernel_log_lines import (
+    LONGEST_TEXT,
+    MESSAGES,
+    details,
+    init_failure,
+    is_fatal,
+    parse_record,
+    parse_report,
+)
 from support.passes import in_one_pass
 
 CORPUS = [
@@ -127,3 +135,35 @@ def test_a_line_that_was_cut_or_changed_is_taken(text: str, data: st.DataObject)
     assert record is not None
     report = parse_report(record.text)
     assert report is None or ADDRESS.fullmatch(report.device)
+
+
+@pytest.mark.parametrize(
+    ("line", "fatal"),
+    [
+        ("NVRM: Xid (PCI:0000:17:00): 145, RLW_CTRL  Fatal   XC0 i0 Link 04 (0x004505c6 0x0)", True),
+        ("NVRM: Xid (PCI:0000:17:00): 145, RLW_CTRL  Nonfatal   XC0 i0 Link 04 (0x004505c6 0x0)", False),
+        ("NVRM: Xid (PCI:0000:17:00): 199, pid='<unknown>', name=<unknown>, NEW_UNIT Fatal XC0 i0 Link 04 (0x1)", True),
+        ("NVRM: Xid (PCI:0000:17:00): 199, pid='<unknown>', name=<unknown>, Fatal error of a new unit", True),
+        ("NVRM: Xid (PCI:0000:17:00): 199, pid=4711, name=python3, a new unit: Fatal", True),
+        ("NVRM: Xid (PCI:0000:17:00): 31, pid=4711, name=x, Fatal, Ch 00000008, intr 00000000", False),
+        ("NVRM: Xid (PCI:0000:17:00): 31, pid=4711, name=Fatal, Ch 00000008", False),
+        ("NVRM: Xid (PCI:0000:17:00): 74, NVLink: fatal error detected on link 3(0x0)", False),
+        ("NVRM: Xid (PCI:0000:17:00): 199, Non-Fatal error of a new unit", False),
+        ("nvidia-nvswitch0: SXid (PCI:0000:85:00.0): 29006, Fatal, Link 46 MC TS crumbstore MCTO (First)", True),
+        ("nvidia-nvswitch0: SXid (PCI:0000:85:00.0): 29006, Non-fatal, Link 46 Fatal in another place", False),
+    ],
+)
+def test_fatal_is_what_the_driver_says_and_no_name_of_a_process(line: str, fatal: bool) -> None:
+    """Of any number; a name has 15 characters, and whoever starts the program chooses them."""
+    report = parse_report(line)
+
+    assert report is not None
+    assert is_fatal(report.kind, report.text) == fatal
+
+
+def test_the_reason_of_a_gpu_that_did_not_start_is_taken_from_its_line() -> None:
+    """With the numbers where they have their form, and nothing else of the line."""
+    assert init_failure("NVRM: GPU 0000:41:00.0: RmInitAdapter failed! (0x62:0x40:2404)") == (
+        "RmInitAdapter failed (0x62:0x40:2404)"
+    )
+    assert init_failure("NVRM: GPU 0000:41:00.0: RmInitAdapter failed! (whatever)") == "RmInitAdapter failed"

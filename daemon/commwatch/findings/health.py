@@ -21,6 +21,7 @@ DRAIN_LIST: Final[Mapping[str, str]] = {
     "source_unread": "nothing is known any more of parts that jobs communicate through",
     "gpu_lost": "the driver has given the GPU up",
     "gpu_reset_required": "the driver refuses the GPU until it is reset",
+    "gpu_recovery_needed": "the driver itself asks for a reset, a reboot or a drain",
     "gpu_missing": "a job that asks for all GPUs of the node fails",
     "parts_never_seen": "parts that the board has do not work; a job that asks for the whole node fails or is slow",
     "gpu_not_listed": "the driver could not start the GPU; a job that asks for all GPUs of the node fails",
@@ -32,6 +33,7 @@ DRAIN_LIST: Final[Mapping[str, str]] = {
     "pcie_width_dropped": "lanes that the GPU or its equals had are gone; they come back by a reseat or a reboot only",
     "pcie_fatal": "the link or the device behind it needs a reset",
     "xid_fabric": "the driver says that a path of the GPU has failed",
+    "xid_fatal": "the driver itself calls an error of the GPU fatal",
     "sxid_fatal": "an NVSwitch says that a link has failed",
 }
 """Codes for which a node is taken from its scheduler, and why: critical faults of the node's own hardware or driver

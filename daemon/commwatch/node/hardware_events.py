@@ -9,7 +9,7 @@ import msgspec
 
 from commwatch.node.rises import Rises
 from commwatch.readings import HardwareEvent
-from commwatch.sources.kernel_log_lines import INIT_FAILED, init_failure, is_nonfatal
+from commwatch.sources.kernel_log_lines import INIT_FAILED, init_failure, is_fatal, is_nonfatal
 from commwatch.state.records import Count, Timestamp
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
 
@@ -36,7 +36,10 @@ OTHER: Final = "other"
 RECENT_SECONDS: Final = 300.0
 """As ``event_window_seconds`` of the thresholds."""
 
-Table: TypeAlias = Literal["xids", "sxids", "messages", "driver_events", "nonfatal_xids", "nonfatal_sxids", "adapters"]
+Table: TypeAlias = Literal[
+    "xids", "sxids", "messages", "driver_events", "nonfatal_xids", "nonfatal_sxids", "fatal_xids", "fatal_sxids",
+    "adapters",
+]  # fmt: skip
 
 
 class HardwareEventsState(msgspec.Struct):
@@ -56,6 +59,9 @@ class HardwareEventsState(msgspec.Struct):
     nonfatal_sxids: dict[str, dict[str, Count]] = msgspec.field(default_factory=dict)
     adapters: dict[str, dict[str, Count]] = msgspec.field(default_factory=dict)
     """Of network adapters."""
+    fatal_xids: dict[str, dict[str, Count]] = msgspec.field(default_factory=dict)
+    """Of the Xids those whose line calls them fatal; so are the next."""
+    fatal_sxids: dict[str, dict[str, Count]] = msgspec.field(default_factory=dict)
     init_failures: dict[str, str] = msgspec.field(default_factory=dict)
     """By PCI address: why the driver could not start a GPU, in the last such line of ``boot``."""
     last_xids: dict[str, Timestamp] = msgspec.field(default_factory=dict)
@@ -118,7 +124,9 @@ class HardwareEvents:
                     counted.append(event)
                 # After the other: of an Xid that the driver reported first, the line alone says how grave it was.
                 if is_nonfatal(event.kind, event.text):
-                    self._count_nonfatal(event)
+                    self._add("nonfatal_xids" if event.kind == "xid" else "nonfatal_sxids", event)
+                elif is_fatal(event.kind, event.text):
+                    self._add("fatal_xids" if event.kind == "xid" else "fatal_sxids", event)
         return counted
 
     def _is_new(self, event: HardwareEvent) -> bool:
@@ -148,9 +156,6 @@ class HardwareEvents:
             last = self.state.last_xids
             last[device] = max(last.get(device, event.time), event.time)
         return True
-
-    def _count_nonfatal(self, event: HardwareEvent) -> None:
-        self._add("nonfatal_xids" if event.kind == "xid" else "nonfatal_sxids", event)
 
     def _add(self, table: Table, event: HardwareEvent) -> str:
         """Count one in a table; returns the address that it was counted under."""
@@ -231,22 +236,26 @@ class HardwareEvents:
 METRICS: Final[Mapping[Table, str]] = {
     "xids": "commwatch_gpu_xid_events_total",
     "nonfatal_xids": "commwatch_gpu_xid_nonfatal_events_total",
+    "fatal_xids": "commwatch_gpu_xid_fatal_events_total",
     "driver_events": "commwatch_gpu_driver_events_total",
     "sxids": "commwatch_nvswitch_sxid_events_total",
     "nonfatal_sxids": "commwatch_nvswitch_sxid_nonfatal_events_total",
+    "fatal_sxids": "commwatch_nvswitch_sxid_fatal_events_total",
     "messages": "commwatch_kernel_log_gpu_messages_total",
     "adapters": "commwatch_adapter_events_total",
 }
 _RECENT: Final[Mapping[Table, str]] = {
     "xids": "commwatch_gpu_xid_events_recent",
     "nonfatal_xids": "commwatch_gpu_xid_nonfatal_events_recent",
+    "fatal_xids": "commwatch_gpu_xid_fatal_events_recent",
     "sxids": "commwatch_nvswitch_sxid_events_recent",
     "nonfatal_sxids": "commwatch_nvswitch_sxid_nonfatal_events_recent",
+    "fatal_sxids": "commwatch_nvswitch_sxid_fatal_events_recent",
     "messages": "commwatch_kernel_log_gpu_messages_recent",
     "adapters": "commwatch_adapter_events_recent",
 }
 """What alerts read: of the totals each device has many that are 0."""
-_OF_SWITCHES: Final = ("sxids", "nonfatal_sxids", "adapters")
+_OF_SWITCHES: Final = ("sxids", "nonfatal_sxids", "fatal_sxids", "adapters")
 """Their devices are NVSwitches or network adapters, which have no index."""
 
 _TABLES: Final[Mapping[tuple[str, str], Table]] = {

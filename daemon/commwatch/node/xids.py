@@ -16,6 +16,7 @@ from commwatch.sources.kernel_log_lines import (
     GSP_ERRORS_LIMITED,
     INIT_FAILED,
     NVLINK_DETECTION_FAILED,
+    UNREADABLE,
 )
 
 _DATA = Path(__file__).resolve().parents[1] / "data"
@@ -49,6 +50,11 @@ _MESSAGES = {
         name="GPU initialisation failed", component="driver", severity="critical",
         meaning="The driver could not start a GPU (RmInitAdapter failed); each program that opens the GPU tries again.",
         advice="Look for the GPU in nvidia-smi -L: if it lacks there, drain the node and power cycle it.",
+    ),
+    UNREADABLE: Meaning(
+        name="Xid or SXid of an unknown form", component="driver", severity="warning",
+        meaning="The line begins as an Xid or SXid and has a form that this version does not know.",
+        advice="Read the line; report it, so that the form becomes known.",
     ),
     NVLINK_DETECTION_FAILED: Meaning(
         name="NVLink detection failed", component="nvlink", severity="warning", fabric=True,

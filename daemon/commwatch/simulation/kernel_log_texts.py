@@ -241,9 +241,9 @@ def _xid_text(number: int, link: int, fault: Fault) -> str:
         return f"GPU recovery action changed from 0x0 (None) to {_ACTIONS[fault.words.get('action', 'gpu_reset')]}"
     if number == 74:
         return f"NVLink: fatal error detected on link {link}(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)"
-    if number in _NVLINK_5_UNITS:
+    if number in _NVLINK_5_UNITS or fault.words.get("severity") == "Fatal":
         words = " ".join(["0x004505c6", *["0x00000000"] * 5])
-        return f"{_NVLINK_5_UNITS[number]}  Fatal   XC0 i0 Link {link:02d} ({words})"
+        return f"{_NVLINK_5_UNITS.get(number, 'NEW_UNIT')}  Fatal   XC0 i0 Link {link:02d} ({words})"
     return _XID_TEXTS.get(number, "simulated")
 
 

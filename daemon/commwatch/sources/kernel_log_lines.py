@@ -16,6 +16,8 @@ FALLEN_OFF_BUS: Final = "fallen_off_bus"
 GSP_ERRORS_LIMITED: Final = "gsp_errors_limited"
 NVLINK_DETECTION_FAILED: Final = "nvlink_detection_failed"
 INIT_FAILED: Final = "init_failed"
+UNREADABLE: Final = "unreadable_xid"
+"""A line that begins as an Xid or SXid and has another form: it is counted and logged, and nothing is made of it."""
 
 _MESSAGES: Final = (
     ("fallen off the bus", FALLEN_OFF_BUS),
@@ -25,7 +27,7 @@ _MESSAGES: Final = (
 )
 """Lines without a number that report a fault, by a phrase that all their wordings share."""
 
-MESSAGES: Final = tuple(name for _, name in _MESSAGES)
+MESSAGES: Final = (*(name for _, name in _MESSAGES), UNREADABLE)
 """The bounded names of messages."""
 
 # The texts begin with these words: a process name further on, which anyone can choose, must not pass for a report.
@@ -39,6 +41,7 @@ _SXID: Final = re.compile(
     r"([0-9]{1,6})(?![0-9]),\s*(.*)",
     re.DOTALL,
 )
+_OF_XIDS: Final = re.compile(r"NVRM: Xid\b|nvidia-nvswitch[0-9]{1,3}:? SXid\b")
 _ADDRESS: Final = re.compile(
     r"(?<![0-9A-Fa-f])([0-9A-Fa-f]{4,8}):([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2})(?:\.([0-7]))?(?![0-9A-Fa-f:])"
 )
@@ -50,6 +53,10 @@ _PROCESS: Final = re.compile(r"pid=[^,]*, name=[^,]*, ")
 _NVLINK5: Final = re.compile(
     r"(\S+)\s+(Fatal|Nonfatal)\s+(XC[01])\s+i[0-9]+\s+Link\s+(-?[0-9]{1,3})\s+\(0x([0-9A-Fa-f]{1,8})\b"
 )
+_NO_PROCESS: Final = "name=<unknown>, "
+_LONGEST_NAME: Final = 15
+"""Characters of a process name in the kernel."""
+_FATAL: Final = re.compile(r"(?<![\w-])Fatal\b")
 _SXID_TEXT: Final = re.compile(r"(Fatal|Non-fatal)(?:, Link ([0-9]{1,3}))?\b")
 
 _KERNEL_FACILITY: Final = 0
@@ -111,6 +118,9 @@ def parse_report(text: str) -> Report | None:
     if adapter := parse_adapter(text):
         device, code, words = adapter
         return Report("adapter", device, code, _shortened(words))
+    if _OF_XIDS.match(text):
+        where = _ADDRESS.search(text)
+        return Report("message", _address(where) if where else "", UNREADABLE, _shortened(text))
     if text.startswith("NVRM"):
         for phrase, name in _MESSAGES:
             if phrase in text:
@@ -148,6 +158,21 @@ def init_failure(text: str) -> str:
     """Why the driver could not start a GPU, by its line: ``RmInitAdapter failed (0x24:0x72:1568)``."""
     match = _INIT_CODE.search(text)
     return f"RmInitAdapter failed {match[1]}" if match else "RmInitAdapter failed"
+
+
+def is_fatal(kind: EventKind, text: str) -> bool:
+    """Whether the driver itself calls an Xid or an SXid of any number ``Fatal`` in its line."""
+    if kind not in ("xid", "sxid"):
+        return False
+    said = details(kind, text).get("fatal")
+    return said == "Fatal" or (said is None and _FATAL.search(_beyond_process(text)) is not None)
+
+
+def _beyond_process(text: str) -> str:
+    """The text of a report without what can be the name of a process, which anyone can choose: 15 characters."""
+    rest = text.replace(_NO_PROCESS, "", 1)
+    before, name, after = rest.partition("name=")
+    return before + after[_LONGEST_NAME:] if name else rest
 
 
 def is_nonfatal(kind: EventKind, text: str) -> bool:

@@ -13,7 +13,10 @@ ROWS: tuple[Metric, ...] = (
             "kernel log, NVML nvmlEventSetWait_v2"),
     counter("gpu_xid_nonfatal_events_total", f"{GPU} xid",
             "Xids that the driver marked nonfatal (NVLink 5), once seen.", "kernel log"),
+    counter("gpu_xid_fatal_events_total", f"{GPU} xid", "Xids of any number that the driver called Fatal, once seen.",
+            "kernel log"),
     recent("gpu_xid_events", f"{GPU} xid"),
+    recent("gpu_xid_fatal_events", f"{GPU} xid"),
     recent("gpu_xid_nonfatal_events", f"{GPU} xid"),
     gauge("gpu_last_xid_timestamp_seconds", GPU, "Time of the GPU's last Xid.",
           "kernel log, NVML nvmlEventSetWait_v2", "seconds"),
@@ -26,12 +29,15 @@ ROWS: tuple[Metric, ...] = (
     counter("nvswitch_sxid_nonfatal_events_total", "device sxid", "SXids that the driver marked nonfatal, once seen.",
             "kernel log"),
     counter("kernel_log_gpu_messages_total", f"{GPU} message",
-            "Fault lines without a number: fallen_off_bus, gsp_errors_limited, nvlink_detection_failed, init_failed; "
-            "GPU labels are empty where unnamed.", "kernel log"),
+            "Fault lines without a number: fallen_off_bus, gsp_errors_limited, nvlink_detection_failed, init_failed, "
+            "unreadable_xid; GPU labels are empty where unnamed.", "kernel log"),
     gauge("gpu_init_failed", f"{GPU} reason",
           "1 for a GPU that the driver could not start since the boot, with the reason of the last time; otherwise "
           "absent.", "kernel log: RmInitAdapter failed"),
+    counter("nvswitch_sxid_fatal_events_total", "device sxid",
+            "SXids of any number that the driver called Fatal, once seen.", "kernel log"),
     recent("nvswitch_sxid_events", "device sxid"),
+    recent("nvswitch_sxid_fatal_events", "device sxid"),
     recent("nvswitch_sxid_nonfatal_events", "device sxid"),
     recent("kernel_log_gpu_messages", f"{GPU} message"),
     counter("adapter_events_total", "device event",

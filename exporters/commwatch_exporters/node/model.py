@@ -75,6 +75,7 @@ class Gpu(_AtGpu):
     performance_limited_seconds = Keyed("gpu_performance_limited_seconds_total")
     xids = Keyed("gpu_xid_events_total")
     xids_nonfatal = Keyed("gpu_xid_nonfatal_events_total")
+    xids_fatal = Keyed("gpu_xid_fatal_events_total")
     last_xid_timestamp_seconds = Number("gpu_last_xid_timestamp_seconds")
     kernel_log_messages = Keyed("kernel_log_gpu_messages_total")
     init_failed = Keyed("gpu_init_failed")
@@ -252,6 +253,7 @@ class NvSwitch(Part):
     address = Word("device")
     sxids = Keyed("nvswitch_sxid_events_total")
     sxids_nonfatal = Keyed("nvswitch_sxid_nonfatal_events_total")
+    sxids_fatal = Keyed("nvswitch_sxid_fatal_events_total")
 
 
 class Adapter(Part):

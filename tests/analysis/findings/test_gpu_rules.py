@@ -43,9 +43,14 @@ def test_gpus_of_which_little_is_known_stay_apart() -> None:
 
 def test_what_the_driver_asks_for_is_told_in_words() -> None:
     """A number of a newer driver is told as the number; 0 asks for nothing."""
-    for action, words in ((1, "GPU reset"), (4, "drain and reset"), (9, "unknown (9)")):
+    needed, other = "gpu_recovery_needed", "gpu_recovery_other"
+    for action, code, words in (
+        (1, needed, "GPU reset"), (2, needed, "node reboot"), (3, needed, "drain P2P"), (4, needed, "drain and reset"),
+        (5, other, "recover the IMEX domain"), (6, needed, "bus reset"), (7, needed, "system reboot"),
+        (8, other, "unknown (8)"), (255, other, "unknown (255)"),
+    ):  # fmt: skip
         [sighting] = seen_by(recovery, facts_of({"commwatch_gpu_recovery_action": {GPU0: action}}))
-        assert (sighting.code, sighting.detail) == ("gpu_recovery_needed", words)
+        assert (sighting.code, sighting.detail) == (code, words)
     assert seen_by(recovery, facts_of({"commwatch_gpu_recovery_action": {GPU0: 0}})) == []
     assert seen_by(recovery, facts_of({})) == []
 

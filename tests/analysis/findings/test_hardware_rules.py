@@ -66,6 +66,7 @@ def test_what_pages_is_what_the_design_lets_page() -> None:
     """Whoever makes another code critical wakes someone: this list is changed with care."""
     assert {code.name for rules in SETS for code in rules.codes if code.severity == "critical"} == {
         "gpu_not_answering", "gpu_lost", "gpu_reset_required", "gpu_missing", "gpu_not_listed",
+        "gpu_recovery_needed", "xid_fatal",
         "fabric_unhealthy", "fabric_not_joined",
         "nvlink_down", "nvlink_recovery_failed",
         "pcie_width_dropped", "pcie_fatal",

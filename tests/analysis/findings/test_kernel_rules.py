@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from commwatch.findings.codes import CODES
+from commwatch.findings.health import DRAIN_LIST
 from commwatch.findings.rules.kernel import (
     ENDS_WORK,
     FABRIC_FAILED,
@@ -155,3 +157,45 @@ def test_lost_records_are_told() -> None:
 
     assert len(seen_by(lost_records, facts_of({name: {(): 1.0}}, {10.0: {name: {(): 0.0}}}))) == 1
     assert seen_by(lost_records, facts_of({name: {(): 1.0}}, {10.0: {name: {(): 1.0}}})) == []
+
+
+FATAL_XIDS, FATAL_SXIDS = "commwatch_gpu_xid_fatal_events_total", "commwatch_nvswitch_sxid_fatal_events_total"
+
+
+def fatal_xid(xid: str, count: float, fatal: float) -> Numbers:
+    return {**xids(xid, count), FATAL_XIDS: {(*GPU0, xid): fatal}}
+
+
+@pytest.mark.parametrize(
+    ("xid", "code"),
+    [("199", "xid_fatal"), ("13", "xid_fatal"), ("119", "xid_fatal"), ("145", "xid_fabric"), ("79", "xid_fabric")],
+)
+def test_a_line_that_says_fatal_is_critical_whatever_the_number(xid: str, code: str) -> None:
+    """Known for less, for a path, or not at all; and no number that programs can cause takes it off the drain list."""
+    [sighting] = seen_by(driver_errors, facts_of(fatal_xid(xid, 1.0, 1.0), {10.0: fatal_xid(xid, 0.0, 0.0)}))
+
+    assert sighting.code == code
+    assert CODES[code].severity == "critical"
+    assert code in DRAIN_LIST
+    assert [(fact.value, fact.event) for fact in sighting.evidence] == [(1.0, "")]
+    assert f"Xid {xid}" in sighting.evidence[0].what
+
+
+def test_events_that_the_driver_did_not_call_fatal_keep_the_rank_of_their_number() -> None:
+    """Of three Xids 119 one was fatal; of three with a number that is on no list two are nothing."""
+    found = seen_by(driver_errors, facts_of(fatal_xid("119", 3.0, 1.0), {10.0: fatal_xid("119", 0.0, 0.0)}))
+    assert {one.code: one.evidence[0].value for one in found} == {"xid_fatal": 1.0, "xid_gpu": 2.0}
+
+    found = seen_by(driver_errors, facts_of(fatal_xid("199", 3.0, 1.0), {10.0: fatal_xid("199", 0.0, 0.0)}))
+    assert {one.code: one.evidence[0].value for one in found} == {"xid_fatal": 1.0}
+
+
+def test_an_sxid_of_no_list_that_its_line_calls_fatal_is_critical() -> None:
+    """Such numbers exist since Hopper; without the word it is none."""
+
+    def numbers(count: float, fatal: float) -> Numbers:
+        return {SXIDS: {(SWITCH, "29006"): count}, FATAL_SXIDS: {(SWITCH, "29006"): fatal}}
+
+    [sighting] = seen_by(switch_errors, facts_of(numbers(2.0, 1.0), {10.0: numbers(0.0, 0.0)}))
+    assert (sighting.code, sighting.evidence[0].value) == ("sxid_fatal", 1.0)
+    assert seen_by(switch_errors, facts_of(numbers(2.0, 0.0), {10.0: numbers(0.0, 0.0)})) == []

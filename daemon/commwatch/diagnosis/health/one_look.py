@@ -23,7 +23,15 @@ from commwatch.readings import Batch
 from commwatch_exporters.node.model import Gpu, Node, PcieDevice, RdmaPort
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
 
-_SURE = ("xid_fabric", "sxid_fatal", "pcie_fatal", "pcie_nonfatal", "pcie_device_narrow", "pcie_below_maximum")
+_SURE = (
+    "xid_fabric",
+    "xid_fatal",
+    "sxid_fatal",
+    "pcie_fatal",
+    "pcie_nonfatal",
+    "pcie_device_narrow",
+    "pcie_below_maximum",
+)
 """Codes that a single look can show. The others are warnings of what may pass, or a state that must last or a rate."""
 _LEARNED = ("rdma_port_down",)
 """Codes that rest on what a daemon has learned, and so are information here: there may never have been a cable."""

@@ -12,7 +12,7 @@ from commwatch.findings.rules.components import gpu_of
 from commwatch.findings.rules.rule_set import Rule, RuleSet
 from commwatch.node.gpu_state import LOST, MISSING, NOT_ANSWERING, NOT_LISTED, RESET_REQUIRED
 from commwatch_exporters.node.model import Gpu
-from commwatch_exporters.state_words import GPU_STATES, RECOVERY_ACTIONS, word_of
+from commwatch_exporters.state_words import GPU_STATES, RECOVERY_ACTIONS, RECOVERY_REQUIRED, word_of
 
 _CODES: Mapping[float, str] = {
     NOT_ANSWERING: "gpu_not_answering",
@@ -49,7 +49,8 @@ def recovery(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     for gpu, action in facts.each(Gpu.recovery_action):
         if action:
             words = word_of(RECOVERY_ACTIONS, action)
-            yield Sighting("gpu_recovery_needed", gpu_of(gpu), (Evidence("what the driver asks for", words),), words)
+            code = "gpu_recovery_needed" if action in RECOVERY_REQUIRED else "gpu_recovery_other"
+            yield Sighting(code, gpu_of(gpu), (Evidence("what the driver asks for", words),), words)
 
 
 def slowed(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
@@ -152,12 +153,22 @@ GPU = RuleSet(
         FindingCode(
             name="gpu_recovery_needed",
             title="Driver requests a GPU recovery",
-            severity="warning",
+            severity="critical",
             role="fault",
-            meaning="After an error the driver requests the action in the evidence. Until then the GPU or its peer "
-            "traffic may fail.",
+            meaning="After an error the driver requests a reset, a reboot or a drain. Until then the GPU or its peer "
+            "traffic fails.",
             next_step="Drain the node and do it; check the preceding Xid.",
             alert="CommwatchGpuRecoveryNeeded",
+        ),
+        FindingCode(
+            name="gpu_recovery_other",
+            title="Driver requests another recovery",
+            severity="warning",
+            role="fault",
+            meaning="The driver requests the recovery of the IMEX domain, or an action whose number this version does "
+            "not know. The number in the evidence is the driver's.",
+            next_step="Look up the number of NVML field 230 in the driver's documentation; check the preceding Xid.",
+            alert="CommwatchGpuRecoveryOther",
         ),
         FindingCode(
             name="gpu_slowed_down",
@@ -177,7 +188,7 @@ GPU = RuleSet(
             reads=(Gpu.state,),
             details=(Gpu.init_failed,),
         ),
-        Rule(recovery, ("gpu_recovery_needed",), reads=(Gpu.recovery_action,)),
+        Rule(recovery, ("gpu_recovery_needed", "gpu_recovery_other"), reads=(Gpu.recovery_action,)),
         Rule(
             slowed,
             ("gpu_slowed_down",),

@@ -16,7 +16,9 @@ from commwatch_exporters.node.parts import KeyedColumn
 
 _Kind = TypeVar("_Kind", Gpu, NvSwitch)
 
-_EVENTS = (Gpu.xids, NvSwitch.sxids, Gpu.xids_nonfatal, NvSwitch.sxids_nonfatal, Gpu.kernel_log_messages)
+_OF_XIDS = (Gpu.xids, Gpu.xids_nonfatal, Gpu.xids_fatal)
+_OF_SXIDS = (NvSwitch.sxids, NvSwitch.sxids_nonfatal, NvSwitch.sxids_fatal)
+_EVENTS = (*_OF_XIDS, *_OF_SXIDS, Gpu.kernel_log_messages)
 
 FABRIC_FAILED: Mapping[str, str] = {
     "74": "NVLink error",
@@ -89,17 +91,25 @@ _MESSAGE_CODES: Mapping[str, tuple[str, str]] = {
 def driver_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """GPUs of which the driver reported, within the last hour, that a path or the GPU itself has failed."""
     told: dict[tuple[str, Component], list[Evidence]] = {}
-    harmless = _harmless(facts, Gpu.xids_nonfatal)
+    harmless, fatals = _marked(facts, Gpu.xids_nonfatal), _marked(facts, Gpu.xids_fatal)
     for gpu, xid, count in facts.rises_keyed(Gpu.xids, HOUR):
-        if not (xid in FABRIC_FAILED or xid in GPU_FAILED) or not _is_recent(gpu, facts.now):
+        fatal = min(fatals.get((gpu, xid), 0.0), count)
+        is_known = xid in FABRIC_FAILED or xid in GPU_FAILED
+        if not (fatal or is_known) or not _is_recent(gpu, facts.now):
             continue
-        nonfatal = min(harmless.get((gpu, xid), 0.0), count)
-        code = "xid_gpu" if xid in GPU_FAILED else "xid_fabric"
-        what = f"Xid {xid} ({FABRIC_FAILED.get(xid) or GPU_FAILED[xid]})"
-        if count > nonfatal:
-            evidence = Evidence(f"{what} {facts.lately(HOUR)}", count - nonfatal, event=f"xid {xid}")
+        nonfatal = min(harmless.get((gpu, xid), 0.0), count - fatal)
+        name = FABRIC_FAILED.get(xid) or GPU_FAILED.get(xid)
+        what = f"Xid {xid} ({name})" if name else f"Xid {xid}"
+        if fatal:
+            # The driver's own word: no list of numbers that programs can cause takes it back, so it has no event.
+            code = "xid_fabric" if xid in FABRIC_FAILED else "xid_fatal"
+            evidence = Evidence(f"{what}, called fatal by the driver, {facts.lately(HOUR)}", fatal)
             told.setdefault((code, gpu_of(gpu)), []).append(evidence)
-        if nonfatal:
+        if is_known and count > nonfatal + fatal:
+            code = "xid_gpu" if xid in GPU_FAILED else "xid_fabric"
+            evidence = Evidence(f"{what} {facts.lately(HOUR)}", count - nonfatal - fatal, event=f"xid {xid}")
+            told.setdefault((code, gpu_of(gpu)), []).append(evidence)
+        if is_known and nonfatal:
             evidence = Evidence(f"{what}, not fatal, {facts.lately(HOUR)}", nonfatal, event=f"xid {xid}")
             told.setdefault(("xid_nonfatal", gpu_of(gpu)), []).append(evidence)
     for gpu, message, count in facts.rises_keyed(Gpu.kernel_log_messages, HOUR):
@@ -111,8 +121,8 @@ def driver_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
         yield Sighting(code, component, tuple(evidences))
 
 
-def _harmless(facts: Facts, column: KeyedColumn[_Kind]) -> dict[tuple[_Kind, str], float]:
-    """How many events of the last hour were not fatal, by device and number."""
+def _marked(facts: Facts, column: KeyedColumn[_Kind]) -> dict[tuple[_Kind, str], float]:
+    """How many events of the last hour the driver called fatal, or not fatal, by device and number."""
     return {(device, number): rise for device, number, rise in facts.rises_keyed(column, HOUR)}
 
 
@@ -125,14 +135,15 @@ def _is_recent(gpu: Gpu, now: float) -> bool:
 def switch_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """NVSwitches that reported, within the last hour, a failed link or what calls for a look.
 
-    The same number can be fatal and not; what the driver said of each holds.
+    The same number can be fatal and not, and a number of no list can be fatal; what the driver said of each holds.
     """
     told: dict[tuple[str, Component], list[Evidence]] = {}
-    harmless = _harmless(facts, NvSwitch.sxids_nonfatal)
+    harmless, fatals = _marked(facts, NvSwitch.sxids_nonfatal), _marked(facts, NvSwitch.sxids_fatal)
     for device, sxid, count in facts.rises_keyed(NvSwitch.sxids, HOUR):
         switch = nvswitch_of(device)
-        nonfatal = min(harmless.get((device, sxid), 0.0), count)
-        fatal = count - nonfatal if sxid in SWITCH_FAILED else 0.0
+        called_fatal = min(fatals.get((device, sxid), 0.0), count)
+        nonfatal = min(harmless.get((device, sxid), 0.0), count - called_fatal)
+        fatal = count - nonfatal if sxid in SWITCH_FAILED else called_fatal
         if fatal:
             evidence = Evidence(f"SXid {sxid} {facts.lately(HOUR)}", fatal, event=f"sxid {sxid}")
             told.setdefault(("sxid_fatal", switch), []).append(evidence)
@@ -162,6 +173,19 @@ KERNEL = RuleSet(
             "ranks see NCCL timeouts.",
             next_step="Drain the node; reset the GPU or reboot as commwatch's log says for this Xid.",
             alert="CommwatchXidFabric",
+            opens_after=_LINE_COMES_WITHIN,
+            closes_after=COUNT_CLOSES_AFTER,
+        ),
+        FindingCode(
+            name="xid_fatal",
+            title="The driver calls an error of the GPU fatal",
+            severity="critical",
+            role="fault",
+            meaning="The line of an Xid in the kernel log says Fatal. Jobs on the GPU or its links have failed or "
+            "hang, whatever is known of the number.",
+            next_step="Drain the node, save the kernel log, and look up the Xid in NVIDIA's catalogue; reset the GPU "
+            "or reboot.",
+            alert="CommwatchXidFatal",
             opens_after=_LINE_COMES_WITHIN,
             closes_after=COUNT_CLOSES_AFTER,
         ),
@@ -227,10 +251,20 @@ KERNEL = RuleSet(
     rules=(
         Rule(
             driver_errors,
-            ("xid_fabric", "xid_gpu", "xid_nonfatal"),
-            reads=(Gpu.xids, Gpu.xids_nonfatal, Gpu.last_xid_timestamp_seconds, Gpu.kernel_log_messages),
+            ("xid_fabric", "xid_fatal", "xid_gpu", "xid_nonfatal"),
+            reads=(
+                Gpu.xids,
+                Gpu.xids_nonfatal,
+                Gpu.xids_fatal,
+                Gpu.last_xid_timestamp_seconds,
+                Gpu.kernel_log_messages,
+            ),  # fmt: skip
         ),
-        Rule(switch_errors, ("sxid_fatal", "sxid_warning"), reads=(NvSwitch.sxids, NvSwitch.sxids_nonfatal)),
+        Rule(
+            switch_errors,
+            ("sxid_fatal", "sxid_warning"),
+            reads=(NvSwitch.sxids, NvSwitch.sxids_nonfatal, NvSwitch.sxids_fatal),
+        ),
         Rule(lost_records, ("kernel_log_lost",), reads=(Daemon.kernel_log_losses,)),
     ),
     windows=dict.fromkeys((*_EVENTS, Daemon.kernel_log_losses), HOUR),

@@ -203,9 +203,13 @@ GPU: Mapping[str, Kind] = {
     ),
     "xid": Kind(
         "gpu",
-        "this Xid once, or at `rate`",
+        "this Xid once, or at `rate`; with `severity` Fatal (usual) its line says so, whatever the number",
         "gpu: 4, xid: 94, for: 1m",
-        {"xid": whole_number(1, 999), "rate": optional(RATE, 0.0)},
+        {
+            "xid": whole_number(1, 999),
+            "severity": optional(one_of("usual", "Fatal"), "usual"),
+            "rate": optional(RATE, 0.0),
+        },
     ),
     "mig_enabled": Kind("gpu", "the GPU is split by MIG: its NVLinks are reported down", "gpu: 0"),
     "job": Kind(
