@@ -252,19 +252,9 @@ KERNEL = RuleSet(
         Rule(
             driver_errors,
             ("xid_fabric", "xid_fatal", "xid_gpu", "xid_nonfatal"),
-            reads=(
-                Gpu.xids,
-                Gpu.xids_nonfatal,
-                Gpu.xids_fatal,
-                Gpu.last_xid_timestamp_seconds,
-                Gpu.kernel_log_messages,
-            ),  # fmt: skip
+            reads=(*_OF_XIDS, Gpu.last_xid_timestamp_seconds, Gpu.kernel_log_messages),
         ),
-        Rule(
-            switch_errors,
-            ("sxid_fatal", "sxid_warning"),
-            reads=(NvSwitch.sxids, NvSwitch.sxids_nonfatal, NvSwitch.sxids_fatal),
-        ),
+        Rule(switch_errors, ("sxid_fatal", "sxid_warning"), reads=_OF_SXIDS),
         Rule(lost_records, ("kernel_log_lost",), reads=(Daemon.kernel_log_losses,)),
     ),
     windows=dict.fromkeys((*_EVENTS, Daemon.kernel_log_losses), HOUR),
