@@ -26,7 +26,7 @@ _TROUBLES = (
         "errors of the link, last hour",
         frozenset({
             "rdma_errors", "rdma_errors_upstream", "rdma_packets_refused", "rdma_counter_saturated",
-            "rdma_port_flapping",
+            "rdma_port_flapping", "rdma_port_flapped",
         }),
         lambda port: (port.symbol_errors, port.receive_errors, port.icrc_errors),
     ),
