@@ -651,6 +651,9 @@ def test_an_rdma_port_that_is_the_only_one_down_of_its_kind(
 
     down = [name.split(":") for name, port in ports.items() if port.is_up is False]
     assert [tuple(one) for one in down if block.get("commwatch_rdma_port_expected", *one) == 1] == names
+    subject.observe(replace(node(gpu(0)), rdma_ports=ports), 10)  # the loss of GPUs changes nothing about ports
+    block = subject.block(10)
+    assert [tuple(one) for one in down if block.get("commwatch_rdma_port_expected", *one) == 1] == names
 
 
 def test_what_was_accepted_is_no_odd_one() -> None:

@@ -378,6 +378,40 @@ def test_a_stuck_worker_makes_its_gpu_not_answering(node: Node) -> None:
     assert node.gpu_states() == {LABELS[slot]: 0 for slot in SLOTS}
 
 
+def test_a_gpu_that_hangs_in_the_first_minute_was_seen(tmp_path: Path, clock: Clock) -> None:
+    """It does not answer, and is neither never seen nor in need of an acceptance; also after the worker is replaced."""
+    node = Node(tmp_path, clock, {"gpu": 2, "nvlink": 2})
+    node.links(0, *SLOTS)
+    node.identify(*SLOTS)
+    assert set(node.gpu_states().values()) == {0}
+    hang = Absence(SLOTS[1], "deadline", "no answer within 2 s")
+    node.suspects = frozenset({SLOTS[1]})
+    for _ in range(3):
+        clock.now += 1.0
+        node.links(0, SLOTS[0], absences=(hang,))
+        node.identify(SLOTS[0], absences=(hang,))
+
+        assert node.gpu_states()["1", SLOTS[1]] == 1
+        assert (node.value("commwatch_never_seen", "gpu"), node.value("commwatch_never_seen", "nvlink")) == (0, 0)
+
+
+def test_a_gpu_that_falls_off_the_list_in_the_first_minute_is_missing(node: Node) -> None:
+    """One reading of this boot has shown it; after a restart of the daemon too."""
+    node.links(0, *SLOTS)
+    node.identify(*SLOTS)
+    node.clock.now += 10.0
+    node.links(0, SLOTS[0])
+    node.identify(SLOTS[0])
+    assert node.gpu_states() == {LABELS[SLOTS[0]]: 0, LABELS[SLOTS[1]]: 4}
+    assert (node.value("commwatch_expected", "gpu"), node.value("commwatch_present", "gpu")) == (2, 1)
+
+    node.state.save(pipeline_module.STATE_NAME, node.pipeline.inventory_state)
+    node.start()
+    node.links(0, SLOTS[0])
+    node.identify(SLOTS[0])
+    assert node.gpu_states() == {LABELS[SLOTS[0]]: 0, LABELS[SLOTS[1]]: 4}
+
+
 def test_a_gpu_that_answers_again_is_not_missing_before_its_identity_is_read(node: Node) -> None:
     """Its identity was dropped with all else when it hung: that it is not here is not what the driver said."""
     node.learn()

@@ -35,7 +35,7 @@ FIRST_DAYS = [
     *((preset, f"- {DOWN}", {("nvlink_down", "GPU1 link 2")}) for preset in ON_BOARDS),
     # The link joins two GPUs, and lacks on both.
     ("a100x4", f"- {DOWN}", {("nvlink_down", "GPU0 link 2"), ("nvlink_down", "GPU1 link 2")}),
-    *((preset, f"- {NARROW}", {("pcie_width_dropped", "GPU1 PCIe link")}) for preset in (*ON_BOARDS, "a100x4")),
+    *((preset, f"- {NARROW}", {("pcie_width_dropped", "PCIe link of GPU1")}) for preset in (*ON_BOARDS, "a100x4")),
     ("rtx3090x4", f"- {NARROW}", {("gpu_below_equals", "GPU1")}),
     ("h100x8ndr", f"- {PORT}", {("rdma_port_down", "mlx5_3 port 1")}),
     ("h100x8ndr", f"- {DOWN}\n- {PORT}", {("nvlink_down", "GPU1 link 2"), ("rdma_port_down", "mlx5_3 port 1")}),

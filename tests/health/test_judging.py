@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -67,6 +68,15 @@ def test_for_slurm_a_fresh_fault_of_the_drain_list_is_a_problem(code: str) -> No
     for one in (fault(code), fault(code, is_cause=True)):
         health = judge(report(fault(UNLISTED), one), SLURM)
         assert (health.verdict, health.exit_code, health.drain_for) == ("Critical", 1, (one,))
+
+
+def test_what_the_configuration_alone_asks_for_drains_nothing() -> None:
+    """It may be wrong, and then would drain a fleet; for a detector it is a problem as any other."""
+    wanted = replace(fault("parts_never_seen"), is_by_configuration=True)
+
+    assert judge(report(wanted), SLURM).drain_for == ()
+    assert judge(report(wanted), SLURM).exit_code == 0
+    assert judge(report(wanted), PLAIN).exit_code == 1
 
 
 @in_one_pass("code", sorted(CODES.keys() - DRAIN_LIST.keys()))

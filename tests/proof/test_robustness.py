@@ -84,8 +84,8 @@ RESTS_WITH_ITS_WORKER = {
     "pcie_transmit_rate_bytes_per_second", "pcie_receive_rate_bytes_per_second", "counters_state",
 }  # fmt: skip
 """GPM measures between two samples of one process: after a replacement of the worker they are absent once."""
-HELD_AGAINST_OTHERS = {"gpu_below_equals", "rdma_port_below_equals"}
-"""What a part has less than its equals: said while all of them are here, of ports while the GPUs are."""
+HELD_AGAINST_OTHERS = {"gpu_below_equals", "gpu_below_product"}
+"""What a GPU has less than its equals or its product: known while it is here."""
 
 
 @dataclass

@@ -294,7 +294,7 @@ class Inventory(Section, frozen=True):
     )
     """Parts by kind, over the whole node; what is not named is learned."""
     learn_after: Duration = Duration(600)
-    """How long a larger value must be stable before it is expected."""
+    """How long a larger value must be stable before it is expected in later boots too."""
 
 
 class Probe(Section, frozen=True):

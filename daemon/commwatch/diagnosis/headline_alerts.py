@@ -30,7 +30,7 @@ class HeadlineAlert:
 def headline_alerts(
     node: Node, probes: Sequence[ProbeRecord], config: Config, thresholds: Thresholds, now: float
 ) -> list[HeadlineAlert]:
-    """Parts that must be learned first, then what the probe that runs most often has results for.
+    """Parts that must be seen first, then what the probe that runs most often has results for.
 
     Args:
         node: what the daemon exports.
@@ -39,16 +39,15 @@ def headline_alerts(
         thresholds: in force.
         now: seconds since 1970.
     """
-    return [*_of_parts(node, config, now), *_of_probes(node, probes, config, thresholds)]
+    return [*_of_parts(node), *_of_probes(node, probes, config, thresholds)]
 
 
-def _of_parts(node: Node, config: Config, now: float) -> Iterable[HeadlineAlert]:
+def _of_parts(node: Node) -> Iterable[HeadlineAlert]:
     expected_gpus = [parts for parts, _ in node.each(Inventory.expected) if parts.kind == "gpu"]
     gpus = [gpu for gpu, state in node.each(Gpu.state) if state == 0]
     links = [link for link, _ in node.each(NvLink.state) if link.is_up]
     widths = [gpu for gpu, _ in node.each(Gpu.pcie_width_lanes)]
     ports = [port for port in node.rdma_ports if port.state == RDMA_ACTIVE]
-    learning = _learning(node, config, now)
     for alert, words, count, unlearned in (
         ("CommwatchGpuLost", "GPUs", len(gpus), 0 if expected_gpus else len(gpus)),
         ("CommwatchNvlinkDown", "NVLinks", len(links), sum(link.expected != 1 for link in links)),
@@ -57,18 +56,9 @@ def _of_parts(node: Node, config: Config, now: float) -> Iterable[HeadlineAlert]
         ("CommwatchRdmaPortDown", "RDMA ports", len(ports), sum(port.expected != 1 for port in ports)),
     ):  # fmt: skip
         if unlearned:
-            yield HeadlineAlert(alert, "not yet", f"{unlearned} of {count} {words} are not expected yet: {learning}")
+            yield HeadlineAlert(alert, "not yet", f"{unlearned} of {count} {words} are not expected yet")
         elif count:
             yield HeadlineAlert(alert, "ok", f"{count} {words} are expected")
-
-
-def _learning(node: Node, config: Config, now: float) -> str:
-    """From when parts that are here now are expected: counted from the start of the daemon or its last reload."""
-    seconds = float(config.inventory.learn_after)
-    since = node.daemon.config_last_reload_success_timestamp_seconds
-    if since is not None and now < since + seconds:
-        return f"the daemon learns until {_clock(since + seconds)}"
-    return f"they must be there unchanged for {seconds / 60:g} min (inventory.learn_after)"
 
 
 def _of_probes(

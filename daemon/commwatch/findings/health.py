@@ -188,9 +188,11 @@ def _for_slurm(report: Report, verdict: Verdict, asked: Asked) -> Health:
 
 def calls_for_drain(fault: Fault) -> bool:
     """Whether it is on the drain list, and not by facts alone that a program or the configuration can bring about."""
-    if fault.code == "parts_never_seen" and not fault.is_by_board:
-        return False
-    return fault.code in DRAIN_LIST and (not fault.events or not PROGRAM_EVENTS.issuperset(fault.events))
+    return (
+        fault.code in DRAIN_LIST
+        and not fault.is_by_configuration
+        and (not fault.events or not PROGRAM_EVENTS.issuperset(fault.events))
+    )
 
 
 def _is_fresh(fault: Fault, report: Report) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from commwatch.findings.api_documents import CauseRecord, FindingRecord, FindingsDocument
-from commwatch.findings.rules.inventory import BY_BOARD
+from commwatch.findings.rules.inventory import BY_CONFIGURATION
 from commwatch.findings.verdict import Fault, Report
 
 
@@ -60,5 +60,5 @@ def _fault(record: FindingRecord | CauseRecord, since: float | None = None, lead
         is_cause=since is None,
         lead=lead,
         events=tuple(fact.event for fact in record.evidence),
-        is_by_board=any(fact.what == BY_BOARD for fact in record.evidence),
+        is_by_configuration=any(fact.what == BY_CONFIGURATION for fact in record.evidence),
     )

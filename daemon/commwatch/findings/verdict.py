@@ -88,8 +88,8 @@ class Fault:
     """The likeliest cause with its component, where that is named first; empty where the fault itself is."""
     events: tuple[str, ...] = ()
     """The event of each fact that it stands on: ``xid 74``; empty for a fact that is none."""
-    is_by_board: bool = False
-    """The node's board asks for the parts that lack."""
+    is_by_configuration: bool = False
+    """The configuration asks for the parts that lack, and no known board does."""
 
     @property
     def words(self) -> str:

@@ -221,7 +221,8 @@ class Inventory:
         }
         # One or several for each GPU are rails; of others any may be left without a cable.
         size = Counter(equal_in for equal_in, _ in up.values())
-        rails = {part: one for part, one in up.items() if self._here and size[one[0]] % len(self._here) == 0}
+        number = sum(gpu.presence.due is not None and not gpu.is_replaced for gpu in self.state.gpus.values())
+        rails = {part: one for part, one in up.items() if number and size[one[0]] % number == 0}
         return self._not_accepted(gpus), self._not_accepted(shortfalls(rails, 0.0))
 
     def _below_product(self) -> dict[tuple[str, str], int]:

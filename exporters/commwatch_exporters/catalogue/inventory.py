@@ -10,7 +10,8 @@ from commwatch_exporters.catalogue.metric import GPU, Metric, gauge, info
 ROWS: tuple[Metric, ...] = (
     gauge("expected", "kind", "Parts the node should have: configured, accepted, by its board, or learned.",
           "configuration or inventory"),
-    info("inventory_info", "kind source", "Source of the expectation: configured, accepted, board, or learned.",
+    info("inventory_info", "kind source",
+         "Source of the expectation: configured, accepted, board, or learned; board also where configured.",
          "configuration, inventory, NVSwitches on the bus"),
     gauge("present", "kind", "Parts present and up: gpu, nvlink, pcie_lane, rdma_port, ethernet_port.",
           "gpu_info, nvlink_link_state, pcie_link_width_lanes, rdma_port_state, ethernet_carrier"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from commwatch.findings.rules.inventory import BY_BOARD, below_product, gpus_below_equals, never_seen
+from commwatch.findings.rules.inventory import BY_CONFIGURATION, below_product, gpus_below_equals, never_seen
 from support.facts import facts_of, seen_by
 
 GPU3 = ("3", "0000:5d:00.0")
@@ -40,7 +40,7 @@ def test_gpus_with_less_than_their_product_are_one_finding_by_aspect() -> None:
     assert seen_by(below_product, facts_of({})) == []
 
 
-@pytest.mark.parametrize(("source", "said"), [("board", BY_BOARD), ("configured", "expected by the configuration")])
+@pytest.mark.parametrize(("source", "said"), [("board", "expected by the board"), ("configured", BY_CONFIGURATION)])
 def test_what_was_never_seen_names_the_gpu_and_who_asks_for_it(source: str, said: str) -> None:
     """The GPU that has fewer, and whether the board or the configuration asks for the parts."""
     facts = facts_of(

@@ -26,8 +26,8 @@ _ASPECTS: Mapping[str, str] = {
     "generation": "PCIe generations",
     "adapters": "network adapters behind its PCIe switch",
 }
-BY_BOARD = "expected by the board"
-"""Evidence of parts that the node's own board asks for, so that their absence is no matter of the configuration."""
+BY_CONFIGURATION = "expected by the configuration"
+"""Evidence of parts for which no known board asks, so that the configuration itself may be wrong."""
 
 
 def never_seen(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
@@ -72,7 +72,7 @@ def below_product(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 def _asked_for(facts: Facts, parts: Inventory) -> Iterable[Evidence]:
     if parts.expected is not None:
         is_board = facts.node.part(ExpectedParts, parts.kind, "board").info == 1
-        yield Evidence(BY_BOARD if is_board else "expected by the configuration", parts.expected)
+        yield Evidence("expected by the board" if is_board else BY_CONFIGURATION, parts.expected)
 
 
 INVENTORY = RuleSet(
