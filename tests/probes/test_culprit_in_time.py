@@ -31,7 +31,7 @@ def test_a_part_that_is_slow_from_the_start_is_named_in_minutes(
 ) -> None:
     """The first result is bad; after the third pairs and copies run at once, and two more matrices 30 s apart."""
     with stepped(preset, faults.replace("}", ", at: 0s}"), tmp_path) as node:
-        node.until(16)
+        node.until(16, step=30)
         first, named = node.ran("all_reduce")[0], node.opened(code, component)
 
     assert named is not None

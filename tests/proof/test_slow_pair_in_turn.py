@@ -44,7 +44,7 @@ def test_the_part_at_fault_is_named_soon_after_the_first_bad_result(
 
 @pytest.mark.parametrize("peer", [1, 4, 7])
 def test_a_slow_pair_that_no_ring_shows_is_named_within_two_hours(peer: int, tmp_path: Path) -> None:
-    """A pair at half of its bandwidth, which leaves the collectives above 60 %; and 1 % of the day is kept."""
+    """A pair at 65 % of its bandwidth, which leaves the collectives above 60 %; and 1 % of the day is kept."""
     fault = f"- {{fault: slow_pair, gpu: 0, peer: {peer}, bandwidth: 0.65, at: {60 * FAULT_AT:.0f}s}}"
     with stepped("h100x8", fault, tmp_path) as node:
         node.until(FAULT_AT + 120, STEP_SECONDS)

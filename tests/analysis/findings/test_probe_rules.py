@@ -83,11 +83,10 @@ def matrix(share: float, suspect: tuple[str, str] | None = None, at: float = MEA
     """All pairs of four GPUs at a share of 20 GB/s, and a part that they point at."""
     cells = [(str(one), str(other), "nccl") for one in range(4) for other in range(4) if one != other]
     numbers: Numbers = {
-        "commwatch_pair_bandwidth_bytes_per_second": dict.fromkeys(cells, share * 20000000000.0),
+        "commwatch_pair_bandwidth_bytes_per_second": dict.fromkeys(cells, share * 2e10),
         "commwatch_pair_expected_bandwidth_bytes_per_second": dict.fromkeys(cells, 2e10),
+        "commwatch_suspect_ratio": {} if suspect is None else {suspect: 0.9},
     }
-    if suspect is not None:
-        numbers["commwatch_suspect_ratio"] = {suspect: 0.9}
     completed = gauge("last_completion_timestamp_seconds", at, PAIRS)
     return merged(numbers, completed, info("model", "pairs", PAIRS))
 
