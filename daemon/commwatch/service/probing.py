@@ -157,7 +157,8 @@ class Probing:
             if isinstance(outcome, Skip):
                 self._skipped(name, record, outcome)
             self._publish(name)
-            self._search_if_bad_in_a_row(name, record)
+            if isinstance(outcome, Measured):
+                self._search_if_bad_in_a_row(name, record)
             self._plan_next(name, record, outcome)
             await asyncio.to_thread(self.save)
 
@@ -303,7 +304,7 @@ class Probing:
             return
         schedule, ran = self._schedule(name), isinstance(outcome, Measured | Failed)
         # Another look at a slow collective costs what the search needs, and says nothing new once the part is known.
-        is_known = name in self._searched or self._is_explained()
+        is_known = name in self._searched or self._is_explained(record)
         is_slow = isinstance(outcome, Measured) and not self._names_a_part(name)
         suspicious = record.suspicious and not (is_slow and is_known)
         delay = schedule.after(
@@ -323,7 +324,7 @@ class Probing:
         """
         if self._names_a_part(name) or record.is_bad_in_a_row == (name in self._searched):
             return
-        now, is_explained = time.monotonic(), self._is_explained()
+        now, is_explained = time.monotonic(), self._is_explained(record)
         if record.is_bad_in_a_row:
             self._searched.add(name)
             if is_explained or now - self._searched_at < SEARCHES_APART_SECONDS:
@@ -340,10 +341,11 @@ class Probing:
     def _names_a_part(self, name: str) -> bool:
         return self._limits.definitions[name].measure in _NAME_A_PART
 
-    def _is_explained(self) -> bool:
-        """Whether the last matrix of pairs says already what is slow."""
-        now = time.time()
-        return any(isinstance(one, PairRecord) and one.explains_slowness(now) for one in self._records.values())
+    def _is_explained(self, record: AnyRecord) -> bool:
+        """Whether the last matrix of pairs over the same backend says already what is slow."""
+        now, backend = time.time(), record.history.backend
+        pairs = [one for one in self._records.values() if isinstance(one, PairRecord)]
+        return any(one.history.backend == backend and one.explains_slowness(now) for one in pairs)
 
     def _bring_forward(self, name: str, *, why: str) -> None:
         """Have a probe run as soon as no other does, if the node is free then."""

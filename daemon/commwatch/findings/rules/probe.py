@@ -64,14 +64,11 @@ def bandwidth(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
         if streak >= least:
             in_a_row = Evidence("low results in a row", streak, "", least, "probe_low_bandwidth_streak")
             since = facts.rising_since(Probe.attempts, probe, streak)
-            component = _component_of_low(facts, probe, thresholds)
+            component = _component_by_pairs(facts, probe, thresholds, since)
             detail = _GROUNDS.get(probe.expected_source, "")
-            if probe.backend != "gloo" and probe.collective != "host_copies":
-                # What the pairs measured since then point at is slow, and no other part is to blame for it.
-                suspected = suspected_parts(facts, thresholds, since)
-                component = probe_of(probe, suspected) if suspected else component
-                if probe.expected_source == "model" and pairs_are_well(facts, thresholds, since):
-                    detail = f"{detail}; {_PAIRS_ARE_WELL}"
+            among_gpus = probe.expected_source == "model" and probe.collective != "host_copies"
+            if among_gpus and pairs_are_well(facts, thresholds, since):
+                detail = f"{detail}; {_PAIRS_ARE_WELL}"
             evidence = (in_a_row, *_utilization(probe, thresholds))
             yield Sighting("probe_bandwidth_low", component, evidence, detail, since)
 
@@ -302,6 +299,17 @@ def _component_of_low(facts: Facts, probe: Probe, thresholds: Thresholds) -> Com
         return _component(facts, probe)
     ways = facts.derived(ways_of)
     return probe_of(probe, frozenset().union(*(ways.to_host(address) for address in addresses)))
+
+
+def _component_by_pairs(facts: Facts, probe: Probe, thresholds: Thresholds, since: float | None) -> Component:
+    """The same; of traffic among GPUs with those parts alone that the pairs measured since its first bad result show.
+
+    Nothing else is to blame then: the matrix clears it.
+    """
+    suspected = frozenset[str]()
+    if probe.backend != "gloo" and probe.collective != "host_copies":
+        suspected = suspected_parts(facts, thresholds, since)
+    return probe_of(probe, suspected) if suspected else _component_of_low(facts, probe, thresholds)
 
 
 def _component_of_loss(facts: Facts, probe: Probe, loss: ProbeLoss) -> Component:
