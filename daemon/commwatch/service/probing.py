@@ -303,8 +303,8 @@ class Probing:
         if self._stopped:
             return
         schedule, ran = self._schedule(name), isinstance(outcome, Measured | Failed)
-        # Another look at a slow collective costs what the search needs, and says nothing new after a row of bad ones, or
-        # of a rare one while the part is known.
+        # Another look at a slow collective costs what the search needs, and says nothing new after a row of bad results
+        # or, of a rare one, while the part is known.
         is_known = name in self._searched or (schedule.is_rare and self._is_explained(record))
         is_slow = isinstance(outcome, Measured) and not self._names_a_part(name)
         suspicious = record.suspicious and not (is_slow and is_known)
