@@ -200,6 +200,19 @@ def test_a_wider_terminal_shows_more_of_each_gpu(width: int, heads: tuple[str, .
     assert ("61/80 GiB" in first) == ("Memory" in heads)
 
 
+@pytest.mark.parametrize(
+    ("width", "names"), [(80, ["2 0000:3a:00.0", "2 0000:5d:00.0", "3 "]), (110, ["2 ", "2 ", "3 "])]
+)
+def test_a_lost_card_and_the_one_with_its_index_are_told_apart(width: int, names: list[str]) -> None:
+    """By their addresses, which a narrow terminal has no column for."""
+    gpus = (("2", "0000:3a:00.0", 4.0), ("2", "0000:5d:00.0", 0.0), ("3", "0000:9a:00.0", 0.0))
+    text = page(View("n", shipped(), made(*[("gpu_state", one[:2], one[2]) for one in gpus])), width)
+    rows = re.findall(r"^[23] .*$", text, re.MULTILINE)
+
+    assert [row[: len(name)] for row, name in zip(rows, names, strict=True)] == names
+    assert all(one[1] in row for one, row in zip(gpus[:2], rows[:2], strict=True))
+
+
 def test_errors_are_the_sum_of_all_counters_that_the_rules_hold_against_limits() -> None:
     """Those without a name in the model among them; of a GPU those of its links."""
     link = ("0", "0000:17:00.0", "3")

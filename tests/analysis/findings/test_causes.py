@@ -569,3 +569,18 @@ def test_nothing_is_graver_when_evidence_goes_away(some: list[Finding], table: E
     for left_out in some:
         rest = gravity(join([one for one in some if one is not left_out], table))
         assert all(rank >= whole[key] for key, rank in rest.items())
+
+
+def test_link_xid_and_sxid_of_one_link_are_one_finding() -> None:
+    """The link is down; what the driver and the NVSwitch reported of it stands under it."""
+    link = Component("nvlink", f"{GPU}/3", "", frozenset({GPU}))
+    faults = [
+        finding("nvlink_down", link, "critical"),
+        finding("xid_fabric", Component("gpu", GPU, "", frozenset({GPU})), "critical"),
+        finding("sxid_fatal", Component("nvswitch", SWITCH), "critical"),
+    ]
+
+    assert [one.code for one in join(faults)] == ["nvlink_down"]
+    assert sorted(causes(join(faults)[0])) == ["sxid_fatal", "xid_fabric"]
+    assert [one.code for one in join(faults[1:])] == ["xid_fabric"]
+    assert [one.code for one in join(faults[2:])] == ["sxid_fatal"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from commwatch.findings.rules.counted import columns_of
 from commwatch.lines import Line, Segment
@@ -37,7 +37,7 @@ def gpu_lines(node: Node, first: Node | None, width: int) -> Iterator[Line]:
              "Clocks"]  # fmt: skip
     rows = [
         [
-            (gpu.index, ""),
+            (_name(gpu, gpus, width), ""),
             (gpu.address, ""),
             _state(gpu.state),
             _work(gpu),
@@ -56,6 +56,12 @@ def gpu_lines(node: Node, first: Node | None, width: int) -> Iterator[Line]:
     needs = {"Slot": _SLOT, "Power": _POWER, "Memory": _MEMORY, "Temp": _TEMPERATURE}
     kept = [place for place, head in enumerate(heads) if width >= needs.get(head, 0)]
     yield from table([heads[place] for place in kept], [[row[place] for place in kept] for row in rows], width)
+
+
+def _name(gpu: Gpu, gpus: Sequence[Gpu], width: int) -> str:
+    """The index; with the address where a card that is gone had the same one and the slots are not shown."""
+    is_unique = sum(one.index == gpu.index for one in gpus) == 1
+    return gpu.index if is_unique or width >= _SLOT else f"{gpu.index} {gpu.address}"
 
 
 def _state(state: float | None) -> Segment:
