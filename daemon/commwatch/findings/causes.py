@@ -151,12 +151,18 @@ def _place_of(fault: Finding, standing: Sequence[Finding]) -> Component:
     component = fault.component
     if component.kind != "nvswitch" or component.parts:
         return component
-    parts = (
-        one.component.parts
-        for one in standing
-        if one.code in _SWITCH_TROUBLE and abs(one.since - fault.since) <= READING_SECONDS
-    )
-    return msgspec.structs.replace(component, parts=frozenset().union(*parts))
+    at_the_time = [one for one in standing if abs(one.since - fault.since) <= READING_SECONDS]
+    parts = frozenset().union(*(one.component.parts for one in at_the_time if one.code in _SWITCH_TROUBLE))
+    # A GPU is not at the switch if its links are known to be down elsewhere alone.
+    down = [one.component for one in at_the_time if one.code == "nvlink_down" and one.component.kind == "nvlink"]
+    here = {_gpu_of(one) for one in down if component.key in one.parts}
+    elsewhere = {_gpu_of(one) for one in down if len(one.parts) > 1} - here
+    return msgspec.structs.replace(component, parts=parts - elsewhere)
+
+
+def _gpu_of(nvlink: Component) -> str:
+    """PCI address of the GPU of a link."""
+    return nvlink.key.rpartition("/")[0]
 
 
 def _is_placed(fault: Component, symptom: Component) -> bool:

@@ -30,7 +30,8 @@ class Component(msgspec.Struct, frozen=True):
     name: str = ""
     """As people call it: ``GPU0 link 3``; empty where the key is what they call it."""
     parts: frozenset[str] = frozenset()
-    """PCI addresses, RDMA devices and interfaces that it stands on or uses; empty: the whole node. A part can lie in
+    """PCI addresses, RDMA devices and interfaces that it stands on or uses; empty: the whole node. A link that is down
+    has that of its NVSwitch too, where it is known. A part can lie in
     another: ``0000:17:00.0/nvlink/3`` in ``0000:17:00.0/nvlink`` in ``0000:17:00.0``. Symptoms say by which way
     (``/nvlink``, ``/pcie``) they use a GPU; of faults the table of explanations says so."""
 

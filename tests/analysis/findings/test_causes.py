@@ -584,3 +584,14 @@ def test_link_xid_and_sxid_of_one_link_are_one_finding() -> None:
     assert sorted(causes(join(faults)[0])) == ["sxid_fatal", "xid_fabric"]
     assert [one.code for one in join(faults[1:])] == ["xid_fabric"]
     assert [one.code for one in join(faults[2:])] == ["sxid_fatal"]
+
+
+@pytest.mark.parametrize(("switch", "is_same"), [(SWITCH, True), ("0000:99:00.0", False)])
+def test_an_sxid_of_another_nvswitch_than_that_of_the_link_is_another_fault(switch: str, *, is_same: bool) -> None:
+    """Where the driver says to which one the link leads."""
+    link = Component("nvlink", f"{GPU}/3", "", frozenset({GPU, switch}))
+    joined = join(
+        [finding("nvlink_down", link, "critical"), finding("sxid_fatal", Component("nvswitch", SWITCH), "critical")]
+    )
+
+    assert (len(joined) == 1) == is_same

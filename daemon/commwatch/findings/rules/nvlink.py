@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+import msgspec
+
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import FindingCode
 from commwatch.findings.facts import Facts
@@ -37,7 +39,10 @@ def down(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
         evidence: tuple[Evidence, ...] = (Evidence("link state", words),)
         link = expected[fault.links[0]]
         if fault.kind == "link":
-            yield Sighting("nvlink_down", nvlink_of(link), evidence, f"the link is {words}")
+            component = nvlink_of(link)
+            if fault.switch:
+                component = msgspec.structs.replace(component, parts=component.parts | {fault.switch})
+            yield Sighting("nvlink_down", component, evidence, f"the link is {words}")
             continue
         evidence += (Evidence("links that are down", len(fault.links)),)
         numbers = ", ".join(fault.numbers)
