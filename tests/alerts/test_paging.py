@@ -221,8 +221,12 @@ PORT, OTHER_PORT = {"device": "mlx5_0", "port": "1"}, {"device": "mlx5_1", "port
 REDUCE, COPIES = {"probe": "all_reduce", "backend": "nccl"}, {"probe": "host_copies", "backend": "nccl"}
 
 
-def of(name: str, severity: str = "critical", node: int | None = 1, **labels: str) -> dict[str, str]:
-    return alert(name, "", node, severity, **labels)
+NODE2 = {"instance": "node2:28029"}
+
+
+def of(name: str, severity: str = "critical", **labels: str) -> dict[str, str]:
+    """An alert of node 1, unless its labels name another one."""
+    return alert(name, "", 1, severity) | labels
 
 
 HUSHES = [
@@ -269,7 +273,7 @@ HUSHES = [
     (of("NvlinkDown", **LINK11), of("PartSuspect", "warning", kind="gpu", element="GPU3", gpu="3"), True),
     (of("NvlinkDown", **LINK11), of("NvlinkBelowSiblings", "warning", direction="transmit", **GPU3), True),
     (of("NvlinkDown", **LINK11), of("ProbeBandwidthLow", "warning", **REDUCE), True),
-    (of("NvlinkDown", **LINK11), of("ProbeBandwidthLow", "warning", node=2, **REDUCE), False),
+    (of("NvlinkDown", **LINK11), of("ProbeBandwidthLow", "warning", **NODE2, **REDUCE), False),
     (of("NvlinkRecoveryFailed", **LINK11), of("NvlinkDown", **LINK11), True),
     (of("NvlinkReduced", "warning", **GPU3), of("ProbeBandwidthLow", "warning", **REDUCE), True),
     (of("FabricUnhealthy", **GPU3), of("NvlinkP2pRefused", "warning"), True),
@@ -282,7 +286,7 @@ HUSHES = [
     (of("GpuNotAnswering", **GPU3), of("XidGpu", "warning", xid="119", **GPU3), True),
     (of("GpuNotAnswering", **GPU3), of("WorkerStuck", "warning", worker="nvml"), True),
     (of("DriverUnusable", reason="no_gpu"), of("GpuLost", **GPU3), True),
-    (of("DriverUnusable", reason="no_gpu"), of("GpuLost", node=2, **GPU3), False),
+    (of("DriverUnusable", reason="no_gpu"), of("GpuLost", **NODE2, **GPU3), False),
     (of("PcieWidthDropped", **GPU3), of("PcieReplays", "warning", **GPU3), True),
     (of("PcieFatal", device="0000:5d:00.0"), of("PcieNonfatal", "warning", device="0000:5d:00.0"), True),
     (of("RdmaPortDown", **PORT), of("RdmaPortFlapping", "warning", **PORT), True),
@@ -292,14 +296,14 @@ HUSHES = [
     (of("PartsNeverSeen", kind="gpu"), of("InventoryBelowPeers", "warning", kind="gpu"), True),
     (of("DaemonDown", "warning"), of("CollectorFailing", "warning", collector="rdma"), True),
     # Many nodes.
-    (of("DaemonAbsent", node=None), of("DaemonDown", "warning"), True),
-    (of("DaemonAbsent", node=None), on_many("", "DaemonDown"), True),
-    (of("DaemonAbsent", node=None), on_many("", "NvlinkDown"), False),
+    (alert("DaemonAbsent", "", None), of("DaemonDown", "warning"), True),
+    (alert("DaemonAbsent", "", None), on_many("", "DaemonDown"), True),
+    (alert("DaemonAbsent", "", None), on_many("", "NvlinkDown"), False),
     (on_many("", "NvlinkDown"), of("NvlinkDown", **LINK11), True),
     (on_many("", "PcieReplays"), of("PcieReplays", "warning", **GPU3), True),
     (on_many("", "NvlinkDown"), of("PcieWidthDropped", **GPU3), False),
     (
-        of("SoftwareFaultOnManyNodes", "warning", node=None, fault="CommwatchNcclSettingHarmful"),
+        alert("SoftwareFaultOnManyNodes", "", None, "warning", fault="CommwatchNcclSettingHarmful"),
         of("NcclSettingHarmful", "warning"),
         True,
     ),

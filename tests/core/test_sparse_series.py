@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from commwatch.node.links_down import LinksDown
@@ -62,6 +64,35 @@ def test_a_link_is_down_only_as_long_as_it_is_read_so() -> None:
 
     node.run(LINKS, 0.0)
     assert node.store.snapshot().value("commwatch_nvlink_link_down", *LINK, "") is None
+
+
+def down_of(states: Mapping[tuple[str, ...], float]) -> set[tuple[str, ...]]:
+    """Labels of what is down on three GPUs with three links each, of which some have other states than up."""
+    store = Store()
+    gpus = [(f"{number}", f"0000:{number:x}7:00.0") for number in range(3)]
+    links = [(*gpu, f"{link}") for gpu in gpus for link in range(3)]
+    expected = {("commwatch_nvlink_link_expected", link): 1 for link in links}
+    store.put("inventory", "", block(expected), float("inf"))
+    for gpu in gpus:
+        own = [link for link in links if link[:2] == gpu]
+        info = {("commwatch_nvlink_info", (*link, "4.0", "switch", f"0000:a{link[2]}:00.0", "0")): 1 for link in own}
+        store.put("nvml_identity", gpu[1], block(info), float("inf"))
+        read = {("commwatch_nvlink_link_state", link): states.get(link, 1) for link in own}
+        store.put(LINKS, gpu[1], block(read), float("inf"))
+    LinksDown(store).after(Outcome(collector(LINKS), Collected({}, [], 0.0), None, 0.0))
+    family = "commwatch_nvlink_link_down"
+    return {labels for one in store.snapshot().blocks for name, labels in one.layout.series if name == family}
+
+
+def test_links_of_one_part_are_one_series() -> None:
+    """A link with its NVSwitch, a GPU that has lost most of its links, an NVSwitch, the node."""
+    gpu1 = ("1", "0000:17:00.0")
+    all_links = [(f"{gpu}", f"0000:{gpu:x}7:00.0", f"{link}") for gpu in range(3) for link in range(3)]
+
+    assert down_of({(*gpu1, "2"): 0}) == {(*gpu1, "2", "0000:a2:00.0")}
+    assert down_of({(*gpu1, "0"): 0, (*gpu1, "2"): 3}) == {(*gpu1, "several", "")}
+    assert down_of({link: 0 for link in all_links if link[2] == "1"}) == {("all", "0000:a1:00.0", "1", "0000:a1:00.0")}
+    assert down_of(dict.fromkeys(all_links, 0)) == {("all", "all", "several", "")}
 
 
 def test_a_rise_of_a_counter_of_pages_is_told_for_its_window() -> None:

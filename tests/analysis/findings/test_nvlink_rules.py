@@ -52,7 +52,11 @@ def test_links_that_are_down_are_one_finding_of_the_part_that_they_make_up() -> 
             (*gpu, f"{link}"): float((place, link) not in down_ones)
             for place, gpu in enumerate(gpus) for link in range(4)
         }  # fmt: skip
-        numbers = {STATE: states, EXPECTED: dict.fromkeys(states, 1.0), "commwatch_nvlink_info": info if known else {}}
+        numbers: Numbers = {
+            STATE: states,
+            EXPECTED: dict.fromkeys(states, 1.0),
+            "commwatch_nvlink_info": info if known else {},
+        }
         return [(one.component.identity, one.detail) for one in seen_by(down, facts_of(numbers))]
 
     number = {(place, 2) for place in range(3)}
