@@ -51,6 +51,9 @@ def on_many(cluster: str, fault: str = "NvlinkDown") -> dict[str, str]:
     return alert("FaultOnManyNodes", cluster, None, fault=f"Commwatch{fault}")
 
 
+TICKET = {"severity": "warning"}
+
+
 @dataclass
 class Story:
     """What Alertmanager posted while the alerts of this module came and went."""
@@ -73,13 +76,14 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
             alert("PcieReplays", "tickets", 2, "warning"), alert("RdmaCongested", "tickets", 3, "info"),
         )  # fmt: skip
         manager.post(link_down("dying", 1), alert("DaemonDown", "dying", 1, "warning"))
+        manager.post(on_many("event"), on_many("event", "RdmaPortDown"), on_many("event", "XidGpu") | TICKET)
         manager.post(link_down("rehearsal", 1) | {"simulated": "true"}, on_many("rehearsal") | {"simulated": "true"})
 
         manager.until(lambda: len(manager.posts("early")) == 2 and manager.posts("group"))
         manager.post(*[link_down("early", node) for node in range(2, 40)], on_many("early"))
         manager.post(alert("GpuLost", "group", gpu="3", pci_bus_id="0000:5d:00.0"))
         manager.until(lambda: len(manager.posts("group")) == 2 and len(manager.posts("early")) == 3)
-        manager.until(lambda: len(manager.posts("dying")) == 2)
+        manager.until(lambda: len(manager.posts("dying")) == len(manager.posts("event")) == 2)
         manager.until(lambda: manager.posts("tickets") and len(manager.posts("live")) >= 2)
         time.sleep(3.5)  # another interval of the groups, in which nothing more may come
         firing_early = manager.posts("early")
@@ -94,6 +98,18 @@ def test_one_fault_on_forty_nodes_at_once_is_one_page(story: Story) -> None:
     for status in ("firing", "resolved"):
         (page,) = story.manager.posts("storm", status)
         assert (page.to, page.names) == ("page", ["CommwatchFaultOnManyNodes"])
+
+
+def test_one_event_of_the_fleet_is_one_page(story: Story) -> None:
+    """All faults that are on many nodes of a job at one time; a ticket of them is a ticket."""
+    found = sorted(
+        (post.to, [one["labels"]["fault"] for one in post.body["alerts"]]) for post in story.manager.posts("event")
+    )
+
+    assert [(to, sorted(faults)) for to, faults in found] == [
+        ("page", ["CommwatchNvlinkDown", "CommwatchRdmaPortDown"]),
+        ("ticket", ["CommwatchXidGpu"]),
+    ]
 
 
 def test_nodes_that_were_seen_first_page_and_the_others_do_not(story: Story) -> None:
