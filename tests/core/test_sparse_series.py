@@ -71,13 +71,15 @@ def down_of(states: Mapping[tuple[str, ...], float]) -> set[tuple[str, ...]]:
     store = Store()
     gpus = [(f"{number}", f"0000:{number:x}7:00.0") for number in range(3)]
     links = [(*gpu, f"{link}") for gpu in gpus for link in range(3)]
-    expected = {("commwatch_nvlink_link_expected", link): 1 for link in links}
+    expected: dict[Series, Value] = {("commwatch_nvlink_link_expected", link): 1 for link in links}
     store.put("inventory", "", block(expected), float("inf"))
     for gpu in gpus:
         own = [link for link in links if link[:2] == gpu]
-        info = {("commwatch_nvlink_info", (*link, "4.0", "switch", f"0000:a{link[2]}:00.0", "0")): 1 for link in own}
+        info: dict[Series, Value] = {
+            ("commwatch_nvlink_info", (*link, "4.0", "switch", f"0000:a{link[2]}:00.0", "0")): 1 for link in own
+        }
         store.put("nvml_identity", gpu[1], block(info), float("inf"))
-        read = {("commwatch_nvlink_link_state", link): states.get(link, 1) for link in own}
+        read: dict[Series, Value] = {("commwatch_nvlink_link_state", link): states.get(link, 1) for link in own}
         store.put(LINKS, gpu[1], block(read), float("inf"))
     LinksDown(store).after(Outcome(collector(LINKS), Collected({}, [], 0.0), None, 0.0))
     family = "commwatch_nvlink_link_down"
