@@ -105,6 +105,23 @@ def test_a_slot_that_gives_less_than_the_gpu_can_use_is_information() -> None:
     assert seen_by(below_maximum, facts_of(INFO)) == []
 
 
+def test_a_gpu_of_a_newer_generation_than_its_host_is_no_remark() -> None:
+    """A B200 at generation 5 is as every host runs it; at 4, or beside an equal one at 6, it is not."""
+    assert seen_by(below_maximum, facts_of(slot(16, 16, 5, 6))) == []
+    assert len(seen_by(below_maximum, facts_of(slot(16, 16, 4, 6)))) == 1
+
+    name = next(iter(INFO["commwatch_gpu_info"]))
+    equal = ("1", "0000:18:00.0")
+    numbers = slot(16, 16, 5, 6)
+    beside: Numbers = {
+        **numbers,
+        "commwatch_gpu_info": {**INFO["commwatch_gpu_info"], (*equal, *name[2:]): 1.0},
+        "commwatch_pcie_link_generation_max": {GPU0: 5, equal: 6},
+        "commwatch_pcie_gpu_link_generation_max": {GPU0: 6, equal: 6},
+    }
+    assert codes_of(seen_by(below_maximum, facts_of(beside))) == [("pcie_below_maximum", f"pcie_link/{ADDRESS}")]
+
+
 def test_a_link_that_has_always_been_narrower_than_both_ends_is_information() -> None:
     """What was learned counts: lanes lost since then are a fault of their own."""
     both: Numbers = {**INFO, "commwatch_pcie_link_width_max_lanes": {GPU0: 16}}

@@ -16,6 +16,10 @@ from commwatch_exporters.node.model import Gpu, PcieDevice
 _LANES: EvidenceUnit = "lanes"
 _NO_UNIT: EvidenceUnit = ""
 
+OF_HOSTS = 5.0
+"""Generation that hosts of GPUs offer: a GPU that can do more runs at this on every healthy node, unless an equal one
+beside it shows that this host gives more."""
+
 _UNDER_LOAD_FOR = 60.0
 """Seconds: the generation follows the clocks of the GPU, and these need a moment to come up."""
 
@@ -87,6 +91,9 @@ def link_of_errors(facts: Facts, device: PcieDevice) -> Component:
 
 def below_maximum(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Links of GPUs that have never been as wide as both ends can, or that the slot limits."""
+    most_of_equals: dict[str, float] = {}
+    for gpu, generation in facts.each(Gpu.pcie_generation_max):
+        most_of_equals[gpu.name] = max(generation, most_of_equals.get(gpu.name, 0.0))
     for gpu, _ in facts.each(Gpu.info):
         evidence = []
         # Where no width is learned yet, the one of now counts.
@@ -97,7 +104,8 @@ def below_maximum(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
         if lanes is not None and most is not None and lanes < most:
             evidence.append(Evidence("lanes", lanes, "lanes", most, "what the GPU can use"))
         generation, own = gpu.pcie_generation_max, gpu.pcie_gpu_generation_max
-        if generation is not None and own is not None and generation < own:
+        usual = max(OF_HOSTS, most_of_equals.get(gpu.name, 0.0))
+        if generation is not None and own is not None and generation < min(own, usual):
             evidence.append(Evidence("generation", generation, "", own, "what the GPU can use"))
         if evidence:
             yield Sighting("pcie_below_maximum", pcie_link_of(gpu), tuple(evidence))
