@@ -123,6 +123,9 @@ EXTENDED_RECORDS = frozenset({
 })  # fmt: skip
 """Recorded for alerts of the extended set alone: no dashboard reads them."""
 
+_TIMES = re.compile(r"\{\{ \$value \}\}\s+times\b(?! as)")
+_COUNTED = re.compile(r"(\{\{ \$value \}\}\s+)(GPU|error|packet|direction|reading|process)(s|es)\b")
+
 _ALERT_BLOCK = re.compile(r"^( *)- alert: (\w+)\n(?:\1 +.*\n|\n)*", re.MULTILINE)
 _RECORD_BLOCK = re.compile(r"(?:^ *#.*\n)*^( *)- record: (\S+)\n(?:\1 +.*\n|\n)*", re.MULTILINE)
 _EMPTY_GROUP = re.compile(r"^( *rules:)\n(?= *- name:|\s*\Z)", re.MULTILINE)
@@ -187,12 +190,18 @@ def render(template: str, thresholds: Thresholds, site: Site) -> str:
             return f"{numbers[name] * 100:g} %"
         return f"{numbers[name]:g}" if numbers[name] < 1e6 else f"{numbers[name]:.0f}"
 
-    text = _PLACEHOLDER.sub(fill, template)
+    text = _PLACEHOLDER.sub(fill, _in_words(template))
     if not site.matchers:
         return text
     # Each selector of a template begins with the job.
     job = f'job="{site.job}"'
     return text.replace(job, f"{job}, {site.matchers}")
+
+
+def _in_words(template: str) -> str:
+    """The template with the counts of its texts as people say them: ``once``, ``1 process``."""
+    text = _TIMES.sub("{{ if eq $value 1.0 }}once{{ else }}{{ $value }} times{{ end }}", template)
+    return _COUNTED.sub(r"\1\2{{ if ne $value 1.0 }}\3{{ end }}", text)
 
 
 def _words(site: Site) -> Mapping[str, str]:
