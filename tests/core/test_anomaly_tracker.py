@@ -6,7 +6,7 @@ from commwatch.node.anomaly_tracker import LOOK_SECONDS, Anomalies
 from commwatch.node.run import Outcome
 from commwatch.node.store import Store
 from commwatch.readings import Absence
-from commwatch_exporters.snapshot import Layout, Value
+from commwatch_exporters.snapshot import Layout, Series, Value
 from support.core import SLOTS, block, collected, collector
 
 COLLECTOR = collector("nvml_nvlink")
@@ -66,7 +66,7 @@ def fed(sent: tuple[int, int], jobs: tuple[int, int] = (7, 7), nvlink: float = 0
         time = 10.0 * step
         for gpu, slot in enumerate(SLOTS[:2]):
             store.put("nvml_gpu", slot, block({("commwatch_gpu_utilization_ratio", (str(gpu), slot)): 1.0}, time), 1e9)
-        use = {("commwatch_nvlink_transmit_utilization_ratio", ("0", SLOTS[0])): nvlink}
+        use: dict[Series, Value] = {("commwatch_nvlink_transmit_utilization_ratio", ("0", SLOTS[0])): nvlink}
         store.put("nvlink_use", "", block(use, time), 1e9)
         blocks = {}
         for gpu, slot in enumerate(SLOTS[:2]):

@@ -92,8 +92,8 @@ def link_of_errors(facts: Facts, device: PcieDevice) -> Component:
 def below_maximum(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Links of GPUs that have never been as wide as both ends can, or that the slot limits."""
     most_of_equals: dict[str, float] = {}
-    for gpu, generation in facts.each(Gpu.pcie_generation_max):
-        most_of_equals[gpu.name] = max(generation, most_of_equals.get(gpu.name, 0.0))
+    for gpu, most_here in facts.each(Gpu.pcie_generation_max):
+        most_of_equals[gpu.name] = max(most_here, most_of_equals.get(gpu.name, 0.0))
     for gpu, _ in facts.each(Gpu.info):
         evidence = []
         # Where no width is learned yet, the one of now counts.

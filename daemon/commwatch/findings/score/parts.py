@@ -168,9 +168,14 @@ def _links(facts: Facts, thresholds: Thresholds) -> Iterator[Reading]:
     for column in _RECOVERIES:
         for link, rise in facts.rises(column, DAY):
             ratio = at_most_one(1.0 - rise / thresholds.nvlink_recoveries_per_day)
-            yield Reading(f"GPU{link.index} link {link.number}", ratio, f"{rise:g} recoveries in the last day")
+            yield Reading(
+                f"GPU{link.index} link {link.number}",
+                ratio,
+                f"{rise:g} {'recovery' if rise == 1 else 'recoveries'} in the last day",
+            )
     for link, rise in facts.rises(NvLink.recoveries_failed, DAY):
-        yield Reading(f"GPU{link.index} link {link.number}", 0.0, f"{rise:g} failed recoveries in the last day")
+        words = f"{rise:g} failed {'recovery' if rise == 1 else 'recoveries'} in the last day"
+        yield Reading(f"GPU{link.index} link {link.number}", 0.0, words)
     for port, rise in facts.rises(RdmaPort.flaps, DAY):
         ratio = at_most_one(1.0 - rise / thresholds.score_port_flaps_per_day)
         words = f"down {f'{rise:g} times' if rise != 1 else 'once'} in the last day"
