@@ -23,8 +23,8 @@ BURST_CYCLES = 5
 BURST_WINDOW_SECONDS = 4 * 3600.0
 """While too few results are there to judge by, so many cycles of a frequent probe come within the first time of each
 other. Once they are there its interval is twice as long for the rest of the budget's window, which pays for them: at
-15 min 6 cycles in the first 25 min and 7 more in 4 h, 13 of 6.5 s. With 57.5 s for the first cycles of the rare probes they take 142 s of the
-144 s that 1 % of 4 h is."""
+15 min 6 cycles in the first 25 min and 7 more in 4 h, 13 of 6.5 s. With 57.5 s for the first cycles of the rare probes
+they take 142 s of the 144 s that 1 % of 4 h is."""
 
 _HOUR = 3600.0
 

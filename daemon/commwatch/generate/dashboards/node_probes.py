@@ -51,9 +51,10 @@ PROBES = PanelRow("Probes", (
            description="Share of this node's own level that is lost, by quantity: until the level is back or"
                        " commwatch inventory accept takes the new one.",
            queries=(Query("max by (probe, quantity) (commwatch_probe_loss_ratio{@node@})", "{{probe}} {{quantity}}",
-                          due="with a fault"),),
-           unit="percentunit", scale=high_is_bad("probe_loss_ratio", "warning", "CommwatchProbeBandwidthLost"),
-           no_data="Nothing is lost, or no probe has three good results yet."),
+                          due="elsewhere"),),
+           unit="percentunit", scale=high_is_bad("probe_loss_ratio", "warning", ""),
+           alerts=("CommwatchProbeBandwidthLost",),
+           no_data="None is lost. It needs three good results of a probe."),
     Series(title="Bad results in a row",
            description="Latency spikes, and results below the expected bandwidth;"
                        " @probe_latency_spike_streak@ make a ticket.",
