@@ -107,11 +107,11 @@ def test_a_frequent_probe_learns_in_a_burst_that_it_pays_for() -> None:
 
 
 def test_a_burst_that_gives_no_results_ends_all_the_same() -> None:
-    """A probe that only fails has no more cycles in its burst than one that learns."""
+    """A probe that only fails has no more cycles in its burst than one that learns, and then its own interval."""
     one = schedule(share=1.0)
     delays = [one.after(ran=True, suspicious=False, now=300.0 * turn, wall=0.0, learning=True) for turn in range(7)]
 
-    assert delays == [BURST_SECONDS] * 5 + [1800.0] * 2
+    assert delays == [BURST_SECONDS] * 5 + [900.0, None]
 
 
 @pytest.mark.parametrize("interval", [30.0, BURST_SECONDS, DAY])

@@ -62,7 +62,7 @@ def test_the_text_has_the_score_its_parts_and_what_reduced_it(capsys: Output, mo
         "latency    -      -",
         "balance    33 %   0.50",
         "stability  27 %   1.00",
-        "latency: not measured; it takes a latency baseline: 6 good results of a collective",
+        "latency: not measured; it takes a latency baseline: 2 good results of a collective",
         "",
         "reduced by  part       where              what",
         "0.167       balance    PCIe link of GPU0  8 of 16 lanes",

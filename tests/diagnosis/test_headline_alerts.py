@@ -46,7 +46,7 @@ def test_a_new_node_says_of_every_headline_alert_what_it_waits_for(
     assert [one.verdict for one in new.values()] == ["ok"] * 4 + ["no effect"] * 3
     assert after_one["CommwatchProbeLatencyStreak"] == HeadlineAlert(
         "CommwatchProbeLatencyStreak", "ok",
-        "all_reduce is held against the mark of its path; a baseline from result 6 on, about 10:31 UTC on a free node",
+        "all_reduce is held against the published latency; a baseline from result 2 on, about 10:11 UTC on a free node",
     )  # fmt: skip
     assert after_one["CommwatchProbeBandwidthLow"].detail == "all_reduce has an expected bandwidth (reference)"
     assert after_one["CommwatchProbeErrorRateRise"].verdict == "not yet"
@@ -77,7 +77,7 @@ def test_before_its_first_result_the_probe_says_why_and_when() -> None:
     assert latency == (
         "not yet",
         "all_reduce has no result that counts: the next one about 12:05 UTC on a free node; last left out: a job runs; "
-        "a baseline from result 6 on, about 12:30 UTC on a free node",
+        "a baseline from result 2 on, about 12:10 UTC on a free node",
     )
     assert bandwidth[0] == errors[0] == "not yet"
 

@@ -121,6 +121,8 @@ def _latency(course: _Course, thresholds: Thresholds) -> tuple[Literal["ok", "no
         return "not yet", f"{course.nothing_yet}; {baseline}"
     if course.by == "too_few_results":
         return "not yet", f"{course.probe.name} has no absolute mark, and too few results: {baseline}"
+    if course.by == "published":
+        return "ok", f"{course.probe.name} is held against the published latency; {baseline}"
     if course.by == "mark":
         return "ok", f"{course.probe.name} is held against the mark of its path; {baseline}"
     return "ok", f"{course.probe.name} is held against its baseline"
