@@ -386,7 +386,7 @@ def _names(broken: Broken, alert: Alert) -> bool:
     if not place.names:
         return not _mentioned(alert)
     if place.link is None:
-        return bool(words & {*place.names, *(name for name, _ in place.others)})
+        return bool(words & {*place.names})
     ends = [*((name, place.link) for name in place.names), *place.others]
     return any(name in words and _says_link(alert, link) for name, link in ends)
 
@@ -405,5 +405,5 @@ def _found(broken: Broken, finding: Record) -> bool:
     components = [finding["component"], *(one["component"] for one in finding["causes"][:1])]
     if not place.names:
         return any(one["kind"] in _OF_THE_NODE for one in components)
-    names = {*place.names, *(name for name, _ in place.others)}
+    names = {*place.names} if place.link is None else {*place.names, *(name for name, _ in place.others)}
     return any(_addresses(one) & names for one in components)
