@@ -235,7 +235,7 @@ HARDWARE: Mapping[str, Row] = {
     "gpu_needs_reset": Row(_whole_gpu("gpu_reset_required"), "page", STATE_SECONDS + 10, _GPU, "stop"),
     "gpu_silent": Row(_whole_gpu("gpu_calls_fail"), "page", UNREAD_SECONDS + 10, _GPU, "stop"),
     "driver_gone": Row(_driver, "page", STATE_SECONDS + 10, _kinds("node", "gpu"), "stop"),
-    "fabric_sick": Row(_of_a_fabric("fabric_unhealthy"), "page", STATE_SECONDS + 15, _GPU),
+    "fabric_sick": Row(_of_a_fabric("fabric_unhealthy", check="route"), "page", STATE_SECONDS + 15, _GPU),
     "switch_fatal": Row(
         _switch("Fatal", 12028), "page", STATE_SECONDS + 5, _kinds("nvswitch", "node"), is_event=True, from_boot="page"
     ),
