@@ -299,7 +299,9 @@ class _Judge:
         is_over = all(one.is_repaired and one.row.ends and one.end + one.row.ends <= time for one in life.broken)
         if not is_over or document is None or any(end > time - 120 for _, end in life.blind()):
             return
-        late = any(one.row.probes and one.end + one.row.ends + PROBE_CYCLE_SECONDS > time for one in life.broken)
+        late = any(
+            one.row.probes and one.end + (one.row.ends or 0.0) + PROBE_CYCLE_SECONDS > time for one in life.broken
+        )
         left = sorted({
             one["code"] for one in document["findings"]
             if one["severity"] != "info" and not (late and one["component"]["kind"] in _OF_THE_NODE)
