@@ -28,6 +28,8 @@ PORT_SECONDS = 60.0
 PROBE_CYCLE_SECONDS = 900.0
 """Between two probes by default; the third bad one speaks."""
 GROUP_WAIT_SECONDS = 5.0
+GROUP_INTERVAL_SECONDS = 60.0
+"""A second alert of a node waits for the next notification of the group."""
 
 
 @dataclass(frozen=True)

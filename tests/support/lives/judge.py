@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from support.day_daemon import STEP_SECONDS
-from support.lives.hardware import GROUP_WAIT_SECONDS, PROBE_CYCLE_SECONDS, Wanted
+from support.lives.hardware import GROUP_INTERVAL_SECONDS, GROUP_WAIT_SECONDS, PROBE_CYCLE_SECONDS, Wanted
 from support.lives.life import Broken, Life, Span, observable
 from support.lives.play import Course
 from support.lives.told import Alert, Sent
@@ -189,9 +189,17 @@ class _Judge:
                 f"{about}: after {first + GROUP_WAIT_SECONDS - since:.0f} s, of {deadline - since:.0f}",
             )
             return False
-        if not any(self._alerts[place] in grave for one in self._told for place in one.new):
-            names = sorted({one.name for one in grave})
-            self._miss("never sent", broken.kind, f"{about}: {', '.join(names)} fired, and was silenced")
+        sent_at = min(
+            (one.time for one in self._told if any(self._alerts[place] in grave for place in one.new)), default=None
+        )
+        names = ", ".join(sorted({one.name for one in grave}))
+        if sent_at is None:
+            self._miss("never sent", broken.kind, f"{about}: {names} fired, and was silenced")
+            return False
+        if sent_at > deadline + GROUP_INTERVAL_SECONDS:
+            self._miss(
+                "sent late", broken.kind, f"{about}: {names} fired in time, and was sent after {sent_at - since:.0f} s"
+            )
             return False
         return True
 
