@@ -20,12 +20,8 @@ READING_SECONDS = 90.0
 more often, the rules look each 10 s, and a cause begins before its effect."""
 COUNTING_SECONDS = 3600.0
 """The same of events that are a fault from a number in an hour on: the first came so much earlier at most."""
-_SLOW_READINGS = {
-    "nvlink_p2p_refused": 660.0,
-    **dict.fromkeys(("part_suspect", "pair_slow", "pair_nearer_slower", "pairs_all_slow"), 7200.0),
-}
-"""The same of what is read more rarely, by code. Pairs are measured because a collective is slow: after it, as soon as
-the node is free."""
+_SLOW_READINGS = {"nvlink_p2p_refused": 660.0}
+"""The same of what is read more rarely, by code."""
 SURE_FROM = 0.5
 """Weight from which a fault is called a cause of a symptom whose place is known; one that weighs less is also seen, and
 no more."""

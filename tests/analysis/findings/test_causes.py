@@ -299,14 +299,6 @@ def test_a_link_whose_far_end_is_not_known_is_cleared_by_all_pairs_alone() -> No
     assert causes(told_of("probe_bandwidth_low", join([down, slow], measured=pairs[:1]))) == []
 
 
-@pytest.mark.parametrize("code", ["part_suspect", "pair_slow", "pairs_all_slow"])
-def test_what_pairs_show_is_measured_after_the_collective_is_slow(code: str) -> None:
-    """The matrix follows the third bad result once the node is free: it explains what began up to two hours before."""
-    for seconds, findings in ((7200.0, 1), (7201.0, 2)):
-        late = finding(code, Component("pair", "", "", frozenset({GPU, PEERS})), since=START + seconds)
-        assert len(join([late, probe(GPU, PEERS)])) == findings
-
-
 @pytest.mark.parametrize(
     ("gpus", "evidence", "blamed"),
     [(1, NO_GPU_IS_WELL, False), (2, NO_GPU_IS_WELL, False), (3, NO_GPU_IS_WELL, True), (1, "share of pairs", True)],
