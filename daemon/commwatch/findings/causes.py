@@ -13,7 +13,6 @@ from commwatch.findings.explanations import EXPLANATIONS, SYMPTOMS, Explanation,
 from commwatch.findings.finding import SEVERITIES, Cause, Component, ComponentKind, Finding
 from commwatch.findings.measured import Measured
 from commwatch.findings.rules.gpu_ways import PEERS, by_nvlink, by_pcie
-from commwatch.findings.rules.pairs import NO_GPU_IS_WELL
 
 READING_SECONDS = 90.0
 """By which a part may have read well after its effect began and still explain it: most collectors read each 60 s or
@@ -103,7 +102,6 @@ def _links(
             continue
         factor = LONG_BEFORE_FACTOR if fault.since < symptom.since - LONG_BEFORE else 1.0
         is_sure = known.weight >= _sure_from(symptom, fault) and _is_placed(place, symptom.component)
-        is_sure = is_sure and not _is_one_while_all_are_slow(fault, symptom, standing)
         yield _Link(fault, known._replace(weight=known.weight * factor), is_sure, is_slow is True)
 
 
@@ -117,29 +115,6 @@ def _sure_from(symptom: Finding, fault: Finding) -> float:
 def _is_symptom(finding: Finding) -> bool:
     code = CODES.get(finding.code)
     return code is not None and code.role == "symptom"
-
-
-def _is_one_while_all_are_slow(fault: Finding, symptom: Finding, standing: Sequence[Finding]) -> bool:
-    """Whether a fault of some GPUs is held up to a symptom of traffic among them while all pairs are slow alike.
-
-    A GPU slows its own pairs. Where none is well, the same fault must be at all GPUs but one, or it is something else.
-    """
-    among_gpus = symptom.component.kind == "probe" and PEERS in symptom.component.parts
-    of_one_gpu = fault.component.kind in _OF_ONE_GPU and len(fault.component.parts) == 1
-    if not of_one_gpu or not (among_gpus or symptom.code == "pairs_all_slow"):
-        return False
-    gpus = [
-        one.value
-        for finding in standing
-        for one in finding.evidence
-        if finding.code == "pairs_all_slow" and one.what == NO_GPU_IS_WELL and isinstance(one.value, (int, float))
-    ]
-    alike = {one.component.key.partition("/")[0] for one in standing if one.code == fault.code}
-    return any(len(alike) < count - 1 for count in gpus)
-
-
-_OF_ONE_GPU: frozenset[ComponentKind] = frozenset({"gpu", "nvlink", "pcie_link"})
-"""With a single part; the link above a switch has those below it too."""
 
 
 def _place_of(fault: Finding, standing: Sequence[Finding]) -> Component:

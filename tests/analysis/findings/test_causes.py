@@ -23,7 +23,6 @@ from commwatch.findings.explanations import EXPLANATIONS, Explanation, Explanati
 from commwatch.findings.finding import SEVERITIES, Component, ComponentKind, Evidence, Finding, Severity
 from commwatch.findings.measured import Measured
 from commwatch.findings.rules.gpu_ways import PEERS
-from commwatch.findings.rules.pairs import NO_GPU_IS_WELL
 
 GPU, OTHER, SWITCH = "0000:17:00.0", "0000:18:00.0", "0000:16:00.0"
 START = 1_700_000_000.0
@@ -297,24 +296,6 @@ def test_a_link_whose_far_end_is_not_known_is_cleared_by_all_pairs_alone() -> No
 
     assert causes(join([down, slow], measured=pairs)[0]) == ["nvlink_down"]
     assert causes(told_of("probe_bandwidth_low", join([down, slow], measured=pairs[:1]))) == []
-
-
-@pytest.mark.parametrize(
-    ("gpus", "evidence", "blamed"),
-    [(1, NO_GPU_IS_WELL, False), (2, NO_GPU_IS_WELL, False), (3, NO_GPU_IS_WELL, True), (1, "share of pairs", True)],
-    ids=["one GPU", "half of them", "all but one", "some pairs are well"],
-)
-def test_one_gpu_is_not_blamed_while_all_pairs_are_slow_alike(gpus: int, evidence: str, blamed: bool) -> None:
-    """Of four GPUs: a narrow link slows three of six pairs; it was seen at the time, and the host is the cause."""
-    faults = [pcie_fault(f"0000:1{number}:00.0") for number in range(gpus)]
-    parts = [f"0000:1{number}:00.0/pcie" for number in range(4)]
-    everywhere = finding("pairs_all_slow", Component("node", "", "", frozenset({*parts, PEERS})))
-    everywhere = replace(everywhere, evidence=(Evidence(evidence, 4.0),))
-    found = told_of("probe_bandwidth_low", join([*faults, everywhere, probe(*parts, PEERS)]))
-
-    assert ("pcie_width_dropped" in causes(found)) == blamed
-    assert ("pcie_width_dropped" in beside(found)) != blamed
-    assert "pairs_all_slow" in causes(found)
 
 
 def test_what_was_there_long_before_explains_less() -> None:

@@ -14,10 +14,6 @@ from commwatch.findings.rules.gpu_ways import PEERS, WAYS, GpuWays, all_parts, b
 from commwatch.findings.rules.rule_set import Rule, RuleSet
 from commwatch_exporters.node.model import Pair, Probe, Suspect
 
-NO_GPU_IS_WELL = "GPUs, and none has a pair that is well"
-"""Evidence of ``pairs_all_slow``: their number, where one of them alone cannot slow all pairs."""
-_FEWEST_GPUS = 4
-"""One of fewer is in more than half of the pairs."""
 _RATES = (Pair.bandwidth_bytes_per_second, Pair.expected_bandwidth_bytes_per_second)
 
 
@@ -93,16 +89,13 @@ def slow(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 
 def _all_slow(facts: Facts, thresholds: Thresholds, shares: list[float], low: int) -> Sighting:
     least = thresholds.probe_bandwidth_utilization_low_ratio
-    evidence: tuple[Evidence, ...] = (
+    evidence = (
         Evidence("median share of the expected bandwidth", median(shares), "ratio", least,
                  "probe_bandwidth_utilization_low_ratio"),
         Evidence("share of pairs that are slow", low / len(shares), "ratio", thresholds.pairs_slow_share_ratio,
                  "pairs_slow_share_ratio"),
     )  # fmt: skip
     component = Component("node", "", "", facts.derived(all_parts))
-    gpus = len(facts.derived(gpus_of))
-    if low == len(shares) and gpus >= _FEWEST_GPUS:
-        evidence = (*evidence, Evidence(NO_GPU_IS_WELL, gpus))
     return Sighting("pairs_all_slow", component, evidence, f"{low} of {len(shares)} pairs")
 
 
