@@ -101,7 +101,7 @@ ALERT_TABLE_LINKS = {"alertname": "@runbooks@/${__value.raw}.md", "instance": NO
 _ABOUT = (
     "fault", "software", "gpu_model", "collector", "worker", "rule", "service", "check", "component", "counter",
     "reason", "direction", "aspect", "role", "kind", "element", "src", "dst", "backend", "sign", "what", "xid", "sxid",
-    "event", "message", "category", "variable", "remark", "digest", "expected_source", "symptom",
+    "event", "nvswitch", "message", "category", "variable", "remark", "digest", "expected_source", "symptom",
     "scope", "value", "cause", "source",
 )  # fmt: skip
 """Labels of alerts that have no column of their own."""
