@@ -239,6 +239,14 @@ class RehearsedDaemon(WholeNode):
             reason: FailureReason = "wrong_result" if failure.reason == "wrong_result" else "nccl_error"
             return Failed(finished_at=time.time(), occupied_seconds=3.0, reason=reason, detail=failure.reason)
 
+    def record(self, name: str) -> AnyRecord:
+        """What is known of a probe that has run."""
+        return self._records[name]
+
+    def show(self, name: str) -> None:
+        """Put what is known of a probe into the store, as the daemon does once a minute."""
+        self._publish(name)
+
     def _publish(self, name: str) -> None:
         readings = self._records[name].readings(time.time())
         layout = Layout(tuple((metric, labels) for metric, labels, _ in readings))

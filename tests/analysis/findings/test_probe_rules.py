@@ -375,3 +375,82 @@ def test_uneven_copies_are_those_of_the_slowest_gpu() -> None:
 def test_gloo_uses_no_part_of_a_gpu() -> None:
     """It runs over the loopback interface."""
     assert parts(merged(four_cards(), info(key=("loop", "gloo"))), ("loop", "gloo")) == {"lo"}
+
+
+# --- a loss, and 60 to 85 % of what is expected ---
+
+LOST = (*KEY, "all_reduce 8")
+
+
+def loss(ratio: float = 1 / 3) -> Numbers:
+    """An open loss with both numbers and its begin."""
+    return merged(
+        gauge("losses", 1),
+        gauge("loss_ratio", ratio, LOST),
+        gauge("loss_level_bytes_per_second", 360e9, LOST),
+        gauge("loss_bandwidth_bytes_per_second", 240e9, LOST),
+        gauge("loss_since_timestamp_seconds", NOW - DAY, LOST),
+    )
+
+
+def test_an_open_loss_has_both_numbers_and_its_begin() -> None:
+    """Also without any current result; without an open one there is nothing."""
+    assert seen_by(rules.lost, facts_of(merged(info(), gauge("losses", 0)))) == []
+
+    [found] = seen_by(rules.lost, facts_of(merged(info(), loss())))
+
+    assert (found.code, found.component.identity, found.since) == (
+        "probe_bandwidth_lost",
+        "probe/all_reduce",
+        NOW - DAY,
+    )
+    assert [fact.value for fact in found.evidence] == [1 / 3, 240e9, 360e9]
+    assert found.detail == "of all_reduce 8"
+
+
+def test_a_lost_copy_stands_on_the_parts_of_its_gpu() -> None:
+    """And on those of no other one."""
+    key = ("host_copies", "nccl")
+    numbers = merged(
+        four_cards(), info(measure="host_copies", key=key), gauge("losses", 1, key),
+        gauge("loss_ratio", 0.5, (*key, f"host_to_device {CARDS[3]}")),
+    )  # fmt: skip
+
+    [found] = seen_by(rules.lost, facts_of(numbers))
+
+    assert any(part.startswith(CARDS[3]) for part in found.component.parts)
+    assert not any(part.startswith(CARDS[2]) for part in found.component.parts)
+
+
+@pytest.mark.parametrize(
+    ("source", "code"),
+    [("configured", "probe_bandwidth_short"), ("reference", "probe_bandwidth_short"), ("model", "probe_below_model")],
+)
+def test_results_short_of_what_is_expected_count_from_three_on(source: str, code: str) -> None:
+    """A ticket by a firm value, information by a model; two are none."""
+    two, three = (facts_of(merged(info(source), gauge("short_bandwidth_streak", streak))) for streak in (2, 3))
+
+    assert seen(two) == []
+    assert [one.code for one in seen(three)] == [code]
+
+
+@pytest.mark.parametrize("source", ["reference", "model"])
+def test_one_slow_probe_is_one_finding(source: str) -> None:
+    """What is low is not short and lost as well; what is lost is not short."""
+    short = merged(info(source), gauge("short_bandwidth_streak", 9))
+
+    assert [one.code for one in seen(facts_of(merged(short, loss())))] == ["probe_bandwidth_lost"]
+    low = merged(short, loss(), gauge("low_bandwidth_streak", LIMITS.probe_low_bandwidth_streak))
+    assert [one.code for one in seen(facts_of(low))] == ["probe_bandwidth_low"]
+
+
+def test_a_latency_above_a_model_is_information() -> None:
+    """From three on, and not where spikes say the same firmly."""
+    numbers = merged(info("reference"), {"commwatch_probe_expected_latency_seconds": {(*KEY, "model"): 10e-6}})
+    two, three = (merged(numbers, gauge("latency_above_model_streak", streak)) for streak in (2, 3))
+
+    assert seen(facts_of(two)) == []
+    [found] = seen(facts_of(three))
+    assert (found.code, [fact.value for fact in found.evidence]) == ("probe_below_model", [3, 10e-6])
+    spikes = merged(three, gauge("latency_spike_streak", 3))
+    assert [one.code for one in seen(facts_of(spikes))] == ["probe_latency_high"]
