@@ -20,6 +20,8 @@ from commwatch.probes import node as probe_node
 from commwatch.probes.node import ReadNode
 from commwatch.probes.plan import Collective, Measure
 from commwatch.probes.rank_plan import Phase
+from commwatch.probes.results.history import ProbeHistory
+from commwatch.probes.results.level import Level
 from commwatch.service.probing import Probing
 from commwatch.simulation.presets import PRESETS
 from commwatch.state.directory import StateDirectory
@@ -191,3 +193,25 @@ def test_spikes_in_a_row_are_a_streak(build: Build) -> None:
     node.cycle("all_reduce")
     assert node.value("probe_latency_spike_streak", "all_reduce", "simulated") == 0
     assert node.value("probe_latency_spikes_total", "all_reduce", "simulated") == 3
+
+
+def test_what_is_accepted_stays_accepted_over_a_restart(build: Build, tmp_path: Path) -> None:
+    """A loss that an earlier daemon found is shown before any cycle; once it is accepted the next daemon has none."""
+    state = StateDirectory(tmp_path)
+    level = Level(
+        name="all_reduce 2", seconds=1e-3, bus_bandwidth=11e9, bad=3, since=1e9, low_seconds=1.5e-3, is_lost=True
+    )
+    state.save("probe-all_reduce", ProbeHistory("simulated", levels={"all_reduce  x2 67108864 all_reduce 2": level}))
+    node = build("a10x2", "all_reduce")
+    node.probing.schedule()
+    assert node.value("probe_losses", "all_reduce", "simulated") == 1
+    assert len(node.probing.losses()) == 1
+
+    [given_up] = node.probing.accept()
+    node.probing.save()
+    kept = state.load("probe-all_reduce", ProbeHistory)
+
+    assert given_up == "probe all_reduce: all_reduce 2 gives 7.33 GB/s, before 11 GB/s"
+    assert node.value("probe_losses", "all_reduce", "simulated") == 0
+    assert kept is not None
+    assert not any(one.is_lost for one in kept.levels.values())
