@@ -15,7 +15,8 @@ from commwatch.node.store import Store
 from commwatch.readings import Absence, Reason, SourceUnavailable
 from commwatch.service.instruments import Instruments
 from commwatch.service.pipeline import Pipeline
-from commwatch.sources.presence import NvidiaGpus, gpus_to_list, nvidia_gpus
+from commwatch.sources.gpu_bus import gpus_to_list
+from commwatch.sources.presence import NvidiaGpus, nvidia_gpus
 from commwatch.state.directory import StateDirectory
 from commwatch_exporters.snapshot import Value
 from support.core import ScriptedReader, block, collected, collector

@@ -112,6 +112,36 @@ def test_all_faces_name_the_same_part_and_say_one_verdict(
     assert line.startswith(f"{title}: {part}")
 
 
+def test_a_node_of_which_nothing_is_read_is_unknown_and_then_critical(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All calls on all GPUs fail: no face says OK after 30 s, and all name the driver after 90 s."""
+    faults = "".join(f"- {{fault: gpu_calls_fail, gpu: {gpu}, at: {LEARNED}m}}\n" for gpu in range(8))
+    with rehearsed("h100x8ndr", tmp_path, monkeypatch, faults) as daemon:
+        daemon.until(LEARNED - 0.5)
+        daemon.until(LEARNED + 0.5, step=5.0)
+        unknown = one_verdict(daemon, "Unknown")
+        daemon.until(LEARNED + 1.5, step=5.0)
+        critical = one_verdict(daemon, "Critical")
+
+    assert unknown.startswith("nvml gave no reading for ")
+    assert "Unknown Error (NVML code 999)" in unknown
+    assert critical == "Every call to the NVIDIA driver fails: NVIDIA driver"
+
+
+def test_a_gpu_that_did_not_start_is_named_by_all_faces_from_the_first_boot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its address within a minute, with the reason of the kernel log; one that vfio-pci holds is none."""
+    with rehearsed("h100x8ndr", tmp_path, monkeypatch, "- {fault: gpu_not_started, gpu: 2, at: 0s}\n") as daemon:
+        daemon.until(1.0, step=10.0)
+        line = one_verdict(daemon, "Critical")
+        evidence = [(fact.what, fact.value) for fact in found(daemon, "gpu_not_listed").evidence]
+
+    assert line == "GPU is not listed by the driver: 0000:3a:00.0"
+    assert ("kernel log since the boot", "RmInitAdapter failed (0x24:0x72:1568)") in evidence
+
+
 def test_all_faces_say_one_verdict_on_a_slow_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At a third of the bandwidth from its first day: a warning after three results, and a score that needs work."""
     with rehearsed(

@@ -22,8 +22,9 @@ from commwatch.service.pipeline import Pipeline
 from commwatch.simulation.library import install
 from commwatch.simulation.node import SimulatedNode
 from commwatch.sources.base import Source
+from commwatch.sources.gpu_bus import gpus_to_list
 from commwatch.sources.nvml.source import NvmlSource
-from commwatch.sources.presence import boot_identity, gpus_to_list
+from commwatch.sources.presence import boot_identity
 from commwatch.sources.rdma.source import RdmaSource
 from commwatch.state.directory import StateDirectory, state_path
 from commwatch.workers.child import make_source

@@ -6,8 +6,6 @@ The daemon itself asks, so all of it stands here: the source's own module is imp
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -15,18 +13,12 @@ from commwatch.readings import SourceUnavailable
 from commwatch.sources import files, interfaces
 from commwatch.sources.base import Origin
 from commwatch.sources.ethtool.table import DRIVERS
-from commwatch.sources.pci_attributes import endpoint_role
+from commwatch.sources.gpu_bus import gpus_on_bus
 from commwatch.sources.services import node_processes_visible
 
 _OWN_DRIVERS: Final = frozenset({"", "nvidia"})
 """Kernel drivers of a GPU that NVIDIA's driver should serve; none where it has not been loaded."""
 _OPEN_DRIVERS: Final = frozenset({"nouveau", "nova", "nova_core", "nova-core"})
-_KIND_FILES: Final = ("class", "vendor")
-_DRIVER: Final = "nvidia"
-_DEVICES: Final = Path("/dev")
-_DEVICE_FILE: Final = re.compile(r"nvidia[0-9]{1,3}")
-_EXCLUDING: Final = ("ExcludedGpus", "GpuBlacklist")
-"""Parameters of the kernel module that name GPUs to leave out; the second is of older drivers."""
 _CPU_INFO_BYTES: Final = 64 * 1024
 _DISPLAY: Final = "0x0300"
 """PCI class of a GPU with a display; those for computing alone have 0x0302."""
@@ -44,61 +36,12 @@ class NvidiaGpus(NamedTuple):
 def nvidia_gpus(sysfs: Path) -> NvidiaGpus:
     """The GPUs that sysfs shows, driver or not; a display that nouveau serves counts as neither."""
     ours = handed_on = 0
-    for _, pci_class, driver in _gpus_on_bus(sysfs):
+    for _, pci_class, driver in gpus_on_bus(sysfs):
         if driver in _OWN_DRIVERS or (driver in _OPEN_DRIVERS and not pci_class.startswith(_DISPLAY)):
             ours += 1
         elif driver not in _OPEN_DRIVERS:
             handed_on += 1
     return NvidiaGpus(ours, handed_on)
-
-
-def gpus_to_list(sysfs: Path, procfs: Path, devices: Path | None = _DEVICES) -> frozenset[str]:
-    """PCI addresses of the GPUs that NVIDIA's driver should list here: bound to it, and meant for this process.
-
-    A container that was given a part of them has fewer device files (``/dev/nvidia0``), which do not tell which, or has
-    the folders of its own below ``/proc/driver/nvidia/gpus``. The module's parameter ``NVreg_ExcludedGpus`` names
-    GPUs by their UUID. Empty where some are withheld and it is not known which.
-
-    Args:
-        sysfs: usually ``/sys``.
-        procfs: usually ``/proc``.
-        devices: usually ``/dev``; None on a simulated node, which has no device files.
-    """
-    bound = frozenset(address for address, _, driver in _gpus_on_bus(sysfs) if driver == _DRIVER)
-    files_here = 0 if devices is None else sum(bool(_DEVICE_FILE.fullmatch(name)) for name in _names(devices))
-    if 0 < files_here < len(bound) or _excludes_gpus(procfs):
-        return frozenset()
-    shown = frozenset(name.lower() for name in _names(procfs / "driver/nvidia/gpus"))
-    return bound & shown if shown else bound
-
-
-def _excludes_gpus(procfs: Path) -> bool:
-    """Whether the driver was told to leave GPUs out; False where its parameters cannot be read."""
-    try:
-        lines = (procfs / "driver/nvidia/params").read_text(errors="replace").splitlines()
-    except OSError:
-        return False
-    named = dict(line.partition(":")[::2] for line in lines)
-    return any(named.get(name, "").strip(' \t"') for name in _EXCLUDING)
-
-
-def _names(folder: Path) -> Sequence[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return ()
-
-
-def _gpus_on_bus(sysfs: Path) -> Iterator[tuple[str, str, str]]:
-    """PCI address, class and kernel driver of NVIDIA's GPUs; the driver is empty where none serves it."""
-    root = sysfs / "bus/pci/devices"
-    for address in filter(files.is_pci_address, os.listdir(root) if root.is_dir() else ()):
-        base = f"{root}/{address}"
-        pci_class, vendor = (files.parse_word(files.read_if_there(f"{base}/{name}") or b"") for name in _KIND_FILES)
-        if endpoint_role(pci_class, vendor) != "gpu" or os.path.lexists(f"{base}/physfn"):
-            continue
-        driver = os.path.basename(os.path.realpath(f"{base}/driver")) if os.path.lexists(f"{base}/driver") else ""
-        yield address, pci_class, driver
 
 
 def nvidia_driver_present(procfs: Path) -> bool:

@@ -14,6 +14,7 @@ import pynvml
 
 from commwatch.readings import LOST_REASONS, Absence, Batch, DeviceReadings, SourceUnavailable
 from commwatch.sources.base import Origin, Report, Source
+from commwatch.sources.gpu_bus import gpus_to_list
 from commwatch.sources.nvml import codes
 from commwatch.sources.nvml.events import EventWatch
 from commwatch.sources.nvml.gpu import Gpu, GpuGone, pci_bus_id
@@ -21,7 +22,6 @@ from commwatch.sources.nvml.groups import ProcessGroup
 from commwatch.sources.nvml.identity import read_driver_identity, read_gpu_identity
 from commwatch.sources.nvml.p2p import PeerMatrix
 from commwatch.sources.nvml.plan import Plan, link_states, make_plan
-from commwatch.sources.presence import gpus_to_list
 from commwatch_exporters.snapshot import Series
 
 _TRY_AGAIN_AFTER: Final = 3600.0  # seconds between two trials of what a GPU does not support
