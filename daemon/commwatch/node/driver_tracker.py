@@ -16,10 +16,10 @@ _IDENTITY, _PULSE = "nvml_identity", "nvml_gpu"
 LASTS_SECONDS: Final = 20.0
 """A driver that is loaded again within so long is no fault: the page after it takes at most 35 s more."""
 LOADS_SECONDS: Final = 60.0
-"""So long a driver that was not read yet may take to be loaded, as the daemon starts with the node; and so long NVML
-may fail as it is opened for a reason that it does not name."""
+"""Longest time that a driver may take to be loaded if it was not read yet, as the daemon starts with the node; and for
+which NVML may fail as it is opened, for a reason that it does not name."""
 SILENT_SECONDS: Final = 35.0
-"""So long nothing may be read through a driver that opens: a GPU that hangs, and the replacement of the process that
+"""Longest time without a reading through a driver that opens: a GPU that hangs, and the replacement of the process that
 asks it, take less."""
 _OF_ONE_GPU: Final = LOST_REASONS | WORKER_REASONS
 """Why a GPU alone is not read: it has a state for these."""

@@ -28,7 +28,7 @@ QUICK_RUNS = 60
 LONGEST_STRETCH = 16
 AFTER_FAILURE_SECONDS = 2.0
 UNREAD_INTERVALS = 2
-"""A source is unread once its last reading is older than so many intervals, and ``TAKE_SECONDS`` for taking it."""
+"""A source is unread once its last reading is older than this number of intervals plus ``TAKE_SECONDS``."""
 STARTING_SECONDS = 60.0
 """A source that was not read yet is exposed as unread only then: a driver may take as long to open."""
 WATCHED_SECONDS = 3.0
