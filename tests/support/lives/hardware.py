@@ -95,6 +95,13 @@ def _has_nvlink(preset: Preset) -> bool:
     return preset.model.nvlink is not None and preset.model.nvlink.remote != "none"
 
 
+def _far_ends(preset: Preset, gpu: int) -> tuple[tuple[str, int], ...]:
+    """The links of other GPUs that lead to a GPU: they go down with it."""
+    nvlink = preset.model.nvlink
+    ends = (preset.peer(gpu, link) for link in range(nvlink.links if nvlink is not None else 0))
+    return tuple((preset.gpus[end[0]].pci_address, end[1]) for end in ends if end is not None)
+
+
 def _of_a_gpu(kind: str, **more: object) -> Strike:
     def strike(drawn: random.Random, preset: Preset) -> Struck | None:
         gpu, address = _gpu(drawn, preset)
@@ -109,7 +116,9 @@ def _whole_gpu(kind: str, **more: object) -> Strike:
     def strike(drawn: random.Random, preset: Preset) -> Struck | None:
         gpu, address = _gpu(drawn, preset)
         taken = frozenset({address, "probes"})
-        return Struck(Place((address,)), ({"fault": kind, "gpu": gpu, **more},), (gpu,), taken)
+        return Struck(
+            Place((address,), None, _far_ends(preset, gpu)), ({"fault": kind, "gpu": gpu, **more},), (gpu,), taken
+        )
 
     return strike
 
@@ -144,15 +153,11 @@ def _all_links(drawn: random.Random, preset: Preset) -> Struck | None:
     if not _has_nvlink(preset):
         return None
     gpu, address = _gpu(drawn, preset)
-    nvlink = preset.model.nvlink
-    assert nvlink is not None
-    others = tuple(
-        (preset.gpus[far[0]].pci_address, far[1])
-        for link in range(nvlink.links)
-        if (far := preset.peer(gpu, link)) is not None
-    )
     return Struck(
-        Place((address,), None, others), ({"fault": "nvlink_down", "gpu": gpu},), (gpu,), frozenset({address})
+        Place((address,), None, _far_ends(preset, gpu)),
+        ({"fault": "nvlink_down", "gpu": gpu},),
+        (gpu,),
+        frozenset({address}),
     )
 
 

@@ -23,6 +23,8 @@ _CAUSE_SLACK_SECONDS = 45.0
 """Between what was and when it was read."""
 _OF_THE_NODE = {"node", "probe", "pair", "log", "daemon", "process", "setting", "part", "service"}
 """Kinds of component that are no single part of the hardware."""
+_MEASURED = {"part", "pair"}
+"""Kinds of component that probes blame: they know the place, and not what is broken there."""
 
 
 @dataclass(frozen=True)
@@ -192,13 +194,13 @@ class _Judge:
         sent_at = min(
             (one.time for one in self._told if any(self._alerts[place] in grave for place in one.new)), default=None
         )
-        names = ", ".join(sorted({one.name for one in grave}))
+        fired = ", ".join(sorted({one.name for one in grave}))
         if sent_at is None:
-            self._miss("never sent", broken.kind, f"{about}: {names} fired, and was silenced")
+            self._miss("never sent", broken.kind, f"{about}: {fired} fired, and was silenced")
             return False
         if sent_at > deadline + GROUP_INTERVAL_SECONDS:
             self._miss(
-                "sent late", broken.kind, f"{about}: {names} fired in time, and was sent after {sent_at - since:.0f} s"
+                "sent late", broken.kind, f"{about}: {fired} fired in time, and was sent after {sent_at - since:.0f} s"
             )
             return False
         return True
@@ -342,7 +344,8 @@ class _Judge:
     def _is_cause(self, broken: Broken, finding: Record, cause: Record) -> bool:
         """Whether a fault is where the cause is said to be, of that kind, and can have had this effect at that time."""
         effect, blamed, since = finding["component"], cause["component"], finding["since"] - 60.0
-        if not self._lies_at(broken, blamed) or blamed["kind"] not in broken.row.kinds:
+        kinds = broken.row.kinds | (_MEASURED if broken.row.probes == "slow" else set())
+        if not self._lies_at(broken, blamed) or blamed["kind"] not in kinds:
             return False
         if not broken.begin <= since + _CAUSE_SLACK_SECONDS:
             return False
