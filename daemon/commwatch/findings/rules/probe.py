@@ -90,7 +90,7 @@ def lost(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
             *_number("own level of bus bandwidth", worst.level_bytes_per_second, "bytes_per_second"),
         )  # fmt: skip
         others = f" and {count - 1:g} more" if count > 1 else ""
-        component = _component_of_loss(facts, probe, worst)
+        component = _component_of_loss(facts, probe, worst, thresholds)
         since = worst.since_timestamp_seconds
         yield Sighting("probe_bandwidth_lost", component, evidence, f"of {worst.quantity}{others}", since)
 
@@ -312,11 +312,11 @@ def _component_by_pairs(facts: Facts, probe: Probe, thresholds: Thresholds, sinc
     return probe_of(probe, suspected) if suspected else _component_of_low(facts, probe, thresholds)
 
 
-def _component_of_loss(facts: Facts, probe: Probe, loss: ProbeLoss) -> Component:
+def _component_of_loss(facts: Facts, probe: Probe, loss: ProbeLoss, thresholds: Thresholds) -> Component:
     """The same; of copies between a GPU and the host with the parts of this GPU alone."""
     *_, last = loss.quantity.split(" ")
     if probe.collective != "host_copies" or last not in facts.derived(ways_of).gpus.values():
-        return _component(facts, probe)
+        return _component_by_pairs(facts, probe, thresholds, loss.since_timestamp_seconds)
     return probe_of(probe, facts.derived(ways_of).to_host(last))
 
 
@@ -427,8 +427,15 @@ PROBE = RuleSet(
                 ProbeLoss.bandwidth_bytes_per_second,
                 ProbeLoss.since_timestamp_seconds,
                 *_COMPONENT,
+                *_LOW_COPIES,
+                *MEASURED_AFTER,
             ),
-            thresholds=("probe_loss_ratio", "probe_low_bandwidth_streak"),
+            thresholds=(
+                "probe_loss_ratio",
+                "probe_low_bandwidth_streak",
+                "suspect_confidence_min",
+                "probe_bandwidth_utilization_low_ratio",
+            ),
         ),
         Rule(
             short,
