@@ -68,12 +68,12 @@ INHIBITIONS: Final[Sequence[Inhibition]] = (
     Inhibition(
         "A driver that cannot be used takes its GPUs with it, and what runs on them.",
         causes="DriverUnusable",
-        symptoms="GpuLost|GpuNotAnswering|GpuRecoveryNeeded|Fabric.+|NvlinkDown|PartsNeverSeen|DeviceUnread|Worker.+"
-        "|ProbeFailing|ProbeErrorRateRise",
+        symptoms="GpuLost|GpuNotAnswering|GpuNotListed|GpuRecoveryNeeded|Fabric.+|NvlinkDown|PartsNeverSeen|SourceUnread"
+        "|CollectorFailing|DeviceUnread|Worker.+|ProbeFailing|ProbeErrorRateRise",
     ),
     Inhibition(
         "A GPU that does not answer becomes one that is lost.",
-        causes="GpuLost", symptoms="GpuNotAnswering", same=("pci_bus_id",),
+        causes="GpuLost", symptoms="GpuNotAnswering|GpuNotListed", same=("pci_bus_id",),
     ),
     Inhibition(
         "A GPU that is gone takes its links and its slot with it.",
@@ -94,6 +94,11 @@ INHIBITIONS: Final[Sequence[Inhibition]] = (
         causes="GpuLost|GpuNotAnswering|FabricUnhealthy|FabricNotJoined", symptoms="ProbeFailing|ProbeErrorRateRise",
     ),
     Inhibition(
+        "Of a source that gives nothing every collector fails, and every device is unread.",
+        causes="SourceUnread", cause_if='source="nvml"', symptoms="CollectorFailing|DataStale|DeviceUnread",
+        symptom_if='collector=~"nvml.*"',
+    ),
+    Inhibition(
         "A link that could not be trained again is down.",
         causes="NvlinkRecoveryFailed", symptoms="NvlinkDown", same=("pci_bus_id", "link"),
     ),
@@ -101,12 +106,12 @@ INHIBITIONS: Final[Sequence[Inhibition]] = (
         "A link that goes down has errors before and after.",
         causes="NvlinkDown|NvlinkRecoveryFailed",
         symptoms="NvlinkRecovered|NvlinkRecovering|NvlinkRecoveriesRising|NvlinkReplays|NvlinkBitErrors|NvlinkPacketErrors"
-        "|NvlinkRemoteErrors",
+        "|NvlinkRemoteErrors|NvlinkFlapping",
         same=("pci_bus_id", "link"),
     ),
     Inhibition(
         "The driver reports the link that is down, too.",
-        causes="NvlinkDown|NvlinkRecoveryFailed", symptoms="XidFabric|XidNonfatal", symptom_if=f'xid=~"{_LINK_XIDS}"',
+        causes="NvlinkDown|NvlinkRecoveryFailed|NvlinkFlapping", symptoms="XidFabric|XidNonfatal", symptom_if=f'xid=~"{_LINK_XIDS}"',
         same=("pci_bus_id",),
     ),
     Inhibition(

@@ -134,7 +134,8 @@ class ProbeRecord:
         return (
             history.bandwidth_streak.count >= limits.probe_low_bandwidth_streak
             or history.latency_streak.count >= limits.probe_latency_spike_streak
-            or any(one.bad >= limits.probe_loss_streak for one in history.levels.values())
+            or bool(self.losses)
+            or history.short_streak.count >= limits.probe_low_bandwidth_streak
         )
 
     def skip(self, reason: SkipReason) -> None:
