@@ -7,7 +7,7 @@ import contextlib
 import io
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,6 +130,11 @@ class RehearsedDaemon(WholeNode):
         self._records: dict[str, AnyRecord] = {}
         self._prober = self._probe_node()
         probe_by_hand(self, monkeypatch)
+
+    @property
+    def collectors(self) -> Sequence[Collector]:
+        """All that read the node."""
+        return tuple(self._collection.collectors.values())
 
     def _read_no_clock(self) -> None:
         clock = _NodeClock(self)

@@ -67,6 +67,8 @@ def probe_by_hand(node: Rehearsed, monkeypatch: pytest.MonkeyPatch) -> None:
 
         async def run(self, plan: CyclePlan, *_: Any) -> CycleResult:  # watch and progress: nothing happens meanwhile
             node.time += CYCLE_SECONDS
+            for one in node.collectors:  # they go on reading meanwhile
+                one.last_reading = node.time if one.last_reading is not None else None
             return node.outcome(plan)
 
     monkeypatch.setattr(cycles, "NodeByHand", Node)
