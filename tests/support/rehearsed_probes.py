@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -9,6 +10,7 @@ import pytest
 
 from commwatch.config.settings import Config
 from commwatch.node.gpus_now import GpusNow
+from commwatch.node.run import Collector
 from commwatch.node.store import Store
 from commwatch.node.topology.model import Topology
 from commwatch.probes.by_hand import cycles
@@ -32,6 +34,9 @@ class Rehearsed(Protocol):
 
     @property
     def roots(self) -> tuple[str, str]: ...
+
+    @property
+    def collectors(self) -> Sequence[Collector]: ...
 
     def outcome(self, plan: CyclePlan) -> CycleResult: ...
 
