@@ -15,7 +15,9 @@ from commwatch.node.xids import meanings
 from commwatch_exporters.node.model import Gpu, NvLink, PcieDevice
 from commwatch_exporters.state_words import NVLINK_UP
 
-EVENTS: Final = frozenset({"xid_fabric", "xid_gpu", "xid_nonfatal", "sxid_fatal", "sxid_warning", "pcie_fatal"})
+EVENTS: Final = frozenset({
+    "xid_fabric", "xid_fatal", "xid_gpu", "xid_nonfatal", "sxid_fatal", "sxid_warning", "pcie_fatal",
+})  # fmt: skip
 """Codes of what happened at one moment and may be over; all others are states, or counts over a time."""
 
 OVER_AFTER: Final = 600.0

@@ -94,8 +94,8 @@ INHIBITIONS: Final[Sequence[Inhibition]] = (
         causes="GpuLost|GpuNotAnswering|FabricUnhealthy|FabricNotJoined", symptoms="ProbeFailing|ProbeErrorRateRise",
     ),
     Inhibition(
-        "Of a source that gives nothing every collector fails, and every device is unread.",
-        causes="SourceUnread", cause_if='source="nvml"', symptoms="CollectorFailing|DataStale|DeviceUnread",
+        "Of a driver that gives nothing every collector fails.",
+        causes="SourceUnread", cause_if='source="nvml"', symptoms="CollectorFailing|DataStale",
         symptom_if='collector=~"nvml.*"',
     ),
     Inhibition(
