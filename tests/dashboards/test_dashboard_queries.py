@@ -12,7 +12,9 @@ from support.promtool_cases import shipped_groups
 ALERTS = {rule["alert"]: rule for group in shipped_groups() for rule in group["rules"] if "alert" in rule}
 RECORDED = {rule["record"] for group in shipped_groups() for rule in group["rules"] if "record" in rule}
 
-NEW_SERIES = {"commwatch_gpu_xid_events_total", "commwatch_nvswitch_sxid_events_total"}
+NEW_SERIES = {
+    "commwatch_adapter_events_total", "commwatch_gpu_xid_events_total", "commwatch_nvswitch_sxid_events_total",
+}  # fmt: skip
 """Counters of which each label value has a series from its first event on: an increase misses that one."""
 
 _METRIC = re.compile(r"\b(?:(?:\w+:)?(?:commwatch|process)_\w+(?::\w+)?|ALERTS(?:_FOR_STATE)?|up)\b")

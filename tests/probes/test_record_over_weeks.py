@@ -71,7 +71,7 @@ def test_a_slow_decline_does_not_become_the_new_normal() -> None:
 
     assert probe.record.losses[0].lost_share == pytest.approx(1 - 1 / decline(30), abs=0.03)
     for ratio in ("latency_drift_ratio", "bandwidth_drift_ratio"):
-        assert probe.value(ratio) == pytest.approx(1 / 0.85, rel=0.01)
+        assert probe.value(ratio) == pytest.approx(1 / 0.85, rel=0.02)
     assert probe.value("baseline_latency_seconds") == pytest.approx(1.15 * LATENCY, rel=0.01)
     assert max(weeks.longest.values()) < 3
 

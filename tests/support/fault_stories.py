@@ -12,6 +12,7 @@ from commwatch.drill.catalogue import load_drills
 from commwatch.simulation.faults.kinds import KINDS
 from commwatch.simulation.find import find_preset
 from commwatch.simulation.presets.parts import Preset
+from commwatch.simulation.timeline import REBOOTS
 from support.rehearsed_daemon import BOOTED_AT
 
 PRESETS = ("h100x8", "h100x8ndr", "b200x8", "a10x2", *("a100x4",) * 2, *("rtx3090x4",) * 2)
@@ -26,7 +27,7 @@ ENDS_AT = 2200.0
 _HIDES_ITS_PART = frozenset({"gpu_lost", "gpu_reset_required", "gpu_calls_fail", "driver_hang"})
 """What is read of a GPU no more cannot be told of it."""
 _HIDES_PROBES = frozenset({"failing_probe", "probe_errors"})
-_LEFT_OUT = frozenset({"gpu_missing", "rank_crash", "driver_hang"})
+_LEFT_OUT = REBOOTS | {"rank_crash", "driver_hang"}
 """A reboot, which begins a story again, and what takes ranks and readers in processes of their own."""
 
 

@@ -111,7 +111,8 @@ INHIBITIONS: Final[Sequence[Inhibition]] = (
     ),
     Inhibition(
         "The driver reports the link that is down, too.",
-        causes="NvlinkDown|NvlinkRecoveryFailed|NvlinkFlapping", symptoms="XidFabric|XidNonfatal", symptom_if=f'xid=~"{_LINK_XIDS}"',
+        causes="NvlinkDown|NvlinkRecoveryFailed|NvlinkFlapping", symptoms="XidFabric|XidNonfatal",
+        symptom_if=f'xid=~"{_LINK_XIDS}"',
         same=("pci_bus_id",),
     ),
     Inhibition(

@@ -17,7 +17,7 @@ from commwatch_exporters.catalogue import CATALOGUE
 from support.any_page import GPUS, LABELS, NUMBERS, RISES
 from support.facts import RULES, Declared, DeclaredThresholds, facts_of, seen_by, shipped
 
-PAGES = 250
+PAGES = 350
 """So many reach each metric and each threshold of each rule."""
 
 LOOKS = ((30.0, 700.0), (700.0, 2_000.0), (10_000.0, 80_000.0))
