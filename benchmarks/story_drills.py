@@ -30,7 +30,15 @@ from commwatch.drill.stage import Given, Stage
 FAMILIES = ("NVLink", "PCIe", "GPU", "Network", "RDMA", "Host", "Probes")
 
 HIDING = frozenset(
-    {"gpu_lost", "gpu_reset_required", "gpu_calls_fail", "driver_hang", "driver_unusable", "gpu_missing", "gpu_not_started"}
+    {
+        "gpu_lost",
+        "gpu_reset_required",
+        "gpu_calls_fail",
+        "driver_hang",
+        "driver_unusable",
+        "gpu_missing",
+        "gpu_not_started",
+    }
 )
 """Faults by which other parts are not read any more: nothing can be told of them."""
 
