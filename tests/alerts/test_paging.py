@@ -291,7 +291,7 @@ HUSHES = [
     (of("NvlinkDown", **LINK11), of("ProbeBandwidthLow", "warning", **REDUCE), True),
     (of("NvlinkDown", **LINK11), of("ProbeBandwidthLow", "warning", **NODE2, **REDUCE), False),
     (of("NvlinkRecoveryFailed", **LINK11), of("NvlinkDown", **LINK11), True),
-    (of("NvlinkReduced", "warning", **GPU3), of("ProbeBandwidthLow", "warning", **REDUCE), True),
+    (of("NvlinkReduced", "warning", **GPU3), of("ProbeBandwidthLow", "warning", **REDUCE), False),
     (of("FabricUnhealthy", **GPU3), of("NvlinkP2pRefused", "warning"), True),
     (of("GpuLost", **GPU3), of("GpuNotAnswering", **GPU3), True),
     (of("GpuLost", **GPU3), of("GpuNotAnswering", **GPU5), False),

@@ -77,3 +77,19 @@ def test_the_switch_of_a_link_is_named() -> None:
     [fault] = grouped(EXPECTED, links(2, gpus=ONE), FABRIC)
 
     assert fault.switch == SWITCHES[0]
+
+
+def test_links_of_a_gpu_that_is_gone_are_its_own_by_what_its_peers_say() -> None:
+    """It reads none of its links; each of three peers has lost a third of its own."""
+    names = ("a", "b", "c", "d")
+    pairs = {frozenset({one, other}) for one in names for other in names if one != other}
+    ends: dict[Link, Link] = {}
+    for number, pair in enumerate(sorted(map(sorted, pairs))):
+        for lane in range(4):
+            first, second = (pair[0], f"{number}{lane}"), (pair[1], f"{number}{lane}")
+            ends[first], ends[second] = second, first
+    down = {link for link, far in ends.items() if far[0] == "a"}
+
+    [fault] = grouped(ends.keys(), down, FarEnds({}, ends))
+
+    assert (fault.kind, fault.place, len(fault.links)) == ("gpu", "a", 12)

@@ -201,9 +201,12 @@ def _key(sighting: Sighting) -> tuple[str, str]:
 def _grew(spell: Spell, sighting: Sighting, now: float) -> bool:
     """Whether more is counted than at the look before.
 
-    What has gone on for longer than the hour over which is counted stands still while it goes on.
+    What has gone on for longer than the hour over which is counted stands still while it goes on. One event that is
+    still counted is no new one; one that was gone is.
     """
     before, after = _count(spell.sighting), _count(sighting)
+    if sighting.code in EVENTS:
+        return after > before or spell.absent_since is not None
     return after > before or (after == before and now - spell.first_seen > HOUR)
 
 

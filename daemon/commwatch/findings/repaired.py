@@ -40,6 +40,8 @@ def reads_healthy(facts: Facts, sightings: Iterable[Sighting], event: Sighting) 
     devices = event.component.parts - {gpu.address for gpu in gpus}
     if not gpus and not devices:
         return False
+    if any(facts.node.part(PcieDevice, one).role == "gpu" for one in devices):
+        return False  # a GPU that the driver does not show
     parts = frozenset(gpu.address for gpu in gpus) | devices
     needs_reset = _calls_for_reset(event)
     return (

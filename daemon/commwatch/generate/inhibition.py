@@ -68,8 +68,16 @@ INHIBITIONS: Final[Sequence[Inhibition]] = (
     Inhibition(
         "A driver that cannot be used takes its GPUs with it, and what runs on them.",
         causes="DriverUnusable",
-        symptoms="GpuLost|GpuNotAnswering|GpuNotListed|GpuRecoveryNeeded|Fabric.+|NvlinkDown|PartsNeverSeen|SourceUnread"
-        "|CollectorFailing|DeviceUnread|Worker.+|ProbeFailing|ProbeErrorRateRise",
+        symptoms="GpuLost|GpuNotAnswering|GpuNotListed|GpuRecoveryNeeded|Fabric.+|NvlinkDown|PartsNeverSeen"
+        "|ProbeFailing|ProbeErrorRateRise",
+    ),
+    Inhibition(
+        "As above, of its collectors.",
+        causes="DriverUnusable", symptoms="CollectorFailing|DataStale", symptom_if='collector=~"nvml.*"',
+    ),
+    Inhibition(
+        "As above, of its readers.",
+        causes="DriverUnusable", symptoms="Worker.+", symptom_if='worker=~"nvml.*"',
     ),
     Inhibition(
         "A GPU that does not answer becomes one that is lost.",
@@ -92,11 +100,6 @@ INHIBITIONS: Final[Sequence[Inhibition]] = (
     Inhibition(
         "A call over all GPUs fails with one of them.",
         causes="GpuLost|GpuNotAnswering|FabricUnhealthy|FabricNotJoined", symptoms="ProbeFailing|ProbeErrorRateRise",
-    ),
-    Inhibition(
-        "Of a driver that gives nothing every collector fails.",
-        causes="SourceUnread", cause_if='source="nvml"', symptoms="CollectorFailing|DataStale",
-        symptom_if='collector=~"nvml.*"',
     ),
     Inhibition(
         "A link that could not be trained again is down.",
@@ -147,7 +150,7 @@ INHIBITIONS: Final[Sequence[Inhibition]] = (
     ),
     Inhibition(
         "Collectives over NVLink run at the speed of the GPU with the fewest links. Copies to the host do not.",
-        causes="NvlinkDown|NvlinkRecoveryFailed|NvlinkReduced|NvlinkP2pRefused|FabricUnhealthy|FabricDegraded",
+        causes="NvlinkDown|NvlinkRecoveryFailed|FabricUnhealthy",
         symptoms=_SLOW, symptom_if='probe!="host_copies"',
     ),
     Inhibition(

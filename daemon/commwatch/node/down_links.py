@@ -60,12 +60,13 @@ def grouped(expected: Collection[Link], down: Collection[Link], ends: FarEnds) -
     for switch, links in _of_switches(gpus, left, ends).items() if len(gpus) >= ALL_GPUS_FROM else ():
         found.append(_made("switch", switch, links, ends))
         left -= links
-    for gpu in sorted(gpus):
+    # A GPU that is gone reads no link: its peers say it, and so it comes before them.
+    for gpu in sorted(gpus, key=lambda one: (any(link[0] == one for link in left), one)):
         own = {one for one in left if one[0] == gpu}
-        if len(own) > max(1, MOST_LINKS_RATIO * sum(one[0] == gpu for one in expected)):
-            own |= {one for one in left if ends.gpus.get(one, ("", ""))[0] == gpu}
-            found.append(_made("gpu", gpu, own, ends))
-            left -= own
+        far = {one for one in left if ends.gpus.get(one, ("", ""))[0] == gpu}
+        if max(len(own), len(far)) > max(1, MOST_LINKS_RATIO * sum(one[0] == gpu for one in expected)):
+            found.append(_made("gpu", gpu, own | far, ends))
+            left -= own | far
     for one in sorted(left, key=_in_order):
         if one in left:
             links = {one, ends.gpus.get(one, one)} & left

@@ -53,6 +53,10 @@ class HardwareLog:
         """Grows with each event that is new."""
         return self._events.version
 
+    def forget_recent(self) -> None:
+        """Maintenance has ended: events in it were meant. The totals are kept."""
+        self._events.forget_recent()
+
     def after(self, outcome: Outcome) -> None:
         """Take what one run of a collector told, and look which devices there are."""
         events = outcome.collected.events

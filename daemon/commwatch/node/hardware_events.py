@@ -94,6 +94,10 @@ class HardwareEvents:
         self._switches: frozenset[str] = frozenset()
         self._layout = Layout(())
 
+    def forget_recent(self) -> None:
+        """Count no event so far as recent; the totals are kept."""
+        self._rises.forget()
+
     def know(self, gpus: Mapping[str, str], nvlink5: Collection[str], switches: Collection[str]) -> bool:
         """Take which devices the node has; True where series have changed.
 

@@ -486,7 +486,14 @@ class Inventory:
         expected, present = self.expected(), self.present()
         readings: dict[Series, Value] = {("commwatch_expected", (kind,)): expected[kind] for kind in KINDS}
         readings.update({("commwatch_present", (kind,)): present[kind] for kind in KINDS})
-        origins: set[tuple[Kind, Origin]] = {*self.origins().items(), *((kind, "board") for kind in self._on_boards())}
+        # Where the configuration asks for more than the board has, it is the configuration that asks.
+        most = self._seen.gpus_on_boards or 0
+        boards = [
+            kind
+            for kind, number in self._on_boards().items()
+            if self._configured.get(kind, 0) <= number and self._configured.get("gpu", 0) <= most
+        ]
+        origins: set[tuple[Kind, Origin]] = {*self.origins().items(), *((kind, "board") for kind in boards)}
         readings.update({("commwatch_inventory_info", one): 1 for one in sorted(origins)})
         never_seen = self.never_seen(faulty_strangers)
         readings.update({("commwatch_never_seen", (kind,)): number for kind, number in never_seen.items()})

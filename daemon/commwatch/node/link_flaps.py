@@ -166,7 +166,7 @@ class LinkFlaps:
                 self._take_states(device, block, gap)
             elif device and block.layout.series:
                 self._take_counter(collector.name, device, block)
-        if collector.name != _NVLINKS and blocks:
+        if collector.name != _NVLINKS:
             counted = self._counted[collector.name]
             for device in counted.keys() - blocks.keys():  # its driver is loaded again: it begins anew
                 del counted[device]

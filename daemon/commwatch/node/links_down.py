@@ -38,14 +38,15 @@ class LinksDown:
         """Look at the links of all GPUs after a run that has read some."""
         expected = self._store.get(_EXPECTED, "")
         states: dict[Link, int | float] = {}
-        gpus: dict[str, str] = {}
         for block in self._store.group(_LINKS).values():
             for (gpu, address, link), state in _not_up(block):
                 if expected is not None and expected.get("commwatch_nvlink_link_expected", gpu, address, link) == 1:
-                    states[address, link], gpus[address] = state, gpu
+                    states[address, link] = state
         down: dict[Series, int | float] = {}
         if expected is not None and states:
-            for fault in grouped(_expected(expected), states, self._ends()):
+            links = _expected(expected)
+            gpus = {address: gpu for gpu, address, _ in links}
+            for fault in grouped([(address, link) for _, address, link in links], states, self._ends()):
                 state = max(states[one] for one in fault.links)
                 down["commwatch_nvlink_link_down", _labels(fault, gpus)] = state
         if down:
@@ -68,11 +69,11 @@ class LinksDown:
         return FarEnds(switches, gpus)
 
 
-def _expected(inventory: Block) -> list[Link]:
-    """The links that should be up."""
+def _expected(inventory: Block) -> list[tuple[str, ...]]:
+    """Labels of the links that should be up: ``gpu``, ``pci_bus_id`` and ``link``."""
     series, values = inventory.layout.series, inventory.values
     places = inventory.layout.families.get("commwatch_nvlink_link_expected", ())
-    return [(series[place][1][1], series[place][1][2]) for place in places if values[place] == 1]
+    return [series[place][1] for place in places if values[place] == 1]
 
 
 def _labels(fault: DownLinks, gpus: Mapping[str, str]) -> tuple[str, str, str, str]:

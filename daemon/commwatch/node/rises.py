@@ -22,6 +22,10 @@ class Rises(Generic[_Key]):
         self._rises: dict[_Key, deque[tuple[float, float]]] = {}
         """Time and rise, oldest first; only of those that rose."""
 
+    def forget(self) -> None:
+        """Forget the rises so far; the totals are kept, so that what rises from now on counts."""
+        self._rises.clear()
+
     def take(self, key: _Key, total: float, time: float, first: float | None = None) -> bool:
         """Take a reading; says whether it is higher than the last. A lower one is a counter that started again.
 

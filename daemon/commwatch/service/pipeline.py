@@ -287,6 +287,7 @@ class Pipeline:
     def resume(self) -> None:
         """Maintenance has ended."""
         self.link_flaps.resume()
+        self.hardware.forget_recent()
 
     def driver_wanted(self, fault: str = "") -> bool:
         """Whether this node has or should have GPUs for the NVIDIA driver, so that one that fails is a fault.

@@ -168,10 +168,14 @@ def is_fatal(kind: EventKind, text: str) -> bool:
     return said == "Fatal" or (said is None and _FATAL.search(_beyond_process(text)) is not None)
 
 
+_ESCAPED_BYTE: Final = re.compile(r"\\x[0-9a-f]{2}")
+
+
 def _beyond_process(text: str) -> str:
     """The text of a report without what can be the name of a process, which anyone can choose: 15 characters."""
     rest = text.replace(_NO_PROCESS, "", 1)
     before, name, after = rest.partition("name=")
+    after = _ESCAPED_BYTE.sub("?", after)  # of what is not UTF-8 each byte has four characters here
     return before + after[_LONGEST_NAME:] if name else rest
 
 

@@ -47,9 +47,11 @@ def down(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
         evidence += (Evidence("links that are down", len(fault.links)),)
         numbers = ", ".join(fault.numbers)
         if fault.kind == "gpu":
-            of_gpu = sum(address == fault.place for address, _ in expected)
-            detail = f"{len(fault.numbers)} of {of_gpu} links are {words}: {numbers}"
-            yield Sighting("nvlink_down", gpu_of(link.gpu), evidence, detail)
+            of_gpu = [one for (address, _), one in expected.items() if address == fault.place]
+            detail = f"{len(fault.numbers)} of {len(of_gpu)} links are {words}: {numbers}"
+            if link.address != fault.place:
+                detail = f"{len(fault.links)} links of other GPUs that lead to it are {words}"
+            yield Sighting("nvlink_down", gpu_of(of_gpu[0].gpu), evidence, detail)
             continue
         detail = f"link{'s' if len(fault.numbers) > 1 else ''} {numbers} of all GPUs: {words}"
         parts = frozenset(address for address, _ in fault.links)

@@ -76,7 +76,7 @@ def bandwidth(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
 def lost(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Probes below the node's own level, the worst quantity of each; one that is far below what is expected is low."""
     for probe, count in facts.each(Probe.losses):
-        if not count or _is_low(probe, thresholds):
+        if not count or probe.backend == "gloo" or _is_low(probe, thresholds):  # gloo shares the CPUs with all work
             continue
         losses = [(loss, ratio) for loss, ratio in facts.each(ProbeLoss.ratio) if _is_of(loss, probe)]
         if not losses:

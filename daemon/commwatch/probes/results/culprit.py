@@ -132,7 +132,9 @@ def looks_slow(matrix: PairMatrix, parts: Parts, past: Past | None = None, *, fi
     return bool(_found_in([matrix], parts, past, (bandwidth, latency), firm_expected))
 
 
-def slower_than_before(beside: PairMatrix, good: Sequence[PairMatrix]) -> tuple[Cell, ...]:
+def slower_than_before(
+    beside: PairMatrix, good: Sequence[PairMatrix], least: float = BANDWIDTH_RULE.slow_pair
+) -> tuple[Cell, ...]:
     """The pairs of a few, measured once both ways, that are slower than in the good matrices by what a slow pair is.
 
     It names nothing: it is worth a whole matrix. Empty without a good matrix of the same conditions.
@@ -140,6 +142,7 @@ def slower_than_before(beside: PairMatrix, good: Sequence[PairMatrix]) -> tuple[
     Args:
         beside: a matrix of the few.
         good: as ``keep_good`` keeps them.
+        least: by which a pair is slower, as the logarithm of the factor.
     """
     before: dict[Cell, list[float]] = {}
     for one in good:
@@ -147,7 +150,6 @@ def slower_than_before(beside: PairMatrix, good: Sequence[PairMatrix]) -> tuple[
             for cell, value in log_times(one, "both_ways").items():
                 before.setdefault(cell, []).append(value)
     now = log_times(beside, "both_ways")
-    least = BANDWIDTH_RULE.slow_pair
     return tuple(cell for cell, value in now.items() if cell in before and value - median(before[cell]) >= least)
 
 

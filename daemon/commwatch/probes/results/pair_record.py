@@ -18,6 +18,7 @@ from commwatch.node.topology.ways import Parts
 from commwatch.probes.plan import CyclePlan, CycleResult, Measured, StepOutcome
 from commwatch.probes.results.bus_bandwidth import bus_bandwidth
 from commwatch.probes.results.culprit import (
+    BANDWIDTH_RULE,
     MATRICES,
     comparable,
     find_suspects,
@@ -239,8 +240,13 @@ class PairRecord(ProbeRecord):
         if not self._known_slow(now).issuperset(slow):
             return True
         suspected = {cell for one in self.suspects(now) for cell in one.cells}
-        compared = beside.values("both_ways").keys() if comparable(beside, self.history.good[-1]) else set()
-        return bool(suspected.intersection(compared).difference(slow))
+        last = self.current_matrix(now)
+        if last is None or not comparable(beside, self.history.good[-1]):
+            return False
+        # A suspect is named from a smaller loss on than a pair: it is well where the pairs that were slow then are not.
+        least = BANDWIDTH_RULE.slow / 2
+        then, still = (set(slower_than_before(one, self.history.good, least)) for one in (last, beside))
+        return bool(suspected.intersection(beside.values("both_ways"), then).difference(still))
 
     def _known_slow(self, now: float) -> set[Cell]:
         last, low = self.current_matrix(now), self._limits.probe_bandwidth_utilization_low_ratio

@@ -134,7 +134,7 @@ class ProbeRecord:
         return (
             history.bandwidth_streak.count >= limits.probe_low_bandwidth_streak
             or history.latency_streak.count >= limits.probe_latency_spike_streak
-            or bool(self.losses)
+            or (bool(self.losses) and history.backend != "gloo")
             or history.short_streak.count >= limits.probe_low_bandwidth_streak
         )
 
@@ -181,7 +181,9 @@ class ProbeRecord:
         )
         well = [self._judge_level(rate, now, gpu_model) for rate in rates]
         if latency is not None:
-            self._judge_latency(latency, now, well=all(well))
+            firm = [one for one in rates if one.expected is not None and one.expected.is_firm]
+            low = any(self._is_low(one.utilization) for one in firm)
+            self._judge_latency(latency, now, well=not low and not self.losses)
         self._judge_bandwidth(self.history.last, now)
         if all(well):
             self._learn(self.history.last, now, gpu_model)
@@ -282,6 +284,7 @@ class ProbeRecord:
             if last.latency_seconds is not None:
                 small = format_seconds(last.latency_seconds)
                 given_up.append(f"probe {self._plan.probe}: a small call takes {small}")
+            history.latency_accepted = True
             history.courses = {one: of for one, of in history.courses.items() if one != LATENCY}
             history.latency_streak = Streak()
         return given_up
@@ -289,8 +292,8 @@ class ProbeRecord:
     @property
     def _published_limit(self) -> float | None:
         """Seconds above which a latency is slow by published results; the operator's own limit stands above them."""
-        expected = self.history.expected_latency
-        if expected is None or expected.source != "reference" or self._rules.latency_limit is not None:
+        expected, is_set = self.history.expected_latency, self._rules.latency_limit is not None
+        if expected is None or expected.source != "reference" or is_set or self.history.latency_accepted:
             return None
         return self._limits.probe_latency_published_factor * expected.seconds
 
@@ -308,7 +311,8 @@ class ProbeRecord:
         Args:
             latency: seconds.
             now: seconds since 1970.
-            well: whether the bandwidths of the same cycle are neither low nor lost.
+            well: whether no loss is open, and no bandwidth low by what is not a model: a model that does not fit this
+                machine must not keep its latency from being judged.
         """
         self._histogram.observe(latency)
         published, model, gap = self._published_limit, self._model_limit, self._limits.probe_streak_gap_max_seconds

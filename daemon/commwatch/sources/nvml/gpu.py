@@ -37,6 +37,8 @@ class Gpu:
         self._handle = handle
         self.uuid = ""
         """As it was read last; empty before."""
+        self.link_labels: dict[int, tuple[str, ...]] = {}
+        """By link what it is and leads to, as last read: of a link that is down the driver does not say it."""
         self._failed: dict[Reason, Absence] = {}
 
     def ask(self, function: Callable[..., T], *arguments: object) -> tuple[T | None, int]:

@@ -119,10 +119,14 @@ def _link_labels(gpu: Gpu, link: int) -> tuple[str, str, str]:
 
 
 def _link_infos(gpu: Gpu, plan: Plan, links: int, monotonic: Callable[[], float]) -> list[Series]:
-    """What each link is and leads to, for the links of which anything is known."""
+    """What each link is and leads to, for the links of which anything is known; of a link that is down as last read."""
     remote_links = _remote_links(gpu, plan, monotonic)
-    infos = [(str(link), *_link_labels(gpu, link), remote_links.get(str(link), "")) for link in range(links)]
-    return [("commwatch_nvlink_info", (*gpu.labels, *info)) for info in infos if any(info[1:])]
+    for link in range(links):
+        labels = (*_link_labels(gpu, link), remote_links.get(str(link), ""))
+        known = gpu.link_labels.get(link, labels)
+        gpu.link_labels[link] = tuple(now or before for now, before in zip(labels, known, strict=True))
+    infos = ((str(link), *labels) for link, labels in gpu.link_labels.items() if link < links and any(labels))
+    return [("commwatch_nvlink_info", (*gpu.labels, *info)) for info in infos]
 
 
 def _remote_links(gpu: Gpu, plan: Plan, monotonic: Callable[[], float]) -> dict[str, str]:
