@@ -279,7 +279,11 @@ HUSHES = [
     (of("DaemonDown", "warning"), of("NvlinkDown", **LINK11), False),
     (of("GpuNotAnswering", **GPU3), of("GpuLost", **GPU3), False),
     (of("ProbeBandwidthLow", "warning", **REDUCE), of("NvlinkReduced", "warning", **GPU3), False),
+    (of("DriverUnusable", reason="no_driver"), of("SourceUnread", source="rdma"), False),
+    (of("DriverUnusable", reason="no_driver"), of("CollectorFailing", "warning", collector="rdma_ports"), False),
+    (of("DriverUnusable", reason="no_driver"), of("WorkerStuck", "warning", worker="rdma"), False),
     # A symptom of the same part is not.
+    (of("DriverUnusable", reason="no_driver"), of("CollectorFailing", "warning", collector="nvml_gpu"), True),
     (of("NvlinkDown", **LINK11), of("NvlinkReplays", "warning", **LINK11), True),
     (of("NvlinkDown", **LINK11), of("XidFabric", xid="74", **GPU3), True),
     (of("NvlinkDown", **LINK11, nvswitch="sw0"), of("SxidFatal", device="sw0", nvswitch="sw0", sxid="20034"), True),

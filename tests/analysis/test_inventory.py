@@ -869,3 +869,24 @@ def test_the_configuration_goes_before_all() -> None:
 
     assert subject.origins()["gpu"] == "configured"
     assert subject.expected()["gpu"] == 4
+
+
+@pytest.mark.parametrize(
+    ("asked", "kind", "by_board"),
+    [
+        ({"nvlink": 144}, "nvlink", True),
+        ({"nvlink": 160}, "nvlink", False),
+        ({"gpu": 16}, "gpu", False),
+        ({"gpu": 16}, "nvlink", True),
+        ({}, "gpu", True),
+    ],
+    ids=["as many as the board has", "more links", "more GPUs", "its own links", "nothing"],
+)
+def test_what_a_configuration_asks_beyond_the_board_is_not_asked_by_the_board(
+    asked: dict[Kind, int], kind: Kind, by_board: bool
+) -> None:
+    """A wrong configuration of the fleet must not drain its nodes."""
+    subject = inventory(configured=asked)
+    subject.observe(BOARD, 0)
+
+    assert (subject.block(0).get("commwatch_inventory_info", kind, "board") == 1) == by_board

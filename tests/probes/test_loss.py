@@ -259,3 +259,14 @@ def test_a_latency_of_a_cycle_with_low_bandwidth_is_no_baseline() -> None:
         node.take(10.1e-6, 4 * USUAL, FIRM)
 
     assert node.record.history.courses["latency"].good == ()
+
+
+def test_a_latency_above_a_published_one_that_does_not_fit_can_be_accepted() -> None:
+    """27 µs, where at most 25 are published: a ticket until somebody takes it, then judged by the own results."""
+    node = Small()
+    assert node.cycles_to_ticket(27e-6) == 3
+
+    assert node.record.accept() != []
+
+    assert node.cycles_to_ticket(27e-6) is None
+    assert node.cycles_to_ticket(3 * 27e-6) == 3

@@ -167,3 +167,14 @@ def test_the_reason_of_a_gpu_that_did_not_start_is_taken_from_its_line() -> None
         "RmInitAdapter failed (0x62:0x40:2404)"
     )
     assert init_failure("NVRM: GPU 0000:41:00.0: RmInitAdapter failed! (whatever)") == "RmInitAdapter failed"
+
+
+@pytest.mark.parametrize("name", [rb"\xff\xff\xff\xff Fatal", rb"\xe6\xe6\xe6\xe6\xe6-Fatal"])
+def test_a_name_that_is_no_text_makes_nothing_fatal(name: bytes) -> None:
+    """The kernel writes four characters for each byte that is none; the name has 15 bytes all the same."""
+    record = parse_record(b"4,1,5,-;NVRM: Xid (PCI:0000:17:00): 13, pid=4711, name=" + name + b", Graphics Exception\n")
+    assert record is not None
+    report = parse_report(record.text)
+
+    assert report is not None
+    assert not is_fatal(report.kind, report.text)

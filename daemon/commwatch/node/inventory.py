@@ -289,7 +289,7 @@ class Inventory:
         """What the boards that show hold; nothing once an operator has accepted what is here."""
         if self._seen.gpus_on_boards is None or self.state.is_accepted:
             return {}
-        gpus = self._configured.get("gpu", self._seen.gpus_on_boards)
+        gpus = min(self._configured.get("gpu", self._seen.gpus_on_boards), self._seen.gpus_on_boards)
         products = {PRODUCTS.get(gpu.name) for gpu in self._here.values()}
         if len(products) != 1 or (product := products.pop()) is None:
             return {"gpu": gpus}
@@ -487,12 +487,7 @@ class Inventory:
         readings: dict[Series, Value] = {("commwatch_expected", (kind,)): expected[kind] for kind in KINDS}
         readings.update({("commwatch_present", (kind,)): present[kind] for kind in KINDS})
         # Where the configuration asks for more than the board has, it is the configuration that asks.
-        most = self._seen.gpus_on_boards or 0
-        boards = [
-            kind
-            for kind, number in self._on_boards().items()
-            if self._configured.get(kind, 0) <= number and self._configured.get("gpu", 0) <= most
-        ]
+        boards = [kind for kind, number in self._on_boards().items() if self._configured.get(kind, 0) <= number]
         origins: set[tuple[Kind, Origin]] = {*self.origins().items(), *((kind, "board") for kind in boards)}
         readings.update({("commwatch_inventory_info", one): 1 for one in sorted(origins)})
         never_seen = self.never_seen(faulty_strangers)

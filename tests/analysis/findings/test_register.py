@@ -244,6 +244,18 @@ def test_an_event_that_comes_back_is_open_again() -> None:
     assert [one.until for one in restarted.closed()] == [1510.0]
 
 
+def test_an_event_does_not_open_again_when_an_older_one_is_no_longer_counted() -> None:
+    """Two events 40 min apart: each opens once, although the hour goes on counting one of them."""
+    register, events = Register(), list[tuple[int, str]]()
+    for passed in range(0, 7000, 10):
+        count = sum(begin <= passed < begin + 3600 for begin in (0, 2400))
+        event = replace(EVENT, evidence=(Evidence("SXid 12028 in the last hour", float(count)),))
+        changes = register.update([event] if count else [], see, 1000.0 + passed, repaired=well)
+        events += [(passed // 60, change) for change, _ in changes]
+
+    assert events == [(0, "opened"), (10, "closed"), (40, "opened"), (50, "closed")]
+
+
 def test_what_is_no_event_stays_while_it_is_seen() -> None:
     """A link that is down is down."""
     register = opened(1000.0)

@@ -36,6 +36,16 @@ def changed(metric: str, labels: tuple[str, ...], value: float) -> Numbers:
     return {**NUMBERS, metric: {**NUMBERS[metric], labels: value}}
 
 
+UNREAD: Numbers = {
+    **without("commwatch_gpu_state"),
+    "commwatch_gpu_recovery_action": {},
+    "commwatch_nvlink_link_state": {},
+    "commwatch_nvlink_link_expected": {},
+    "commwatch_pcie_device_info": {(GPU, "gpu", "pci0000:16", "0", "10de", "2330"): 1},
+}
+"""The bus shows the GPU, and nothing is read of it through its driver."""
+
+
 @pytest.mark.parametrize("event", [xid(), xid("95", "xid_gpu"), SXID, FATAL])
 def test_a_part_that_answers_with_its_links_up_is_healthy(event: Sighting) -> None:
     """The driver says that nothing is to be done; other findings of other parts change nothing."""
@@ -55,9 +65,10 @@ def test_a_part_that_answers_with_its_links_up_is_healthy(event: Sighting) -> No
         (FATAL, without("commwatch_gpu_state", ("0", GPU))),
         (xid("95", "xid_gpu"), without("commwatch_gpu_recovery_action")),
         (xid("999", "xid_gpu"), without("commwatch_gpu_recovery_action")),
+        (xid(), UNREAD),
     ],
     ids=["lost", "not read", "to be reset", "link down", "link not read", "any link", "no GPU read", "gone",
-         "calls for a reset", "unknown number"],
+         "calls for a reset", "unknown number", "on the bus, and not read"],
 )  # fmt: skip
 def test_what_is_not_known_to_work_is_not_healthy(event: Sighting, numbers: Numbers) -> None:
     """An Xid after which the GPU must be reset is not over where the driver cannot say that it was."""
