@@ -88,9 +88,8 @@ A100X4_FOUND = {
     "gpu_slowed_down gpu/0000:81:00.0",
     "nvlink_below_siblings gpu/0000:01:00.0",
     "nvlink_bit_errors nvlink/0000:41:00.0/2",
-    # Both ends of the link between two GPUs are down.
+    # Both ends of the link between two GPUs are down, which is one fault: the far end is link 5 of 0000:c1:00.0.
     "nvlink_down nvlink/0000:41:00.0/9",
-    "nvlink_down nvlink/0000:c1:00.0/5",
     "nvlink_recovering nvlink/0000:41:00.0/3",
     "nvlink_replays nvlink/0000:41:00.0/0",
     "pcie_generation_low pcie_link/0000:81:00.0",
