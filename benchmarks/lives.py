@@ -61,7 +61,7 @@ def play_lives(pool: ProcessPoolExecutor, seeds: Sequence[int], log: Any) -> Sco
 
 
 def play_healthy(pool: ProcessPoolExecutor, seeds: Sequence[int], days: int, quiet: float, log: Any) -> Silence:
-    """What was said of healthy nodes."""
+    """Alerts and findings of healthy nodes."""
     total = Silence()
     running = {pool.submit(partial(healthy, days=days, quiet=quiet), seed): seed for seed in seeds}
     for done in as_completed(running):

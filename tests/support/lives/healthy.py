@@ -182,7 +182,7 @@ def _of_a_day(drawn: random.Random, preset: Preset, day: float, at: Sequence[flo
 
 @dataclass
 class Silence:
-    """What was said of healthy nodes."""
+    """Alerts and findings of healthy nodes."""
 
     node_days: float = 0.0
     gpu_days: float = 0.0
