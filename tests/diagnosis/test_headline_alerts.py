@@ -24,7 +24,7 @@ def told(daemon: RehearsedDaemon, next_run_at: float | None = None) -> dict[str,
     """By alert, as the daemon's node is now; the probe runs next in ten minutes."""
     due = time.time() + 600 if next_run_at is None else next_run_at
     record = ProbeRecord("all_reduce", "simulated", "", None, due, "")
-    found = headline_alerts(Node(daemon.snapshot()), [record], daemon.config, shipped(), time.time())
+    found = headline_alerts(Node(daemon.snapshot()), [record], daemon.config, shipped())
     return {one.name: one for one in found}
 
 
@@ -67,7 +67,7 @@ def probed(source: str, by: str, **values: float) -> Node:
 
 
 def verdicts(node: Node, config: Config, record: ProbeRecord) -> list[tuple[str, str]]:
-    return [(one.verdict, one.detail) for one in headline_alerts(node, [record], config, shipped(), NOON)]
+    return [(one.verdict, one.detail) for one in headline_alerts(node, [record], config, shipped())]
 
 
 def test_before_its_first_result_the_probe_says_why_and_when() -> None:

@@ -147,7 +147,7 @@ def _alert_checks(config: Config, thresholds: Thresholds) -> list[Check]:
         probes = document_of(ask_daemon(state, "probes"), ProbesDocument)
     except CommwatchError as error:
         return [Check("headline alerts", "absent", f"not asked: {error}")]
-    found = headline_alerts(snapshot.node, probes.probes, config, thresholds, snapshot.time)
+    found = headline_alerts(snapshot.node, probes.probes, config, thresholds)
     return [Check(f"alert {one.name}", one.verdict, one.detail) for one in found]
 
 

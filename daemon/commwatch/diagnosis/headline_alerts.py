@@ -28,7 +28,7 @@ class HeadlineAlert:
 
 
 def headline_alerts(
-    node: Node, probes: Sequence[ProbeRecord], config: Config, thresholds: Thresholds, now: float
+    node: Node, probes: Sequence[ProbeRecord], config: Config, thresholds: Thresholds
 ) -> list[HeadlineAlert]:
     """Parts that must be seen first, then what the probe that runs most often has results for.
 
@@ -37,7 +37,6 @@ def headline_alerts(
         probes: when they run next.
         config: of the daemon.
         thresholds: in force.
-        now: seconds since 1970.
     """
     return [*_of_parts(node), *_of_probes(node, probes, config, thresholds)]
 
