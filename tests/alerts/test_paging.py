@@ -300,6 +300,8 @@ HUSHES = [
     (of("GpuLost", **GPU3), of("GpuNotAnswering", **GPU3), True),
     (of("GpuLost", **GPU3), of("GpuNotAnswering", **GPU5), False),
     (of("GpuLost", **GPU3), of("XidFabric", xid="79", **GPU3), True),
+    (of("GpuLost", **GPU3), of("XidFatal", xid="199", **GPU3), True),
+    (of("GpuLost", **GPU3), of("XidFatal", xid="199", **GPU5), False),
     (of("GpuLost", **GPU3), of("ProbeFailing", "warning", **REDUCE), True),
     (of("GpuLost", **GPU3), of("NcclErrors", "warning", category="cuda"), True),
     (of("GpuNotAnswering", **GPU3), of("PcieWidthDropped", **GPU3), True),

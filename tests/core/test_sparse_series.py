@@ -66,7 +66,9 @@ def test_a_link_is_down_only_as_long_as_it_is_read_so() -> None:
     assert node.store.snapshot().value("commwatch_nvlink_link_down", *LINK, "") is None
 
 
-def down_of(states: Mapping[tuple[str, ...], float]) -> set[tuple[str, ...]]:
+def down_of(
+    states: Mapping[tuple[str, ...], float], family: str = "commwatch_nvlink_link_down"
+) -> set[tuple[str, ...]]:  # fmt: skip
     """Labels of what is down on three GPUs with three links each, of which some have other states than up."""
     store = Store()
     gpus = [(f"{number}", f"0000:{number:x}7:00.0") for number in range(3)]
@@ -82,7 +84,6 @@ def down_of(states: Mapping[tuple[str, ...], float]) -> set[tuple[str, ...]]:
         read: dict[Series, Value] = {("commwatch_nvlink_link_state", link): states.get(link, 1) for link in own}
         store.put(LINKS, gpu[1], block(read), float("inf"))
     LinksDown(store).after(Outcome(collector(LINKS), Collected({}, [], 0.0), None, 0.0))
-    family = "commwatch_nvlink_link_down"
     return {labels for one in store.snapshot().blocks for name, labels in one.layout.series if name == family}
 
 
@@ -95,6 +96,25 @@ def test_links_of_one_part_are_one_series() -> None:
     assert down_of({(*gpu1, "0"): 0, (*gpu1, "2"): 3}) == {(*gpu1, "several", "")}
     assert down_of({link: 0 for link in all_links if link[2] == "1"}) == {("all", "0000:a1:00.0", "1", "0000:a1:00.0")}
     assert down_of(dict.fromkeys(all_links, 0)) == {("all", "all", "several", "")}
+
+
+def test_both_ends_of_a_link_that_is_down_are_named() -> None:
+    """The GPU and its NVSwitch, while the link is down; none while all links are up."""
+    ends = "commwatch_nvlink_end_down"
+
+    assert down_of({("1", "0000:17:00.0", "2"): 0}, ends) == {("0000:17:00.0",), ("0000:a2:00.0",)}
+    assert down_of({}, ends) == set()
+
+
+def test_the_gpu_at_the_far_end_of_a_link_is_named() -> None:
+    """Where links lead from GPU to GPU, and only one of the two reads the link as down."""
+    node = Node()
+    info = ("commwatch_nvlink_info", (*LINK, "3.0", "gpu", "0000:c1:00.0", "7"))
+    node.store.put("nvml_identity", SLOTS[0], block({info: 1}), float("inf"))
+    node.link(0)
+
+    snapshot = node.store.snapshot()
+    assert [snapshot.value("commwatch_nvlink_end_down", one) for one in (SLOTS[0], "0000:c1:00.0")] == [1, 1]
 
 
 def test_a_rise_of_a_counter_of_pages_is_told_for_its_window() -> None:

@@ -18,7 +18,7 @@ from commwatch.config.assets import asset
 from commwatch.config.thresholds import Thresholds
 from commwatch.errors import UsageError
 from commwatch.findings.rules import adapters, daemon, jobs, kernel, probe
-from commwatch.generate.inhibition import explained
+from commwatch.generate.inhibition import LINK_SXIDS, LINK_XIDS, explained
 from commwatch.generate.limits import limit_words, passed
 from commwatch.generate.site import AlertChange, alerts_about_nodes, changed_rules
 from commwatch.jobs.logs.rules import SIDES
@@ -74,6 +74,16 @@ _DEVICE_GPU = (
     ' (GPU {{ . | first | label "gpu" }}, {{ . | first | label "uuid" }}){{ end }}'
 )
 """Which GPU a PCIe device is; nothing where it is none."""
+_XIDS = (
+    "group by (xid) (last_over_time(commwatch_gpu_xid_events_recent{cluster='%s',job='%s',instance='%s',"
+    "pci_bus_id='%s'}[10m]))"
+)
+_XIDS_OF_GPU = (
+    f'{{{{ with query (printf "{_XIDS}" $labels.cluster $labels.job $labels.instance $labels.pci_bus_id) }}}}'
+    ' Its driver reported Xid {{ range $place, $one := sortByLabel "xid" . }}{{ if lt $place 5 }}'
+    "{{ if $place }}, {{ end }}{{ $one.Labels.xid }}{{ end }}{{ end }}.{{ end }}"
+)
+"""The Xids of the last minutes, the first five; their own alerts are not sent beside that of the GPU."""
 
 _PORT_INFO = "last_over_time(commwatch_rdma_port_info{cluster='%s',job='%s',instance='%s',pci_bus_id='%s'}[1h])"
 _ADAPTER = (
@@ -211,6 +221,9 @@ def _words(site: Site) -> Mapping[str, str]:
         "on_duty": _ON_DUTY,
         "gpu": _GPU,
         "device_gpu": _DEVICE_GPU,
+        "xids_of_gpu": _XIDS_OF_GPU,
+        "xids_link": LINK_XIDS,
+        "sxids_link": LINK_SXIDS,
         "adapter_is": _ADAPTER,
         "adapter_means": _adapter_meanings(),
         "fault_on_nodes": _FAULT_ON_NODES,

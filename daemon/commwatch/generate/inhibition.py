@@ -16,9 +16,9 @@ DOCUMENT: Final = Path("docs/using/alerting.md")
 
 _NODE: Final = ("cluster", "job", "instance")
 _SLOW: Final = "ProbeBandwidthLow|ProbeBandwidthBelowPeers"
-_LINK_XIDS: Final = "74|108|136|137|14[4-9]|150|155"
+LINK_XIDS: Final = "74|108|136|137|14[4-9]|150|155"
 """Xids of NVLink, of those that have an alert."""
-_LINK_SXIDS: Final = "20034|22012"
+LINK_SXIDS: Final = "20034|22012"
 """SXids by which an NVSwitch reports that a link went down; each other one stands for itself."""
 
 
@@ -86,7 +86,7 @@ INHIBITIONS: Final[Sequence[Inhibition]] = (
     Inhibition(
         "A GPU that is gone takes its links and its slot with it.",
         causes="GpuLost|GpuNotAnswering",
-        symptoms="Nvlink.+|C2cDown|Pcie.+|Fabric.+|XidFabric|XidNonfatal|GpuRecoveryNeeded|StaticAsymmetry",
+        symptoms="Nvlink.+|C2cDown|Pcie.+|Fabric.+|XidFabric|XidFatal|XidNonfatal|GpuRecoveryNeeded|StaticAsymmetry",
         same=("pci_bus_id",),
     ),
     Inhibition(
@@ -115,24 +115,24 @@ INHIBITIONS: Final[Sequence[Inhibition]] = (
     Inhibition(
         "The driver reports the link that is down, too.",
         causes="NvlinkDown|NvlinkRecoveryFailed|NvlinkFlapping", symptoms="XidFabric|XidNonfatal",
-        symptom_if=f'xid=~"{_LINK_XIDS}"',
+        symptom_if=f'xid=~"{LINK_XIDS}"',
         same=("pci_bus_id",),
     ),
     Inhibition(
         "As above, of links of all GPUs.",
-        causes="NvlinkDown", cause_if='gpu="all"', symptoms="XidFabric|XidNonfatal", symptom_if=f'xid=~"{_LINK_XIDS}"',
+        causes="NvlinkDown", cause_if='gpu="all"', symptoms="XidFabric|XidNonfatal", symptom_if=f'xid=~"{LINK_XIDS}"',
     ),
     Inhibition(
         "The NVSwitch reports the link that went down, too.",
-        causes="NvlinkDown", symptoms="SxidFatal", symptom_if=f'sxid=~"{_LINK_SXIDS}"', same=("nvswitch",),
+        causes="NvlinkDown", symptoms="SxidFatal", symptom_if=f'sxid=~"{LINK_SXIDS}"', same=("nvswitch",),
     ),
     Inhibition(
         "As above, of links at several NVSwitches.",
-        causes="NvlinkDown", cause_if='link="several"', symptoms="SxidFatal", symptom_if=f'sxid=~"{_LINK_SXIDS}"',
+        causes="NvlinkDown", cause_if='link="several"', symptoms="SxidFatal", symptom_if=f'sxid=~"{LINK_SXIDS}"',
     ),
     Inhibition(
         "As above, of the links of a GPU that is gone.",
-        causes="GpuLost|GpuNotAnswering", symptoms="SxidFatal", symptom_if=f'sxid=~"{_LINK_SXIDS}"',
+        causes="GpuLost|GpuNotAnswering", symptoms="SxidFatal", symptom_if=f'sxid=~"{LINK_SXIDS}"',
     ),
     Inhibition(
         "A GPU whose links are down, or which is not in the fabric, is slow in each comparison over NVLink.",

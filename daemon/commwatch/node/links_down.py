@@ -46,9 +46,14 @@ class LinksDown:
         if expected is not None and states:
             links = _expected(expected)
             gpus = {address: gpu for gpu, address, _ in links}
-            for fault in grouped([(address, link) for _, address, link in links], states, self._ends()):
+            ends = self._ends()
+            for fault in grouped([(address, link) for _, address, link in links], states, ends):
                 state = max(states[one] for one in fault.links)
                 down["commwatch_nvlink_link_down", _labels(fault, gpus)] = state
+            for link in states:
+                for device in (link[0], ends.switches.get(link), ends.gpus.get(link, (None,))[0]):
+                    if device:
+                        down["commwatch_nvlink_end_down", (device,)] = 1
         if down:
             block = Block(Layout(down), list(down.values()), outcome.time)
             self._store.put(GROUP, "", block, outcome.time + outcome.collector.lifetime)
