@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import datetime, timezone
 
 _DURATION_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SIZE_UNITS = {
@@ -177,3 +178,8 @@ def format_gigabytes(count: float) -> str:
 def format_bits(bytes_per_second: float) -> str:
     """A rate in bits and bytes, not rounded: ``9 Gbit/s = 1.125 GB/s``."""
     return f"{bytes_per_second * 8 / 1e9:.10g} Gbit/s = {bytes_per_second / 1e9:.10g} GB/s"
+
+
+def utc(seconds: float) -> str:
+    """A time of day: ``2026-11-20 14:03:22 UTC``."""
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -12,7 +12,8 @@ from commwatch import __version__
 from commwatch.config.settings import Config, Paths
 from commwatch.config.thresholds import load_thresholds
 from commwatch.findings.codes import CODES
-from commwatch.findings.finding import Cause, Component, Finding
+from commwatch.findings.finding import Cause, Component, Finding, Sighting
+from commwatch.findings.register import Closed, Register, RegisterState
 from commwatch.node.run import Collected
 from commwatch.node.starvation import Starvation
 from commwatch.node.topology.pair_matrix import PairCell, PairEndpoint, PairMatrix
@@ -26,7 +27,7 @@ from commwatch.service.judge import Judge
 from commwatch.service.page import NO_DRIVER, describe, marks_of
 from commwatch.state.directory import StateDirectory
 from commwatch.workers.reader import Reader
-from commwatch_exporters.node_page.records import CollectorStatus, Fact, Mark, Status, VerdictStatus
+from commwatch_exporters.node_page.records import ClosedStatus, CollectorStatus, Fact, Mark, Status, VerdictStatus
 from commwatch_exporters.snapshot import Series, Snapshot, Value
 from support.core import Clock, PlannedJobs, block, collected, in_loop
 
@@ -219,6 +220,21 @@ def test_open_findings_are_told_with_what_to_do(running: Engine, clock: Clock) -
         "nvlink/0000:17:00.0/3": Mark("critical", CODES["nvlink_down"].title),
         "gpu/0000:18:00.0": Mark("critical", CODES["gpu_lost"].title),
     }
+
+
+def test_what_was_closed_lately_is_told_with_both_times(running: Engine) -> None:
+    """The latest first, and why it was closed where it was not cured."""
+    link = Sighting("nvlink_down", Component("nvlink", "0000:17:00.0/3", "GPU0 link 3"), ())
+    loss = Sighting("probe_bandwidth_lost", Component("probe", "all_reduce", "probe all_reduce"), ())
+    closed = [Closed(link, 1.8e9, 1.8e9 + 60), Closed(loss, 1.8e9, 1.8e9 + 90, "no longer measured")]
+    running.verdict.register = Register(RegisterState(closed=closed))
+
+    opened, gone, later = (f"2027-01-15 08:{time} UTC" for time in ("00:00", "01:00", "01:30"))
+    title = f"{CODES['probe_bandwidth_lost'].title} (no longer measured)"
+    assert told(running).closed == [
+        ClosedStatus("warning", title, "probe all_reduce", opened, later),
+        ClosedStatus("critical", "NVLink is down", "GPU0 link 3 (0000:17:00.0/3)", opened, gone),
+    ]
 
 
 def test_a_cause_that_is_less_severe_leads_too(running: Engine, clock: Clock) -> None:

@@ -9,7 +9,7 @@ from commwatch.diagnosis.document import Diagnosis
 from commwatch.diagnosis.identity import Identity, identity_of
 from commwatch.diagnosis.report import report
 from heatmap.matrices import endpoints, matrix
-from support.diagnoses import cause, component, faulty, finding, healthy, known_of
+from support.diagnoses import NOW, cause, closed_finding, component, faulty, finding, healthy, known_of
 
 VOID = ("meta", "br")
 HOSTILE = '<script>alert(1)</script>"onload="x\u202e\x1b[2J'
@@ -66,6 +66,16 @@ def test_verdict_node_findings_and_checks_are_in_it() -> None:
         "GPU-6f2c1b7e-3", "1653", "580.95.05", "6.8.0", "GPU1 is slow to and from every other GPU",
     ):  # fmt: skip
         assert part in text, part
+
+
+def test_what_was_closed_lately_is_in_it() -> None:
+    """With both times, and why it was closed where it was not cured; no heading where nothing was closed."""
+    text = page(healthy(closed=(closed_finding(NOW, note="no longer measured"),))).text
+
+    assert "Closed in the last day" in text
+    for part in ("warning: Slow collective (no longer measured)", "2026-09-21 14:13:20 UTC", "2026-09-21 14:23:20 UTC"):
+        assert part in text, part
+    assert "Closed in the last day" not in page(healthy()).text
 
 
 def test_a_simulated_node_is_called_so_first() -> None:

@@ -7,7 +7,7 @@ from commwatch.diagnosis.document import Diagnosis
 from commwatch.diagnosis.text import diagnosis_lines
 from commwatch.findings.verdict import Verdict
 from commwatch.lines import plain
-from support.diagnoses import cause, component, faulty, finding, healthy
+from support.diagnoses import NOW, cause, closed_finding, component, faulty, finding, healthy
 
 
 def text(document: Diagnosis, *, width: int = 80, every: bool = False) -> list[str]:
@@ -25,6 +25,23 @@ def test_a_healthy_node_fits_a_screen() -> None:
     assert not any(line.startswith("passed") for line in found)
     assert found[-1] == "--all shows each check, also what passed."
     assert max(map(len, found)) <= 80
+
+
+def test_what_was_closed_lately_has_both_times() -> None:
+    """The latest five of the last day, each with when it opened and closed, and why where it was not cured; all by
+    --all. Nothing is said where nothing was closed."""
+    closed = [closed_finding(NOW - 60 * place, note="no longer measured" if place else "") for place in range(7)]
+    shown = " ".join(line.strip() for line in text(healthy(closed=tuple(closed))))
+    every = " ".join(line.strip() for line in text(healthy(closed=tuple(closed)), every=True))
+
+    assert (
+        "Closed in the last day: warning: Slow collective: probe all_reduce, opened 2026-09-21 14:13:20 UTC, closed "
+        "2026-09-21 14:23:20 UTC warning: Slow collective: probe all_reduce (no longer measured), opened "
+        "2026-09-21 14:12:20 UTC," in shown
+    )
+    assert "and 2 more; --all shows them" in shown
+    assert (shown.count(", closed "), every.count(", closed ")) == (5, 7)
+    assert not any("Closed" in line for line in text(healthy()))
 
 
 def test_what_failed_stands_first() -> None:

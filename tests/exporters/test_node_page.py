@@ -10,6 +10,7 @@ import pytest
 from commwatch_exporters.node.model import Node
 from commwatch_exporters.node_page.page import render_node_page
 from commwatch_exporters.node_page.records import (
+    ClosedStatus,
     CollectorStatus,
     Fact,
     FindingStatus,
@@ -483,3 +484,18 @@ def test_the_last_check_between_nodes_says_what_it_blames_the_node_for() -> None
             Node(snapshot_of({("commwatch_cluster_check_failed", ("filtered",)): checks})), Status("1"), "/metrics"
         )
         assert words in text
+
+
+def test_what_was_closed_lately_has_both_times() -> None:
+    """The latest five, and how many more; no heading where nothing was closed."""
+    closed = [
+        ClosedStatus("critical", f"Fault {place}", "GPU0", f"opened {place}", f"closed {place}") for place in range(7)
+    ]
+    texts = page_of({}, Status("1", closed=closed)).texts
+
+    assert "Closed in the last day" in texts
+    assert [one for one in texts if one.startswith(("opened ", "closed "))] == [
+        f"{what} {place}" for place in range(5) for what in ("opened", "closed")
+    ]
+    assert "and 2 more, at /api/v1/findings" in texts
+    assert "Closed in the last day" not in page_of({}, Status("1")).texts

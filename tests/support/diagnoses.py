@@ -10,6 +10,7 @@ from commwatch.diagnosis.document import Diagnosis
 from commwatch.diagnosis.known import Known
 from commwatch.findings.api_documents import (
     CauseRecord,
+    ClosedRecord,
     ComponentRecord,
     FindingRecord,
     FindingsDocument,
@@ -62,6 +63,16 @@ def faulty(**changes: Any) -> Diagnosis:
         "matrix": slow_gpu(1),
     }
     return healthy(**(known | changes))
+
+
+def closed_finding(until: float, **changes: Any) -> ClosedRecord:
+    """A finding that was closed a while before the diagnosis, and opened 10 min before that."""
+    one = finding()
+    known: dict[str, Any] = {
+        "code": one.code, "title": one.title, "severity": one.severity, "component": one.component,
+        "since": until - 600, "until": until, "evidence": one.evidence,
+    }  # fmt: skip
+    return ClosedRecord(**(known | changes))
 
 
 def known_of(document: Diagnosis, values: dict[Series, Value] | None = None) -> Known:

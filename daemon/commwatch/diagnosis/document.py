@@ -6,7 +6,7 @@ from typing import Literal
 
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.measures import Measure
-from commwatch.findings.api_documents import About, FindingRecord
+from commwatch.findings.api_documents import About, ClosedRecord, FindingRecord
 from commwatch.findings.score.records import Score
 from commwatch.findings.verdict import Verdict
 from commwatch.node.topology.pair_matrix import PairMatrix
@@ -32,3 +32,5 @@ class Diagnosis(About, frozen=True, kw_only=True):
     """The pairs that it was made from."""
     measures: tuple[Measure, ...] = ()
     """What probes measured last; empty where none did, or an earlier version wrote it."""
+    closed: tuple[ClosedRecord, ...] = ()
+    """Critical and warning findings of the last day that are not open any more, the latest first."""

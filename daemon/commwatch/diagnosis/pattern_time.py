@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.marks.results import probes_of
-from commwatch.units import format_seconds
-from commwatch.views.heatmap.matrix_view import utc
+from commwatch.units import format_seconds, utc
 from commwatch_exporters.node.model import Probe
 
 _WORTH_TELLING_SECONDS = 120.0

@@ -10,14 +10,14 @@ from commwatch.diagnosis.document import Diagnosis
 from commwatch.diagnosis.identity import Identity
 from commwatch.diagnosis.report_style import STYLE
 from commwatch.diagnosis.table import BRANCH_NAMES, TableRow, also_seen, branch_rows, counted, finding_groups, notes_of
-from commwatch.findings.api_documents import CauseRecord, FindingRecord
+from commwatch.findings.api_documents import CauseRecord, ClosedRecord, FindingRecord
 from commwatch.findings.score.records import Score
 from commwatch.findings.verdict import Word
 from commwatch.findings.words import format_evidence
 from commwatch.lines import printable
 from commwatch.node.topology.pair_matrix import Quantity
-from commwatch.units import format_percent, format_seconds
-from commwatch.views.heatmap.matrix_view import utc, view_of
+from commwatch.units import format_percent, format_seconds, utc
+from commwatch.views.heatmap.matrix_view import view_of
 from commwatch.views.heatmap.svg import matrix_svg
 
 _WORD_KINDS: dict[Word, str] = {"OK": "good", "Warning": "warn", "Critical": "bad", "Unknown": "warn"}
@@ -56,6 +56,7 @@ def _page(document: Diagnosis, identity: Identity, low_ratio: float) -> Iterator
     yield from _head(document, identity)
     yield "<main>"
     yield from _findings(document)
+    yield from _closed(document.closed)
     yield from _pairs(document, low_ratio)
     yield from _checks(document.checks)
     yield from _score(document.score)
@@ -123,6 +124,19 @@ def _finding(group: Sequence[FindingRecord], now: float) -> Iterator[str]:
     if finding.also_seen:
         yield f"<p>Also seen: {_text(also_seen(finding))}</p>"
     yield f'<p class="next"><strong>Next:</strong> {_text(finding.lead.next_step)}</p></article>'
+
+
+def _closed(closed: Sequence[ClosedRecord]) -> Iterator[str]:
+    if not closed:
+        return
+    yield '<h3>Closed in the last day</h3><table class="stacked"><thead><tr><th scope="col">Finding</th>'
+    yield '<th scope="col">Where</th><th scope="col">Opened</th><th scope="col">Closed</th></tr></thead>'
+    for one in closed:
+        note = f" ({one.note})" if one.note else ""
+        yield f"<tr><td>{_text(one.severity)}: {_text(one.title + note)}</td>"
+        yield f"<td>{_text(one.component.component.words)}</td>"
+        yield f'<td data-label="opened">{utc(one.since)}</td><td data-label="closed">{utc(one.until)}</td></tr>'
+    yield "</table>"
 
 
 def _since(finding: FindingRecord, now: float) -> str:

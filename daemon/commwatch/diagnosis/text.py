@@ -7,17 +7,19 @@ from collections.abc import Iterator, Sequence
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.document import Diagnosis
 from commwatch.diagnosis.table import BRANCH_NAMES, TableRow, also_seen, branch_rows, counted, finding_groups, notes_of
-from commwatch.findings.api_documents import CauseRecord, FindingRecord
+from commwatch.findings.api_documents import CauseRecord, ClosedRecord, FindingRecord
 from commwatch.findings.verdict import Word
 from commwatch.findings.words import format_evidence
 from commwatch.lines import HEADING, WIDTH, Line, Segment, fitted_widths, folded, printable, row_lines
-from commwatch.units import format_seconds
+from commwatch.units import format_seconds, utc
 
 WORD_STYLES: dict[Word, str] = {"OK": "green", "Warning": "yellow", "Critical": "red", "Unknown": "yellow"}
 CHECK_STYLES: dict[CheckVerdict, str] = {"passed": "green", "failed": "red", "notice": "yellow"}
 SEVERITY_STYLES = {"critical": "red", "warning": "yellow"}
 _MOST_FINDINGS = 8
 """Findings that are shown in full."""
+_MOST_CLOSED = 5
+"""Findings of the last day that are closed."""
 _MOST_PARTS = 4
 """Of findings that are shown together."""
 _COLUMNS = (9, 200, 16, 18)
@@ -57,6 +59,9 @@ def _lines(document: Diagnosis, width: int, every: bool) -> Iterator[Line]:
     if left := sum(map(len, groups[len(shown) :])):
         yield []
         yield [(f"and {left} more findings; --all shows them", "")]
+    yield from _closed_lines(document.closed if every else document.closed[:_MOST_CLOSED], width)
+    if left := 0 if every else len(document.closed[_MOST_CLOSED:]):
+        yield [(f"  and {left} more; --all shows them", "")]
     if document.score.ratio is not None:
         yield []
         yield [(f"Communication score: {document.score.ratio:.2f}, {document.score.word}, of what was measured", "")]
@@ -91,6 +96,16 @@ def _finding_lines(group: Sequence[FindingRecord], now: float) -> Iterator[tuple
     if finding.also_seen:
         yield [("  also seen: ", "bold"), (also_seen(finding), "")], 4
     yield _next(finding.lead.next_step)
+
+
+def _closed_lines(closed: Sequence[ClosedRecord], width: int) -> Iterator[Line]:
+    if closed:
+        yield []
+        yield [("Closed in the last day:", HEADING)]
+    for one in closed:
+        note = f" ({one.note})" if one.note else ""
+        words = f"  {one.severity}: {one.title}: {one.component.component.words}{note}"
+        yield from folded([(words, ""), (f", opened {utc(one.since)}, closed {utc(one.until)}", "dim")], width, 4)
 
 
 def _age(finding: FindingRecord, now: float) -> str:

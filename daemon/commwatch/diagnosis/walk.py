@@ -58,6 +58,7 @@ def diagnose(known: Known, scan: Literal["quick", "full"]) -> Diagnosis:
         score=known.score.score,
         matrix=known.matrix,
         measures=tuple(measures_of(known.facts)),
+        closed=known.findings.closed,
     )
 
 

@@ -114,6 +114,8 @@ class ClosedRecord(msgspec.Struct, frozen=True):
     until: Timestamp
     """When it was gone; of an event, when its part read healthy again and nothing more happened."""
     evidence: tuple[Evidence, ...]
+    note: str = ""
+    """Why it is closed, where that does not mean that the part is well: ``no longer measured``."""
 
 
 class FindingsDocument(About, frozen=True, kw_only=True):
@@ -275,7 +277,8 @@ def closed_record(closed: Closed) -> ClosedRecord:
     seen = closed.sighting
     code = CODES[seen.code]
     return ClosedRecord(
-        seen.code, code.title, code.severity, _component(seen.component), closed.since, closed.until, seen.evidence
+        seen.code, code.title, code.severity, _component(seen.component), closed.since, closed.until, seen.evidence,
+        closed.note,
     )  # fmt: skip
 
 

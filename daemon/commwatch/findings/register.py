@@ -62,6 +62,8 @@ class Closed(msgspec.Struct):
     """Seconds since 1970."""
     until: Timestamp
     """When it was seen to be gone, or its part to read healthy again."""
+    note: str = ""
+    """Why it is closed, where that does not mean that the part is well: ``no longer measured``."""
 
 
 CLOSED_MAX = 50

@@ -10,7 +10,7 @@ from typing import Any
 
 from commwatch import __version__
 from commwatch.config.simulated import node_name
-from commwatch.findings.api_documents import CauseRecord, FindingRecord
+from commwatch.findings.api_documents import CauseRecord, ClosedRecord, FindingRecord
 from commwatch.findings.codes import CODES
 from commwatch.findings.finding import SEVERITIES, Finding
 from commwatch.findings.score.records import Score
@@ -18,9 +18,11 @@ from commwatch.findings.verdict import Verdict
 from commwatch.node.inventory_state import origin_words
 from commwatch.node.run import Collector
 from commwatch.service.engine import Engine
+from commwatch.units import utc
 from commwatch.workers.sources import SOURCES
 from commwatch_exporters.node.model import Driver, Gpu, Inventory, Node, node_at
 from commwatch_exporters.node_page.records import (
+    ClosedStatus,
     CollectorStatus,
     Fact,
     FindingStatus,
@@ -63,6 +65,7 @@ def describe(engine: Engine, maintenance: str | None, snapshot: Snapshot) -> Sta
         facts=facts,
         notices=tuple(_notices(engine, maintenance)),
         findings=[finding_status(one, now) for one in told.findings],
+        closed=[closed_status(one) for one in told.closed],
         marks=marks_of(verdict.findings),
         score=None if verdict.looked_at is None else _score(verdict.score()),
         pairs=_pairs(engine, now),
@@ -138,6 +141,14 @@ def finding_status(finding: FindingRecord, now: float) -> FindingStatus:
         next_step=lead.next_step,
         code=lead.code,
     )
+
+
+def closed_status(closed: ClosedRecord) -> ClosedStatus:
+    """What the page says of a finding that is not open any more."""
+    note = f" ({closed.note})" if closed.note else ""
+    return ClosedStatus(
+        closed.severity, closed.title + note, closed.component.component.words, utc(closed.since), utc(closed.until)
+    )  # fmt: skip
 
 
 def _titled(said: FindingRecord | CauseRecord) -> str:

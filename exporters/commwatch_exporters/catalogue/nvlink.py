@@ -31,8 +31,8 @@ ROWS: tuple[Metric, ...] = (
           "NVSwitch or all).",
           "nvlink_link_state, nvlink_link_expected, nvlink_info"),
     gauge("nvlink_end_down", "device",
-          "1 for a GPU or NVSwitch at which an expected link ends that is not up, only while so: its driver reports the "
-          "link, too.",
+          "1 for a GPU or NVSwitch at which an expected link ends that is not up, only while so: its driver reports "
+          "the link, too.",
           "nvlink_link_state, nvlink_link_expected, nvlink_info"),
     counter("nvlink_link_flaps_total", LINK, "Times the link went down, counted over restarts of the daemon.",
             "nvlink_link_state"),

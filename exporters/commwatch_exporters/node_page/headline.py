@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from commwatch_exporters.node_page.markup import ABSENT, duration, level_of, section, tag, text
-from commwatch_exporters.node_page.records import FindingStatus, ScorePart, ScoreStatus, Status
+from commwatch_exporters.node_page.markup import ABSENT, cell, duration, level_of, section, table, tag, text
+from commwatch_exporters.node_page.records import ClosedStatus, FindingStatus, ScorePart, ScoreStatus, Status
 
 _MOST_FINDINGS = 20
+_MOST_CLOSED = 5
 _MOST_CAUSES = 3
 _MOST_LOSSES = 3
 _MOST_PLACES = 3
@@ -79,6 +80,19 @@ def findings_section(findings: Sequence[FindingStatus], documentation: str) -> s
     left = len(findings) - _MOST_FINDINGS
     more = f'<p class="dim">and {left} more, at <a href="/api/v1/findings">/api/v1/findings</a></p>' if left > 0 else ""
     return section("findings", "Findings", articles + more)
+
+
+def closed_table(closed: Sequence[ClosedStatus]) -> str:
+    """What was wrong in the last day and is not any more, with both times; nothing where nothing was."""
+    if not closed:
+        return ""
+    rows = [
+        [cell(f"{one.severity}: {one.title}"), cell(one.part), cell(one.opened), cell(one.closed)]
+        for one in closed[:_MOST_CLOSED]
+    ]
+    if left := len(closed[_MOST_CLOSED:]):
+        rows.append([cell(f"and {left} more, at /api/v1/findings"), cell(""), cell(""), cell("")])
+    return table("closed", "Closed in the last day", ("Finding", "Part", "Opened", "Closed"), rows, "")
 
 
 def _finding(finding: FindingStatus, documentation: str) -> str:

@@ -9,7 +9,7 @@ from commwatch_exporters.node.model import Node
 from commwatch_exporters.node_page.between_nodes import between_nodes_table, last_check
 from commwatch_exporters.node_page.drawing import draw
 from commwatch_exporters.node_page.fabric import Adapter, Fabric, Gpu, fabric_of
-from commwatch_exporters.node_page.headline import findings_section, sign_of, verdict_card
+from commwatch_exporters.node_page.headline import closed_table, findings_section, sign_of, verdict_card
 from commwatch_exporters.node_page.markup import GLYPHS, section, text
 from commwatch_exporters.node_page.matrix import pairs_section
 from commwatch_exporters.node_page.records import STILL_PATH, Fact, Status
@@ -46,6 +46,7 @@ def render_node_page(node: Node, status: Status, telemetry_path: str, *, refresh
             verdict_card(status),
             _facts(status.facts),
             findings_section(status.findings, status.documentation),
+            closed_table(status.closed),
             events_table(node),
             f'<div class="two">{_picture(fabric)}{pairs_section(status.pairs, status.pairs_probe)}</div>',
             probe_table(status.probes),

@@ -76,6 +76,21 @@ class FindingStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class ClosedStatus:
+    """A finding of the last day that is not open any more."""
+
+    severity: str
+    title: str
+    """What was wrong, in a few words."""
+    part: str
+    """Of the node."""
+    opened: str
+    """A time of day, with its zone."""
+    closed: str
+    """Likewise."""
+
+
+@dataclass(frozen=True, slots=True)
 class Mark:
     """That something is wrong with a part of the picture."""
 
@@ -168,6 +183,8 @@ class Status:
     """What the reader should know or do first."""
     findings: Sequence[FindingStatus] = ()
     """What is wrong, most severe first."""
+    closed: Sequence[ClosedStatus] = ()
+    """What was wrong in the last day and is not any more, the latest first."""
     marks: Mapping[str, Mark] = field(default_factory=dict)
     """By identity of the component (``nvlink/0000:17:00.0/3``) what is wrong with it."""
     score: ScoreStatus | None = None

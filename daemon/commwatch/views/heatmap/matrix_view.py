@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timezone
 from statistics import median
 
 from commwatch.node.topology.pair_matrix import PairMatrix, Quantity, Suspect
 from commwatch.probes.results.slow_cells import low_cells, names_of, slow_cells
 from commwatch.probes.rounds import Pair
-from commwatch.units import format_bytes
+from commwatch.units import format_bytes, utc
 from commwatch.views.heatmap.grid import LOW, TICKS, View, round_step
 
 QUANTITIES: Mapping[Quantity, str] = {
@@ -70,11 +69,6 @@ def facts_of(matrix: PairMatrix, quantity: Quantity) -> tuple[str, ...]:
     models = sorted({one.name for one in matrix.endpoints if one.name})
     how = f"{size} a message, backend {matrix.backend}{version}{settings}"
     return (*((" and ".join(models),) if models else ()), how, f"measured {utc(matrix.taken_at)}")
-
-
-def utc(seconds: float) -> str:
-    """A time of day: ``2026-11-20 14:03:22 UTC``."""
-    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def suspect_letter(place: int) -> str:
