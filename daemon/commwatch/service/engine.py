@@ -87,6 +87,7 @@ class Engine:
         """Where the node shows itself."""
         self._origin = Origin(Path(self._roots.sysfs), Path(self._roots.procfs), config.sources)
         self._first_runs: set[asyncio.Task[None]] = set()
+        self._stopping: asyncio.Task[None] | None = None
         wants_identity = config.jobs.identity
         self.job_settings = JobSettings(
             self.store, self._own_ranks, partial(scheduler.run_in, SETTINGS), identity=wants_identity
@@ -332,7 +333,15 @@ class Engine:
         self.between_nodes.refresh()
 
     async def stop(self) -> None:
-        """Stop everything that answers; a stuck process is left behind."""
+        """Stop everything that answers; a stuck process is left behind.
+
+        It goes on where the caller is cancelled, and a second call waits for the same end.
+        """
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self._stop())
+        await asyncio.shield(self._stopping)
+
+    async def _stop(self) -> None:
         self.collection.stop()
         self._scheduler.remove_all()
         await asyncio.gather(self.probing.stop(), *(reader.stop() for reader in self._readers.values()))

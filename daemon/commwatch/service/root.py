@@ -105,6 +105,7 @@ class Service:
         )  # fmt: skip
         self._textfile = TextfileWriter(lambda: self._config.textfile, self._asked_snapshot)
         self._changing = asyncio.Lock()
+        self._heart: asyncio.Task[None] | None = None
         self._engine: Engine
         self._endpoint: Endpoint
 
@@ -209,11 +210,10 @@ class Service:
             begin.cancel()
             return
         begin.result()
-        heart = asyncio.create_task(self._live())
+        self._heart = asyncio.create_task(self._live())
         feeding = asyncio.create_task(self._feed_watchdog())
         watch = asyncio.create_task(self._web.watch()) if self._web is not None else None
         await stop
-        heart.cancel()
         feeding.cancel()
         if watch is not None:
             watch.cancel()
@@ -232,7 +232,7 @@ class Service:
     async def _live(self) -> None:
         """Beat at an interval of the monotonic clock, and at once where the configuration is to be read again."""
         late = 0.0
-        while True:
+        while not self._stop.is_set():  # before Python 3.12 ``wait_for`` swallows a cancellation as the event comes
             self._starvation.beat(late)
             await self._beat()
             interval = seconds_between_beats(self._config.textfile)
@@ -363,10 +363,12 @@ class Service:
         configure_logging(config.log)
         engine = self._build(config, prepared)
         engine.take_over(self._engine)
-        if self._maintenance is not None:
-            await engine.pause(self._maintenance)
-        await engine.start()
-        self._engine = engine
+        try:
+            if self._maintenance is not None:
+                await engine.pause(self._maintenance)
+            await engine.start()
+        finally:  # also where the daemon is stopped meanwhile: this engine has the processes that are to be ended
+            self._engine = engine
         gc.collect()  # the old one: 2 ms, on nodes of 3,000 series 12 to 20
         log.info("the new configuration is in force")
 
@@ -406,11 +408,18 @@ class Service:
             parts.insert(0, f"paused ({self._maintenance})")
         return "; ".join(parts)
 
+    async def _stop_engine(self) -> None:
+        """Stop the engine; a reload under way is given up first, and leaves one engine to stop."""
+        if self._heart is not None:
+            self._heart.cancel()
+            await asyncio.wait([self._heart])
+        await self._engine.stop()
+
     async def _shut_down(self, control: ControlServer) -> None:
         """Stop within five seconds, whatever hangs."""
         self._notifier.stopping()
         log.info("stopping")
-        work = asyncio.gather(control.stop(), self._endpoint.stop(), self._textfile.stop(), self._engine.stop())
+        work = asyncio.gather(control.stop(), self._endpoint.stop(), self._textfile.stop(), self._stop_engine())
         _, late = await asyncio.wait([asyncio.ensure_future(work)], timeout=STOP_SECONDS)
         if late:
             # What is still running may never end, and the end of the event loop would wait for it.
