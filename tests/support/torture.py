@@ -8,12 +8,12 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from support.daemon import ROOT, Daemon, running
+from support.daemon import ROOT, Daemon, is_reader, running
 
 SHARE = float(os.environ.get("COMMWATCH_TORTURE", "1"))
 NODE = "a10x2"
@@ -65,19 +65,34 @@ class Footing:
     memory_mib: float
     """Resident, of its own process."""
     descriptors: int
+    """Between two cycles of probes: one under way on two GPUs holds eight more (lock, marks, pipes, meeting place)."""
     threads: int
     children: int
     series: int
 
 
+def _descriptors_between_cycles(daemon: Daemon) -> list[str]:
+    """What the daemon holds open; nothing while a cycle of a probe holds its lock or has a rank."""
+    held, readers = [], []
+    for descriptor in Path(f"/proc/{daemon.process.pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            held.append(str(descriptor.readlink()))
+    for child in daemon.children():
+        with suppress(FileNotFoundError):  # it has ended
+            readers.append(is_reader(child))
+    is_cycle = any(one.endswith("/probe.lock") for one in held) or not all(readers)
+    return [] if is_cycle else held
+
+
 def footing(daemon: Daemon) -> Footing:
-    """Count, and scrape once."""
+    """Count, and scrape once; waits for the end of a cycle of probes."""
+    descriptors = len(daemon.until(lambda: _descriptors_between_cycles(daemon)))
     pid = daemon.process.pid
     status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     page = daemon.get("/metrics")[1]
     return Footing(
         memory_mib=int(status["VmRSS"].split()[0]) / 1024,
-        descriptors=len(list(Path(f"/proc/{pid}/fd").iterdir())),
+        descriptors=descriptors,
         threads=int(status["Threads"]),
         children=len(daemon.children()),
         series=sum(not line.startswith("#") for line in page.splitlines()),
