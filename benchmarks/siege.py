@@ -32,6 +32,8 @@ from benchmarks.shares_clients import Attack, attack
 
 WARM_UP_SECONDS = 60.0
 SAMPLE_SECONDS = 10.0
+SHOW_SECONDS = 300.0
+"""Between two lines with the memory of each process."""
 REPLACE_SECONDS = 5.0
 GROWTH_MIB = 2.0
 PEER_SECONDS = 120.0
@@ -42,25 +44,38 @@ LEARNS_SECONDS = 20.0
 
 
 class Memory(NamedTuple):
-    """MiB of the daemon and its readers together."""
+    """MiB of a process, or of some together."""
 
     proportional: float
     own: float
     """Private pages alone: what other programs share with it, and when they end, does not change it."""
 
 
-def memory_of(daemon: int) -> Memory:
-    """Look at the daemon and its readers; ranks of probes come and go, and do not count."""
-    found = {"Pss": 0, "Private_Clean": 0, "Private_Dirty": 0}
+def memory_of(daemon: int) -> dict[str, Memory]:
+    """Look at the daemon and its readers, by name; ranks of probes come and go, and do not count."""
+    seen = {}
     for pid in processes(daemon):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a rank has ended
-            if pid != daemon and not Path(f"/proc/{pid}/comm").read_text().startswith("commwatch-"):
+            name = "daemon" if pid == daemon else Path(f"/proc/{pid}/comm").read_text().strip()
+            if pid != daemon and not name.startswith("commwatch-"):
                 continue
+            found = {"Pss": 0, "Private_Clean": 0, "Private_Dirty": 0}
             for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-                name, _, value = line.partition(":")
-                if name in found:
-                    found[name] += int(value.split()[0])
-    return Memory(found["Pss"] / 1024, (found["Private_Clean"] + found["Private_Dirty"]) / 1024)
+                key, _, value = line.partition(":")
+                if key in found:
+                    found[key] += int(value.split()[0])
+            own = found["Private_Clean"] + found["Private_Dirty"]
+            seen[name if name not in seen else f"{name} {pid}"] = Memory(found["Pss"] / 1024, own / 1024)
+    return seen
+
+
+def _together(seen: dict[str, Memory]) -> Memory:
+    return Memory(*(sum(part) for part in zip(*seen.values(), strict=True)))
+
+
+def _show(minutes: float, seen: dict[str, Memory]) -> None:
+    each = ", ".join(f"{name} {one.own:.1f}" for name, one in seen.items())
+    print(f"{minutes:5.1f} min: {_together(seen).own:.1f} MiB own: {each}", flush=True)
 
 
 # --- state files ---
@@ -166,7 +181,7 @@ def measure(port: int, seconds: float, tree: Path) -> dict[str, float | str]:
             (socket,) = folder.rglob("control.sock")
             with _besieged(port, ON_THE_ENDPOINT, socket):
                 samples, began = list[Memory](), time.monotonic()
-                sampled = WARM_UP_SECONDS
+                sampled = shown = WARM_UP_SECONDS
                 replaced = REPLACE_SECONDS
                 turn = 0
                 while (passed := time.monotonic() - began) < WARM_UP_SECONDS + seconds:
@@ -176,9 +191,14 @@ def measure(port: int, seconds: float, tree: Path) -> dict[str, float | str]:
                         _replace(files, chance)
                         replaced += REPLACE_SECONDS
                     if passed >= sampled:
-                        samples.append(memory_of(daemon.pid))
+                        seen = memory_of(daemon.pid)
+                        samples.append(_together(seen))
                         sampled += SAMPLE_SECONDS
+                        if passed >= shown:
+                            _show((passed - WARM_UP_SECONDS) / 60, seen)
+                            shown += SHOW_SECONDS
                     time.sleep(max(0.0, began + turn - time.monotonic()))
+                _show((passed - WARM_UP_SECONDS) / 60, seen)
     # The first waits for its password to be compared, and stands apart: of a hundred it would be the percentile.
     first, *times = [*kept.milliseconds, *fresh.milliseconds]
     failed = kept.failed + fresh.failed
