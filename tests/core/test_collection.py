@@ -15,7 +15,7 @@ from commwatch.readings import Absence, HardwareEvent, Reason, SourceUnavailable
 from commwatch.service import collection as collection_module
 from commwatch.service.collection import LONGEST_STRETCH, Collection
 from commwatch.service.instruments import Instruments
-from commwatch_exporters.snapshot import Value
+from commwatch_exporters.snapshot import Block, Value
 from support.core import SLOTS, Clock, PlannedJobs, ScriptedReader, block, collected, collector, in_loop, states
 
 LINKS, ERRORS, NETWORK = "nvml_nvlink", "nvml_nvlink_errors", "network"
@@ -250,6 +250,19 @@ def test_a_slow_collector_reads_soon_where_a_device_is_not_listed_any_more() -> 
     assert node.jobs.moved == []
     node.run(LINKS, first())
     assert node.jobs.moved == [(ERRORS, 1.0)]
+
+
+def test_a_slow_collector_reads_soon_where_all_that_is_asked_of_a_device_fails() -> None:
+    """Once as it begins and once as it ends: whether nothing else of it is read either is known early."""
+    node = filled()
+    read = states(SLOTS[1])
+    empty = Block(read.layout, [None] * len(read.values), 0.0)
+    silent = collected({SLOTS[0]: states(SLOTS[0]), SLOTS[1]: empty}, Absence(SLOTS[1], "unreadable", "x"))
+
+    node.run(LINKS, silent, silent)
+    assert node.jobs.moved == [(ERRORS, 1.0)]
+    node.run(LINKS, both(), both())
+    assert node.jobs.moved == [(ERRORS, 1.0)] * 2
 
 
 def test_each_run_is_on_record(monkeypatch: pytest.MonkeyPatch) -> None:

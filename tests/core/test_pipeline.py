@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -12,7 +14,7 @@ from commwatch.config.settings import Config, Duration, Inventory
 from commwatch.errors import CommwatchError
 from commwatch.node.run import Collected, Collector
 from commwatch.node.store import Store
-from commwatch.readings import Absence, SourceUnavailable
+from commwatch.readings import Absence, Reason, SourceUnavailable
 from commwatch.service import collection as collection_module
 from commwatch.service import pipeline as pipeline_module
 from commwatch.service.collection import Collection
@@ -22,6 +24,7 @@ from commwatch.state.directory import StateDirectory
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
 from support.core import SLOTS, Clock, PlannedJobs, ScriptedReader, block, collected, collector, in_loop
 
+PULSE = "nvml_gpu"
 IDENTITY, LINKS, PCIE, NETWORK, PCI = "nvml_identity", "nvml_nvlink", "nvml_pcie", "network", "pci"
 ETHTOOL, LOG = "ethtool", "kernel_log"
 LEARN_SECONDS = 15.0
@@ -49,7 +52,7 @@ class Node:
         self.store, self.instruments = Store(), Instruments()
         config = Config(inventory=settings)
         self.pipeline = Pipeline(config, self.state, self.store, self.instruments, lambda: self.suspects, self.sysfs)
-        names = (IDENTITY, LINKS, PCIE, NETWORK, PCI, ETHTOOL, LOG)
+        names = (IDENTITY, PULSE, LINKS, PCIE, NETWORK, PCI, ETHTOOL, LOG)
         self.readers = {name: ScriptedReader() for name in names}
         collectors = [collector(name, self.readers[name], interval=60.0) for name in names]
         self.collection = Collection(
@@ -91,6 +94,16 @@ class Node:
                 ("commwatch_nvlink_receive_bytes_total", link): received,
             })  # fmt: skip
         self.run(LINKS, collected(blocks, *absences))
+
+    def use(self, *slots: str, failing: Mapping[str, Reason] = MappingProxyType({})) -> None:
+        """The temperature of the GPUs in these slots is read, and every call about others fails with a reason."""
+        heat = "commwatch_gpu_temperature_celsius"
+        read = {slot: self.block({(heat, LABELS[slot]): 40}) for slot in slots}
+        empty = {
+            slot: self.block({(heat, LABELS[slot]): None}) for slot in failing if slot in LABELS and slot not in slots
+        }
+        absences = [Absence(device, reason, "Unknown Error") for device, reason in failing.items()]
+        self.run(PULSE, collected(read | empty, *absences))
 
     def port(self, sent: int, speed: float | None = 1.25e9, driver: str = "mlx5_core") -> None:
         """One interface that is up and has sent so many bytes."""
@@ -374,6 +387,74 @@ def test_a_stuck_worker_makes_its_gpu_not_answering(node: Node) -> None:
 
     node.suspects = frozenset()
     node.links(0, *SLOTS)
+    node.identify(*SLOTS)
+    assert node.gpu_states() == {LABELS[slot]: 0 for slot in SLOTS}
+
+
+@pytest.mark.parametrize(
+    ("second", "others", "state"),
+    [
+        (10.0, {}, 1),
+        (8.0, {}, 0),  # asked twice within one interval
+        (10.0, {"answers": True}, 0),
+        (10.0, {"reason": "no_permission"}, 0),  # perhaps commwatch alone lacks a right
+        (10.0, {"between": LINKS}, 0),  # its links are read
+        (10.0, {"between": IDENTITY}, 1),  # the driver may have kept its name
+        (10.0, {"starved": True}, 0),
+        (10.0, {"alone": True}, None),  # one fault of the driver, and not one of each GPU
+    ],
+)
+def test_a_gpu_of_which_two_runs_read_nothing_does_not_answer(
+    second: float, others: Mapping[str, Any], state: int | None, node: Node
+) -> None:
+    """While other GPUs are read; what was read of it in between, or a run that was starved, begins the wait again."""
+    node.learn()
+    node.use(*SLOTS)
+    read = node.clock.time()
+    node.clock.now += 10.0
+    fails = () if others.get("alone") else SLOTS[:1]
+
+    node.use(*fails, failing={slot: others.get("reason", "unreadable") for slot in SLOTS if slot not in fails})
+    assert node.gpu_states().get(LABELS[SLOTS[1]]) == (None if others.get("alone") else 0)
+    node.clock.now += second / 2
+    if others.get("between") == LINKS:
+        node.links(0, *SLOTS)
+    if others.get("between") == IDENTITY:
+        node.identify(*SLOTS)
+    if others.get("starved"):
+        node.run(PULSE, collected({}, Absence("", "starved", "no answer in time")))
+    node.clock.now += second / 2
+    reads = (*fails, SLOTS[1]) if others.get("answers") else fails
+    node.use(*reads, failing={slot: others.get("reason", "unreadable") for slot in SLOTS if slot not in fails})
+
+    assert node.gpu_states().get(LABELS[SLOTS[1]]) == state
+    since = node.value("commwatch_gpu_calls_failing_timestamp_seconds", *LABELS[SLOTS[1]])
+    assert since == (pytest.approx(read, abs=0.001) if state == 1 else None)
+
+
+def test_a_gpu_that_fails_every_call_is_named_until_it_answers(node: Node) -> None:
+    """Also when its identity could not be read, and without an address where it never had one; not over a pause."""
+    node.learn()
+    for _ in range(2):
+        node.use(SLOTS[0], failing={SLOTS[1]: "unreadable", "index:7": "unreadable"})
+        node.clock.now += 10.0
+    failing = Absence(SLOTS[1], "unreadable", "Unknown Error"), Absence("index:7", "unreadable", "Unknown Error")
+    node.identify(SLOTS[0], absences=failing)
+    assert node.gpu_states() == {LABELS[SLOTS[0]]: 0, LABELS[SLOTS[1]]: 1, ("7", ""): 1}
+    assert node.value("commwatch_gpu_info", *LABELS[SLOTS[1]], f"GPU-{SLOTS[1]}", "1", "H100", "hopper") == 1
+
+    node.collection.pause()
+    node.pipeline.rest()
+    assert node.gpu_states() == {}
+    node.collection.resume()
+    node.use(SLOTS[0], failing={SLOTS[1]: "unreadable"})
+    node.identify(SLOTS[0], absences=failing)
+    assert node.gpu_states() == {LABELS[SLOTS[0]]: 0}  # not missing, as the driver still counts it
+    node.clock.now += 10.0
+    node.use(SLOTS[0], failing={SLOTS[1]: "unreadable"})
+    assert node.gpu_states()[LABELS[SLOTS[1]]] == 1
+
+    node.use(*SLOTS)
     node.identify(*SLOTS)
     assert node.gpu_states() == {LABELS[slot]: 0 for slot in SLOTS}
 

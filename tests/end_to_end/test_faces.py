@@ -129,6 +129,38 @@ def test_a_node_of_which_nothing_is_read_is_unknown_and_then_critical(
     assert critical == "Every call to the NVIDIA driver fails: NVIDIA driver"
 
 
+@pytest.mark.parametrize(
+    ("fault", "at", "expected"),
+    [
+        ("gpu_calls_fail, gpu: 3", 1.0, "GPU does not answer: GPU3 (0000:3b:00.0)"),
+        ("gpu_calls_fail, gpu: 3, error: timeout", 1.0, "GPU does not answer: GPU3 (0000:3b:00.0)"),
+        ("gpu_calls_fail, gpu: 3, error: no_permission", 1.0, None),
+        ("gpu_calls_fail, gpu: 3, share: 0.125", 1.0, None),
+        ("mig_enabled, gpu: 3", 1.0, None),
+    ],
+)
+def test_a_gpu_that_fails_every_call_does_not_answer_for_any_face(
+    fault: str, at: float, expected: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its address within 25 s, for Slurm a drain, and until the fault ends; not where a part of the calls fails."""
+    faults = f"- {{fault: {fault}, at: {at}m, for: 60s}}\n"
+    with rehearsed("h100x8ndr", tmp_path, monkeypatch, faults) as daemon:
+        daemon.until(at - 0.1)
+        daemon.until(at + 25 / 60, step=5.0)
+        found_now = [one.component.words for one in daemon.verdict.findings if one.code == "gpu_not_answering"]
+        if expected is None:
+            assert found_now == []
+            return
+        line = one_verdict(daemon, "Critical")
+        code, _ = daemon.command("healthcheck", "--slurm", simulated=False)
+        daemon.until(at + 2.2, step=10.0)
+        left = [one.code for one in daemon.verdict.findings if one.severity != "info"]
+
+    assert line == expected
+    assert code == 1
+    assert left == []
+
+
 def test_a_gpu_that_did_not_start_is_named_by_all_faces_from_the_first_boot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,6 +79,14 @@ def test_what_the_configuration_alone_asks_for_drains_nothing() -> None:
     assert judge(report(wanted), PLAIN).exit_code == 1
 
 
+def test_a_gpu_whose_calls_do_not_return_drains_nothing() -> None:
+    """They may return; a GPU that fails every call drains, as the evidence of the finding says."""
+    hangs = replace(fault("gpu_not_answering"), may_pass=True)
+
+    assert judge(report(hangs), SLURM).exit_code == 0
+    assert judge(report(hangs), PLAIN).exit_code == 1
+
+
 @in_one_pass("code", sorted(CODES.keys() - DRAIN_LIST.keys()))
 def test_for_slurm_no_other_finding_is_a_problem(code: str) -> None:
     """Exit code 0 whatever is open; what blinds commwatch is unknown, the rest is named."""
@@ -269,7 +277,7 @@ BESIDE = UnreadSource("kernel_log", 31.0, "no permission", lists_parts=False)
         (("driver_silent",), SILENT, ("Critical", 1), ("Critical", 1)),
         (("driver_failing",), SILENT, ("Critical", 1), ("Critical", 1)),
         (("source_unread",), SILENT, ("Critical", 1), ("Critical", 1)),
-        (("gpu_not_answering",), SILENT, ("Critical", 1), ("Unknown", 0)),
+        (("gpu_not_answering",), SILENT, ("Critical", 1), ("Critical", 1)),
     ],
 )
 def test_a_node_without_a_current_reading_is_never_ok(

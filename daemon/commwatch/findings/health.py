@@ -22,6 +22,7 @@ DRAIN_LIST: Final[Mapping[str, str]] = {
     "gpu_lost": "the driver has given the GPU up",
     "gpu_reset_required": "the driver refuses the GPU until it is reset",
     "gpu_recovery_needed": "the driver itself asks for a reset, a reboot or a drain",
+    "gpu_not_answering": "every call about the GPU fails",
     "gpu_missing": "a job that asks for all GPUs of the node fails",
     "parts_never_seen": "parts that the board has do not work; a job that asks for the whole node fails or is slow",
     "gpu_not_listed": "the driver could not start the GPU; a job that asks for all GPUs of the node fails",
@@ -187,10 +188,12 @@ def _for_slurm(report: Report, verdict: Verdict, asked: Asked) -> Health:
 
 
 def calls_for_drain(fault: Fault) -> bool:
-    """Whether it is on the drain list, and not by facts alone that a program or the configuration can bring about."""
+    """Whether it is on the drain list, does not pass by itself, and does not stand on facts alone that a program or the
+    configuration can bring about."""
     return (
         fault.code in DRAIN_LIST
         and not fault.is_by_configuration
+        and not fault.may_pass
         and (not fault.events or not PROGRAM_EVENTS.issuperset(fault.events))
     )
 

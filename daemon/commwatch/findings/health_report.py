@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from commwatch.findings.api_documents import CauseRecord, FindingRecord, FindingsDocument
+from commwatch.findings.rules.gpu import CALLS_FAIL
 from commwatch.findings.rules.inventory import BY_CONFIGURATION
 from commwatch.findings.verdict import Fault, Report
 
@@ -61,4 +62,5 @@ def _fault(record: FindingRecord | CauseRecord, since: float | None = None, lead
         lead=lead,
         events=tuple(fact.event for fact in record.evidence),
         is_by_configuration=any(fact.what == BY_CONFIGURATION for fact in record.evidence),
+        may_pass=record.code == "gpu_not_answering" and all(fact.what != CALLS_FAIL for fact in record.evidence),
     )

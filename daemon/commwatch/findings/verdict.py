@@ -90,6 +90,8 @@ class Fault:
     """The event of each fact that it stands on: ``xid 74``; empty for a fact that is none."""
     is_by_configuration: bool = False
     """The configuration asks for the parts that lack, and no known board does."""
+    may_pass: bool = False
+    """A GPU whose calls do not return may answer again by itself; one that fails every call does not wait."""
 
     @property
     def words(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import TypeAlias
 
 from commwatch.node.inventory import KnownGpu
@@ -37,7 +38,8 @@ def gpu_states(
     being replaced), a GPU without evidence of its own has no state: a driver that is not loaded is a failing
     collector, not eight missing GPUs. Evidence of its own is an absence for that GPU, or a worker stuck on it.
 
-    A GPU that is there and fails otherwise, so that its identity was not read, has no state: it is not missing.
+    A GPU of which something fails otherwise, so that its identity was not read, has no state until it is known whether
+    all fails (``silent_gpus``): it is not missing.
 
     A GPU whose slot holds another one since keeps the state missing, with an empty ``gpu``, until the inventory is
     accepted.
@@ -46,7 +48,8 @@ def gpu_states(
         known: what ``Inventory.known_gpus`` gives.
         seen: what ``observe_blocks`` gives; ``gpus`` is None while the driver lists none.
         absences: those of the last run of each collector of the driver.
-        suspects: devices on which a worker is stuck: PCI addresses, or ``index:N`` where no address was known yet.
+        suspects: devices on which a worker is stuck, and those that fail every call (``silent_gpus``): PCI addresses,
+            or ``index:N`` where no address was known yet.
     """
     here, away, gone = _places(known, seen)
     failing = failing_gpus(known, seen, absences)
@@ -89,6 +92,7 @@ def state_block(
     seen: Observation,
     time: float,
     failing: Collection[str] = (),
+    silent: Mapping[str, float] = MappingProxyType({}),
 ) -> Block:
     """The states as the metric ``commwatch_gpu_state``, and who the GPUs are that cannot say so themselves now.
 
@@ -98,8 +102,13 @@ def state_block(
         seen: what ``observe_blocks`` gives.
         time: monotonic seconds.
         failing: what ``failing_gpus`` gives.
+        silent: devices that fail every call, with the seconds since 1970 of their last reading.
     """
     readings: dict[Series, Value] = {("commwatch_gpu_state", labels): state for labels, state in states.items()}
+    for (gpu, pci_bus_id), state in states.items():
+        since = silent.get(pci_bus_id, silent.get(f"index:{gpu}"))
+        if state == NOT_ANSWERING and since is not None:
+            readings["commwatch_gpu_calls_failing_timestamp_seconds", (gpu, pci_bus_id)] = since
     here = {gpu.pci_bus_id for gpu in seen.gpus or ()}
     for gpu in known:
         labels = (str(gpu.index), gpu.pci_bus_id)

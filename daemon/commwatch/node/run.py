@@ -33,6 +33,16 @@ class Collected:
     """What the worker had read by itself before and nobody had taken, the oldest first."""
 
     @property
+    def devices_read(self) -> frozenset[str]:
+        """The devices, without those of which all that was asked failed."""
+        failed = {one.device for one in self.absences}
+        return frozenset(
+            name
+            for name, block in self.blocks.items()
+            if name not in failed or any(value is not None for value in block.values)
+        )
+
+    @property
     def has_reading(self) -> bool:
         """Whether anything was read: a value of a device, or nothing failed where there is no device."""
         of_devices = [block for name, block in self.blocks.items() if name]
@@ -107,7 +117,8 @@ class Collector:
     """Monotonic seconds of the last run that read anything; None: none did since it was started or resumed."""
     attempted: bool = False
     seen: tuple[frozenset[str], frozenset[str]] | None = None
-    """Devices that the last run read, and those that it found gone or silent; an empty name is the source itself."""
+    """Devices of which the last run read anything, and those that it found gone or silent; an empty name is the source
+    itself."""
 
     @property
     def current_interval(self) -> float:

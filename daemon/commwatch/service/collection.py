@@ -352,7 +352,7 @@ class Collection:
         before = collector.seen
         cut_short = "" in gone or any(one.reason in WORKER_REASONS for one in collected.absences)
         # A run that was cut short does not say which of the others are here.
-        here = before[0] if cut_short and before is not None else frozenset(collected.blocks)
+        here = before[0] if cut_short and before is not None else collected.devices_read
         seen = collector.seen = (here, gone)
         if before is None or before == seen:
             return

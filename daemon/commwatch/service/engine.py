@@ -195,7 +195,10 @@ class Engine:
     # --- what the parts ask of each other ---
 
     def _after(self, outcome: Outcome) -> None:
+        silent = self.pipeline.silent_gpus
         self.pipeline.after(outcome)
+        if self.pipeline.silent_gpus != silent and self.verdict.looked_at is not None:
+            self.look()  # the verdict is not OK for longer than that takes to be known
         self.job_settings.after(outcome)
         if self._job_identity is not None:
             self._job_identity.after(outcome)

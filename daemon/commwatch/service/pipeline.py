@@ -33,6 +33,7 @@ from commwatch.node.port_flaps import Flaps
 from commwatch.node.rate import ResetWatch
 from commwatch.node.recent_errors import RecentErrors
 from commwatch.node.run import Collector, Outcome, is_everywhere
+from commwatch.node.silent_gpus import SilentGpus
 from commwatch.node.store import Store
 from commwatch.node.unread_tracker import UnreadDevices
 from commwatch.node.utilisation_tracker import Uses
@@ -110,6 +111,7 @@ class Pipeline:
         self._looked_at_bus = float("-inf")
         self._driver = DriverWatch(store, self.driver_wanted)
         self._unread = UnreadDevices(store, self._address_of)
+        self._silent = SilentGpus(self._address_of)
         self._uses = Uses(store, self._inventory)
         self._shares = Shares(store)
         self._links_down = LinksDown(store)
@@ -137,6 +139,7 @@ class Pipeline:
         self._answered: frozenset[str] = frozenset()
         self._observation: Observation | None = None
         """What the collectors of ``OBSERVED`` show, some of which have answered; kept while they show the same."""
+        self._judged_silent: Mapping[str, float] = {}
         self._judged: tuple[object, ...] = ()
         """What the states of the GPUs were made of last: what was seen, what was not, a version of the inventory."""
         self._working = Observation()
@@ -159,7 +162,7 @@ class Pipeline:
         first = [self._anomalies.after]
         first += [one.after for one in (self._job_use, self._pcie_links) if collector.name in one.collectors]
         if collector.source == "nvml":
-            first.append(self._driver.after)
+            first += [self._driver.after, self._silent.after]
         last = (self._links_down, self._recent_errors, self.hardware, self.job_logs)
         follows = [one.after for one in last if collector.name in one.collectors]
         return (*first, self._unread.after, self._observe_when_due, *follows)
@@ -168,7 +171,7 @@ class Pipeline:
         """Each ``OBSERVE_SECONDS``, with each identity, and at once where something else fails than before."""
         collector = outcome.collector
         absences = frozenset(outcome.collected.absences)
-        changed = absences != self._absences.get(collector.name, frozenset())
+        changed = absences != self._absences.get(collector.name, frozenset()) or self.silent_gpus != self._judged_silent
         self._absences[collector.name] = absences
         identified = collector.name == _IDENTITY
         if collector.source == "nvml" and not identified:
@@ -221,9 +224,10 @@ class Pipeline:
             seen = replace(seen, gpus=None)  # one fault of the driver, and not one of each GPU
         absences = frozenset().union(*(these for name, these in self._absences.items() if name.startswith("nvml_")))
         suspects, version = self._suspects(), self._inventory.version
+        silent = self._judged_silent = self.silent_gpus
         states = None
-        if (judged := (seen, absences, suspects, version)) != self._judged:
-            states = self._judge_gpus(seen, absences, suspects, now)
+        if (judged := (seen, absences, suspects, silent, version)) != self._judged:
+            states = self._judge_gpus(seen, absences, suspects, silent, now)
         if learned := self._inventory.observe(self._working, now):
             log.info("learned what to expect", what=learned)
         if states is not None or self._inventory.version != version:
@@ -239,16 +243,24 @@ class Pipeline:
         self._anomalies.drop_absent()
         self._forget_ports()
 
+    @property
+    def silent_gpus(self) -> Mapping[str, float]:
+        """The GPUs that fail every call while others answer, as ``SilentGpus.since``; else the driver is to blame."""
+        return {} if self._driver.hides_gpus else self._silent.since
+
     def _judge_gpus(
-        self, seen: Observation, absences: frozenset[Absence], suspects: frozenset[str], now: float
-    ) -> Block:
+        self, seen: Observation, absences: frozenset[Absence], suspects: frozenset[str],
+        silent: Mapping[str, float], now: float,
+    ) -> Block:  # fmt: skip
         """The states of the GPUs as a block; kept is what else follows from them."""
         known = self._inventory.known_gpus()
-        self._states = gpu_states(known, seen, absences, suspects)
+        self._states = gpu_states(known, seen, absences, suspects | silent.keys())
         self._working = seen.without(not_working(self._states))
         strangers = self._states.keys() - {(str(gpu.index), gpu.pci_bus_id) for gpu in known}
         self._faulty_strangers = sum(self._states[one] != 0 for one in strangers)
-        return state_block(self._states, known, seen, now, failing_gpus(known, seen, absences))
+        offset = time.time() - time.monotonic()
+        since = {device: round(read + offset, 3) for device, read in silent.items()}
+        return state_block(self._states, known, seen, now, failing_gpus(known, seen, absences), since)
 
     def _forget_ports(self) -> None:
         """Interfaces and RDMA devices come and go by the thousand on some nodes; what is gone leaves nothing behind."""
@@ -278,6 +290,7 @@ class Pipeline:
         """The driver is let go: what was read of it is not current any more."""
         self._absences.clear()
         self._driver.rest()
+        self._silent.rest()
         self.link_flaps.pause()
         self._unread.rest("nvml")
         self._uses.forget("nvml_nvlink")

@@ -17,6 +17,9 @@ ROWS: tuple[Metric, ...] = (
           "unknown.", "NVML init, sysfs class, vendor and driver of PCI devices"),
     gauge("gpu_state", GPU, "GPU state: 0 ok, 1 not answering, 2 lost, 3 reset required, 4 missing, 5 not listed "
           "by the driver although bound to it.", "NVML return codes, missed deadlines, inventory, PCI bus"),
+    gauge("gpu_calls_failing_timestamp_seconds", GPU,
+          "When the GPU was read last, if the driver has answered every call about it with an error since, in two runs "
+          "at least; no series else.", "NVML return codes", "seconds"),
     gauge("gpu_busy", GPU, "1 while the GPU has a compute process or worked since the last sample, else 0.",
           "NVML nvmlDeviceGetComputeRunningProcesses and nvmlDeviceGetUtilizationRates"),
     gauge("gpu_utilization_ratio", GPU, "Share of the driver's last sample period in which a kernel ran.",

@@ -53,6 +53,7 @@ class Gpu(_AtGpu):
     architecture = Word()
 
     state = Number("gpu_state")
+    calls_failing_since = Number("gpu_calls_failing_timestamp_seconds")
     busy = Number("gpu_busy")
     utilization_ratio = Number("gpu_utilization_ratio")
     compute_processes = Number("gpu_compute_processes")

@@ -222,6 +222,18 @@ def test_a_gpu_with_a_state_is_not_found_besides(reason: str) -> None:
     assert len(seen_by(unread, facts_of({FAILING: {("rdma", "mlx5_0:1", reason): 1.0}}))) == 1
 
 
+@pytest.mark.parametrize(("labels", "device"), [(("3", SLOT), SLOT), (("4", ""), "index:4")])
+def test_a_gpu_that_fails_every_call_is_not_found_besides(labels: tuple[str, str], device: str) -> None:
+    """It does not answer, which is one finding; another GPU of which something fails is found."""
+    failed = {("nvml_gpu", device, "unreadable"): 1.0, ("nvml_gpu", "0000:99:00.0", "unreadable"): 1.0}
+
+    sightings = seen_by(
+        unread, facts_of({FAILING: failed, "commwatch_gpu_calls_failing_timestamp_seconds": {labels: 1.0}})
+    )
+
+    assert [one.component.key for one in sightings] == ["0000:99:00.0"]
+
+
 def test_a_device_that_is_found_stays_open_for_five_minutes_before_it_is_told() -> None:
     """As long as its alert waits."""
     assert CODES["device_unread"].opens_after == shipped().device_unread_for_seconds == 300.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from commwatch.findings.rules.components import gpu_of
-from commwatch.findings.rules.gpu import recovery, slowed, states
+from commwatch.findings.rules.gpu import CALLS_FAIL, recovery, slowed, states
 from commwatch_exporters.node.model import Gpu, Node
 from support.facts import Numbers, codes_of, facts_of, is_judged, seen_by
 
@@ -23,6 +23,16 @@ HOT: Numbers = {REASONS: {(*GPU0, "hw_thermal_slowdown"): 1.0}}
 def test_each_bad_state_is_a_finding_of_its_own(state: int, code: str) -> None:
     """What to do differs: a lost GPU needs a power cycle, a missing one may have been taken out."""
     assert codes_of(seen_by(states, facts_of({"commwatch_gpu_state": {GPU0: state}}))) == [(code, IDENTITY)]
+
+
+@pytest.mark.parametrize(("failing", "evidence"), [({GPU0: 1.0}, "all fail"), ({}, None)])
+def test_a_gpu_that_fails_every_call_is_told_from_one_that_hangs(failing: Numbers, evidence: str | None) -> None:
+    """The scheduler takes the node at once from the first one only."""
+    facts = facts_of({"commwatch_gpu_state": {GPU0: 1}, "commwatch_gpu_calls_failing_timestamp_seconds": failing})
+
+    [sighting] = seen_by(states, facts)
+
+    assert {fact.what: fact.value for fact in sighting.evidence}.get(CALLS_FAIL) == evidence
 
 
 def test_a_gpu_that_is_well_or_unknown_is_no_finding() -> None:

@@ -19,8 +19,6 @@ Entry: TypeAlias = Mapping[str, object]
 
 STATE_SECONDS = 60.0
 """A state or event is paged within this time."""
-UNREAD_SECONDS = 100.0
-"""What cannot be read any more is a page within this time."""
 RATE_SECONDS = 300.0
 """A rate is a ticket within this time."""
 PORT_SECONDS = 60.0
@@ -240,7 +238,7 @@ HARDWARE: Mapping[str, Row] = {
     "gpu_links_down": Row(_all_links, "page", STATE_SECONDS + 1, _LINK, "slow"),
     "gpu_off_the_bus": Row(_whole_gpu("gpu_lost"), "page", STATE_SECONDS + 10, _PCIE, "stop", weight=2),
     "gpu_needs_reset": Row(_whole_gpu("gpu_reset_required"), "page", STATE_SECONDS + 10, _GPU, "stop"),
-    "gpu_silent": Row(_whole_gpu("gpu_calls_fail"), "page", UNREAD_SECONDS + 10, _GPU, "stop"),
+    "gpu_silent": Row(_whole_gpu("gpu_calls_fail"), "page", STATE_SECONDS + 10, _GPU, "stop"),
     "driver_gone": Row(_driver, "page", STATE_SECONDS + 10, _kinds("node", "gpu"), "stop"),
     "fabric_sick": Row(_of_a_fabric("fabric_unhealthy", check="route"), "page", STATE_SECONDS + 15, _GPU),
     "switch_fatal": Row(

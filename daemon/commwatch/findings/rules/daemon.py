@@ -94,10 +94,11 @@ def unread(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """Devices of which collectors do not read all that they should."""
     found: dict[Component, dict[str, list[str]]] = {}
     driver_fails = any(flag == 1 for _, _, flag in facts.each_keyed(Driver.unusable))
+    silent = {gpu.identity[0] for gpu, _ in facts.each(Gpu.calls_failing_since)}
     for one, reason, _ in facts.each_keyed(UnreadDevice.failing):
         if driver_fails and one.collector.startswith(_OF_DRIVER):
             continue  # one fault of the driver, and not one of each GPU
-        if one.collector.startswith(_OF_DRIVER) and reason in GPU_STATE_REASONS:
+        if one.collector.startswith(_OF_DRIVER) and (reason in GPU_STATE_REASONS or one.device in silent):
             continue
         found.setdefault(_unread_device(facts.node, one), {}).setdefault(reason, []).append(one.collector)
     for component, reasons in found.items():
@@ -356,7 +357,7 @@ DAEMON = RuleSet(
         Rule(
             unread,
             ("device_unread",),
-            reads=(UnreadDevice.failing, Driver.unusable),
+            reads=(UnreadDevice.failing, Driver.unusable, Gpu.calls_failing_since),
             details=(Gpu.info, RdmaPort.info, Interface.info),
         ),
         Rule(source_unread, ("source_unread",), reads=(Source.unread,)),

@@ -23,6 +23,9 @@ _CODES: Mapping[float, str] = {
 }
 """By state of the GPU."""
 
+CALLS_FAIL = "calls of the driver about it"
+"""What a finding says of a GPU that answers every call with an error, and not of one whose calls do not return."""
+
 SLOWDOWNS: Mapping[str, str] = {
     "hw_slowdown": "hardware slowdown",
     "sw_thermal_slowdown": "too hot, by the driver",
@@ -41,7 +44,9 @@ def states(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
         if state in _CODES:
             logged = [Evidence("kernel log since the boot", reason) for reason in gpu.init_failed]
             why = logged if state in (MISSING, NOT_LISTED) else ()
-            yield Sighting(_CODES[state], gpu_of(gpu), (Evidence("GPU state", word_of(GPU_STATES, state)), *why))
+            calls = () if gpu.calls_failing_since is None else (Evidence(CALLS_FAIL, "all fail"),)
+            seen = Evidence("GPU state", word_of(GPU_STATES, state))
+            yield Sighting(_CODES[state], gpu_of(gpu), (seen, *calls, *why), since=gpu.calls_failing_since)
 
 
 def recovery(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
@@ -105,7 +110,8 @@ GPU = RuleSet(
             title="GPU does not answer",
             severity="critical",
             role="fault",
-            meaning="Driver calls for this GPU do not return. A job on it hangs with all its ranks.",
+            meaning="Driver calls for this GPU do not return, or all of them fail. A job on it hangs or ends with all "
+            "its ranks.",
             next_step="Drain the node. Check the kernel log for Xid 119 and 79. Kill no process inside the driver; "
             "reboot if it stays silent.",
             alert="CommwatchGpuNotAnswering",
@@ -186,7 +192,7 @@ GPU = RuleSet(
             states,
             ("gpu_not_answering", "gpu_lost", "gpu_reset_required", "gpu_missing", "gpu_not_listed"),
             reads=(Gpu.state,),
-            details=(Gpu.init_failed,),
+            details=(Gpu.init_failed, Gpu.calls_failing_since),
         ),
         Rule(recovery, ("gpu_recovery_needed", "gpu_recovery_other"), reads=(Gpu.recovery_action,)),
         Rule(
