@@ -147,6 +147,43 @@ def test_a_gpu_that_moved_to_another_slot_is_not_missing() -> None:
     assert gpu_states([known(1)], moved, (), ()) == {("0", SLOTS[2]): OK}
 
 
+@pytest.mark.parametrize(
+    ("devices", "listed", "on_bus", "labels"),
+    [
+        (["index:1"], (0, 2), SLOTS, [("1", SLOTS[1])]),
+        (["index:0"], (), SLOTS[:1], [("0", SLOTS[0])]),
+        (["index:1"], (0, 2), SLOTS[::2], [("1", "")]),  # the bus shows none
+        (["index:1"], (0,), SLOTS, [("1", "")]),  # one of two
+        (["index:1", SLOTS[2]], (0,), SLOTS, [("1", SLOTS[1]), ("", SLOTS[2])]),  # the other one goes by its address
+        (["index:1", "index:2"], (0,), SLOTS, [("1", ""), ("2", "")]),
+        (["index:1", "index:2"], (0,), SLOTS[:2], [("1", ""), ("2", "")]),  # one address cannot be both
+    ],
+)
+@pytest.mark.parametrize("is_stuck", [True, False])
+def test_the_bus_tells_the_address_of_a_gpu_that_was_never_read(
+    devices: list[str], listed: tuple[int, ...], on_bus: tuple[str, ...], labels: list[tuple[str, str]], is_stuck: bool
+) -> None:
+    """Where a single one that is bound to the driver is not listed, whether it is lost or hangs; else none is made up."""
+    absences = [] if is_stuck else [Absence(device, "lost", "") for device in devices]
+
+    states = gpu_states((), seen(*listed), absences, devices if is_stuck else (), on_bus)
+
+    assert {one for one, state in states.items() if state} == {*labels}
+
+
+def test_a_gpu_without_an_address_has_those_that_it_may_have() -> None:
+    """Of the bus, without the GPUs that are known; one whose address is known has none."""
+    states = gpu_states((), seen(0), [Absence("index:1", "lost", "")], (), SLOTS)
+    possible = ("commwatch_gpu_possible_address", ("1", ""))
+
+    block = state_block(states, (), seen(0), 5.0, on_bus=SLOTS)
+
+    found = [labels for metric, labels in block.layout.series if metric == possible[0]]
+    assert found == [(*possible[1], SLOTS[1]), (*possible[1], SLOTS[2])]
+    named = state_block({NAMES[0]: OK, NAMES[1]: LOST}, (), seen(0), 5.0, on_bus=SLOTS)
+    assert named.text(possible[0]) == ""
+
+
 def test_states_become_a_block() -> None:
     """Each state is a series of the catalogue."""
     block = state_block({NAMES[0]: OK, NAMES[1]: MISSING}, [], seen(0), 5.0)

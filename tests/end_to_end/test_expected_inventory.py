@@ -16,6 +16,7 @@ from commwatch.findings.history import CounterHistory
 from commwatch.findings.looking import Looking
 from commwatch.findings.rules import RULE_SETS
 from commwatch.service import pipeline
+from commwatch.simulation.presets import PRESETS
 from commwatch.sources.presence import NvidiaGpus
 from support.facts import shipped
 from support.whole_node import STARTED_AT, WholeNode
@@ -114,6 +115,7 @@ def test_a_gpu_that_was_lost_before_the_daemon_knew_anything_is_lost(
     """As after a lost state directory: the driver still names it, so that it is not one that was never seen."""
     with node(tmp_path, {}, f"- {{fault: gpu_lost, gpu: {gpu}, at: 0s}}", monkeypatch, preset) as one:
         assert (named(one), never_seen(one)) == ({("gpu_lost", f"GPU{gpu}")}, {})
+        assert {lost.component.key for lost in seen(one)} >= {PRESETS[preset].gpus[gpu].pci_address}
 
 
 def test_what_is_learned_and_goes_is_named_beside_what_never_came_up(

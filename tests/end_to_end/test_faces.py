@@ -134,6 +134,7 @@ def test_a_node_of_which_nothing_is_read_is_unknown_and_then_critical(
     [
         ("gpu_calls_fail, gpu: 3", 1.0, "GPU does not answer: GPU3 (0000:3b:00.0)"),
         ("gpu_calls_fail, gpu: 3, error: timeout", 1.0, "GPU does not answer: GPU3 (0000:3b:00.0)"),
+        ("gpu_calls_fail, gpu: 3", 0.0, "GPU does not answer: GPU3 (0000:3b:00.0)"),
         ("gpu_calls_fail, gpu: 3, error: no_permission", 1.0, None),
         ("gpu_calls_fail, gpu: 3, share: 0.125", 1.0, None),
         ("mig_enabled, gpu: 3", 1.0, None),
@@ -145,7 +146,7 @@ def test_a_gpu_that_fails_every_call_does_not_answer_for_any_face(
     """By its address within 25 s, for Slurm a drain, and until the fault ends; not where a part of the calls fails."""
     faults = f"- {{fault: {fault}, at: {at}m, for: 60s}}\n"
     with rehearsed("h100x8ndr", tmp_path, monkeypatch, faults) as daemon:
-        daemon.until(at - 0.1)
+        daemon.until(max(0.0, at - 0.1))
         daemon.until(at + 25 / 60, step=5.0)
         found_now = [one.component.words for one in daemon.verdict.findings if one.code == "gpu_not_answering"]
         if expected is None:

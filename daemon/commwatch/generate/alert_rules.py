@@ -64,8 +64,15 @@ _ON_DUTY = "* on (cluster, job, instance) group_left (simulated) instance:commwa
 """Hushes an alert in maintenance and hands on the label of simulated nodes."""
 
 _IDENTITY = "last_over_time(commwatch_gpu_info{cluster='%s',job='%s',instance='%s',pci_bus_id='%s'}[1h])"
+_POSSIBLE = "last_over_time(commwatch_gpu_possible_address{cluster='%s',job='%s',instance='%s',gpu='%s'}[2m])"
+_NO_ADDRESS = (
+    f'{{{{ with query (printf "{_POSSIBLE}" $labels.cluster $labels.job $labels.instance $labels.gpu) }}}}: one of '
+    '{{ range $place, $one := sortByLabel "address" . }}{{ if $place }}, {{ end }}{{ $one.Labels.address }}{{ end }}'
+    "{{ end }}"
+)
 _GPU = (
-    "GPU {{ $labels.gpu }} at {{ $labels.pci_bus_id }}"
+    "GPU {{ $labels.gpu }}{{ if $labels.pci_bus_id }} at {{ $labels.pci_bus_id }}{{ else }}"
+    f" (PCI address not known{_NO_ADDRESS}){{{{ end }}}}"
     f'{{{{ with query (printf "{_IDENTITY}" $labels.cluster $labels.job $labels.instance $labels.pci_bus_id) }}}}'
     ' ({{ . | first | label "uuid" }}){{ end }}'
 )

@@ -30,7 +30,11 @@ _MOST_SEVERE_FIRST = (LOST, RESET_REQUIRED, NOT_LISTED, MISSING, NOT_ANSWERING)
 
 
 def gpu_states(
-    known: Iterable[KnownGpu], seen: Observation, absences: Collection[Absence], suspects: Iterable[str]
+    known: Iterable[KnownGpu],
+    seen: Observation,
+    absences: Collection[Absence],
+    suspects: Iterable[str],
+    on_bus: Collection[str] = (),
 ) -> dict[GpuLabels, int]:
     """The state of each GPU: 0 ok, 1 not answering, 2 lost, 3 reset required, 4 missing, 5 not listed.
 
@@ -50,6 +54,7 @@ def gpu_states(
         absences: those of the last run of each collector of the driver.
         suspects: devices on which a worker is stuck, and those that fail every call (``silent_gpus``): PCI addresses,
             or ``index:N`` where no address was known yet.
+        on_bus: PCI addresses of all GPUs that the driver should list; empty where that is not known.
     """
     here, away, gone = _places(known, seen)
     failing = failing_gpus(known, seen, absences)
@@ -57,7 +62,7 @@ def gpu_states(
     evidence = _evidence(absences, suspects)
     named = {absence.device for absence in absences} | evidence.keys()
     for device, state in evidence.items():
-        labels = _labels_of(device, here, gone, named)
+        labels = _labels_of(device, here, gone, named, on_bus)
         states[labels] = _graver(state, states.get(labels, state))
     for pci_bus_id, index in here.items():
         states.setdefault((index, pci_bus_id), OK)
@@ -93,6 +98,7 @@ def state_block(
     time: float,
     failing: Collection[str] = (),
     silent: Mapping[str, float] = MappingProxyType({}),
+    on_bus: Collection[str] = (),
 ) -> Block:
     """The states as the metric ``commwatch_gpu_state``, and who the GPUs are that cannot say so themselves now.
 
@@ -103,12 +109,17 @@ def state_block(
         time: monotonic seconds.
         failing: what ``failing_gpus`` gives.
         silent: devices that fail every call, with the seconds since 1970 of their last reading.
+        on_bus: as for ``gpu_states``; those that nothing else is said of may be a GPU without an address.
     """
     readings: dict[Series, Value] = {("commwatch_gpu_state", labels): state for labels, state in states.items()}
     for (gpu, pci_bus_id), state in states.items():
         since = silent.get(pci_bus_id, silent.get(f"index:{gpu}"))
         if state == NOT_ANSWERING and since is not None:
             readings["commwatch_gpu_calls_failing_timestamp_seconds", (gpu, pci_bus_id)] = since
+    placed = {pci_bus_id for _, pci_bus_id in states}
+    for index in [gpu for gpu, pci_bus_id in states if not pci_bus_id]:
+        for address in sorted(set(on_bus) - placed):
+            readings["commwatch_gpu_possible_address", (index, "", address)] = 1
     here = {gpu.pci_bus_id for gpu in seen.gpus or ()}
     for gpu in known:
         labels = (str(gpu.index), gpu.pci_bus_id)
@@ -142,16 +153,24 @@ def _graver(one: int, other: int) -> int:
     return min(one, other, key=_MOST_SEVERE_FIRST.index)
 
 
-def _labels_of(device: str, here: Mapping[str, str], gone: Mapping[str, str], named: Collection[str]) -> GpuLabels:
+def _labels_of(
+    device: str,
+    here: Mapping[str, str],
+    gone: Mapping[str, str],
+    named: Collection[str],
+    on_bus: Collection[str] = (),
+) -> GpuLabels:
     """The labels of a device by its key.
 
     ``index:N`` is the GPU that the driver lists as N now; else the one not listed that was N last; else the only one
-    not listed and not named by its address; else a GPU of which nothing but its index is known.
+    on the PCI bus, or of those known, that is not listed and not named by its address, if no other device goes by its
+    index alone; else a GPU of which nothing but its index is known.
 
     Args:
         here: the GPUs that the driver lists: NVML index by PCI address.
         gone: those it does not list, with the index they had last.
         named: keys of all devices of which something is said now.
+        on_bus: as for ``gpu_states``.
     """
     if not device.startswith("index:"):
         return here.get(device) or gone.get(device, ""), device
@@ -159,7 +178,9 @@ def _labels_of(device: str, here: Mapping[str, str], gone: Mapping[str, str], na
     for pci_bus_id, index in (*here.items(), *gone.items()):
         if index == wanted:
             return index, pci_bus_id
-    left = [(index, pci_bus_id) for pci_bus_id, index in gone.items() if pci_bus_id not in named]
-    if here and len(left) == 1:
-        return left[0]
+    indices = {*here.values(), *gone.values()}
+    nameless = [one for one in named if one.startswith("index:") and one.removeprefix("index:") not in indices]
+    left = [address for address in on_bus or gone if address not in here and address not in named]
+    if (here or on_bus) and len(left) == 1 and len(nameless) == 1:
+        return gone.get(left[0], wanted), left[0]
     return wanted, ""

@@ -39,6 +39,7 @@ from commwatch.node.unread_tracker import UnreadDevices
 from commwatch.node.utilisation_tracker import Uses
 from commwatch.readings import Absence
 from commwatch.service.instruments import Instruments
+from commwatch.sources.gpu_bus import gpus_to_list
 from commwatch.sources.presence import NvidiaGpus, boot_identity, is_virtual, nvidia_gpus
 from commwatch.state.directory import StateDirectory
 from commwatch_exporters.snapshot import Block
@@ -107,10 +108,12 @@ class Pipeline:
         self._inventory = state.restore(STATE_NAME, InventoryState, known)
         self._sysfs = Path(sysfs or config.paths.sysfs)
         self._is_virtual = is_virtual(Path(procfs))
+        devices = (None,) if config.simulation.preset else ()
+        self._to_list = partial(gpus_to_list, self._sysfs, Path(procfs), *devices)
         self._on_bus = NvidiaGpus(0, 0)
         self._looked_at_bus = float("-inf")
         self._driver = DriverWatch(store, self.driver_wanted)
-        self._unread = UnreadDevices(store, self._address_of)
+        self._unread = UnreadDevices(store, self._place_of)
         self._silent = SilentGpus(self._address_of)
         self._uses = Uses(store, self._inventory)
         self._shares = Shares(store)
@@ -199,6 +202,12 @@ class Pipeline:
                  if not gpu.is_replaced and gpu.pci_bus_id not in here}  # fmt: skip
         return known.get(device, device)
 
+    def _place_of(self, device: str) -> str:
+        """As ``_address_of``; else by the address that its state has, which the PCI bus may have told."""
+        known = self._address_of(device)
+        placed = {f"index:{gpu}": pci_bus_id for (gpu, pci_bus_id), state in self._states.items() if state}
+        return placed.get(known) or known
+
     def _watch_resets(self, collector: Collector, blocks: Mapping[str, Block]) -> None:
         watches = self._resets.setdefault(collector.name, {})
         for device, block in blocks.items():
@@ -254,13 +263,15 @@ class Pipeline:
     ) -> Block:  # fmt: skip
         """The states of the GPUs as a block; kept is what else follows from them."""
         known = self._inventory.known_gpus()
-        self._states = gpu_states(known, seen, absences, suspects | silent.keys())
+        named = {*(one.device for one in absences), *suspects}
+        on_bus = self._to_list() if any(one.startswith("index:") for one in named) else frozenset()
+        self._states = gpu_states(known, seen, absences, suspects | silent.keys(), on_bus)
         self._working = seen.without(not_working(self._states))
         strangers = self._states.keys() - {(str(gpu.index), gpu.pci_bus_id) for gpu in known}
         self._faulty_strangers = sum(self._states[one] != 0 for one in strangers)
         offset = time.time() - time.monotonic()
         since = {device: round(read + offset, 3) for device, read in silent.items()}
-        return state_block(self._states, known, seen, now, failing_gpus(known, seen, absences), since)
+        return state_block(self._states, known, seen, now, failing_gpus(known, seen, absences), since, on_bus)
 
     def _forget_ports(self) -> None:
         """Interfaces and RDMA devices come and go by the thousand on some nodes; what is gone leaves nothing behind."""

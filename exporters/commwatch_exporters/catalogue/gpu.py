@@ -20,6 +20,9 @@ ROWS: tuple[Metric, ...] = (
     gauge("gpu_calls_failing_timestamp_seconds", GPU,
           "When the GPU was read last, if the driver has answered every call about it with an error since, in two runs "
           "at least; no series else.", "NVML return codes", "seconds"),
+    gauge("gpu_possible_address", f"{GPU} address",
+          "1 for each PCI address that a faulty GPU may have, where only its index is known and several GPUs are not "
+          "listed; no series else.", "sysfs vendor, class and driver of PCI devices"),
     gauge("gpu_busy", GPU, "1 while the GPU has a compute process or worked since the last sample, else 0.",
           "NVML nvmlDeviceGetComputeRunningProcesses and nvmlDeviceGetUtilizationRates"),
     gauge("gpu_utilization_ratio", GPU, "Share of the driver's last sample period in which a kernel ran.",

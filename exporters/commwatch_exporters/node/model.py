@@ -80,6 +80,7 @@ class Gpu(_AtGpu):
     last_xid_timestamp_seconds = Number("gpu_last_xid_timestamp_seconds")
     kernel_log_messages = Keyed("kernel_log_gpu_messages_total")
     init_failed = Keyed("gpu_init_failed")
+    possible_addresses = Keyed("gpu_possible_address")
 
     nvlink_links = Number("nvlink_links")
     nvlink_bandwidth_mode = Number("nvlink_bandwidth_mode")

@@ -51,6 +51,17 @@ def test_gpus_of_which_little_is_known_stay_apart() -> None:
     ]
 
 
+def test_a_gpu_without_an_address_says_which_it_may_have() -> None:
+    """Nothing is made up, and whoever goes there need not look at eight."""
+    possible = {("3", "", "0000:17:00.0"): 1.0, ("3", "", "0000:18:00.0"): 1.0}
+
+    [sighting] = seen_by(
+        states, facts_of({"commwatch_gpu_state": {("3", ""): 2}, "commwatch_gpu_possible_address": possible})
+    )
+
+    assert [fact.value for fact in sighting.evidence] == ["lost", "0000:17:00.0, 0000:18:00.0"]
+
+
 def test_what_the_driver_asks_for_is_told_in_words() -> None:
     """A number of a newer driver is told as the number; 0 asks for nothing."""
     needed, other = "gpu_recovery_needed", "gpu_recovery_other"

@@ -46,7 +46,9 @@ def states(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
             why = logged if state in (MISSING, NOT_LISTED) else ()
             calls = () if gpu.calls_failing_since is None else (Evidence(CALLS_FAIL, "all fail"),)
             seen = Evidence("GPU state", word_of(GPU_STATES, state))
-            yield Sighting(_CODES[state], gpu_of(gpu), (seen, *calls, *why), since=gpu.calls_failing_since)
+            places = ", ".join(sorted(gpu.possible_addresses))
+            where = (Evidence("its PCI address is one of", places),) if places else ()
+            yield Sighting(_CODES[state], gpu_of(gpu), (seen, *where, *calls, *why), since=gpu.calls_failing_since)
 
 
 def recovery(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
@@ -192,7 +194,7 @@ GPU = RuleSet(
             states,
             ("gpu_not_answering", "gpu_lost", "gpu_reset_required", "gpu_missing", "gpu_not_listed"),
             reads=(Gpu.state,),
-            details=(Gpu.init_failed, Gpu.calls_failing_since),
+            details=(Gpu.init_failed, Gpu.calls_failing_since, Gpu.possible_addresses),
         ),
         Rule(recovery, ("gpu_recovery_needed", "gpu_recovery_other"), reads=(Gpu.recovery_action,)),
         Rule(
