@@ -163,7 +163,7 @@ def test_a_gpu_that_moved_to_another_slot_is_not_missing() -> None:
 def test_the_bus_tells_the_address_of_a_gpu_that_was_never_read(
     devices: list[str], listed: tuple[int, ...], on_bus: tuple[str, ...], labels: list[tuple[str, str]], is_stuck: bool
 ) -> None:
-    """Where a single one that is bound to the driver is not listed, whether it is lost or hangs; else none is made up."""
+    """Where one alone is bound to the driver and not listed, whether it is lost or hangs; else none is made up."""
     absences = [] if is_stuck else [Absence(device, "lost", "") for device in devices]
 
     states = gpu_states((), seen(*listed), absences, devices if is_stuck else (), on_bus)

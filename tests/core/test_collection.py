@@ -218,7 +218,7 @@ def test_a_source_that_fails_is_not_asked_more_often() -> None:
     assert node.jobs.moved == []
 
 
-@pytest.mark.parametrize("reason", ["lost", "deadline"])
+@pytest.mark.parametrize("reason", ["lost", "deadline", "not_listed"])
 def test_a_slow_collector_says_soon_what_went_and_reads_soon_what_came(reason: Reason) -> None:
     """A change is told once, and once more when the slow one has seen it; after that each keeps its interval."""
     node = filled()

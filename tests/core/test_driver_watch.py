@@ -15,7 +15,7 @@ from commwatch.node.store import Store
 from commwatch.readings import Absence, Reason, SourceUnavailable
 from commwatch.service.instruments import Instruments
 from commwatch.service.pipeline import Pipeline
-from commwatch.sources.gpu_bus import gpus_to_list
+from commwatch.sources.gpu_bus import bound_devices, gpus_to_list
 from commwatch.sources.presence import NvidiaGpus, nvidia_gpus
 from commwatch.state.directory import StateDirectory
 from commwatch_exporters.snapshot import Value
@@ -293,6 +293,15 @@ def test_the_driver_should_list_the_gpus_that_are_bound_to_it(bus: Path) -> None
     for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"):
         (bus / "dev" / name).touch()
     assert listed(bus) == {*TWO}
+
+
+def test_the_folder_of_the_driver_names_what_is_bound_to_it(bus: Path) -> None:
+    """NVSwitches too; its own files are no device, and without a driver nothing is bound."""
+    assert bound_devices(bus / "sys") == frozenset()
+    for name in (*TWO, "0000:c1:00.0", "new_id", "unbind"):
+        (bus / "sys/bus/pci/drivers/nvidia" / name).mkdir(parents=True)
+
+    assert bound_devices(bus / "sys") == {*TWO, "0000:c1:00.0"}
 
 
 def test_of_a_container_that_was_given_a_part_of_the_gpus_nothing_is_known(bus: Path) -> None:

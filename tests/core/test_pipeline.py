@@ -432,6 +432,17 @@ def test_a_gpu_of_which_two_runs_read_nothing_does_not_answer(
     assert since == (pytest.approx(read, abs=0.001) if state == 1 else None)
 
 
+def test_a_gpu_that_is_not_listed_is_known_by_the_reading_of_the_others(node: Node) -> None:
+    """Within the 10 s of its interval, and as soon as it is listed, or is bound no more."""
+    node.learn()
+    unlisted = "0000:99:00.0"
+
+    node.use(*SLOTS, failing={unlisted: "not_listed"})
+    assert node.gpu_states() == {**{LABELS[slot]: 0 for slot in SLOTS}, ("", unlisted): 5}
+    node.use(*SLOTS)
+    assert node.gpu_states() == {LABELS[slot]: 0 for slot in SLOTS}
+
+
 def test_a_gpu_that_fails_every_call_is_named_until_it_answers(node: Node) -> None:
     """Also when its identity could not be read, and without an address where it never had one; not over a pause."""
     node.learn()

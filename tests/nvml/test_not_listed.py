@@ -16,10 +16,10 @@ class Node:
 
     def __init__(self, opened: Opened) -> None:
         self.opened, self.bound = opened, frozenset({LISTED, OTHER, ABSENT})
-        opened.source = NvmlSource(lambda: opened.now, to_list=lambda: self.bound)
+        opened.source = NvmlSource(lambda: opened.now, to_list=lambda: self.bound, bound=lambda: self.bound)
 
-    def not_listed(self) -> list[str]:
-        absences = self.opened.collect("identity").absences
+    def not_listed(self, collector: str = "identity") -> list[str]:
+        absences = self.opened.collect(collector).absences
         return [one.device for one in absences if one.reason == "not_listed"]
 
 
@@ -57,6 +57,48 @@ def test_a_gpu_that_is_bound_later_is_looked_for_by_a_new_session(node: Node, gp
 
     assert node.not_listed() == []
     assert ABSENT in {one.device for one in node.opened.collect("gpu").readings}
+
+
+def test_a_change_on_the_bus_is_seen_with_the_next_reading_of_the_gpus(
+    node: Node, gpus: tuple[FakeGpu, FakeGpu]
+) -> None:
+    """Each 10 s, without an identity: it is bound and not listed, unbound, and listed."""
+    node.bound -= {ABSENT}
+    node.opened.open()
+    assert node.not_listed("gpu") == []
+
+    node.bound |= {ABSENT}
+    assert [node.not_listed("gpu"), node.not_listed("gpu"), node.not_listed()] == [[ABSENT]] * 3
+
+    node.bound -= {ABSENT}
+    assert node.not_listed("gpu") == []
+
+    back = hopper()
+    back.pci_bus_id = b"00000000:9a:00.0"
+    node.bound |= {ABSENT}
+    node.opened.library.gpus[:] = [*gpus, back]
+    batch = node.opened.collect("gpu")
+    assert [one for one in batch.absences if one.reason == "not_listed"] == []
+    assert ABSENT in {one.device for one in batch.readings}
+
+
+def test_a_gpu_that_cannot_be_opened_is_tried_again_before_the_next_identity(
+    node: Node, gpus: tuple[FakeGpu, FakeGpu]
+) -> None:
+    """For a minute after the driver was opened; one that fails for longer is tried with the identity alone."""
+    gpus[1].code = 999
+    node.opened.open()
+    gpus[1].code = 0
+    node.opened.now += 10.0
+    assert OTHER in {one.device for one in node.opened.collect("gpu").readings}
+
+    node.opened.source.close()
+    gpus[1].code = 999
+    node.opened.open()
+    gpus[1].code = 0
+    node.opened.now += 61.0
+    assert OTHER not in {one.device for one in node.opened.collect("gpu").readings}
+    assert OTHER in {one.device for one in node.opened.collect("identity").readings}
 
 
 def test_where_the_list_is_not_whole_nothing_is_said(node: Node, gpus: tuple[FakeGpu, FakeGpu]) -> None:

@@ -402,6 +402,36 @@ def test_a_lost_gpu_is_looked_for_again_by_a_new_process(tmp_path: Path) -> None
     in_loop(body)
 
 
+def test_a_gpu_that_is_not_listed_is_looked_for_by_a_new_process(tmp_path: Path) -> None:
+    """5 s after it was missed: the driver may have been opened while the GPU was bound to it. Another collector, which
+    does not look at it, puts nothing off."""
+
+    async def body() -> None:
+        now = [1000.0]
+        async with node(tmp_path, monotonic=lambda: now[0]) as one:
+            for address in GPUS:
+                device = tmp_path / "sysfs/bus/pci/devices" / address
+                device.mkdir(parents=True)
+                (device / "class").write_text("0x030200\n")
+                (device / "vendor").write_text("0x10de\n")
+                (device / "driver").symlink_to("../../drivers/nvidia")
+            one.set_faults("- {fault: gpu_not_started, gpu: 2, at: 0s}\n")
+            await asyncio.sleep(0.3)
+            found = await one.collect("identity")
+            assert [(absence.device, absence.reason) for absence in found.absences] == [(GPUS[2], "not_listed")]
+            now[0] += 4.9
+            await asyncio.gather(one.collect("nvlink"), one.collect("gpu"))
+            assert one.events.restarts == []
+
+            now[0] += 0.2
+            await one.collect("nvlink")
+            await one.collect("gpu")
+            assert one.events.restarts == ["device_lost"]
+            await one.reader.stop()
+
+    in_loop(body)
+
+
 def test_a_source_that_is_not_there_is_tried_again_later(tmp_path: Path) -> None:
     """Without a driver the process ends, and a later one finds the driver that was installed meanwhile."""
 

@@ -348,7 +348,11 @@ class Collection:
 
         Each of them notices the change in its turn, which moves the others once more; then all agree.
         """
-        gone = frozenset(one.device for one in collected.absences if not one.device or is_everywhere(one))
+        gone = frozenset(
+            one.device
+            for one in collected.absences
+            if not one.device or is_everywhere(one) or one.reason == "not_listed"
+        )  # fmt: skip
         before = collector.seen
         cut_short = "" in gone or any(one.reason in WORKER_REASONS for one in collected.absences)
         # A run that was cut short does not say which of the others are here.

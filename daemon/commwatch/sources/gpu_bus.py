@@ -39,6 +39,15 @@ def gpus_to_list(sysfs: Path, procfs: Path, devices: Path | None = _DEVICES) -> 
     return bound & shown if shown else bound
 
 
+def bound_devices(sysfs: Path) -> frozenset[str]:
+    """PCI addresses of all devices that NVIDIA's driver is bound to, NVSwitches too, in one look at its folder.
+
+    Args:
+        sysfs: usually ``/sys``.
+    """
+    return frozenset(filter(files.is_pci_address, _names(sysfs / "bus/pci/drivers" / _DRIVER)))
+
+
 def _excludes_gpus(procfs: Path) -> bool:
     """Whether the driver was told to leave GPUs out; False where its parameters cannot be read."""
     try:

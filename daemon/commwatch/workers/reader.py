@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import structlog
 
@@ -30,8 +30,9 @@ RETRY_SUSPECT_SECONDS = (30.0, 600.0)
 UNAVAILABLE_BACKOFF_SECONDS = (5.0, 60.0)
 REJOIN_SECONDS = 600.0
 """A suspect that has answered for so long is served with the others again: alone it has no peers."""
-RENEW_SECONDS = (30.0, 600.0)
-"""Between new processes while a device is lost."""
+RENEW_SECONDS = (5.0, 600.0)
+"""Between new processes while a device is lost, or not listed by its driver."""
+_RENEWED: Final = LOST_REASONS | {"not_listed"}
 END_SECONDS = 0.2
 """A process that has closed its connection is over in so long, or it hangs at its end."""
 
@@ -103,6 +104,8 @@ class _Slot:
     worker: Worker | None = None
     backoff: _Backoff = field(default_factory=lambda: _Backoff(*CRASH_BACKOFF_SECONDS))
     renewal: _Backoff = field(default_factory=lambda: _Backoff(*RENEW_SECONDS))
+    lost_by: str = ""
+    """The collector that found a device lost last."""
     unavailable: SourceUnavailable | None = None
     starting: asyncio.Lock = field(default_factory=asyncio.Lock)
     closed: bool = False
@@ -258,7 +261,7 @@ class Reader:
             return _absent(slot.only, error.reason, error.detail)
         slot.backoff.reset()
         slot.unavailable = None
-        await self._renew_for_lost(slot, collected)
+        await self._renew_for_lost(slot, collector, collected)
         await self._rejoin(slot, collected)
         return collected
 
@@ -384,12 +387,17 @@ class Reader:
             slot.backoff.start(self._monotonic())
             await self._stop_worker(worker, 1.5)
 
-    async def _renew_for_lost(self, slot: _Slot, collected: Collected) -> None:
-        """A handle of a lost GPU stays dead after the GPU has come back: only a new process sees it again."""
-        is_lost = any(absence.reason in LOST_REASONS for absence in collected.absences)
+    async def _renew_for_lost(self, slot: _Slot, collector: str, collected: Collected) -> None:
+        """A handle of a lost GPU stays dead after the GPU has come back: only a new process sees it again.
+
+        So does the list of a driver that was opened while a GPU was being bound to it, as far as is known.
+        """
+        is_lost = any(absence.reason in _RENEWED for absence in collected.absences)
         if not (is_lost and self.settings.rest_when_unavailable):
-            slot.renewal.reset()
+            if collector == slot.lost_by:  # others may not look at it
+                slot.renewal.reset()
             return
+        slot.lost_by = collector
         now = self._monotonic()
         if not slot.renewal.until:
             slot.renewal.start(now)

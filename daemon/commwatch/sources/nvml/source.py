@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ import pynvml
 
 from commwatch.readings import LOST_REASONS, Absence, Batch, DeviceReadings, SourceUnavailable
 from commwatch.sources.base import Origin, Report, Source
-from commwatch.sources.gpu_bus import gpus_to_list
+from commwatch.sources.gpu_bus import bound_devices, gpus_to_list
 from commwatch.sources.nvml import codes
 from commwatch.sources.nvml.events import EventWatch
 from commwatch.sources.nvml.gpu import Gpu, GpuGone, pci_bus_id
@@ -28,6 +28,8 @@ _TRY_AGAIN_AFTER: Final = 3600.0  # seconds between two trials of what a GPU doe
 _LIBRARY: Final = "/libnvidia-ml.so"
 _REPLACED: Final = "the driver's library was replaced beneath us; what is there now is opened in a new process"
 _NOT_LISTED: Final = "it is on the PCI bus and bound to the NVIDIA driver, which does not list it"
+_PULSE: Final = "gpu"
+_OPENS_SECONDS: Final = 60.0
 TOGETHER: Final = frozenset({"pcie_sampled"})
 """Collectors whose calls wait in the driver, so that the GPUs are read at the same time. They have no field values."""
 
@@ -57,18 +59,26 @@ class NvmlSource(Source):
         opt_in: frozenset[str] = frozenset(),
         own_maps: Path = Path("/proc/self/maps"),
         to_list: Callable[[], frozenset[str]] = frozenset,
+        bound: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
         """Args:
         monotonic: the clock.
         opt_in: metrics that are read only because the configuration names them.
         own_maps: the files that this process has mapped.
         to_list: PCI addresses of the GPUs that the driver should list, as the bus shows them now.
+        bound: those of all devices of the driver, which cost less to look at.
         """
         super().__init__()
         self._own_maps = own_maps
         self._to_list = to_list
         self._bound: frozenset[str] = frozenset()
         """GPUs that the driver should list, as of just before it was opened."""
+        self._devices_of = bound
+        self._devices: frozenset[str] = frozenset()
+        """What that gave when the list of the driver was compared with the bus last."""
+        self._unlisted: Sequence[Absence] = ()
+        """What the list of the driver lacked then."""
+        self._opened_at = 0.0
         self._monotonic = monotonic
         self._opt_in = opt_in
         self._initialised = False
@@ -96,7 +106,8 @@ class NvmlSource(Source):
             SourceUnavailable: no library, no driver, library and driver differ, or no permission.
         """
         super().open(report, leave_out, only)
-        self._bound = self._to_list()
+        self._opened_at = self._monotonic()
+        self._devices, self._bound = self._devices_of(), self._to_list()
         call = "nvmlInitWithFlags"
         try:
             pynvml.nvmlInit()
@@ -116,6 +127,7 @@ class NvmlSource(Source):
             raise
         finally:
             report("")
+        self._unlisted = self._not_listed()
 
     def _open_gpu(self, index: int) -> None:
         device, call = f"index:{index}", "nvmlDeviceGetHandleByIndex"
@@ -164,6 +176,8 @@ class NvmlSource(Source):
                     )
                     raise SourceUnavailable("library_mismatch", detail)
                 self._follow_devices()
+            elif collector == _PULSE:
+                self._look_at_devices()
             readable = [opened for opened in self._opened if opened.gone is None]
             if collector == "events":
                 self._listen(readable, batch)
@@ -177,8 +191,9 @@ class NvmlSource(Source):
                     self._read(opened, collector, batch)
             batch.absences += [opened.gone for opened in self._opened if opened.gone is not None]
             batch.absences += self._not_opened.values()
+            if collector in ("identity", _PULSE):
+                batch.absences += self._unlisted
             if collector == "identity":
-                batch.absences += self._not_listed()
                 self._report("")
                 batch.readings.append(self._driver_identity())
         finally:
@@ -273,12 +288,23 @@ class NvmlSource(Source):
         missing = (self._bound & self._to_list()) - left_out - {opened.gpu.device for opened in self._opened}
         return [Absence(address, "not_listed", _NOT_LISTED) for address in sorted(missing)]
 
+    def _look_at_devices(self) -> None:
+        """What need not wait for the next identity: the driver was bound or unbound, or has just been opened.
+
+        What cannot be opened is tried again for a minute, so that one failure is not taken for a GPU that fails.
+        """
+        if self._devices_of() != self._devices:
+            self._follow_devices()
+        elif self._monotonic() - self._opened_at < _OPENS_SECONDS:
+            self._open_the_rest()
+
     def _follow_devices(self) -> None:
         """Notice GPUs that came or went while the driver was open.
 
         Indexes move when the number of GPUs changes, so then all is opened again. Whether a driver that is open reports
         of a GPU that was plugged in is not established: else it is found by the next process.
         """
+        self._devices = self._devices_of()
         try:
             count = pynvml.nvmlDeviceGetCount()
         except pynvml.NVMLError as error:
@@ -293,6 +319,7 @@ class NvmlSource(Source):
         for opened in self._opened:
             if opened.gone is not None and opened.gone.reason == "not_found":
                 opened.gone = None  # looked at again below
+        self._unlisted = self._not_listed()
 
     def _open_the_rest(self) -> None:
         """Try again what could not be opened, but for a GPU of which the driver said not to call it again."""
@@ -305,7 +332,7 @@ class NvmlSource(Source):
         self._events.free()
         for opened in self._opened:
             opened.plan.close()
-        self._opened, self._aliases, self._not_opened, self._driver_series = [], {}, {}, ()
+        self._opened, self._aliases, self._not_opened, self._driver_series, self._unlisted = [], {}, {}, (), ()
         if self._initialised:
             self._initialised = False
             # A driver that was unloaded meanwhile answers that it is not initialised: then nothing is open.
@@ -316,7 +343,9 @@ class NvmlSource(Source):
 def make_source(origin: Origin) -> NvmlSource:
     """The driver of this node."""
     where = (origin.sysfs, origin.procfs, None) if origin.is_simulated else (origin.sysfs, origin.procfs)
-    return NvmlSource(opt_in=origin.opt_in, to_list=partial(gpus_to_list, *where))
+    return NvmlSource(
+        opt_in=origin.opt_in, to_list=partial(gpus_to_list, *where), bound=partial(bound_devices, origin.sysfs)
+    )
 
 
 def _with_kept_series(
