@@ -113,6 +113,20 @@ def test_what_is_silenced_is_not_told() -> None:
     assert {place for one in sent(lost, STEP_SECONDS) for place in one.new} == {2}
 
 
+_BESIDE = "No GPU can be read. Also open on this node: CommwatchPcieWidthDropped at 0000:99:00.0. First action: reboot."
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds"), [(_BESIDE, []), ("GPU 0000:99:00.0 cannot be read.", ["place not named"])]
+)
+def test_what_else_is_open_is_no_place(text: str, kinds: list[str]) -> None:
+    """An alert about the node lists the parts of other alerts, and is about none of them."""
+    gone = Broken("driver_gone", Struck(Place(()), (), ()), ((240.0, 420.0),), is_repaired=True)
+    life_of_it = dataclasses.replace(LIFE, broken=(gone,))
+
+    assert [one.kind for one in _judged([_firing(DRIVER, 285, 480, text)], one=life_of_it).misses] == kinds
+
+
 def test_a_group_waits_for_its_interval() -> None:
     """The second alert of a node comes with the next notification of the group, a minute after the first."""
     alerts = [_firing(PAGE, 285, 480), _firing({**PAGE, "alertname": "CommwatchPcieFatal"}, 300, 480)]

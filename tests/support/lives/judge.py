@@ -372,7 +372,7 @@ _WORD = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]|\b(?:mlx5_\d+
 def _mentioned(alert: Alert) -> set[str]:
     """Parts of the node that an alert names by a label; by its text where no label does."""
     labels = {word for value in alert.labels.values() for word in _WORD.findall(value)}
-    return labels or set(_WORD.findall(alert.text))
+    return labels or set(_WORD.findall(alert.own_text))
 
 
 def _parts(life: Life) -> set[str]:
@@ -395,7 +395,7 @@ def _related(life: Life, broken: Broken) -> set[str]:
 def _names(broken: Broken, alert: Alert) -> bool:
     """Whether somebody who reads the alert knows which part it is."""
     place = broken.struck.place
-    words = set(_WORD.findall(f"{' '.join(alert.labels.values())} {alert.text}"))
+    words = set(_WORD.findall(f"{' '.join(alert.labels.values())} {alert.own_text}"))
     if not place.names:
         return not _mentioned(alert)
     if place.link is None:
@@ -405,7 +405,7 @@ def _names(broken: Broken, alert: Alert) -> bool:
 
 
 def _says_link(alert: Alert, link: int) -> bool:
-    return alert.labels.get("link") == str(link) or bool(re.search(rf"\blinks? (?:[\d, and]*\b)?{link}\b", alert.text))
+    return alert.labels.get("link") == str(link) or bool(re.search(rf"\blinks? (?:[\d, and]*\b)?{link}\b", alert.own_text))
 
 
 def _addresses(record: Record) -> set[str]:

@@ -24,6 +24,7 @@ Labels: TypeAlias = frozenset[tuple[str, str]]
 
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _AT = re.compile(r"^    expr: .*, time: ([0-9hms]+),", re.MULTILINE)
+_ALSO_OPEN = re.compile(r"Also open on this node: .*?\.(?= |$)")
 _TEXT_EACH_SECONDS = 60.0
 _FIRING = 'ALERTS{alertstate="firing",severity=~"critical|warning"}'
 _NOT_OF_THE_NODE = {"__name__", "alertstate", "simulated"}
@@ -48,6 +49,11 @@ class Alert:
     def severity(self) -> str:
         """``critical`` or ``warning``."""
         return self.labels["severity"]
+
+    @property
+    def own_text(self) -> str:
+        """The text without its list of what else is open on the node: that names the parts of other alerts."""
+        return _ALSO_OPEN.sub("", self.text)
 
     def stretches(self, step: float) -> list[tuple[float, float]]:
         """First and last time of each stretch without a gap."""
