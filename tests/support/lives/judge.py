@@ -405,7 +405,8 @@ def _names(broken: Broken, alert: Alert) -> bool:
 
 
 def _says_link(alert: Alert, link: int) -> bool:
-    return alert.labels.get("link") == str(link) or bool(re.search(rf"\blinks? (?:[\d, and]*\b)?{link}\b", alert.own_text))
+    in_text = re.search(rf"\blinks? (?:[\d, and]*\b)?{link}\b", alert.own_text)
+    return alert.labels.get("link") == str(link) or bool(in_text)
 
 
 def _addresses(record: Record) -> set[str]:
