@@ -72,6 +72,20 @@ def test_a_count_that_grows_says_when_it_did_last() -> None:
     assert register.open_findings()[0].grew_at == 4700.0
 
 
+@pytest.mark.parametrize(("seconds_under_load", "is_open"), [(14.0, True), (15.0, False)])
+def test_a_link_that_is_fast_again_is_well_before_the_load_ends(seconds_under_load: float, is_open: bool) -> None:
+    """An idle link says nothing: a finding that asked for a minute of load would stay open until the next job."""
+    slow = replace(DOWN, code="pcie_generation_low")
+    register = Register()
+    for now in (0.0, 60.0):
+        register.update([slow], see, now)
+    for now in (70.0, 70.0 + seconds_under_load):
+        register.update([], see, now)
+    register.update([], blind, 600.0)
+
+    assert bool(register.open_findings()) == is_open
+
+
 def test_what_goes_before_it_opened_starts_again() -> None:
     """Two samples with a gap are two beginnings."""
     register = Register()

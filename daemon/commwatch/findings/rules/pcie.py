@@ -22,6 +22,8 @@ beside it shows that this host gives more."""
 
 _UNDER_LOAD_FOR = 60.0
 """Seconds: the generation follows the clocks of the GPU, and these need a moment to come up."""
+_WELL_UNDER_LOAD_FOR = 15.0
+"""Seconds: a link that is slow does not reach its generation for a moment, and the load may be over in the next one."""
 
 
 def narrow(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
@@ -135,6 +137,7 @@ PCIE_LINKS = RuleSet(
             next_step="Check for correctable errors; reseat the card; check the firmware's generation setting.",
             alert="CommwatchPcieGenerationLow",
             opens_after=_UNDER_LOAD_FOR,
+            closes_after=_WELL_UNDER_LOAD_FOR,
         ),
         FindingCode(
             name="pcie_device_narrow",
@@ -156,6 +159,7 @@ PCIE_LINKS = RuleSet(
             next_step="Check for correctable errors; reseat the card; check the firmware's generation setting.",
             alert="CommwatchPcieDeviceDegraded",
             opens_after=_UNDER_LOAD_FOR,
+            closes_after=_WELL_UNDER_LOAD_FOR,
         ),
         FindingCode(
             name="pcie_below_maximum",
