@@ -25,6 +25,8 @@ PORT_SECONDS = 60.0
 """An RDMA port pages once it has been down for more than this."""
 PROBE_CYCLE_SECONDS = 900.0
 """Between two probes by default; the third bad one speaks."""
+PAIR_SECONDS = 7200.0
+"""A single slow pair is a ticket within this time: a ring need not lead over it, and pairs are measured in turn."""
 GROUP_WAIT_SECONDS = 5.0
 GROUP_INTERVAL_SECONDS = 60.0
 """A second alert of a node waits for the next notification of the group."""
@@ -73,7 +75,10 @@ class Row:
     from_boot: Wanted | None = "page"
     """Where it was there before the first reading of this boot; None: nothing need be said then."""
     ends: float | None = 600.0 + 120.0
-    """Seconds after the repair within which alert and finding are over; None: not within the life, not judged."""
+    """Seconds after the repair within which alert and finding are over; None: not within the life, not judged.
+
+    What counts over an hour, falls and errors of a port, is open until the hour is over.
+    """
     flaps: bool = False
     """It comes and goes; the third fall pages."""
     is_event: bool = False
@@ -255,8 +260,8 @@ HARDWARE: Mapping[str, Row] = {
         _port("rdma_port_down"), "page", PORT_SECONDS + STATE_SECONDS + 5, _PORT, from_boot=None, weight=2
     ),
     # Falls: three in an hour page, within 60 s of the third.
-    "link_flaps": Row(_of_a_link("nvlink_down"), "page", STATE_SECONDS + 1, _LINK, flaps=True, weight=2),
-    "port_flaps": Row(_port("rdma_port_down"), "page", STATE_SECONDS + 5, _PORT, flaps=True),
+    "link_flaps": Row(_of_a_link("nvlink_down"), "page", STATE_SECONDS + 1, _LINK, ends=None, flaps=True, weight=2),
+    "port_flaps": Row(_port("rdma_port_down"), "page", STATE_SECONDS + 5, _PORT, ends=None, flaps=True),
     # Tickets: a rate, within 5 min.
     "link_crc": Row(
         _of_a_link("nvlink_crc", on_nvlink_5=False, rate="1000/s"), "ticket", RATE_SECONDS + 10, _LINK,
@@ -284,7 +289,7 @@ HARDWARE: Mapping[str, Row] = {
     ),
     "port_saturated": Row(
         _port("rdma_saturated", counter="excessive_buffer_overrun_errors"), "ticket", RATE_SECONDS + 5, _PORT,
-        from_boot=None, lasts=(500.0, 800.0),
+        from_boot=None, ends=None, lasts=(500.0, 800.0),
     ),
     "cable_out": Row(_cable, "either", RATE_SECONDS + 15, _PORT, from_boot=None, lasts=(400.0, 700.0)),
     "gpu_hot": Row(
@@ -305,7 +310,7 @@ HARDWARE: Mapping[str, Row] = {
         weight=0.7,
     ),
     "gpu_slow": Row(_slow_gpu, "ticket", _THREE_RESULTS, _PROBE, "slow", "ticket", None, lasts=(4000.0, 4200.0)),
-    "pair_slow": Row(_slow_pair, "ticket", _THREE_RESULTS, _PROBE, "slow", "ticket", None, lasts=(4000.0, 4200.0)),
+    "pair_slow": Row(_slow_pair, "ticket", PAIR_SECONDS, _PROBE, "slow", "ticket", None, lasts=(7300.0, 7500.0)),
 }  # fmt: skip
 """By its name."""
 
