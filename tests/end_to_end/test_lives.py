@@ -104,6 +104,29 @@ def test_each_miss_is_found(alerts: list[Alert], kinds: list[str]) -> None:
     assert [one.kind for one in _judged(alerts).misses] == kinds
 
 
+@pytest.mark.parametrize(
+    ("begun", "severity", "kinds"),
+    [
+        (0.0, "warning", []), (0.0, "critical", []), (240.0, "critical", ["late"]),
+        (240.0, "warning", ["a ticket instead of a page"]),
+    ],
+)  # fmt: skip
+def test_a_ticket_that_is_enough_has_the_time_of_a_ticket(begun: float, severity: str, kinds: list[str]) -> None:
+    """Lanes that were missing at the first reading may be a ticket; lanes that were there before are a page."""
+    narrow = dataclasses.replace(NARROW, spans=((begun, begun + 400.0),))
+    alerts = [_firing({**PAGE, "severity": severity}, begun + 75, begun + 480)]
+
+    assert [one.kind for one in _judged(alerts, one=dataclasses.replace(LIFE, broken=(narrow,))).misses] == kinds
+
+
+@pytest.mark.parametrize(("label", "kinds"), [("A", ["alert stays"]), ("C", [])])
+def test_what_probes_say_ends_with_the_next_one(label: str, kinds: list[str]) -> None:
+    """A part that results point at is named as any other, and only a further result clears it."""
+    told = [_firing(PAGE, 285, 480), _firing({**TICKET, "class": label}, 285, 1500)]
+
+    assert [one.kind for one in _judged(told).misses] == kinds
+
+
 def test_what_is_silenced_is_not_told() -> None:
     """A ticket beside a page of the same node is sent where the shipped example lets it, and is a miss where not."""
     ports = [_firing(PAGE, 285, 480), _firing({**PAGE, "alertname": "CommwatchNvlinkDown", "link": "3"}, 300, 480)]
@@ -116,9 +139,7 @@ def test_what_is_silenced_is_not_told() -> None:
 _BESIDE = "No GPU can be read. Also open on this node: CommwatchPcieWidthDropped at 0000:99:00.0. First action: reboot."
 
 
-@pytest.mark.parametrize(
-    ("text", "kinds"), [(_BESIDE, []), ("GPU 0000:99:00.0 cannot be read.", ["place not named"])]
-)
+@pytest.mark.parametrize(("text", "kinds"), [(_BESIDE, []), ("GPU 0000:99:00.0 cannot be read.", ["place not named"])])
 def test_what_else_is_open_is_no_place(text: str, kinds: list[str]) -> None:
     """An alert about the node lists the parts of other alerts, and is about none of them."""
     gone = Broken("driver_gone", Struck(Place(()), (), ()), ((240.0, 420.0),), is_repaired=True)

@@ -21,6 +21,8 @@ STATE_SECONDS = 60.0
 """A state or event is paged within this time."""
 RATE_SECONDS = 300.0
 """A rate is a ticket within this time."""
+EVENT_SECONDS = 300.0
+"""An event is counted for so long after it happened; then its page holds for the 10 min of all pages."""
 PORT_SECONDS = 60.0
 """An RDMA port pages once it has been down for more than this."""
 PROBE_CYCLE_SECONDS = 900.0
@@ -250,7 +252,8 @@ HARDWARE: Mapping[str, Row] = {
         _switch("Fatal", 12028), "page", STATE_SECONDS + 5, _kinds("nvswitch", "node"), is_event=True, from_boot="page"
     ),
     "pcie_fatal": Row(
-        _of_a_gpu("pcie_aer", severity="fatal", error="CmpltTO", rate="2/min"), "page", STATE_SECONDS + 10, _PCIE
+        _of_a_gpu("pcie_aer", severity="fatal", error="CmpltTO", rate="2/min"), "page", STATE_SECONDS + 10, _PCIE,
+        ends=EVENT_SECONDS + 600.0 + 120.0,
     ),
     "lanes_lost": Row(_of_a_gpu("pcie_width", lanes=4), "page", STATE_SECONDS + 10, _PCIE, "slow", "either", weight=2),
     "recovery_asked": Row(

@@ -8,7 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from support.day_daemon import STEP_SECONDS
-from support.lives.hardware import GROUP_INTERVAL_SECONDS, GROUP_WAIT_SECONDS, PROBE_CYCLE_SECONDS, Wanted
+from support.lives.hardware import (
+    GROUP_INTERVAL_SECONDS,
+    GROUP_WAIT_SECONDS,
+    PROBE_CYCLE_SECONDS,
+    RATE_SECONDS,
+    Wanted,
+)
 from support.lives.life import Broken, Life, Span, observable
 from support.lives.play import Course
 from support.lives.told import Alert, Sent
@@ -169,7 +175,8 @@ class _Judge:
 
     def _is_told(self, broken: Broken, wanted: Wanted, since: float, until: float) -> bool:
         """Whether the right alert comes in time; else it is a miss."""
-        deadline = since + broken.row.within
+        # A ticket that is enough has the time of a ticket.
+        deadline = since + max(broken.row.within, RATE_SECONDS if wanted != "page" else 0.0)
         last = max(until, deadline)
         naming = [one for one in self._alerts if _names(broken, one)]
         grave = [one for one in naming if wanted != "page" or one.severity == "critical"]
@@ -273,7 +280,7 @@ class _Judge:
             alert.name: alert.times[-1] - broken.end
             for alert in (self._alerts[place] for place in self._own(broken))
             # What probes say ends with the next one.
-            if alert.times[-1] > broken.end + ends + (0.0 if _mentioned(alert) else PROBE_CYCLE_SECONDS)
+            if alert.times[-1] > broken.end + ends + (PROBE_CYCLE_SECONDS if _is_of_probes(alert) else 0.0)
         }
         if late:
             words = ", ".join(f"{name} {after:.0f} s" for name, after in sorted(late.items()))
@@ -373,6 +380,11 @@ def _mentioned(alert: Alert) -> set[str]:
     """Parts of the node that an alert names by a label; by its text where no label does."""
     labels = {word for value in alert.labels.values() for word in _WORD.findall(value)}
     return labels or set(_WORD.findall(alert.own_text))
+
+
+def _is_of_probes(alert: Alert) -> bool:
+    """Class C: several results in a row."""
+    return alert.labels.get("class") == "C" or not _mentioned(alert)
 
 
 def _parts(life: Life) -> set[str]:

@@ -30,7 +30,7 @@ FROM_BOOT_SECONDS = 1.0
 """A fault that begins before this was there when the node was read first."""
 _LAST_BEGIN = 1200.0
 _AFTER_REPAIR = 810.0
-"""Seconds of a life after the last repair: an alert that has stood for its 10 min is over by then."""
+"""Seconds of a life after the last repair, at least: an alert that has stood for its 10 min is over by then."""
 _SHORTEST = 1500.0
 _LONG = (2800.0, 3600.0)
 """How long a fault lasts of which three probes are to speak."""
@@ -182,7 +182,7 @@ def life(seed: int) -> Life:
         if struck is not None and all(_can_stand_beside(kind, struck, other) for other in broken):
             last_begin = _LONG_LAST_BEGIN if is_long and broken else _LAST_BEGIN
             broken.append(_timed(drawn, kind, struck, last_begin, _LONG if leads else None))
-    seconds = max(_SHORTEST, *(one.end + (_AFTER_REPAIR if one.is_repaired else 0.0) for one in broken))
+    seconds = max(_SHORTEST, *(one.end + (_after_repair(one.row) if one.is_repaired else 0.0) for one in broken))
     seconds = 15.0 * round(seconds / 15.0)
     broken = [one if one.is_repaired else _until(one, seconds) for one in broken]
     probed = is_long or any(one.row.lasts[0] > _LONG[1] for one in broken)
@@ -221,6 +221,10 @@ def _can_stand_beside(kind: str, struck: Struck, other: Broken) -> bool:
             return False
     # Nor is a fault that lasts until probes speak of it beside one that shows only under a job.
     return not (row.needs_job and other.end - other.begin > _LONG[0])
+
+
+def _after_repair(row: Row) -> float:
+    return max(_AFTER_REPAIR, (row.ends or 0.0) + 90.0)
 
 
 def _slows_for_long(row: Row) -> bool:
