@@ -166,6 +166,28 @@ def test_a_life_is_played_and_judged(tmp_path: Path) -> None:
     assert (score.right, score.pages) == (1, 1)
 
 
+def test_a_driver_that_cannot_be_opened_says_why_and_is_opened_again(tmp_path: Path) -> None:
+    """As a worker does at each run: the reason is that of the opening, and the repair is seen without a restart."""
+    entry = {"fault": "driver_unusable", "error": "version_mismatch"}
+    gone = Broken("driver_gone", Struck(Place(()), (entry,), ()), ((0.0, 60.0),), is_repaired=True)
+    course = play(dataclasses.replace(LIFE, seconds=180.0, broken=(gone,)), tmp_path)
+
+    codes = {time: [one["code"] for one in document["findings"]] for time, document in course.documents if document}
+    assert "driver_mismatch" in codes[45.0]
+    assert [code for found in codes.values() for code in found if code.startswith("driver_not")] == []
+    assert "driver_mismatch" not in codes[165.0]
+
+
+@pytest.mark.parametrize(("begin", "kinds"), [(620.0, []), (640.0, ["not told"])])
+def test_a_cable_is_missed_once_its_interface_is_known(begin: float, kinds: list[str]) -> None:
+    """Interfaces come and go on healthy nodes: one that had a link for less than 10 min is not expected."""
+    out = Broken("cable_out", Struck(Place(("ens1np0",)), (), ()), ((begin, begin + 400.0),), is_repaired=True)
+
+    assert [
+        one.kind for one in _judged([], one=dataclasses.replace(LIFE, seconds=1500.0, broken=(out,))).misses
+    ] == kinds
+
+
 @pytest.mark.prometheus
 def test_a_healthy_day_is_silent(tmp_path: Path) -> None:
     """And the same day with a broken part is not."""

@@ -133,6 +133,8 @@ class DayDaemon(RehearsedDaemon):
         self.started_at, self.time, self.clock_error = boot.at, time_now, clock_error
         self.scheduler = StepScheduler(missed=lambda job: None, monotonic=lambda: self.time)
         self._patched = patched
+        self._closed: set[Source] = set()
+        """Drivers that could not be read: each is opened at the next run, as a worker does."""
         for tree in ("sysfs", "procfs"):
             shutil.rmtree(folder / tree, ignore_errors=True)
         _RestlessHardware.change_seconds = boot.change_seconds
@@ -182,8 +184,15 @@ class DayDaemon(RehearsedDaemon):
             if (nothing := self.job_settings.nothing()) is not None:
                 return nothing
             self._sources[SETTINGS] = self._open(SETTINGS, ())
+        source = self._sources[collector.source]
+        if isinstance(source, NvmlSource) and source in self._closed:
+            source.open(lambda device: None, frozenset(), None)
+            self._closed.discard(source)
         answer = self._answer(collector)
         if isinstance(answer, SourceUnavailable):
+            if isinstance(source, NvmlSource):
+                source.close()
+                self._closed.add(source)
             raise answer
         return answer
 

@@ -19,6 +19,8 @@ Entry: TypeAlias = Mapping[str, object]
 
 STATE_SECONDS = 60.0
 """A state or event is paged within this time."""
+UNREAD_SECONDS = 100.0
+"""What cannot be read any more is a page within this time; so is a driver, which may be about to be loaded."""
 RATE_SECONDS = 300.0
 """A rate is a ticket within this time."""
 EVENT_SECONDS = 300.0
@@ -27,6 +29,8 @@ PORT_SECONDS = 60.0
 """An RDMA port pages once it has been down for more than this."""
 PROBE_CYCLE_SECONDS = 900.0
 """Between two probes by default; the third bad one speaks."""
+LEARNED_SECONDS = 630.0
+"""Interfaces without RDMA come and go on healthy nodes: one is expected once it had a link for 10 min."""
 PAIR_SECONDS = 7200.0
 """A single slow pair is a ticket within this time: a ring need not lead over it, and pairs are measured in turn."""
 GROUP_WAIT_SECONDS = 5.0
@@ -75,7 +79,9 @@ class Row:
     probes: Literal["", "slow", "stop"] = ""
     """What it does to collectives of the node."""
     from_boot: Wanted | None = "page"
-    """Where it was there before the first reading of this boot; None: nothing need be said then."""
+    """Where it was there before the part was known to be well; None: nothing need be said then."""
+    known_after: float = 0.0
+    """Seconds since the boot from which on the part is known: some are only after they were well for a while."""
     ends: float | None = 600.0 + 120.0
     """Seconds after the repair within which alert and finding are over; None: not within the life, not judged.
 
@@ -246,7 +252,7 @@ HARDWARE: Mapping[str, Row] = {
     "gpu_off_the_bus": Row(_whole_gpu("gpu_lost"), "page", STATE_SECONDS + 10, _PCIE, "stop", weight=2),
     "gpu_needs_reset": Row(_whole_gpu("gpu_reset_required"), "page", STATE_SECONDS + 10, _GPU, "stop"),
     "gpu_silent": Row(_whole_gpu("gpu_calls_fail"), "page", STATE_SECONDS + 10, _GPU, "stop"),
-    "driver_gone": Row(_driver, "page", STATE_SECONDS + 10, _kinds("node", "gpu"), "stop"),
+    "driver_gone": Row(_driver, "page", UNREAD_SECONDS + 10, _kinds("node", "gpu"), "stop"),
     "fabric_sick": Row(_of_a_fabric("fabric_unhealthy", check="route"), "page", STATE_SECONDS + 15, _GPU),
     "switch_fatal": Row(
         _switch("Fatal", 12028), "page", STATE_SECONDS + 5, _kinds("nvswitch", "node"), is_event=True, from_boot="page"
@@ -294,7 +300,8 @@ HARDWARE: Mapping[str, Row] = {
         _port("rdma_saturated", counter="excessive_buffer_overrun_errors"), "ticket", RATE_SECONDS + 5, _PORT,
         from_boot=None, ends=None, lasts=(500.0, 800.0),
     ),
-    "cable_out": Row(_cable, "either", RATE_SECONDS + 15, _PORT, from_boot=None, lasts=(400.0, 700.0)),
+    "cable_out": Row(_cable, "either", RATE_SECONDS + 15, _PORT, from_boot=None, known_after=LEARNED_SECONDS,
+                     lasts=(400.0, 700.0)),
     "gpu_hot": Row(
         _of_a_gpu("gpu_throttled", reason="hw_thermal"), "ticket", RATE_SECONDS + 10, _GPU, "slow",
         from_boot="ticket", needs_job=True, lasts=(500.0, 800.0),
