@@ -10,6 +10,7 @@ from commwatch.findings.rules.link_flaps import interfaces, nvlinks, rdma_ports
 from commwatch.node.link_flaps import ETHERNET, NVLINK, RDMA, WINDOW_SECONDS, FlapsState, LinkFlaps
 from commwatch.node.port_flaps import Flaps
 from commwatch.node.store import Store
+from commwatch.readings import Absence
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
 from support.core import collector
 from support.facts import Numbers, codes_of, facts_of, seen_by
@@ -43,6 +44,15 @@ class Links:
         for follower in (self.port_flaps, self.flaps):
             if name in follower.collectors:
                 follower.after(self.collectors[name], {device: block})
+
+    def miss(self, name: str, *absences: Absence) -> None:
+        """One run of a collector that gave no device."""
+        self.now += self.collectors[name].interval
+        self.collectors[name].failing = frozenset(absences)
+        for follower in (self.port_flaps, self.flaps):
+            if name in follower.collectors:
+                follower.after(self.collectors[name], {})
+        self.collectors[name].failing = frozenset()
 
     def nvlink(self, *states: Value, step: float = 1.0) -> None:
         """Readings of the state of one NVLink."""
@@ -231,6 +241,54 @@ def test_an_adapter_whose_driver_is_loaded_again_begins_anew() -> None:
     links.now += 5
     links.read("rdma", "mlx5_9:1", {(STATE, ("mlx5_9", "1")): 4})
     links.port(4, downed=3)
+
+    assert links.recent(RDMA) is None
+
+
+def test_a_port_that_comes_up_after_its_driver_was_loaded_again_has_not_dropped() -> None:
+    """It was active, was gone, and is down until it has trained; a drop after that is one."""
+    links = Links()
+    links.port(4)
+    links.miss("rdma")
+    links.port(1)
+    links.port(4)
+    assert links.recent(RDMA) is None
+
+    links.port(1)
+    assert links.recent(RDMA) == 1
+
+
+@pytest.mark.parametrize(
+    "absence",
+    [Absence("mlx5_0:1", "unreadable", "EIO"), Absence("", "deadline", "no answer"), Absence("", "crashed", "")],
+)
+def test_a_drop_that_one_missed_reading_hides_is_counted(absence: Absence) -> None:
+    """A device or a whole run that could not be read once is not gone: state and counter before it still count."""
+    by_state, by_counter = Links(), Links()
+    for links, after in ((by_state, (1, 0)), (by_counter, (4, 1))):
+        links.port(4)
+        links.miss("rdma", absence)
+        links.port(*after)
+
+    assert (by_state.recent(RDMA), by_counter.recent(RDMA)) == (1, 1)
+
+
+def test_a_port_whose_whole_source_was_away_has_not_dropped() -> None:
+    """As while all RDMA drivers are loaded again: no run says anything then, and the port trains after it."""
+    links = Links()
+    links.port(4)
+    links.port(1, step=20.0)
+    links.port(4)
+
+    assert links.recent(RDMA) is None
+
+
+def test_a_port_that_is_not_found_is_gone() -> None:
+    """As of a driver that is being unloaded while its files are read."""
+    links = Links()
+    links.port(4, downed=1)
+    links.miss("rdma", Absence("mlx5_0:1", "not_found", "no such file"))
+    links.port(1, downed=2)
 
     assert links.recent(RDMA) is None
 

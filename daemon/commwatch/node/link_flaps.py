@@ -6,7 +6,7 @@ while no link goes down.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -166,9 +166,9 @@ class LinkFlaps:
                 self._take_states(device, block, gap)
             elif device and block.layout.series:
                 self._take_counter(collector.name, device, block)
-        if collector.name != _NVLINKS:
+        if collector.name != _NVLINKS and is_last:
             counted = self._counted[collector.name]
-            for device in counted.keys() - blocks.keys():  # its driver is loaded again: it begins anew
+            for device in gone(collector, counted.keys(), blocks):
                 del counted[device]
                 self._off.pop(device, None)
 
@@ -318,6 +318,22 @@ class LinkFlaps:
             for labels in _labels_of(block, "commwatch_rdma_port_info"):
                 if labels[-1]:
                     yield labels[-1], labels[:2]
+
+
+def gone(collector: Collector, known: Collection[str], blocks: Mapping[str, Block]) -> set[str]:
+    """Devices that are not here any more, as while their driver is loaded again: what they showed before says nothing.
+
+    Of a device that could not be read once, or of a run that failed as a whole, the reading before still counts.
+
+    Args:
+        collector: after its last run.
+        known: devices that were read before.
+        blocks: of this run.
+    """
+    if any(not one.device for one in collector.failing):
+        return set()
+    unread = {one.device for one in collector.failing if one.reason != "not_found"}
+    return set(known) - blocks.keys() - unread
 
 
 def _labels_of(block: Block, family: str) -> Iterator[tuple[str, ...]]:

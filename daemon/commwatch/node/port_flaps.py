@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from commwatch.node.link_flaps import RDMA, LinkFlaps
+from commwatch.node.link_flaps import RDMA, LinkFlaps, gone
 from commwatch.node.rate import interval
 from commwatch.node.run import Collector
 from commwatch.node.store import Store
@@ -47,6 +47,10 @@ class PortFlaps:
         self.seen_at = float("-inf")
         """Monotonic seconds of the last reading."""
 
+    def begin_anew(self) -> None:
+        """The device is not here: what its port is when it comes back says nothing of a drop."""
+        self._was_active, self._down_at = False, None
+
     def allow_gap(self, seconds: float) -> None:
         """Change ``max_gap_seconds``: the collector runs at another interval now."""
         self._max_gap_seconds = seconds
@@ -56,6 +60,8 @@ class PortFlaps:
 
         A drop begins with the first reading that shows it and ends with the first that shows the port active again.
         """
+        if block.time - self.seen_at > self._max_gap_seconds:
+            self.begin_anew()
         self.seen_at = block.time
         position = block.layout.index.get(self._key)
         state = None if position is None else block.values[position]
@@ -102,6 +108,9 @@ class Flaps:
                     self._link_flaps.add(RDMA, tuple(block.layout.series[0][1][:2]), "state", 1, block.time)
             if is_last:
                 self._store.put(GROUP, device, flaps, block.time + collector.lifetime)
+        if is_last:
+            for device in gone(collector, self._ports.keys(), blocks):
+                self._ports[device].begin_anew()
 
     def drop_absent(self, now: float) -> None:
         """Say nothing of ports that are not here, and forget those that have been gone for an hour.
