@@ -14,7 +14,7 @@ from commwatch.config.settings import Config, Duration, Inventory
 from commwatch.errors import CommwatchError
 from commwatch.node.run import Collected, Collector
 from commwatch.node.store import Store
-from commwatch.readings import Absence, Reason, SourceUnavailable
+from commwatch.readings import Absence, HardwareEvent, Reason, SourceUnavailable
 from commwatch.service import collection as collection_module
 from commwatch.service import pipeline as pipeline_module
 from commwatch.service.collection import Collection
@@ -577,6 +577,27 @@ def test_during_a_pause_nothing_is_said_of_the_gpus(node: Node) -> None:
     node.clock.now += 1
     node.links(10**9, *SLOTS)
     assert node.value(NVLINK_USE, *LABELS[SLOTS[0]]) is None  # no rate over the pause
+
+
+def test_events_of_a_pause_are_counted_and_are_no_news_after_it(node: Node) -> None:
+    """A driver that is loaded again reports Xids; what comes after the pause is news."""
+    node.learn()
+    recent = ("commwatch_gpu_xid_events_recent", *LABELS[SLOTS[0]], "79")
+
+    def report(sequence: int) -> None:
+        event = HardwareEvent("xid", SLOTS[0], "79", "kernel_log", 1.7e9 + sequence, "", "boot", sequence)
+        node.run(LOG, Collected({}, [], 0.0, [event]))
+
+    node.pipeline.rest()
+    report(1)
+    node.pipeline.resume()
+    node.links(0, *SLOTS)
+    node.identify(*SLOTS)
+    assert node.value(*recent) is None
+    assert node.value("commwatch_gpu_xid_events_total", *LABELS[SLOTS[0]], "79") == 1
+
+    report(2)
+    assert node.value(*recent) == 1
 
 
 def test_the_inventory_is_looked_at_now_and_then_and_at_each_change(node: Node) -> None:

@@ -53,9 +53,14 @@ class HardwareLog:
         """Grows with each event that is new."""
         return self._events.version
 
-    def forget_recent(self) -> None:
-        """Maintenance has ended: events in it were meant. The totals are kept."""
+    def forget_recent(self, now: float) -> None:
+        """Maintenance has ended: events in it were meant. The totals are kept.
+
+        Args:
+            now: monotonic seconds.
+        """
         self._events.forget_recent()
+        self._store.put(GROUP, "", self._events.block(now), float("inf"))
 
     def after(self, outcome: Outcome) -> None:
         """Take what one run of a collector told, and look which devices there are."""

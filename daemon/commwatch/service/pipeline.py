@@ -311,7 +311,7 @@ class Pipeline:
     def resume(self) -> None:
         """Maintenance has ended."""
         self.link_flaps.resume()
-        self.hardware.forget_recent()
+        self.hardware.forget_recent(time.monotonic())
 
     def driver_wanted(self, fault: str = "") -> bool:
         """Whether this node has or should have GPUs for the NVIDIA driver, so that one that fails is a fault.
