@@ -191,6 +191,20 @@ def test_what_a_link_leads_to_has_the_number_of_the_link_there(driver: Driver) -
     assert values[("nvlink_switch_links", *A)] == 2
 
 
+def test_what_a_link_leads_to_is_kept_while_it_is_down(driver: Driver) -> None:
+    """The driver does not say it of a link that is down: one reading that did is enough."""
+    gpu = hopper(1)
+    gpu.fields |= {(146, 0): packed(UINT, 14)}
+    opened = driver(gpu).open()
+    known = ("nvlink_info", *A, "0", "4.0", "switch", "0000:0a:00.0", "14")
+    assert known in opened.read("identity")
+
+    gpu.remote_pci_bus_id = b""
+    gpu.fields |= {(146, 0): NOT_SUPPORTED}
+
+    assert [key for key in opened.read("identity") if key[0] == "nvlink_info"] == [known]
+
+
 @pytest.mark.parametrize(("architecture", "mode"), [(10, 3), (9, None)])
 def test_the_bandwidth_mode_is_of_blackwell(driver: Driver, architecture: int, mode: int | None) -> None:
     """3 is half; older GPUs are not asked."""

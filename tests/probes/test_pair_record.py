@@ -395,3 +395,40 @@ def test_commands_read_the_matrices_that_a_daemon_kept(tmp_path: Path) -> None:
     found = load_matrices(tmp_path)
 
     assert [one.taken_at for one in found] == [1_000_900.0, 1_001_800.0, 2_000_900.0, 2_001_800.0]
+
+
+def only_pair_03_slow(cell: Cell) -> float:
+    return 1 / 0.5 if set(cell) == {0, 3} else 1.0
+
+
+def beside(at: float, slow: Callable[[Cell], float] = healthy, turn: int = 0) -> Measured:
+    """A collective with the pairs of one round beside it."""
+    whole = result(at, slow)
+    mine = {pair for cell in ROUNDS[turn] for pair in (cell, cell[::-1])}
+    steps_of_mine = tuple(one for one in whole.outcomes if mine.issuperset(one.step.pairs))
+    return msgspec.structs.replace(whole, outcomes=steps_of_mine)
+
+
+@pytest.mark.parametrize(
+    ("matrices", "named", "now", "turn", "is_outdated"),
+    [
+        (healthy, [], healthy, 0, False),
+        (healthy, [], only_pair_03_slow, 0, True),
+        (healthy, [], only_pair_03_slow, 1, False),
+        (gpu3_slow, ["GPU3"], gpu3_slow, 0, False),
+        (gpu3_slow, ["GPU3"], healthy, 0, True),
+    ],
+    ids=["well and was", "slow and was not", "another pair than the slow one", "slow and known", "well and a suspect"],
+)
+def test_pairs_beside_a_collective_that_differ_from_the_matrix_outdate_it(
+    matrices: Callable[[Cell], float], named: list[str], now: Callable[[Cell], float], turn: int, is_outdated: bool
+) -> None:
+    """A pair that became slow, or a suspect whose pair is well again; not what the matrix shows already."""
+    probe = Probe()
+    probe.take()
+    found: list[str] = []
+    for _ in range(3):
+        found = probe.take(matrices)
+    assert found == named
+
+    assert probe.record.is_outdated_by(beside(probe.now + 60, now, turn), AROUND, probe.now + 60) == is_outdated

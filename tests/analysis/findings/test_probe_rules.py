@@ -408,6 +408,14 @@ def test_an_open_loss_has_both_numbers_and_its_begin() -> None:
     assert found.detail == "of all_reduce 8"
 
 
+def test_a_loss_over_gloo_is_no_finding() -> None:
+    """It shares the CPUs with all work of the node, and measures no fabric."""
+    key = ("all_reduce", "gloo")
+    numbers = merged(info(key=key), gauge("losses", 1, key), gauge("loss_ratio", 0.5, (*key, "all_reduce 8")))
+
+    assert seen(facts_of(numbers)) == []
+
+
 def test_a_lost_copy_stands_on_the_parts_of_its_gpu() -> None:
     """And on those of no other one."""
     key = ("host_copies", "nccl")
