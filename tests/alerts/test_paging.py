@@ -77,13 +77,14 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         )  # fmt: skip
         manager.post(link_down("dying", 1), alert("DaemonDown", "dying", 1, "warning"))
         manager.post(on_many("event"), on_many("event", "RdmaPortDown"), on_many("event", "XidGpu") | TICKET)
+        manager.post(alert("DaemonAbsent", "event", None))
         manager.post(link_down("rehearsal", 1) | {"simulated": "true"}, on_many("rehearsal") | {"simulated": "true"})
 
         manager.until(lambda: len(manager.posts("early")) == 2 and manager.posts("group"))
         manager.post(*[link_down("early", node) for node in range(2, 40)], on_many("early"))
         manager.post(alert("GpuLost", "group", gpu="3", pci_bus_id="0000:5d:00.0"))
         manager.until(lambda: len(manager.posts("group")) == 2 and len(manager.posts("early")) == 3)
-        manager.until(lambda: len(manager.posts("dying")) == len(manager.posts("event")) == 2)
+        manager.until(lambda: len(manager.posts("dying")) == 2 and len(manager.posts("event")) == 3)
         manager.until(lambda: manager.posts("tickets") and len(manager.posts("live")) >= 2)
         time.sleep(3.5)  # another interval of the groups, in which nothing more may come
         firing_early = manager.posts("early")
@@ -103,13 +104,22 @@ def test_one_fault_on_forty_nodes_at_once_is_one_page(story: Story) -> None:
 def test_one_event_of_the_fleet_is_one_page(story: Story) -> None:
     """All faults that are on many nodes of a job at one time; a ticket of them is a ticket."""
     found = sorted(
-        (post.to, [one["labels"]["fault"] for one in post.body["alerts"]]) for post in story.manager.posts("event")
+        (post.to, [one["labels"]["fault"] for one in post.body["alerts"]])
+        for post in story.manager.posts("event")
+        if "CommwatchFaultOnManyNodes" in post.names
     )
 
     assert [(to, sorted(faults)) for to, faults in found] == [
         ("page", ["CommwatchNvlinkDown", "CommwatchRdmaPortDown"]),
         ("ticket", ["CommwatchXidGpu"]),
     ]
+
+
+def test_another_alert_of_the_fleet_is_a_page_of_its_own(story: Story) -> None:
+    """That a job has no daemon is no fault on many nodes, although both are about the same job."""
+    pages = sorted(sorted({*post.names}) for post in story.manager.posts("event") if post.to == "page")
+
+    assert pages == [["CommwatchDaemonAbsent"], ["CommwatchFaultOnManyNodes"]]
 
 
 def test_nodes_that_were_seen_first_page_and_the_others_do_not(story: Story) -> None:
