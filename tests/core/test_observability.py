@@ -194,11 +194,17 @@ def test_where_no_probe_runs_what_it_showed_is_over() -> None:
     assert Node("nvml_nvlink").sees(PROBE, [STREAK])
 
 
-def test_results_of_probes_grow_old_but_not_in_maintenance() -> None:
-    """A streak is gone with its result; in a pause no probe could have shown another."""
+def test_a_result_that_grew_old_says_nothing_of_its_probe() -> None:
+    """As under a long job: its streak is gone, and only of a probe that is not configured any more it is over; in a
+    pause of none."""
     node = Node("nvml_nvlink")
     node.put(PROBES, "all_reduce", {(STREAK, ("all_reduce", "nccl")): 3})
     assert node.sees(PROBE, [STREAK])
+    attempts: Series = ("commwatch_probe_attempts_total", ("all_reduce", "nccl"))
+    node.put(PROBES, "all_reduce", {attempts: 9})
+    assert not node.sees(PROBE, [STREAK])
+    node.put(PROBES, "all_reduce", {attempts: 9, ("commwatch_probe_setup_seconds", ("all_reduce", "nccl")): 2.5})
+    assert node.sees(PROBE, [STREAK]), "a current result that has no such series says that there is nothing to tell"
     node.store.drop_group(PROBES)
 
     assert node.sees(PROBE, [STREAK])

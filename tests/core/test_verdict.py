@@ -426,3 +426,57 @@ def test_a_defect_of_the_verdict_itself_is_seen(node: Node, monkeypatch: pytest.
 
     assert node.failures("engine") == 2
     assert len(logs) == 1
+
+
+# --- a loss of bandwidth ---
+
+LOST = ("probe_bandwidth_lost", "probe/all_reduce")
+PROBE = ("all_reduce", "nccl")
+
+
+def probe(node: Node, **values: float) -> None:
+    """What the store has of the probe, by metrics without their prefix."""
+    series: dict[Series, Value] = {(f"commwatch_probe_{name}", PROBE): value for name, value in values.items()}
+    node.store.put(
+        "probes", "all_reduce", node.block({("commwatch_probe_attempts_total", PROBE): 9, **series}), float("inf")
+    )
+
+
+def lost(node: Node) -> None:
+    """Until the loss is a finding."""
+    node.links(1, 1)
+    probe(node, losses=1)
+    node.look()
+    assert LOST in node.look(CODES[LOST[0]].opens_after + 10)
+
+
+@pytest.mark.parametrize(
+    ("after", "note"),
+    [({"losses": 0}, ""), ({"losses": 0, "unmeasured_losses": 1}, "no longer measured"), (None, "no longer measured")],
+    ids=["level is back", "another size is configured", "the probe is not configured"],
+)
+def test_a_loss_closes_with_what_closed_it(node: Node, after: dict[str, float] | None, note: str) -> None:
+    """The history says where it was not cured."""
+    lost(node)
+
+    for _ in range(2):
+        node.links(1, 1)
+        node.store.drop_group("probes") if after is None else probe(node, **after)
+        found = node.look(CODES[LOST[0]].closes_after + 10)
+
+    assert found == []
+    assert [one.note for one in node.verdict.register.closed()] == [note]
+
+
+def test_a_loss_stays_while_nothing_new_is_measured(node: Node) -> None:
+    """Under a job of days, and over a restart in it: the probe is there, and has no result that speaks of the loss."""
+    lost(node)
+    node.save()
+    node.start()
+
+    for _ in range(3):
+        node.links(1, 1)
+        probe(node)
+        found = node.look(86_400.0)
+
+    assert found == [LOST]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -99,6 +100,23 @@ def test_the_fall_of_a_gpu_does_not_make_what_is_lost_the_usual() -> None:
         results(probe, 4, seconds, None)
 
     assert probe.value("losses") == 1
+
+
+@pytest.mark.parametrize("changes", [{"bandwidth_bytes": 2 * MIB}, {"measure": "all_gather"}])
+def test_a_loss_of_what_is_not_configured_any_more_is_open_only_while_it_is(changes: dict[str, Any]) -> None:
+    """Another size or operation: nothing measures the loss. It is open again with its begin when both are back."""
+    probe = results(results(Probe(), 20, USUAL), 3, 1.5 * USUAL)
+    before = probe.series()["loss_since_timestamp_seconds", "all_reduce 2"]
+    plan = probe.plan
+
+    probe.record.adopt_plan(plan_of(**changes))
+    assert (probe.value("losses"), probe.value("unmeasured_losses")) == (0, 1)
+    assert not [key for key in probe.series() if key[0] == "loss_ratio"]
+    assert probe.record.loss_sentences() == []
+
+    probe.record.adopt_plan(plan)
+    assert (probe.value("losses"), probe.value("unmeasured_losses")) == (1, None)
+    assert probe.series()["loss_since_timestamp_seconds", "all_reduce 2"] == before
 
 
 def test_an_accepted_loss_is_the_level() -> None:

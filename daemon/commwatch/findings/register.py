@@ -24,6 +24,9 @@ KnownWell: TypeAlias = Callable[[Sighting], "float | None"]
 """When a part that shows a fault for the first time was last known not to have it, seconds since 1970."""
 
 
+Note: TypeAlias = Callable[[Sighting], str]
+"""Why a finding closes that nothing shows to be well; empty where something does."""
+
 Repaired: TypeAlias = Callable[[Sighting], bool]
 """Whether the part of an event reads healthy now."""
 
@@ -107,6 +110,7 @@ class Register:
         now: float,
         known_well: KnownWell = lambda sighting: None,
         repaired: Repaired = lambda sighting: False,
+        note: Note = lambda sighting: "",
     ) -> list[Change]:
         """Take one look at the node.
 
@@ -116,6 +120,7 @@ class Register:
             now: seconds since 1970.
             known_well: asked about each sighting that is new.
             repaired: asked about each event that is open.
+            note: asked about each finding that closes.
 
         Returns:
             What opened and closed by it.
@@ -128,7 +133,7 @@ class Register:
         for key in [key for key in self._spells if key not in seen]:
             spell = self._spells[key]
             if observable(spell.sighting) or now - spell.last_seen >= UNSEEN_CLOSES_AFTER:
-                changes += self._miss(key, now)
+                changes += self._miss(key, now, note)
         for key in [key for key in seen if key[0] in EVENTS]:
             changes += self._follow_event(self._spells[key], repaired, now)
         self._closed = [one for one in self._closed if now - one.until < DAY][-CLOSED_MAX:]
@@ -166,16 +171,16 @@ class Register:
         spell.is_open, spell.is_over = False, True
         return [self._close(spell, spell.healthy_since)]
 
-    def _close(self, spell: Spell, until: float) -> Change:
+    def _close(self, spell: Spell, until: float, note: str = "") -> Change:
         if CODES[spell.sighting.code].severity != "info":
-            self._closed.append(Closed(spell.sighting, spell.first_seen, until))
+            self._closed.append(Closed(spell.sighting, spell.first_seen, until, note))
         return ("closed", _finding(spell))
 
     def closed(self) -> list[Closed]:
         """Critical and warning findings that were open within the last day and are not any more, the oldest first."""
         return list(self._closed)
 
-    def _miss(self, key: tuple[str, str], now: float) -> list[Change]:
+    def _miss(self, key: tuple[str, str], now: float, note: Note) -> list[Change]:
         spell = self._spells[key]
         if not spell.is_open and not spell.is_over:
             del self._spells[key]
@@ -185,7 +190,7 @@ class Register:
         if now - spell.absent_since < CODES[spell.sighting.code].closes_after:
             return []
         del self._spells[key]
-        return [self._close(spell, spell.absent_since)] if spell.is_open else []
+        return [self._close(spell, spell.absent_since, note(spell.sighting))] if spell.is_open else []
 
     def last_seen(self) -> dict[tuple[str, str], float]:
         """By code and identity of the component: when a rule saw it last, seconds since 1970."""

@@ -36,7 +36,7 @@ from commwatch.node.store import Store
 from commwatch.service.collection import Collection
 from commwatch.service.instruments import Instruments
 from commwatch.service.visibility import Observability
-from commwatch_exporters.node.model import ExpectedParts, Pair, Suspect, node_at
+from commwatch_exporters.node.model import ExpectedParts, Pair, Probe, Suspect, node_at
 from commwatch_exporters.node.parts import AnyColumn
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
 
@@ -46,6 +46,7 @@ GROUP: Final = "verdict"
 NAMED_MAX: Final = 200
 """Findings that ``commwatch_finding`` names; a node with more of them is broken as a whole."""
 LOGGED_PER_LOOK: Final = 50
+NO_LONGER_MEASURED: Final = "no longer measured"
 
 Reading: TypeAlias = "tuple[str, tuple[str, ...], Value]"
 """Metric, label values, number."""
@@ -156,7 +157,7 @@ class Judge:
         sightings = self._looking.at(snapshot, now)
         self._observability.take(self._looking.facts.node)
         repaired = partial(reads_healthy, self._looking.facts, sightings)
-        changes = self.register.update(sightings, self._is_observable, now, self._known_well, repaired)
+        changes = self.register.update(sightings, self._is_observable, now, self._known_well, repaired, self._note)
         measured = measured_of(self._looking.facts)
         self._pairs_well_at = well_at(measured) or self._pairs_well_at
         self.findings = join(self.register.open_findings(), measured=measured)
@@ -169,6 +170,16 @@ class Judge:
         if reads is None or not self._observability.sees(sighting.component, reads):
             return False
         return self._looking.is_judged(sighting)
+
+    def _note(self, sighting: Sighting) -> str:
+        """Why a finding closes that nothing shows to be well: the configuration does not ask for what showed it."""
+        probe = sighting.component
+        if probe.kind != "probe":
+            return ""
+        unmeasured = sighting.code == "probe_bandwidth_lost" and any(
+            one.name == probe.key for one, _ in self._looking.facts.each(Probe.unmeasured_losses)
+        )
+        return NO_LONGER_MEASURED if unmeasured or not self._observability.is_probed(probe) else ""
 
     def _known_well(self, sighting: Sighting) -> float | None:
         """When what is sighted for the first time was last known not to be so; None where that is not known.

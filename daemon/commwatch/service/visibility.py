@@ -31,7 +31,7 @@ from commwatch_exporters.node.model import (
     UnreadDevice,
     Worker,
 )
-from commwatch_exporters.snapshot import Layout
+from commwatch_exporters.snapshot import Block, Layout
 
 FEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "nvlink_use": ("nvml_nvlink",),
@@ -60,6 +60,9 @@ FEEDS: Final[Mapping[str, tuple[str, ...]]] = {
 """Collectors behind the groups of the analysis; none where what they hold is known without reading anything."""
 
 PROBES: Final = "probes"
+
+_OF_A_RESULT: Final = "commwatch_probe_setup_seconds"
+"""Each probe has it while its last result is current."""
 
 SILENT: Final[Mapping[str, str]] = {
     SourceCounter.anomaly.metric: anomaly_tracker.GROUP,
@@ -121,6 +124,20 @@ class Observability:
         born = EVENTS | SILENT.keys()
         return bool(now) and all(metric in born or _is_shown(metric, component, before) for metric in now)
 
+    def is_probed(self, component: Component) -> bool:
+        """Whether a component is a probe that is configured, and has its counts, whatever its results are."""
+        return self._of_probe(component) is not None
+
+    def _of_probe(self, component: Component) -> Block | None:
+        return self._store.get(PROBES, component.key) if component.kind == "probe" else None
+
+    def _awaits_result(self, component: Component) -> bool:
+        """Whether a component is a probe that is configured, and whose last result is no longer current."""
+        block = self._of_probe(component)
+        if block is None:
+            return False
+        return all(block.values[place] is None for place in block.layout.families.get(_OF_A_RESULT, ()))
+
     def _is_read(self, metric: str, component: Component) -> bool:
         return _is_shown(metric, component, self._node) or all(
             self._may_be_told(group, component) for group in self._groups[metric]
@@ -129,7 +146,8 @@ class Observability:
     def _may_be_told(self, group: str, component: Component) -> bool:
         """Whether a group that holds no series of a component says by this that there is nothing to tell."""
         if group == PROBES:
-            return not self._collection.is_paused
+            # A result that grew old, as under a long job, says nothing; a probe that is not configured never will.
+            return not self._collection.is_paused and not self._awaits_result(component)
         absent = self._collection.absent_sources
         feeds = [one for one in self._feeding(group, component) if one.source not in absent]
         return all(one.attempted and not _failed_on(one, component) for one in feeds)

@@ -394,6 +394,7 @@ class Probe(Part):
     low_bandwidth_streak = Number("probe_low_bandwidth_streak")
     short_bandwidth_streak = Number("probe_short_bandwidth_streak")
     losses = Number("probe_losses")
+    unmeasured_losses = Number("probe_unmeasured_losses")
     expected_latency_seconds = Keyed("probe_expected_latency_seconds")
     """By source."""
     latency_above_model_streak = Number("probe_latency_above_model_streak")

@@ -420,8 +420,9 @@ PROBE = RuleSet(
         Rule(
             lost,
             ("probe_bandwidth_lost",),
-            reads=(Probe.losses, Probe.low_bandwidth_streak),
+            reads=(Probe.losses,),
             details=(
+                Probe.low_bandwidth_streak,
                 ProbeLoss.ratio,
                 ProbeLoss.level_bytes_per_second,
                 ProbeLoss.bandwidth_bytes_per_second,

@@ -35,6 +35,9 @@ LATENCY = "latency"
 _COLLECTIVES = frozenset(get_args(Collective))
 """The measures that have a latency."""
 
+_SAME_SIZE_RATIO = 0.01
+"""By which the size of a call may differ with the number of ranks."""
+
 LEARNING_RESULTS = 6
 """Good latencies up to which a frequent probe runs more often: with fewer the limit of a spike is far away."""
 
@@ -251,12 +254,29 @@ class ProbeRecord:
 
     @property
     def losses(self) -> tuple[Level, ...]:
-        """The open losses, the worst first; of a name that stands for two numbers of GPUs or sizes the worse one."""
+        """The open losses, the worst first; of a name that stands for two numbers of GPUs the worse one.
+
+        Not those of an operation or size that the configuration does not ask for any more: nothing measures them.
+        """
         lost: dict[str, Level] = {}
-        for level in self.history.levels.values():
-            if level.is_lost and (level.name not in lost or level.lost_share > lost[level.name].lost_share):
+        for key, level in self.history.levels.items():
+            is_worst = level.name not in lost or level.lost_share > lost[level.name].lost_share
+            if level.is_lost and is_worst and self._measures(key, level):
                 lost[level.name] = level
         return tuple(sorted(lost.values(), key=lambda one: -one.lost_share))
+
+    @property
+    def _unmeasured_losses(self) -> int:
+        return sum(level.is_lost and not self._measures(key, level) for key, level in self.history.levels.items())
+
+    def _measures(self, key: str, level: Level) -> bool:
+        """Whether the plan is for the operation and size of a level, whatever the number of GPUs is now."""
+        planned = self._plan.bandwidth_bytes
+        if not planned or self.other_backend:  # what would be planned is not known now
+            return True
+        measure, *_, size = key.removesuffix(f" {level.name}").split(" ")
+        # A size is rounded up to whole elements for each rank.
+        return measure == self._plan.measure and abs(int(size) - planned) <= _SAME_SIZE_RATIO * planned
 
     def loss_sentences(self) -> list[str]:
         """The open losses with both numbers, for the operator."""
@@ -470,6 +490,7 @@ class ProbeRecord:
             "low_bandwidth_streak": self.history.bandwidth_streak.count if judged else None,
             "short_bandwidth_streak": self.history.short_streak.count if judged else None,
             "losses": len(self.losses) if self.history.levels else None,
+            "unmeasured_losses": self._unmeasured_losses or None,
             "bandwidth_drift_ratio": _worst(course.drift_ratio(rule) for course in bandwidths),
             "bandwidth_step_ratio": _worst(course.step_ratio(rule) for course in bandwidths),
             "bandwidth_swing_ratio": _worst(course.swing_ratio(rule) for course in bandwidths),
