@@ -23,6 +23,7 @@ from commwatch.drill.pace import (
     scaled_expression,
     scaled_rules,
     scaled_template,
+    thresholds_file,
 )
 from commwatch.drill.stage import rules_at
 from commwatch.generate.alert_rules import Site, render_all, templates
@@ -86,6 +87,17 @@ def test_times_that_a_template_compares_as_numbers_are_divided_too() -> None:
         if rule.get("alert") == "CommwatchDataStale"
     )
     assert "> 20\n" in stale
+
+
+def test_a_fast_node_shows_an_event_for_a_fifteenth_of_its_window(tmp_path: Path) -> None:
+    """So that its alert resolves within the drill; the rules know these thresholds for those of the daemons."""
+    file = tmp_path / "thresholds.yaml"
+    file.write_text(thresholds_file(load_thresholds(None), FAST))
+    of_daemon = load_thresholds(file)
+
+    assert of_daemon.event_window_seconds == load_thresholds(None).event_window_seconds / 15
+    assert any(of_daemon.digest in text for text in rules_at(FAST).values())
+    assert not any(load_thresholds(None).digest in text for text in rules_at(FAST).values())
 
 
 def test_every_collector_of_a_fast_node_has_a_fifteenth_of_its_interval() -> None:

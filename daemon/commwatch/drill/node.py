@@ -21,8 +21,9 @@ from commwatch.cluster.check_report import OPERATION as CHECK_OPERATION
 from commwatch.cluster.check_report import CheckReport
 from commwatch.cluster.node_report import OPERATION, NodeReport
 from commwatch.config.simulated import node_name
+from commwatch.config.thresholds import load_thresholds
 from commwatch.drill.drill import Drill
-from commwatch.drill.pace import Pace, collector_intervals
+from commwatch.drill.pace import Pace, collector_intervals, thresholds_file
 from commwatch.drill.programs import Program
 from commwatch.state.control import hand_to_daemon
 from commwatch.state.directory import write_atomically
@@ -129,8 +130,12 @@ class Node:
         folder.mkdir()
         self._faults = folder / "faults.yaml"
         self._write(fault_file(drill.faults if drill.first_day else (), None, always=drill.under))
-        configuration = yaml.safe_dump(node_configuration(drill, pace))
-        (folder / "commwatch.yaml").write_text(configuration, encoding="utf-8")
+        configuration = node_configuration(drill, pace)
+        if not pace.is_shipped:
+            configuration["thresholds"] = str(folder / "thresholds.yaml")
+            text = thresholds_file(load_thresholds(None), pace)
+            (folder / "thresholds.yaml").write_text(text, encoding="utf-8")
+        (folder / "commwatch.yaml").write_text(yaml.safe_dump(configuration), encoding="utf-8")
         self._starts = 0
         self._program = self._start()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import yaml
@@ -124,6 +124,17 @@ def scaled_template(template: str, thresholds: Thresholds, pace: Pace) -> str:
     """
     values: Mapping[str, float] = asdict(thresholds)
     return _PLAIN_SECONDS.sub(lambda match: f"{pace.seconds(values[match[1]]):g}", template)
+
+
+def paced_thresholds(thresholds: Thresholds, pace: Pace) -> Thresholds:
+    """The thresholds of the daemon: with the time divided for which it shows an event, as ``scaled_rules`` cannot."""
+    return replace(thresholds, event_window_seconds=pace.seconds(thresholds.event_window_seconds))
+
+
+def thresholds_file(thresholds: Thresholds, pace: Pace) -> str:
+    """The file with which a daemon has them."""
+    paced = paced_thresholds(thresholds, pace)
+    return yaml.safe_dump({"event_window_seconds": {"value": paced.event_window_seconds}})
 
 
 def collector_intervals(pace: Pace) -> dict[str, dict[str, str]]:

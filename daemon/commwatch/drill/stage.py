@@ -18,7 +18,7 @@ from commwatch.config.assets import asset
 from commwatch.config.thresholds import load_thresholds
 from commwatch.drill.configuration import RECEIVER, alertmanager_configuration, keep_simulated, prometheus_configuration
 from commwatch.drill.node import INSTANCES
-from commwatch.drill.pace import Pace, parse_promql_duration, scaled_rules, scaled_template
+from commwatch.drill.pace import Pace, paced_thresholds, parse_promql_duration, scaled_rules, scaled_template
 from commwatch.drill.programs import DrillError, Program
 from commwatch.drill.receiver import Notice, Receiver
 from commwatch.drill.servers import AlertmanagerApi, PrometheusApi, find_program, start_alertmanager, start_prometheus
@@ -46,8 +46,11 @@ def rules_at(pace: Pace) -> dict[str, str]:
     thresholds = load_thresholds(None)
     if pace.is_shipped:
         return render_all(thresholds, Site())
+    own, of_daemons = thresholds.digest, paced_thresholds(thresholds, pace).digest
     return {
-        name: scaled_rules(render(scaled_template(template, thresholds, pace), thresholds, Site()), pace)
+        name: scaled_rules(
+            render(scaled_template(template, thresholds, pace), thresholds, Site()).replace(own, of_daemons), pace
+        )
         for name, template in templates().items()
     }
 
