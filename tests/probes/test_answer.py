@@ -27,7 +27,12 @@ def members(count: int) -> tuple[Member, ...]:
 def answer(plan: CyclePlan, result: CycleResult, source: ExpectedSource | None = "reference", **options: Any) -> Answer:
     """With an expected bandwidth of 100 GB/s from some source."""
     expected = None if source is None else Expected(RATE, source, "a test")
-    known: dict[str, Any] = {"expected_of": lambda step: expected, "low_ratio": 0.6, "latency_limit": None}
+    known: dict[str, Any] = {
+        "expected_of": lambda step: expected,
+        "low_ratio": 0.6,
+        "short_ratio": 0.85,
+        "latency_limit": None,
+    }
     return answer_of(plan, result, members(len(plan.devices)), **(known | options))
 
 
@@ -39,7 +44,11 @@ def at(rate: float, plan: CyclePlan | None = None) -> CycleResult:
 @pytest.mark.parametrize(
     ("share", "source", "verdict", "code"),
     [
-        (0.61, "reference", "good", 0),
+        (0.86, "reference", "good", 0),
+        (0.84, "reference", "short", 1),
+        (0.84, "configured", "short", 1),
+        (0.61, "reference", "short", 1),
+        (0.61, "learned", "good", 0),
         (0.59, "reference", "low", 1),
         (0.59, "configured", "low", 1),
         (0.59, "model", "below model", 0),
@@ -51,7 +60,8 @@ def at(rate: float, plan: CyclePlan | None = None) -> CycleResult:
 def test_bandwidth_is_held_against_what_is_expected(
     share: float, source: ExpectedSource | None, verdict: str, code: int
 ) -> None:
-    """Below 60 % of a firm value it is low; a model only hints; a ratio above 1 stays as it is."""
+    """Below 60 % of a firm value it is low, from there to 85 % of a configured or published one short; a model only
+    hints; a ratio above 1 stays as it is."""
     found = answer(plan_of(), at(share * RATE), source)
     latency, bandwidth = found.rows
 

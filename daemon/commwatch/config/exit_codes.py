@@ -67,7 +67,7 @@ COMMANDS: Mapping[str, Meanings] = {
     },
     "probe": {
         OK: "good; with --with: measured, whatever the gain",
-        FOUND: "failed, low or slow",
+        FOUND: "failed, low, short or slow",
         NOT_KNOWN: "skipped or gave way; with --with: also on nodes that probe without NCCL",
     },
     "cluster check": {

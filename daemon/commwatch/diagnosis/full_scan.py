@@ -86,7 +86,7 @@ class _Course:
             take_outcome(record, result, prospect, probe, time.time())
             pairs_slow = isinstance(record, PairRecord) and answer.verdict == "below model"
             named = isinstance(record, PairRecord) and bool(record.suspects(time.time()))
-            self._bad.append(record.suspicious or named or pairs_slow or answer.verdict in ("low", "slow", "failed"))
+            self._bad.append(record.suspicious or named or pairs_slow or answer.is_bad)
         else:
             self._bad.append(False)
         self._answers.append(answer)

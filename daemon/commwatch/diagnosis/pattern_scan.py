@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 FRESH_PROBE = "fresh probe"
 """What a check of a probe of this scan is called."""
-_BAD = frozenset({"low", "slow", "failed"})
-"""Verdicts that ``commwatch probe`` ends with exit code 1 for."""
 
 
 def scanned(known: Known) -> Iterator[Check]:
@@ -37,7 +35,7 @@ def scanned(known: Known) -> Iterator[Check]:
             unrun.setdefault(why_not(answers[-1].result), []).append(name)
         elif isinstance(last, Failed):
             yield _failed(name, told, last)
-        elif any(one.verdict in _BAD for one in told) and (told[-1].verdict not in _BAD or told[-1] is not answers[-1]):
+        elif any(one.is_bad for one in told) and (not told[-1].is_bad or told[-1] is not answers[-1]):
             yield _sometimes(name, answers, told)
     for reason, names in unrun.items():
         here = all(by_probe[name][-1].has_no_place_here for name in names)
@@ -79,8 +77,8 @@ def _failed(name: str, answers: Sequence[Answer], last: Failed) -> Check:
 
 def _sometimes(name: str, answers: Sequence[Answer], told: Sequence[Answer]) -> Check:
     """Bad, and then well again or not measured any more: no streak either way."""
-    bad = sum(one.verdict in _BAD for one in told)
-    words = sorted({one.verdict for one in told if one.verdict in _BAD})
+    bad = sum(one.is_bad for one in told)
+    words = sorted({one.verdict for one in told if one.is_bad})
     detail = "It was well again when it was measured again: no streak, and no finding of this scan"
     if told[-1] is not answers[-1]:
         detail = f"It could not be measured again, and there is no streak. {why_not(answers[-1].result)}"

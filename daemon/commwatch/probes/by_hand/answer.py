@@ -24,11 +24,12 @@ SCHEMA_VERSION = 1
 UNEVEN_RATIO = 0.9
 """Below this share of the slowest rank's time the fastest one is named: smaller differences are noise."""
 
-Verdict: TypeAlias = Literal["good", "low", "slow", "below model", "not judged"]
-"""low: bandwidth below the threshold of what is configured or published; below model: of what a model says, which is no
+Verdict: TypeAlias = Literal["good", "low", "short", "slow", "below model", "not judged"]
+"""low: bandwidth below the threshold of what is configured or published; short: not low, and below the share of it that
+healthy nodes reach; below model: low by what a model says, which is no
 failure; slow: latency above the limit that is configured; not judged: nothing is known to hold it against."""
 
-CycleVerdict: TypeAlias = Literal["good", "below model", "low", "slow", "failed", "skipped", "gave way"]
+CycleVerdict: TypeAlias = Literal["good", "below model", "low", "short", "slow", "failed", "skipped", "gave way"]
 
 ExpectedOf: TypeAlias = Callable[[Step], Expected | None]
 """What a step should give, bus bandwidth."""
@@ -102,10 +103,15 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> int:
-        """0 good or only below a model, 1 failed, low or slow, 3 skipped or gave way."""
+        """0 good or only below a model, 1 failed, low, short or slow, 3 skipped or gave way."""
         if self.verdict in ("good", "below model"):
             return ExitCode.OK
         return ExitCode.NOT_KNOWN if self.verdict in ("skipped", "gave way") else ExitCode.FOUND
+
+    @property
+    def is_bad(self) -> bool:
+        """It failed, or gave less or took longer than it should."""
+        return self.exit_code == ExitCode.FOUND
 
     @property
     def has_no_place_here(self) -> bool:
@@ -134,6 +140,7 @@ def answer_of(
     *,
     expected_of: ExpectedOf,
     low_ratio: float,
+    short_ratio: float,
     latency_limit: float | None,
     pairs: PairMatrix | None = None,
     firm_pairs: bool = False,
@@ -147,6 +154,7 @@ def answer_of(
         gpus: by rank.
         expected_of: what a step should give.
         low_ratio: a bandwidth below this share of the expected one is low.
+        short_ratio: below this share of a configured or published one it is short.
         latency_limit: seconds of a small call above which it is slow; None for no limit.
         pairs: the matrix, of a cycle over pairs.
         firm_pairs: what is expected of pairs is configured, not of a model.
@@ -155,7 +163,9 @@ def answer_of(
     rows: tuple[StepRow, ...] = ()
     scaling = hidden = None
     if isinstance(result, Measured) and not plan.shares_gpus and plan.measure != "pairs":
-        rows = tuple(_row(one, expected_of(one.step), low_ratio, latency_limit) for one in result.outcomes)
+        rows = tuple(
+            _row(one, expected_of(one.step), (low_ratio, short_ratio), latency_limit) for one in result.outcomes
+        )
         if plan.measure == "scaling":
             scaling = _scaling(rows)
         hidden = hidden_of({row.operation: row.seconds for row in rows})
@@ -180,7 +190,9 @@ def answer_of(
     )
 
 
-def _row(outcome: StepOutcome, expected: Expected | None, low_ratio: float, latency_limit: float | None) -> StepRow:
+def _row(
+    outcome: StepOutcome, expected: Expected | None, ratios: tuple[float, float], latency_limit: float | None
+) -> StepRow:  # fmt: skip
     step, seconds = outcome.step, outcome.slowest_seconds
     balance = balance_of(outcome.seconds)
     uneven = balance is not None and balance.ratio < UNEVEN_RATIO
@@ -197,8 +209,7 @@ def _row(outcome: StepOutcome, expected: Expected | None, low_ratio: float, late
         bus = bus_bandwidth(step.operation, len(step.members), step.size_bytes, seconds)
         if expected is not None:
             used = bus / expected.bytes_per_second
-            low: Verdict = "below model" if expected.source == "model" else "low"
-            verdict = low if used < low_ratio else "good"
+            verdict = _bandwidth_verdict(used, expected, *ratios)
     return StepRow(
         operation=step.operation,
         purpose=step.purpose,
@@ -214,6 +225,12 @@ def _row(outcome: StepOutcome, expected: Expected | None, low_ratio: float, late
         utilization_ratio=used,
         verdict=verdict,
     )
+
+
+def _bandwidth_verdict(used: float, expected: Expected, low_ratio: float, short_ratio: float) -> Verdict:
+    if used < low_ratio:
+        return "below model" if expected.source == "model" else "low"
+    return "short" if used < short_ratio and expected.source in ("configured", "reference") else "good"
 
 
 def _scaling(rows: Sequence[StepRow]) -> Scaling | None:
@@ -245,7 +262,7 @@ def _cycle_verdict(result: CycleResult, verdicts: Collection[Verdict]) -> CycleV
         return "skipped"
     if isinstance(result, Yielded):
         return "gave way"
-    order: tuple[Literal["low", "slow", "below model"], ...] = ("low", "slow", "below model")
+    order: tuple[Literal["low", "slow", "short", "below model"], ...] = ("low", "slow", "short", "below model")
     return next((one for one in order if one in verdicts), "good")
 
 

@@ -199,6 +199,7 @@ class _Hand:
             ),
             expected_of=expected_of,
             low_ratio=self._thresholds.probe_bandwidth_utilization_low_ratio,
+            short_ratio=self._thresholds.probe_bandwidth_short_ratio,
             latency_limit=probe.latency_limit,
             pairs=matrix,
             firm_pairs=probe.expected_bandwidth is not None,
