@@ -24,9 +24,9 @@ from commwatch_exporters.state_words import GPU_STATES
 from support.html_pages import Page, check
 from support.rehearsed_daemon import RehearsedDaemon, rehearsed
 
-LEARNED = 14
-"""Minutes after which the inventory knows what is stable; the fault begins then."""
-SEEN = 17
+KNOWN = 2
+"""Minutes after which each part has been read; the fault begins then."""
+SEEN = 5
 """Minutes after which it is a finding."""
 
 FAULTS = {
@@ -42,7 +42,7 @@ FAULTS = {
 @contextmanager
 def struck(fault: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RehearsedDaemon]:
     """A node with ten RDMA ports a few minutes after a fault began."""
-    with rehearsed("h100x8ndr", folder, monkeypatch, f"- {{{fault}, at: {LEARNED}m}}\n") as daemon:
+    with rehearsed("h100x8ndr", folder, monkeypatch, f"- {{{fault}, at: {KNOWN}m}}\n") as daemon:
         daemon.until(SEEN)
         yield daemon
 
@@ -116,12 +116,12 @@ def test_a_node_of_which_nothing_is_read_is_unknown_and_then_critical(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All calls on all GPUs fail: no face says OK after 30 s, and all name the driver after 90 s."""
-    faults = "".join(f"- {{fault: gpu_calls_fail, gpu: {gpu}, at: {LEARNED}m}}\n" for gpu in range(8))
+    faults = "".join(f"- {{fault: gpu_calls_fail, gpu: {gpu}, at: {KNOWN}m}}\n" for gpu in range(8))
     with rehearsed("h100x8ndr", tmp_path, monkeypatch, faults) as daemon:
-        daemon.until(LEARNED - 0.5)
-        daemon.until(LEARNED + 0.5, step=5.0)
+        daemon.until(KNOWN - 0.5)
+        daemon.until(KNOWN + 0.5, step=5.0)
         unknown = one_verdict(daemon, "Unknown")
-        daemon.until(LEARNED + 1.5, step=5.0)
+        daemon.until(KNOWN + 1.5, step=5.0)
         critical = one_verdict(daemon, "Critical")
 
     assert unknown.startswith("nvml gave no reading for ")
@@ -180,7 +180,7 @@ def test_all_faces_say_one_verdict_on_a_slow_node(tmp_path: Path, monkeypatch: p
     with rehearsed(
         "h100x8ndr", tmp_path, monkeypatch, "- {fault: slow_switch, nvswitch: 0, bandwidth: 0.33, at: 0s}\n"
     ) as daemon:
-        daemon.until(LEARNED)
+        daemon.until(KNOWN)
         for _ in range(3):
             daemon.probe("all_reduce")
             daemon.until(daemon.time / 60 + 1)
@@ -209,8 +209,8 @@ def test_all_faces_say_one_verdict_in_every_state(tmp_path: Path, monkeypatch: p
 
 def test_a_critical_finding_caps_the_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One link of 144: the parts lose little, and the score is below good, for the same cause as the verdict."""
-    with rehearsed("h100x8ndr", tmp_path, monkeypatch, f"- {{{FAULTS['nvlink_down']}, at: {LEARNED}m}}\n") as daemon:
-        daemon.until(LEARNED - 2)
+    with rehearsed("h100x8ndr", tmp_path, monkeypatch, f"- {{{FAULTS['nvlink_down']}, at: {KNOWN}m}}\n") as daemon:
+        daemon.until(KNOWN - 1)
         daemon.probe()
         before = daemon.verdict.score()
         daemon.until(SEEN)
