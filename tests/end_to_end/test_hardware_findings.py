@@ -69,7 +69,7 @@ def test_nothing_is_wrong_with_a_healthy_node_at_work(
     """Neither with what it shows nor with how its counters move; what is worth knowing is shown as that."""
     job = "- {fault: job, at: 1h, for: 1d, nvlink_utilization: 0.5}\n"
     with whole_node(preset, tmp_path, monkeypatch, faults=job) as node:
-        seen = Watched(node).after(LEARNED, step=60.0)
+        seen = Watched(node).after(LEARNED, step=LEARNED / 6)
 
     assert {code for code, _ in seen if CODES[code].severity != "info"} == set()
 
@@ -189,9 +189,10 @@ def test_a_link_that_was_down_for_a_minute_leaves_the_verdict(tmp_path: Path, mo
     """Link state, and its Xid and SXid: all is over within ten minutes of the last event, and stays in the history."""
     fault = "- {fault: nvlink_down, gpu: 2, link: 3, at: 800s, for: 60s}"
     with rehearsed("h100x8", tmp_path, monkeypatch, fault) as daemon:
+        daemon.until(13, step=120.0)
         daemon.until(15, step=20.0)
         [down] = [one for one in daemon.verdict.findings if one.severity == "critical"]
-        daemon.until((860 + OVER_AFTER) / 60, step=20.0)
+        daemon.until((860 + OVER_AFTER) / 60, step=60.0)
         score = daemon.verdict.score()
 
         assert (down.code, {one.code for one in down.causes}) == ("nvlink_down", {"sxid_fatal", "xid_fabric"})
@@ -206,7 +207,9 @@ def test_a_link_that_was_down_for_a_minute_leaves_the_verdict(tmp_path: Path, mo
 def test_a_link_that_stays_down_keeps_its_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As long as they are counted."""
     with rehearsed("h100x8", tmp_path, monkeypatch, "- {fault: nvlink_down, gpu: 2, link: 3, at: 800s}") as daemon:
-        daemon.until((860 + 2 * OVER_AFTER) / 60, step=20.0)
+        daemon.until(13, step=120.0)
+        daemon.until(15, step=20.0)
+        daemon.until((860 + 2 * OVER_AFTER) / 60, step=120.0)
         told = {one.code for one in daemon.verdict.register.open_findings()}
 
     assert {"nvlink_down", "sxid_fatal", "xid_fabric"} <= told
