@@ -120,10 +120,13 @@ class Worker(ScriptedReader):
             self.close()
             raise
         blocks = {
-            one.device: Block(self._same.setdefault(one.series, Layout(one.series)), one.values, one.time)
+            one.device: Block(self._same.get(one.series) or self._layout(one.series), one.values, one.time)
             for one in batch.readings
         }
         return Collected(blocks, batch.absences, 0.0, batch.events, occupants=batch.occupants)
+
+    def _layout(self, series: tuple[Series, ...]) -> Layout:
+        return self._same.setdefault(series, Layout(series))
 
     def close(self) -> None:
         if self._source is not None:
