@@ -42,7 +42,8 @@ def test_one_search_serves_every_collective_that_is_slow(tmp_path: Path) -> None
     """Of all collectives of the first hours only the first brings pairs and copies forward, and is tried again soon."""
     fault = "- {fault: slow_pair, gpu: 0, peer: 2, bandwidth: 0.3, at: 0s}"
     with stepped("rtx3090x4", fault, tmp_path) as node:
-        node.until(70, step=30)
+        node.until(6, step=30)
+        node.until(70, step=60)
         matrices, frequent = node.ran("pairs"), node.ran("all_reduce")
         searched = sum(
             one.gpu_seconds for record in node.probing._records.values() for one in record.history.occupied
@@ -58,7 +59,7 @@ def test_one_search_serves_every_collective_that_is_slow(tmp_path: Path) -> None
 def test_a_healthy_node_is_not_searched(tmp_path: Path) -> None:
     """Nothing runs out of turn: each daily probe once, and none before its time."""
     with stepped("rtx3090x4", "[]", tmp_path) as node:
-        node.until(70, step=30)
+        node.until(70, step=60)
         cycles = {name: len(node.ran(name)) for name in node.config.probes.definitions}
         searched = [one for record in node.probing._records.values() for one in record.history.occupied if one.search]
 
@@ -72,7 +73,8 @@ def test_what_is_repaired_is_not_suspect_for_a_day(tmp_path: Path) -> None:
     with stepped("rtx3090x4", fault, tmp_path) as node:
         node.until(14, step=30)
         before = {one.code for one in node.verdict.findings}
-        node.until(75, step=30)
+        node.until(25, step=30)
+        node.until(75, step=60)
         after = {one.code for one in node.verdict.findings}
         good = next(at for at in node.ran("all_reduce") if at > 15)
         again = [at for at in node.ran("pairs") if at > 15]
