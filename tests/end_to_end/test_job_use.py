@@ -19,7 +19,7 @@ def test_an_hour_of_a_job_tells_how_it_uses_its_gpus(
 ) -> None:
     """One finding of the job as a whole, that goes when the job goes; nothing of one that keeps its GPUs busy."""
     with rehearsed("a10x2", tmp_path, monkeypatch, faults) as node:
-        node.until(60)
+        node.until(60, step=60.0)
         assert node.verdict.findings == []
         node.until(68)
         assert [one.code for one in node.verdict.findings] == ([code] if code else [])
