@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.lines import plain
+from commwatch.units import utc
 from commwatch.views.heatmap.document import BadMatrix, parse_matrix, read_matrix
-from commwatch.views.heatmap.matrix_view import utc, view_of
+from commwatch.views.heatmap.matrix_view import view_of
 from commwatch.views.heatmap.text import heatmap_lines
 from heatmap.matrices import matrix, slow_gpu
 

@@ -112,12 +112,12 @@ def state_block(
         on_bus: as for ``gpu_states``; those that nothing else is said of may be a GPU without an address.
     """
     readings: dict[Series, Value] = {("commwatch_gpu_state", labels): state for labels, state in states.items()}
-    for (gpu, pci_bus_id), state in states.items():
-        since = silent.get(pci_bus_id, silent.get(f"index:{gpu}"))
+    for (index, pci_bus_id), state in states.items():
+        since = silent.get(pci_bus_id, silent.get(f"index:{index}"))
         if state == NOT_ANSWERING and since is not None:
-            readings["commwatch_gpu_calls_failing_timestamp_seconds", (gpu, pci_bus_id)] = since
+            readings["commwatch_gpu_calls_failing_timestamp_seconds", (index, pci_bus_id)] = since
     placed = {pci_bus_id for _, pci_bus_id in states}
-    for index in [gpu for gpu, pci_bus_id in states if not pci_bus_id]:
+    for index in [index for index, pci_bus_id in states if not pci_bus_id]:
         for address in sorted(set(on_bus) - placed):
             readings["commwatch_gpu_possible_address", (index, "", address)] = 1
     here = {gpu.pci_bus_id for gpu in seen.gpus or ()}

@@ -50,8 +50,8 @@ class LinksDown:
             for fault in grouped([(address, link) for _, address, link in links], states, ends):
                 state = max(states[one] for one in fault.links)
                 down["commwatch_nvlink_link_down", _labels(fault, gpus)] = state
-            for link in states:
-                for device in (link[0], ends.switches.get(link), ends.gpus.get(link, (None,))[0]):
+            for one in states:
+                for device in (one[0], ends.switches.get(one, ""), ends.gpus.get(one, ("", ""))[0]):
                     if device:
                         down["commwatch_nvlink_end_down", (device,)] = 1
         if down:
