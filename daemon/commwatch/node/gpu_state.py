@@ -117,9 +117,9 @@ def state_block(
         if state == NOT_ANSWERING and since is not None:
             readings["commwatch_gpu_calls_failing_timestamp_seconds", (index, pci_bus_id)] = since
     placed = {pci_bus_id for _, pci_bus_id in states}
-    for index in [index for index, pci_bus_id in states if not pci_bus_id]:
-        for address in sorted(set(on_bus) - placed):
-            readings["commwatch_gpu_possible_address", (index, "", address)] = 1
+    nameless = [index for index, pci_bus_id in states if not pci_bus_id]
+    possible = sorted(set(on_bus) - placed)
+    readings.update({("commwatch_gpu_possible_address", (index, "", one)): 1 for index in nameless for one in possible})
     here = {gpu.pci_bus_id for gpu in seen.gpus or ()}
     for gpu in known:
         labels = (str(gpu.index), gpu.pci_bus_id)

@@ -48,9 +48,7 @@ def any_facts(page: int) -> Facts:
 
 def test_rules_read_what_they_declare() -> None:
     """All of it and nothing else: a metric or a threshold more or less in the declaration is a failure."""
-    declared = {
-        rule.name: {*rule.metrics_read, *rule.metrics_of_details, *rule.thresholds} for rule in RULES.values()
-    }
+    declared = {rule.name: {*rule.metrics_read, *rule.metrics_of_details, *rule.thresholds} for rule in RULES.values()}
     asked = {name: set[str]() for name in declared}
     for page in range(PAGES):
         facts = any_facts(page)

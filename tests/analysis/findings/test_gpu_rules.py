@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 import pytest
 
@@ -28,9 +28,12 @@ def test_each_bad_state_is_a_finding_of_its_own(state: int, code: str) -> None:
 
 
 @pytest.mark.parametrize(("failing", "evidence"), [({GPU0: 1.0}, "all fail"), ({}, None)])
-def test_a_gpu_that_fails_every_call_is_told_from_one_that_hangs(failing: dict[Any, float], evidence: str | None) -> None:
+def test_a_gpu_that_fails_every_call_is_told_from_one_that_hangs(
+    failing: Mapping[tuple[str, ...], float], evidence: str | None
+) -> None:
     """The scheduler takes the node at once from the first one only."""
-    facts = facts_of({"commwatch_gpu_state": {GPU0: 1}, "commwatch_gpu_calls_failing_timestamp_seconds": failing})
+    numbers: Numbers = {"commwatch_gpu_state": {GPU0: 1.0}, "commwatch_gpu_calls_failing_timestamp_seconds": failing}
+    facts = facts_of(numbers)
 
     [sighting] = seen_by(states, facts)
 
