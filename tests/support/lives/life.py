@@ -35,6 +35,8 @@ _SHORTEST = 1500.0
 _LONG = (2800.0, 3600.0)
 """How long a fault lasts of which three probes are to speak."""
 _LONG_LAST_BEGIN = 2400.0
+_JOB_AFTER = 120.0
+"""Seconds for which a job goes on after a repair that shows only under it, also where a daemon starts meanwhile."""
 _ATTEMPTS = 200
 """To find faults that can stand beside each other: some nodes have few kinds of parts."""
 
@@ -260,7 +262,7 @@ def _job(drawn: random.Random, broken: Sequence[Broken], seconds: float, *, prob
     """A job on all GPUs: where a fault shows only under one, before it and beyond."""
     covered = [one for one in broken if one.row.needs_job]
     if covered:
-        return (max(0.0, min(one.begin for one in covered) - 60.0), max(one.end for one in covered) + 30.0)
+        return (max(0.0, min(one.begin for one in covered) - 60.0), max(one.end for one in covered) + _JOB_AFTER)
     if probed or drawn.random() < 0.6:
         return None
     begin = round(drawn.uniform(0.0, 900.0))
