@@ -51,9 +51,9 @@ class LinksDown:
                 state = max(states[one] for one in fault.links)
                 down["commwatch_nvlink_link_down", _labels(fault, gpus)] = state
             for one in states:
-                for device in (one[0], ends.switches.get(one, ""), ends.gpus.get(one, ("", ""))[0]):
-                    if device:
-                        down["commwatch_nvlink_end_down", (device,)] = 1
+                far_gpu, _ = ends.gpus.get(one, ("", ""))
+                for device in filter(None, (one[0], ends.switches.get(one), far_gpu)):
+                    down["commwatch_nvlink_end_down", (device,)] = 1
         if down:
             block = Block(Layout(down), list(down.values()), outcome.time)
             self._store.put(GROUP, "", block, outcome.time + outcome.collector.lifetime)

@@ -312,12 +312,12 @@ HARDWARE: Mapping[str, Row] = {
     ),
     # Tickets of probes: the third result in a row, and the part within 15 min of the first.
     "calls_slow": Row(
-        _slow_calls(latency=8), "ticket", _THREE_RESULTS, _PROBE, "slow", "ticket", ends=None, lasts=(4000.0, 4200.0),
-        weight=0.7,
+        _slow_calls(latency=8), "ticket", _THREE_RESULTS, _PROBE, "slow", "ticket", ends=None,
+        lasts=(4000.0, 4200.0), weight=0.7,
     ),
     "bandwidth_lost": Row(
-        _slow_calls(bandwidth=0.5), "ticket", _THREE_RESULTS, _PROBE, "slow", "ticket", ends=None, lasts=(4000.0, 4200.0),
-        weight=0.7,
+        _slow_calls(bandwidth=0.5), "ticket", _THREE_RESULTS, _PROBE, "slow", "ticket", ends=None,
+        lasts=(4000.0, 4200.0), weight=0.7,
     ),
     "gpu_slow": Row(_slow_gpu, "ticket", _THREE_RESULTS, _PROBE, "slow", "ticket", ends=None, lasts=(4000.0, 4200.0)),
     "pair_slow": Row(_slow_pair, "ticket", PAIR_SECONDS, _PROBE, "slow", "ticket", ends=None, lasts=(7300.0, 7500.0)),
