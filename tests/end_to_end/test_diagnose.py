@@ -1,81 +1,13 @@
-"""commwatch diagnose with a real daemon and real rank processes over a simulated node."""
+"""commwatch diagnose: wrong use, and a daemon that does not tell."""
 
 from __future__ import annotations
 
-import tarfile
-from html import unescape
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from commwatch.__main__ import main
-from commwatch.diagnosis.check import Check
-from commwatch.diagnosis.document import Diagnosis
-from commwatch.findings.api_documents import CauseRecord, FindingRecord
 from health.reports import answering
-from support.daemon import command, running
-
-CONFIG = """
-probes:
-  start_delay: 1h
-  definitions:
-    pairs: {measure: pairs}
-"""
-SLOW_SWITCH = "- {fault: slow_switch, device: 0000:21:00.0, bandwidth: 0.4, traffic: peer, at: 0s}\n"
-PAIRS = "bandwidth of pairs, 16 MiB"
-
-
-def checks_of(document: Diagnosis, branch: str) -> dict[str, Check]:
-    """The checks of a branch by what they are of."""
-    return {check.what: check for check in document.checks if check.branch == branch}
-
-
-def told_of(document: Diagnosis) -> list[FindingRecord | CauseRecord]:
-    """All findings, and their causes."""
-    causes = [cause for finding in document.findings for cause in finding.causes]
-    return [*document.findings, *causes]
-
-
-def test_a_full_scan_measures_and_finds_what_the_daemon_did_not_know(tmp_path: Path) -> None:
-    """Quick, it asks to measure and recommends no GPUs; full, the pair under one switch, three times in a row.
-
-    Nothing of it is added to what the daemon knows.
-    """
-    faults, config = tmp_path / "faults.yaml", tmp_path / "commwatch.yaml"
-    faults.write_text(SLOW_SWITCH)
-    config.write_text(CONFIG)
-    node = ("--simulate", "rtx3090x4", "--simulate.faults", str(faults), "--config.file", str(config))
-    with running(tmp_path, *node) as daemon:
-        own = (*node, "--path.state", str(daemon.state))
-
-        report, bundle = tmp_path / "node.html", tmp_path / "node.tar.gz"
-        files = ("--report", str(report), "--bundle", str(bundle))
-        quick = msgspec.json.decode(command("diagnose", "--json", *files, *own).stdout, type=Diagnosis)
-
-        assert quick.verdict.line in unescape(report.read_text())
-        with tarfile.open(bundle) as archive:
-            assert {"MANIFEST.json", "topology.txt"} < {name.rpartition("/")[2] for name in archive.getnames()}
-        assert quick.scan == "quick"
-        [pairs] = checks_of(quick, "pattern").values()
-        assert (pairs.verdict, pairs.next_step) == ("not measured", "commwatch diagnose --full-scan measures it.")
-        assert not any("CUDA_VISIBLE_DEVICES" in check.detail + check.next_step for check in quick.checks)
-        assert checks_of(quick, "stress") == {}
-
-        said = command("diagnose", "--full-scan", "--gpus", "0,1,2", "--json", *own, timeout=150)
-        full = msgspec.json.decode(said.stdout, type=Diagnosis)
-
-        assert (said.returncode, full.scan, full.verdict.word) == (1, "full", "Warning")
-        assert "pairs again: done" in said.stderr
-        pairs = checks_of(full, "pattern")[PAIRS]
-        assert (pairs.verdict, pairs.where) == ("failed", "GPU0-GPU1")
-        told = [(one.code, one.component.name, one.detail) for one in told_of(full)]
-        assert ("pair_nearer_slower", "GPU0-GPU1", "Seen by this scan, 3 times in a row.") in told
-        assert full.matrix is not None
-        assert [end.label for end in full.matrix.endpoints] == ["0", "1", "2"]
-        # The daemon saves every minute what it knows: nothing.
-        kept = [msgspec.json.decode(file.read_bytes()) for file in daemon.state.glob("*/probe-*.json")]
-        assert not any(one["last"] or one["matrices"] for one in kept)
 
 
 @pytest.mark.parametrize("options", [
