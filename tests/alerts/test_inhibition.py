@@ -13,6 +13,7 @@ from commwatch.generate.inhibition import DOCUMENT, INHIBITIONS, document_with_t
 from support.promtool_cases import read_yaml, shipped_groups
 
 EXAMPLE = asset("alerts/alertmanager.example.yml")
+SHIPPED = shipped_alerts()
 GRAVITY = ("info", "warning", "critical")
 RULES = {rule["alert"]: rule for group in shipped_groups() for rule in group["rules"] if "alert" in rule}
 
@@ -26,7 +27,7 @@ def of_nodes() -> Iterator[tuple[str, str]]:
 
 def alerts(names: str) -> list[str]:
     """The shipped alerts that alternatives name."""
-    return [one for one in shipped_alerts() if re.fullmatch(f"Commwatch({names})", one)]
+    return [one for one in SHIPPED if re.fullmatch(f"Commwatch({names})", one)]
 
 
 def test_the_example_and_the_documentation_have_the_table() -> None:

@@ -426,19 +426,20 @@ def _matches(matchers: list[str], labels: Mapping[str, str]) -> bool:
 def test_a_fault_on_many_nodes_hushes_its_own_alert_on_them_and_no_other() -> None:
     """Of all alerts of all nodes: where cluster, job and simulated agree, by the label that the rules give each."""
     rules = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))["inhibit_rules"]
+    shipped = alert_rules.shipped_alerts()
     of_nodes = {
         rule["alert"]: {"alertname": rule["alert"], "instance": "node1:28029", "cluster": "a", **rule["labels"]}
         for group in shipped_groups() for rule in group["rules"]
-        if "alert" in rule and alert_rules.shipped_alerts()[rule["alert"]]
+        if "alert" in rule and shipped[rule["alert"]]
     }  # fmt: skip
 
     def hushed(source: Mapping[str, str]) -> set[str]:
+        hushing = [rule for rule in rules if _matches(rule["source_matchers"], source)]
         return {
             name
             for name, target in of_nodes.items()
-            for rule in rules
-            if _matches(rule["source_matchers"], source)
-            and _matches(rule["target_matchers"], target)
+            for rule in hushing
+            if _matches(rule["target_matchers"], target)
             and all(source.get(label, "") == target.get(label, "") for label in rule["equal"])
         }
 

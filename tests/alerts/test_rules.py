@@ -27,6 +27,7 @@ RULES: list[dict[str, Any]] = [
 ]
 LIST = Path(__file__).parents[2] / "docs" / "reference" / "alerts.md"
 ALERT_RULES = {rule["alert"]: rule for rule in RULES if "alert" in rule}
+ABOUT_A_NODE = alert_rules.shipped_alerts()
 RECORDED_BY = {rule["record"]: rule["expr"] for rule in RULES if "record" in rule}
 
 CASES = ("fires", "silent just below", "silent when idle", "silent on absent data", "silent on a failed scrape",
@@ -210,7 +211,7 @@ def test_an_alert_is_complete(name: str) -> None:
     labels, annotations = rule["labels"], rule["annotations"]
 
     assert name.startswith("Commwatch")
-    about_node = alert_rules.shipped_alerts()[name]
+    about_node = ABOUT_A_NODE[name]
     assert labels == {key: labels.get(key) for key in ("severity", "class")} | ({"fault": name} if about_node else {})
     assert labels["class"] in {"A", "B", "C", "D"}
     assert "{{" not in "".join(labels.values()).replace(OF_WHAT_IT_COUNTS, "")
@@ -265,7 +266,7 @@ def test_an_alert_has_been_tried_in_every_case(name: str) -> None:
     """The promtool tests of each alert hold the cases that make it trustworthy, and each asserts something."""
     tests = read_yaml(ALERTS / "tests" / f"{name}.yaml")["tests"]
     for expected in (one for test in tests for check in test.get("alert_rule_test", ()) for one in check["exp_alerts"]):
-        has_fault = alert_rules.shipped_alerts()[name] <= (expected["exp_labels"].get("fault") == name)
+        has_fault = ABOUT_A_NODE[name] <= (expected["exp_labels"].get("fault") == name)
         assert has_fault, f'add `fault: "{name}"` to each exp_labels of alerts/tests/{name}.yaml'
     cases = [test["name"].removeprefix(f"{name}: ") for test in tests]
     if cases == [name]:
