@@ -36,8 +36,8 @@ BUDGETS = {
 CPU_BUDGETS = {0.0: 6.0, 1.0: 10.0, 15.0: 7.0}
 """CPU seconds an hour, by the seconds between two scrapes; 0: nobody asks."""
 _FIRST_SCRAPES = 3
-"""Before all is measured, a second apart, and given apart: the first one lays the page out, which happens once, and
-from the third on the page is rendered before it is asked for."""
+"""Before all is measured, a second apart, and given apart: the first one prepares the text before each value, which
+happens once."""
 _SETTLES_SECONDS = 4.0
 """What happens once after the start is over by then."""
 IDLE_WAKE_UPS = 2.0

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import compress
-from operator import ne
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from functools import cached_property
+from itertools import chain
 from typing import TypeAlias
 from weakref import WeakValueDictionary
 
@@ -140,17 +141,33 @@ class Block:
         position = self.layout.index.get((metric, labels))
         return None if position is None else self.values[position]
 
-    def changed_since(self, earlier: Block) -> Collection[str]:
-        """The families whose values differ from those of an earlier block of the same layout."""
-        if self.values == earlier.values:
-            return ()
-        return set(compress(self.layout.family_at, map(ne, self.values, earlier.values)))
+
+class _Laid:
+    """What follows from the layouts of all blocks of a snapshot; one while they are the same."""
+
+    def __init__(self, layouts: Sequence[Layout]) -> None:
+        self.layouts = layouts
+
+    @cached_property
+    def holders(self) -> Mapping[str, Sequence[int]]:
+        """Which blocks hold series of each family, hidden ones too."""
+        found: dict[str, list[int]] = {}
+        for place, layout in enumerate(self.layouts):
+            for family in layout.families:
+                found.setdefault(family, []).append(place)
+        return found
+
+    @cached_property
+    def repeated(self) -> Set[str]:
+        """The families of which two layouts name the same series."""
+        named = Counter(chain.from_iterable(layout.index for layout in self.layouts))
+        return {family_of(name).name for (name, _), layouts in named.items() if layouts > 1}
 
 
 class Snapshot:
     """All that is known at one moment; every scrape until the next snapshot shares its rendering."""
 
-    __slots__ = ("_families", "_holders", "blocks", "hidden", "layouts", "renderings", "unexported")
+    __slots__ = ("_families", "_laid", "blocks", "hidden", "renderings", "unexported")
 
     def __init__(
         self,
@@ -165,9 +182,7 @@ class Snapshot:
         alike: one whose blocks have the same layouts: what follows from these alone is taken over.
         """
         self.blocks = tuple(blocks)
-        self.layouts: Sequence[Layout] = [one.layout for one in self.blocks] if alike is None else alike.layouts
-        """Of the blocks; the same object while they are the same."""
-        self._holders: dict[str, list[int]] = {} if alike is None else alike._holders
+        self._laid = _Laid([one.layout for one in self.blocks]) if alike is None else alike._laid
         self.hidden = hidden
         self.unexported = unexported
         self.renderings: dict[object, bytes] = {}
@@ -175,13 +190,19 @@ class Snapshot:
         self._families: dict[str, Sequence[Block]] = {}
 
     @property
+    def layouts(self) -> Sequence[Layout]:
+        """Of the blocks; the same object while they are the same."""
+        return self._laid.layouts
+
+    @property
     def holders(self) -> Mapping[str, Sequence[int]]:
         """Which blocks hold series of each family, hidden ones too."""
-        if not self._holders:
-            for place, layout in enumerate(self.layouts):
-                for family in layout.families:
-                    self._holders.setdefault(family, []).append(place)
-        return self._holders
+        return self._laid.holders
+
+    @property
+    def repeated(self) -> Set[str]:
+        """The families of which two blocks name the same series."""
+        return self._laid.repeated
 
     def family_blocks(self, family: str) -> Sequence[Block]:
         """The blocks that hold series of one family."""

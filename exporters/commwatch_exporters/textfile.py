@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from commwatch_exporters.page_parts import join
-from commwatch_exporters.prometheus import Format, family_parts
+from commwatch_exporters.prometheus import Format, node_text
 from commwatch_exporters.snapshot import Snapshot
 
 
@@ -13,4 +12,4 @@ def textfile_page(snapshot: Snapshot) -> bytes:
     ``process_*`` is not in it: node_exporter has these of itself, and a second one of that name and no other label is
     an error of its whole page.
     """
-    return join(family_parts(snapshot, Format.TEXT))
+    return node_text(snapshot, Format.TEXT).encode()

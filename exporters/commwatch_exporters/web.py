@@ -14,15 +14,12 @@ from commwatch_exporters.listen import EndpointError
 from commwatch_exporters.negotiation import accepts_gzip, choose_format
 from commwatch_exporters.node_page.records import STILL_PATH, Status
 from commwatch_exporters.node_page.served import ServedPage
-from commwatch_exporters.prometheus import Format, render
+from commwatch_exporters.prometheus import render
 from commwatch_exporters.selection import SelectionError, selected
 from commwatch_exporters.shared_body import SharedBody
 from commwatch_exporters.snapshot import Snapshot
 
 __all__ = ["Endpoint", "EndpointError", "Limits", "Status"]
-
-AWAITED_SECONDS = 1.5
-"""Who asks for a page again within this time is expected a third time."""
 
 _VARY = ("Vary", "Accept, Accept-Encoding")
 _VARY_GZIP = ("Vary", "Accept-Encoding")
@@ -39,7 +36,7 @@ class Endpoint(HttpServer):
         documents: By path what makes its JSON; it is asked once a second at most.
         telemetry_path: Where the metrics are.
         limits: What a client may use.
-        monotonic: Seconds by a clock that nobody sets.
+        monotonic: Seconds by a clock that nobody sets, for the documents.
     """
 
     def __init__(
@@ -53,9 +50,6 @@ class Endpoint(HttpServer):
         limits: Limits | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._monotonic = monotonic
-        self._asked: dict[tuple[Format, bool], tuple[float, float]] = {}
-        """When each whole page, by format and whether it is compressed, was asked for last and the time before."""
         self._snapshot = snapshot
         self._ready = ready
         self._page = ServedPage(snapshot, status, telemetry_path)
@@ -70,22 +64,6 @@ class Endpoint(HttpServer):
         # Health is about the process: whoever asks gets an answer, at any rate and without a password.
         super().__init__(routes, limits, open_paths=("/healthz", "/readyz"))
 
-    def prepare(self, snapshot: Callable[[], Snapshot]) -> None:
-        """Render the pages that a client who asks each second will want next, so that its answer lies ready.
-
-        Call when new readings are there. It does nothing while nobody asks so often.
-
-        Args:
-            snapshot: The one of now, without a word that somebody asks for it.
-        """
-        now = self._monotonic()
-        for (page_format, gzip), (last, before) in self._asked.items():
-            if now - last <= AWAITED_SECONDS and last - before <= AWAITED_SECONDS:
-                try:
-                    render(snapshot(), page_format, gzip=gzip)
-                except Exception as error:  # it is rendered again, and answered so, where it is asked for
-                    self.failed("ahead of a request", error)
-
     def _metrics(self, request: Request) -> Response:
         page_format = choose_format(request.headers.get("accept", ""))
         gzip = accepts_gzip(request.headers.get("accept-encoding", ""))
@@ -93,9 +71,6 @@ class Endpoint(HttpServer):
             families = selected(request.query) if request.query else None
         except SelectionError as error:
             return Response(HTTPStatus.BAD_REQUEST, f"{error}\n".encode())
-        if families is None:
-            last, _ = self._asked.get((page_format, gzip), (float("-inf"), 0.0))
-            self._asked[page_format, gzip] = (self._monotonic(), last)
         page = render(self._snapshot(), page_format, gzip=gzip, families=families)
         return Response(HTTPStatus.OK, page, page_format.value, (_VARY, _GZIP) if gzip else (_VARY,))
 

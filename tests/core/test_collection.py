@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from dataclasses import dataclass, field
 
@@ -33,8 +32,6 @@ class Node:
     outcomes: list[Outcome] = field(default_factory=list)
     absent: dict[str, str] = field(default_factory=dict)
     """Why a source is not needed here."""
-    settled: list[list[str]] = field(default_factory=list)
-    """The groups that were kept at each word that nothing more is under way."""
 
     def __post_init__(self) -> None:
         self.collection = Collection(
@@ -44,7 +41,6 @@ class Node:
                 collector(NETWORK, self.host, interval=5.0, needs_release=False),
             ],
             self.store, self.instruments, self.jobs, self.outcomes.append, self.absent.get,
-            settled=lambda: self.settled.append(sorted({group for group, _ in self.store.blocks()})),
         )  # fmt: skip
 
     def __getitem__(self, name: str) -> Collector:
@@ -625,36 +621,12 @@ def test_who_asks_gets_what_was_read_and_who_asks_again_has_it_taken_as_it_comes
     node.collection.asked()
     assert node.nvml.listener is not None
     gave(node, both())
-    told = len(node.settled)
     node.nvml.listener()
     assert node.devices(LINKS) == [*SLOTS]
-    assert len(node.settled) == told + 1
 
     clock.now += 3.1
     node.collection.tend()
     assert node.nvml.listener is None
-
-
-def test_pages_are_rendered_ahead_once_all_that_was_asked_for_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of several runs of one moment the last says it, and so does what a worker gave by itself."""
-    node, answer = Node(), asyncio.Event()
-    given = [both(), both()]
-
-    async def collect(collector: str, every: float = 0.0) -> Collected:
-        if collector == node[LINKS].key:
-            await answer.wait()
-        return given.pop()
-
-    async def one_moment() -> None:
-        links = asyncio.create_task(node.collection.run(node[LINKS]))
-        await asyncio.create_task(node.collection.run(node[ERRORS]))
-        assert node.settled == []
-        answer.set()
-        await links
-
-    monkeypatch.setattr(node.nvml, "collect", collect)
-    in_loop(one_moment)
-    assert node.settled == [[LINKS, ERRORS]]
 
 
 def test_a_defect_in_the_analysis_of_a_sample_is_logged_and_no_scrape_suffers() -> None:

@@ -7,18 +7,15 @@ import math
 import subprocess
 import zlib
 from collections.abc import Mapping
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.node.store import Store
 from commwatch_exporters import prometheus
 from commwatch_exporters.catalogue import CATALOGUE, family_of
-from commwatch_exporters.page_parts import Part
 from commwatch_exporters.prometheus import Format, openmetrics_family, process_metrics, render
-from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
+from commwatch_exporters.snapshot import Block, Series, Snapshot, Value
 from support.pages import block_of, families_of, histogram_values, snapshot_of, whole_catalogue
 from support.waiting import PATIENCE_SECONDS
 
@@ -140,22 +137,17 @@ def test_scrapes_of_one_snapshot_share_one_rendering(page_format: Format, gzip: 
 
 @FORMATS
 def test_gzip_holds_the_same_page(page_format: Format, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One complete gzip member, also when parts of it come from earlier pages, in another order and format."""
-    monkeypatch.setattr(prometheus, "_process_part", lambda *_: Part(b"process_open_fds 7\n"))
-    values = whole_catalogue()
-    render(snapshot_of(values), Format.TEXT, gzip=True)
-    for number, series in enumerate(list(values)[::7]):
-        values[series] = number
-        snapshot = snapshot_of(values)
-        reader = zlib.decompressobj(wbits=31)
+    """One complete gzip member."""
+    monkeypatch.setattr(prometheus, "process_metrics", lambda _: "process_open_fds 7\n")
+    snapshot, reader = snapshot_of(whole_catalogue()), zlib.decompressobj(wbits=31)
 
-        assert render(snapshot, page_format) == reader.decompress(render(snapshot, page_format, gzip=True))
-        assert reader.eof
-        assert reader.unused_data == b""
+    assert render(snapshot, page_format) == reader.decompress(render(snapshot, page_format, gzip=True))
+    assert reader.eof
+    assert reader.unused_data == b""
 
 
 def test_a_changed_value_is_shown_at_once() -> None:
-    """The part kept of the page before is not taken for a value that moved."""
+    """Nothing is kept of the page before."""
     layout = block_of({GPU_0: 0, GPU_1: 0}).layout
     for state in (0, 1, 0):
         page = render(Snapshot([Block(layout, [0, state], 0.0)]), Format.TEXT)
@@ -196,37 +188,3 @@ def test_promtool_has_nothing_to_say() -> None:
     done = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, timeout=PATIENCE_SECONDS)
 
     assert (done.returncode, done.stderr.decode()) == (0, "")
-
-
-VALUES = st.none() | st.integers(min_value=0, max_value=3)
-
-
-@given(st.lists(st.tuples(*[VALUES] * 6, st.booleans()), min_size=1, max_size=12))
-def test_a_page_that_is_kept_up_to_date_is_the_page_that_is_made_anew(steps: list[tuple[Any, ...]]) -> None:
-    """Whatever changes, comes or goes between two scrapes, the page is as if all of it were rendered."""
-    layouts = [
-        Layout([("commwatch_gpu_busy", ("0", "a")), ("commwatch_gpu_state", ("0", "a")), ("commwatch_simulated", ())]),
-        Layout(
-            [
-                ("commwatch_gpu_busy", ("1", "b")),
-                ("commwatch_gpu_state", ("1", "b")),
-                ("commwatch_clock_steps_total", ()),
-            ]
-        ),
-    ]
-    store, page = Store(), prometheus._Page(Format.TEXT)
-    for *values, is_here in steps:
-        store.put("x", "0", Block(layouts[0], values[:3], 0.0), 9.0)
-        if is_here:
-            store.put("x", "1", Block(layouts[1], values[3:], 0.0), 9.0)
-        else:
-            store.drop("x", "1")
-        snapshot = store.snapshot()
-
-        kept = page.parts(snapshot)
-
-        blocks = [Block(one.layout, one.values, 0.0) for one in snapshot.blocks]
-        anew = prometheus._Page(Format.TEXT).parts(Snapshot(blocks))
-        assert [(name, part.plain) for name, part in kept.items()] == [
-            (name, part.plain) for name, part in anew.items()
-        ]

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from commwatch_exporters.http_messages import Request
 from commwatch_exporters.node_page.served import ServedPage
 from commwatch_exporters.prometheus import Format
 from commwatch_exporters.snapshot import Snapshot
@@ -177,43 +176,6 @@ def test_many_readers_cost_one_rendering_a_second() -> None:
         assert plain == zlib.decompress(page.page(refreshes=True, compressed=True), wbits=31)
         assert f"made at {int(at)}".encode() in plain
     assert asked == [0.0, 1.0]
-
-
-@pytest.mark.parametrize(
-    ("asked_at", "now", "is_awaited"),
-    [((1.0, 2.5), 4.0, True), ((1.0, 2.6), 3.0, False), ((1.0, 2.5), 4.1, False), ((1.0,), 1.5, False)],
-)
-def test_the_page_of_who_asks_each_second_lies_ready(asked_at: Sequence[float], now: float, is_awaited: bool) -> None:
-    """Two questions, and the time since, at most 1.5 s apart: then it is rendered when new readings are there."""
-    clock, current = Clock(), snapshot_of({SERIES: 0})
-    endpoint = Endpoint(
-        snapshot=lambda: current, ready=lambda: (True, ()), status=lambda: Status("1.2.3"), monotonic=clock.monotonic
-    )
-    for clock.now in asked_at:
-        endpoint.answer(Request("/metrics", {"accept-encoding": "gzip"}))
-        endpoint.answer(Request("/metrics", {}, "collect[]=daemon"))  # of which nothing is kept
-
-    clock.now, current = now, snapshot_of({SERIES: 1})
-    endpoint.prepare(lambda: current)
-
-    ready = {(Format.TEXT, True)} if is_awaited else set()
-    assert current.renderings.keys() == ready
-    answered = endpoint.answer(Request("/metrics", {"accept-encoding": "gzip"}))
-    assert b"commwatch_simulated 1" in zlib.decompress(answered.body, wbits=31)
-    assert answered.body is current.renderings[Format.TEXT, True]
-
-
-def test_a_page_that_cannot_be_rendered_ahead_holds_nothing_up(caplog: pytest.LogCaptureFixture) -> None:
-    """The reader goes on; the log says it once."""
-    endpoint = Endpoint(
-        snapshot=lambda: snapshot_of({SERIES: 0}), ready=lambda: (True, ()), status=lambda: Status("1.2.3")
-    )
-    for _ in range(2):
-        endpoint.answer(Request("/metrics", {}))
-
-    endpoint.prepare(lambda: 1 / 0)  # type: ignore[arg-type,return-value]
-
-    assert "answering ahead of a request failed" in caplog.text
 
 
 def test_documents_are_json_of_whoever_gives_them() -> None:

@@ -52,14 +52,12 @@ class Collection:
         origin_absent: Callable[[str], str | None],
         correct: Callable[[Collector, dict[str, Block]], dict[str, Block]] = lambda collector, blocks: blocks,
         follow: Callable[[Collector, dict[str, Block], bool], None] = lambda collector, blocks, is_last: None,
-        settled: Callable[[], None] = lambda: None,
     ) -> None:
         """Args:
         analyse: called with each run.
         follow: told of each reading, in order, and whether it is the last one now.
         origin_absent: says for a source why it is not needed on this node; None where it is to be read.
         correct: makes of the blocks that were read those that are kept.
-        settled: told that something was kept, and that no run is under way that would soon give more.
         """
         self.collectors = {one.name: one for one in collectors}
         self._paused = self._stopped = False
@@ -74,8 +72,6 @@ class Collection:
         self._origin_absent = origin_absent
         self._correct = correct
         self._follow_blocks = follow
-        self._settled = settled
-        self._under_way = 0
         self._told_absent: set[str] = set()
         self._asked_at = float("-inf")
         self._listens = False
@@ -160,14 +156,11 @@ class Collection:
             return
         epoch, unavailable = self._epoch, None
         every = collector.current_interval if collector.is_standing else 0.0
-        self._under_way += 1
         try:
             collected = await collector.reader.collect(collector.key, every)
         except SourceUnavailable as error:
             unavailable = error
             collected = Collected({}, [Absence("", error.reason, error.detail)], 0.0)
-        finally:
-            self._under_way -= 1
         if self._stopped or (collector.needs_release and epoch != self._epoch):
             return
         self._set_flow(collector, flows=bool(every) and collector.reader.runs(collector.key, every))
@@ -175,11 +168,6 @@ class Collection:
         if any(absence.reason in WORKER_REASONS and not absence.device for absence in collected.absences):
             # The worker failed, not its source: a slow collector need not wait for its turn to be read again.
             self._scheduler.run_in(collector.name, min(collector.current_interval, AFTER_FAILURE_SECONDS))
-        self._settle()
-
-    def _settle(self) -> None:
-        if not self._under_way:
-            self._settled()
 
     def _keep_runs(
         self, collector: Collector, runs: Sequence[Collected], unavailable: SourceUnavailable | None = None
@@ -221,7 +209,7 @@ class Collection:
                 continue
             self._take(reader, collectors)
             if is_watched:
-                reader.listen(partial(self._take_heard, reader, collectors))
+                reader.listen(partial(self._take, reader, collectors))
         self._listens = is_watched
 
     def tend(self) -> None:
@@ -244,10 +232,6 @@ class Collection:
         for collector in followed:
             if collector.is_absent != (collector.source in absent):
                 self._ask_again(collector)
-
-    def _take_heard(self, reader: AskedReader, collectors: Mapping[str, Collector]) -> None:
-        self._take(reader, collectors)
-        self._settle()
 
     def _take(self, reader: AskedReader, collectors: Mapping[str, Collector]) -> None:
         for key, runs in reader.take().items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -67,12 +67,10 @@ class Engine:
         starvation: Starvation,
         launch: Launch = start_python,
         kernel_log: int | None = None,
-        settled: Callable[[], None] = lambda: None,
     ) -> None:
         """Args:
         starvation: measured at each beat.
         kernel_log: see ``take_kernel_log``.
-        settled: see ``Collection``.
         """
         self.config = config
         self._launch = launch
@@ -110,7 +108,6 @@ class Engine:
             self._origin_absent,
             self._wraps.correct,
             self.pipeline.follow,
-            settled,
         )
         self.verdict = Judge(thresholds, kept.history, kept.register, self.store, instruments, self.collection)
         self.probing = Probing(

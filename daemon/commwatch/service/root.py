@@ -159,7 +159,7 @@ class Service:
         self._show_reload("configuration", True)
         return Engine(
             config, thresholds, self._state, simulation, instruments, self._scheduler, self._starvation,
-            self._spares.start, self._kernel_log, lambda: self._endpoint.prepare(self.snapshot),
+            self._spares.start, self._kernel_log,
         )  # fmt: skip
 
     def _show_reload(self, what: str, succeeded: bool) -> None:
