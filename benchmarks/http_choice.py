@@ -20,7 +20,8 @@ from pathlib import Path
 from benchmarks.scrape_client import WARM_UP_SCRAPES, measure
 from benchmarks.scrape_page import Pages
 
-from commwatch_exporters.prometheus import Format, render
+from commwatch_exporters.metrics_page import MetricsPage
+from commwatch_exporters.negotiation import Format
 from commwatch_exporters.snapshot import Snapshot
 
 
@@ -42,8 +43,10 @@ async def start_aiohttp(snapshot: Callable[[], Snapshot]) -> str:
     """The same page from aiohttp, without access log."""
     from aiohttp import web
 
+    page = MetricsPage(snapshot)
+
     async def metrics(_: web.Request) -> web.Response:
-        return web.Response(body=render(snapshot(), Format.OPENMETRICS))
+        return web.Response(body=page.answer(Format.OPENMETRICS.content_type, "", "").body)
 
     application = web.Application()
     application.router.add_get("/metrics", metrics)
@@ -62,7 +65,7 @@ def serve(server: str, series: int, scrapes: int, parent: Connection) -> None:
     """Start one server, report its cost, and serve until the parent ends the process."""
     pages = Pages(series)
     snapshots = [pages.next() for _ in range(scrapes)]
-    render(snapshots[0], Format.OPENMETRICS)
+    MetricsPage(lambda: snapshots[0]).answer(Format.OPENMETRICS.content_type, "", "")
 
     async def run() -> None:
         memory, start = pss_kib(), time.perf_counter()

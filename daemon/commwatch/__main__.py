@@ -91,10 +91,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     if arguments is None:
         _ready_streams()
-    if arguments is None and given[:1] == ["run"]:  # this process is the daemon, and nothing else
-        from commwatch.footprint import leave_out_unused_imports
-
-        leave_out_unused_imports()
     if given[:1] == ["healthcheck"]:
         # Its exit codes drain nodes: none of those below may come out of it.
         from commwatch.diagnosis.health.guard import guarded

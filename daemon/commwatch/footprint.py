@@ -1,9 +1,8 @@
-"""Keeps the processes small: imports that they do not use, objects that no collection visits, SHA-256 of its own."""
+"""Keeps the processes small: objects that no collection visits, timers that may be late, SHA-256 of its own."""
 
 from __future__ import annotations
 
 import gc
-import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,26 +17,6 @@ except ImportError:
         from hashlib import sha256
 
 _LATE_NANOSECONDS = 5_000_000
-
-
-def leave_out_unused_imports() -> None:
-    """Call in a process that does nothing but run the daemon, before anything else is imported.
-
-    Of the memory of daemon and readers (PSS, h100x8, Python 3.11 on x86-64, ``benchmarks.daemon`` in three turns) rich
-    is 2.9 MiB; ssl is 1.3 MiB of the private memory of a process that imports asyncio.
-    """
-    # None is what Python itself calls "not to be imported"; each importer below has a way to go on without.
-    for name in (
-        "rich",  # by structlog, for tracebacks that no daemon draws
-        "ssl",  # by asyncio: libssl and libcrypto; where the endpoint speaks TLS, bring_back_tls lets it in
-    ):
-        sys.modules.setdefault(name, None)  # type: ignore[arg-type]
-
-
-def bring_back_tls() -> None:
-    """Let ssl be imported after all, by whoever is about to use it."""
-    if sys.modules.get("ssl", sys) is None:
-        del sys.modules["ssl"]
 
 
 def spare_the_garbage_collector() -> None:

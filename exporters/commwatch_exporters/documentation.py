@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from prometheus_client import PROCESS_COLLECTOR
+
 from commwatch_exporters.catalogue import SECTIONS, Metric
-from commwatch_exporters.own_process import FAMILIES
 
 FILE = Path("docs/reference/metrics.md")
 _INTRODUCTION = """\
@@ -51,9 +52,10 @@ def _remark(metric: Metric) -> str:
 
 
 def _process_section() -> str:
-    rows = [f"| `{name}` | {_cell(text)} |\n" for name, (_, text) in FAMILIES.items()]
+    families = list(PROCESS_COLLECTOR.collect())
+    rows = [f"| `{one.name}` | {_cell(family.documentation)} |\n" for family in families for one in family.samples]
     head = "| name | what it says |\n| --- | --- |\n"
-    note = "Read from `/proc/self` of the daemon, at most five seconds before the page was rendered.\n\n"
+    note = "Read from `/proc/self` of the daemon, when the page is rendered.\n\n"
     return f"## Process of the daemon\n\n{note}{head}{''.join(rows)}"
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from prometheus_client import PROCESS_COLLECTOR
+
 from commwatch_exporters.catalogue import SECTIONS
 
-PROCESS = "process"
-"""The group, and in a selection the name, of what is read of this process itself."""
+PROCESS_METRICS = frozenset(sample.name for family in PROCESS_COLLECTOR.collect() for sample in family.samples)
+"""What prometheus_client reads of this process itself."""
 
 GROUPS: Mapping[str, frozenset[str]] = {
     **{title.lower().replace(" ", "_"): frozenset(metric.name for metric in rows) for title, rows in SECTIONS.items()},
-    PROCESS: frozenset({PROCESS}),
+    "process": PROCESS_METRICS,
 }
 """Families by group: the sections of docs/reference/metrics.md."""
 

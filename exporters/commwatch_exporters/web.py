@@ -11,11 +11,11 @@ from types import MappingProxyType
 from commwatch_exporters.http_messages import Limits, Request, Response
 from commwatch_exporters.http_server import Handler, HttpServer
 from commwatch_exporters.listen import EndpointError
-from commwatch_exporters.negotiation import accepts_gzip, choose_format
+from commwatch_exporters.metrics_page import MetricsPage
+from commwatch_exporters.negotiation import accepts_gzip
 from commwatch_exporters.node_page.records import STILL_PATH, Status
 from commwatch_exporters.node_page.served import ServedPage
-from commwatch_exporters.prometheus import render
-from commwatch_exporters.selection import SelectionError, selected
+from commwatch_exporters.selection import SelectionError
 from commwatch_exporters.shared_body import SharedBody
 from commwatch_exporters.snapshot import Snapshot
 
@@ -31,6 +31,7 @@ class Endpoint(HttpServer):
 
     Args:
         snapshot: The last complete snapshot.
+        metrics: The page of the metrics; without it, the snapshot's and those of this process.
         ready: Whether the daemon is ready, and if not, why, one line for each reason.
         status: What the node's page says beside the snapshot.
         documents: By path what makes its JSON; it is asked once a second at most.
@@ -45,12 +46,13 @@ class Endpoint(HttpServer):
         snapshot: Callable[[], Snapshot],
         ready: Callable[[], tuple[bool, Sequence[str]]],
         status: Callable[[], Status],
+        metrics: MetricsPage | None = None,
         documents: Mapping[str, Callable[[], bytes]] = MappingProxyType({}),
         telemetry_path: str = "/metrics",
         limits: Limits | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._snapshot = snapshot
+        self._metrics_page = metrics or MetricsPage(snapshot)
         self._ready = ready
         self._page = ServedPage(snapshot, status, telemetry_path)
         routes: dict[str, Handler] = {
@@ -65,14 +67,12 @@ class Endpoint(HttpServer):
         super().__init__(routes, limits, open_paths=("/healthz", "/readyz"))
 
     def _metrics(self, request: Request) -> Response:
-        page_format = choose_format(request.headers.get("accept", ""))
-        gzip = accepts_gzip(request.headers.get("accept-encoding", ""))
+        accept, accept_encoding = (request.headers.get(name, "") for name in ("accept", "accept-encoding"))
         try:
-            families = selected(request.query) if request.query else None
+            page = self._metrics_page.answer(accept, accept_encoding, request.query)
         except SelectionError as error:
             return Response(HTTPStatus.BAD_REQUEST, f"{error}\n".encode())
-        page = render(self._snapshot(), page_format, gzip=gzip, families=families)
-        return Response(HTTPStatus.OK, page, page_format.value, (_VARY, _GZIP) if gzip else (_VARY,))
+        return Response(HTTPStatus.OK, page.body, page.content_type, (_VARY, _GZIP) if page.is_gzip else (_VARY,))
 
     def _readyz(self, _: Request) -> Response:
         is_ready, reasons = self._ready()

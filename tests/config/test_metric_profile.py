@@ -7,8 +7,8 @@ from commwatch.config.settings import Metrics
 from commwatch.generate.core_metrics import page
 from commwatch.node.store import Store
 from commwatch_exporters.catalogue import OPT_IN
-from commwatch_exporters.textfile import textfile_page
 from support.core import block
+from support.pages import page_of
 
 GPU = ("0", "0000:17:00.0")
 ASKED_FOR, UNUSED = "commwatch_gpu_state", "commwatch_gpu_mig_mode"
@@ -24,7 +24,7 @@ def test_the_core_profile_leaves_off_what_no_rule_or_panel_asks_for() -> None:
     store = Store(frozenset(), unexported(Metrics(profile="core")))
     store.put("test", "", block({(ASKED_FOR, GPU): 0, (UNUSED, GPU): 1}), float("inf"))
 
-    exposed = textfile_page(store.snapshot()).decode()
+    exposed = page_of(store.snapshot()).decode()
     assert ASKED_FOR in exposed
     assert UNUSED not in exposed
     assert store.snapshot().value(UNUSED, *GPU) == 1

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from commwatch.footprint import spare_the_garbage_collector
-from commwatch_exporters.prometheus import Format, render
 from support.day_daemon import stepped
+from support.pages import page_of
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +60,7 @@ def test_half_an_hour_leaves_the_collector_nothing(tmp_path: Path) -> None:
         def minutes(begin: int, end: int) -> None:
             for minute in range(begin, end):
                 daemon.step_to(60.0 * minute)
-                render(daemon.snapshot(), Format.TEXT, gzip=True)
+                page_of(daemon.snapshot(), gzip=True)
 
         minutes(1, 6)
         gc.collect()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from commwatch import __version__
 from commwatch.service.instruments import Instruments
+from commwatch_exporters.catalogue import SECTIONS
 from commwatch_exporters.snapshot import Value
 
 
@@ -47,7 +48,7 @@ def test_a_counter_counts() -> None:
 def test_labels_stand_in_the_order_of_the_catalogue() -> None:
     """Collector before reason, worker before reason."""
     instruments = Instruments()
-    instruments.collector_errors.add(1, "network", "unreadable")
+    instruments.collector_errors.labels("network", "unreadable").inc()
 
     assert value(instruments, "collector_errors_total", "network", "unreadable") == 1
 
@@ -55,8 +56,8 @@ def test_labels_stand_in_the_order_of_the_catalogue() -> None:
 def test_whole_numbers_are_written_whole() -> None:
     """A count has no decimal point, and a fraction keeps its own."""
     instruments = Instruments()
-    instruments.collector_duration.set(0.25, "pci")
-    instruments.collector_interval.set(10.0, "pci")
+    instruments.collector_duration.labels("pci").set(0.25)
+    instruments.collector_interval.labels("pci").set(10.0)
 
     block = instruments.block(0.0)
 
@@ -68,7 +69,7 @@ def test_the_layout_is_kept_while_the_series_stay() -> None:
     """Text before the values is prepared once; a new series makes a new layout."""
     instruments = Instruments()
     first = instruments.block(0.0)
-    instruments.clock_steps.add(1)
+    instruments.clock_steps.inc()
     second = instruments.block(1.0)
     instruments.worker_stuck("nvml", 0)
     third = instruments.block(2.0)
@@ -78,20 +79,22 @@ def test_the_layout_is_kept_while_the_series_stay() -> None:
     assert third.layout is not first.layout
 
 
-def test_what_must_not_wait_is_marked_until_it_was_taken() -> None:
-    """Stuck workers, maintenance and resting collectors show at the next scrape."""
+def test_no_series_says_when_a_counter_began() -> None:
+    """The library would add one for each counter."""
     instruments = Instruments()
-    assert instruments.changed
-    instruments.block(0.0)
-    assert not instruments.changed
-    instruments.worker_stuck("nvml", 1)
-    assert instruments.changed
-    instruments.block(0.0)
-    instruments.show_maintenance("swap")
-    assert instruments.changed
-    instruments.block(0.0)
-    instruments.forget_run("never_ran", "nowhere")
-    assert instruments.changed
+    instruments.worker_restarted("nvml", "crashed")
+
+    names = [sample.name for family in instruments.registry.collect() for sample in family.samples]
+    assert "commwatch_worker_restarts_total" in names
+    assert [name for name in names if name.endswith("_created")] == []
+
+
+def test_every_row_about_the_daemon_is_an_instrument() -> None:
+    """The node's part of the page leaves them out; what fails of a device is known of the node."""
+    described = [family.name for family in Instruments().registry.collect()]
+    rows = {row.name.removesuffix("_total").removesuffix("_info") for row in SECTIONS["Daemon"]}
+
+    assert rows - set(described) == {"commwatch_collector_device_failing"}
 
 
 def test_one_maintenance_is_shown_at_a_time() -> None:
@@ -142,7 +145,7 @@ def test_the_time_of_a_process_that_ended_stays_in_the_sum(tmp_path: Path) -> No
 
 
 def test_processes_that_have_all_ended_are_absent(tmp_path: Path) -> None:
-    """The last memory of a probe's rank is not shown after its end."""
+    """The last memory of a probe's rank is not shown after its end; its CPU time stays, as of any counter."""
     process(tmp_path, 11, 100, 100)
     instruments = Instruments()
     instruments.measure_processes(tmp_path, [("probe", [11])])
@@ -151,4 +154,4 @@ def test_processes_that_have_all_ended_are_absent(tmp_path: Path) -> None:
     instruments.measure_processes(tmp_path, [("probe", [])])
 
     assert value(instruments, "process_resident_memory_bytes", "probe") is None
-    assert value(instruments, "process_cpu_seconds_total", "probe") is None
+    assert value(instruments, "process_cpu_seconds_total", "probe") == 200 / os.sysconf("SC_CLK_TCK")

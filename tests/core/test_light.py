@@ -11,11 +11,8 @@ from commwatch.footprint import sha256_hex
 from support.daemon import environment
 from support.waiting import PATIENCE_SECONDS
 
-HEAVY = {
-    "rich", "ssl", "_ssl", "_hashlib", "http.server", "urllib.request", "prometheus_client",
-    "torch", "numpy", "grpc", "ctypes",
-}  # fmt: skip
-"""Modules that libraries of the daemon would import, or that its probes and commands use."""
+HEAVY = {"torch", "numpy", "grpc"}
+"""Modules that its probes use, in processes of their own."""
 PAGE = "commwatch_exporters.node_page"
 """It comes with the first request for it."""
 
@@ -34,11 +31,9 @@ def run(code: str) -> object:
 
 
 def test_the_daemon_loads_nothing_heavy_that_it_does_not_use() -> None:
-    """With all modules of the daemon loaded, its process has no TLS, no torch, no page and no simulated node."""
+    """With all modules of the daemon loaded, its process has no torch, no page and no simulated node."""
     loaded = run(
         "import json, sys\n"
-        "from commwatch.footprint import leave_out_unused_imports\n"
-        "leave_out_unused_imports()\n"
         "import commwatch.service.root, commwatch.probes.cycle.folder\n"
         "print(json.dumps([name for name, module in sys.modules.items() if module is not None]))"
     )
@@ -49,6 +44,19 @@ def test_the_daemon_loads_nothing_heavy_that_it_does_not_use() -> None:
     assert {name for name in loaded if name.startswith(PAGE)} == {PAGE, f"{PAGE}.records", f"{PAGE}.served"}
     assert "commwatch.service.page_pairs" not in loaded
     assert [name for name in loaded if name.startswith("commwatch.simulation")] == []
+
+
+def test_a_reader_loads_nothing_of_the_page() -> None:
+    """Each reader is a process: what only the daemon needs would be there once for each."""
+    loaded = run(
+        "import json, sys\n"
+        "import commwatch.workers.child, commwatch.workers.start\n"
+        "print(json.dumps([name for name in sys.modules]))"
+    )
+
+    assert isinstance(loaded, list)
+    assert "commwatch_exporters.blocks" in loaded
+    assert {"prometheus_client", "commwatch.service", "h11", "bcrypt"}.intersection(loaded) == set()
 
 
 def test_the_daemon_loads_no_other_command() -> None:

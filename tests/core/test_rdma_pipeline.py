@@ -64,9 +64,10 @@ class Node:
         return self.store.snapshot().value(f"commwatch_{name}", *(labels or PORT))
 
     @property
-    def resets(self) -> dict[tuple[str, ...], int | float]:
+    def resets(self) -> dict[tuple[str, ...], float]:
         """By source and device, as they are shown."""
-        return self.instruments.counter_resets.values
+        samples = [one for family in self.instruments.counter_resets.collect() for one in family.samples]
+        return {tuple(one.labels.values()): one.value for one in samples}
 
 
 def test_a_port_is_learned_used_and_missed(tmp_path: Path) -> None:

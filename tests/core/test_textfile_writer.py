@@ -14,6 +14,7 @@ from commwatch.config.settings import Duration, Textfile
 from commwatch.service import textfile_writer
 from commwatch.service.root import seconds_between_beats
 from commwatch.service.textfile_writer import TextfileWriter
+from commwatch_exporters.metrics_page import MetricsPage
 from support.pages import snapshot_of
 
 STATE = ("commwatch_gpu_state", ("0", "0000:17:00.0"))
@@ -25,7 +26,8 @@ class Kept:
     def __init__(self, file: Path | None) -> None:
         self.settings = Textfile(path=str(file or ""), interval=Duration(15))
         self.value = 0
-        self.writer = TextfileWriter(lambda: self.settings, lambda: snapshot_of({STATE: self.value}))
+        page = MetricsPage(lambda: snapshot_of({STATE: self.value}))
+        self.writer = TextfileWriter(lambda: self.settings, page.textfile)
 
     def beat(self, now: float) -> None:
         """A beat and the end of what it began."""

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import pytest
+from prometheus_client import Metric as Family
 
 from commwatch.simulation.presets import PRESETS
 from commwatch_exporters.catalogue import CATALOGUE, OPT_IN, family_of
-from commwatch_exporters.prometheus import Format, render
+from commwatch_exporters.metrics_page import MetricsPage
+from commwatch_exporters.negotiation import Format
 from commwatch_exporters.snapshot import Snapshot
-from support.pages import families_of
+from support.pages import families_of, page_of
 from support.waiting import PATIENCE_SECONDS
 from support.whole_node import whole_node
 
@@ -26,7 +28,7 @@ def lines_of(snapshot: Snapshot, families: Collection[str] = CATALOGUE) -> str:
     """The samples on the page of a node, those of the first GPU only: the others look alike."""
     return "".join(
         line
-        for line in render(snapshot, Format.TEXT).decode().splitlines(keepends=True)
+        for line in page_of(snapshot).decode().splitlines(keepends=True)
         if line.startswith("commwatch_")
         and family_of(line.partition(" ")[0].partition("{")[0]).name in families
         and not _OTHER_GPUS.search(line)
@@ -78,12 +80,40 @@ def test_every_page_is_of_a_preset() -> None:
     assert {file.stem for file in GOLDEN.glob("*.txt")} == {*PRESETS, *(f"{preset}-opt-in" for preset in WITH_OPT_IN)}
 
 
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_the_page_has_the_samples_that_the_library_makes_of_its_registry(
+    preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names, types, help texts, units, labels and numbers, with everything that may be asked for, in both formats."""
+    with whole_node(preset, tmp_path, monkeypatch, sorted(OPT_IN)) as node:
+        page = MetricsPage(node.snapshot, node.instruments.registry)
+        for page_format in Format:
+            shown = families_of(page.answer(page_format.content_type, "", "").body.decode(), page_format)
+            library = families_of(page_format.encode(page.registry).decode(), page_format)
+
+            assert described(shown) == described(library)
+            assert sum(len(family.samples) for family in shown) > sum(1 for one in CATALOGUE)
+
+
+def described(families: Iterable[Family]) -> dict[object, object]:
+    """All that a page says, but for the use of this process, which goes on."""
+    found: dict[object, object] = {}
+    for family in families:
+        assert family.name not in found
+        found[family.name] = (family.type, family.documentation, family.unit)
+        for sample in family.samples:
+            series = (sample.name, frozenset(sample.labels.items()))
+            assert series not in found
+            found[series] = None if family.name.startswith("process_") else sample.value
+    return found
+
+
 @pytest.mark.prometheus
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 def test_promtool_has_nothing_to_say_of_a_page(preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``promtool check metrics`` exits 0 on the page of every preset, with everything that may be asked for."""
     with whole_node(preset, tmp_path, monkeypatch, sorted(OPT_IN)) as node:
-        page = render(node.snapshot(), Format.TEXT)
+        page = page_of(node.snapshot())
 
     done = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, timeout=PATIENCE_SECONDS)
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from commwatch_exporters.catalogue import SECTIONS
+from commwatch_exporters.metrics_page import MetricsPage
+from commwatch_exporters.negotiation import Format
 from commwatch_exporters.node_page.records import Status
-from commwatch_exporters.prometheus import Format, render
 from commwatch_exporters.selection import GROUPS, SelectionError, selected
 from commwatch_exporters.web import Endpoint
 from support.http import Answer, ask, serving
@@ -100,12 +101,13 @@ def test_all_groups_together_are_the_whole_page() -> None:
 
 def test_nothing_is_kept_of_a_part() -> None:
     """Whatever clients ask for, the daemon's memory holds the whole pages only."""
-    snapshot = snapshot_of(whole_catalogue())
+
+    page = MetricsPage(lambda: SNAPSHOT)
 
     for name in GROUPS:
-        render(snapshot, Format.TEXT, gzip=True, families=selected(f"collect[]={name}"))
+        assert page.answer("", "gzip", f"collect[]={name}").body
 
-    assert snapshot.renderings == {}
+    assert page._bodies == {}
 
 
 def test_the_document_names_every_group() -> None:

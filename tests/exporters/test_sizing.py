@@ -8,13 +8,12 @@ from benchmarks.sizing import Page, bytes_of_each, fleet_rows, pages
 from commwatch.config.metric_profile import unexported
 from commwatch.config.settings import Metrics
 from commwatch_exporters.catalogue import CATALOGUE, OPT_IN
-from commwatch_exporters.prometheus import Format, render
-from support.pages import snapshot_of, whole_catalogue
+from support.pages import page_of, snapshot_of, whole_catalogue
 
 
 def test_each_profile_has_what_the_daemon_would_leave_on_its_page() -> None:
     """From one page with everything: its series, its bytes, and the families of the smaller ones."""
-    whole = render(snapshot_of(whole_catalogue()), Format.TEXT)
+    whole = page_of(snapshot_of(whole_catalogue()))
     found = pages(whole.decode())
 
     assert found["all"].plain_bytes == len(whole)
@@ -23,7 +22,7 @@ def test_each_profile_has_what_the_daemon_would_leave_on_its_page() -> None:
         values = {series: value for series, value in whole_catalogue().items() if series[0] not in left_out}
         kept = sum(name not in left_out for name in CATALOGUE)
         assert 0 < kept < len(CATALOGUE)
-        smaller = render(snapshot_of(values), Format.TEXT)
+        smaller = page_of(snapshot_of(values))
         assert abs(found[profile].plain_bytes - len(smaller)) < 100  # the process was read at another time
 
 
@@ -31,9 +30,9 @@ def test_a_compressed_page_is_as_large_as_the_daemon_makes_it() -> None:
     """One gzip member of the whole page."""
     snapshot = snapshot_of(whole_catalogue())
 
-    found = pages(render(snapshot, Format.TEXT).decode())
+    found = pages(page_of(snapshot).decode())
 
-    assert abs(found["all"].gzip_bytes - len(render(snapshot, Format.TEXT, gzip=True))) < 100  # as above
+    assert abs(found["all"].gzip_bytes - len(page_of(snapshot, gzip=True))) < 100  # as above
 
 
 def test_fleets_are_what_one_node_brings_so_many_times() -> None:

@@ -11,18 +11,17 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from commwatch_exporters.prometheus import Format, render
+from commwatch_exporters.metrics_page import MetricsPage
 from commwatch_exporters.replace import replace_file
-from commwatch_exporters.textfile import textfile_page
-from support.pages import snapshot_of, whole_catalogue
+from support.pages import page_of, snapshot_of, whole_catalogue
 
 
 def test_every_metric_is_read_as_from_the_page() -> None:
     """The same families with the same help, type and values, but for those of the process."""
     snapshot = snapshot_of(whole_catalogue())
 
-    file = list(text_string_to_metric_families(textfile_page(snapshot).decode()))
-    page = list(text_string_to_metric_families(render(snapshot, Format.TEXT).decode()))
+    file = list(text_string_to_metric_families(MetricsPage(lambda: snapshot).textfile().decode()))
+    page = list(text_string_to_metric_families(page_of(snapshot).decode()))
 
     assert file == [family for family in page if not family.name.startswith("process_")]
     assert len(file) > 250
@@ -30,7 +29,7 @@ def test_every_metric_is_read_as_from_the_page() -> None:
 
 def test_it_holds_nothing_that_node_exporter_refuses() -> None:
     """No timestamp, no exemplar, no end mark of OpenMetrics, no type that is not of text 0.0.4; each family once."""
-    text = textfile_page(snapshot_of(whole_catalogue())).decode()
+    text = MetricsPage(lambda: snapshot_of(whole_catalogue())).textfile().decode()
 
     lines = text.splitlines()
     assert text.endswith("\n")

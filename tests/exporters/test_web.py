@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
+from commwatch_exporters.negotiation import Format
 from commwatch_exporters.node_page.served import ServedPage
-from commwatch_exporters.prometheus import Format
 from commwatch_exporters.snapshot import Snapshot
 from commwatch_exporters.web import Endpoint, Status
 from support.http import Answer, ask, serving

@@ -90,3 +90,11 @@ def test_the_daemon_exposes_the_counts() -> None:
     block = instruments.block(0.0)
     assert block.get("commwatch_healthcheck_unknown_total", "stale") == 3
     assert block.get("commwatch_healthcheck_unknown_total", "paused") == 1
+
+
+def test_counts_that_begin_again_are_exposed_as_they_are() -> None:
+    """Somebody has removed the file; a counter that falls was reset."""
+    instruments = Instruments()
+    for total in (3, 5, 1, 2):
+        instruments.show_healthchecks({"stale": total})
+        assert instruments.block(0.0).get("commwatch_healthcheck_unknown_total", "stale") == total

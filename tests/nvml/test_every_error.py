@@ -207,7 +207,6 @@ async def play(state: Path, sysfs: Path, way: str, code: int, patch: pytest.Monk
         for run in runs:
             await collection.run(run)
         store.expire(clock.now)
-        collection.show_runs()
         store.put("daemon", "", instruments.block(clock.now), clock.now + STEP)
         judge.look(store.snapshot(), clock.time())
         assert not judge.failing_rules

@@ -24,9 +24,9 @@ import pytest
 
 from commwatch.sources.kernel_log import KernelLogSource
 from commwatch.state.records import LARGEST_NUMBER
-from commwatch_exporters.prometheus import Format, render
 from support.daemon import Daemon, children_of, running
 from support.day_daemon import DayDaemon, stepped
+from support.pages import page_of
 from support.rehearsed_daemon import BOOTED_AT
 from support.torture import (
     FAST,
@@ -510,7 +510,7 @@ def test_a_driver_that_hangs(tmp_path: Path) -> None:
 
 def counters_of(daemon: DayDaemon) -> dict[str, float]:
     """By series, but those of the daemon's own processes, which are real ones."""
-    page = render(daemon.snapshot(), Format.TEXT, gzip=False).decode()
+    page = page_of(daemon.snapshot()).decode()
     samples = (line.rpartition(" ") for line in page.splitlines() if not line.startswith(("#", "commwatch_process")))
     return {series: float(value) for series, _, value in samples if "_total" in series}
 
@@ -548,7 +548,7 @@ def test_a_day_in_steps(tmp_path: Path) -> None:
     def held(daemon: DayDaemon) -> tuple[float, int, int]:
         gc.collect()
         resident = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
-        page = render(daemon.snapshot(), Format.TEXT, gzip=False)
+        page = page_of(daemon.snapshot())
         return resident, len(os.listdir("/proc/self/fd")), sum(not line.startswith(b"#") for line in page.splitlines())
 
     minutes = times(24 * 60)

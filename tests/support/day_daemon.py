@@ -146,7 +146,7 @@ class DayDaemon(RehearsedDaemon):
         self._read_live()
         self.probing = self._scheduled_probes()
         self.instruments.simulated.set(1)
-        self.instruments.thresholds_info.set(1, shipped().digest)
+        self.instruments.thresholds_info.labels(shipped().digest)
         self.instruments.config_reload_successful.set(1)
         self.instruments.config_reload_time.set(round(time.time(), 3))
         with capture_logs():
@@ -260,14 +260,11 @@ class DayDaemon(RehearsedDaemon):
         with capture_logs():
             self.store.expire(self.time)
             self.probing.refresh()
-        self.instruments.changed = True  # the use of processes is measured at each look, and changes
         self.look()
 
     def snapshot(self) -> Snapshot:
         """What a scrape is given."""
-        if self.instruments.changed:
-            self._collection.show_runs()
-            self.store.put("daemon", "", self.instruments.block(self.time), float("inf"))
+        self.store.put("daemon", "", self.instruments.block(self.time), float("inf"))
         return super().snapshot()
 
     def pause(self, reason: str) -> None:
@@ -293,7 +290,7 @@ class DayDaemon(RehearsedDaemon):
     def step_clock(self, seconds: float) -> None:
         """The wall clock is set."""
         self.clock_error += seconds
-        self.instruments.clock_steps.add(1)
+        self.instruments.clock_steps.inc()
         self._collection.follow_clock(seconds)
 
     def stop(self) -> None:

@@ -9,7 +9,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as _parse_text
 
 from commwatch_exporters.catalogue import CATALOGUE
-from commwatch_exporters.prometheus import Format
+from commwatch_exporters.metrics_page import MetricsPage
+from commwatch_exporters.negotiation import Format
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
 
 
@@ -50,3 +51,10 @@ def families_of(page: str, page_format: Format) -> list[Metric]:
     if page_format is Format.TEXT:
         return list(_parse_text(page))
     return list(_parse_openmetrics(page))  # type: ignore[no-untyped-call]  # prometheus_client gives it no types
+
+
+def page_of(snapshot: Snapshot, page_format: Format = Format.TEXT, *, gzip: bool = False) -> bytes:
+    """The page of a snapshot, and of this process."""
+    page = MetricsPage(lambda: snapshot).answer(page_format.content_type, "gzip" if gzip else "", "")
+    assert page[::2] == (page_format.content_type, gzip)
+    return page.body

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from commwatch.config.web_file import HttpSection, RateSection, TlsSection, WebReader
-from commwatch.footprint import bring_back_tls
 from commwatch.units import parse_duration
 
 if TYPE_CHECKING:
@@ -68,7 +67,6 @@ def read_web_config(path: Path) -> WebConfig:
 
 
 def _tls(reader: WebReader, section: TlsSection) -> tuple[TlsSettings, frozenset[str]]:
-    bring_back_tls()
     from commwatch_exporters.tls_context import TlsError, TlsSettings, canonical_address, make_context
 
     certificate, key, client_ca = (reader.pem(part) for part in ("cert", "key", "client_ca"))

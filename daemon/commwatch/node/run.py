@@ -109,8 +109,6 @@ class Collector:
     quick_runs: int = 0
     failing: frozenset[Absence] = frozenset()
     """What could not be read at the last run; a change of it is an event of the log."""
-    last_duration: float = 0.0
-    """Seconds that the last run took."""
     last_success: float | None = None
     """Wall clock seconds since 1970."""
     last_reading: float | None = None

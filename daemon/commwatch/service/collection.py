@@ -119,13 +119,8 @@ class Collection:
         unread = {one.source: one.seconds for one in self.unread()}
         starts = time.monotonic() - self._began < STARTING_SECONDS
         for name in {one.source for one in self.collectors.values()}:
-            self._show_source(name, int(name in unread and not (unread[name] is None and starts)))
-
-    def _show_source(self, name: str, flag: int) -> None:
-        shown = self._instruments.source_unread
-        if shown.values.get((name,)) != flag:
-            shown.set(flag, name)
-            self._instruments.changed = True
+            flag = name in unread and not (unread[name] is None and starts)
+            self._instruments.source_unread.labels(name).set(flag)
 
     @property
     def is_paused(self) -> bool:
@@ -138,7 +133,7 @@ class Collection:
             self._scheduler.add(collector.name, partial(self.run, collector), collector.current_interval)
             if collector.is_flowing or collector.is_absent:
                 self._scheduler.rest(collector.name)
-            self._instruments.collector_interval.set(collector.current_interval, collector.name)
+            self._instruments.collector_interval.labels(collector.name).set(collector.current_interval)
 
     async def run(self, collector: Collector) -> None:
         """Ask for one collector and keep what it gives; whatever goes wrong is an absence."""
@@ -277,11 +272,10 @@ class Collection:
             self._forget_run(collector)
         collector.is_absent, collector.is_flowing = True, False
         self._scheduler.rest(collector.name)  # ``tend`` looks for its source
-        self._instruments.source_available.set(0, collector.source)
+        self._instruments.source_available.labels(collector.source).set(0)
         if collector.source not in self._told_absent:
             self._told_absent.add(collector.source)
             log.info("source not available", source=collector.source, reason=why)
-            self._instruments.changed = True
 
     def _keep(self, collector: Collector, collected: Collected, *, source_gone: bool) -> None:
         lifetime = collector.lifetime
@@ -351,31 +345,24 @@ class Collection:
 
     def _record(self, collector: Collector, collected: Collected, unavailable: SourceUnavailable | None) -> None:
         failing = frozenset(collected.absences)
-        collector.last_duration = collected.duration
-        self._instruments.source_available.set(int(unavailable is None), collector.source)
+        instruments = self._instruments
+        instruments.source_available.labels(collector.source).set(unavailable is None)
+        instruments.collector_success.labels(collector.name).set(not failing)
+        instruments.collector_duration.labels(collector.name).set(collected.duration)
         if not failing:
-            collector.last_success = time.time()
+            self._set_last_success(collector, time.time())
         if collected.has_reading:
             collector.last_reading = time.monotonic()
         for absence in failing:
-            self._instruments.collector_errors.add(1, collector.name, absence.reason)
+            instruments.collector_errors.labels(collector.name, absence.reason).inc()
         if failing != collector.failing or not collector.attempted:
-            self._instruments.changed = True
             self._log_change(collector, failing)
         collector.failing = failing
         collector.attempted = True
 
-    def show_runs(self) -> None:
-        """Expose how the last run of each collector went; of one that runs no more, another configuration speaks."""
-        if self._stopped:
-            return
-        instruments = self._instruments
-        for collector in self.collectors.values():
-            if collector.attempted:
-                instruments.collector_success.set(int(not collector.failing), collector.name)
-                instruments.collector_duration.set(collector.last_duration, collector.name)
-            if collector.last_success is not None:
-                instruments.collector_last_success.set(round(collector.last_success, 3), collector.name)
+    def _set_last_success(self, collector: Collector, moment: float) -> None:
+        collector.last_success = moment
+        self._instruments.collector_last_success.labels(collector.name).set(round(moment, 3))
 
     def _log_change(self, collector: Collector, failing: frozenset[Absence]) -> None:
         for absence in sorted(failing - collector.failing, key=lambda one: (one.device, one.detail)):
@@ -404,7 +391,7 @@ class Collection:
         collector.slow_runs = collector.quick_runs = 0
         collector.is_flowing = False
         self._scheduler.set_interval(collector.name, collector.current_interval)
-        self._instruments.collector_interval.set(collector.current_interval, collector.name)
+        self._instruments.collector_interval.labels(collector.name).set(collector.current_interval)
 
     def pause(self) -> None:
         """Let the collectors that hold a driver rest, and forget what they gave: it is not current any more."""
@@ -433,8 +420,7 @@ class Collection:
         """Tell when collectors ran last by the wall clock of now, which was stepped by so many seconds."""
         for collector in self.collectors.values():
             if collector.last_success is not None:
-                collector.last_success += step
-        self._instruments.changed = True
+                self._set_last_success(collector, collector.last_success + step)
 
     def stop(self) -> None:
         """Run nothing any more, and keep nothing of what is under way."""

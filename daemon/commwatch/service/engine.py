@@ -349,16 +349,18 @@ class Engine:
         await self.save()
 
     def snapshot(self) -> Snapshot:
-        """What a scrape is given: all that is current, the same object until something changes."""
-        if self._instruments.changed:
-            self.collection.show_runs()
-            self.store.put("daemon", "", self._instruments.block(time.monotonic()), float("inf"))
+        """All that is current of the node, the same object until something changes."""
+        return self.store.snapshot()
+
+    def whole_snapshot(self) -> Snapshot:
+        """The same, with what the daemon says of itself: for rules, and for who reads the snapshot itself."""
+        self.store.put("daemon", "", self._instruments.block(time.monotonic()), float("inf"))
         return self.store.snapshot()
 
     def look(self) -> None:
         """Look at the node with the rules; what opens or closes is saved at once."""
         self.collection.show_unread()
-        self.verdict.look(self.snapshot(), time.time())
+        self.verdict.look(self.whole_snapshot(), time.time())
         self._keeping.notice()
 
     # --- what must survive a restart ---
@@ -373,7 +375,7 @@ class Engine:
         records = (Record(INVENTORY, inventory, msgspec.json.encode(inventory)),)
         if self.verdict.looked_at is None:
             return records  # events may have been counted that the history does not know yet
-        self.verdict.look(self.snapshot(), time.time())
+        self.verdict.look(self.whole_snapshot(), time.time())
         judgement = Judgement(
             boot=self._boot,
             events=self.pipeline.hardware.state,

@@ -201,8 +201,7 @@ class Judge:
 
     def _failed(self, rule: str, error: Exception) -> None:
         """Count a failure, and log it once for each rule and kind."""
-        self._instruments.finding_rule_errors.add(1, rule)
-        self._instruments.changed = True
+        self._instruments.finding_rule_errors.labels(rule).inc()
         kind = (rule, type(error))
         if kind not in self._told:
             self._told.add(kind)

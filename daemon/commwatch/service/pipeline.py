@@ -216,9 +216,9 @@ class Pipeline:
             watch = watches.get(device)
             if watch is None:
                 watch = watches[device] = ResetWatch()
-                self._instruments.counter_resets.add(0, collector.source, device)
+                self._instruments.counter_resets.labels(collector.source, device)
             if watch.update(block):
-                self._instruments.counter_resets.add(1, collector.source, device)
+                self._instruments.counter_resets.labels(collector.source, device).inc()
                 log.info("counters started again", collector=collector.name, device=device)
 
     def observe(self, now: float) -> None:

@@ -39,6 +39,7 @@ from commwatch.state.directory import StateDirectory, state_path
 from commwatch.state.maintenance import MaintenanceFile
 from commwatch.workers.start import Spares
 from commwatch.workers.wire import on_grid
+from commwatch_exporters.metrics_page import MetricsPage
 from commwatch_exporters.snapshot import Snapshot
 from commwatch_exporters.web import Endpoint, Status
 
@@ -86,7 +87,7 @@ class Service:
         self._reload_config = reload_config
         self._notifier = Notifier.from_environment()
         self._instruments = Instruments()
-        self._scheduler = Timetable(missed=lambda job: self._instruments.scheduler_missed.add(1, job))
+        self._scheduler = Timetable(missed=lambda job: self._instruments.scheduler_missed.labels(job).inc())
         self._starvation = Starvation(Path(config.paths.procfs))
         self._state = StateDirectory(state_path(config))
         self._maintenance_file = MaintenanceFile(self._state.path)
@@ -100,10 +101,11 @@ class Service:
         self._whole_beat_at = float("-inf")
         """Monotonic time of the last heartbeat that came to its end."""
         self._answers = Answers(
-            lambda: self._config, lambda: self._engine.verdict, self._asked_snapshot, lambda: self._maintenance,
+            lambda: self._config, lambda: self._engine.verdict, self._whole_snapshot, lambda: self._maintenance,
             lambda: self._engine.job_settings, self._probe_statuses,
         )  # fmt: skip
-        self._textfile = TextfileWriter(lambda: self._config.textfile, self._asked_snapshot)
+        self._metrics = MetricsPage(self._asked_snapshot, self._instruments.registry)
+        self._textfile = TextfileWriter(lambda: self._config.textfile, self._metrics.textfile)
         self._changing = asyncio.Lock()
         self._heart: asyncio.Task[None] | None = None
         self._engine: Engine
@@ -154,7 +156,7 @@ class Service:
         thresholds, simulation = prepared
         instruments = self._instruments
         instruments.forget_engine()
-        instruments.thresholds_info.set(1, thresholds.digest)
+        instruments.thresholds_info.labels(thresholds.digest)
         instruments.simulated.set(1 if config.simulation.preset else 0)
         self._show_reload("configuration", True)
         return Engine(
@@ -168,7 +170,6 @@ class Service:
         self._instruments.config_reload_successful.set(1 if all(self._read_well.values()) else 0)
         if succeeded:
             self._instruments.config_reload_time.set(round(time.time(), 3))
-        self._instruments.changed = True
 
     def _simulation(self, config: Config) -> SimulationPlan | None:
         settings = config.simulation
@@ -188,6 +189,7 @@ class Service:
         web = self._config.web
         self._endpoint = Endpoint(
             snapshot=self._asked_snapshot,
+            metrics=self._metrics,
             ready=self._readiness,
             status=self._status,
             documents=self._answers.pages(),
@@ -277,7 +279,7 @@ class Service:
     async def _beat_once(self) -> None:
         step = self._scheduler.clock_step()
         if step is not None:
-            self._instruments.clock_steps.add(1)
+            self._instruments.clock_steps.inc()
             self._engine.collection.follow_clock(step)
         if self._reload.is_set():
             self._reload.clear()
@@ -316,6 +318,11 @@ class Service:
         self._engine.collection.asked()
         return self.snapshot()
 
+    def _whole_snapshot(self) -> Snapshot:
+        """The same, with what the daemon says of itself."""
+        self._engine.collection.asked()
+        return self._engine.whole_snapshot()
+
     async def _look_at_maintenance(self) -> None:
         async with self._changing:
             maintenance = self._maintenance_file.read(time.time())
@@ -344,7 +351,6 @@ class Service:
                 await self._change_to(config, prepared)
             if self._web is not None:
                 self._web.read_soon()
-        self._instruments.changed = True
         self._notifier.ready(self._status_line())
 
     def _check_unchangeable(self, config: Config) -> None:

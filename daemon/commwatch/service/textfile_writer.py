@@ -12,8 +12,6 @@ import structlog
 from commwatch.config.settings import Textfile
 from commwatch.workers.wire import on_grid
 from commwatch_exporters.replace import replace_file
-from commwatch_exporters.snapshot import Snapshot
-from commwatch_exporters.textfile import textfile_page
 
 log = structlog.get_logger("commwatch.textfile")
 
@@ -27,14 +25,14 @@ class TextfileWriter:
     time of the file is what shows it (``node_textfile_mtime_seconds``).
     """
 
-    def __init__(self, settings: Callable[[], Textfile], snapshot: Callable[[], Snapshot]) -> None:
+    def __init__(self, settings: Callable[[], Textfile], page: Callable[[], bytes]) -> None:
         """
         Args:
             settings: in force; they may change.
-            snapshot: of now.
+            page: of now.
         """
         self._settings = settings
-        self._snapshot = snapshot
+        self._page = page
         self._due = 0.0
         self._file: Path | None = None
         """What we write, until it is removed."""
@@ -62,7 +60,7 @@ class TextfileWriter:
             self._file = None
         elif file is not None:
             self._file, self._due = file, on_grid(now + settings.interval, settings.interval)
-            self._start(self._write, file, textfile_page(self._snapshot()))
+            self._start(self._write, file, self._page())
 
     async def stop(self) -> None:
         """Take the file away, unless that hangs."""

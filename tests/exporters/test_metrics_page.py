@@ -6,23 +6,30 @@ import logging
 import math
 import subprocess
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
 
-from commwatch_exporters import prometheus
+from commwatch_exporters import node_collector
 from commwatch_exporters.catalogue import CATALOGUE, family_of
-from commwatch_exporters.prometheus import Format, openmetrics_family, process_metrics, render
+from commwatch_exporters.metrics_page import KEPT_SECONDS, MetricsPage, of_this_process
+from commwatch_exporters.negotiation import Format
+from commwatch_exporters.node_collector import NodeCollector
 from commwatch_exporters.snapshot import Block, Series, Snapshot, Value
-from support.pages import block_of, families_of, histogram_values, snapshot_of, whole_catalogue
+from support.pages import block_of, families_of, histogram_values, page_of, snapshot_of, whole_catalogue
 from support.waiting import PATIENCE_SECONDS
 
 FORMATS = pytest.mark.parametrize("page_format", Format)
 
 STATE = "commwatch_gpu_state"
 GPU_0 = (STATE, ("0", "0000:17:00.0"))
+_FAMILIES = NodeCollector(lambda: Snapshot([])).describe()
+DESCRIBED = dict(zip(CATALOGUE, (family.name for family in _FAMILIES), strict=True))
+"""Names of the families by those of the catalogue."""
+
 GPU_1 = (STATE, ("1", "0000:27:00.0"))
 
 
@@ -50,13 +57,13 @@ def test_every_metric_of_the_catalogue_is_read_back(page_format: Format) -> None
     """Each family arrives with its type, help and values."""
     values = whole_catalogue()
 
-    page = render(snapshot_of(values), page_format)
+    page = page_of(snapshot_of(values), page_format)
     families = {family.name: family for family in families_of(page.decode(), page_format)}
 
     assert expected(values) == read(page, page_format)
     for metric in CATALOGUE.values():
         if page_format is Format.OPENMETRICS:
-            family = families[openmetrics_family(metric)]
+            family = families[DESCRIBED[metric.name]]
             assert metric.type == family.type
             assert metric.unit == family.unit
         else:
@@ -74,7 +81,7 @@ def test_any_label_value_and_number_are_read_back(page_format: Format, texts: li
     """Backslash, quote, line feed and all of Unicode in a label value, and every number, survive the page."""
     values: dict[Series, Value] = {(STATE, (text, text[::-1])): number for text in texts}
 
-    found = read(render(snapshot_of(values), page_format), page_format)
+    found = read(page_of(snapshot_of(values), page_format), page_format)
 
     assert expected(values).keys() == found.keys()
     assert all(value == number or (math.isnan(value) and math.isnan(number)) for value in found.values())
@@ -87,13 +94,13 @@ def test_histograms_of_two_probes_are_read_back(page_format: Format) -> None:
     values = histogram_values(family, ("small", "nccl"), {"1e-05": 0, "0.001": 2, "1.0": 3, "+Inf": 4}, 1.5)
     values |= histogram_values(family, ("pair", "gloo"), {"1e-05": 1, "0.001": 1, "1.0": 1, "+Inf": 1}, 2e-6)
 
-    assert expected(values) == read(render(snapshot_of(values), page_format), page_format)
+    assert expected(values) == read(page_of(snapshot_of(values), page_format), page_format)
 
 
 @FORMATS
 def test_what_was_not_read_is_absent(page_format: Format) -> None:
     """None gives no series, and a family without a series gives no header."""
-    page = render(snapshot_of({GPU_0: None, ("commwatch_simulated", ()): 0}), page_format)
+    page = page_of(snapshot_of({GPU_0: None, ("commwatch_simulated", ()): 0}), page_format)
 
     assert STATE.encode() not in page
     assert {("commwatch_simulated", frozenset())} == read(page, page_format).keys()
@@ -103,7 +110,7 @@ def test_what_was_not_read_is_absent(page_format: Format) -> None:
 def test_families_stand_in_the_order_of_the_catalogue(page_format: Format) -> None:
     """The order of the blocks does not matter, and no family is split by them."""
     last: dict[Series, Value] = {("commwatch_simulated", ()): 0, GPU_1: 2}
-    page = render(snapshot_of(last, {GPU_0: 0}), page_format).decode()
+    page = page_of(snapshot_of(last, {GPU_0: 0}), page_format).decode()
 
     headers = [line.split()[2] for line in page.splitlines() if line.startswith("# TYPE commwatch_")]
     assert headers == [STATE, "commwatch_simulated"]
@@ -111,7 +118,7 @@ def test_families_stand_in_the_order_of_the_catalogue(page_format: Format) -> No
 
 def test_openmetrics_names_do_not_clash() -> None:
     """No two families have one name once the suffixes are off, nor does a name end with a series' suffix."""
-    names = [openmetrics_family(metric) for metric in CATALOGUE.values()]
+    names = list(DESCRIBED.values())
 
     assert len(names) == len(set(names))
     assert [name for name in names if name.endswith(("_total", "_info", "_created", "_bucket", "_count", "_sum"))] == []
@@ -119,29 +126,94 @@ def test_openmetrics_names_do_not_clash() -> None:
 
 def test_openmetrics_page_ends_with_its_mark() -> None:
     """The mark of the end stands once and last."""
-    page = render(snapshot_of({GPU_0: 0}), Format.OPENMETRICS)
+    page = page_of(snapshot_of({GPU_0: 0}), Format.OPENMETRICS)
 
     assert page.endswith(b"\n# EOF\n")
     assert page.count(b"# EOF") == 1
-    assert b"# EOF" not in render(snapshot_of({GPU_0: 0}), Format.TEXT)
+    assert b"# EOF" not in page_of(snapshot_of({GPU_0: 0}))
 
 
-@pytest.mark.parametrize("gzip", [False, True])
+@pytest.mark.parametrize("encoding", ["", "gzip"])
 @FORMATS
-def test_scrapes_of_one_snapshot_share_one_rendering(page_format: Format, gzip: bool) -> None:
-    """The second scrape gets the very bytes of the first."""
-    snapshot = snapshot_of({GPU_0: 0})
+def test_scrapes_between_two_samples_share_one_rendering(page_format: Format, encoding: str) -> None:
+    """For a second, in which no instrument of the process need have moved; a new sample is shown at once."""
+    clock, now = [0.0], [snapshot_of({GPU_0: 0})]
+    page = MetricsPage(lambda: now[0], monotonic=lambda: clock[0])
 
-    assert render(snapshot, page_format, gzip=gzip) is render(snapshot, page_format, gzip=gzip)
+    def scrape() -> bytes:
+        return page.answer(page_format.content_type, encoding, "").body
+
+    first = scrape()
+    clock[0] = KEPT_SECONDS / 2
+    assert scrape() is first
+    now[0] = snapshot_of({GPU_0: 1})
+    second = scrape()
+    assert second is not first
+    assert scrape() is second
+    clock[0] += KEPT_SECONDS
+    assert scrape() is not second
+
+
+def test_what_the_process_says_of_itself_is_at_most_as_old_as_a_page_is_kept() -> None:
+    """Where nothing of the node changes."""
+    clock, snapshot, own = [0.0], snapshot_of({GPU_0: 0}), of_this_process()
+    counter = Counter("commwatch_clock_steps_total", "Steps.", registry=own)
+    page = MetricsPage(lambda: snapshot, own, lambda: clock[0])
+    page.answer("", "", "")
+    counter.inc()
+
+    clock[0] += KEPT_SECONDS
+
+    assert b"\ncommwatch_clock_steps_total 1.0\n" in page.answer("", "", "").body
+
+
+def test_the_process_speaks_for_itself() -> None:
+    """What its own registry holds is not taken from the snapshot as well."""
+    own = of_this_process()
+    Gauge("commwatch_simulated", "Of the daemon.", registry=own).set(0)
+
+    page = MetricsPage(lambda: snapshot_of({GPU_0: 0, ("commwatch_simulated", ()): 1}), own)
+
+    assert read(page.answer("", "", "").body, Format.TEXT) == expected({GPU_0: 0, ("commwatch_simulated", ()): 0})
+
+
+def test_a_profile_holds_for_what_the_process_says_of_itself() -> None:
+    """A family that is left off the page is not taken from its registry either; ``process_*`` stays."""
+    own = of_this_process()
+    Gauge("commwatch_simulated", "Of the daemon.", registry=own)
+    Gauge("commwatch_starved", "Of the daemon.", registry=own)
+    snapshot = Snapshot(snapshot_of({GPU_0: 0}).blocks, unexported=frozenset({"commwatch_starved"}))
+
+    page = MetricsPage(lambda: snapshot, own).answer("", "", "").body
+
+    assert read(page, Format.TEXT) == expected({GPU_0: 0, ("commwatch_simulated", ()): 0})
+    assert b"process_open_fds" in page
+
+
+@pytest.mark.parametrize(
+    ("add", "named"),
+    [
+        (lambda registry: registry.register(NodeCollector(lambda: Snapshot([]))), "commwatch_gpu_state"),
+        (lambda registry: ProcessCollector(registry=registry), "process_open_fds"),
+        (lambda registry: Gauge("commwatch_gpu_busy", "Mine.", registry=registry), "commwatch_gpu_busy"),
+    ],
+)
+def test_a_registry_refuses_what_it_has_already(add: Callable[[CollectorRegistry], object], named: str) -> None:
+    """And says which series: with both, a reader would refuse the page."""
+    registry = MetricsPage(lambda: Snapshot([])).registry
+
+    with pytest.raises(ValueError, match=named):
+        add(registry)
 
 
 @FORMATS
-def test_gzip_holds_the_same_page(page_format: Format, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gzip_holds_the_same_page(page_format: Format) -> None:
     """One complete gzip member."""
-    monkeypatch.setattr(prometheus, "process_metrics", lambda _: "process_open_fds 7\n")
     snapshot, reader = snapshot_of(whole_catalogue()), zlib.decompressobj(wbits=31)
+    page = MetricsPage(lambda: snapshot, CollectorRegistry())
+    plain, compressed = (page.answer(page_format.content_type, encoding, "").body for encoding in ("", "gzip"))
 
-    assert render(snapshot, page_format) == reader.decompress(render(snapshot, page_format, gzip=True))
+    assert plain == reader.decompress(compressed)
     assert reader.eof
     assert reader.unused_data == b""
 
@@ -150,7 +222,7 @@ def test_a_changed_value_is_shown_at_once() -> None:
     """Nothing is kept of the page before."""
     layout = block_of({GPU_0: 0, GPU_1: 0}).layout
     for state in (0, 1, 0):
-        page = render(Snapshot([Block(layout, [0, state], 0.0)]), Format.TEXT)
+        page = page_of(Snapshot([Block(layout, [0, state], 0.0)]))
 
         assert expected({GPU_0: 0, GPU_1: state}) == read(page, Format.TEXT)
 
@@ -158,10 +230,10 @@ def test_a_changed_value_is_shown_at_once() -> None:
 @FORMATS
 def test_a_series_of_two_blocks_stands_once(page_format: Format, caplog: pytest.LogCaptureFixture) -> None:
     """The first value counts and the mistake is logged once; a block that did not read the series does not count."""
-    prometheus._report_repeat.cache_clear()
+    node_collector._report_repeat.cache_clear()
     with caplog.at_level(logging.ERROR):
         for _ in range(2):
-            page = render(snapshot_of({GPU_0: None, GPU_1: 1}, {GPU_0: 3, GPU_1: 4}), page_format)
+            page = page_of(snapshot_of({GPU_0: None, GPU_1: 1}, {GPU_0: 3, GPU_1: 4}), page_format)
 
     assert expected({GPU_0: 3, GPU_1: 1}) == read(page, page_format)
     assert [f"{STATE}: two blocks give the same series; the first one is exposed"] == caplog.messages
@@ -170,7 +242,7 @@ def test_a_series_of_two_blocks_stands_once(page_format: Format, caplog: pytest.
 @FORMATS
 def test_the_page_tells_about_its_own_process(page_format: Format) -> None:
     """CPU time, memory, start and open files of this process, by the names that all exporters have."""
-    page = render(snapshot_of({GPU_0: 0}), page_format).decode()
+    page = page_of(snapshot_of({GPU_0: 0}), page_format).decode()
     samples = {one.name: one.value for family in families_of(page, page_format) for one in family.samples}
 
     assert samples["process_cpu_seconds_total"] > 0
@@ -178,13 +250,13 @@ def test_the_page_tells_about_its_own_process(page_format: Format) -> None:
     assert samples["process_virtual_memory_bytes"] >= samples["process_resident_memory_bytes"]
     assert samples["process_max_fds"] > samples["process_open_fds"] > 0
     assert samples["process_start_time_seconds"] > 1e9
-    assert process_metrics(page_format).count("# TYPE") == 6
+    assert page.count("# TYPE process_") == 6
 
 
 @pytest.mark.prometheus
 def test_promtool_has_nothing_to_say() -> None:
     """promtool's linter accepts every name, type and help text of the catalogue."""
-    page = render(snapshot_of(whole_catalogue()), Format.TEXT)
+    page = page_of(snapshot_of(whole_catalogue()))
     done = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, timeout=PATIENCE_SECONDS)
 
     assert (done.returncode, done.stderr.decode()) == (0, "")
