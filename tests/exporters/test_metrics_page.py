@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollecto
 
 from commwatch_exporters import node_collector
 from commwatch_exporters.catalogue import CATALOGUE, family_of
-from commwatch_exporters.metrics_page import KEPT_SECONDS, MetricsPage, of_this_process
+from commwatch_exporters.metrics_page import OWN_SECONDS, MetricsPage, of_this_process
 from commwatch_exporters.negotiation import Format
 from commwatch_exporters.node_collector import NodeCollector
 from commwatch_exporters.snapshot import Block, Series, Snapshot, Value
@@ -136,7 +136,7 @@ def test_openmetrics_page_ends_with_its_mark() -> None:
 @pytest.mark.parametrize("encoding", ["", "gzip"])
 @FORMATS
 def test_scrapes_between_two_samples_share_one_rendering(page_format: Format, encoding: str) -> None:
-    """For a second, in which no instrument of the process need have moved; a new sample is shown at once."""
+    """A new sample is shown at once."""
     clock, now = [0.0], [snapshot_of({GPU_0: 0})]
     page = MetricsPage(lambda: now[0], monotonic=lambda: clock[0])
 
@@ -144,27 +144,36 @@ def test_scrapes_between_two_samples_share_one_rendering(page_format: Format, en
         return page.answer(page_format.content_type, encoding, "").body
 
     first = scrape()
-    clock[0] = KEPT_SECONDS / 2
+    clock[0] = OWN_SECONDS / 2
     assert scrape() is first
     now[0] = snapshot_of({GPU_0: 1})
     second = scrape()
     assert second is not first
     assert scrape() is second
-    clock[0] += KEPT_SECONDS
+    clock[0] += OWN_SECONDS
     assert scrape() is not second
 
 
-def test_what_the_process_says_of_itself_is_at_most_as_old_as_a_page_is_kept() -> None:
-    """Where nothing of the node changes."""
-    clock, snapshot, own = [0.0], snapshot_of({GPU_0: 0}), of_this_process()
+def test_what_the_process_says_of_itself_is_at_most_five_seconds_old() -> None:
+    """And no older than the last time at which a series of the node came or went."""
+    clock, own = [0.0], of_this_process()
+    block = block_of({GPU_0: 0})
+    now = [Snapshot([block])]
     counter = Counter("commwatch_clock_steps_total", "Steps.", registry=own)
-    page = MetricsPage(lambda: snapshot, own, lambda: clock[0])
-    page.answer("", "", "")
+    page = MetricsPage(lambda: now[0], own, lambda: clock[0])
+
+    def steps() -> float:
+        return read(page.answer("", "", "").body, Format.TEXT)["commwatch_clock_steps_total", frozenset()]
+
+    assert steps() == 0
     counter.inc()
-
-    clock[0] += KEPT_SECONDS
-
-    assert b"\ncommwatch_clock_steps_total 1.0\n" in page.answer("", "", "").body
+    clock[0], now[0] = OWN_SECONDS - 0.1, Snapshot([Block(block.layout, [1], 1.0)], alike=now[0])
+    assert steps() == 0
+    clock[0] = OWN_SECONDS
+    assert steps() == 1
+    counter.inc()
+    now[0] = snapshot_of({GPU_0: 0, GPU_1: 0})
+    assert steps() == 2
 
 
 def test_the_process_speaks_for_itself() -> None:
