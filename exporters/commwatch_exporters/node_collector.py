@@ -46,7 +46,7 @@ class NodeCollector(Collector):
 
     def text(self, snapshot: Snapshot, page_format: Format, families: Collection[str] | None = None) -> str:
         """The same samples as lines of a page, of all families or of some, without a mark of the end."""
-        pieces = []
+        pieces: list[str] = []
         for metric in self._shown(snapshot, families):
             name, blocks = metric.name, snapshot.family_blocks(metric.name)
             if name in snapshot.repeated:

@@ -53,7 +53,7 @@ class Snapshot:
         alike: one whose blocks have the same layouts: what follows from these alone is taken over.
         """
         self.blocks = tuple(blocks)
-        self._laid = _Laid([one.layout for one in self.blocks]) if alike is None else alike._laid
+        self._laid: _Laid = _Laid([one.layout for one in self.blocks]) if alike is None else alike._laid
         self.hidden = hidden
         self.unexported = unexported
         self._families: dict[str, Sequence[Block]] = {}

@@ -20,7 +20,7 @@ class Instruments:
     """Counters and gauges about the daemon; what has labels has no series at first, anything else is 0."""
 
     def __init__(self) -> None:
-        disable_created_metrics()
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus_client gives it no types
         self.registry = of_this_process()
         self._layout = Layout(())
         self._cpu_seconds: dict[int, float] = {}
