@@ -166,18 +166,18 @@ def test_an_inventory_of_the_first_version_is_read_as_it_was_meant() -> None:
                InventoryState)  # fmt: skip
 
 
-def test_what_is_seen_once_more_changes_nothing() -> None:
-    """While it is learned too, until it is expected: so long the version stays, and what is derived of it."""
+def test_what_is_seen_once_more_teaches_nothing() -> None:
+    """While it is learned too, until it is expected: so nothing need be saved soon."""
     subject = inventory()
     subject.observe(FOUR, 0)
-    versions = []
+    learned = []
     for minute in range(1, 30):
         subject.observe(replace(FOUR), 60 * minute)
-        versions.append(subject.version)
+        learned.append(subject.learned)
 
-    assert versions == [1] * 9 + [2] * 20
+    assert learned == [1] * 9 + [2] * 20
     subject.observe(node(gpu(0)), 1800)
-    assert subject.version == 3
+    assert subject.learned == 2
     assert subject.expected()["gpu"] == 4
 
 
@@ -198,10 +198,10 @@ def test_what_was_accepted_is_not_learned_from_before() -> None:
     subject = learned_four()
     three = node(*(gpu(number) for number in range(3)))
     watch(subject, three, 660, 1200)
-    version = subject.version
+    learned = subject.learned
     subject.accept()
 
-    assert subject.version > version
+    assert subject.learned > learned
     assert subject.expected()["gpu"] == 3
     assert len(watch(subject, FOUR, 1260, 1260 + 600)) == 4
 

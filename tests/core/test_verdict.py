@@ -23,7 +23,7 @@ from commwatch.readings import Absence, SourceUnavailable
 from commwatch.service import judge as verdict_module
 from commwatch.service.collection import Collection
 from commwatch.service.instruments import Instruments
-from commwatch.service.judge import NAMED_MAX, Further, Judge
+from commwatch.service.judge import NAMED_MAX, Judge, Readings
 from commwatch.service.judgement import STATE_NAME, Judgement, restore
 from commwatch.state.directory import StateDirectory
 from commwatch_exporters.node.model import NvLink
@@ -46,7 +46,7 @@ class Node:
         self._layouts: dict[tuple[Series, ...], Layout] = {}
         self.start()
 
-    def start(self, rule_sets: Iterable[RuleSet] = RULE_SETS, readings: Iterable[Further] = ()) -> None:
+    def start(self, rule_sets: Iterable[RuleSet] = RULE_SETS, readings: Iterable[Readings] = ()) -> None:
         """A daemon that has just been started, with what the state directory holds."""
         self.store, self.instruments = Store(), Instruments()
         self.reader = ScriptedReader()
@@ -149,15 +149,14 @@ def test_a_fault_is_found_told_and_over(node: Node) -> None:
 
 
 def test_a_healthy_node_has_nothing_to_tell(node: Node) -> None:
-    """No finding, no event; the page says that none was left out, and keeps its text from look to look."""
+    """No finding, no event; the page says that none was left out, at each look."""
     node.links(1, 1)
     with capture_logs() as logs:
         assert node.look() == []
-        before = node.snapshot()
+        assert node.snapshot().value("commwatch_findings_left_out") == 0
         assert node.look(10.0) == []
 
-    assert node.snapshot() is before
-    assert before.value("commwatch_findings_left_out") == 0
+    assert node.snapshot().value("commwatch_findings_left_out") == 0
     assert logs == []
 
 
@@ -362,44 +361,12 @@ def test_further_readings_stand_beside_the_findings(node: Node) -> None:
     def broken(facts: Facts, thresholds: Thresholds, findings: object) -> Iterable[tuple[str, tuple[str, ...], Value]]:
         raise KeyError("no such part")
 
-    node.start(readings=(Further(broken, ()), Further(ratio, (NvLink.state,))))
+    node.start(readings=(broken, ratio))
     open_on(node, 1, 0)
 
     assert node.exposed() == [link(1)]
     assert node.snapshot().value("commwatch_gpu_busy", "0", SLOTS[0]) == 2
     assert node.failures("broken") == 2
-
-
-def test_further_readings_are_made_again_where_they_may_differ(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When a number that they read changes or is absent, when findings change, after a look that failed, and each time
-    while they ask for the time."""
-    times, is_timed = 0, False
-
-    def counted(facts: Facts, thresholds: Thresholds, findings: object) -> Iterable[tuple[str, tuple[str, ...], Value]]:
-        nonlocal times
-        times += 1
-        assert not is_timed or facts.now
-        yield ("commwatch_gpu_busy", ("0", SLOTS[0]), sum(state for _, state in facts.each(NvLink.state)))
-
-    def at(seconds: float, *states: int | None) -> tuple[int, Value]:
-        """How often they were made until then, and what the page shows."""
-        node.links(*states)
-        node.look(seconds)
-        return times, node.snapshot().value("commwatch_gpu_busy", "0", SLOTS[0])
-
-    node.start(readings=[Further(counted, (NvLink.state,))])
-    assert at(0, 1, 1)[0] == 1
-    assert [at(10, 1, 1) for _ in range(2)] == [(2, 2), (2, 2)], "at the first look there was no page of the verdict"
-    assert at(10, 1, 0) == (3, 1)
-    assert at(OPENS, 1, 0) == (4, 1), "a finding opens"
-    assert at(10, 1, None) == (5, 1)
-    before = times
-    with monkeypatch.context() as patch:
-        patch.setattr(verdict_module, "join", None)
-        node.look(10)
-    assert at(0, 1, None)[0] == before + 1
-    before, is_timed = times, True
-    assert [at(10, state, None)[0] for state in (2, 2, 2)] == [before + 1, before + 2, before + 3]
 
 
 def test_a_damaged_state_begins_anew(node: Node) -> None:

@@ -28,28 +28,15 @@ class Facts:
         """
         self.node = node
         self._history = history
-        self._now = now
-        self._derived: dict[object, tuple[object, bool]] = {}
-        """What was made, and whether it hangs on the time."""
-        self.is_timed = False
-        """Whether something was asked for that time alone may change; the caller sets it back before."""
-
-    @property
-    def now(self) -> float:
+        self.now = now
         """Seconds since 1970."""
-        self.is_timed = True
-        return self._now
+        self._derived: dict[object, object] = {}
 
     def derived(self, make: Callable[[Facts], _Derived]) -> _Derived:
         """What a function makes of these facts; made once, however many rules ask."""
-        known = self._derived.get(make)
-        if known is None:
-            before, self.is_timed = self.is_timed, False
-            made = make(self)
-            known = self._derived[make] = (made, self.is_timed)
-            self.is_timed = before
-        self.is_timed |= known[1]
-        return cast(_Derived, known[0])
+        if make not in self._derived:
+            self._derived[make] = make(self)
+        return cast(_Derived, self._derived[make])
 
     def each(self, column: Column[_Kind]) -> Iterator[tuple[_Kind, float]]:
         """The parts that have a number now, with it."""
@@ -89,7 +76,6 @@ class Facts:
             part: of the node.
             amount: above 0.
         """
-        self.is_timed = True
         labels = tuple(part.labels[name] for name in CATALOGUE[column.metric].labels)
         return self._history.rising_since(column.metric, labels, amount)
 

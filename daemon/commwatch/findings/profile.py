@@ -10,13 +10,7 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Finding
 from commwatch.footprint import sha256_hex
-from commwatch_exporters.node.model import Daemon, Driver, Gpu, Node, Probe, RdmaPort
-from commwatch_exporters.node.parts import AnyColumn
-
-READS: Final[tuple[AnyColumn, ...]] = (
-    Driver.info, Daemon.info, Probe.info, Gpu.info, Gpu.state, RdmaPort.info, RdmaPort.state,
-)  # fmt: skip
-"""All that it is made of; a test refuses it everything else."""
+from commwatch_exporters.node.model import Node, Probe
 
 LONGEST_VALUE: Final = 64
 """Characters of a label's value; a longer one stands as its digest."""

@@ -94,17 +94,13 @@ class Inventory:
         self._here: Mapping[str, SeenGpu] = {}
         """GPUs of the last observation by UUID."""
         self._expectations: dict[str, NvlinkExpectation | None] = {}
-        """By PCI address; asked for with each reading, and the same while the version is."""
-        self._watched: int | None = None
-        """Quantities of which a larger value was being watched after the last observation; None: not known."""
+        """By PCI address; asked for with each reading, and the same until the next observation."""
         self._asked_parts: _AskedParts | None = None
         """Likewise."""
         self._records: Mapping[str, tuple[str, GpuRecord]] | None = None
         """By PCI address: the GPU in the slot; likewise, and None until it is asked for."""
         self._time: float | None = None
         self._layout = Layout(())
-        self.version = 0
-        """Grows whenever what is expected or what is here may have changed."""
         self.learned = 0
         """Grows whenever a part is known, watched or expected that was not before, or a larger value of it."""
 
@@ -117,11 +113,8 @@ class Inventory:
         """
         step = 0.0 if self._time is None else now - self._time
         self._time = now
-        is_same = seen == self._seen
-        if is_same and self._watched == 0:
-            return []  # nothing that is here is larger than what is expected
         elapsed = step if 0.0 < step <= LONGEST_STEP_SECONDS else 0.0
-        earlier, self._watched = self._watched, None
+        watched_before = self.state.watched()
         self._seen = seen
         self._here = {gpu.uuid: gpu for gpu in seen.gpus or ()}
         learned: list[str] = []
@@ -135,15 +128,12 @@ class Inventory:
             learned += observe_ports(
                 self.state.rdma_ports, seen.rdma_ports, "RDMA port", elapsed, self._learn_after, at_once=True
             )
-        self._watched = self.state.watched()
-        self.learned += bool(learned or self._watched != earlier)
-        if not is_same or self._watched != earlier:  # of what is seen once more, values are watched on or expected now
-            self._begin_anew()
+        self.learned += bool(learned or self.state.watched() != watched_before)
+        self._begin_anew()
         return learned
 
     def _begin_anew(self) -> None:
         """What was derived from what is here and what is expected does not hold any more."""
-        self.version += 1
         self._expectations = {}
         self._records = None
         self._asked_parts = None
@@ -155,7 +145,6 @@ class Inventory:
         """
         given_up = self.odd()
         self.learned += 1
-        self._watched = None
         if self._seen.gpus is not None:
             for uuid in [uuid for uuid in self.state.gpus if uuid not in self._here]:
                 record = self.state.gpus.pop(uuid)

@@ -5,24 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
 
 from commwatch.node.boards import gpus_on_boards
 from commwatch.node.capacity import nominal_nvlink_rate
 from commwatch_exporters.snapshot import Block
 from commwatch_exporters.state_words import NVLINK_UP, RDMA_ACTIVE
-
-READ: Final = frozenset(
-    f"commwatch_{name}"
-    for name in (
-        "gpu_info", "gpu_mig_mode", "nvlink_info", "nvlink_links", "nvlink_link_state",
-        "nvlink_link_speed_bytes_per_second", "pcie_link_width_lanes", "pcie_link_width_max_lanes",
-        "pcie_link_generation_max", "pcie_gpu_link_generation_max", "pcie_device_info",
-        "pcie_device_link_width_max_lanes", "ethernet_info", "ethernet_carrier", "ethernet_speed_bytes_per_second",
-        "rdma_port_info", "rdma_port_state", "rdma_port_phys_state", "rdma_port_speed_bytes_per_second",
-    )
-)  # fmt: skip
-"""All metrics that ``observe_blocks`` reads."""
 
 
 @dataclass(frozen=True, slots=True)

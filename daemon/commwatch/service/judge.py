@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple, TypeAlias, TypedDict
+from typing import Final, TypeAlias, TypedDict
 
 import msgspec
 import structlog
 
 from commwatch.config.thresholds import Thresholds
-from commwatch.findings import profile
 from commwatch.findings.api_documents import FindingRecord, FindingsDocument, closed_record, finding_record
 from commwatch.findings.causes import join
 from commwatch.findings.codes import CODES
@@ -27,7 +26,6 @@ from commwatch.findings.repaired import reads_healthy
 from commwatch.findings.rules import RULE_SETS
 from commwatch.findings.rules.gpu_ways import gpus_of
 from commwatch.findings.rules.rule_set import RuleSet
-from commwatch.findings.score import score
 from commwatch.findings.score.records import Score
 from commwatch.findings.score.score import readings_of, score_of
 from commwatch.findings.verdict import verdict_of
@@ -37,7 +35,6 @@ from commwatch.service.collection import Collection
 from commwatch.service.instruments import Instruments
 from commwatch.service.visibility import Observability
 from commwatch_exporters.node.model import ExpectedParts, Pair, Probe, Suspect, node_at
-from commwatch_exporters.node.parts import AnyColumn
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
 
 log = structlog.get_logger("commwatch.findings")
@@ -54,18 +51,6 @@ Readings: TypeAlias = Callable[[Facts, Thresholds, Sequence[Finding]], Iterable[
 """Further metrics that are computed from what the rules read and found."""
 
 
-class Further(NamedTuple):
-    """Further metrics, and what they are made of beside the findings."""
-
-    read: Readings
-    columns: tuple[AnyColumn, ...]
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """``columns`` as metrics."""
-        return tuple(one.metric for one in self.columns)
-
-
 class About(TypedDict):
     """What a document says of the daemon that answers, as ``api_documents.About`` has it."""
 
@@ -80,7 +65,7 @@ def score_readings(facts: Facts, thresholds: Thresholds, findings: Sequence[Find
     return readings_of(score_of(facts, thresholds, findings))
 
 
-READINGS = (Further(score_readings, score.READS), Further(profile_readings, profile.READS))
+READINGS: Final[tuple[Readings, ...]] = (score_readings, profile_readings)
 
 
 class Judge:
@@ -95,7 +80,7 @@ class Judge:
         instruments: Instruments,
         collection: Collection,
         rule_sets: Sequence[RuleSet] = RULE_SETS,
-        readings: Sequence[Further] = READINGS,
+        readings: Sequence[Readings] = READINGS,
     ) -> None:
         """
         Args:
@@ -113,14 +98,11 @@ class Judge:
         self._store = store
         self._instruments = instruments
         self.history = history
-        others = [metric for one in readings for metric in one.metrics]
-        self._looking = Looking(rule_sets, thresholds, history, self._failed, others)
+        self._looking = Looking(rule_sets, thresholds, history, self._failed)
         self.register = register
         self._collection = collection
         self._observability = Observability(store, collection)
-        self._readings = [(one.read, one.metrics) for one in readings]
-        self._kept: dict[Readings, tuple[list[Finding], Mapping[Series, Value]]] = {}
-        """Further metrics that stay while findings and all they are made of do; without those that time changes."""
+        self._readings = readings
         self._layout = Layout(())
         self._told: set[tuple[str, type[Exception]]] = set()
         self.looked_at: float | None = None
@@ -151,7 +133,6 @@ class Judge:
         except Exception as error:
             # A defect of ours must be seen, and must not end the watching.
             self._failed("engine", error)
-            self._kept.clear()  # what has changed at this look is not known at the next one
 
     def _look(self, snapshot: Snapshot, now: float) -> None:
         sightings = self._looking.at(snapshot, now)
@@ -235,12 +216,8 @@ class Judge:
 
     def _publish(self, facts: Facts) -> None:
         readings = self._named()
-        for read, metrics in self._readings:
-            kept = self._kept.get(read)
-            if kept is None or kept[0] != self.findings or self._looking.has_changed(metrics):
-                readings.update(self._further(read, facts))
-            else:
-                readings.update(kept[1])
+        for read in self._readings:
+            readings.update(self._further(read, facts))
         self._put(readings)
 
     def _named(self) -> dict[Series, Value]:
@@ -253,25 +230,17 @@ class Judge:
 
     def _put(self, readings: Mapping[Series, Value]) -> None:
         series, values = tuple(readings), list(readings.values())
-        known = self._store.get(GROUP, "")
-        if series == self._layout.series and known is not None and list(known.values) == values:
-            return  # the page keeps its text
         if series != self._layout.series:
             self._layout = Layout(series)
         self._store.put(GROUP, "", Block(self._layout, values, time.monotonic()), float("inf"))
 
     def _further(self, read: Readings, facts: Facts) -> Mapping[Series, Value]:
-        self._kept.pop(read, None)
-        facts.is_timed = False
         try:
-            more = {(metric, labels): value for metric, labels, value in read(facts, self.thresholds, self.findings)}
+            return {(metric, labels): value for metric, labels, value in read(facts, self.thresholds, self.findings)}
         except Exception as error:
             # As of a rule: it must be seen, and must not take the findings with it.
             self._failed(read.__name__, error)
             return {}
-        if not facts.is_timed:
-            self._kept[read] = (self.findings, more)
-        return more
 
     def score(self) -> Score:
         """The communication score of what the rules read last."""

@@ -16,7 +16,6 @@ from commwatch.config.settings import Inventory as InventorySection
 from commwatch.errors import CommwatchError
 from commwatch.jobs.logs.tracker import JobLogs, JobLogsState
 from commwatch.node.anomaly_tracker import Anomalies
-from commwatch.node.changes import Changes
 from commwatch.node.driver_tracker import DriverWatch
 from commwatch.node.gpu_state import failing_gpus, gpu_states, not_working, state_block
 from commwatch.node.hardware_event_tracker import HardwareLog
@@ -27,7 +26,7 @@ from commwatch.node.job_use import JobUse
 from commwatch.node.link_flaps import FlapsState, LinkFlaps
 from commwatch.node.link_shares import Shares
 from commwatch.node.links_down import LinksDown
-from commwatch.node.observation import READ, Observation, observe_blocks
+from commwatch.node.observation import Observation, observe_blocks
 from commwatch.node.pcie_tracker import PcieLinks
 from commwatch.node.port_flaps import Flaps
 from commwatch.node.rate import ResetWatch
@@ -138,13 +137,7 @@ class Pipeline:
         self._absences: dict[str, frozenset[Absence]] = {}
         self._observe_seconds = min(OBSERVE_SECONDS, config.inventory.learn_after / 3)
         self._observed_at = float("-inf")
-        self._changes = Changes(READ)
-        self._answered: frozenset[str] = frozenset()
-        self._observation: Observation | None = None
-        """What the collectors of ``OBSERVED`` show, some of which have answered; kept while they show the same."""
         self._judged_silent: Mapping[str, float] = {}
-        self._judged: tuple[object, ...] = ()
-        """What the states of the GPUs were made of last: what was seen, what was not, a version of the inventory."""
         self._working = Observation()
         """What was seen last, without the GPUs that do not work."""
         self._faulty_strangers = 0
@@ -232,18 +225,12 @@ class Pipeline:
         if self._driver.hides_gpus:
             seen = replace(seen, gpus=None)  # one fault of the driver, and not one of each GPU
         absences = frozenset().union(*(these for name, these in self._absences.items() if name.startswith("nvml_")))
-        suspects, version = self._suspects(), self._inventory.version
         silent = self._judged_silent = self.silent_gpus
-        states = None
-        if (judged := (seen, absences, suspects, silent, version)) != self._judged:
-            states = self._judge_gpus(seen, absences, suspects, silent, now)
+        states = self._judge_gpus(seen, absences, self._suspects(), silent, now)
         if learned := self._inventory.observe(self._working, now):
             log.info("learned what to expect", what=learned)
-        if states is not None or self._inventory.version != version:
-            self._store.put("inventory", "", self._inventory.block(now, self._faulty_strangers), float("inf"))
-        if states is not None:
-            self._store.put("gpu_state", "", states, float("inf"))
-        self._judged = judged
+        self._store.put("inventory", "", self._inventory.block(now, self._faulty_strangers), float("inf"))
+        self._store.put("gpu_state", "", states, float("inf"))
         self._uses.drop_absent()
         self._shares.drop_absent()
         self._flaps.drop_absent(now)
@@ -287,12 +274,7 @@ class Pipeline:
         # An empty batch leaves the driver's own block: without any block the driver lists nothing.
         answered = frozenset(name.removeprefix("nvml_") for name, blocks in groups.items() if blocks)
         blocks = [block for blocks in groups.values() for block in blocks.values()]
-        self._changes.take(blocks, [block.layout for block in blocks])
-        if self._changes.changed or answered != self._answered:
-            self._answered, self._observation = answered, None
-        if self._observation is None:
-            self._observation = observe_blocks(blocks, answered, self._is_virtual)
-        seen = self._observation
+        seen = observe_blocks(blocks, answered, self._is_virtual)
         is_short = seen.gpus is not None and len(seen.gpus) < max(seen.gpus_on_boards or 0, self.gpus_expected())
         # How many of the GPUs on a board are ours is not known where some were handed to virtual machines.
         return replace(seen, gpus_on_boards=None, is_handed_on=True) if is_short and self._bus().handed_on else seen

@@ -6,13 +6,9 @@ from functools import cache
 from random import Random
 from typing import cast
 
-import pytest
-
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.codes import CODES
 from commwatch.findings.facts import Facts
-from commwatch.findings.rules.rule_set import Look, Rule
-from commwatch.service.judge import READINGS, Further
 from commwatch_exporters.catalogue import CATALOGUE
 from support.any_page import GPUS, LABELS, NUMBERS, RISES
 from support.facts import RULES, Declared, DeclaredThresholds, facts_of, seen_by, shipped
@@ -60,19 +56,6 @@ def test_rules_read_what_they_declare() -> None:
             asked[rule.name] |= own.read | limits.read
 
     assert asked == declared
-
-
-@pytest.mark.parametrize("further", READINGS)
-def test_further_readings_read_what_they_declare(further: Further) -> None:
-    """As the rules: they stay as they are while nothing of it changes."""
-    rule = Rule(cast(Look, further.read), (), further.columns)
-    asked: set[str] = set()
-    for page in range(FOR_ALL):
-        own = Declared(any_facts(page), rule)
-        list(further.read(own, shipped(), ()))
-        asked |= own.read
-
-    assert asked == set(further.metrics)
 
 
 def test_no_detail_decides() -> None:

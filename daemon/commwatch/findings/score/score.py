@@ -14,34 +14,7 @@ from commwatch.findings.score.parts import balance, bandwidth, latency, stabilit
 from commwatch.findings.score.probes import rates_of
 from commwatch.findings.score.records import Score, capped, weighted
 from commwatch.units import format_percent
-from commwatch_exporters.node.model import (
-    Gpu,
-    HostCopy,
-    Inventory,
-    LogCategory,
-    NvLink,
-    Pair,
-    Probe,
-    RdmaPort,
-    SlowestRank,
-    Suspect,
-)
-from commwatch_exporters.node.parts import AnyColumn
 from commwatch_exporters.snapshot import Value
-
-READS: tuple[AnyColumn, ...] = (
-    Probe.attempts, Probe.failures, Probe.latency_spikes, Probe.last_latency_seconds, Probe.baseline_latency_seconds,
-    Probe.latency_spike_streak, Probe.latency_step_ratio, Probe.latency_drift_ratio, Probe.bandwidth_step_ratio,
-    Probe.bandwidth_drift_ratio, Probe.bandwidth_utilization_ratio, Probe.last_bus_bandwidth_bytes_per_second,
-    Probe.expected_bandwidth_bytes_per_second, Probe.low_bandwidth_streak, Probe.rank_balance_ratio, SlowestRank.info,
-    HostCopy.bandwidth_bytes_per_second, HostCopy.expected_bandwidth_bytes_per_second,
-    Pair.bandwidth_bytes_per_second, Pair.expected_bandwidth_bytes_per_second, Suspect.ratio, NvLink.expected,
-    NvLink.state, NvLink.recovery_errors, NvLink.recoveries, NvLink.recoveries_failed, Gpu.pcie_width_lanes,
-    Gpu.pcie_width_expected_lanes, RdmaPort.flaps, Inventory.expected, Inventory.present, Probe.losses,
-    Probe.short_bandwidth_streak, Probe.info, Probe.expected_latency_seconds, Probe.latency_above_model_streak,
-    LogCategory.errors,
-)  # fmt: skip
-"""All that it is made of beside the findings; a test refuses it everything else."""
 
 ScoreReading: TypeAlias = tuple[str, tuple[str, ...], Value]
 """Metric, label values and number; None for what was not measured."""
