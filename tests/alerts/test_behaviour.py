@@ -79,7 +79,7 @@ def test_a_node_that_dies_keeps_its_page_for_ten_minutes(tmp_path: Path) -> None
         series("up", 1, "1x8 0x200"),
         *healthy(1, gone)[1:],
         series("commwatch_nvlink_link_down", 1, "_x2 0x6 stale", **GPU, link="11"),
-        series("commwatch_gpu_state", 1, "0x1 2x6 stale", **GPU),
+        series("commwatch_gpu_state", 1, "0x1 2x6 stale", gpu="4", pci_bus_id="0000:ab:00.0"),
     ]
     pages, down = {"CommwatchNvlinkDown": 1, "CommwatchGpuLost": 1}, {"CommwatchDaemonDown": 1}
     times = (("2m", pages), ("11m45s", pages | down), ("13m15s", down), ("40m", down))
@@ -103,7 +103,8 @@ def test_a_fault_on_a_twentieth_of_the_nodes_is_one_page(tmp_path: Path, nodes: 
 
 
 def test_no_symptom_is_left_when_the_page_that_explains_it_is_over(tmp_path: Path) -> None:
-    """A link is down for half a minute: the Xid of its GPU and the SXid of its NVSwitch end before its page does."""
+    """A link is down for half a minute, and where it ends is not known: the Xid of its GPU and the SXid of its NVSwitch
+    end before its page does."""
     explained = ("CommwatchXidFabric", "CommwatchSxidFatal")
     node = [
         *healthy(1, "{}x120"),
@@ -155,12 +156,13 @@ def test_a_ticket_on_many_nodes_is_a_ticket_of_the_fleet(tmp_path: Path) -> None
 
 
 def test_the_fleet_counts_causes_and_not_their_symptoms(tmp_path: Path) -> None:
-    """GPUs that are lost on many nodes, with their links and Xids, are one alert of the fleet."""
+    """GPUs that are lost on many nodes, with a link that was lost before, are one alert of the fleet."""
     told = _of_the_fleet(
         tmp_path,
-        ["CommwatchGpuLost", "CommwatchNvlinkDown", "CommwatchXidFabric"],
+        ["CommwatchGpuLost", "CommwatchNvlinkRecoveryFailed"],
         [
             ("commwatch_gpu_state", {}),
+            ("commwatch_nvlink_recoveries_failed_recent", {"link": "11"}),
             ("commwatch_nvlink_link_down", {"link": "11"}),
             ("commwatch_gpu_xid_events_recent", {"xid": "79"}),
         ],

@@ -222,7 +222,7 @@ def test_open_findings_are_told_with_what_to_do(running: Engine, clock: Clock) -
     }
 
 
-def test_what_was_closed_lately_is_told_with_both_times(running: Engine) -> None:
+def test_the_status_has_what_was_closed_lately_with_both_times(running: Engine) -> None:
     """The latest first, and why it was closed where it was not cured."""
     link = Sighting("nvlink_down", Component("nvlink", "0000:17:00.0/3", "GPU0 link 3"), ())
     loss = Sighting("probe_bandwidth_lost", Component("probe", "all_reduce", "probe all_reduce"), ())

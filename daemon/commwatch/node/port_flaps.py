@@ -47,7 +47,7 @@ class PortFlaps:
         self.seen_at = float("-inf")
         """Monotonic seconds of the last reading."""
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """The device is not here: what its port is when it comes back says nothing of a drop."""
         self._was_active, self._down_at = False, None
 
@@ -61,7 +61,7 @@ class PortFlaps:
         A drop begins with the first reading that shows it and ends with the first that shows the port active again.
         """
         if block.time - self.seen_at > self._max_gap_seconds:
-            self.begin_anew()
+            self.reset()
         self.seen_at = block.time
         position = block.layout.index.get(self._key)
         state = None if position is None else block.values[position]
@@ -110,7 +110,7 @@ class Flaps:
                 self._store.put(GROUP, device, flaps, block.time + collector.lifetime)
         if is_last:
             for device in gone(collector, self._ports.keys(), blocks):
-                self._ports[device].begin_anew()
+                self._ports[device].reset()
 
     def drop_absent(self, now: float) -> None:
         """Say nothing of ports that are not here, and forget those that have been gone for an hour.
