@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 from http import HTTPStatus
 
-from commwatch_exporters.http_connection import Connection
-from commwatch_exporters.http_messages import Request, Response, short_response
-from commwatch_exporters.http_server import Verdict
+from commwatch_exporters.http_server import Request, Response, short_response
 from commwatch_exporters.passwords import Passwords
-from commwatch_exporters.rate_limit import ClientRates
+from commwatch_exporters.shares import ClientRates
 
 _TOO_MANY = short_response(HTTPStatus.TOO_MANY_REQUESTS, (("Retry-After", "1"),))
 _WHO = short_response(HTTPStatus.UNAUTHORIZED, (("WWW-Authenticate", 'Basic realm="commwatch", charset="UTF-8"'),))
@@ -29,24 +26,22 @@ class Gate:
         self._passwords = passwords
         self._rates = rates
 
-    def __call__(self, request: Request, connection: Connection) -> Verdict:
-        """Why a request is not let in, at once or later; None if it is."""
-        if self._rates is not None and not self._rates.take(connection.client):
+    async def __call__(self, request: Request) -> Response | None:
+        """Why a request is not let in; None if it is."""
+        if self._rates is not None and not self._rates.take(request.client):
             return _TOO_MANY
         if self._passwords is None:
             return None
         credentials = basic_credentials(request.headers.get("authorization", ""))
         if credentials is None:
             return _WHO
-        known = self._passwords.known(*credentials)
-        if known is not None:
-            return None if known else _WHO
-        check = self._passwords.check(*credentials, connection.client)
-        return _TOO_MANY if check is None else asyncio.get_running_loop().create_task(_verdict(check))
-
-
-async def _verdict(check: asyncio.Future[bool]) -> Response | None:
-    return None if await check else _WHO
+        is_right = self._passwords.known(*credentials)
+        if is_right is None:
+            check = self._passwords.check(*credentials, request.client)
+            if check is None:
+                return _TOO_MANY
+            is_right = await check
+        return None if is_right else _WHO
 
 
 def basic_credentials(header: str) -> tuple[bytes, bytes] | None:

@@ -1,66 +1,418 @@
-"""The HTTP server: listens, routes, keeps the number of clients bounded, and stops in time."""
+"""The HTTP/1.1 server: h11 parses; each connection is a task over its socket, bounded in bytes, time and number.
+
+To throw a client out is to cancel its task. TLS is the standard library's ``ssl`` on the same sockets: asyncio's own
+keeps 256 KiB for each client, says nothing of clients in the middle of a handshake, and drops the alert that says why a
+handshake has failed.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
+import re
 import socket
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
-from typing import TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
-from commwatch_exporters.http_connection import COMMON_HEADERS, Connection
-from commwatch_exporters.http_messages import Limits, Request, Response, short_response
+import h11
+
 from commwatch_exporters.listen import BACKLOG, EndpointError, bind, name_of
+from commwatch_exporters.shares import Places, client_of
 
-Handler: TypeAlias = "Callable[[Request], Response]"
-"""Answers a request; runs in the event loop and so must not block."""
+if TYPE_CHECKING:
+    import ssl
 
-Verdict: TypeAlias = "Response | asyncio.Future[Response | None] | None"
-"""Why a request is not let in, or who will say; None if it is."""
+    from commwatch_exporters.tls_context import TlsEntry
 
-_Key = TypeVar("_Key")
-_Value = TypeVar("_Value")
+_Result = TypeVar("_Result")
 
 _log = logging.getLogger("commwatch.web")
 
-_ACCEPT_AT_ONCE = 16  # new clients for whom those who are here wait
+_LOOSE = re.compile(rb"(?<!\r)\n|\n[ \t]")
+"""A line that ends without CR, or goes on in the next (RFC 9112 2.2, 5.2): h11 takes both, and a proxy may not."""
 _RECEIVE_BYTES = 16384
+_WRITE_BYTES = 65536  # handed to the kernel at a time
+_SLOW_SECONDS = 1.0  # for an answer, after which a client keeps its place only while there is room
+_LINGER_SECONDS = 1.0  # for the client to read the last answer; closing on unread bytes would destroy it
 _STOP_SECONDS = 1.0  # for answers under way
 _ABORT_SECONDS = 0.5  # for aborted connections to be gone
-_PLACES_OF_KNOWN = 8  # of a client that has shown who it is; they count for nothing when others want room
-_CLIENTS_KNOWN = 1024
+_NO_DESCRIPTOR_SECONDS = 1.0  # until another client is let in, where the process has no descriptor left
+
+COMMON_HEADERS = (
+    ("Cache-Control", "no-store"),
+    (
+        "Content-Security-Policy",
+        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+)
+"""What every answer carries, unless the server is set otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a client may use."""
+
+    head_bytes: int = 16384
+    """Request line and headers together."""
+    head_seconds: float = 5.0
+    """From the connection, or the first byte of a later request, to the end of the request."""
+    idle_seconds: float = 60.0
+    """Between an answer and the first byte of the next request."""
+    write_seconds: float = 10.0
+    """From the start of an answer until the kernel has taken all of it."""
+    connections: int = 512
+    tls_connections: int = 64
+    """Of those, how many may have begun to speak TLS."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A GET or HEAD request."""
+
+    path: str
+    """Path of the target, without query, as it was sent."""
+    headers: Mapping[str, str]
+    """Values by lower-case name; values of a repeated header are joined by a comma."""
+    query: str = ""
+    """What follows the first ``?`` of the target, as it was sent."""
+    client: str = ""
+    """Who asks, from ``client_of``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """An answer."""
+
+    status: HTTPStatus
+    body: bytes
+    content_type: str = "text/plain; charset=utf-8"
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+Handler: TypeAlias = "Callable[[Request], Response]"
+"""Answers a request; runs in the event loop and so must not block."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
     """How clients come in; the default is over plain HTTP, whoever they are."""
 
-    wrap: Callable[[Connection, memoryview], asyncio.BaseProtocol] | None = None
-    """Puts TLS beneath a connection, which reads into a buffer that all share."""
-    admit: Callable[[Request, Connection], Verdict] | None = None
-    """Judges a request; must not block."""
+    tls: TlsEntry | None = None
+    admit: Callable[[Request], Awaitable[Response | None]] | None = None
+    """Why a request is not let in; None if it is."""
     identifies: bool = False
     """Whether a client that is let in has shown who it is, by a password or a certificate."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """Of every answer, in place of ours of the same name; an empty one takes ours away."""
 
 
-def _first_to_go(held: list[Connection]) -> Connection:
-    """Which of a client's connections loses its place; the one longest unused comes first in the list.
+def short_response(status: HTTPStatus, headers: tuple[tuple[str, str], ...] = ()) -> Response:
+    """A status in one line of text."""
+    return Response(status, f"{status.value} {status.phrase}\n".encode(), headers=headers)
 
-    First those that have earned none, but for the newest; then one that takes long for its answer, then an idle one.
+
+_HTTPS_ONLY = Response(HTTPStatus.BAD_REQUEST, b"400 Bad Request: this port speaks HTTPS only.\n")
+
+
+def _refusal(event: h11.Request, head: bytes, limits: Limits) -> Response | None:
+    """Why a request that h11 takes is not served; None if it is.
+
+    Args:
+        event: The request.
+        head: Its request line and headers as they came.
+        limits: What a client may use.
     """
-    unearned = [one for one in held if not one.served][:-1]
-    slow = (one for one in held if one.is_slow)
-    idle = (one for one in held if one.served and not one.sending)
-    return next(iter((*unearned[:1], *slow, *idle)), held[0])
+    size = len(event.method) + len(event.target) + sum(len(name) + len(value) + 4 for name, value in event.headers)
+    lengths = [value for name, value in event.headers if name == b"content-length"]
+    status: HTTPStatus | None = None
+    if _LOOSE.search(head):
+        status = HTTPStatus.BAD_REQUEST
+    elif size > limits.head_bytes:
+        status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+    elif event.http_version not in (b"1.0", b"1.1"):
+        status = HTTPStatus.HTTP_VERSION_NOT_SUPPORTED
+    elif event.method not in (b"GET", b"HEAD"):
+        return short_response(HTTPStatus.METHOD_NOT_ALLOWED, (("Allow", "GET, HEAD"),))
+    elif any(name == b"transfer-encoding" for name, _ in event.headers):
+        status = HTTPStatus.BAD_REQUEST
+    elif any(int(length) > 0 for length in lengths):
+        status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    return None if status is None else short_response(status)
 
 
-def _move_to_end(ordered: dict[_Key, _Value], key: _Key) -> None:
-    ordered[key] = ordered.pop(key)
+def _request_of(event: h11.Request, client: str) -> Request:
+    """The request as a handler sees it."""
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in event.headers:
+        name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    target, _, query = event.target.decode("latin-1").partition("?")
+    return Request(_path(target), headers, query, client)
+
+
+def _path(target: str) -> str:
+    """The path of a request target without its query, also of one in absolute form."""
+    scheme, separator, rest = target.partition("://")
+    if separator and scheme.lower() in ("http", "https"):
+        return "/" + rest.partition("/")[2]
+    return target
+
+
+class Connection:
+    """One client, from its acceptance to its end.
+
+    Args:
+        server: That has accepted it.
+        sock: Non-blocking; the connection's from now on.
+        client: Whose share of places and comparisons it takes, from ``client_of``.
+    """
+
+    def __init__(self, server: HttpServer, sock: socket.socket, client: str) -> None:
+        loop = asyncio.get_running_loop()
+        self.sock = sock
+        self.client = client
+        self.served = False
+        self.over_tls = False
+        self.sending = False
+        self.until = loop.time() + server.limits.head_seconds
+        """When what the connection is at must be over, by the clock of the loop."""
+        self._server = server
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=server.limits.head_bytes)
+        self._refused: Response | None = None
+        """The answer to whatever is asked."""
+        self._is_idle = False  # it has been answered, and has not begun another request
+        self._is_head = False
+        self._is_last = False
+        self._sending_since = 0.0
+        self._wants_read: tuple[type[OSError], ...] = ()
+        self._wants_write: tuple[type[OSError], ...] = ()
+        """What a TLS socket raises where it has to wait."""
+        self.task = loop.create_task(self._live())
+        self.task.add_done_callback(self._end)
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether the client has been taking an answer for long."""
+        return self.sending and asyncio.get_running_loop().time() > self._sending_since + _SLOW_SECONDS
+
+    def finish(self) -> None:
+        """Close as soon as no answer is under way."""
+        if self.sending:
+            self._is_last = True
+        else:
+            self.abort()
+
+    def abort(self) -> None:
+        """Close now."""
+        self.task.cancel()
+
+    async def _live(self) -> None:
+        try:
+            if self._server.access.tls is not None:
+                await self._begin_tls(self._server.access.tls)
+            while True:
+                await self._send(await self._next_answer())
+                if self._is_last or self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
+                    break
+                await self._await_another()
+            await self._say_goodbye()
+        except (OSError, asyncio.TimeoutError):
+            pass  # the client has gone, or is too slow
+        except Exception as error:
+            self._server.failed("connection", error)
+
+    def _end(self, _: object) -> None:
+        self.sock.close()
+        self._server.closed(self)
+
+    # --- the socket ---
+
+    async def _step(self, call: Callable[[], _Result], *, writes: bool = False) -> _Result:
+        """Do what the socket may not be ready for.
+
+        Raises:
+            asyncio.TimeoutError: it is not ready in the time that is left.
+            OSError: the client is gone.
+        """
+        while True:
+            try:
+                return call()
+            except BlockingIOError:
+                to_write = writes
+            except self._wants_read:
+                to_write = False
+            except self._wants_write:
+                to_write = True
+            await self._ready(to_write=to_write)
+
+    async def _ready(self, *, to_write: bool) -> None:
+        loop = asyncio.get_running_loop()
+        ready = loop.create_future()
+        add, remove = (loop.add_writer, loop.remove_writer) if to_write else (loop.add_reader, loop.remove_reader)
+        add(self.sock, _set, ready, None)
+        timer = loop.call_at(self.until, _set, ready, asyncio.TimeoutError())
+        try:
+            await ready
+        finally:
+            timer.cancel()
+            remove(self.sock)
+
+    def _allow(self, seconds: float) -> None:
+        self.until = asyncio.get_running_loop().time() + seconds
+
+    async def _begin_tls(self, entry: TlsEntry) -> None:
+        """Shake hands, in the time of the first request; a client that speaks plain HTTP is told so.
+
+        Raises:
+            OSError: it comes to nothing.
+        """
+        # Who says nothing costs a socket, and nothing of OpenSSL's. A method begins with a letter, and TLS does not.
+        first = await self._step(partial(self.sock.recv, 1, socket.MSG_PEEK))
+        if first.isalpha():
+            self._refused = _HTTPS_ONLY
+            return
+        async with self._server.handshakes:  # one begins each time the loop comes round: it takes a millisecond
+            await asyncio.sleep(0)
+        self._server.places.begin_tls(self, self._server.limits.tls_connections)
+        self.sock = sock = entry.wrap(self.sock)
+        self._wants_read, self._wants_write = entry.wants_read, entry.wants_write
+        try:
+            await self._step(sock.do_handshake)
+            entry.check_name(sock)
+        except asyncio.TimeoutError:
+            raise
+        except OSError as error:
+            _log.debug("%s: TLS handshake failed: %s", self.client, error)
+            await self._say_goodbye()  # so that the client reads the alert that says why
+            raise
+
+    # --- requests ---
+
+    async def _next_answer(self) -> Response:
+        """What is to be answered to the next request.
+
+        Raises:
+            asyncio.TimeoutError: none has begun in time.
+            OSError: the client is gone.
+        """
+        self._is_head = False
+        try:
+            event, head = await self._event()
+            if isinstance(event, h11.ConnectionClosed):
+                await self._say_goodbye()
+                raise ConnectionAbortedError
+            return await self._answer(cast(h11.Request, event), head)
+        except h11.RemoteProtocolError as error:
+            error.__traceback__ = None  # its frame in h11 refers to it: both would wait for the garbage collector
+            status = HTTPStatus(error.error_status_hint)
+        except asyncio.TimeoutError:
+            if not self._http.trailing_data[0]:
+                raise
+            status = HTTPStatus.REQUEST_TIMEOUT
+        self._is_last = True
+        return short_response(status)
+
+    async def _event(self) -> tuple[h11.Event, bytes]:
+        """What comes next, and how it was written."""
+        while True:
+            unread, _ = self._http.trailing_data
+            event = self._http.next_event()
+            if event is not h11.NEED_DATA:
+                left, _ = self._http.trailing_data
+                return cast(h11.Event, event), unread[: len(unread) - len(left)]
+            data = await self._step(partial(self.sock.recv, _RECEIVE_BYTES))
+            if data and self._is_idle:
+                self._is_idle = False
+                self._allow(self._server.limits.head_seconds)
+            self._http.receive_data(data)
+
+    async def _answer(self, event: h11.Request, head: bytes) -> Response:
+        self._is_head = event.method == b"HEAD"
+        refused = self._refused or _refusal(event, head, self._server.limits)
+        if refused is not None:
+            self._is_last = True
+            return refused
+        self._http.next_event()  # the end of the message: there is no body
+        request = _request_of(event, self.client)
+        refused = await self._refused_entry(request)
+        if refused is not None:
+            return refused
+        self._server.used(request, self)
+        return self._server.answer(request)
+
+    async def _refused_entry(self, request: Request) -> Response | None:
+        """Why a request is not let in; None if it is."""
+        judge = self._server.access.admit
+        if judge is None or request.path in self._server.open_paths:
+            return None
+        decision = asyncio.ensure_future(judge(request))
+        try:
+            await asyncio.wait([decision], timeout=self._server.limits.write_seconds)
+            return decision.result() if decision.done() else short_response(HTTPStatus.SERVICE_UNAVAILABLE)
+        except Exception as error:
+            self._server.failed("admission", error)
+            return short_response(HTTPStatus.INTERNAL_SERVER_ERROR)
+        finally:
+            decision.cancel()
+
+    async def _await_another(self) -> None:
+        self._http.start_next_cycle()
+        unread, has_ended = self._http.trailing_data
+        self._is_idle = not unread and not has_ended
+        self._allow(self._server.limits.idle_seconds if self._is_idle else self._server.limits.head_seconds)
+        if not self._is_idle:
+            await asyncio.sleep(0)  # other clients come between two requests of one
+
+    # --- answers ---
+
+    async def _send(self, response: Response) -> None:
+        headers = [
+            ("Date", time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime())),  # English: nothing sets a locale
+            ("Content-Type", response.content_type),
+            ("Content-Length", str(len(response.body))),
+            *self._server.headers,
+            *response.headers,
+        ]
+        if self._is_last:
+            headers.append(("Connection", "close"))
+        body = b"" if self._is_head else response.body
+        answer = h11.Response(status_code=response.status, headers=headers, reason=response.status.phrase)
+        head = self._http.send(answer) or b""
+        self._http.send(h11.Data(data=body))
+        self._http.send(h11.EndOfMessage())
+        self.sending, self._sending_since = True, asyncio.get_running_loop().time()
+        self._allow(self._server.limits.write_seconds)
+        for part in (head + body[:_WRITE_BYTES], memoryview(body)[_WRITE_BYTES:]):
+            left = memoryview(part)
+            while left:
+                left = left[await self._step(partial(self.sock.send, left[:_WRITE_BYTES]), writes=True) :]
+        self.sending = False
+
+    async def _say_goodbye(self) -> None:
+        """Say that nothing follows, and read away what still comes."""
+        self._allow(_LINGER_SECONDS)
+        if self.over_tls:
+            with suppress(OSError, ValueError):  # it would wait for the client's own goodbye
+                cast("ssl.SSLSocket", self.sock).unwrap()
+        self.sock.shutdown(socket.SHUT_WR)
+        while await self._step(partial(self.sock.recv, _RECEIVE_BYTES)):
+            pass
+
+
+def _set(future: asyncio.Future[None], error: Exception | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
 
 
 class HttpServer:
@@ -69,7 +421,7 @@ class HttpServer:
     Args:
         routes: The handler of each path.
         limits: What a client may use.
-        open_paths: Paths for which no request is judged.
+        open_paths: Paths for which no request is judged, and that earn no place.
     """
 
     def __init__(
@@ -77,16 +429,14 @@ class HttpServer:
     ) -> None:
         self.limits = limits or Limits()
         self.headers: Sequence[tuple[str, str]] = COMMON_HEADERS
-        self._access = Access()
-        self._open_paths = frozenset(open_paths)
-        self.receive_buffer = memoryview(bytearray(_RECEIVE_BYTES))
+        self.access = Access()
+        self.open_paths = frozenset(open_paths)
+        self.places = Places()
+        self.handshakes = asyncio.Lock()
+        self.connections: set[Connection] = set()
+        """All that are open."""
         self._routes = dict(routes)
-        self._servers: list[asyncio.Server] = []
-        self._places: dict[str, dict[Connection, None]] = {}
-        """By client its connections, the one longest unused first; who has done nothing for longest is first."""
-        self._known: dict[str, None] = {}
-        """Clients that were answered what earns a place, the one longest unseen first."""
-        self._all_closed = asyncio.Event()
+        self._accepting: list[asyncio.Task[None]] = []
         self._reported: set[tuple[str, type[Exception]]] = set()
 
     @property
@@ -94,16 +444,12 @@ class HttpServer:
         """All that is served."""
         return frozenset(self._routes)
 
-    @property
-    def connections(self) -> list[Connection]:
-        """All that are open."""
-        return [connection for places in self._places.values() for connection in places]
-
     def let_in(self, access: Access) -> None:
         """Have clients come in otherwise: new ones as to TLS, all as to the rest, from their next request on."""
-        if access.identifies != self._access.identifies:
-            self._known.clear()
-        self._access = access
+        if access.identifies != self.access.identifies:
+            self.places.forget()
+        self.places.identifies = access.identifies
+        self.access = access
         changed = {name.lower() for name in access.headers}
         self.headers = [
             *((name, value) for name, value in COMMON_HEADERS if name.lower() not in changed),
@@ -136,46 +482,58 @@ class HttpServer:
             for one in listening:
                 one.close()
             raise
-        loop = asyncio.get_running_loop()
         for one in listening:
-            self._servers.append(await loop.create_server(self._protocol, sock=one, backlog=_ACCEPT_AT_ONCE))
-            one.listen(BACKLOG)  # asyncio takes one number for the kernel's queue and for what it accepts at once
+            one.setblocking(False)
+            one.listen(BACKLOG)
+            accepting = asyncio.get_running_loop().create_task(self._accept(one))
+            accepting.add_done_callback(lambda _, one=one: one.close())  # type: ignore[misc]
+            self._accepting.append(accepting)
         return [name_of(one) for one in listening]
 
-    def _protocol(self) -> asyncio.BaseProtocol:
-        connection = Connection(self)
-        wrap = self._access.wrap
-        return connection if wrap is None else wrap(connection, self.receive_buffer)
+    async def _accept(self, listening: socket.socket) -> None:
+        """Take in whoever comes; between two of them all who are here have a turn."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                sock, peer = await loop.sock_accept(listening)
+            except OSError as error:
+                self.failed("a new connection", error)
+                await asyncio.sleep(_NO_DESCRIPTOR_SECONDS)
+                continue
+            if sock.family != socket.AF_UNIX:
+                with suppress(OSError):  # with Nagle's algorithm answers wait 40 ms for an ACK
+                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.take_in(sock, client_of(peer))
+            await asyncio.sleep(0)
+
+    def take_in(self, sock: socket.socket, client: str) -> Connection:
+        """Serve a client; at the limit the one that holds most places loses one, and never this newest.
+
+        Args:
+            sock: Non-blocking; the server's from now on.
+            client: Whose share it takes.
+        """
+        connection = Connection(self, sock, client)
+        self.connections.add(connection)
+        self.places.open(connection, self.limits.connections)
+        return connection
 
     async def stop(self) -> None:
         """Stop listening and close all connections; answers under way get a second to be finished."""
-        for server in self._servers:
-            server.close()
-        self._servers.clear()
+        for accepting in self._accepting:
+            accepting.cancel()
+        if self._accepting:
+            await asyncio.wait(self._accepting)
+        self._accepting.clear()
         self.hang_up()
-        await self._wait_until_closed(_STOP_SECONDS)
+        if tasks := [one.task for one in self.connections]:
+            await asyncio.wait(tasks, timeout=_STOP_SECONDS)
         for connection in self.connections:
             connection.abort()
-        await self._wait_until_closed(_ABORT_SECONDS)
-
-    async def _wait_until_closed(self, seconds: float) -> None:
-        self._all_closed.clear()
-        if self._places:
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._all_closed.wait(), seconds)
+        if tasks := [one.task for one in self.connections]:
+            await asyncio.wait(tasks, timeout=_ABORT_SECONDS)
 
     # --- what a connection calls ---
-
-    def admit(self, request: Request, connection: Connection) -> Verdict:
-        """Why a request is not let in, at once or later; None if it is."""
-        judge = self._access.admit
-        if judge is None or request.path in self._open_paths:
-            return None
-        try:
-            return judge(request, connection)
-        except Exception as error:
-            self.failed("admission", error)
-            return short_response(HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def answer(self, request: Request) -> Response:
         """The answer of the path's handler; 404 where there is none, 500 where it raises."""
@@ -188,50 +546,15 @@ class HttpServer:
             self.failed(request.path, error)
             return short_response(HTTPStatus.INTERNAL_SERVER_ERROR)
 
-    def opened(self, connection: Connection) -> None:
-        """Count a connection in; at the limit the client that holds most places loses one, and never the newest."""
-        is_full = sum(map(len, self._places.values())) >= self.limits.connections
-        holds_most = max(self._places, key=self._excess) if is_full else None
-        self._places.setdefault(connection.client, {})[connection] = None
-        _move_to_end(self._places, connection.client)
-        if holds_most is not None:
-            leaving = _first_to_go(list(self._places[holds_most]))
-            self._take_out(leaving)
-            leaving.abort()
-
-    def _excess(self, client: str) -> int:
-        """How many places of a client can be taken."""
-        held = len(self._places[client])
-        if client not in self._known:
-            return held
-        # Where nobody is asked who it is, anybody is answered: then two connections weigh no more than one.
-        return held - _PLACES_OF_KNOWN if self._access.identifies else max(1, held - 1)
-
     def used(self, request: Request, connection: Connection) -> None:
         """A request is answered: it earns its client a place, unless everybody may ask it or nothing is there."""
-        if request.path in self._open_paths or request.path not in self._routes:
-            return
-        client = connection.client
-        connection.served = True
-        if (places := self._places.get(client)) is not None and connection in places:
-            _move_to_end(places, connection)
-            _move_to_end(self._places, client)
-        self._known[client] = None
-        _move_to_end(self._known, client)
-        if len(self._known) > _CLIENTS_KNOWN:
-            del self._known[next(iter(self._known))]
+        if request.path not in self.open_paths and request.path in self._routes:
+            self.places.earn(connection)
 
     def closed(self, connection: Connection) -> None:
-        """Count a connection out."""
-        self._take_out(connection)
-        if not self._places:
-            self._all_closed.set()
-
-    def _take_out(self, connection: Connection) -> None:
-        places = self._places.get(connection.client, {})
-        places.pop(connection, None)
-        if not places:
-            self._places.pop(connection.client, None)
+        """A connection has come to its end."""
+        self.connections.discard(connection)
+        self.places.close(connection)
 
     def failed(self, where: str, error: Exception) -> None:
         """Log a failure, once for each place and kind: a client must not be able to fill the log."""

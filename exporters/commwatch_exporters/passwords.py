@@ -17,10 +17,11 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias
 
 import bcrypt
+
+from commwatch_exporters.shares import keep
 
 HIGHEST_COST = 14
 """A comparison at this cost takes a second; at a higher one a scrape would time out before it is let in."""
@@ -30,24 +31,23 @@ _PASSWORD_BYTES = 72  # bcrypt knows no more of a password
 _WRONG_KEPT = 256  # wrong passwords that are remembered: a scraper with an old one asks again and again
 _RIGHT_KEPT = 1024
 _WAITING_OF_ONE_CLIENT = 4  # there is no limit in all: each waits on a connection of its own, and those are limited
-_CLIENTS_KEPT = 1024  # of which wrong guesses are counted
 _MOST_WRONG = 64  # guesses that count, so that even who has corrected a password after thousands has a turn
 
 Compare = Callable[[bytes, bytes], bool]
 """Whether a password has a hash; may take long."""
 
 
-class _Asker(NamedTuple):
-    """Who has a share of the thread."""
-
-    client: str
-    user: bytes | None
-    """The user where this client gave the right password of that user before: both have a share of their own."""
+_Share: TypeAlias = "tuple[str, bytes | None]"
+"""Who has a share of the thread: a client, or a user at the client where it was right before."""
 
 
-_Check: TypeAlias = "asyncio.Future[bool]"
-_Key = TypeVar("_Key")
-_Value = TypeVar("_Value")
+class _Check(NamedTuple):
+    """A comparison that somebody waits for."""
+
+    share: _Share
+    user: bytes
+    password: bytes
+    result: asyncio.Future[bool]
 
 
 def hash_problem(hashed: bytes) -> str | None:
@@ -80,18 +80,18 @@ class Passwords:
         self._nobody: Mapping[int, bytes] = {}
         self._secret = os.urandom(32)
         self._found: dict[bool, dict[bytes, None]] = {True: {}, False: {}}
-        self._waiting: dict[_Asker, dict[_Check, tuple[bytes, bytes]]] = {}
-        """Users and passwords to be compared; the asker who was served longest ago comes first."""
-        self._wrong: dict[_Asker, int] = {}
+        self._waiting: list[_Check] = []
+        """In the order in which they came."""
+        self._wrong: dict[_Share, int] = {}
         """Wrong guesses since the last right one."""
-        self._right: dict[_Asker, None] = {}
+        self._right: dict[_Share, None] = {}
         self._work: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, "passwords", initializer=_step_back)
 
     @property
     def waiting(self) -> Mapping[str, int]:
         """How many comparisons each client has asked for that have not ended."""
-        return Counter(asker.client for asker, checks in self._waiting.items() for _ in checks)
+        return Counter(one.share[0] for one in self._waiting if not one.result.done())
 
     def use(self, users: Mapping[bytes, bytes]) -> None:
         """Have these users, bcrypt hashes by name, from the next question on."""
@@ -103,58 +103,56 @@ class Passwords:
     def known(self, user: bytes, password: bytes) -> bool | None:
         """Whether a user has a password, where that has been found out before."""
         digest = self._digest(user, password)
-        if digest in self._found[True]:
-            return True
-        return False if digest in self._found[False] else None
+        for is_right, found in self._found.items():
+            if digest in found:
+                keep(found, digest, None)  # it is the one that was used last
+                return is_right
+        return None
 
     def check(self, user: bytes, password: bytes, client: str) -> asyncio.Future[bool] | None:
         """Compare on behalf of a client when it has its turn; None where as many of its comparisons wait as may.
 
         Cancel the future if the client has gone: then nothing is compared.
         """
-        known = _Asker(client, user)
-        asker = known if known in self._right else _Asker(client, None)
-        checks = self._waiting.setdefault(asker, {})
-        if len(checks) >= _WAITING_OF_ONE_CLIENT:
+        share = (client, user) if (client, user) in self._right else (client, None)
+        if sum(one.share == share and not one.result.done() for one in self._waiting) >= _WAITING_OF_ONE_CLIENT:
             return None
         loop = asyncio.get_running_loop()
-        check: _Check = loop.create_future()
-        checks[check] = user, password
-        check.add_done_callback(partial(self._leave, asker))
+        check = _Check(share, user, password, loop.create_future())
+        self._waiting.append(check)
         if self._work is None or self._work.done():
             self._work = loop.create_task(self._serve())
-        return check
+        return check.result
 
     async def _serve(self) -> None:
         """Make the comparisons that wait, one after the other."""
-        for is_newest in itertools.cycle((True, False)):
+        for newest_first in itertools.cycle((True, False)):
+            self._waiting = [one for one in self._waiting if not one.result.done()]
             if not self._waiting:
                 return
-            asker = min(reversed(self._waiting) if is_newest else self._waiting, key=self._turn)
-            checks = self._waiting[asker] = self._waiting.pop(asker)
-            check, (user, password) = next(iter(checks.items()))
+            share = min(reversed(self._waiting) if newest_first else self._waiting, key=self._turn).share
+            check = next(one for one in self._waiting if one.share == share)
             try:
-                is_right = self.known(user, password)
+                is_right = self.known(check.user, check.password)
                 if is_right is None:
-                    is_right = await self._compared(user, password)
-                    self._count(asker, user, is_right=is_right)
+                    is_right = await self._compared(check.user, check.password)
+                    self._count(check, is_right=is_right)
             except Exception as error:  # the thread is closed, or bcrypt failed: it is the answer of this request
-                if not check.done():
-                    check.set_exception(error)
+                if not check.result.done():
+                    check.result.set_exception(error)
             else:
-                if not check.done():
-                    check.set_result(is_right)
-            self._leave(asker, check)
+                if not check.result.done():
+                    check.result.set_result(is_right)
 
-    def _turn(self, asker: _Asker) -> tuple[int, bool]:
-        return min(self._wrong.get(asker, 0), _MOST_WRONG), asker.user is None
+    def _turn(self, one: _Check) -> tuple[int, bool]:
+        return min(self._wrong.get(one.share, 0), _MOST_WRONG), one.share[1] is None
 
     async def _compared(self, user: bytes, password: bytes) -> bool:
         digest = self._digest(user, password)
         is_right = await asyncio.get_running_loop().run_in_executor(
             self._thread, self._compare_at_all_costs, password[:_PASSWORD_BYTES], self._users.get(user), self._nobody
         )
-        _keep(self._found[is_right], digest, None, _RIGHT_KEPT if is_right else _WRONG_KEPT)
+        keep(self._found[is_right], digest, None, _RIGHT_KEPT if is_right else _WRONG_KEPT)
         return is_right
 
     def _compare_at_all_costs(self, password: bytes, hashed: bytes | None, nobody: Mapping[int, bytes]) -> bool:
@@ -163,18 +161,12 @@ class Passwords:
         found = {cost: self._compare(password, (hashed if cost == own else None) or nobody[cost]) for cost in nobody}
         return own is not None and found[own]
 
-    def _count(self, asker: _Asker, user: bytes, *, is_right: bool) -> None:
-        wrong = self._wrong.pop(asker, 0)
+    def _count(self, check: _Check, *, is_right: bool) -> None:
+        wrong = self._wrong.pop(check.share, 0)
         if is_right:
-            _keep(self._right, _Asker(asker.client, user), None, _RIGHT_KEPT)
+            keep(self._right, (check.share[0], check.user), None, _RIGHT_KEPT)
         else:
-            _keep(self._wrong, asker, wrong + 1, _CLIENTS_KEPT)
-
-    def _leave(self, asker: _Asker, check: _Check) -> None:
-        checks = self._waiting.get(asker, {})
-        checks.pop(check, None)
-        if not checks:
-            self._waiting.pop(asker, None)
+            keep(self._wrong, check.share, wrong + 1)
 
     def close(self) -> None:
         """Begin no further comparison; one that runs ends by itself."""
@@ -192,14 +184,6 @@ class Passwords:
         for part in (user, self._users.get(user, b""), password[:_PASSWORD_BYTES]):
             digest.update(len(part).to_bytes(8, "big") + part)
         return digest.digest()
-
-
-def _keep(kept: dict[_Key, _Value], key: _Key, value: _Value, most: int) -> None:
-    """Remember something as the newest; above the limit the oldest is forgotten."""
-    kept.pop(key, None)
-    kept[key] = value
-    if len(kept) > most:
-        del kept[next(iter(kept))]
 
 
 def _step_back() -> None:

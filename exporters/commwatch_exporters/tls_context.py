@@ -38,6 +38,9 @@ VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 _VERIFY = {"none": ssl.CERT_NONE, "if given": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
 
+_SESSIONS_OF_A_CONTEXT = 32  # of TLS 1.2, up to 11 kB each: it would keep 20,000, and Python cannot forbid it
+
+
 class TlsError(Exception):
     """A certificate, key or choice cannot be used.
 
@@ -84,6 +87,8 @@ def make_context(settings: TlsSettings) -> ssl.SSLContext:
     context.options |= ssl.OP_NO_RENEGOTIATION  # a client could have the server work again and again
     if not settings.prefer_own_ciphers:
         context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
+    # A client that says no goodbye before it ends its side is answered all the same: HTTP knows where a request ends.
+    context.options |= getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)  # from OpenSSL 3 on
     context.set_alpn_protocols(["http/1.1"])
     if settings.ciphers:
         try:
@@ -150,6 +155,45 @@ def _as_file(content: bytes) -> Iterator[str]:
         file.write(content)
         file.flush()
         yield f"/proc/self/fd/{file.fileno()}"
+
+
+class TlsEntry:
+    """Puts TLS upon the sockets of new clients.
+
+    Args:
+        settings: Certificate, key and choices.
+        allowed_names: Alternative names of client certificates that may come in; empty: any that we trust.
+
+    Raises:
+        TlsError: as in ``make_context``.
+    """
+
+    wants_read: tuple[type[OSError], ...] = (ssl.SSLWantReadError,)
+    wants_write: tuple[type[OSError], ...] = (ssl.SSLWantWriteError,)
+
+    def __init__(self, settings: TlsSettings, allowed_names: frozenset[str] = frozenset()) -> None:
+        self._allowed_names = allowed_names
+        self._settings = settings
+        self._context = make_context(settings)
+
+    def wrap(self, sock: socket.socket) -> ssl.SSLSocket:
+        """A socket in place of a non-blocking one, whose handshake is still to come.
+
+        Raises:
+            OSError: the client is gone.
+        """
+        if self._context.session_stats()["number"] >= _SESSIONS_OF_A_CONTEXT:
+            self._context = make_context(self._settings)
+        return self._context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+
+    def check_name(self, sock: ssl.SSLSocket) -> None:
+        """Look at a client's certificate after its handshake.
+
+        Raises:
+            OSError: it has no name of the list, where there is one.
+        """
+        if self._allowed_names and not client_is_allowed(sock.getpeercert(), self._allowed_names):
+            raise PermissionError("no name of its certificate is in client_allowed_sans")
 
 
 def client_is_allowed(certificate: Mapping[str, Any] | None, allowed: frozenset[str]) -> bool:

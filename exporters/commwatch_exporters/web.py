@@ -8,8 +8,7 @@ from functools import partial
 from http import HTTPStatus
 from types import MappingProxyType
 
-from commwatch_exporters.http_messages import Limits, Request, Response
-from commwatch_exporters.http_server import Handler, HttpServer
+from commwatch_exporters.http_server import Handler, HttpServer, Limits, Request, Response
 from commwatch_exporters.listen import EndpointError
 from commwatch_exporters.metrics_page import MetricsPage
 from commwatch_exporters.negotiation import accepts_gzip

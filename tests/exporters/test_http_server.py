@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from commwatch_exporters.http_messages import Limits, Request, Response
-from commwatch_exporters.http_server import Access, HttpServer
+from commwatch_exporters.http_server import Access, HttpServer, Limits, Request, Response
 from support.http import Client, ask, connected, serving
 from support.waiting import PATIENCE_SECONDS, comes
 
@@ -106,7 +105,11 @@ def test_a_request_again_meets_the_access_of_now() -> None:
                 client.send(GET)
                 assert (await client.answer()).status == 200
             refused = Response(HTTPStatus.UNAUTHORIZED, b"no\n")
-            one.let_in(Access(admit=lambda request, connection: refused, headers={"X-Word": "now"}))
+
+            async def refuse(_: Request) -> Response:
+                return refused
+
+            one.let_in(Access(admit=refuse, headers={"X-Word": "now"}))
             client.send(GET)
             answer = await client.answer()
             assert (answer.status, answer.headers["x-word"], answer.body) == (401, "now", b"no\n")
@@ -322,17 +325,17 @@ def test_the_first_request_has_one_deadline() -> None:
             while not (connections := list(listening.connections)):
                 await asyncio.sleep(0)
             (connection,) = connections
-            until = connection._due
+            until = connection.until
             while not connection._http.trailing_data[0]:
                 await asyncio.sleep(0)
-            assert connection._due == until
+            assert connection.until == until
 
             client.send(GET[1:])
             await client.answer()
             client.send(GET[:1])
             while not connection._http.trailing_data[0]:
                 await asyncio.sleep(0)
-            assert connection._due > until
+            assert connection.until > until
 
     run(test())
 
@@ -513,9 +516,11 @@ def test_who_has_shown_who_it_is_keeps_eight_places() -> None:
         async with AsyncExitStack() as stack:
             listening = server(Limits(connections=20))
             refused = Response(HTTPStatus.UNAUTHORIZED, b"who?\n")
-            listening.let_in(
-                Access(admit=lambda request, _: None if "x-word" in request.headers else refused, identifies=True)
-            )
+
+            async def ask_for_the_word(request: Request) -> Response | None:
+                return None if "x-word" in request.headers else refused
+
+            listening.let_in(Access(admit=ask_for_the_word, identifies=True))
             port = await stack.enter_async_context(serving(listening))
             request = b"GET /text HTTP/1.1\r\nHost: node\r\nX-Word: right\r\n\r\n"
             kept = [await stack.enter_async_context(connected(port, local="127.0.0.9")) for _ in range(8)]
@@ -532,7 +537,7 @@ def test_who_has_shown_who_it_is_keeps_eight_places() -> None:
 
 def test_who_takes_long_for_an_answer_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the limit before one that is idle: else a few clients that do not read would keep every scraper out."""
-    monkeypatch.setattr("commwatch_exporters.http_connection._SLOW_SECONDS", 0.0)
+    monkeypatch.setattr("commwatch_exporters.http_server._SLOW_SECONDS", 0.0)
 
     async def test() -> None:
         async with AsyncExitStack() as stack:

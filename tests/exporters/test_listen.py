@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from commwatch_exporters.http_connection import Connection
 from commwatch_exporters.http_server import HttpServer
 from commwatch_exporters.listen import EndpointError, bind, name_of, passed_sockets, split_address
 from support.http import Client, connected, serving
@@ -127,23 +126,16 @@ def test_an_address_of_another_node(address: str) -> None:
     assert address in str(caught.value)
 
 
-def test_answers_are_sent_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_are_sent_at_once() -> None:
     """Nagle's algorithm is off on every connection: with it the end of an answer waits for the client's ACK."""
-    transports: list[asyncio.BaseTransport] = []
-    made = Connection.connection_made
-
-    def remember(connection: Connection, transport: asyncio.BaseTransport) -> None:
-        transports.append(transport)
-        made(connection, transport)
-
-    monkeypatch.setattr(Connection, "connection_made", remember)
 
     async def test() -> None:
-        async with serving(HttpServer({})) as port, connected(port) as client:
+        server = HttpServer({})
+        async with serving(server) as port, connected(port) as client:
             client.send(b"GET / HTTP/1.1\r\nHost: node\r\n\r\n")
             await client.answer()
-            option = transports[-1].get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-            assert option != 0
+            (connection,) = server.connections
+            assert connection.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
 
     asyncio.run(test())
 

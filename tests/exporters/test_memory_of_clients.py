@@ -10,8 +10,7 @@ from http import HTTPStatus
 
 import pytest
 
-from commwatch_exporters.http_messages import Response
-from commwatch_exporters.http_server import HttpServer
+from commwatch_exporters.http_server import HttpServer, Response
 from support.http import serving
 
 CLIENTS = 64

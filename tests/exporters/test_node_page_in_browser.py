@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from commwatch_exporters.http_messages import Request, Response
-from commwatch_exporters.http_server import HttpServer
+from commwatch_exporters.http_server import HttpServer, Request, Response
 from commwatch_exporters.node.model import Node
 from commwatch_exporters.node_page.page import render_node_page
 from support.browser import Browser, chromium

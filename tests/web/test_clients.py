@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from commwatch_exporters.clients import client_of
+from commwatch_exporters.shares import client_of
 
 
 @pytest.mark.parametrize(

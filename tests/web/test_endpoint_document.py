@@ -12,8 +12,7 @@ import bcrypt
 import pytest
 
 from commwatch.service.web_access import WebAccess
-from commwatch_exporters.http_messages import Limits, Response
-from commwatch_exporters.http_server import HttpServer
+from commwatch_exporters.http_server import HttpServer, Limits, Response
 from commwatch_exporters.tls_context import CIPHERS, CURVES
 from support.certificates import Authority
 from support.http import ask, serving
@@ -39,6 +38,7 @@ def test_the_limits() -> None:
         ("between an answer and the next request", f"{limits.idle_seconds:g} s"),
         ("wait for a comparison", f"{limits.write_seconds:g} s"),
         ("connections", f"{limits.connections}"),
+        ("from the first byte of a handshake", f"{limits.tls_connections}"),
     ):
         assert f"{what} | {value} |" in PAGE
 

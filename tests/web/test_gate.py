@@ -14,10 +14,9 @@ import bcrypt
 import pytest
 
 from commwatch_exporters.gate import Gate, basic_credentials
-from commwatch_exporters.http_messages import Limits, Response
-from commwatch_exporters.http_server import Access, HttpServer
+from commwatch_exporters.http_server import Access, HttpServer, Limits, Response
 from commwatch_exporters.passwords import Passwords, hash_problem
-from commwatch_exporters.rate_limit import ClientRates
+from commwatch_exporters.shares import ClientRates
 from support.http import ask, authorization, connected, serving
 from support.waiting import comes
 

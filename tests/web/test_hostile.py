@@ -23,11 +23,9 @@ import bcrypt
 import pytest
 
 from commwatch_exporters.gate import Gate
-from commwatch_exporters.http_connection import Connection
-from commwatch_exporters.http_server import Access
+from commwatch_exporters.http_server import Access, Connection
 from commwatch_exporters.passwords import Passwords
-from commwatch_exporters.tls_context import TlsSettings
-from commwatch_exporters.tls_link import TlsEntry, TlsLink
+from commwatch_exporters.tls_context import TlsEntry, TlsSettings
 from commwatch_exporters.web import Endpoint, Status
 from support.certificates import Authority
 from support.http import Client, authorization, connected, serving
@@ -89,9 +87,7 @@ async def besieged(authority: Authority) -> AsyncIterator[Besieged]:
     site.passwords.close()
     await comes(lambda: len(os.listdir("/proc/self/fd")) <= before)
     gc.collect()
-    assert [
-        one for one in gc.get_objects() if isinstance(one, Connection | TlsLink) and one._transport is not None
-    ] == []
+    assert [one for one in gc.get_objects() if isinstance(one, Connection | ssl.SSLSocket)] == []
 
 
 def statuses(answers: bytes) -> list[int]:

@@ -18,8 +18,7 @@ from structlog.testing import capture_logs
 
 from commwatch.errors import ConfigError
 from commwatch.service.web_access import WebAccess
-from commwatch_exporters.http_messages import Limits, Response
-from commwatch_exporters.http_server import HttpServer
+from commwatch_exporters.http_server import HttpServer, Limits, Response
 from support.certificates import Authority
 from support.http import ask, authorization, connected, serving
 
@@ -230,15 +229,15 @@ def test_a_door_that_would_open(before: str, after: str, key: str, tmp_path: Pat
     """While the daemon runs nothing is asked less of clients, as a file would that is half written."""
 
     async def test(site: Site, port: int) -> None:
-        was = site.server._access
+        was = site.server.access
         site.write(after)
         await site.access.look()
         site.access.read_soon()
         await site.access.look()
-        assert site.server._access is was
+        assert site.server.access is was
         site.write(before)
         await site.access.look()
-        assert site.server._access is not was
+        assert site.server.access is not was
 
     with capture_logs() as logs:
         assert run(tmp_path, before, test).told == [True, False, False, True]
@@ -271,7 +270,7 @@ def test_no_descriptor_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         before = await serial(site, port)
         site.authority.issue("node")
         with monkeypatch.context() as exhausted:
-            exhausted.setattr("commwatch_exporters.tls_link.make_context", fail)
+            exhausted.setattr("commwatch_exporters.tls_context.make_context", fail)
             with pytest.raises(OSError, match="Too many open files"):
                 await site.access.look()
         assert before == await serial(site, port)

@@ -17,7 +17,7 @@ from commwatch_exporters.http_server import Access, HttpServer
 
 if TYPE_CHECKING:
     from commwatch_exporters.passwords import Passwords
-    from commwatch_exporters.rate_limit import ClientRates
+    from commwatch_exporters.shares import ClientRates
 
 log = structlog.get_logger("commwatch.web")
 
@@ -119,11 +119,11 @@ class WebAccess:
 
     def _access(self, config: WebConfig) -> Access:
         """What the server needs; modules that a plain endpoint can do without are loaded here."""
-        wrap, admit = None, None
+        tls, admit = None, None
         if config.tls is not None:
-            from commwatch_exporters.tls_link import TlsEntry
+            from commwatch_exporters.tls_context import TlsEntry
 
-            wrap = TlsEntry(config.tls, config.allowed_names)
+            tls = TlsEntry(config.tls, config.allowed_names)
         if config.rate_limit != self._rate_limit:
             self._rate_limit, self._rates = config.rate_limit, _rates(config.rate_limit)
         if config.users:
@@ -137,13 +137,13 @@ class WebAccess:
 
             admit = Gate(self._passwords if config.users else None, self._rates)
         certified = config.tls is not None and config.tls.client_certificates == "required"
-        return Access(wrap, admit, identifies=bool(config.users) or certified, headers=config.headers)
+        return Access(tls, admit, identifies=bool(config.users) or certified, headers=config.headers)
 
 
 def _rates(rate_limit: tuple[float, int] | None) -> ClientRates | None:
     if rate_limit is None:
         return None
-    from commwatch_exporters.rate_limit import ClientRates
+    from commwatch_exporters.shares import ClientRates
 
     return ClientRates(*rate_limit)
 
