@@ -80,8 +80,6 @@ class Row:
     """What it does to collectives of the node."""
     from_boot: Wanted | None = "page"
     """Where it was there before the part was known to be well; None: nothing need be said then."""
-    known_after: float = 0.0
-    """Seconds since the boot from which on the part is known: some are only after they were well for a while."""
     ends: float | None = 600.0 + 120.0
     """Seconds after the repair within which alert and finding are over; None: not within the life, not judged.
 
@@ -95,6 +93,8 @@ class Row:
     """It shows only while a job communicates."""
     lasts: tuple[float, float] = (200.0, 600.0)
     weight: float = 1.0
+    known_after: float = 0.0
+    """Seconds since the boot from which on the part is known: some are only after they were well for a while."""
 
 
 def _gpu(drawn: random.Random, preset: Preset) -> tuple[int, str]:
