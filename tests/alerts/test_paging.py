@@ -307,6 +307,8 @@ HUSHES = [
     (of("NvlinkRecoveryFailed", **LINK11), of("NvlinkDown", **LINK11), True),
     (of("NvlinkReduced", "warning", **GPU3), of("ProbeBandwidthLow", "warning", **REDUCE), False),
     (of("FabricUnhealthy", **GPU3), of("NvlinkP2pRefused", "warning"), True),
+    (of("NvlinkDown", **GPU3, link="several"), of("NvlinkP2pRefused", "warning"), True),
+    (of("NvlinkDown", **LINK11), of("NvlinkP2pRefused", "warning"), False),
     (of("GpuLost", **GPU3), of("GpuNotAnswering", **GPU3), True),
     (of("GpuLost", **GPU3), of("GpuNotAnswering", **GPU5), False),
     (of("GpuLost", **GPU3), of("XidFabric", xid="79", **GPU3), True),

@@ -149,6 +149,10 @@ INHIBITIONS: Final[Sequence[Inhibition]] = (
         causes="FabricUnhealthy|FabricNotJoined", symptoms="NvlinkP2pRefused",
     ),
     Inhibition(
+        "As above, to one that has lost most of its links.",
+        causes="NvlinkDown", cause_if='link="several"', symptoms="NvlinkP2pRefused",
+    ),
+    Inhibition(
         "Collectives over NVLink run at the speed of the GPU with the fewest links. Copies to the host do not.",
         causes="NvlinkDown|NvlinkRecoveryFailed|FabricUnhealthy",
         symptoms=_SLOW, symptom_if='probe!="host_copies"',
