@@ -21,6 +21,7 @@ from commwatch.node.wrap import Wrapped, WrapsState
 from commwatch.probes.by_hand.trial import known_trials
 from commwatch.probes.gate.hold import HoldFile
 from commwatch.service.between_nodes import BetweenNodes
+from commwatch.service.judgement import STATE_NAME, Judgement
 from commwatch.simulation.start import SimulationStart
 from commwatch.sources.presence import boot_identity
 from commwatch.state.directory import StateDirectory
@@ -120,10 +121,13 @@ def _save_what_no_probe_makes(daemon: RehearsedDaemon) -> None:
     state.save("setting-trials", TRIALS)
     HoldFile(state.path).hold(1.0, now)
     count_unknown(state.path, "stale")
+    judgement = state.load(STATE_NAME, Judgement)
+    assert judgement is not None
     for port, block in daemon.store.group("rdma").items():
         wrapped = [Wrapped(one, 7, 2**32) for one in block.layout.series if family_of(one[0]).wraps_at == 2**32]
         if wrapped:
-            state.save("wraps", WrapsState(boot_identity(daemon.roots[1]), {"rdma": {port: wrapped[:3]}}))
+            wraps = WrapsState(boot_identity(daemon.roots[1]), {"rdma": {port: wrapped[:3]}})
+            state.save(STATE_NAME, msgspec.structs.replace(judgement, wraps=wraps))
 
 
 def _damaged(draw: random.Random, content: bytes) -> tuple[bytes, str]:
