@@ -12,13 +12,12 @@ import msgspec
 import yaml
 
 from commwatch.config.settings import Config, decode_quantity
+from commwatch.config.user_loader import UserLoader
 from commwatch.errors import ConfigError
 
 _Kind = TypeVar("_Kind")
 _MOST_CHARACTERS = 2**22
 """Of a file; the longest of ours has 35 thousand. Of a device or a pipe there may be no end."""
-_MOST_LEVELS = 32
-"""Of values within values; no setting of ours has ten."""
 Steps = tuple["str | int", ...]
 """The way to a value: keys and list positions."""
 
@@ -53,24 +52,6 @@ class YamlDocument:
         while here and here not in self.lines:
             here = here[:-1]
         return ConfigError(self.file, self.lines.get(here), dotted(steps), problem)
-
-
-class UserLoader(yaml.SafeLoader):
-    """Takes what users write; each level of nesting costs PyYAML a call, and each bracket a look at those around it."""
-
-    def fetch_flow_collection_start(self, TokenClass: Any) -> None:  # noqa: N803 - named so by PyYAML
-        """An opening bracket or brace."""
-        self._check_level(self.flow_level)
-        super().fetch_flow_collection_start(TokenClass)
-
-    def add_indent(self, column: int) -> bool:
-        """A line that is indented deeper."""
-        self._check_level(len(self.indents))
-        return bool(super().add_indent(column))
-
-    def _check_level(self, level: int) -> None:
-        if level >= _MOST_LEVELS:
-            raise yaml.scanner.ScannerError(None, None, "nested too deeply; no setting is", self.get_mark())
 
 
 def dotted(steps: Steps) -> str:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import yaml
 
-from commwatch.config.yaml_file import UserLoader
+from commwatch.config.user_loader import UserLoader
 from commwatch.errors import ConfigError
 from commwatch.simulation.faults.fault import TARGET_KEYS, Fault, Kind, Target
 from commwatch.simulation.faults.kinds import KINDS
