@@ -77,13 +77,12 @@ def test_a_good_probe_prints_a_table(node: Config, capsys: pytest.CaptureFixture
     assert "ring: measure after" in err
 
 
-def test_a_terminal_gets_a_live_line(
-    node: Config, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_terminal_gets_a_live_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """On a terminal the phases do not fill the screen line by line."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
 
-    assert run(node, "all_reduce") == 0
+    with progress_of("ring", 2) as progress:
+        progress("measure", 0, 1.0)
 
     assert "measure after" not in capsys.readouterr().err
 
@@ -104,8 +103,10 @@ def test_steps_are_told_now_and_then(capsys: pytest.CaptureFixture[str]) -> None
     ]
 
 
-def test_a_cycle_tells_its_steps(node: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each step of the plan once, in order, while all ranks measure."""
+def test_every_gpu_and_direction_of_host_copies_is_a_step_and_a_row(
+    node: Config, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each step is told once, in order, while all ranks measure; a row has the GPU's index, not the rank."""
     told: list[tuple[str, int]] = []
 
     @contextmanager
@@ -118,6 +119,10 @@ def test_a_cycle_tells_its_steps(node: Config, monkeypatch: pytest.MonkeyPatch) 
 
     assert [one for one in told if one[1]] == [("measure", step) for step in range(1, 5)]
     assert [phase for phase, step in told if not step] == ["start", "rendezvous", "setup", "measure", "done"]
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("host_copies")]
+    assert [row.split("  ")[0] for row in rows] == [
+        "host_copies: to GPU0", "host_copies: from GPU0", "host_copies: to GPU1", "host_copies: from GPU1",
+    ]  # fmt: skip
 
 
 def test_json_holds_numbers_in_base_units(node: Config, capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,14 +158,8 @@ def test_a_slow_probe_is_exit_code_1(node: Config, definition: Probe, capsys: py
     assert bandwidth.endswith("low") == (definition.expected_bandwidth is not None)
 
 
-def test_every_gpu_and_direction_of_host_copies_has_a_row(node: Config, capsys: pytest.CaptureFixture[str]) -> None:
-    """With the GPU's index, not the rank, also where GPUs are chosen."""
-    assert run(node, "host_copies") == 0
-    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("host_copies")]
-    assert [row.split("  ")[0] for row in rows] == [
-        "host_copies: to GPU0", "host_copies: from GPU0", "host_copies: to GPU1", "host_copies: from GPU1",
-    ]  # fmt: skip
-
+def test_a_row_of_a_chosen_gpu_has_its_index(node: Config, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is rank 0 there."""
     assert run(node, "host_copies", "--gpus", "1") == 0
     out = capsys.readouterr().out
     assert "from GPU1" in out

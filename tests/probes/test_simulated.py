@@ -140,8 +140,9 @@ def test_copies_of_one_gpu_need_nobody_else(tmp_path: Path) -> None:
         assert now.median_seconds / before.median_seconds == pytest.approx(2, rel=0.15)
 
 
-@pytest.mark.parametrize("reason", ["wrong_result", "nccl_error"])
-@pytest.mark.parametrize("fault", ["failing_probe", "probe_errors, share: 1"])
+@pytest.mark.parametrize(
+    ("fault", "reason"), [("failing_probe", "wrong_result"), ("probe_errors, share: 1", "nccl_error")]
+)
 def test_an_injected_failure_is_reported_by_its_reason(tmp_path: Path, fault: str, reason: str) -> None:
     """The reason of the fault is the reason of the failure."""
     assert failed(tmp_path, plan(tmp_path, f"- {{fault: {fault}, reason: {reason}}}")).reason == reason
@@ -179,7 +180,7 @@ class Thrashing(Starvation):
         return now._replace(stall=Stall(now.time, now.time))
 
 
-@pytest.mark.parametrize("phase", PHASES[:-1])
+@pytest.mark.parametrize("phase", ["start", "measure"])
 def test_a_rank_that_is_late_on_a_starved_node_has_not_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: Phase
 ) -> None:
@@ -230,7 +231,7 @@ def test_a_hang_that_ends_is_a_result(tmp_path: Path) -> None:
     assert measured(tmp_path, cycle).setup_seconds > 0.5
 
 
-@pytest.mark.parametrize("phase", PHASES[:-1])
+@pytest.mark.parametrize("phase", ["start", "measure"])
 def test_a_rank_that_crashes_is_named(tmp_path: Path, phase: Phase) -> None:
     """With its phase, its signal and its last words."""
     result = failed(tmp_path, plan(tmp_path, f"- {{fault: rank_crash, phase: {phase}, rank: 1}}"))
