@@ -16,6 +16,7 @@ import yaml
 from commwatch.config.assets import asset
 from commwatch.generate import alert_rules
 from support.alertmanager import Alertmanager, Post, alertmanager
+from support.passes import in_one_pass
 from support.promtool_cases import shipped_groups
 
 pytestmark = pytest.mark.prometheus
@@ -375,8 +376,8 @@ def test_a_restart_of_alertmanager_neither_repeats_nor_loses_a_page(story: Story
     assert [len(manager.posts(cluster)) for cluster in ("group", "tickets", "rehearsal")] == before
 
 
-@pytest.mark.parametrize(
-    ("labels", "receiver"),
+@in_one_pass(
+    "labels, receiver",
     [
         ("severity=critical instance=node1", "page"),
         ("severity=warning instance=node1", "ticket"),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from commwatch.node.down_links import DownLinks, FarEnds, Link, grouped
+from support.passes import in_one_pass
 
 GPUS = tuple(f"0000:{number:02x}:00.0" for number in range(4))
 SWITCHES = ("0000:a0:00.0", "0000:a1:00.0")
@@ -44,7 +43,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
+@in_one_pass("name", CASES)
 def test_links_that_are_down_make_one_fault_of_one_part(name: str) -> None:
     """Of the link, its GPU, the NVSwitch or the node."""
     down, ends, expected = CASES[name]

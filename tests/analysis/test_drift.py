@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from commwatch.config.thresholds import load_thresholds
 from commwatch.probes.results.baseline import Baseline, held_to
 from commwatch.probes.results.drift import KEPT_RESULTS, Course
+from support.passes import in_one_pass
 
 RULE = load_thresholds(None)
 DAY = 86400.0
@@ -113,8 +114,8 @@ CALM = [1.0] * 20
 UNEASY = [0.9, 1.1] * 10  # a spread of 0.2
 
 
-@pytest.mark.parametrize(
-    ("seconds", "expected"),
+@in_one_pass(
+    "seconds, expected",
     [
         (CALM + [0.85, 1.15] * 10, pytest.approx(2.0)),  # a spread of 0.3 against one of 0.15, which calm counts as
         (CALM + [0.86, 1.15] * 10, pytest.approx(1.93, abs=0.01)),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from commwatch.node.equals import shortfalls
+from support.passes import in_one_pass
 
 
 def short(numbers: list[int], most_odd: float = 0.25, ends: int = 1) -> list[int] | None:
@@ -13,8 +12,8 @@ def short(numbers: list[int], most_odd: float = 0.25, ends: int = 1) -> list[int
     return [found[place] for place in range(len(numbers))] if found else None
 
 
-@pytest.mark.parametrize(
-    ("numbers", "ends", "found"),
+@in_one_pass(
+    "numbers, ends, found",
     [
         ([18, 18, 18], 1, None),  # too few to say which is odd
         ([18, 18, 18, 18], 1, [0, 0, 0, 0]),

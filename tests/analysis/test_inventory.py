@@ -18,6 +18,7 @@ from commwatch.node.observation import Observation, SeenGpu, SeenPort, observe_b
 from commwatch.node.utilisation import NvlinkExpectation
 from commwatch.state.records import decode
 from commwatch_exporters.snapshot import Block, Layout, Value
+from support.passes import in_one_pass
 
 SLOTS = ("0000:17:00.0", "0000:3d:00.0", "0000:60:00.0", "0000:70:00.0")
 LINKS: Mapping[int, float | None] = {0: 25e9, 1: 25e9}
@@ -516,8 +517,8 @@ def test_adapters_are_counted_by_card_behind_the_root_port_of_a_gpu() -> None:
     assert [one.adapters for one in seen.gpus or ()] == [1, 0, None]
 
 
-@pytest.mark.parametrize(
-    ("switches", "names", "is_virtual", "gpus"),
+@in_one_pass(
+    "switches, names, is_virtual, gpus",
     [
         (4, {"NVIDIA H200"}, True, 8),
         (4, {"NVIDIA B200"}, False, 8),

@@ -409,7 +409,7 @@ PRECEDENCES: tuple[tuple[Category, tuple[Category, ...]], ...] = (
 )
 
 
-@pytest.mark.parametrize(("first", "seen"), PRECEDENCES)
+@in_one_pass("first, seen", PRECEDENCES)
 def test_the_likelier_cause_comes_first(first: Category, seen: tuple[Category, ...]) -> None:
     """The order of likelihood: hardware, network, configuration, program, symptoms."""
     assert first_culprit(Finding(one) for one in seen) == first
@@ -508,8 +508,8 @@ def test_the_last_warning_in_an_error_needs_no_prefix() -> None:
     assert find_in_line(text.splitlines()[-1]) is None
 
 
-@pytest.mark.parametrize(
-    ("message", "setting"),
+@in_one_pass(
+    "message, setting",
     [
         ("NCCL_SHM_DISABLE set by environment to 1.", ("NCCL_SHM_DISABLE", "1")),
         ("NCCL_IB_GID_INDEX set by environment to -1.", ("NCCL_IB_GID_INDEX", "-1")),
@@ -543,8 +543,8 @@ def test_what_is_not_in_force_is_no_setting(message: str) -> None:
     assert setting_of(message) is None
 
 
-@pytest.mark.parametrize(
-    ("message", "transport"),
+@in_one_pass(
+    "message, transport",
     [
         ("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read", "P2P/CUMEM"),
         ("Channel 12/0 : 0[3d000] -> 1[86000] via P2P/IPC", "P2P/IPC"),

@@ -10,6 +10,7 @@ from commwatch.jobs.logs.event import LogEvent, event_in_line, time_of
 from commwatch.jobs.logs.rules import SIDES, Category
 from commwatch.jobs.logs.story import Chapter, Told, tell
 from commwatch.jobs.logs.words import WORDS
+from support.passes import in_one_pass
 
 NOON = 1_772_452_800.0
 """2026-03-02 12:00:00."""
@@ -28,8 +29,8 @@ def blamed(chapters: list[Chapter]) -> list[str]:
     return [chapter.culprit.event.category for chapter in chapters]
 
 
-@pytest.mark.parametrize(
-    ("line", "time"),
+@in_one_pass(
+    "line, time",
     [
         ("[2026-03-02 12:00:01] node1:41:77 [1] init.cc:1 NCCL WARN x", NOON + 1),
         ("2026-03-02T12:00:01.250Z stderr F node1:41:77 [1] init.cc:1 NCCL WARN x", NOON + 1.25),
@@ -174,8 +175,8 @@ def test_calls_of_other_numbers_groups_or_of_one_rank_are_no_mismatch() -> None:
         assert chapter.culprit.event.category == "timeout"
 
 
-@pytest.mark.parametrize(
-    ("line", "named"),
+@in_one_pass(
+    "line, named",
     [
         (
             "n1:4:7 [0] a.cc:1 NCCL WARN NET/IB: Got completion from peer 10.2.0.5<332> with status=12 opcode=1",

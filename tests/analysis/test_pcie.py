@@ -18,6 +18,7 @@ from commwatch.node.pcie import (
 )
 from commwatch.node.pcie_tree import DeviceLinkWatch
 from commwatch_exporters.snapshot import Block, Layout, Value
+from support.passes import in_one_pass
 
 GPU = ("0", "0000:17:00.0")
 STEP = 10.0
@@ -62,8 +63,8 @@ def test_a_narrow_link_is_degraded_idle_or_not() -> None:
     assert verdict(link.watch.block(link.now), "width") == 0
 
 
-@pytest.mark.parametrize(
-    ("width", "expected", "maximum", "narrow"),
+@in_one_pass(
+    "width, expected, maximum, narrow",
     [
         (16, 16, 16, False),
         (15, 16, 16, True),

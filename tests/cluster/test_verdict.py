@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import get_args
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -291,8 +290,8 @@ DOCKER = Interface(name="docker0", address="172.17.0.1", prefix=16)
 IB = Interface(name="ib0", address="10.9.0.1", prefix=16)
 
 
-@pytest.mark.parametrize(
-    ("interfaces", "variables", "expected"),
+@in_one_pass(
+    "interfaces, variables, expected",
     [
         ((LO, DOCKER, eth(0)), {}, "eth0"),
         ((LO, eth(0), IB), {}, "ib0"),

@@ -13,6 +13,7 @@ import commwatch
 from commwatch.__main__ import build_parser, main
 from commwatch.config.exit_codes import COMMANDS, meanings_of
 from commwatch.generate.exit_codes import page
+from support.passes import in_one_pass
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "exit-codes.md"
 SOURCES = Path(commwatch.__file__).parent
@@ -40,7 +41,7 @@ def test_each_command_has_its_codes() -> None:
     assert sorted(ALL) == sorted(COMMANDS)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@in_one_pass("command", COMMANDS)
 def test_the_help_of_a_command_has_its_codes(command: str) -> None:
     """Each with its meaning, and in no second wording beside it."""
     shown = " ".join(ALL[command].format_help().split())

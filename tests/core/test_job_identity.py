@@ -21,6 +21,7 @@ from commwatch.node.run import Collected, Outcome
 from commwatch.node.store import Store
 from commwatch_exporters.snapshot import Series
 from support.core import SLOTS, block, collected, collector
+from support.passes import in_one_pass
 from support.processes import ProcessTable
 
 UID = "0f3c2a11-9d7e-4b0a-8c55-1234567890ab"
@@ -29,8 +30,8 @@ STATIC = Owner("kubernetes", "4d6a0a3a26d8f9c4e5c0ffee12345678")
 SLURM, POD = Owner("slurm", "4711"), Owner("kubernetes", UID)
 
 
-@pytest.mark.parametrize(
-    ("cgroup", "owner"),
+@in_one_pass(
+    "cgroup, owner",
     [
         ("0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0", SLURM),
         ("0::/system.slice/gpu-7_slurmstepd.scope/job_4711/step_batch/user/task_special", SLURM),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from commwatch.config.settings import Duration, Rate, Size, decode_quantity, encode_quantity
 from commwatch.units import format_bytes, format_rate, format_seconds, parse_duration, parse_rate, parse_size
+from support.passes import in_one_pass
 
 NUMBERS = st.integers(0, 10**9) | st.decimals(0, 10**6, places=3)
 DURATIONS = {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -66,7 +67,7 @@ def test_a_rate_survives_its_text(count: int) -> None:
     assert (again, type(again)) == (count, Rate)
 
 
-@pytest.mark.parametrize(
+@in_one_pass(
     "value", ["", "s", "15", "15 parsecs", "-1s", "1,5s", "15S", "1h30", "h1", "1h x 3m", "1s\n2s", 15, None, True]
 )
 def test_what_is_no_duration_is_refused_with_an_example(value: object) -> None:
@@ -94,8 +95,8 @@ def test_what_has_the_wrong_unit_is_refused(parse: Callable[[object], float], va
     assert words in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
+@in_one_pass(
+    "seconds, text",
     [
         (0.0, "0 µs"),
         (1.234e-5, "12.3 µs"),

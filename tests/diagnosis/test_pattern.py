@@ -18,6 +18,7 @@ from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped, Yielde
 from diagnosis.exposed import finding, known_of, merged
 from heatmap.matrices import endpoints, matrix, slow_gpu
 from support.facts import NOW
+from support.passes import in_one_pass
 
 PAIRS = "bandwidth of pairs, 16 MiB"
 SIZES = "small messages against large ones"
@@ -266,8 +267,8 @@ def test_probes_that_are_well_stand_in_one_line() -> None:
     assert check.measured == "latency at most 1.00 times the usual; bandwidth at least 98 % of what is expected"
 
 
-@pytest.mark.parametrize(
-    ("values", "verdict", "says"),
+@in_one_pass(
+    "values, verdict, says",
     [
         ({"last_latency_seconds": 42e-6, "latency_spike_streak": 3.0}, "failed", "A problem of latency"),
         ({"last_latency_seconds": 42e-6, "latency_spike_streak": 1.0}, "notice", "A problem of latency"),
@@ -383,8 +384,8 @@ ALONE = Skipped(finished_at=NOW, reason="single_gpu", detail="one rank")
 BUSY = Skipped(finished_at=NOW, reason="gpu_busy", detail="GPU1 has a process")
 
 
-@pytest.mark.parametrize(
-    ("answers", "verdict", "says"),
+@in_one_pass(
+    "answers, verdict, says",
     [
         ((answer("failed", FAILED),), "failed", "unhandled system error; tried once"),
         ((answer("failed", FAILED),) * 3, "failed", "unhandled system error; 3 of 3 times in this scan"),

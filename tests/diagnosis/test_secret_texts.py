@@ -8,9 +8,10 @@ import time
 import pytest
 
 from commwatch.diagnosis.secret_texts import settings_without_secrets, without_secrets
+from support.passes import in_one_pass
 
 
-@pytest.mark.parametrize(
+@in_one_pass(
     "text",
     [
         "proxy https://bob:hunter2@proxy:3128/x",

@@ -21,6 +21,7 @@ from commwatch.jobs.settings.facts import NodeFacts, RdmaPort
 from commwatch.jobs.settings.node_network import NodeNetwork
 from commwatch.probes.by_hand.trial import SettingGain, SettingTrial, keep_trial
 from commwatch.workers import by_hand
+from support.passes import in_one_pass
 
 NODE = NodeFacts(gpus=8, peer_levels=frozenset({"NVL"}), peers_unknown=False)
 SECRET = "hunter2"  # noqa: S105 - it must not be printed
@@ -44,8 +45,8 @@ def notes(capsys: pytest.CaptureFixture[str]) -> list[tuple[str, str]]:
     return [(note["code"], note["variable"]) for file in answer["files"] for note in file["notes"]]
 
 
-@pytest.mark.parametrize(
-    ("data", "expected"),
+@in_one_pass(
+    "data, expected",
     [
         (b"NCCL_DEBUG=WARN\nA=b=c\n", {"NCCL_DEBUG": "WARN", "A": "b=c"}),
         (b"A=one\0NCCL_ALGO=Ring\nTree\0", {"A": "one", "NCCL_ALGO": "Ring\nTree"}),

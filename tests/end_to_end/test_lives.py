@@ -16,6 +16,7 @@ from support.lives.judge import Score, judge
 from support.lives.life import Broken, Life
 from support.lives.play import BEFORE_SECONDS, Course, play
 from support.lives.told import Alert, Sent, alerts_of, sent
+from support.passes import in_one_pass
 
 _SEEDS = range(200)
 _PORT = Place(("0000:99:00.0",))
@@ -83,8 +84,8 @@ _TWICE = [_firing(PAGE, 285, 300), _firing(PAGE, 405, 420)]
 _ELSEWHERE = {**PAGE, "pci_bus_id": "0000:17:00.0"}
 
 
-@pytest.mark.parametrize(
-    ("alerts", "kinds"),
+@in_one_pass(
+    "alerts, kinds",
     [
         ([_firing(PAGE, 285, 480)], []),
         ([], ["not told"]),

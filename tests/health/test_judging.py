@@ -62,7 +62,7 @@ def test_a_detector_is_told_of_a_finding_that_is_about_to_close() -> None:
     assert judge(report(fault(LISTED, last_seen=LOOKED - 30)), PLAIN).verdict == "Critical"
 
 
-@pytest.mark.parametrize("code", sorted(DRAIN_LIST))
+@in_one_pass("code", sorted(DRAIN_LIST))
 def test_for_slurm_a_fresh_fault_of_the_drain_list_is_a_problem(code: str) -> None:
     """Exit code 1, with the fault to drain for; as a finding or as the cause of one."""
     for one in (fault(code), fault(code, is_cause=True)):
@@ -184,8 +184,8 @@ def test_several_faults_are_counted() -> None:
     assert reason == f"NVLink is down: {LINK.words}; and 1 more"
 
 
-@pytest.mark.parametrize(
-    ("word", "slurm", "closed", "drains", "code"),
+@in_one_pass(
+    "word, slurm, closed, drains, code",
     [
         ("OK", False, False, False, 0), ("OK", True, False, False, 0), ("OK", True, True, False, 0),
         ("OK", False, True, False, 0),
@@ -266,8 +266,8 @@ SILENT = UnreadSource("nvml", 31.0, "Unknown Error")
 BESIDE = UnreadSource("kernel_log", 31.0, "no permission", lists_parts=False)
 
 
-@pytest.mark.parametrize(
-    ("codes", "unread", "plain", "slurm"),
+@in_one_pass(
+    "codes, unread, plain, slurm",
     [
         ((), SILENT, ("Unknown", 2), ("Unknown", 0)),
         ((), BESIDE, ("Unknown", 2), ("Unknown", 0)),

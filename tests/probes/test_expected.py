@@ -13,6 +13,7 @@ from commwatch.node.topology.reach import GpuPaths, GpuReach
 from commwatch.probes.rank_plan import Backend, Operation, Step
 from commwatch.probes.results.expected import Expected, expected_latency, expected_of_pair, expected_of_step
 from probes.results import COLLECTIVES, step
+from support.passes import in_one_pass
 
 MIB = 2**20
 GIB = 2**30
@@ -91,8 +92,8 @@ def test_configured_wins_everywhere() -> None:
         assert rate(found, "configured") == 5e9
 
 
-@pytest.mark.parametrize(
-    ("name", "size", "gigabytes"),
+@in_one_pass(
+    "name, size, gigabytes",
     [
         ("A100-SXM4-80GB", 64 * MIB, 166.6),
         ("A100-SXM4-40GB", 16 * GIB, 231.6),

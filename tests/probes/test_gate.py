@@ -67,8 +67,8 @@ def test_a_free_node_is_probed() -> None:
     assert reason(FREE) is None
 
 
-@pytest.mark.parametrize(
-    ("changes", "expected"),
+@in_one_pass(
+    "changes, expected",
     [
         ({"enabled": False}, "disabled"),
         ({"maintenance": "driver-upgrade"}, "maintenance"),
@@ -88,8 +88,8 @@ def test_each_fact_alone_closes_the_gate(changes: dict[str, Any], expected: str)
     assert reason(replace(FREE, **changes)) == expected
 
 
-@pytest.mark.parametrize(
-    ("changes", "expected"),
+@in_one_pass(
+    "changes, expected",
     [
         ({"busy": True}, "gpu_busy"),
         ({"compute_processes": 1}, "gpu_busy"),
@@ -141,8 +141,8 @@ def test_processes_are_named() -> None:
     assert skip.detail == "GPU 0000:17:00.0 has 2 compute processes (4711, 4712)"
 
 
-@pytest.mark.parametrize(
-    ("gate", "scheduler", "expected"),
+@in_one_pass(
+    "gate, scheduler, expected",
     [
         ("auto", SLURM, None),
         ("auto", replace(SLURM, slurm=BUSY), "scheduler_busy"),

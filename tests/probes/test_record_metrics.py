@@ -18,6 +18,7 @@ from commwatch.state.directory import StateDirectory
 from commwatch_exporters.snapshot import Layout
 from probes.recorded import FIRM, GPUS, Probe
 from probes.results import MIB, plan_of
+from support.passes import in_one_pass
 
 
 def test_old_results_are_absent() -> None:
@@ -271,7 +272,7 @@ def test_the_series_stay_the_same() -> None:
     assert before == [key for key in probe.series() if not key[0].endswith("info")]
 
 
-@pytest.mark.parametrize("measure", get_args(Measure))
+@in_one_pass("measure", get_args(Measure))
 def test_all_series_are_of_the_catalogue_and_few(measure: Measure) -> None:
     """With a result over eight GPUs each series has the labels of its metric; no probe has more than 100."""
     plan = plan_of(measure, 8)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from commwatch.probes.gate.decision import SchedulerAnswer
 from commwatch.probes.gate.slurm import NodeState, ask_slurm, job_cgroups, judge_node, node_name, parse_node
 from commwatch.workers.process_state import process_state
+from support.passes import in_one_pass
 
 # Layout as of Slurm 17.11.
 DRAINED = """\
@@ -98,8 +99,8 @@ def test_no_text_breaks_the_parser(text: str) -> None:
     assert node is None or node.name
 
 
-@pytest.mark.parametrize(
-    ("state", "cpus", "allocated", "expected"),
+@in_one_pass(
+    "state, cpus, allocated, expected",
     [
         ("IDLE", 0, "", "free"),
         ("IDLE", 0, "(null)", "free"),

@@ -13,6 +13,7 @@ from commwatch.config.settings import Size
 from commwatch.probes.plan import CyclePlan, Measure
 from commwatch.probes.rank_plan import Backend, Operation
 from commwatch.probes.workload import choose_backend, plan_cycle
+from support.passes import in_one_pass
 
 MIB = 2**20
 LIMITS = config.Probes()
@@ -57,8 +58,8 @@ def test_a_collective_has_a_small_and_a_large_call(operation: Measure) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("measure", "backend", "size", "seconds"),
+@in_one_pass(
+    "measure, backend, size, seconds",
     [
         ("all_reduce", "nccl", 64 * MIB, 0.1),
         ("all_to_all", "simulated", 64 * MIB, 0.1),
@@ -151,7 +152,7 @@ def test_scaling_doubles_the_ranks(ranks: int, counts: list[int]) -> None:
     assert {(step.operation, step.purpose) for step in steps} == {("all_reduce", "bandwidth")}
 
 
-@pytest.mark.parametrize("measure", get_args(Measure))
+@in_one_pass("measure", get_args(Measure))
 def test_there_is_no_step_where_nothing_can_be_measured(measure: Measure) -> None:
     """One rank has nobody to talk to, and gloo no GPU to copy to."""
     alone = plan(measure, 1, "nccl" if measure != "host_copies" else "gloo")

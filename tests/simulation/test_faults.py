@@ -10,6 +10,7 @@ from commwatch.errors import ConfigError
 from commwatch.simulation.faults.fault import Fault
 from commwatch.simulation.faults.parse import parse_faults
 from commwatch.simulation.presets import PRESETS
+from support.passes import in_one_pass
 
 STARTED_AT = 1_900_000_000.0
 
@@ -93,8 +94,8 @@ def test_a_fault_without_a_link_strikes_all_links_of_its_gpu() -> None:
     assert not fault.strikes(2, 0)
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "key", "problem"),
+@in_one_pass(
+    "text, line, key, problem",
     [
         ("fault: gpu_lost", 1, "", "list of faults"),
         ("- gpu_lost", 1, "", "mapping"),

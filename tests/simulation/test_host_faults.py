@@ -8,6 +8,7 @@ from commwatch.errors import ConfigError
 from commwatch.simulation.faults.fault import Fault
 from commwatch.simulation.faults.parse import parse_faults
 from commwatch.simulation.presets import PRESETS
+from support.passes import in_one_pass
 
 
 def parse(text: str, preset: str = "h100x8ndr") -> Fault:
@@ -33,8 +34,8 @@ def test_an_adapter_is_named_by_its_interface_or_its_rdma_device() -> None:
     assert addresses == [PRESETS["h100x8ndr"].interfaces[0].pci_address] * 2
 
 
-@pytest.mark.parametrize(
-    ("text", "preset", "key", "problem"),
+@in_one_pass(
+    "text, preset, key, problem",
     [
         ("rdma_port_down", "h100x8ndr", "device", "missing"),
         ("rdma_port_down, device: mlx5_77", "h100x8ndr", "device", "it has mlx5_0, "),

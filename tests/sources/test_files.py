@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.sources import files
+from support.passes import in_one_pass
 
 
 @given(st.binary(max_size=200))
@@ -27,7 +28,7 @@ def test_integers_are_read_exactly(number: int) -> None:
     assert files.parse_integer(f"{number}\n".encode()) == number
 
 
-@pytest.mark.parametrize("text", [b"", b"\n", b"1_000", b"0x10", b"1.5", b"+1", b"\xff", b"1" * 21, b"12 34", b"- 1"])
+@in_one_pass("text", [b"", b"\n", b"1_000", b"0x10", b"1.5", b"+1", b"\xff", b"1" * 21, b"12 34", b"- 1"])
 def test_other_text_is_no_integer(text: bytes) -> None:
     """What is not a plain decimal integer is not read as one."""
     assert files.parse_integer(text) is None

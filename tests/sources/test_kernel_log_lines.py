@@ -137,8 +137,8 @@ def test_a_line_that_was_cut_or_changed_is_taken(text: str, data: st.DataObject)
     assert report is None or ADDRESS.fullmatch(report.device)
 
 
-@pytest.mark.parametrize(
-    ("line", "fatal"),
+@in_one_pass(
+    "line, fatal",
     [
         ("NVRM: Xid (PCI:0000:17:00): 145, RLW_CTRL  Fatal   XC0 i0 Link 04 (0x004505c6 0x0)", True),
         ("NVRM: Xid (PCI:0000:17:00): 145, RLW_CTRL  Nonfatal   XC0 i0 Link 04 (0x004505c6 0x0)", False),

@@ -14,6 +14,7 @@ from commwatch.sources.pci.source import PciSource
 from commwatch.sources.pci_attributes import parse_generation, parse_width
 from commwatch_exporters.snapshot import Layout, Value
 from support.examples import examples
+from support.passes import in_one_pass
 from support.pci import BRIDGE, GPU, LINK, NIC, NVSWITCH, add_device, infos, opened
 
 
@@ -228,8 +229,8 @@ def test_devices_are_reported_before_they_are_touched(tmp_path: Path) -> None:
     source.close()
 
 
-@pytest.mark.parametrize(
-    ("text", "generation"),
+@in_one_pass(
+    "text, generation",
     [
         (b"2.5 GT/s PCIe\n", 1), (b"5.0 GT/s PCIe\n", 2), (b"8 GT/s\n", 3), (b"16.0 GT/s PCIe\n", 4),
         (b"32 GT/s\n", 5), (b"64.0 GT/s PCIe\n", 6), (b"Unknown\n", None), (b"Unknown speed\n", None),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from commwatch.sources.rdma import attributes
 from commwatch.sources.rdma.attributes import Rate
+from support.passes import in_one_pass
 
 NAMES = {"SDR": 2.5, "DDR": 5, "QDR": 10, "FDR10": 10, "FDR": 14, "EDR": 25, "HDR": 50, "NDR": 100, "XDR": 200}
 
@@ -40,7 +41,7 @@ def test_every_name_and_width_is_taken(name: str, lanes: int) -> None:
     assert rate == Rate(total * 1e9 / 8, lanes, name)
 
 
-@pytest.mark.parametrize(
+@in_one_pass(
     "text",
     [b"", b"0 Gb/sec (4X NDR)", b"-1 Gb/sec (4X NDR)", b"400 Mb/sec (4X NDR)", b"400 Gb/sec", b"400 Gb/sec (3X NDR)",
      b"400 Gb/sec (X NDR)", b"4e2 Gb/sec (4X NDR)", b"nan Gb/sec (4X NDR)", b". Gb/sec (4X NDR)", b"1_0 Gb/sec (4X)",
@@ -87,8 +88,8 @@ def test_states_are_numbers_with_a_name(text: bytes, code: int | None) -> None:
     assert attributes.parse_code(text) == code
 
 
-@pytest.mark.parametrize(
-    ("state", "physical", "is_up"),
+@in_one_pass(
+    "state, physical, is_up",
     [(4, 5, True), (2, 5, True), (3, 5, True), (4, 6, True), (1, 2, False), (1, 3, False), (1, None, False),
      (4, None, True), (None, None, False), (4, 4, False)],
 )  # fmt: skip

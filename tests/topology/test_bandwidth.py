@@ -11,6 +11,7 @@ from commwatch.node.capacity import planned_nvlink_rate, planned_pcie_rate, plan
 from commwatch.node.topology.bandwidth import Bandwidth, path_bandwidth
 from commwatch.node.topology.model import Cpu, Topology
 from commwatch.node.topology.paths import path
+from support.passes import in_one_pass
 from topology.harness import driver, gpu, links, topology
 from topology.trees import Tree, hgx, rtx3090x4, two_sockets, virtual_machine
 
@@ -150,8 +151,8 @@ def test_planning_figures_are_those_of_nccl() -> None:
     assert [planned_nvlink_rate(version) for version in ("3.1", "5.0", "")] == [12e9, 40.1e9, None]
 
 
-@pytest.mark.parametrize(
-    ("cpu", "rate"),
+@in_one_pass(
+    "cpu, rate",
     [
         (("intel", 6, 0x4F), 6e9),  # Broadwell
         (("intel", 6, 0x55), 10e9),  # Skylake

@@ -35,6 +35,7 @@ from commwatch.workers.worker import Worker, WorkerEnded, WorkerHung, WorkerStar
 from commwatch_exporters.catalogue import CATALOGUE, Metric
 from support.audited import Event, audited
 from support.core import collector, in_loop
+from support.passes import in_one_pass
 
 FILES = "commwatch_nccl_log_files"
 LABELLED = "commwatch_nccl_setting_processes"
@@ -155,7 +156,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("said", REFUSED)
+@in_one_pass("said", REFUSED)
 def test_a_worker_that_says_what_none_would_is_given_up(said: str) -> None:
     """As if it had ended: who asked hears so at once, nothing of it is kept, and one line of the log says why."""
 

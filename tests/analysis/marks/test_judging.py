@@ -6,6 +6,7 @@ import pytest
 
 from commwatch.diagnosis.marks.mark import Mark, judge_rate
 from commwatch.diagnosis.marks.table import ALL_REDUCE_7B, ALL_REDUCE_235B, INFINIBAND_HDR, MARKS, NVLINK, PCIE_GEN4_X16
+from support.passes import in_one_pass
 
 A100 = "NVIDIA A100-SXM4-80GB"
 H100 = "NVIDIA H100 80GB HBM3"
@@ -27,8 +28,8 @@ def test_the_figures_are_those_that_users_know() -> None:
     assert ALL_REDUCE_235B.required == "at least 120 GB/s"
 
 
-@pytest.mark.parametrize(
-    ("rate", "expected", "verdict"),
+@in_one_pass(
+    "rate, expected, verdict",
     [
         (80.0, 315.0, "passed"),
         (79.9, 315.0, "failed"),

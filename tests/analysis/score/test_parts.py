@@ -38,6 +38,7 @@ from analysis.score.cases import (
     score,
 )
 from commwatch.findings.score.records import PartName
+from support.passes import in_one_pass
 
 
 def ratio(
@@ -126,8 +127,8 @@ def test_without_a_baseline_there_is_no_latency() -> None:
 # --- balance ---
 
 
-@pytest.mark.parametrize(
-    ("changes", "value", "subject"),
+@in_one_pass(
+    "changes, value, subject",
     [
         ({RANK_BALANCE: 0.84}, 0.84 / 0.85, "probe ring"),
         ({COPY: 0.84 * 48e9}, 0.84 / 0.85, "GPU1 host_to_device"),
@@ -149,7 +150,7 @@ def test_the_worst_off_decides_the_balance(changes: Values, value: float, subjec
     assert found.readings[0].ratio == found.ratio
 
 
-@pytest.mark.parametrize(
+@in_one_pass(
     "changes",
     [
         {RANK_BALANCE: 0.85},
@@ -195,8 +196,8 @@ def test_hardware_alone_makes_no_balance() -> None:
 # --- stability ---
 
 
-@pytest.mark.parametrize(
-    ("changes", "value"),
+@in_one_pass(
+    "changes, value",
     [
         ({SPIKE_STREAK: 1}, 1.0),
         ({SPIKE_STREAK: 2}, 0.5),
@@ -216,8 +217,8 @@ def test_streaks_steps_and_drifts_cost_stability(changes: Values, value: float) 
     assert ratio("stability", changes) == pytest.approx(value)
 
 
-@pytest.mark.parametrize(
-    ("rises", "value"),
+@in_one_pass(
+    "rises, value",
     [
         ({FAILURES: 1}, 0.95),
         ({SPIKES: 4}, 0.8),
