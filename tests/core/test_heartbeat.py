@@ -1,116 +1,103 @@
-"""The heartbeat of the daemon."""
+"""The heartbeat of the daemon, and the jobs that it plans beside those of an engine."""
 
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from commwatch.config.settings import Config
-from commwatch.node.starvation import Starvation
+from commwatch.node.run import TAKE_SECONDS
 from commwatch.service import root
+from commwatch.service.instruments import Instruments
 from commwatch.service.root import (
-    BEAT_PATIENCE_SECONDS,
     HEARTBEAT_SECONDS,
     LOOK_SECONDS,
     PROGRESS_PATIENCE_SECONDS,
+    WHOLE_PATIENCE_SECONDS,
     Service,
 )
-from commwatch.service.timetable import Timetable
-from support.core import Clock
+from commwatch.service.scheduling import ClockSteps
+from support.core import Clock, SteppedScheduler
 
 
-class _TimeoutOfPython310(Exception):
-    """There ``asyncio.TimeoutError`` is not the built-in one."""
+class _SteppedClock(Clock):
+    """Its wall clock can be stepped."""
+
+    step = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.step
 
 
 class _Enough(Exception):
     pass
 
 
-class _Beating(Service):
-    """Of a daemon only the heart."""
-
-    def __init__(self) -> None:
-        self._config = Config()
-        self._reload = asyncio.Event()
-        self._starvation = Starvation(Path("/nonexistent"))
-        self.beats = 0
-
-    async def _beat(self) -> None:
-        self.beats += 1
-        if self.beats == 3:
-            raise _Enough
-
-
-def test_it_beats_again_when_its_time_has_come_on_python_3_10(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without it no configuration is read again, no maintenance is seen, and systemd's watchdog ends the daemon."""
-
-    async def nothing_came(waited_for: Any, timeout: float) -> None:
-        waited_for.close()
-        raise _TimeoutOfPython310
-
-    monkeypatch.setattr(asyncio, "TimeoutError", _TimeoutOfPython310)
-    monkeypatch.setattr(asyncio, "wait_for", nothing_came)
-
-    async def body() -> None:
-        service = _Beating()
-        with pytest.raises(_Enough):
-            await service._live()
-        assert service.beats == 3
-
-    asyncio.run(body())
-
-
-def test_the_node_is_judged_at_its_own_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A beat comes some milliseconds after its time, now more and now less: no look is left for the next beat."""
-    clock, looks = Clock(), list[float]()
-    monkeypatch.setattr(root, "time", clock)
-    service = SimpleNamespace(
-        _instruments_due=0.0,
-        _instruments=SimpleNamespace(measure_processes=lambda *_: None, show_starvation=lambda _: None),
-        _starvation=None,
-        _engine=SimpleNamespace(processes=list, refresh=list, look=lambda: looks.append(clock.now // 1)),
-        _config=Config(),
-        _notifier=SimpleNamespace(status=lambda _: None),
-        _show_healthchecks=list,
-        _status_line=str,
-        snapshot=list,
-    )
-    for number in range(8):
-        clock.now = 1000.0 + number * HEARTBEAT_SECONDS + 0.01 / (1 + number)
-        Service._refresh_instruments(service)  # type: ignore[arg-type]
-
-    assert looks == [1000.0 + number * LOOK_SECONDS for number in range(4)]
-
-
-class _Fed(Service):
-    """Of a daemon what feeds the watchdog, and a heartbeat that does what the test says."""
+class _Living(Service):
+    """Of a daemon its heart, its jobs, and housekeeping that does what the test says."""
 
     def __init__(self, clock: Clock) -> None:
-        self._scheduler = Timetable(missed=lambda job: None, monotonic=clock.monotonic)
-        self._whole_beat_at = clock.now
+        self.clock = clock
+        self._scheduler: SteppedScheduler = SteppedScheduler(clock.monotonic)
+        self._clock_steps = ClockSteps(clock.time, clock.monotonic)
+        self._config, self._instruments, self._web = Config(), Instruments(), None
+        self._reload = asyncio.Event()
+        self.followed: list[float] = []
+        """Steps of the clock of which collectors were told."""
+        self.late: list[float] = []
         self.fed = 0
-        self.release = asyncio.Event()
-        self.defect = False
-        self._notifier: Any = SimpleNamespace(watchdog=self._count)
+        self.runs: list[tuple[str, float]] = []
+        """Jobs, with the monotonic second of each run."""
+        self.hangs = self.fails = False
+        self._engine: Any = SimpleNamespace(collection=SimpleNamespace(follow_clock=self.followed.append))
+        self._starvation: Any = SimpleNamespace(beat=self.late.append)
+        self._notifier: Any = SimpleNamespace(watchdog=self._feed)
+        self._textfile: Any = SimpleNamespace(write=self._write)
 
-    def _count(self) -> None:
+    def _feed(self) -> None:
         self.fed += 1
 
-    async def _beat_once(self) -> None:
-        if self.defect:
+    async def _write(self) -> None:
+        self.runs.append(("textfile", self.clock.now // 1))
+
+    async def _keep_house(self) -> None:
+        self.runs.append(("housekeeping", self.clock.now // 1))
+        if self.fails:
             raise ZeroDivisionError
-        await self.release.wait()
+        if self.hangs:
+            await asyncio.Event().wait()
+
+    async def _look(self) -> None:
+        self.runs.append(("look", self.clock.now // 1))
+
+    async def live(self, seconds: float, *, is_scheduled: bool = True) -> int:
+        """Let time pass; returns how often the watchdog was fed.
+
+        Args:
+            seconds: how much.
+            is_scheduled: whether the scheduler runs what is due.
+        """
+        before = self.fed
+        for _ in range(round(seconds / HEARTBEAT_SECONDS)):
+            self.clock.now += HEARTBEAT_SECONDS
+            if is_scheduled:
+                await self._scheduler.run_due(hung=int(self.hangs))
+            self._beat(0.0)
+        return self.fed - before
+
+    def plan(self) -> None:
+        """As the daemon does when it is ready."""
+        self._plan()
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch: pytest.MonkeyPatch) -> _SteppedClock:
     """Of the daemon; a pause of a task moves it and takes no time."""
-    one, pause = Clock(), asyncio.sleep
+    one, pause = _SteppedClock(10_001.0), asyncio.sleep
 
     async def sleep(seconds: float) -> None:
         one.now += seconds
@@ -121,60 +108,138 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return one
 
 
-async def fed_within(service: _Fed, clock: Clock, seconds: float) -> int:
-    """How often the watchdog is fed in so many seconds."""
-    before, end = service.fed, clock.now + seconds
-    task = asyncio.create_task(service._feed_watchdog())
-    while clock.now < end:
-        await asyncio.sleep(0)
-    task.cancel()
-    return service.fed - before
-
-
-def test_the_watchdog_is_fed_while_a_heartbeat_waits_for_readers(clock: Clock) -> None:
-    """At its own interval; but a heartbeat that waits for ever is no life."""
+def test_the_heart_beats_on_the_grid_of_the_jobs(clock: Clock) -> None:
+    """So they share a wake-up. A defect in a beat is logged, feeds no watchdog, and is not the last beat."""
+    clock.now += 0.3
 
     async def body() -> None:
-        service = _Fed(clock)
-        beat = asyncio.create_task(service._beat())
-        seconds = BEAT_PATIENCE_SECONDS
-        assert await fed_within(service, clock, seconds) == pytest.approx(seconds / HEARTBEAT_SECONDS, abs=1)
-        assert await fed_within(service, clock, 600.0) <= 1
-        service.release.set()
-        await beat
-        assert await fed_within(service, clock, 30.0) >= 5
+        service = _Living(clock)
+        service.plan()
+        beats: list[float] = []
+
+        def beat(late: float) -> None:
+            beats.append(clock.now)
+            clock.now += 0.25  # it takes a moment
+            if len(beats) == 4:
+                heart.cancel()
+            raise ZeroDivisionError
+
+        service._starvation.beat = beat
+        heart = asyncio.create_task(service._live())
+        with capture_logs() as logged:
+            await asyncio.wait([heart])
+        assert beats == [10_001.3, 10_006.0, 10_011.0, 10_016.0]
+        assert [one["event"] for one in logged] == ["the heartbeat failed"] * 4
+        assert service.fed == 0
 
     asyncio.run(body())
 
 
-def test_the_watchdog_is_not_fed_after_a_heartbeat_that_failed(clock: Clock) -> None:
-    """Until one comes to its end: a defect that lasts ends in a restart."""
+def test_the_jobs_of_the_daemon_run_at_their_intervals(clock: Clock) -> None:
+    """Housekeeping and the textfile at once, and what was read is taken before the rules look at it."""
 
     async def body() -> None:
-        service = _Fed(clock)
-        service.release.set()
-        service.defect = True
-        await service._beat()
-        assert await fed_within(service, clock, 60.0) == 0
-        service.defect = False
-        await service._beat()
-        assert await fed_within(service, clock, 10.0) >= 1
+        service = _Living(clock)
+        service.plan()
+        await service._scheduler.run_due()
+        await service.live(30.0)
+        textfile = [moment for name, moment in service.runs if name == "textfile"]
+        assert textfile == [10_001.0, 10_016.0, 10_031.0]
+        rest = [one for one in service.runs if one[0] != "textfile"]
+        assert rest == sorted(
+            [("housekeeping", 10_001.0 + number * TAKE_SECONDS) for number in range(7)]
+            + [("look", 10_001.0 + number * LOOK_SECONDS) for number in range(1, 4)],
+            key=lambda one: (one[1], one[0]),
+        )
 
     asyncio.run(body())
 
 
-def test_the_watchdog_is_not_fed_where_the_timetable_is_dead(clock: Clock) -> None:
+@pytest.mark.parametrize("step", [-3600.0, 3600.0])
+def test_a_stepped_clock_is_counted_and_moves_no_job(clock: _SteppedClock, step: float) -> None:
+    """Collectors are told of it once, and the watchdog is fed as before."""
+
+    async def body() -> None:
+        service = _Living(clock)
+        service.plan()
+        await service.live(10.0)
+        clock.step, service.runs = step, []
+        with capture_logs():
+            assert await service.live(20.0) == 4
+        assert service.followed == [pytest.approx(step)]
+        assert service._instruments.clock_steps.values == {(): 1}
+        names = [name for name, _ in service.runs]
+        assert (names.count("housekeeping"), names.count("look"), len(set(service.runs))) == (4, 2, len(names))
+
+    asyncio.run(body())
+
+
+def test_the_watchdog_is_fed_while_housekeeping_waits_for_readers(clock: Clock) -> None:
+    """At its own interval; but housekeeping that waits for ever is no life."""
+
+    async def body() -> None:
+        service = _Living(clock)
+        service.plan()
+        service.hangs = True
+        seconds = WHOLE_PATIENCE_SECONDS
+        assert await service.live(seconds) == pytest.approx(seconds / HEARTBEAT_SECONDS, abs=1)
+        with capture_logs() as logged:
+            assert await service.live(600.0) <= 1
+        assert logged[-1]["event"] == "a job has not come to its end for too long"
+        assert logged[-1]["jobs"] == ["housekeeping"]
+
+    asyncio.run(body())
+
+
+def test_the_watchdog_is_not_fed_after_housekeeping_that_failed(clock: Clock) -> None:
+    """Until it comes to its end once: a defect that lasts ends in a restart."""
+
+    async def body() -> None:
+        service = _Living(clock)
+        service.plan()
+        service.fails = True
+        with capture_logs():
+            assert await service.live(60.0) == 0
+        service.fails = False
+        assert await service.live(10.0) >= 1
+
+    asyncio.run(body())
+
+
+def test_the_watchdog_is_not_fed_where_the_scheduler_is_dead(clock: Clock) -> None:
     """A job is due and nobody gives it its turn, while heartbeats go on."""
 
-    async def nothing() -> None:
-        return
+    async def body() -> None:
+        service = _Living(clock)
+        service.plan()
+        assert await service.live(PROGRESS_PATIENCE_SECONDS, is_scheduled=False) >= 3
+        with capture_logs() as logged:
+            assert await service.live(60.0, is_scheduled=False) <= 1
+        assert logged[-1]["event"] == "the scheduler does not run"
+
+    asyncio.run(body())
+
+
+def test_a_configuration_is_read_again_as_often_as_that_is_asked_for() -> None:
+    """Also where that is asked for during a reading; one that fails is not the last."""
 
     async def body() -> None:
-        service = _Fed(clock)
-        service._scheduler.add("job", nothing, 5.0, delay=0.0)  # never started
-        assert await fed_within(service, clock, PROGRESS_PATIENCE_SECONDS) >= 3
-        service._whole_beat_at = clock.now
-        assert await fed_within(service, clock, 60.0) <= 1
+        service, readings = _Living(Clock()), list[int]()
+
+        async def read() -> None:
+            readings.append(len(readings))
+            if len(readings) == 1:
+                service._reload.set()
+                raise ZeroDivisionError
+            if len(readings) == 2:
+                task.cancel()
+
+        service._reload_now = read  # type: ignore[method-assign]  # when, not what
+        service._reload.set()
+        task = asyncio.create_task(service._reload_when_asked())
+        with capture_logs() as logged:
+            await asyncio.wait([task])
+        assert (readings, len(logged)) == ([0, 1], 1)
 
     asyncio.run(body())
 

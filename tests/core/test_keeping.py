@@ -16,14 +16,13 @@ from commwatch.config.thresholds import load_thresholds
 from commwatch.node.run import Collected, Outcome
 from commwatch.node.starvation import Starvation
 from commwatch.readings import HardwareEvent
-from commwatch.service import engine, keeping
+from commwatch.service import engine
 from commwatch.service.engine import Engine
 from commwatch.service.instruments import Instruments
-from commwatch.service.keeping import ALL_SECONDS, Keeping, Record
+from commwatch.service.keeping import ALL_SECONDS, CHANGED_SECONDS, SOON_SECONDS, Keeping, Record
 from commwatch.state.directory import StateDirectory
 from commwatch.workers.sources import SOURCES
-from support.core import PlannedJobs, collector
-from support.waiting import PATIENCE_SECONDS
+from support.core import PlannedJobs, SteppedScheduler, collector
 
 
 class Counts(msgspec.Struct):
@@ -59,7 +58,22 @@ class Node:
 
     def __init__(self, folder: Path) -> None:
         self.disk, self.counts, self.now = Disk(folder), Counts(), 0.0
-        self.keeping = Keeping(self.disk, self.records, lambda: self.counts.events, monotonic=lambda: self.now)
+        self.others = 0
+        """How often the rest was saved."""
+        self.missed: list[str] = []
+        self.scheduler = SteppedScheduler(lambda: self.now, self.missed.append)
+        self.keeping = Keeping(
+            self.disk, self.records, lambda: self.counts.events, self.scheduler, self.save_others, lambda: self.now
+        )
+
+    def save_others(self) -> None:
+        self.others += 1
+
+    async def at(self, now: float, hung: int = 0) -> list[int]:
+        """Let time pass up to a moment; what was saved by then."""
+        self.now = now
+        await self.scheduler.run_due(hung)
+        return self.saved
 
     def records(self) -> tuple[Record, ...]:
         self.counts.looks += 1
@@ -92,41 +106,56 @@ async def reached(condition: Callable[[], object]) -> None:
         await asyncio.sleep(0.001)
 
 
-def test_an_event_is_saved_without_being_waited_for(node: Node) -> None:
-    """The event alone starts the save; what happens without one waits."""
+def test_an_event_is_saved_at_once_and_not_more_often_than_each_second(node: Node) -> None:
+    """The event alone brings the save forward; what happens without one waits for its turn."""
 
     async def run() -> None:
         node.keeping.start()
         node.keeping.notice()
-        await asyncio.sleep(0.01)
-        assert node.saved == []
+        assert await node.at(10.0) == []
         node.happens()
-        await reached(lambda: node.saved == [1])
-        await node.keeping.stop()
+        assert await node.at(10.0) == [1]
+        node.happens()
+        assert await node.at(10.0 + SOON_SECONDS - 0.1) == [1]
+        assert await node.at(10.0 + SOON_SECONDS) == [1, 2]
 
     in_loop(run)
 
 
-def test_a_slow_disk_holds_up_nobody_and_loses_no_event(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_is_saved_in_its_turn(node: Node) -> None:
+    """Also what is of no event, and what belongs to others."""
+
+    async def run() -> None:
+        node.keeping.start()
+        assert await node.at(CHANGED_SECONDS - 5.0) == []
+        for number in range(1, 4):
+            await node.at(number * CHANGED_SECONDS + 1.0)
+            assert (node.counts.looks, node.others) == (number, number)
+
+    in_loop(run)
+
+
+def test_a_slow_disk_holds_up_nobody_and_loses_no_event(node: Node) -> None:
     """The loop goes on, one write is under way at a time, and what happens meanwhile is saved by the next one."""
-    monkeypatch.setattr(keeping, "SOON_SECONDS", 0.0)
 
     async def run() -> None:
         node.keeping.start()
         node.disk.free.clear()
         node.happens()
+        assert await node.at(10.0, hung=1) == []
         await reached(lambda: node.disk.writing)
         for _ in range(3):
             node.happens()
-            await asyncio.sleep(0)
+            await node.at(15.0, hung=1)
         assert node.saved == []
         node.disk.free.set()
-        await reached(lambda: node.saved[-1:] == [4])
-        await node.keeping.stop()
+        await reached(lambda: node.saved == [1])
+        assert await node.at(15.0) == [1]
+        assert await node.at(15.0 + SOON_SECONDS) == [1, 4]
 
     in_loop(run)
 
-    assert (node.saved, node.disk.most) == ([1, 4], 1)
+    assert (node.missed, node.disk.most) == ([], 1)
 
 
 def test_the_last_save_is_the_newest(node: Node) -> None:
@@ -136,32 +165,20 @@ def test_the_last_save_is_the_newest(node: Node) -> None:
         node.keeping.start()
         node.disk.free.clear()
         node.happens()
+        await node.at(10.0, hung=1)
         await reached(lambda: node.disk.writing)
-        await node.keeping.stop()
+        node.keeping.stop()
         node.happens()
         last = asyncio.create_task(node.keeping.save(everything=True))
         await asyncio.sleep(0.01)
         node.disk.free.set()
         await last
+        node.happens()
+        await node.at(1000.0)
 
     in_loop(run)
 
     assert (node.saved, node.disk.most) == ([1, 2], 1)
-
-
-@pytest.mark.parametrize("turns", range(5))
-def test_it_stops_though_something_happens_at_that_moment(node: Node, turns: int) -> None:
-    """Whatever turn of the loop the event came in before; of Python 3.11 ``wait_for`` may swallow a cancellation."""
-
-    async def run() -> None:
-        node.keeping.start()
-        await asyncio.sleep(0.01)
-        node.happens()
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        await asyncio.wait_for(node.keeping.stop(), PATIENCE_SECONDS)
-
-    in_loop(run)
 
 
 def test_what_has_not_changed_is_written_rarely(node: Node) -> None:
@@ -193,9 +210,8 @@ def test_a_full_disk_is_told_once_and_tried_again(node: Node) -> None:
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a defect"), OSError(5, "Input/output error")])
-def test_saving_outlives_a_failure(node: Node, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+def test_saving_outlives_a_failure(node: Node, error: Exception) -> None:
     """The next event is saved."""
-    monkeypatch.setattr(keeping, "SOON_SECONDS", 0.0)
     whole = node.disk.save
 
     def fail_once(name: str, record: msgspec.Struct) -> None:
@@ -206,15 +222,12 @@ def test_saving_outlives_a_failure(node: Node, monkeypatch: pytest.MonkeyPatch, 
         node.keeping.start()
         node.disk.save = fail_once  # type: ignore[method-assign]  # likewise
         node.happens()
-        await reached(lambda: node.disk.save == whole)
+        assert await node.at(10.0) == []
         node.happens()
-        await reached(lambda: node.saved)
-        await node.keeping.stop()
+        assert await node.at(20.0) == [2]
 
     with capture_logs():
         in_loop(run)
-
-    assert node.saved[-1] == 2
 
 
 def test_what_disagrees_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

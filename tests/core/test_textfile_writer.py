@@ -12,7 +12,6 @@ from structlog.testing import capture_logs
 
 from commwatch.config.settings import Duration, Textfile
 from commwatch.service import textfile_writer
-from commwatch.service.root import seconds_between_beats
 from commwatch.service.textfile_writer import TextfileWriter
 from commwatch_exporters.metrics_page import MetricsPage
 from support.pages import snapshot_of
@@ -29,9 +28,9 @@ class Kept:
         page = MetricsPage(lambda: snapshot_of({STATE: self.value}))
         self.writer = TextfileWriter(lambda: self.settings, page.textfile)
 
-    def beat(self, now: float) -> None:
-        """A beat and the end of what it began."""
-        self.writer.beat(now)
+    def write(self) -> None:
+        """A turn of the writer and the end of what it began."""
+        asyncio.run(self.writer.write())
         if self.writer._thread is not None:
             self.writer._thread.join()
 
@@ -40,41 +39,23 @@ def state_in(file: Path) -> int:
     return int(file.read_text().split()[-1])
 
 
-def test_it_is_written_at_once_and_then_at_its_interval(tmp_path: Path) -> None:
-    """15 s; a beat in between does nothing."""
+def test_each_turn_writes_what_is_now(tmp_path: Path) -> None:
+    """The scheduler gives it its turn at the interval of the settings."""
     file = tmp_path / "commwatch.prom"
     kept = Kept(file)
     found = []
-    for now in (100.0, 101.0, 114.9, 115.0, 116.0, 130.5):
+    for _ in range(3):
         kept.value += 1
-        kept.beat(now)
+        kept.write()
         found.append(state_in(file))
 
-    assert found == [1, 1, 1, 4, 4, 6]
-
-
-@pytest.mark.parametrize("interval", [1.0, 2.0, 5.0, 7.0, 15.0, 30.0])
-def test_it_keeps_its_interval_with_the_heartbeat(tmp_path: Path, interval: float) -> None:
-    """A beat comes some milliseconds after its time, now more and now less: none that is due is left for the next."""
-    file = tmp_path / "commwatch.prom"
-    kept = Kept(file)
-    kept.settings = Textfile(path=str(file), interval=Duration(interval))
-    between = seconds_between_beats(kept.settings)
-    written = []
-    for number in range(round(10 * interval / between)):
-        now = 1000.0 + number * between
-        before = kept.writer._thread
-        kept.beat(now + 0.01 / (1 + number))
-        if kept.writer._thread is not before:
-            written.append(now)
-
-    assert written == [1000.0 + interval * number for number in range(10)]
+    assert found == [1, 2, 3]
 
 
 def test_nothing_is_written_where_nothing_is_wanted(tmp_path: Path) -> None:
     """The default; no thread is made."""
     kept = Kept(None)
-    kept.beat(100.0)
+    kept.write()
     asyncio.run(kept.writer.stop())
 
     assert kept.writer._thread is None
@@ -84,7 +65,7 @@ def test_nothing_is_written_where_nothing_is_wanted(tmp_path: Path) -> None:
 def test_a_stop_takes_it_away(tmp_path: Path) -> None:
     """Else node_exporter would tell its numbers forever."""
     kept = Kept(tmp_path / "commwatch.prom")
-    kept.beat(100.0)
+    kept.write()
     asyncio.run(kept.writer.stop())
 
     assert not os.listdir(tmp_path)
@@ -93,14 +74,13 @@ def test_a_stop_takes_it_away(tmp_path: Path) -> None:
 def test_a_changed_path_moves_it(tmp_path: Path) -> None:
     """After a reload; an empty one takes it away."""
     kept = Kept(tmp_path / "a.prom")
-    kept.beat(100.0)
+    kept.write()
     kept.settings = Textfile(path=str(tmp_path / "b.prom"))
-    kept.beat(101.0)
-    kept.beat(102.0)
+    kept.write()
     assert os.listdir(tmp_path) == ["b.prom"]
 
     kept.settings = Textfile()
-    kept.beat(103.0)
+    kept.write()
     assert not os.listdir(tmp_path)
 
 
@@ -109,15 +89,15 @@ def test_what_is_wrong_is_said_once_and_tried_again(tmp_path: Path) -> None:
     folder = tmp_path / "textfile_collector"
     kept = Kept(folder / "commwatch.prom")
     with capture_logs() as logged:
-        for now in (0.0, 15.0, 30.0):
-            kept.beat(now)
+        for _ in range(3):
+            kept.write()
         folder.write_text("")
-        kept.beat(45.0)
-        kept.beat(60.0)
+        kept.write()
+        kept.write()
         folder.unlink()
         folder.mkdir()
-        kept.beat(75.0)
-        kept.beat(90.0)
+        kept.write()
+        kept.write()
 
     assert [(one["event"], one.get("error")) for one in logged] == [
         ("the textfile is not written; it is tried again at each interval", "No such file or directory"),
@@ -128,14 +108,14 @@ def test_what_is_wrong_is_said_once_and_tried_again(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_hangs_holds_nothing_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one of a file server that is gone: beats and the stop return, no second thread is made, one line says it."""
+    """As one of a file server that is gone: turns and the stop return, no second thread is made, one line says it."""
     hang = threading.Event()
     monkeypatch.setattr(textfile_writer, "replace_file", lambda file, page, mode: hang.wait())
     monkeypatch.setattr(textfile_writer, "_STOP_SECONDS", 0.01)
     kept = Kept(tmp_path / "commwatch.prom")
     with capture_logs() as logged:
-        for now in (0.0, 15.0, 16.0, 30.0):
-            kept.writer.beat(now)
+        for _ in range(4):
+            asyncio.run(kept.writer.write())
         assert sum(one.name == "textfile" for one in threading.enumerate()) == 1
         asyncio.run(kept.writer.stop())
     hang.set()

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
+
+from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED, EVENT_JOB_SUBMITTED
 
 from commwatch.node.run import Collected, Collector
 from commwatch.readings import Absence, SourceUnavailable
 from commwatch.service.instruments import Instruments
-from commwatch.service.timetable import Timetable
+from commwatch.service.scheduling import Owner, Scheduler, Work
 from commwatch.workers.reader import Reader, ReaderSettings
 from commwatch.workers.sources import SOURCES
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
@@ -37,7 +39,40 @@ class Clock:
         return self.WALL_START + self.now
 
 
-class PlannedJobs(Timetable):
+class SteppedScheduler(Scheduler):
+    """The daemon's scheduler on a clock that the test moves: what is due runs when the test says so."""
+
+    def __init__(self, monotonic: Callable[[], float], missed: Callable[[str], None] = lambda job: None) -> None:
+        super().__init__(missed, monotonic)
+        self._begun: list[str] = []
+        self._under_way = 0
+        self.library.add_listener(self._on_begin, EVENT_JOB_SUBMITTED)
+        self.library.add_listener(self._on_whole, EVENT_JOB_EXECUTED | EVENT_JOB_ERROR)
+
+    def _on_begin(self, event: Any) -> None:
+        self._begun.append(event.job_id)
+        self._under_way += 1
+
+    def _on_whole(self, event: Any) -> None:
+        self._under_way -= 1
+
+    async def run_due(self, hung: int = 0) -> list[str]:
+        """Run what is due now, each job once; returns its names in the order in which they began.
+
+        Args:
+            hung: jobs that do not come to their end.
+        """
+        if not self.library.running:
+            self.start()
+        self._begun = []
+        self.library.wakeup()
+        await asyncio.sleep(0)
+        while self._under_way > hung:
+            await asyncio.sleep(0)
+        return self._begun
+
+
+class PlannedJobs(Scheduler):
     """A scheduler that runs nothing by itself and remembers what was asked of it."""
 
     def __init__(self) -> None:
@@ -52,7 +87,7 @@ class PlannedJobs(Timetable):
         self.planned: dict[str, float] = {}
         """What ``next_run`` answers."""
 
-    def add(self, name: str, run: Callable[[], Awaitable[None]], interval: float, delay: float | None = None) -> None:
+    def add(self, name: str, run: Work, interval: float, delay: float | None = None, owner: Owner = "engine") -> None:
         self.jobs[name] = (interval, delay)
 
     def run_in(self, name: str, delay: float) -> None:

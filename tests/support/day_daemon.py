@@ -28,7 +28,6 @@ from commwatch.readings import SourceUnavailable
 from commwatch.service import collection, pipeline, probing
 from commwatch.service import judge as verdict
 from commwatch.service.probing import Probing
-from commwatch.service.timetable import Timetable
 from commwatch.simulation.hardware import Epoch, Hardware
 from commwatch.simulation.presets import PRESETS
 from commwatch.simulation.presets.parts import Preset
@@ -38,7 +37,7 @@ from commwatch.sources.nvml.source import NvmlSource
 from commwatch.workers.sources import SOURCES
 from commwatch_exporters.snapshot import Snapshot
 from support import rehearsed_daemon
-from support.core import ScriptedReader
+from support.core import ScriptedReader, SteppedScheduler
 from support.facts import shipped
 from support.rehearsed_daemon import BOOTED_AT, RehearsedDaemon
 
@@ -46,15 +45,6 @@ STEP_SECONDS = 15.0
 """Between two scrapes."""
 SECOND_LOOK_SECONDS = 1.0
 """Before each scrape, what is due is read once more: use is made of two readings that are not far apart."""
-
-
-class StepScheduler(Timetable):
-    """Runs what is due when it is told to."""
-
-    async def run_due(self) -> None:
-        """Run each job whose time has come, once."""
-        for _, run in self.take_due():
-            await run()
 
 
 class _LiveReader(ScriptedReader):
@@ -131,7 +121,7 @@ class DayDaemon(RehearsedDaemon):
             clock_error: seconds by which the wall clock is ahead.
         """
         self.started_at, self.time, self.clock_error = boot.at, time_now, clock_error
-        self.scheduler = StepScheduler(missed=lambda job: None, monotonic=lambda: self.time)
+        self.scheduler = SteppedScheduler(lambda: self.time)
         self._patched = patched
         self._closed: set[Source] = set()
         """Drivers that could not be read: each is opened at the next run, as a worker does."""
@@ -236,6 +226,7 @@ class DayDaemon(RehearsedDaemon):
 
     async def _start(self) -> None:
         self._write_trees()
+        self.scheduler.start()
         for collector in self._collectors:
             await self._collection.run(collector)
         self._pipeline.observe(self.time)

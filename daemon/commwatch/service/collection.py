@@ -14,7 +14,7 @@ from commwatch.node.run import TAKE_SECONDS, AskedReader, Collected, Collector, 
 from commwatch.node.store import Store
 from commwatch.readings import WORKER_REASONS, Absence, SourceUnavailable
 from commwatch.service.instruments import Instruments
-from commwatch.service.timetable import Timetable
+from commwatch.service.scheduling import Scheduler
 from commwatch.workers.sources import SOURCES
 from commwatch_exporters.snapshot import Block
 
@@ -47,7 +47,7 @@ class Collection:
         collectors: Iterable[Collector],
         store: Store,
         instruments: Instruments,
-        scheduler: Timetable,
+        scheduler: Scheduler,
         analyse: Callable[[Outcome], None],
         origin_absent: Callable[[str], str | None],
         correct: Callable[[Collector, dict[str, Block]], dict[str, Block]] = lambda collector, blocks: blocks,

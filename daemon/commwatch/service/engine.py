@@ -35,8 +35,8 @@ from commwatch.service.keeping import Keeping, Record
 from commwatch.service.pipeline import STATE_NAME as INVENTORY
 from commwatch.service.pipeline import Pipeline
 from commwatch.service.probing import Probing
+from commwatch.service.scheduling import Scheduler
 from commwatch.service.settings_reader import SettingsReader
-from commwatch.service.timetable import Timetable
 from commwatch.sources.base import Origin
 from commwatch.sources.presence import boot_identity, nvidia_driver_present
 from commwatch.state.directory import StateDirectory
@@ -63,7 +63,7 @@ class Engine:
         state: StateDirectory,
         simulation: SimulationPlan | None,
         instruments: Instruments,
-        scheduler: Timetable,
+        scheduler: Scheduler,
         starvation: Starvation,
         launch: Launch = start_python,
         kernel_log: int | None = None,
@@ -127,7 +127,7 @@ class Engine:
         )
 
         self.between_nodes = BetweenNodes(config.cluster, state, self.store)
-        self._keeping = Keeping(state, self._records, self._version, self._save_others)
+        self._keeping = Keeping(state, self._records, self._version, scheduler, self._save_others)
 
     # --- what is built ---
 
@@ -345,7 +345,7 @@ class Engine:
         self.collection.stop()
         self._scheduler.remove_all()
         await asyncio.gather(self.probing.stop(), *(reader.stop() for reader in self._readers.values()))
-        await self._keeping.stop()
+        self._keeping.stop()
         await self.save()
 
     def snapshot(self) -> Snapshot:

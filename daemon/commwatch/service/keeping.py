@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Hashable, Mapping
-from contextlib import suppress
 from typing import Final, NamedTuple
 
 import msgspec
 import structlog
 
+from commwatch.service.scheduling import Scheduler
 from commwatch.state.directory import StateDirectory
 
 log = structlog.get_logger("commwatch.keeping")
 
+_JOB, _OTHERS_JOB = "save", "save_others"
 SOON_SECONDS: Final = 1.0
 """At least between two saves, so that a flood of events writes no more often; at most from an event to its save."""
 CHANGED_SECONDS: Final = 60.0
@@ -50,6 +51,7 @@ class Keeping:
         state: StateDirectory,
         records: Callable[[], tuple[Record, ...]],
         version: Callable[[], Hashable],
+        scheduler: Scheduler,
         others: Callable[[], None] = lambda: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -58,53 +60,55 @@ class Keeping:
             state: takes the records.
             records: gives them as they are now, in the order in which they are written.
             version: changes with each event that must not be lost.
-            others: saves what agrees with nothing else; called in a thread each ``CHANGED_SECONDS``.
+            scheduler: runs the saves.
+            others: saves what agrees with nothing else; called in a thread each ``CHANGED_SECONDS``, and with all.
             monotonic: the clock, in seconds.
         """
         self._state = state
         self._records = records
         self._version = version
+        self._scheduler = scheduler
         self._others = others
-        self._others_due = monotonic() + CHANGED_SECONDS
         self._monotonic = monotonic
         self._noticed = version()
         """As of the last picture."""
         self._written: dict[str, _Written] = {}
         self._failing: set[str] = set()
-        self._wake = asyncio.Event()
         self._saving = asyncio.Lock()
-        self._task: asyncio.Task[None] | None = None
-        self._is_stopped = False
+        self._began = float("-inf")
+        """When the last save began, monotonic seconds."""
+        self._is_running = self._is_stopped = False
 
     def notice(self) -> None:
         """Save soon if something has happened since the last save that must not be lost."""
-        if self._version() != self._noticed:
-            self._wake.set()
+        # What happens during a save is noticed at its end: a run that is due before that would be dropped.
+        if not (self._is_stopped or self._is_running) and self._version() != self._noticed:
+            self._scheduler.run_in(_JOB, max(0.0, self._began + SOON_SECONDS - self._monotonic()))
 
     def start(self) -> None:
         """Save from now on."""
-        self._task = asyncio.create_task(self._run())
+        self._scheduler.add(_JOB, self._run, CHANGED_SECONDS)
+        self._scheduler.add(_OTHERS_JOB, self._run_others, CHANGED_SECONDS)
 
-    async def stop(self) -> None:
+    def stop(self) -> None:
         """Save no more by itself; a save under way comes to its end."""
         self._is_stopped = True
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
 
     async def _run(self) -> None:
-        while True:
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), CHANGED_SECONDS)
-            if self._is_stopped:  # before Python 3.12 ``wait_for`` swallows a cancellation as the event comes
-                return
-            began = self._monotonic()
-            try:
-                await self.save()
-            except Exception:  # a defect of ours must be seen, and must not be the end of saving
-                log.exception("the state cannot be saved")
-            await asyncio.sleep(began + SOON_SECONDS - self._monotonic())
+        if self._is_stopped:
+            return
+        self._is_running = True
+        try:
+            await self.save()
+        finally:
+            self._is_running = False
+        if self._version() != self._noticed:
+            self._scheduler.run_in(_JOB, SOON_SECONDS)
+
+    async def _run_others(self) -> None:
+        async with self._saving:
+            if not self._is_stopped:
+                await asyncio.to_thread(self._others)
 
     async def save(self, *, everything: bool = False) -> Mapping[str, OSError]:
         """Save what has changed; returns by name what could not be written, which is tried again at the next save.
@@ -116,14 +120,12 @@ class Keeping:
 
     async def _save(self, everything: bool) -> Mapping[str, OSError]:
         async with self._saving:
-            self._wake.clear()
-            now = self._monotonic()
+            now = self._began = self._monotonic()
             records = self._records()
             self._noticed = self._version()
             due = [(one, msgspec.json.encode(one.content)) for one in records if everything or self._is_due(one, now)]
             failures = await asyncio.to_thread(self._write, due)
-            if everything or now >= self._others_due:
-                self._others_due = now + CHANGED_SECONDS
+            if everything:
                 await asyncio.to_thread(self._others)
             self._written |= {one.name: _Written(one.essence, now) for one, _ in due if one.name not in failures}
             for name in failures.keys() - self._failing:

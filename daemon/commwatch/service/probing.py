@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -45,7 +45,7 @@ from commwatch.probes.results.records import (
 )
 from commwatch.probes.rotation import FEWEST_GPUS, Rotation, rounds_of
 from commwatch.probes.schedule import FIRST_SPREAD_SECONDS, SUSPICIOUS_RETRY_SECONDS, ProbeSchedule, node_share
-from commwatch.service.timetable import Timetable
+from commwatch.service.scheduling import Scheduler
 from commwatch.state.directory import StateDirectory
 from commwatch_exporters.node_page.records import ProbeStatus
 from commwatch_exporters.snapshot import Block, Layout
@@ -69,7 +69,7 @@ class Probing:
         thresholds: Thresholds,
         state: StateDirectory,
         store: Store,
-        scheduler: Timetable,
+        scheduler: Scheduler,
         simulation: SimulationPlan | None,
         read: ReadNode,
         starvation: Starvation,
@@ -128,13 +128,7 @@ class Probing:
             record = self._record(name, self._node.prospect(name))
             self._publish(name)
             first = self._schedule(name).first(record.history.last_completion_at, time.time())
-            self._scheduler.add(_job(name), self._runner(name), probe.interval, delay=first)
-
-    def _runner(self, name: str) -> Callable[[], Awaitable[None]]:
-        async def run() -> None:
-            await self.run(name)
-
-        return run
+            self._scheduler.add(_job(name), partial(self.run, name), probe.interval, delay=first)
 
     def _schedule(self, name: str) -> ProbeSchedule:
         if name not in self._schedules:

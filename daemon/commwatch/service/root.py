@@ -8,7 +8,6 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ import structlog
 
 from commwatch.cluster.check_report import OPERATION as CHECK_OPERATION
 from commwatch.cluster.node_report import OPERATION
-from commwatch.config.settings import Config, Textfile
+from commwatch.config.settings import Config
 from commwatch.config.simulated import SimulationPlan, node_name
 from commwatch.config.thresholds import Thresholds, load_thresholds
 from commwatch.diagnosis.health.counts import read_counts
@@ -31,14 +30,13 @@ from commwatch.service.instruments import Instruments
 from commwatch.service.log import configure_logging
 from commwatch.service.notify import Notifier
 from commwatch.service.page import describe
+from commwatch.service.scheduling import ClockSteps, Scheduler, after_readers
 from commwatch.service.serving import open_endpoint
 from commwatch.service.textfile_writer import TextfileWriter
-from commwatch.service.timetable import Timetable, after_readers
 from commwatch.state.control import ControlServer, Peer
 from commwatch.state.directory import StateDirectory, state_path
 from commwatch.state.maintenance import MaintenanceFile
 from commwatch.workers.start import Spares
-from commwatch.workers.wire import on_grid
 from commwatch_exporters.metrics_page import MetricsPage
 from commwatch_exporters.snapshot import Snapshot
 from commwatch_exporters.web import Endpoint, Status
@@ -50,22 +48,19 @@ if TYPE_CHECKING:
 log = structlog.get_logger("commwatch.service")
 
 HEARTBEAT_SECONDS = TAKE_SECONDS
-_SHORT_HEARTBEAT_SECONDS = 1.0
-"""For a textfile whose interval is no multiple of the other."""
 PROGRESS_PATIENCE_SECONDS = 15.0
-"""A job that has been due for longer and has not had its turn: the timetable does not run."""
-BEAT_PATIENCE_SECONDS = 120.0
-"""A heartbeat that has not come to its end for longer is no life. It may wait for readers that end, twice 30 s on a
-starved node."""
+"""A job that has been due for longer and has not had its turn: the scheduler does not run."""
+WHOLE_PATIENCE_SECONDS = 120.0
+"""A job of ``VITAL`` that has not come to its end for longer is no life. It may wait for readers that end, twice 30 s
+on a starved node."""
 LOOK_SECONDS = 10.0
 """Between two looks of the daemon at itself and at what the rules find."""
 STOP_SECONDS = 4.5
 
-
-def seconds_between_beats(textfile: Textfile) -> float:
-    """So that the textfile is written at its own interval."""
-    is_met = not textfile.path or not textfile.interval % HEARTBEAT_SECONDS
-    return HEARTBEAT_SECONDS if is_met else _SHORT_HEARTBEAT_SECONDS
+# Jobs that are due at one moment start in the order of their names: what was read is taken before it is looked at.
+HOUSEKEEPING, LOOK, TEXTFILE, WEB_FILES = "housekeeping", "look", "textfile", "web_files"
+VITAL = (HOUSEKEEPING, LOOK)
+"""Without these the daemon watches nothing."""
 
 
 class Service:
@@ -87,7 +82,8 @@ class Service:
         self._reload_config = reload_config
         self._notifier = Notifier.from_environment()
         self._instruments = Instruments()
-        self._scheduler = Timetable(missed=lambda job: self._instruments.scheduler_missed.labels(job).inc())
+        self._scheduler = Scheduler(missed=lambda job: self._instruments.scheduler_missed.labels(job).inc())
+        self._clock_steps = ClockSteps()
         self._starvation = Starvation(Path(config.paths.procfs))
         self._state = StateDirectory(state_path(config))
         self._maintenance_file = MaintenanceFile(self._state.path)
@@ -97,9 +93,6 @@ class Service:
         self._ready = False
         self._read_well = {"configuration": True, "web configuration": True}
         self._web: WebAccess | None = None
-        self._instruments_due = 0.0
-        self._whole_beat_at = float("-inf")
-        """Monotonic time of the last heartbeat that came to its end."""
         self._answers = Answers(
             lambda: self._config, lambda: self._engine.verdict, self._whole_snapshot, lambda: self._maintenance,
             lambda: self._engine.job_settings, self._probe_statuses,
@@ -107,7 +100,7 @@ class Service:
         self._metrics = MetricsPage(self._asked_snapshot, self._instruments.registry)
         self._textfile = TextfileWriter(lambda: self._config.textfile, self._metrics.textfile)
         self._changing = asyncio.Lock()
-        self._heart: asyncio.Task[None] | None = None
+        self._reloading: asyncio.Task[None] | None = None
         self._engine: Engine
         self._endpoint: Endpoint
 
@@ -212,95 +205,102 @@ class Service:
             begin.cancel()
             return
         begin.result()
-        self._heart = asyncio.create_task(self._live())
-        feeding = asyncio.create_task(self._feed_watchdog())
-        watch = asyncio.create_task(self._web.watch()) if self._web is not None else None
+        self._plan()
+        heart = asyncio.create_task(self._live())
+        self._reloading = asyncio.create_task(self._reload_when_asked())
         await stop
-        feeding.cancel()
-        if watch is not None:
-            watch.cancel()
+        heart.cancel()
+
+    def _plan(self) -> None:
+        """Plan what the daemon does beside an engine."""
+        self._scheduler.add(HOUSEKEEPING, self._keep_house, TAKE_SECONDS, delay=0.0, owner="daemon")
+        self._scheduler.add(LOOK, self._look, LOOK_SECONDS, owner="daemon")
+        self._plan_textfile()
+        if self._web is not None:
+            from commwatch.service import web_access
+
+            self._scheduler.add(WEB_FILES, self._web.look, web_access.LOOK_SECONDS, owner="daemon")
+
+    def _plan_textfile(self) -> None:
+        interval = self._config.textfile.interval
+        self._scheduler.add(TEXTFILE, self._textfile.write, interval, delay=0.0, owner="daemon")
 
     async def _begin(self) -> None:
         """The first run of everything; then the daemon is ready."""
         await self._look_at_maintenance()
         await self._engine.start()
         self._ready = True
-        self._whole_beat_at = time.monotonic()
-        self._refresh_instruments()
+        self._look_at_all()
         self._notifier.ready(self._status_line())
         log.info("ready", status=self._status_line())
         self._spares.end()
 
     async def _live(self) -> None:
-        """Beat at an interval of the monotonic clock, and at once where the configuration is to be read again."""
+        """Beat on the monotonic clock of the event loop, whatever the scheduler and the jobs do."""
         late = 0.0
-        while not self._stop.is_set():  # before Python 3.12 ``wait_for`` swallows a cancellation as the event comes
-            self._starvation.beat(late)
-            await self._beat()
-            interval = seconds_between_beats(self._config.textfile)
+        while True:
+            try:
+                self._beat(late)
+            except Exception:
+                log.exception("the heartbeat failed")  # a defect of ours: the watchdog is not fed
             now = time.monotonic()
-            due = after_readers(now, interval)
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._reload.wait(), due - now)
+            due = after_readers(now, HEARTBEAT_SECONDS)
+            await asyncio.sleep(due - now)
             late = time.monotonic() - due
 
-    async def _feed_watchdog(self) -> None:
-        """Tell systemd that the daemon lives, as long as the event loop, its timetable and its heartbeats do.
+    def _beat(self, late: float) -> None:
+        """Measure the daemon, notice a stepped clock, and tell systemd that the daemon lives, as long as it does.
 
-        It is a task of its own: a heartbeat may wait for readers that end.
+        Args:
+            late: seconds by which the beat came too late.
         """
-        while True:
-            if self._lives():
-                self._notifier.watchdog()
-            await asyncio.sleep(HEARTBEAT_SECONDS)
-
-    def _lives(self) -> bool:
-        since_beat = time.monotonic() - self._whole_beat_at
-        if since_beat > BEAT_PATIENCE_SECONDS:
-            log.error("no heartbeat has come to its end for too long", patience_seconds=BEAT_PATIENCE_SECONDS)
-        elif self._scheduler.makes_progress(PROGRESS_PATIENCE_SECONDS):
-            return True
-        else:
-            log.error("the timetable does not run", patience_seconds=PROGRESS_PATIENCE_SECONDS)
-        return False
-
-    async def _beat(self) -> None:
-        """What must go on whatever the wall clock does."""
-        try:
-            await self._beat_once()
-        except Exception:
-            # A defect of ours must be seen, and must not end the watching: until a whole beat the watchdog is not fed,
-            # and systemd restarts the daemon.
-            self._whole_beat_at = float("-inf")
-            log.exception("the heartbeat failed")
-        else:
-            self._whole_beat_at = time.monotonic()
-
-    async def _beat_once(self) -> None:
-        step = self._scheduler.clock_step()
+        self._starvation.beat(late)
+        step = self._clock_steps.last()
         if step is not None:
             self._instruments.clock_steps.inc()
             self._engine.collection.follow_clock(step)
-        if self._reload.is_set():
-            self._reload.clear()
-            await self._reload_now()
-        await self._look_at_maintenance()
-        self._engine.collection.tend()
-        self._engine.expire()
-        self._refresh_instruments()
-        self._textfile.beat(time.monotonic())
+        if self._lives():
+            self._notifier.watchdog()
 
-    def _refresh_instruments(self) -> None:
-        now = time.monotonic()
-        if now >= self._instruments_due:
-            self._instruments_due = on_grid(now + LOOK_SECONDS, LOOK_SECONDS)
-            processes = [("daemon", [os.getpid()]), *self._engine.processes()]
-            self._instruments.measure_processes(Path(self._config.paths.procfs), processes)
-            self._instruments.show_starvation(self._starvation)
-            self._show_healthchecks()
-            self._engine.refresh()
-            self._engine.look()
-            self._notifier.status(self._status_line())
+    def _lives(self) -> bool:
+        """Whether event loop, scheduler and the jobs without which nothing is watched go on."""
+        if not self._scheduler.makes_progress(PROGRESS_PATIENCE_SECONDS):
+            log.error("the scheduler does not run", patience_seconds=PROGRESS_PATIENCE_SECONDS)
+            return False
+        ended = [name for name in VITAL if self._scheduler.since_whole_run(name) > WHOLE_PATIENCE_SECONDS]
+        if ended:
+            log.error("a job has not come to its end for too long", jobs=ended, patience_seconds=WHOLE_PATIENCE_SECONDS)
+        return not ended
+
+    async def _reload_when_asked(self) -> None:
+        while not self._stop.is_set():  # before Python 3.12 ``wait_for`` swallows a cancellation as its event comes
+            await self._reload.wait()
+            self._reload.clear()
+            try:
+                await self._reload_now()
+            except Exception:
+                log.exception("the configuration could not be read again")  # a defect of ours; the daemon goes on
+
+    async def _keep_house(self) -> None:
+        """See to maintenance, take what was read, and forget what is too old."""
+        await self._look_at_maintenance()
+        async with self._changing:  # an engine that is being replaced reads no more
+            self._engine.collection.tend()
+            self._engine.expire()
+
+    async def _look(self) -> None:
+        async with self._changing:
+            self._look_at_all()
+
+    def _look_at_all(self) -> None:
+        """Have the daemon look at itself, and the rules at the node."""
+        processes = [("daemon", [os.getpid()]), *self._engine.processes()]
+        self._instruments.measure_processes(Path(self._config.paths.procfs), processes)
+        self._instruments.show_starvation(self._starvation)
+        self._show_healthchecks()
+        self._engine.refresh()
+        self._engine.look()
+        self._notifier.status(self._status_line())
 
     def _show_healthchecks(self) -> None:
         """Expose what checks on this node have counted."""
@@ -351,6 +351,7 @@ class Service:
                 await self._change_to(config, prepared)
             if self._web is not None:
                 self._web.read_soon()
+                self._scheduler.run_in(WEB_FILES, 0.0)
         self._notifier.ready(self._status_line())
 
     def _check_unchangeable(self, config: Config) -> None:
@@ -375,6 +376,7 @@ class Service:
             await engine.start()
         finally:  # also where the daemon is stopped meanwhile: this engine has the processes that are to be ended
             self._engine = engine
+        self._plan_textfile()
         gc.collect()  # the old one: 2 ms, on nodes of 3,000 series 12 to 20
         log.info("the new configuration is in force")
 
@@ -416,15 +418,16 @@ class Service:
 
     async def _stop_engine(self) -> None:
         """Stop the engine; a reload under way is given up first, and leaves one engine to stop."""
-        if self._heart is not None:
-            self._heart.cancel()
-            await asyncio.wait([self._heart])
+        if self._reloading is not None:
+            self._reloading.cancel()
+            await asyncio.wait([self._reloading])
         await self._engine.stop()
 
     async def _shut_down(self, control: ControlServer) -> None:
         """Stop within five seconds, whatever hangs."""
         self._notifier.stopping()
         log.info("stopping")
+        self._scheduler.remove_all("daemon")  # nothing writes the textfile once it is removed
         work = asyncio.gather(control.stop(), self._endpoint.stop(), self._textfile.stop(), self._stop_engine())
         _, late = await asyncio.wait([asyncio.ensure_future(work)], timeout=STOP_SECONDS)
         if late:

@@ -10,7 +10,6 @@ from pathlib import Path
 import structlog
 
 from commwatch.config.settings import Textfile
-from commwatch.workers.wire import on_grid
 from commwatch_exporters.replace import replace_file
 
 log = structlog.get_logger("commwatch.textfile")
@@ -33,7 +32,6 @@ class TextfileWriter:
         """
         self._settings = settings
         self._page = page
-        self._due = 0.0
         self._file: Path | None = None
         """What we write, until it is removed."""
         self._thread: threading.Thread | None = None
@@ -41,26 +39,18 @@ class TextfileWriter:
         self._trouble = ""
         """What the log has been told is wrong; empty while nothing is."""
 
-    def beat(self, now: float) -> None:
-        """Write if it is time to; called at ``root.seconds_between_beats``, on the grid of all intervals.
-
-        Args:
-            now: monotonic seconds.
-        """
-        settings = self._settings()
-        file = Path(settings.path) if settings.path else None
-        moved = file != self._file
-        if not moved and (file is None or now < self._due):
+    async def write(self) -> None:
+        """Write, or move or remove what was written where the settings ask for another file or none."""
+        path = self._settings().path
+        file = Path(path) if path else None
+        if file is None and self._file is None:
             return
         if self._is_busy():
             self._tell("the last write has not come back")
             return
-        if moved and self._file is not None:
-            self._start(self._remove, self._file)
-            self._file = None
-        elif file is not None:
-            self._file, self._due = file, on_grid(now + settings.interval, settings.interval)
-            self._start(self._write, file, self._page())
+        page = b"" if file is None else self._page()
+        self._start(self._replace, self._file, file, page)
+        self._file = file
 
     async def stop(self) -> None:
         """Take the file away, unless that hangs."""
@@ -84,6 +74,12 @@ class TextfileWriter:
         return thread
 
     # --- in the thread ---
+
+    def _replace(self, old: Path | None, new: Path | None, page: bytes) -> None:
+        if old is not None and old != new:
+            self._remove(old)
+        if new is not None:
+            self._write(new, page)
 
     def _write(self, file: Path, page: bytes) -> None:
         try:

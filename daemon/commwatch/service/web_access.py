@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger("commwatch.web")
 
 LOOK_SECONDS = 5.0
-"""Between two looks whether a file has changed."""
+"""Call ``WebAccess.look`` at this interval."""
 
 _CLIENT_CERTIFICATES = ("none", "if given", "required")  # each asks for more than the one before
 
@@ -48,28 +47,17 @@ class WebAccess:
         self._rate_limit: tuple[float, int] | None = None
         self._rates: ClientRates | None = None
         self._passwords: Passwords | None = None
-        self._asked = asyncio.Event()
+        self._is_asked = False
         self._config: WebConfig | None = None
         self._take(read_web_config(path))
 
     def read_soon(self) -> None:
-        """Have ``watch`` read again in any case; nobody waits for files that may be slow."""
-        self._asked.set()
-
-    async def watch(self) -> None:
-        """Look again and again until cancelled."""
-        while True:
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._asked.wait(), LOOK_SECONDS)
-            try:
-                await self.look()
-            except Exception:
-                log.exception("the look at the web configuration failed")  # a defect of ours; certificates go on
+        """Have the next look read again in any case; nobody waits for files that may be slow."""
+        self._is_asked = True
 
     async def look(self) -> None:
         """Read again if that was asked for, a file has changed since, or could not be used the last time."""
-        asked = self._asked.is_set()
-        self._asked.clear()
+        asked, self._is_asked = self._is_asked, False
         if asked or self._problem != "" or await asyncio.to_thread(self._have_changed):
             await self.reread()
 
