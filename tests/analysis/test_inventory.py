@@ -738,6 +738,16 @@ def test_a_gpu_of_which_no_link_came_up_is_named_with_what_it_lacks() -> None:
     assert subject.block(20).get("commwatch_nvlink_link_expected", "2", "0000:02:00.0", "17") == 1
 
 
+@pytest.mark.parametrize(("dark", "expected"), [(1, 1), (2, None), (4, None)])
+def test_equals_ask_for_the_links_of_a_gpu_of_which_none_came_up(dark: int, expected: int | None) -> None:
+    """Half a board in a virtual machine, which shows no NVSwitch: where the others have theirs, the fabric is set up."""
+    subject, gpus = inventory(), (BOARD.gpus or ())[:4]
+    none_up = [replace(one, links_up={}, links_down=frozenset(range(18))) for one in gpus[:dark]]
+    subject.observe(replace(BOARD, gpus=(*none_up, *gpus[dark:]), gpus_on_boards=None, is_virtual=True), 0)
+
+    assert subject.block(0).get("commwatch_nvlink_link_expected", "0", "0000:00:00.0", "17") == expected
+
+
 def test_gpus_in_mig_mode_have_no_links() -> None:
     """The driver shows them as down, and nothing is missing; nor is it where the mode is set later."""
     split = of_board(links_up=None, links_down=frozenset(), is_split=True)

@@ -290,7 +290,8 @@ class Inventory:
         A total of the configuration or the board is asked of single parts where no more of them are here than it names:
         of each link of a GPU of which some link has come up, since before that its fabric may not have been set up, of
         each GPU its share of the lanes, and of each RDMA port. Of GPUs that are soldered to a board, and of RDMA ports
-        that are rails, the equals ask the same: cards may be built with fewer bridges or in a narrow slot.
+        that are rails, the equals ask the same: cards may be built with fewer bridges or in a narrow slot. Equals whose
+        links are up show that the fabric has been set up.
         """
         if self._asked_parts is None:
             asked = self._asked()
@@ -300,11 +301,11 @@ class Inventory:
             each, rest = divmod(asked.get("pcie_lane", 0), asked.get("gpu", len(self._here)) or 1)
             for uuid, gpu in self._here.items():
                 record, is_soldered = self.state.gpus[uuid], gpu.name in PRODUCTS
-                if gpu.links_down and (gpu.links_up or record.expected_links()):
-                    if listed <= asked.get("nvlink", 0):
+                if listed <= asked.get("nvlink", 0):
+                    if gpu.links_down and (gpu.links_up or record.expected_links()):
                         links[uuid] = gpu.links_down
-                    elif is_soldered and less.get((uuid, "nvlinks")):
-                        links[uuid] = gpu.links_down & self._usual_links(gpu.name)
+                elif gpu.links_down and is_soldered and less.get((uuid, "nvlinks")):
+                    links[uuid] = gpu.links_down & self._usual_links(gpu.name)
                 if each and not rest:
                     lanes[uuid] = each
                 elif is_soldered and (lacking := less.get((uuid, "lanes"))):
