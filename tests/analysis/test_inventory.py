@@ -740,7 +740,7 @@ def test_a_gpu_of_which_no_link_came_up_is_named_with_what_it_lacks() -> None:
 
 @pytest.mark.parametrize(("dark", "expected"), [(1, 1), (2, None), (4, None)])
 def test_equals_ask_for_the_links_of_a_gpu_of_which_none_came_up(dark: int, expected: int | None) -> None:
-    """Half a board in a virtual machine, which shows no NVSwitch: where the others have theirs, the fabric is set up."""
+    """Half a board in a virtual machine, without NVSwitches: where the others have theirs, the fabric is set up."""
     subject, gpus = inventory(), (BOARD.gpus or ())[:4]
     none_up = [replace(one, links_up={}, links_down=frozenset(range(18))) for one in gpus[:dark]]
     subject.observe(replace(BOARD, gpus=(*none_up, *gpus[dark:]), gpus_on_boards=None, is_virtual=True), 0)

@@ -179,6 +179,17 @@ def test_a_driver_that_cannot_be_opened_says_why_and_is_opened_again(tmp_path: P
     assert "driver_mismatch" not in codes[165.0]
 
 
+@pytest.mark.parametrize(
+    ("begin", "built_so", "kinds"), [(0.0, True, []), (0.0, False, ["not told"]), (5.0, True, ["not told"])]
+)
+def test_a_slot_that_was_always_narrow_may_be_so(begin: float, built_so: bool, kinds: list[str]) -> None:
+    """Of two cards nobody can say which is the odd one; lanes that were seen and are lost are."""
+    struck = dataclasses.replace(NARROW.struck, may_be_built_so=built_so)
+    narrow = dataclasses.replace(NARROW, struck=struck, spans=((begin, begin + 500.0),))
+
+    assert [one.kind for one in _judged([], one=dataclasses.replace(LIFE, broken=(narrow,))).misses] == kinds
+
+
 @pytest.mark.parametrize(("begin", "kinds"), [(620.0, []), (640.0, ["not told"])])
 def test_a_cable_is_missed_once_its_interface_is_known(begin: float, kinds: list[str]) -> None:
     """Interfaces come and go on healthy nodes: one that had a link for less than 10 min is not expected."""

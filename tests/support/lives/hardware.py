@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from commwatch.simulation.presets.parts import NVLINK_5, Preset
@@ -29,6 +29,8 @@ PORT_SECONDS = 60.0
 """An RDMA port pages once it has been down for more than this."""
 PROBE_CYCLE_SECONDS = 900.0
 """Between two probes by default; the third bad one speaks."""
+ENOUGH_EQUALS = 4
+"""Equal parts of which the odd one is known; of fewer, a slot that was narrow from the first start is no alert."""
 LEARNED_SECONDS = 630.0
 """Interfaces without RDMA come and go on healthy nodes: one is expected once it had a link for 10 min."""
 PAIR_SECONDS = 7200.0
@@ -60,6 +62,8 @@ class Struck:
     """Places of the GPUs that it strikes."""
     takes: frozenset[str] = frozenset()
     """Parts of which no second fault can be seen meanwhile."""
+    may_be_built_so: bool = False
+    """Whether a node that was never seen otherwise may be meant to be so: of two cards one may be in a narrow slot."""
 
 
 Strike: TypeAlias = Callable[[random.Random, Preset], "Struck | None"]
@@ -119,6 +123,11 @@ def _of_a_gpu(kind: str, **more: object) -> Strike:
         return Struck(Place((address,)), ({"fault": kind, "gpu": gpu, **more},), (gpu,))
 
     return strike
+
+
+def _lanes(drawn: random.Random, preset: Preset) -> Struck | None:
+    struck = _of_a_gpu("pcie_width", lanes=4)(drawn, preset)
+    return None if struck is None else replace(struck, may_be_built_so=len(preset.gpus) < ENOUGH_EQUALS)
 
 
 def _whole_gpu(kind: str, **more: object) -> Strike:
@@ -261,7 +270,7 @@ HARDWARE: Mapping[str, Row] = {
         _of_a_gpu("pcie_aer", severity="fatal", error="CmpltTO", rate="2/min"), "page", STATE_SECONDS + 10, _PCIE,
         ends=EVENT_SECONDS + 600.0 + 120.0,
     ),
-    "lanes_lost": Row(_of_a_gpu("pcie_width", lanes=4), "page", STATE_SECONDS + 10, _PCIE, "slow", "either", weight=2),
+    "lanes_lost": Row(_lanes, "page", STATE_SECONDS + 10, _PCIE, "slow", "either", weight=2),
     "recovery_asked": Row(
         _of_a_gpu("recovery_needed", action="gpu_reset"), "page", STATE_SECONDS + 10, _GPU
     ),

@@ -138,7 +138,7 @@ class _Judge:
     # --- each fault ---
 
     def _judge_fault(self, broken: Broken) -> None:
-        wanted = broken.row.from_boot if broken.is_from_boot and not broken.row.flaps else broken.row.wanted
+        wanted = broken.wanted
         pieces = list(self._pieces(broken))
         if wanted is None or not pieces:
             self._score.unjudged += 1

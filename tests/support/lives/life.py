@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from commwatch.simulation.find import find_preset
 from commwatch.simulation.presets.parts import Preset
-from support.lives.hardware import HARDWARE, HARMLESS, Row, Struck
+from support.lives.hardware import HARDWARE, HARMLESS, Row, Struck, Wanted
 
 Span: TypeAlias = tuple[float, float]
 """Seconds since the boot, from and to."""
@@ -71,6 +71,13 @@ class Broken:
     def is_from_boot(self) -> bool:
         """Whether no reading of this boot shows the part well before, for as long as it takes."""
         return self.begin < max(FROM_BOOT_SECONDS, self.row.known_after)
+
+    @property
+    def wanted(self) -> Wanted | None:
+        """What must reach somebody; None: nothing need be said."""
+        if not self.is_from_boot or self.row.flaps:
+            return self.row.wanted
+        return None if self.struck.may_be_built_so else self.row.from_boot
 
     @property
     def words(self) -> str:
