@@ -67,15 +67,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 LONGEST = (
-    "alerts/test_rules", "daemon/test_daemon", "probes/test_simulated", "probes/test_command",
-    "probes/test_scheduled_cycles", "probes/test_torch", "workers/test_reader", "alerts/test_paging",
-    "probes/test_endings", "probes/test_launch", "end_to_end", "probes/test_kills", "top/test_terminal", "probes",
+    "alerts/test_rules", "daemon/test_daemon", "cluster/test_probe", "probes/test_command", "probes/test_nursery",
+    "probes/test_torch", "workers/test_reader", "alerts/test_paging", "probes/test_scheduled_cycles",
+    "end_to_end/test_faces", "core/test_judgement", "core/test_hostile_daemon", "nvml/test_every_error",
+    "probes/test_simulated", "probes/test_launch", "end_to_end", "probes/test_kills", "top/test_terminal", "probes",
 )  # fmt: skip
 """Files whose tests begin first, so that no process has one of them left when the others have ended."""
 
 
-def _place(item: pytest.Item) -> int:
-    return next((place for place, name in enumerate(LONGEST) if f"tests/{name}" in item.nodeid), len(LONGEST))
+@cache
+def _place(file: str) -> int:
+    return next((place for place, name in enumerate(LONGEST) if f"tests/{name}" in file), len(LONGEST))
 
 
 def pytest_collection_finish() -> None:
@@ -95,10 +97,10 @@ def no_rank_stands_behind_the_tests() -> Iterator[None]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that take long come first; what cannot run is skipped with its reason, which the last lines list."""
-    items.sort(key=_place)
+    items.sort(key=lambda item: _place(item.nodeid.partition("::")[0]))
     for item in items:
-        for marker in PROGRAMS:
-            if item.get_closest_marker(marker) is not None and (reason := missing(marker)):
+        for marker in {mark.name for mark in item.iter_markers()} & PROGRAMS.keys():
+            if reason := missing(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 
