@@ -353,7 +353,8 @@ def test_the_daemon_keeps_to_its_cores_and_ranks_have_all(tmp_path: Path) -> Non
         for pid in (daemon.process.pid, *readers):
             assert os.sched_getaffinity(pid) == {core}
             assert os.getpriority(os.PRIO_PROCESS, pid) == os.getpriority(os.PRIO_PROCESS, 0) + 1
-        sleeper = subprocess.Popen(["sleep", "600"])
+        # In a session of its own, as a rank: else the session of the tests would go last from then on.
+        sleeper = subprocess.Popen(["sleep", "600"], start_new_session=True)
         try:
             os.sched_setaffinity(sleeper.pid, {core})
             let_others_go_first(sleeper.pid)
