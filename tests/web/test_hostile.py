@@ -308,7 +308,8 @@ OUTWARD = (
 
 
 def test_nothing_in_a_request_reaches_beyond_the_process(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While every path is asked for with every trick, no file is opened, no program started, no host called."""
+    """While every path is asked for with every trick, no file is opened but for the use of this process, no program
+    started, no host called."""
     reached: list[str] = []
 
     def noticing(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -332,4 +333,4 @@ def test_nothing_in_a_request_reaches_beyond_the_process(authority: Authority, m
 
     asyncio.run(test())
 
-    assert reached == []
+    assert [one for one in reached if "'/proc/self/" not in one] == []
