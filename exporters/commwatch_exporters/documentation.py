@@ -55,7 +55,8 @@ def _process_section() -> str:
     families = list(PROCESS_COLLECTOR.collect())
     rows = [f"| `{one.name}` | {_cell(family.documentation)} |\n" for family in families for one in family.samples]
     head = "| name | what it says |\n| --- | --- |\n"
-    note = "Read from `/proc/self` of the daemon, at most five seconds before the page was rendered, as the section before.\n\n"
+    when = "at most five seconds before the page was rendered, as the section before"
+    note = f"Read from `/proc/self` of the daemon, {when}.\n\n"
     return f"## Process of the daemon\n\n{note}{head}{''.join(rows)}"
 
 
