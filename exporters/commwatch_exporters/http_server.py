@@ -223,8 +223,8 @@ class Connection:
                     break
                 await self._await_another()
             await self._say_goodbye()
-        except (OSError, asyncio.TimeoutError):
-            pass  # the client has gone, or is too slow
+        except (OSError, asyncio.TimeoutError, asyncio.CancelledError):
+            pass  # the client has gone, is too slow, or is thrown out; an exception that is kept would keep the connection
         except Exception as error:
             self._server.failed("connection", error)
 
@@ -263,6 +263,7 @@ class Connection:
         finally:
             timer.cancel()
             remove(self.sock)
+            del ready  # its exception keeps this frame, and this frame the connection
 
     def _allow(self, seconds: float) -> None:
         self.until = asyncio.get_running_loop().time() + seconds
