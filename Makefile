@@ -5,9 +5,9 @@ BIN := $(VENV)/bin
 # More processes than cores, since many tests wait; all tests of a file in one of them, so that what they share is made once.
 IN_PARALLEL := --numprocesses 4 --dist loadfile --no-loadscope-reorder
 PROOF_LIMIT ?= 2h
-# For every Python and platform that commwatch runs on; the hashes of all files of a version, as the registry publishes them.
+# For every Python and platform that commwatch runs on (tzdata is for Windows); the hashes of all files of a version, as the registry publishes them.
 PIN = $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-annotate --upgrade \
-	--custom-compile-command 'make requirements' --constraint constraints.txt
+	--no-emit-package tzdata --custom-compile-command 'make requirements' --constraint constraints.txt
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 # Hundreds of interpreters start in the tests: the code is compiled once and not in each of them.
 unexport PYTHONDONTWRITEBYTECODE
@@ -19,12 +19,12 @@ help:  ## list the targets
 
 $(BIN)/.run: pyproject.toml constraints.txt
 	@scripts/make-environment "$(PYTHON)" "$(VENV)"
-	$(BIN)/pip install --quiet --editable '.[probe]'
+	$(BIN)/pip install --quiet --editable .
 	@touch $@
 
 $(BIN)/.dev: pyproject.toml constraints.txt
 	@scripts/make-environment "$(PYTHON)" "$(VENV)"
-	$(BIN)/pip install --quiet --editable '.[probe,dev]'
+	$(BIN)/pip install --quiet --editable '.[dev]'
 	-@$(BIN)/pytest --collect-only --quiet >/dev/null  # compiles the tests once, and not in each of the processes
 	@touch $(BIN)/.run $@
 
@@ -103,7 +103,7 @@ dashboards: $(BIN)/.dev  ## ask every query of the dashboards of simulated nodes
 
 requirements: $(BIN)/.dev  ## pin what packages and images install, with hashes, into packaging/requirements*.txt
 	$(BIN)/pip install --quiet uv
-	$(PIN) --extra kubernetes --output-file packaging/requirements.txt pyproject.toml
+	$(BIN)/python packaging/shipped.py | $(PIN) --output-file packaging/requirements.txt -
 	echo hatchling | $(PIN) --output-file packaging/requirements-build.txt -
 	echo torch | $(PIN) --output-file packaging/requirements-probe.txt -
 

@@ -24,12 +24,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 import manual
 import sbom
+from shipped import EXTRAS
 
 ROOT = Path(__file__).resolve().parents[1]
 HOME = "opt/commwatch"
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
-EXTRAS = ("kubernetes",)
-"""Of commwatch, in the environment."""
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 """Debian's names."""
 LAUNCHER = f"""#!/{HOME}/bin/python3 -I

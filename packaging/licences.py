@@ -19,12 +19,15 @@ from packaging.utils import canonicalize_name
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "licences.md"
 OURS = "commwatch"
 GROUPS: Mapping[str, tuple[str, str]] = {
-    "": ("Always", "What the daemon and all commands need."),
+    "": ("Always", "What the daemon and all commands need, but for torch."),
     "kubernetes": ("With `[kubernetes]`", "What the question to the kubelet needs."),
-    "probe": ("With `[probe]`", "What the ranks of probes need."),
+    "torch": (
+        "torch",
+        "What the ranks of probes need. A wheel asks for it; deb, rpm and the image `core` come without it.",
+    ),
     "dev": ("For the tests", "Installed by `make test` and `make check`; no node needs it."),
 }
-"""By extra: a package stands in the first group that brings it."""
+"""By extra, and torch by itself: a package stands in the first group that brings it."""
 HEAD = """# Licences of dependencies
 
 commwatch is under Apache-2.0 ([LICENSE](../../LICENSE)). The wheel holds none of the packages below; deb and rpm
@@ -94,9 +97,12 @@ def _requirements(name: str, extras: frozenset[str]) -> Iterator[Requirement]:
         raise LicenceError(f"{name} is not installed: make .venv/bin/.dev installs all") from error
     for line in lines:
         requirement = Requirement(line)
-        of_extra = any(requirement.marker is None or requirement.marker.evaluate({"extra": extra}) for extra in extras)
-        # What an extra of ours brings is in its own group.
-        if of_extra and not (name == OURS and "" not in extras and requirement.marker is None):
+        marker = requirement.marker
+        if name == OURS and marker is None:  # what an extra of ours brings is in its own group
+            is_wanted = ("torch" if requirement.name == "torch" else "") in extras
+        else:
+            is_wanted = marker is None or any(marker.evaluate({"extra": extra}) for extra in extras)
+        if is_wanted:
             yield requirement
 
 

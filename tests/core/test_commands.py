@@ -323,7 +323,7 @@ def test_a_probe_without_its_library_is_no_failure(
 
     assert (code, checks["probe"][0]) == (0, verdict)
     if found is None:
-        assert "pip install 'commwatch[probe]'" in checks["probe"][1]
+        assert "pip install torch" in checks["probe"][1]
     assert "probe" not in check(capsys, bare(tmp_path, probes=Probes(gate="off")))[1]
 
 

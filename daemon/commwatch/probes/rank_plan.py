@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
-INSTALL_TORCH = "pip install 'commwatch[probe]', or name an interpreter that has torch in probes.python"
+INSTALL_TORCH = "pip install torch, or name an interpreter that has torch in probes.python"
 
 ELEMENT_BYTES = 4
 """Buffers hold 32-bit floats, as those of nccl-tests do."""
