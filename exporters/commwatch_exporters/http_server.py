@@ -224,7 +224,7 @@ class Connection:
                 await self._await_another()
             await self._say_goodbye()
         except (OSError, asyncio.TimeoutError, asyncio.CancelledError):
-            pass  # the client has gone, is too slow, or is thrown out; an exception that is kept would keep the connection
+            pass  # the client has gone, is too slow, or is thrown out; an exception that is kept keeps the connection
         except Exception as error:
             self._server.failed("connection", error)
 

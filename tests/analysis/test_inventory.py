@@ -466,6 +466,7 @@ def test_blocks_are_gathered_into_an_observation() -> None:
         ("commwatch_nvlink_link_state", (*slot, "2")): 0,
         ("commwatch_nvlink_link_state", (*slot, "3")): None,
         ("commwatch_nvlink_link_speed_bytes_per_second", (*slot, "0")): 26_562_000_000,
+        ("commwatch_nvlink_info", (*slot, "0", "4.0", "switch", "0000:a0:00.0", "3")): 1,
         ("commwatch_nvlink_info", (*slot, "1", "4.0", "switch", "", "")): 1,
         ("commwatch_pcie_link_width_lanes", slot): 16,
         ("commwatch_pcie_link_generation_max", slot): 5,
@@ -481,7 +482,19 @@ def test_blocks_are_gathered_into_an_observation() -> None:
 
     assert seen == Observation(
         gpus=(
-            SeenGpu("GPU-0", 0, SLOTS[0], "H100", {0: 25e9, 1: 25e9}, frozenset({2}), 16, 5, "serial", "hopper"),
+            SeenGpu(
+                "GPU-0",
+                0,
+                SLOTS[0],
+                "H100",
+                {0: 25e9, 1: 25e9},
+                frozenset({2}),
+                16,
+                5,
+                "serial",
+                "hopper",
+                link_ends={0: ("switch", "0000:a0:00.0", "3")},
+            ),
             SeenGpu("GPU-1", 1, SLOTS[1], "A10", {}, serial="serial", architecture="ampere"),
         ),
         ports={"eth0": SeenPort(True, 50e9), "eth1": SeenPort(False)},

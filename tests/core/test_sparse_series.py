@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
 import pytest
 
+from commwatch.node.inventory import Inventory
+from commwatch.node.inventory_state import InventoryState
 from commwatch.node.links_down import LinksDown
+from commwatch.node.observation import Observation, SeenGpu
 from commwatch.node.recent_errors import RecentErrors
 from commwatch.node.run import Collected, Outcome
 from commwatch.node.store import Store
@@ -21,10 +25,10 @@ FATAL: Series = ("commwatch_pcie_aer_errors_total", (SLOTS[0], "gpu", "fatal"))
 class Node:
     """One GPU with a link that is expected."""
 
-    def __init__(self) -> None:
+    def __init__(self, *known_before: SeenGpu) -> None:
         self.store = Store()
         self.store.put("inventory", "", block({("commwatch_nvlink_link_expected", LINK): 1}), float("inf"))
-        self._links_down = LinksDown(self.store)
+        self._links_down = LinksDown(self.store, known(*known_before))
         self._recent = RecentErrors(self.store, 300.0)
 
     def run(self, name: str, time: float, one: Block | None = None) -> None:
@@ -66,24 +70,34 @@ def test_a_link_is_down_only_as_long_as_it_is_read_so() -> None:
     assert node.store.snapshot().value("commwatch_nvlink_link_down", *LINK, "") is None
 
 
+GPUS = [(f"{number}", f"0000:{number:x}7:00.0") for number in range(3)]
+
+
+def known(*gpus: SeenGpu) -> Inventory:
+    """Of a daemon that was started again after it had read these."""
+    before = Inventory(InventoryState(), {}, 600.0)
+    before.observe(Observation(gpus=gpus), 0.0)
+    return Inventory(msgspec.json.decode(msgspec.json.encode(before.state), type=InventoryState), {}, 600.0)
+
+
 def down_of(
     states: Mapping[tuple[str, ...], float], family: str = "commwatch_nvlink_link_down"
 ) -> set[tuple[str, ...]]:  # fmt: skip
-    """Labels of what is down on three GPUs with three links each, of which some have other states than up."""
+    """Labels of what is down on three GPUs with three links each, of which some have other states than up.
+
+    Where the links lead was read before the daemon was started again.
+    """
     store = Store()
-    gpus = [(f"{number}", f"0000:{number:x}7:00.0") for number in range(3)]
-    links = [(*gpu, f"{link}") for gpu in gpus for link in range(3)]
+    links = [(*gpu, f"{link}") for gpu in GPUS for link in range(3)]
     expected: dict[Series, Value] = {("commwatch_nvlink_link_expected", link): 1 for link in links}
     store.put("inventory", "", block(expected), float("inf"))
-    for gpu in gpus:
+    for gpu in GPUS:
         own = [link for link in links if link[:2] == gpu]
-        info: dict[Series, Value] = {
-            ("commwatch_nvlink_info", (*link, "4.0", "switch", f"0000:a{link[2]}:00.0", "0")): 1 for link in own
-        }
-        store.put("nvml_identity", gpu[1], block(info), float("inf"))
         read: dict[Series, Value] = {("commwatch_nvlink_link_state", link): states.get(link, 1) for link in own}
         store.put(LINKS, gpu[1], block(read), float("inf"))
-    LinksDown(store).after(Outcome(collector(LINKS), Collected({}, [], 0.0), None, 0.0))
+    ends = {link: ("switch", f"0000:a{link}:00.0", "0") for link in range(3)}
+    inventory = known(*(SeenGpu(f"GPU-{index}", int(index), address, link_ends=ends) for index, address in GPUS))
+    LinksDown(store, inventory).after(Outcome(collector(LINKS), Collected({}, [], 0.0), None, 0.0))
     return {labels for one in store.snapshot().blocks for name, labels in one.layout.series if name == family}
 
 
@@ -108,9 +122,7 @@ def test_both_ends_of_a_link_that_is_down_are_named() -> None:
 
 def test_the_gpu_at_the_far_end_of_a_link_is_named() -> None:
     """Where links lead from GPU to GPU, and only one of the two reads the link as down."""
-    node = Node()
-    info = ("commwatch_nvlink_info", (*LINK, "3.0", "gpu", "0000:c1:00.0", "7"))
-    node.store.put("nvml_identity", SLOTS[0], block({info: 1}), float("inf"))
+    node = Node(SeenGpu("GPU-0", 0, SLOTS[0], link_ends={11: ("gpu", "0000:c1:00.0", "7")}))
     node.link(0)
 
     snapshot = node.store.snapshot()

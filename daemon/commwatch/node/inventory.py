@@ -586,6 +586,7 @@ def _known_ports(expected: Iterable[str], seen: Mapping[str, SeenPort] | None) -
 def _observe_gpu(gpu: SeenGpu, record: GpuRecord, elapsed: float, learn_after: float) -> list[str]:
     """Take what is here of one GPU; returns what is expected from now on."""
     learned = []
+    record.link_ends |= gpu.link_ends
     if record.presence.see(1.0, elapsed, learn_after):
         learned.append("it is expected")
     links = []

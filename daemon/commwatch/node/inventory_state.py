@@ -86,13 +86,18 @@ class GpuRecord(msgspec.Struct):
     presence: Learned = msgspec.field(default_factory=Learned)
     links: dict[Annotated[int, msgspec.Meta(ge=0, lt=MOST_LINKS)], Learned] = msgspec.field(default_factory=dict)
     """NVLinks by number; the value is the nominal rate in bytes per second, 0 where it was never read."""
+    link_ends: dict[Annotated[int, msgspec.Meta(ge=0, lt=MOST_LINKS)], tuple[str, str, str]] = msgspec.field(
+        default_factory=dict
+    )
+    """As of ``SeenGpu``: the driver does not say it of a link that is down."""
     pcie_lanes: Learned = msgspec.field(default_factory=Learned)
     pcie_generation: Learned = msgspec.field(default_factory=Learned)
     adapters: Learned = msgspec.field(default_factory=Learned)
     """Network adapters behind the same PCIe switch."""
 
     def __post_init__(self) -> None:
-        check_labels((self.pci_bus_id, self.name, self.serial, self.architecture))
+        ends = (text for end in self.link_ends.values() for text in end)
+        check_labels((self.pci_bus_id, self.name, self.serial, self.architecture, *ends))
         counted = ((self.presence, 1), (self.pcie_lanes, 32), (self.pcie_generation, 16), (self.adapters, 1024))
         for quantity, most in counted:
             quantity.check(most)

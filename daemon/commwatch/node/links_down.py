@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from commwatch.node.down_links import DownLinks, FarEnds, Link, grouped
+from commwatch.node.inventory import Inventory
 from commwatch.node.run import Outcome
 from commwatch.node.store import Store
 from commwatch_exporters.snapshot import Block, Layout, Series
@@ -20,7 +21,6 @@ ALL: Final = "all"
 SEVERAL: Final = "several"
 """Label ``link`` of what is the fault of several links."""
 _LINKS: Final = "nvml_nvlink"
-_IDENTITY: Final = "nvml_identity"
 _EXPECTED: Final = "inventory"
 """Group of the store that says which links are expected."""
 
@@ -31,8 +31,9 @@ class LinksDown:
     collectors = (_LINKS,)
     """Those that it follows."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, inventory: Inventory) -> None:
         self._store = store
+        self._inventory = inventory
 
     def after(self, outcome: Outcome) -> None:
         """Look at the links of all GPUs after a run that has read some."""
@@ -61,16 +62,15 @@ class LinksDown:
             self._store.drop(GROUP, "")
 
     def _ends(self) -> FarEnds:
-        """Where links lead, as far as the driver says."""
+        """Where links lead, by the last word of the driver while they were up."""
         switches: dict[Link, str] = {}
         gpus: dict[Link, Link] = {}
-        for block in self._store.group(_IDENTITY).values():
-            for position in block.layout.families.get("commwatch_nvlink_info", ()):
-                _, address, link, _, remote_type, remote, remote_link = block.layout.series[position][1]
-                if remote_type == "switch" and remote:
-                    switches[address, link] = remote
-                elif remote_type == "gpu" and remote:
-                    gpus[address, link] = (remote, remote_link)
+        for record in self._inventory.state.gpus.values():
+            for link, (kind, remote, remote_link) in record.link_ends.items():
+                if kind == "switch":
+                    switches[record.pci_bus_id, str(link)] = remote
+                elif kind == "gpu":
+                    gpus[record.pci_bus_id, str(link)] = (remote, remote_link)
         return FarEnds(switches, gpus)
 
 

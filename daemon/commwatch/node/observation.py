@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from commwatch.node.boards import gpus_on_boards
 from commwatch.node.capacity import nominal_nvlink_rate
@@ -40,6 +40,8 @@ class SeenGpu:
     """Highest PCIe generation of the GPU alone."""
     is_split: bool = False
     """It is in MIG mode, in which the driver shows its NVLinks as down."""
+    link_ends: Mapping[int, tuple[str, str, str]] = field(default_factory=dict)
+    """By NVLink, where it leads: ``switch`` or ``gpu``, its PCI address, and the number that the link has there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,10 @@ def _gpus(blocks: Collection[Block]) -> tuple[SeenGpu, ...]:
     generations = {labels[1]: int(value) for labels, value in _samples(blocks, "commwatch_pcie_link_generation_max")}
     own = {labels[1]: int(value) for labels, value in _samples(blocks, "commwatch_pcie_gpu_link_generation_max")}
     most = _lanes_max(blocks)
+    ends: dict[str, dict[int, tuple[str, str, str]]] = {}
+    for (_, pci_bus_id, link, _, kind, remote, remote_link), _ in _samples(blocks, "commwatch_nvlink_info"):
+        if remote:
+            ends.setdefault(pci_bus_id, {})[int(link)] = (kind, remote, remote_link)
     split = {labels[1] for labels, value in _samples(blocks, "commwatch_gpu_mig_mode") if value == 1}
     return tuple(
         SeenGpu(
@@ -150,6 +156,7 @@ def _gpus(blocks: Collection[Block]) -> tuple[SeenGpu, ...]:
             pcie_lanes_max=most.get(pci_bus_id),
             pcie_own_generation=own.get(pci_bus_id),
             is_split=pci_bus_id in split,
+            link_ends=ends.get(pci_bus_id, {}),
         )
         for (gpu, pci_bus_id, uuid, serial, name, architecture), _ in _samples(blocks, "commwatch_gpu_info")
     )

@@ -116,7 +116,7 @@ class Pipeline:
         self._silent = SilentGpus(self._address_of)
         self._uses = Uses(store, self._inventory)
         self._shares = Shares(store)
-        self._links_down = LinksDown(store)
+        self._links_down = LinksDown(store, self._inventory)
         self._recent_errors = RecentErrors(store, event_window)
         self.link_flaps = LinkFlaps(flaps or FlapsState(), store, lambda: time.time() - time.monotonic())
         self._flaps = Flaps(store, self.link_flaps)
