@@ -23,7 +23,7 @@ GROUPS: Mapping[str, tuple[str, str]] = {
     "kubernetes": ("With `[kubernetes]`", "What the question to the kubelet needs."),
     "torch": (
         "torch",
-        "What the ranks of probes need. A wheel asks for it; deb, rpm and the image `core` come without it.",
+        "What the ranks of probes need. deb, rpm and the image `core` come without it.",
     ),
     "dev": ("For the tests", "Installed by `make test` and `make check`; no node needs it."),
 }
