@@ -133,7 +133,10 @@ async def _flood_socket(socket: str, leave: Event) -> None:
 
 
 async def _ask_again_and_again(socket: str, chance: random.Random) -> None:
-    said = (b'"snapshot"\n', b'"findings"\n', b'"inventory"\n', b'"snap', b"", b"[" * 5000 + b"\n", b"x" * 100_000)
+    get = "GET /api/v1/{} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    post = b"POST /api/v1/cluster-report HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n\r\n"
+    asked = [get.format(name).encode() for name in ("snapshot", "findings", "inventory")]
+    said = (*asked, asked[0][:15], b"", post + b"[" * 5000, b"x" * 100_000)
     while True:
         try:
             reader, writer = await asyncio.open_unix_connection(socket)

@@ -50,10 +50,13 @@ from commwatch.sources.network import NetworkSource
 from commwatch.sources.pci.source import PciSource
 from commwatch.sources.rdma.source import RdmaSource
 from commwatch.sources.services import ServicesSource
-from commwatch.state.control import ControlServer, ask_daemon
+from commwatch.state.client import ask_daemon
+from commwatch.state.control import ControlServer
 from commwatch.state.directory import StateDirectory
 from commwatch.workers.wire import ProgressMark, Reply, Request, WireReadings, frame
 from commwatch.workers.worker import Worker
+from commwatch_exporters.http_server import HttpServer
+from commwatch_exporters.listen import Peer
 from commwatch_exporters.snapshot import Block, Layout, Snapshot
 from commwatch_exporters.web import Endpoint, Status
 from support.pages import snapshot_of
@@ -103,6 +106,27 @@ class _Wire(asyncio.Transport):
         """It is."""
 
 
+async def _talk(server: HttpServer, data: bytes, size: int, peer: Peer | None = None) -> bytes:
+    """What a server says to a client that sends some bytes, so many at a time, and then ends its side."""
+    loop = asyncio.get_running_loop()
+    theirs, ours = socket.socketpair()
+    with theirs:
+        for one in (theirs, ours):
+            one.setblocking(False)
+        connection = server.take_in(ours, "fuzz", peer)
+        with suppress(OSError):  # refused in the middle
+            for begin in range(0, len(data), size):
+                await loop.sock_sendall(theirs, data[begin : begin + size])
+                await asyncio.sleep(0)
+            theirs.shutdown(socket.SHUT_WR)
+        sent = b""
+        with suppress(ConnectionResetError):
+            while part := await loop.sock_recv(theirs, 2**16):
+                sent += part
+    await asyncio.wait([connection.task])
+    return sent
+
+
 @contextmanager
 def _http(folder: Path) -> Iterator[Check]:
     """A request head, in pieces as long as its first byte says."""
@@ -118,29 +142,10 @@ def _http(folder: Path) -> Iterator[Check]:
         ready=lambda: (True, ()), status=lambda: Status("1.2.3"), documents={"/api/v1/snapshot": lambda: b"{}\n"},
     )  # fmt: skip
 
-    async def talk(data: bytes) -> bytes:
-        theirs, ours = socket.socketpair()
-        with theirs:
-            for one in (theirs, ours):
-                one.setblocking(False)
-            connection = endpoint.take_in(ours, "fuzz")
-            size = data[0] or 4096
-            with suppress(OSError):  # refused in the middle
-                for begin in range(1, len(data), size):
-                    await loop.sock_sendall(theirs, data[begin : begin + size])
-                    await asyncio.sleep(0)
-                theirs.shutdown(socket.SHUT_WR)
-            sent = b""
-            with suppress(ConnectionResetError):
-                while part := await loop.sock_recv(theirs, 2**16):
-                    sent += part
-        await asyncio.wait([connection.task])
-        return sent
-
     def check(data: bytes) -> None:
         if not data:
             return
-        sent = loop.run_until_complete(talk(data))
+        sent = loop.run_until_complete(_talk(endpoint, data[1:], data[0] or 4096))
         if failures:
             raise failures.pop()
         assert not endpoint.connections, "a connection is left"
@@ -352,7 +357,10 @@ def _attributes() -> Sequence[bytes]:
 
 @contextmanager
 def _control(folder: Path) -> Iterator[Check]:
-    """A question to the daemon's control socket, and the same bytes as its answer to a command."""
+    """A document that is handed to the daemon's control socket, and the same bytes as its answer to a command.
+
+    The first byte says who takes the document.
+    """
     loop = asyncio.new_event_loop()
 
     async def give() -> dict[str, Any]:
@@ -361,7 +369,7 @@ def _control(folder: Path) -> Iterator[Check]:
     state = StateDirectory(folder / "state")
     state.open()
     part = BetweenNodes(Cluster(), state, Store())
-    server = ControlServer(folder, {"maintenance": give}, {OPERATION: part.take, CHECK_OPERATION: part.take_check})
+    server = ControlServer(folder, {"inventory": give}, {OPERATION: part.take, CHECK_OPERATION: part.take_check})
     path = folder / "control.sock"
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(str(path))
@@ -376,25 +384,21 @@ def _control(folder: Path) -> Iterator[Check]:
                 return
             with connection, suppress(OSError):
                 connection.recv(4096)
-                connection.sendall(answers.pop())
+                connection.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + answers.pop())
 
     thread = threading.Thread(target=answer, name="a daemon of a play", daemon=True)
     thread.start()
 
-    async def ask(data: bytes) -> bytes:
-        reader, wire = asyncio.StreamReader(limit=2**16), _Wire({"socket": listening})
-        reader.feed_data(data)
-        reader.feed_eof()
-        await server._admit(reader, cast(asyncio.StreamWriter, wire))
-        return wire.sent
+    me = Peer(os.getpid(), os.geteuid(), os.getegid())
 
     def check(data: bytes) -> None:
-        sent = loop.run_until_complete(ask(data))
-        if sent:
-            assert isinstance(msgspec.json.decode(sent), dict)
+        operation, document = (OPERATION, CHECK_OPERATION)[data[:1] == b"\x01"], data[1:]
+        head = f"POST /api/v1/{operation} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(document)}\r\n\r\n"
+        sent = loop.run_until_complete(_talk(server, head.encode() + document, 2**16, me))
+        assert isinstance(msgspec.json.decode(sent.partition(b"\r\n\r\n")[2]), dict)
         answers.append(data)
         with suppress(CommwatchError):
-            ask_daemon(folder, "maintenance")
+            ask_daemon(folder, "inventory")
 
     try:
         yield check
@@ -413,10 +417,9 @@ def _control_seeds() -> list[bytes]:
     report = NodeReport(run="0" * 32, finished_at=time.time(), outcome="completed", backend="nccl", nodes=4,
                         rails=(rail,), suspicions=(suspicion,),
                         network=NetworkRates(usual=5e10, low=4e10, high=6e10))  # fmt: skip
-    handed = msgspec.json.encode({"operation": OPERATION, "document": report}) + b"\n"
     check = CheckReport(run="1" * 32, finished_at=time.time(), outcome="completed", causes=("mtu",),
                         unreachable=(Unreachable(port_kind="ephemeral", direction="in", peers=3),))  # fmt: skip
-    checked = msgspec.json.encode({"operation": CHECK_OPERATION, "document": check}) + b"\n"
+    handed, checked = b"\x00" + msgspec.json.encode(report), b"\x01" + msgspec.json.encode(check)
     return [b'"maintenance"\n', b'{"error": "x"}\n', b'{"paused": null}', handed, checked]
 
 

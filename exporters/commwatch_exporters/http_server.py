@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import select
 import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 import h11
 
-from commwatch_exporters.listen import BACKLOG, EndpointError, bind, name_of
+from commwatch_exporters.listen import BACKLOG, EndpointError, Peer, bind, name_of, peer_of
 from commwatch_exporters.shares import Places, client_of
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class Limits:
 
     head_bytes: int = 16384
     """Request line and headers together."""
+    body_bytes: int = 0
     head_seconds: float = 5.0
     """From the connection, or the first byte of a later request, to the end of the request."""
     idle_seconds: float = 60.0
@@ -74,7 +76,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A GET or HEAD request."""
+    """A request; of a server that takes no other method, GET or HEAD."""
 
     path: str
     """Path of the target, without query, as it was sent."""
@@ -83,7 +85,11 @@ class Request:
     query: str = ""
     """What follows the first ``?`` of the target, as it was sent."""
     client: str = ""
-    """Who asks, from ``client_of``."""
+    """Who asks: of ``client_of``, or a user of this node."""
+    method: str = "GET"
+    body: bytes = b""
+    peer: Peer | None = None
+    """Over a unix socket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +127,14 @@ def short_response(status: HTTPStatus, headers: tuple[tuple[str, str], ...] = ()
 _HTTPS_ONLY = Response(HTTPStatus.BAD_REQUEST, b"400 Bad Request: this port speaks HTTPS only.\n")
 
 
-def _refusal(event: h11.Request, head: bytes, limits: Limits) -> Response | None:
+def _refusal(event: h11.Request, head: bytes, limits: Limits, methods: Sequence[str]) -> Response | None:
     """Why a request that h11 takes is not served; None if it is.
 
     Args:
         event: The request.
         head: Its request line and headers as they came.
         limits: What a client may use.
+        methods: That are served.
     """
     size = len(event.method) + len(event.target) + sum(len(name) + len(value) + 4 for name, value in event.headers)
     lengths = [value for name, value in event.headers if name == b"content-length"]
@@ -138,23 +145,23 @@ def _refusal(event: h11.Request, head: bytes, limits: Limits) -> Response | None
         status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
     elif event.http_version not in (b"1.0", b"1.1"):
         status = HTTPStatus.HTTP_VERSION_NOT_SUPPORTED
-    elif event.method not in (b"GET", b"HEAD"):
-        return short_response(HTTPStatus.METHOD_NOT_ALLOWED, (("Allow", "GET, HEAD"),))
+    elif event.method.decode("latin-1") not in methods:
+        return short_response(HTTPStatus.METHOD_NOT_ALLOWED, (("Allow", ", ".join(methods)),))
     elif any(name == b"transfer-encoding" for name, _ in event.headers):
         status = HTTPStatus.BAD_REQUEST
-    elif any(int(length) > 0 for length in lengths):
+    elif any(int(length) > limits.body_bytes for length in lengths):
         status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
     return None if status is None else short_response(status)
 
 
-def _request_of(event: h11.Request, client: str) -> Request:
+def _request_of(event: h11.Request, body: bytes, client: str, peer: Peer | None) -> Request:
     """The request as a handler sees it."""
     headers: dict[str, str] = {}
     for raw_name, raw_value in event.headers:
         name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
     target, _, query = event.target.decode("latin-1").partition("?")
-    return Request(_path(target), headers, query, client)
+    return Request(_path(target), headers, query, client, event.method.decode("latin-1"), body, peer)
 
 
 def _path(target: str) -> str:
@@ -171,10 +178,11 @@ class Connection:
     Args:
         server: That has accepted it.
         sock: Non-blocking; the connection's from now on.
-        client: Whose share of places and comparisons it takes, from ``client_of``.
+        client: Whose share of places and comparisons it takes.
+        peer: Who that is, over a unix socket.
     """
 
-    def __init__(self, server: HttpServer, sock: socket.socket, client: str) -> None:
+    def __init__(self, server: HttpServer, sock: socket.socket, client: str, peer: Peer | None = None) -> None:
         loop = asyncio.get_running_loop()
         self.sock = sock
         self.client = client
@@ -184,6 +192,7 @@ class Connection:
         self.until = loop.time() + server.limits.head_seconds
         """When what the connection is at must be over, by the clock of the loop."""
         self._server = server
+        self._peer = peer
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=server.limits.head_bytes)
         self._refused: Response | None = None
         """The answer to whatever is asked."""
@@ -336,17 +345,21 @@ class Connection:
 
     async def _answer(self, event: h11.Request, head: bytes) -> Response:
         self._is_head = event.method == b"HEAD"
-        refused = self._refused or _refusal(event, head, self._server.limits)
+        refused = self._refused or _refusal(event, head, self._server.limits, self._server.methods)
         if refused is not None:
             self._is_last = True
             return refused
-        self._http.next_event()  # the end of the message: there is no body
-        request = _request_of(event, self.client)
+        body = bytearray()
+        while isinstance(part := (await self._event())[0], h11.Data):
+            body += part.data
+        request = _request_of(event, bytes(body), self.client, self._peer)
         refused = await self._refused_entry(request)
         if refused is not None:
             return refused
+        if self._peer is not None and _has_left(self.sock):
+            raise ConnectionAbortedError
         self._server.used(request, self)
-        return self._server.answer(request)
+        return await self._server.respond(request)
 
     async def _refused_entry(self, request: Request) -> Response | None:
         """Why a request is not let in; None if it is."""
@@ -407,6 +420,13 @@ class Connection:
             pass
 
 
+def _has_left(sock: socket.socket) -> bool:
+    """Whether the other side of a unix socket has closed it; one that only writes no more may still read."""
+    poll = select.poll()
+    poll.register(sock, 0)
+    return any(what & select.POLLHUP for _, what in poll.poll(0))
+
+
 def _set(future: asyncio.Future[None], error: Exception | None) -> None:
     if future.done():
         return
@@ -417,13 +437,15 @@ def _set(future: asyncio.Future[None], error: Exception | None) -> None:
 
 
 class HttpServer:
-    """Serves GET and HEAD of a few fixed paths over HTTP/1.1.
+    """Serves GET and HEAD of a few fixed paths over HTTP/1.1; another one may take further methods.
 
     Args:
         routes: The handler of each path.
         limits: What a client may use.
         open_paths: Paths for which no request is judged, and that earn no place.
     """
+
+    methods: Sequence[str] = ("GET", "HEAD")
 
     def __init__(
         self, routes: Mapping[str, Handler], limits: Limits | None = None, open_paths: Sequence[str] = ()
@@ -437,7 +459,7 @@ class HttpServer:
         self.connections: set[Connection] = set()
         """All that are open."""
         self._routes = dict(routes)
-        self._accepting: list[asyncio.Task[None]] = []
+        self._listening: list[socket.socket] = []
         self._reported: set[tuple[str, type[Exception]]] = set()
 
     @property
@@ -486,46 +508,54 @@ class HttpServer:
         for one in listening:
             one.setblocking(False)
             one.listen(BACKLOG)
-            accepting = asyncio.get_running_loop().create_task(self._accept(one))
-            accepting.add_done_callback(lambda _, one=one: one.close())  # type: ignore[misc]
-            self._accepting.append(accepting)
+            self._listening.append(one)
+            self._await_clients(one)
         return [name_of(one) for one in listening]
 
-    async def _accept(self, listening: socket.socket) -> None:
-        """Take in whoever comes; between two of them all who are here have a turn."""
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                sock, peer = await loop.sock_accept(listening)
-            except OSError as error:
-                self.failed("a new connection", error)
-                await asyncio.sleep(_NO_DESCRIPTOR_SECONDS)
-                continue
-            if sock.family != socket.AF_UNIX:
-                with suppress(OSError):  # with Nagle's algorithm answers wait 40 ms for an ACK
-                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self.take_in(sock, client_of(peer))
-            await asyncio.sleep(0)
+    def _await_clients(self, listening: socket.socket) -> None:
+        if listening in self._listening:
+            asyncio.get_running_loop().add_reader(listening, self._accept, listening)
 
-    def take_in(self, sock: socket.socket, client: str) -> Connection:
+    def _accept(self, listening: socket.socket) -> None:
+        """Take one in who has come; more have their turn when the loop comes round again."""
+        try:
+            sock, address = listening.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            self.failed("a new connection", error)
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(listening)
+            loop.call_later(_NO_DESCRIPTOR_SECONDS, self._await_clients, listening)
+            return
+        sock.setblocking(False)
+        if sock.family == socket.AF_UNIX:
+            user = peer_of(sock)
+            self.take_in(sock, f"user {user.uid}", user)
+            return
+        with suppress(OSError):  # with Nagle's algorithm answers wait 40 ms for an ACK
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.take_in(sock, client_of(address))
+
+    def take_in(self, sock: socket.socket, client: str, peer: Peer | None = None) -> Connection:
         """Serve a client; at the limit the one that holds most places loses one, and never this newest.
 
         Args:
             sock: Non-blocking; the server's from now on.
             client: Whose share it takes.
+            peer: Who that is, over a unix socket.
         """
-        connection = Connection(self, sock, client)
+        connection = Connection(self, sock, client, peer)
         self.connections.add(connection)
         self.places.open(connection, self.limits.connections)
         return connection
 
     async def stop(self) -> None:
         """Stop listening and close all connections; answers under way get a second to be finished."""
-        for accepting in self._accepting:
-            accepting.cancel()
-        if self._accepting:
-            await asyncio.wait(self._accepting)
-        self._accepting.clear()
+        for listening in self._listening:
+            asyncio.get_running_loop().remove_reader(listening)
+            listening.close()
+        self._listening.clear()
         self.hang_up()
         if tasks := [one.task for one in self.connections]:
             await asyncio.wait(tasks, timeout=_STOP_SECONDS)
@@ -535,6 +565,10 @@ class HttpServer:
             await asyncio.wait(tasks, timeout=_ABORT_SECONDS)
 
     # --- what a connection calls ---
+
+    async def respond(self, request: Request) -> Response:
+        """The answer to a request; never raises."""
+        return self.answer(request)
 
     def answer(self, request: Request) -> Response:
         """The answer of the path's handler; 404 where there is none, 500 where it raises."""

@@ -1,11 +1,13 @@
-"""Where to listen: from the text that an operator writes, or from what systemd hands over, to bound sockets."""
+"""Where to listen, from the text that an operator writes or from what systemd hands over; and who comes."""
 
 from __future__ import annotations
 
 import errno
 import os
 import socket
+import struct
 from collections.abc import MutableMapping
+from typing import NamedTuple
 
 BACKLOG = 128
 """Connections that may wait for the event loop."""
@@ -15,6 +17,23 @@ _NO_IPV6 = {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL}
 
 class EndpointError(OSError):
     """A listen address cannot be used; the message names it."""
+
+
+class Peer(NamedTuple):
+    """The process at the other end of a unix socket, as the kernel knows it."""
+
+    pid: int
+    uid: int
+    gid: int
+
+
+_UCRED = struct.Struct("iII")
+"""struct ucred of unix(7): users and groups have no sign."""
+
+
+def peer_of(sock: socket.socket) -> Peer:
+    """Who is at the other end of a unix socket."""
+    return Peer(*_UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)))
 
 
 def split_address(address: str) -> tuple[str, int]:

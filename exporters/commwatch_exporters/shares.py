@@ -25,7 +25,7 @@ def client_of(peer: object) -> str:
         peer: As ``socket.getpeername`` gives it.
 
     Returns:
-        The address for IPv4, also where it is mapped into IPv6; the /64 for IPv6; empty for all peers of unix sockets.
+        The address for IPv4, also where it is mapped into IPv6; the /64 for IPv6; empty for anything else.
     """
     if not isinstance(peer, tuple):
         return ""

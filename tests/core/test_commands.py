@@ -23,7 +23,7 @@ from commwatch.errors import CommwatchError, ConfigError
 from commwatch.node.inventory_state import origin_words
 from commwatch.node.run import Collected
 from commwatch.readings import Absence, SourceUnavailable
-from commwatch.state.control import DaemonAbsent
+from commwatch.state.client import DaemonAbsent
 from commwatch.state.directory import StateDirectory, state_path
 from commwatch.views.terminal import print_json, print_table
 from commwatch.workers.worker import WorkerEnded, WorkerHung
@@ -165,6 +165,7 @@ def ask_inventory(
         return answer
 
     monkeypatch.setattr(inventory, "ask_daemon", ask)
+    monkeypatch.setattr(inventory, "hand_to_daemon", ask)
     arguments = argparse.Namespace(action=action, json=as_json)
     return inventory.run(arguments, Config(paths=Paths(state="/data"))), asked
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-import json
+import os
 import socket
 import stat
 import struct
-from asyncio.trsock import TransportSocket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -21,15 +19,10 @@ from structlog.testing import capture_logs
 from commwatch.config.settings import Config, Paths, Simulation
 from commwatch.errors import CommwatchError
 from commwatch.state import control
-from commwatch.state.control import (
-    SOCKET_NAME,
-    ControlServer,
-    DaemonAbsent,
-    Handler,
-    Peer,
-    ask_daemon,
-    of_the_only_daemon,
-)
+from commwatch.state.client import SOCKET_NAME, DaemonAbsent, ask_daemon, hand_to_daemon, of_the_only_daemon
+from commwatch.state.control import ControlServer, Handler
+from commwatch_exporters.http_server import Limits
+from commwatch_exporters.listen import Peer
 from support.core import in_loop
 from support.state_files import SPECIAL_FILES, special_file
 from support.waiting import comes
@@ -49,7 +42,7 @@ OPERATIONS: Mapping[str, Handler] = {"greet": greet, "refuse": refuse}
 @asynccontextmanager
 async def serving(state: Path, operations: Mapping[str, Handler] = OPERATIONS) -> AsyncIterator[ControlServer]:
     server = ControlServer(state, operations)
-    await server.start()
+    await server.listen()
     try:
         yield server
     finally:
@@ -60,14 +53,21 @@ async def ask(state: Path, operation: str, timeout: float = 5.0) -> dict[str, An
     return await asyncio.to_thread(ask_daemon, state, operation, timeout)
 
 
-async def say(state: Path, line: bytes) -> bytes:
-    """Write raw bytes to the socket and read to the end."""
+async def say(state: Path, request: bytes) -> tuple[int, bytes]:
+    """Write raw bytes to the socket: the status and the body of the answer, and the end of the connection."""
     reader, writer = await asyncio.open_unix_connection(state / SOCKET_NAME)
-    writer.write(line)
-    answer = await reader.read()
+    with suppress(ConnectionError):
+        writer.write(request)
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
     writer.close()
-    await writer.wait_closed()
-    return answer
+    return int(head.split()[1]), body
+
+
+def request(method: bytes, operation: bytes, document: bytes = b"") -> bytes:
+    """As bytes; the last of its connection."""
+    return b"%s /api/v1/%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (
+        method, operation, len(document), document,
+    )  # fmt: skip
 
 
 def test_an_answer_may_be_large(tmp_path: Path) -> None:
@@ -119,32 +119,75 @@ def test_an_operation_that_fails_says_why(tmp_path: Path) -> None:
     in_loop(body)
 
 
-@pytest.mark.parametrize("line", [b"GET / HTTP/1.1\r\n", b"\n", b"17\n", b'{"greet": 1}\n', b"\xff\xfe\n"])
-def test_a_line_that_makes_no_sense_is_answered_and_does_no_harm(tmp_path: Path, line: bytes) -> None:
-    """Whoever speaks another language is told so, and the next question is answered."""
+def test_what_changes_something_is_not_asked_for(tmp_path: Path) -> None:
+    """It is posted: a look changes nothing. A document reaches who takes it, with who hands it in."""
+    done: list[str] = []
+
+    async def act() -> dict[str, Any]:
+        done.append("act")
+        return {"done": True}
+
+    async def take(document: bytes, peer: Peer) -> dict[str, Any]:
+        done.append(f"{document.decode()} of {peer.uid}")
+        return {"taken": True}
+
+    async def body() -> None:
+        server = ControlServer(tmp_path, OPERATIONS, {"take": take}, {"act": act})
+        await server.listen()
+        try:
+            for name in ("act", "take"):
+                with pytest.raises(CommwatchError, match=f"unknown operation {name}; known: greet, refuse, take, act"):
+                    await ask(tmp_path, name)
+            assert await asyncio.to_thread(hand_to_daemon, tmp_path, "act") == {"done": True}
+            assert await asyncio.to_thread(hand_to_daemon, tmp_path, "take", Paths()) == {"taken": True}
+            with pytest.raises(CommwatchError, match="unknown operation greet"):
+                await asyncio.to_thread(hand_to_daemon, tmp_path, "greet")
+        finally:
+            await server.stop()
+
+    in_loop(body)
+    document = msgspec.json.encode(Paths()).decode()
+    assert done == ["act", f"{document} of {os.geteuid()}"]
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"\n\n\n", 400),
+        (b"\xff\xfe\n\r\n\r\n", 400),
+        (b"GET /api/v1/greet HTTP/1.1\r\n\r\n", 400),
+        (b"DELETE /api/v1/greet HTTP/1.1\r\nHost: x\r\n\r\n", 405),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 400),
+        (request(b"POST", b"greet", b"x" * 65_537), 413),
+        (b"POST /api/v1/greet HTTP/1.1\r\nHost: x\r\nContent-Length: 999999999999\r\n\r\n", 413),
+        (b"x" * 2**18, 431),
+        (request(b"GET", b"greet"), 200),
+    ],
+)
+def test_what_makes_no_sense_is_answered_and_does_no_harm(tmp_path: Path, sent: bytes, status: int) -> None:
+    """Whoever speaks another language, or too long, has its status, and the next question is answered."""
 
     async def body() -> None:
         async with serving(tmp_path):
-            assert "expected the name of an operation" in json.loads(await say(tmp_path, line))["error"]
+            assert (await say(tmp_path, sent))[0] == status
             assert await ask(tmp_path, "greet")
 
     in_loop(body)
 
 
-def test_a_line_without_end_is_given_up(tmp_path: Path) -> None:
-    """A line longer than 64 KiB costs a bounded amount of memory, and the answer says so."""
+def test_an_operation_with_a_defect(tmp_path: Path) -> None:
+    """The command is told where to look, and the next question is answered."""
+
+    async def fail() -> dict[str, Any]:
+        raise RuntimeError("secret")
 
     async def body() -> None:
-        async with serving(tmp_path):
-            reader, writer = await asyncio.open_unix_connection(tmp_path / SOCKET_NAME)
-            writer.write(b"x" * 2**18)
-            assert "at most 65536 bytes" in json.loads(await reader.readline())["error"]
-            writer.transport.abort()
+        async with serving(tmp_path, {"fail": fail, **OPERATIONS}):
+            with pytest.raises(CommwatchError, match="the daemon says: the daemon failed; its log says why"):
+                await ask(tmp_path, "fail")
             assert await ask(tmp_path, "greet")
 
-    with capture_logs() as events:
-        in_loop(body)
-    assert [event["event"] for event in events] == ["a control request was not answered"]
+    in_loop(body)
 
 
 def test_a_deep_state_directory_is_no_obstacle(tmp_path: Path) -> None:
@@ -176,22 +219,19 @@ def test_a_user_of_a_high_number_is_the_one_that_it_is(tmp_path: Path, monkeypat
     high = 3_000_000_000
     peers: list[Peer] = []
 
-    def credentials(self: TransportSocket, *_: int) -> bytes:
-        return struct.pack("=3I", 1, high, high)
-
     async def take(document: bytes, peer: Peer) -> dict[str, Any]:
         peers.append(peer)
         return {}
 
     async def body() -> None:
         server = ControlServer(tmp_path, {}, {"take": take})
-        await server.start()
+        await server.listen()
         try:
-            await say(tmp_path, b'{"operation":"take","document":1}\n')
+            await say(tmp_path, request(b"POST", b"take", b"1"))
         finally:
             await server.stop()
 
-    monkeypatch.setattr(TransportSocket, "getsockopt", credentials)
+    monkeypatch.setattr(socket.socket, "getsockopt", lambda *_: struct.pack("=3I", 1, high, high))
     in_loop(body)
 
     assert peers == [Peer(1, high, high)]
@@ -307,74 +347,42 @@ def test_a_place_that_cannot_be_had_is_logged(tmp_path: Path, monkeypatch: pytes
     assert [event["event"] for event in events] == ["no command can reach this daemon"]
 
 
-def _uid_of(numbers: dict[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Connections are of these users, by their order; the others of root."""
-    order = itertools.count()
-
-    def credentials(self: TransportSocket, *_: int) -> bytes:
-        return struct.pack("=3I", 1, numbers.get(next(order), 0), 0)
-
-    monkeypatch.setattr(TransportSocket, "getsockopt", credentials)
-
-
 def test_a_user_who_takes_all_his_places_takes_none_of_roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ninth connection at a time of a user is refused in words, root's next one is served, one who left has a
-    place again."""
-    _uid_of(dict.fromkeys([*range(9), 10], 1000), monkeypatch)
+    """Root's questions are answered while another user holds all places and comes again and again."""
+    users = iter([1000] * 100 + [0, 1000] * 5)
+    monkeypatch.setattr("commwatch_exporters.http_server.peer_of", lambda sock: Peer(1, next(users), 0))
 
     async def body() -> None:
-        async with serving(tmp_path):
-            held = [await asyncio.open_unix_connection(tmp_path / SOCKET_NAME) for _ in range(8)]
-            assert "try again" in json.loads(await say(tmp_path, b""))["error"]
-            assert json.loads(await say(tmp_path, b'"greet"\n')) == {"hello": [1, None, "ä"]}
-            reader, writer = held[0]
-            writer.write(b'"greet"\n')
-            assert await reader.read()
-            assert json.loads(await say(tmp_path, b'"greet"\n')) == {"hello": [1, None, "ä"]}
+        async with serving(tmp_path) as server:
+            held = [await asyncio.open_unix_connection(tmp_path / SOCKET_NAME) for _ in range(100)]
+            await comes(lambda: len(server.connections) == 64)
+            for _ in range(5):
+                assert await ask(tmp_path, "greet") == {"hello": [1, None, "ä"]}
+                held.append(await asyncio.open_unix_connection(tmp_path / SOCKET_NAME))
             for _, writer in held:
-                writer.close()
-                await writer.wait_closed()
-
-    with capture_logs() as events:
-        in_loop(body)
-    assert [event["error"] for event in events] == ["user 1000 has too many connections"]
-
-
-def test_who_is_refused_a_place_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though the daemon closes the connection without reading what was asked."""
-    _uid_of(dict.fromkeys(range(9), 1000), monkeypatch)
-
-    async def body() -> None:
-        async with serving(tmp_path):
-            held = [await asyncio.open_unix_connection(tmp_path / SOCKET_NAME) for _ in range(8)]
-            with pytest.raises(CommwatchError, match="as many connections of this user as there may be"):
-                await ask(tmp_path, "greet")
-            for _, writer in held:
-                writer.close()
-                await writer.wait_closed()
+                writer.transport.abort()
 
     in_loop(body)
 
 
 def test_who_does_not_read_an_answer_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else his answer would stay in the daemon's memory for as long as he likes."""
-    monkeypatch.setattr(control, "_SECONDS", 0.05)
+    monkeypatch.setattr(control, "_LIMITS", Limits(body_bytes=2**16, write_seconds=0.05))
 
     async def large() -> dict[str, Any]:
         return {"x": "x" * 2**23}
 
     async def body() -> None:
-        async with serving(tmp_path, {"large": large}):
+        async with serving(tmp_path, {"large": large}) as server:
             reader, writer = await asyncio.open_unix_connection(tmp_path / SOCKET_NAME, limit=2**10)
-            writer.write(b'"large"\n')
-            await comes(lambda: bool(events))
+            writer.write(request(b"GET", b"large"))
+            await comes(lambda: bool(server.connections))
+            await comes(lambda: not server.connections)
             with suppress(ConnectionError):
                 assert len(await reader.read()) < 2**23
             writer.close()
 
-    with capture_logs() as events:
-        in_loop(body)
-    assert [event["error"] for event in events] == ["TimeoutError()"]
+    in_loop(body)
 
 
 def test_no_answer_is_made_for_who_has_left(tmp_path: Path) -> None:
@@ -390,20 +398,20 @@ def test_no_answer_is_made_for_who_has_left(tmp_path: Path) -> None:
             for _ in range(10):
                 with socket.socket(socket.AF_UNIX) as gone:
                     gone.connect(str(tmp_path / SOCKET_NAME))
-                    gone.sendall(b'"make"\n')
+                    gone.sendall(request(b"GET", b"make"))
             assert await ask(tmp_path, "greet")
             assert not made
             reader, writer = await asyncio.open_unix_connection(tmp_path / SOCKET_NAME)
-            writer.write(b'"make"\n')
+            writer.write(request(b"GET", b"make"))
             writer.write_eof()
-            assert json.loads(await reader.read()) == {}
+            assert (await reader.read()).endswith(b"\r\n\r\n{}")
             writer.close()
 
     in_loop(body)
 
 
 def test_a_flood_of_requests_is_none_of_the_log(tmp_path: Path) -> None:
-    """One line a minute, which counts."""
+    """Whoever sends what makes no sense reads so himself."""
 
     async def body() -> None:
         async with serving(tmp_path):
@@ -412,4 +420,4 @@ def test_a_flood_of_requests_is_none_of_the_log(tmp_path: Path) -> None:
 
     with capture_logs() as events:
         in_loop(body)
-    assert len(events) == 1
+    assert events == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import socket
@@ -20,11 +21,12 @@ from commwatch.config.exit_codes import meanings_of
 from commwatch.errors import CommwatchError, ExitCode
 from commwatch.findings.api_documents import SettingsDocument
 from commwatch.jobs.settings.records import AuditRecord
-from commwatch.state import control
+from commwatch.state import client
 from commwatch.state.answer import MOST_BYTES
-from commwatch.state.control import SOCKET_NAME, DaemonAbsent, ask_daemon
+from commwatch.state.client import SOCKET_NAME, DaemonAbsent, ask_daemon
+from commwatch.state.control import _short_path
 from core.test_score_command import answer as score_answer
-from health.reports import answering, document
+from health.reports import answering, asked_by, document, said
 from support.state_files import SPECIAL_FILES, special_file
 from support.waiting import PATIENCE_SECONDS
 from top.documents import made
@@ -46,14 +48,14 @@ _WORDS = frozenset({"schema", "severity", "role", "word", "type", "because", "na
 
 def told() -> dict[str, Any]:
     """What an honest daemon answers, by operation."""
-    said = made(("gpu_state", ("0", "0000:17:00.0"), 0.0))
+    shown = made(("gpu_state", ("0", "0000:17:00.0"), 0.0))
     about = {"version": "1", "time": time.time(), "simulated": None, "maintenance": "rest"}
     findings = document("probe_bandwidth_low", cause="nvlink_down", maintenance="rest")
     verdict = {"word": "Critical", "line": "it is broken", "because": None}
     counts = {"expected": 2, "present": 1, "source": "learned", "learning_seconds": 5}
     answers = {
         "findings": findings | {"verdict": verdict},
-        "probes": said.probes, "snapshot": said.snapshot,
+        "probes": shown.probes, "snapshot": shown.snapshot,
         "score": score_answer(simulated="h100x8", maintenance="rest") | {"verdict": verdict},
         "settings": SettingsDocument(**about, audited_at=time.time(), audit=AuditRecord()),  # type: ignore[arg-type]
         "inventory": {"kinds": {"gpu": counts}, "missing": ["GPU1 is missing"], "given_up": ["GPU1"]},
@@ -128,6 +130,19 @@ REFUSED = {
     "a million entries": once(b'{"findings": [' + b'"\x1b",' * 10**6 + b"0]}"),
 }
 """What is no answer."""
+NO_HTTP = {
+    "nothing": lambda operation: [],
+    "half a status line": once(b"HTTP/1.1 2"),
+    "another protocol": once(b"SSH-2.0-\x1b[2J\r\n"),
+    "a status that is none": once(b"HTTP/1.1 \x1b]0;owned\x07 OK\r\n\r\n"),
+    "a line without end": endless(b"HTTP/1.1 200 ", b"x" * 2**16),
+    "headers without end": endless(b"HTTP/1.1 200 OK\r\n", b"x: \x1b[2J\r\n"),
+    "chunks that are none": once(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\x1b[2J\r\n"),
+    "less than it says": once(b'HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{"error":'),
+    "more than there is": once(b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 30 + b"\r\n\r\n{}"),
+    "a redirect": once(b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n"),
+}
+"""What no server says."""
 SLOW = {"silence": once(b""), "a byte now and then": endless(b'{"error":"', b"x", every=0.02)}
 ENDLESS = {
     "a text without end": endless(b'{"error":"', b"x" * 2**20),
@@ -142,18 +157,19 @@ EXTREME = {
 class Hostile:
     """A state directory at whose socket an enemy answers, and root's commands."""
 
-    def __init__(self, state: Path, answer: Answer) -> None:
+    def __init__(self, state: Path, answer: Answer, *, is_http: bool) -> None:
         self.state = state
+        self._head = [said(b"")] if is_http else []
         self.most_sent = 0
         """Bytes of an answer that a command took, with what the kernel keeps for it."""
         self._answer = answer
 
     def answer(self, connection: socket.socket) -> None:
         """Answer one request."""
-        asked = msgspec.json.decode(connection.recv(65_536))
+        pieces = self._answer(asked_by(connection))
         sent = 0
         with contextlib.suppress(OSError):
-            for piece in self._answer(asked if isinstance(asked, str) else asked["operation"]):
+            for piece in itertools.chain(self._head, pieces):
                 if not piece:
                     connection.recv(1)
                 left = memoryview(piece)
@@ -169,12 +185,16 @@ def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
     """An enemy who answers so; commands wait so many seconds for each answer."""
     for name in ("COMMWATCH_SIMULATE", "COMMWATCH_PATH_STATE", "COMMWATCH_CONFIG_FILE"):
         monkeypatch.delenv(name, raising=False)
-    asked = control._asked
     with contextlib.ExitStack() as stack:
 
-        def play(answer: Answer, seconds: float = PATIENCE_SECONDS / 4) -> Hostile:
-            monkeypatch.setattr(control, "_asked", lambda state, request, timeout: asked(state, request, seconds))
-            one = Hostile(tmp_path / "state", answer)
+        def play(answer: Answer, seconds: float = PATIENCE_SECONDS / 4, *, is_http: bool = True) -> Hostile:
+            asked = client._asked
+            monkeypatch.setattr(
+                client,
+                "_asked",
+                lambda state, method, operation, body, _: asked(state, method, operation, body, seconds),
+            )
+            one = Hostile(tmp_path / "state", answer, is_http=is_http)
             stack.enter_context(answering(one.state, one.answer))
             return one
 
@@ -223,6 +243,23 @@ def test_what_is_no_answer_is_one_line(hostile: Play, answer: Answer, capsys: Ou
         assert command == "resume" or "--json" in command or output.count("\n") == 1
         assert command in ("resume", "healthcheck --slurm") or code != ExitCode.OK
     assert enemy.most_sent < MOST_BYTES + 2**22
+
+
+@_cases(NO_HTTP)
+def test_what_is_no_http_is_one_line(hostile: Play, answer: Answer, capsys: Output) -> None:
+    """Likewise, and nobody is asked elsewhere."""
+    test_what_is_no_answer_is_one_line(lambda answer: hostile(answer, is_http=False), answer, capsys)
+
+
+def test_a_daemon_of_the_version_before_is_named(hostile: Play, capsys: Output) -> None:
+    """It answers with a line of JSON; after an upgrade the daemon has to be restarted."""
+    said = b'{"error":"expected the name of an operation as a JSON string"}\n'
+    enemy = hostile(once(said), is_http=False)
+    for command in ("score", "inventory", "pause"):
+        code, output = run(enemy.state, command, capsys)
+        assert code != ExitCode.OK
+        assert output.count("\n") == 1
+        assert f"the daemon of {enemy.state} is of an older version than this command; restart it" in output
 
 
 @_cases(SLOW)
@@ -277,7 +314,7 @@ class Stranger:
 
     def __init__(self, state: Path) -> None:
         self._listening = socket.socket(socket.AF_UNIX)
-        with control._short_path(state) as path:
+        with _short_path(state) as path:
             self._listening.bind(path)
         os.seteuid(self.uid)
         try:

@@ -18,7 +18,7 @@ from commwatch.cluster.check_report import OPERATION as CHECK_OPERATION
 from commwatch.cluster.check_report import CheckReport
 from commwatch.cluster.node_report import OPERATION, NodeReport
 from commwatch.probes.cycle.priority import let_others_go_first
-from commwatch.state.control import ask_daemon, hand_to_daemon
+from commwatch.state.client import ask_daemon, hand_to_daemon
 from commwatch.workers.sources import READERS
 from support.daemon import Daemon, children_of, command, environment, is_reader, running
 from support.processes import blocks_sigterm

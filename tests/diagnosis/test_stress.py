@@ -22,7 +22,7 @@ from commwatch.probes.by_hand.answer import Answer, StepRow
 from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped, Yielded
 from commwatch.probes.results.bus_bandwidth import bus_bandwidth
 from commwatch.probes.workload import plan_cycle
-from commwatch.state.control import DaemonAbsent
+from commwatch.state.client import DaemonAbsent
 from commwatch_exporters.node.model import Gpu, NvLink
 from commwatch_exporters.node.parts import AnyColumn
 from diagnosis.exposed import known_of

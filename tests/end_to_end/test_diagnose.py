@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from commwatch.__main__ import main
-from health.reports import answering
+from health.reports import answering, said
 
 
 @pytest.mark.parametrize("options", [
@@ -31,6 +31,6 @@ def test_a_daemon_that_does_not_tell_is_no_fault_of_the_node(
     answer: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Unknown, not degraded: it gives up, refuses or is of another version."""
-    with answering(tmp_path / "state", lambda connection: connection.sendall(answer)):
+    with answering(tmp_path / "state", lambda connection: connection.sendall(said(answer) if answer else b"")):
         assert main(["diagnose", "--path.state", str(tmp_path / "state")]) == 3
     assert capsys.readouterr().err.startswith("commwatch: the daemon ")

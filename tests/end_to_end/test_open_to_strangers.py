@@ -15,7 +15,7 @@ import pytest
 
 from commwatch.config.settings import Config
 from commwatch.service.api import Answers
-from commwatch.state.control import SOCKET_NAME, ask_daemon
+from commwatch.state.client import SOCKET_NAME, ask_daemon
 from commwatch_exporters.snapshot import Snapshot
 from commwatch_exporters.web import Endpoint, Status
 from support.daemon import Daemon, running

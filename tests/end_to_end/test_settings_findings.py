@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.state.control import ask_daemon
+from commwatch.state.client import ask_daemon
 from commwatch.state.directory import state_path
 from commwatch.workers.sources import READERS
 from support.daemon import running

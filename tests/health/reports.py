@@ -16,7 +16,8 @@ from commwatch.findings.api_documents import FindingsDocument, finding_record
 from commwatch.findings.codes import CODES
 from commwatch.findings.finding import Cause, Component, Evidence, Finding
 from commwatch.findings.verdict import Fault, Report
-from commwatch.state.control import SOCKET_NAME, _short_path
+from commwatch.state.client import SOCKET_NAME
+from commwatch.state.control import _short_path
 
 NOW = 1_700_000_000.0
 LOOKED = NOW - 4.0
@@ -61,6 +62,19 @@ def document(*codes: str, cause: str = "", age: float = 4.0, **about: Any) -> di
     return msgspec.json.decode(msgspec.json.encode(answer), type=dict[str, Any])
 
 
+def asked_by(connection: socket.socket) -> str:
+    """The operation that a command asks for over HTTP."""
+    head = b""
+    while b"\r\n\r\n" not in head and (part := connection.recv(65_536)):
+        head += part
+    return head.split(b" ", 2)[1].decode().rpartition("/")[2]
+
+
+def said(content: bytes) -> bytes:
+    """An answer over HTTP that ends with the connection."""
+    return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n" + content
+
+
 @contextlib.contextmanager
 def answering(state: Path, answer: Callable[[socket.socket], None]) -> Iterator[None]:
     """A control socket whose every connection is handled by a function, in a thread of its own."""
@@ -96,8 +110,8 @@ def daemon_saying(state: Path, told: dict[str, Any]) -> Iterator[None]:
     """A daemon that gives this document, whatever it is asked."""
 
     def answer(connection: socket.socket) -> None:
-        connection.recv(1024)
-        connection.sendall(msgspec.json.encode(told) + b"\n")
+        asked_by(connection)
+        connection.sendall(said(msgspec.json.encode(told)))
 
     with answering(state, answer):
         yield

@@ -20,7 +20,7 @@ from commwatch.findings.health import Asked, Health, Preflight, judge, with_pref
 from commwatch.findings.verdict import Word
 from commwatch_exporters.catalogue import CATALOGUE
 from diagnosis.measured import Numbers, gpus, merged, probe
-from health.reports import NOW, answering, document, fault, report
+from health.reports import NOW, answering, asked_by, document, fault, report, said
 from health.scontrol import NODE, Scontrol, shown
 
 Output = pytest.CaptureFixture[str]
@@ -66,9 +66,9 @@ class Node:
         """A daemon with an answer for each operation; none closes the connection."""
 
         def answer(connection: socket.socket) -> None:
-            given = answers.get(json.loads(connection.recv(1024)))
+            given = answers.get(asked_by(connection))
             if given is not None:
-                connection.sendall(msgspec.json.encode(given) + b"\n")
+                connection.sendall(said(msgspec.json.encode(given)))
 
         with answering(self.state, answer):
             yield

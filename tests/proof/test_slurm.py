@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from commwatch.state.control import ask_daemon
+from commwatch.state.client import ask_daemon
 from support.daemon import environment, running
 from support.namespaces import Nodes
 from support.slurm import Slurm

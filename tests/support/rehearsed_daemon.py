@@ -296,7 +296,7 @@ class RehearsedDaemon(WholeNode):
             lambda: config, lambda: self.verdict, self.snapshot, lambda: self.maintenance, lambda: self.job_settings
         )
         server, loop = ControlServer(self.state.path, answers.operations()), asyncio.new_event_loop()
-        loop.run_until_complete(server.start())
+        loop.run_until_complete(server.listen())
         thread = threading.Thread(target=loop.run_forever, name=f"daemon of {self.preset}")
         thread.start()
         try:

@@ -144,7 +144,7 @@ def answering(state: Path, said: Documents) -> Iterator[None]:
     given = {"findings": said.findings, "probes": said.probes, "snapshot": said.snapshot}
     server = ControlServer(state, {name: operation(one) for name, one in given.items()})  # type: ignore[misc]
     loop = asyncio.new_event_loop()
-    loop.run_until_complete(server.start())
+    loop.run_until_complete(server.listen())
     thread = threading.Thread(target=loop.run_forever, name="answers of a daemon")
     thread.start()
     try:

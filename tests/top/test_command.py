@@ -13,8 +13,8 @@ import pytest
 from commwatch.commands import top
 from commwatch.config.settings import Config, Paths, Web
 from commwatch.errors import CommwatchError
-from commwatch.state.control import DaemonAbsent
-from commwatch.views.top import local
+from commwatch.state.client import DaemonAbsent
+from commwatch.views.top import daemon as local
 from top.documents import made
 from top.session import answering
 from top.test_remote import serving, url

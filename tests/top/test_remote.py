@@ -17,9 +17,9 @@ import msgspec
 import pytest
 
 from commwatch.errors import CommwatchError, UsageError
-from commwatch.state.control import DaemonAbsent
+from commwatch.state.client import DaemonAbsent
+from commwatch.views.top.daemon import Endpoint, Refused, basic_authorization, read_password, tls_context
 from commwatch.views.top.frame import Documents
-from commwatch.views.top.remote import Endpoint, Refused, basic_authorization, read_password, tls_context
 from support.certificates import Authority
 from top.documents import made
 
@@ -182,7 +182,7 @@ def test_no_daemon_there_is_absent() -> None:
 
 def test_an_answer_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is larger than any document is not kept."""
-    monkeypatch.setattr("commwatch.views.top.remote.MOST_BYTES", 100)
+    monkeypatch.setattr("commwatch.views.top.daemon.MOST_BYTES", 100)
     with serving() as server, pytest.raises(CommwatchError, match="no HTTP answer that can be read"):
         ask(url(server))
 
@@ -192,7 +192,7 @@ def test_an_answer_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) 
 def test_an_answer_in_drops_is_given_up(scheme: str, connects_late: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The deadline is that of the whole answer, headers and handshake included, and not of each byte. It holds too
     where it comes while there is no connection yet: each address of a name is tried for as long."""
-    monkeypatch.setattr("commwatch.views.top.remote.DEADLINE_SECONDS", 0.2)
+    monkeypatch.setattr("commwatch.views.top.daemon.DEADLINE_SECONDS", 0.2)
     connect, sent = socket.create_connection, 0
 
     def connect_late(*args: Any, **kwargs: Any) -> socket.socket:

@@ -24,5 +24,5 @@ from commwatch_exporters.shares import client_of
     ],
 )
 def test_the_client_behind_an_address(peer: object, client: str) -> None:
-    """An IPv4 address, mapped or not; the /64 of an IPv6 address; all peers of unix sockets are one."""
+    """An IPv4 address, mapped or not; the /64 of an IPv6 address; of a unix socket the address says nothing."""
     assert client_of(peer) == client

@@ -23,7 +23,7 @@ from commwatch.readings import SourceUnavailable
 from commwatch.simulation.node import SimulatedNode
 from commwatch.sources.base import Origin
 from commwatch.state.answer import document_of
-from commwatch.state.control import DaemonAbsent, ask_daemon
+from commwatch.state.client import DaemonAbsent, ask_daemon
 from commwatch.state.directory import StateDirectory, state_path
 from commwatch.views.terminal import json_option, print_json, print_table
 from commwatch.workers.one_shot import NoAnswer, ask

@@ -152,7 +152,7 @@ def hand_over(config: Config, operation: str, report: Struct) -> Handed:
     """
     from commwatch.errors import CommwatchError
     from commwatch.lines import printable
-    from commwatch.state.control import DaemonAbsent, hand_to_daemon
+    from commwatch.state.client import DaemonAbsent, hand_to_daemon
     from commwatch.state.directory import state_path
 
     state = state_path(config)

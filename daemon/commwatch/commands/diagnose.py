@@ -132,7 +132,7 @@ def _known(args: argparse.Namespace, config: Config, thresholds: Thresholds) -> 
     gpus = parse_gpus(args.gpus or "")
     if not args.full_scan:
         from commwatch.diagnosis.known import ask
-        from commwatch.state.control import of_the_only_daemon
+        from commwatch.state.client import of_the_only_daemon
 
         return ask(of_the_only_daemon(config), thresholds)
     from commwatch.diagnosis.full_scan import full_scan

@@ -94,7 +94,7 @@ def _matrix(args: argparse.Namespace, config: Config) -> PairMatrix:
     if args.fresh:
         return _fresh(args, config)
     from commwatch.probes.by_hand.pair_matrix import last_matrix
-    from commwatch.state.control import of_the_only_daemon
+    from commwatch.state.client import of_the_only_daemon
 
     matrix = last_matrix(of_the_only_daemon(config))
     if matrix is None:

@@ -10,7 +10,7 @@ from commwatch.config.settings import Config
 from commwatch.errors import ExitCode
 from commwatch.node.inventory_state import InventoryAnswer, PartCounts, origin_words
 from commwatch.state.answer import document_of
-from commwatch.state.control import ask_daemon, of_the_only_daemon
+from commwatch.state.client import ask_daemon, hand_to_daemon, of_the_only_daemon
 from commwatch.state.directory import state_path
 from commwatch.views.terminal import json_option, print_json, print_table
 
@@ -36,7 +36,7 @@ def add_parser(
 def run(args: argparse.Namespace, config: Config) -> int:
     """Ask the daemon and print."""
     if args.action == "accept":
-        answer = ask_daemon(state_path(config), "inventory-accept")
+        answer = hand_to_daemon(state_path(config), "inventory-accept")
     else:
         answer = ask_daemon(state_path(of_the_only_daemon(config)), "inventory")
     inventory = document_of(answer, InventoryAnswer)

@@ -11,7 +11,7 @@ import msgspec
 from commwatch.config.settings import Config
 from commwatch.errors import CommwatchError, ExitCode
 from commwatch.state.answer import document_of
-from commwatch.state.control import DaemonAbsent, ask_daemon
+from commwatch.state.client import DaemonAbsent, hand_to_daemon
 from commwatch.state.directory import state_path
 from commwatch.state.maintenance import Maintenance, MaintenanceFile
 from commwatch.units import format_seconds, parse_duration
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
         return ExitCode.WRONG_USE
     MaintenanceFile(state).write(maintenance)
     try:
-        answer = document_of(ask_daemon(state, "maintenance"), _Answer)
+        answer = document_of(hand_to_daemon(state, "maintenance"), _Answer)
     except DaemonAbsent as error:
         return _no_daemon(args, maintenance, str(error), seconds)
     except CommwatchError as error:

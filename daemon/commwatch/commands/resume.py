@@ -6,7 +6,7 @@ import argparse
 
 from commwatch.config.settings import Config
 from commwatch.errors import ExitCode
-from commwatch.state.control import DaemonAbsent, ask_daemon
+from commwatch.state.client import DaemonAbsent, hand_to_daemon
 from commwatch.state.directory import state_path
 from commwatch.state.maintenance import MaintenanceFile
 from commwatch.views.terminal import json_option, print_json
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     state = state_path(config)
     was_paused = MaintenanceFile(state).remove()
     try:
-        ask_daemon(state, "maintenance")
+        hand_to_daemon(state, "maintenance")
         daemon = True
     except DaemonAbsent:
         daemon = False

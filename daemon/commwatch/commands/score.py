@@ -9,7 +9,7 @@ from commwatch.errors import ExitCode
 from commwatch.findings.api_documents import ScoreDocument
 from commwatch.findings.score.records import Loss, Part
 from commwatch.state.answer import document_of
-from commwatch.state.control import ask_daemon, of_the_only_daemon
+from commwatch.state.client import ask_daemon, of_the_only_daemon
 from commwatch.state.directory import state_path
 from commwatch.units import format_percent
 from commwatch.views.terminal import json_option, print_json, print_table

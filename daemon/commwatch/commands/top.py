@@ -77,14 +77,14 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
 
 def _source(args: argparse.Namespace, config: Config) -> Source:
-    from commwatch.views.top.remote import Endpoint, basic_authorization, read_password, tls_context
+    from commwatch.views.top.daemon import Endpoint, basic_authorization, read_password, tls_context
 
     if args.url is None:
         for option in ("ca_file", "cert_file", "key_file", "user", "password_file"):
             if getattr(args, option):
                 raise UsageError(f"--{option.replace('_', '-')} is for the endpoint that --url names")
-        from commwatch.state.control import of_the_only_daemon
-        from commwatch.views.top.local import LocalDaemon
+        from commwatch.state.client import of_the_only_daemon
+        from commwatch.views.top.daemon import LocalDaemon
 
         return LocalDaemon(of_the_only_daemon(config))
     authorization = ""

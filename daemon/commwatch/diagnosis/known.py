@@ -19,7 +19,7 @@ from commwatch.findings.api_documents import FindingsDocument, ScoreDocument, Se
 from commwatch.findings.facts import Facts
 from commwatch.findings.history import CounterHistory
 from commwatch.state.answer import document_of
-from commwatch.state.control import DaemonAbsent, ask_daemon
+from commwatch.state.client import DaemonAbsent, ask_daemon
 from commwatch.state.directory import state_path
 from commwatch_exporters.node.parts import AnyColumn
 

@@ -25,7 +25,7 @@ from commwatch.probes.by_hand.cycles import run_cycles
 from commwatch.probes.plan import CyclePlan, Measured
 from commwatch.probes.rank_plan import Step
 from commwatch.state.answer import document_of
-from commwatch.state.control import ask_daemon
+from commwatch.state.client import ask_daemon
 from commwatch.state.directory import state_path
 from commwatch.units import parse_duration
 from commwatch_exporters.node.model import Gpu

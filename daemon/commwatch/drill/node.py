@@ -25,7 +25,7 @@ from commwatch.config.thresholds import load_thresholds
 from commwatch.drill.drill import Drill
 from commwatch.drill.pace import Pace, collector_intervals, thresholds_file
 from commwatch.drill.programs import Program
-from commwatch.state.control import hand_to_daemon
+from commwatch.state.client import hand_to_daemon
 from commwatch.state.directory import write_atomically
 
 INSTANCES = "drill-"

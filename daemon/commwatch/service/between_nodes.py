@@ -17,9 +17,9 @@ from commwatch.cluster.node_record import STATE_NAME, NodeHistory, NodeRecord, N
 from commwatch.cluster.node_report import NodeReport
 from commwatch.config.settings import Cluster
 from commwatch.node.store import Store
-from commwatch.state.control import Peer
 from commwatch.state.directory import StateDirectory
 from commwatch.state.records import decode
+from commwatch_exporters.listen import Peer
 from commwatch_exporters.snapshot import Block, Layout
 
 log = structlog.get_logger("commwatch.cluster")

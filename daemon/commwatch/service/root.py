@@ -33,10 +33,11 @@ from commwatch.service.page import describe
 from commwatch.service.scheduling import ClockSteps, Scheduler, after_readers
 from commwatch.service.serving import open_endpoint
 from commwatch.service.textfile_writer import TextfileWriter
-from commwatch.state.control import ControlServer, Peer
+from commwatch.state.control import ControlServer
 from commwatch.state.directory import StateDirectory, state_path
 from commwatch.state.maintenance import MaintenanceFile
 from commwatch.workers.start import Spares
+from commwatch_exporters.listen import Peer
 from commwatch_exporters.metrics_page import MetricsPage
 from commwatch_exporters.snapshot import Snapshot
 from commwatch_exporters.web import Endpoint, Status
@@ -121,14 +122,14 @@ class Service:
             spare_the_garbage_collector()
             self._engine = self._build(self._config, prepared)
             await self._start_endpoint()
-            control = ControlServer(self._state.path, {
-                "maintenance": self._control_maintenance,
-                "inventory": self._control_inventory,
-                "inventory-accept": self._control_accept,
-                **self._answers.operations(),
-            }, {OPERATION: self._control_cluster_report, CHECK_OPERATION: self._control_cluster_check})  # fmt: skip
+            control = ControlServer(
+                self._state.path,
+                {"inventory": self._control_inventory, **self._answers.operations()},
+                {OPERATION: self._control_cluster_report, CHECK_OPERATION: self._control_cluster_check},
+                {"maintenance": self._control_maintenance, "inventory-accept": self._control_accept},
+            )
             try:
-                await control.start()
+                await control.listen()
                 await self._serve()
             finally:
                 await self._shut_down(control)

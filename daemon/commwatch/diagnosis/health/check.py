@@ -37,7 +37,7 @@ from commwatch.probes.gate.schedulers import find_daemons
 from commwatch.probes.gate.slurm import node_name
 from commwatch.probes.gate.slurm_drain import drain
 from commwatch.state.answer import document_of
-from commwatch.state.control import DaemonAbsent, ask_daemon
+from commwatch.state.client import DaemonAbsent, ask_daemon
 from commwatch.state.directory import state_path
 
 DAEMON_SECONDS = 1.5

@@ -14,9 +14,9 @@ from typing import Protocol
 
 from commwatch.config.thresholds import Thresholds
 from commwatch.errors import CommwatchError
+from commwatch.views.top.daemon import Refused
 from commwatch.views.top.frame import Documents, View
 from commwatch.views.top.keys import Key, keys
-from commwatch.views.top.remote import Refused
 from commwatch.views.top.screen import Place, screen
 from commwatch.views.top.terminal import Terminal
 

@@ -1,4 +1,4 @@
-"""A daemon asked over HTTP: TLS with certificates of one's own, basic authentication, and no way to another host."""
+"""The daemon whose state is shown: that of this node, or another over TLS, with certificates and a password."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ import re
 import socket
 import ssl
 import stat
-import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
+from commwatch.config.settings import Config
 from commwatch.errors import CommwatchError, UsageError
 from commwatch.findings.api_documents import FindingsDocument, ProbesDocument, SnapshotDocument
 from commwatch.state.answer import MOST_BYTES, decode_answer, document_of
-from commwatch.state.control import DaemonAbsent
+from commwatch.state.client import API, Connection, DaemonAbsent, ask_daemon
+from commwatch.state.directory import state_path
 from commwatch.views.top.frame import Documents
 
 DEADLINE_SECONDS = 5.0
@@ -57,8 +58,8 @@ class Endpoint:
         self.name = parts.netloc
         self._prefix = parts.path.rstrip("/")
         self._headers = {"Accept": "application/json"} | ({"Authorization": authorization} if authorization else {})
-        self._context = (context or ssl.create_default_context()) if parts.scheme == "https" else None
-        self._connection = http.client.HTTPConnection(parts.hostname or "", port, timeout=DEADLINE_SECONDS)
+        host = parts.hostname or ""
+        self._connection = Connection(host, port) if parts.scheme == "http" else _TlsConnection(host, port, context)
 
     def ask(self) -> Documents:
         """What it says now.
@@ -68,17 +69,14 @@ class Endpoint:
             Refused: it wants another name, password or certificate.
             CommwatchError: it answers with something else.
         """
-        return Documents(
-            findings=self._get("/api/v1/findings", FindingsDocument),
-            probes=self._get("/api/v1/probes", ProbesDocument),
-            snapshot=self._get("/api/v1/snapshot", SnapshotDocument),
-        )
+        return _documents(self._get)
 
     def close(self) -> None:
         """Give the connection up; the next question makes a new one."""
         self._connection.close()
 
-    def _get(self, path: str, kind: type[_Document]) -> _Document:
+    def _get(self, name: str, kind: type[_Document]) -> _Document:
+        path = API + name
         status, body = self._answer(path)
         if status in (401, 403):
             raise Refused(f"{self.name}: {status} {http.client.responses[status]}: name, password or certificate is "
@@ -106,53 +104,10 @@ class Endpoint:
             raise self._told(error) from error
 
     def _exchange(self, path: str) -> tuple[int, bytes]:
-        """One request and its answer, at the deadline at the latest: the socket's own holds for a single byte."""
-        is_late = threading.Event()
-
-        def give_up() -> None:
-            is_late.set()
-            if (sock := self._connection.sock) is not None:
-                with suppress(OSError):
-                    socket.socket.shutdown(sock, socket.SHUT_RDWR)  # not TLS's own, which its reader cannot bear
-
-        timer = threading.Timer(DEADLINE_SECONDS, give_up)
-        timer.daemon = True
-        timer.start()
-        try:
-            answer = self._request(path, is_late)
-        except (http.client.HTTPException, OSError) as error:
-            if is_late.is_set():
-                raise TimeoutError from error
-            raise
-        finally:
-            timer.cancel()
-        if is_late.is_set():
-            raise TimeoutError
-        return answer
-
-    def _request(self, path: str, is_late: threading.Event) -> tuple[int, bytes]:
-        connection = self._connection
-        if connection.sock is None:
-            self._open(is_late)
-        connection.request("GET", self._prefix + path, headers=self._headers)
-        answer = connection.getresponse()
-        body = answer.read(MOST_BYTES + 1)
+        status, body = self._connection.exchange("GET", self._prefix + path, self._headers, DEADLINE_SECONDS)
         if len(body) > MOST_BYTES:
             raise http.client.HTTPException(f"the answer is larger than {MOST_BYTES >> 20} MiB")
-        return answer.status, body
-
-    def _open(self, is_late: threading.Event) -> None:
-        connection, encrypted = self._connection, None
-        connection.connect()
-        if self._context is not None:
-            encrypted = self._context.wrap_socket(
-                connection.sock, server_hostname=connection.host, do_handshake_on_connect=False
-            )
-            connection.sock = encrypted  # before the handshake, which the deadline may have to end
-        if is_late.is_set():  # while there was nothing to shut down: a name may have several addresses
-            raise TimeoutError
-        if encrypted is not None:
-            encrypted.do_handshake()
+        return status, body
 
     def _told(self, error: Exception) -> CommwatchError:
         if isinstance(error, ssl.SSLCertVerificationError):
@@ -166,6 +121,73 @@ class Endpoint:
         if isinstance(error, OSError):
             return DaemonAbsent(f"{self.name}: {error.strerror or error}")
         return CommwatchError(f"{self.name}: no HTTP answer that can be read: {error!r}")
+
+
+class _TlsConnection(Connection):
+    def __init__(self, host: str, port: int, context: ssl.SSLContext | None) -> None:
+        super().__init__(host, port)
+        self._context = context or ssl.create_default_context()
+
+    def connect(self) -> None:
+        """Connect and shake hands."""
+        super().connect()
+        encrypted = self._context.wrap_socket(self.sock, server_hostname=self.host, do_handshake_on_connect=False)
+        self.sock = encrypted  # before the handshake, which the deadline may have to end
+        encrypted.do_handshake()
+
+
+class LocalDaemon:
+    """Asks the daemon of the state directory: over its control socket, or where that is closed to us, its endpoint.
+
+    A user who may not use its control socket, or has a state directory of his own, is given what the endpoint returns
+    everyone; not where the command line or the configuration says which daemon is meant.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.name = socket.gethostname()
+        self._state = state_path(config)
+        port = None if config.paths.state or config.simulation.preset else _port(config)
+        self._endpoint = None if port is None else Endpoint(f"http://127.0.0.1:{port}")
+
+    def ask(self) -> Documents:
+        """What it says now.
+
+        Raises:
+            DaemonAbsent: none answers.
+            CommwatchError: one does, and not as it should.
+        """
+        try:
+            return _documents(lambda name, kind: document_of(ask_daemon(self._state, name, DEADLINE_SECONDS), kind))
+        except CommwatchError:
+            if self._endpoint is None:
+                raise
+            with suppress(CommwatchError):  # the socket is what was meant: its error says what to do
+                return self._endpoint.ask()
+            raise
+
+    def close(self) -> None:
+        """Let go of the endpoint, where that was asked."""
+        if self._endpoint is not None:
+            self._endpoint.close()
+
+
+def _port(config: Config) -> int | None:
+    """The first port that the configuration serves on; None where it serves on none."""
+    ports = [int(address.rpartition(":")[2]) for address in config.web.listen_addresses]
+    return next((port for port in ports if port), None)
+
+
+class _Get(Protocol):
+    def __call__(self, name: str, kind: type[_Document], /) -> _Document:
+        """The document of a name."""
+
+
+def _documents(get: _Get) -> Documents:
+    return Documents(
+        findings=get("findings", FindingsDocument),
+        probes=get("probes", ProbesDocument),
+        snapshot=get("snapshot", SnapshotDocument),
+    )
 
 
 def _split(url: str) -> tuple[SplitResult, int]:
