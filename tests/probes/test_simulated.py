@@ -231,7 +231,7 @@ def test_a_hang_that_ends_is_a_result(tmp_path: Path) -> None:
     assert measured(tmp_path, cycle).setup_seconds > 0.5
 
 
-@pytest.mark.parametrize("phase", ["start", "measure"])
+@pytest.mark.parametrize("phase", PHASES[:-1])
 def test_a_rank_that_crashes_is_named(tmp_path: Path, phase: Phase) -> None:
     """With its phase, its signal and its last words."""
     result = failed(tmp_path, plan(tmp_path, f"- {{fault: rank_crash, phase: {phase}, rank: 1}}"))
