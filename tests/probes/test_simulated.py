@@ -214,10 +214,10 @@ def test_starvation_before_the_phase_excuses_no_hang_in_it(tmp_path: Path, monke
     wait_until_gone(tmp_path)
 
 
-@in_one_pass("reason", [*get_args(FailureReason), "no_torch"])
-def test_only_what_starvation_can_bring_about_is_excused_by_it(reason: Any) -> None:
-    """A rank that crashes or gives a wrong result has failed, however busy the node is."""
-    problem = Problem(reason, "words", 1, "measure")
+@in_one_pass("reason, phase", [(one, phase) for one in (*get_args(FailureReason), "no_torch") for phase in PHASES])
+def test_only_what_starvation_can_bring_about_is_excused_by_it(reason: Any, phase: Phase) -> None:
+    """A rank that crashes or gives a wrong result has failed, however busy the node is, and in whichever phase."""
+    problem = Problem(reason, "words", 1, phase)
     is_late = reason in ("start", "rendezvous_timeout", "setup_timeout", "measure_timeout", "stuck")
 
     assert on_starved_node(problem, "the node is starved of CPU").reason == ("starved" if is_late else reason)
