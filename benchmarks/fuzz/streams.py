@@ -28,7 +28,7 @@ from commwatch.cluster.verdict import line_of
 from commwatch.commands import diagnose_log
 from commwatch.config.settings import Cluster, NetworkSection
 from commwatch.errors import CommwatchError
-from commwatch.jobs.logs.rules import SIDES
+from commwatch.jobs.logs.categories import SIDES
 from commwatch.jobs.logs.source import LOOK_SECONDS, NcclLogsSource
 from commwatch.lines import plain, printable
 from commwatch.node.store import Store

@@ -10,7 +10,7 @@ import pytest
 from commwatch.config.assets import asset
 from commwatch.findings.codes import CODES
 from commwatch.findings.rules import kernel
-from commwatch.jobs.logs.rules import SIDES
+from commwatch.jobs.logs.categories import SIDES
 from support.passes import in_one_pass
 from support.promtool_cases import read_yaml
 

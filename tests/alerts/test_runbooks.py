@@ -11,7 +11,7 @@ import pytest
 from commwatch.__main__ import build_parser
 from commwatch.config.assets import asset
 from commwatch.findings.rules import kernel
-from commwatch.jobs.logs.rules import SIDES
+from commwatch.jobs.logs.categories import SIDES
 from commwatch_exporters.catalogue import CATALOGUE
 from support.passes import in_one_pass
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commwatch.jobs.logs.categories import PRECEDENCE, SIDES, Category
 from commwatch.jobs.logs.lines import (
     Finding,
     LogLine,
@@ -22,7 +23,7 @@ from commwatch.jobs.logs.lines import (
     telling_lines,
     transport_of,
 )
-from commwatch.jobs.logs.rules import MESSAGES, PRECEDENCE, SIDES, TORCH, Category
+from commwatch.jobs.logs.rules import MESSAGES, TORCH
 from support.passes import in_one_pass
 
 OLD = "node1:41:77 [0] transport/net_ib.cc:1296 NCCL WARN "

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from commwatch.jobs.logs.categories import SIDES
 from commwatch.jobs.logs.lines import find_in_line, first_culprit
 from commwatch.jobs.logs.reading import read_log
-from commwatch.jobs.logs.rules import SIDES
 from commwatch.jobs.logs.story import tell
 
 CORPUS = Path(__file__).parent / "nccl_log_corpus"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from commwatch.jobs.logs.categories import SIDES
 from commwatch.jobs.logs.counts import SPELL_SECONDS, NcclLogCounts, NcclLogCountsState, silent_gpu
-from commwatch.jobs.logs.rules import SIDES
 from commwatch.readings import LogErrors
 
 NOW = 1.7e9

@@ -6,8 +6,8 @@ from typing import get_args
 
 import pytest
 
+from commwatch.jobs.logs.categories import SIDES, Category
 from commwatch.jobs.logs.event import LogEvent, event_in_line, time_of
-from commwatch.jobs.logs.rules import SIDES, Category
 from commwatch.jobs.logs.story import Chapter, Told, tell
 from commwatch.jobs.logs.words import WORDS
 from support.passes import in_one_pass

@@ -20,7 +20,7 @@ from typing import get_args
 import pytest
 
 from commwatch.commands.diagnose_log import LogAnswer, LogIncident, answer_from
-from commwatch.jobs.logs.rules import Category
+from commwatch.jobs.logs.categories import Category
 
 THREADS = Path(__file__).parent / "nccl_log_threads"
 NOTHING = "none"

@@ -10,7 +10,7 @@ import pytest
 
 from commwatch.config.settings import DEFAULT_PROBES, Probe, Probes
 from commwatch.config.thresholds import load_thresholds
-from commwatch.jobs.logs.rules import SIDES
+from commwatch.jobs.logs.categories import SIDES
 from commwatch.probes.cycle.process import ASK_SECONDS, TERM_SECONDS
 from commwatch.probes.cycle.rank import EXIT_SECONDS
 from commwatch.probes.cycle.sampling import STEADY

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.jobs.logs import source
+from commwatch.jobs.logs.categories import SIDES
 from commwatch.jobs.logs.position import LogsPosition
-from commwatch.jobs.logs.rules import SIDES
 from commwatch.jobs.logs.source import LOOK_SECONDS, NcclLogsSource
 from commwatch.readings import Batch
 from commwatch_exporters.snapshot import Layout, Value

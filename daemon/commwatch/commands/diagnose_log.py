@@ -137,7 +137,7 @@ def answer_from(names: Sequence[str]) -> LogAnswer:
 
 def _of_versions(incident: LogIncident, number: int) -> LogIncident:
     """Trouble without a cause, in logs that several versions of NCCL wrote."""
-    from commwatch.jobs.logs.rules import SIDES
+    from commwatch.jobs.logs.categories import SIDES
     from commwatch.jobs.logs.words import WORDS
 
     return msgspec.structs.replace(
@@ -152,7 +152,7 @@ def _of_versions(incident: LogIncident, number: int) -> LogIncident:
 
 
 def _incident(chapter: Chapter, of_amd: bool) -> LogIncident:
-    from commwatch.jobs.logs.rules import SIDES
+    from commwatch.jobs.logs.categories import SIDES
     from commwatch.jobs.logs.words import AMD, UNKNOWN_END, WORDS
 
     culprit = chapter.culprit

@@ -21,7 +21,7 @@ from commwatch.findings.rules import adapters, daemon, jobs, kernel, probe
 from commwatch.generate.inhibition import LINK_SXIDS, LINK_XIDS, explained
 from commwatch.generate.limits import limit_words, passed
 from commwatch.generate.site import AlertChange, alerts_about_nodes, changed_rules
-from commwatch.jobs.logs.rules import SIDES
+from commwatch.jobs.logs.categories import SIDES
 from commwatch.node.xids import meanings
 from commwatch.sources.adapter_lines import ADAPTER_EVENTS
 from commwatch_exporters.state_words import DRIVER_FAULTS

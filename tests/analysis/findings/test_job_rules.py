@@ -10,7 +10,7 @@ from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Sighting
 from commwatch.findings.rules import jobs, settings
 from commwatch.findings.rules.rule_set import HOUR
-from commwatch.jobs.logs.rules import SIDES
+from commwatch.jobs.logs.categories import SIDES
 from support.facts import Numbers, codes_of, facts_of, seen_by, shipped
 from support.machines import CARDS, four_cards, merged
 

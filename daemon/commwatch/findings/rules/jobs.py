@@ -10,7 +10,7 @@ from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Sighting
 from commwatch.findings.rules.gpu_ways import WAYS, GpuWays, by_nvlink, ways_of
 from commwatch.findings.rules.rule_set import DAY, HOUR, Rule, RuleSet
-from commwatch.jobs.logs.rules import SIDES, Side
+from commwatch.jobs.logs.categories import SIDES, Side
 from commwatch_exporters.node.model import Interface, LogCategory, NamedDevice, PcieDevice, RdmaPort, SilentRank
 
 _SIDES: Mapping[str, Side] = {str(category): side for category, side in SIDES.items()}

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import msgspec
 
+from commwatch.jobs.logs.categories import SIDES, Category
 from commwatch.jobs.logs.lines import Finding, first_culprit
-from commwatch.jobs.logs.rules import SIDES, Category
 from commwatch.readings import LogErrors
 from commwatch.state.records import Count, Timestamp, check_labels, check_unique
 from commwatch_exporters.snapshot import Block, Layout

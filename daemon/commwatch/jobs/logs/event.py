@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from commwatch.jobs.logs.categories import Category
 from commwatch.jobs.logs.lines import Finding, find_in_line, parse_line
-from commwatch.jobs.logs.rules import Category
 
 LONGEST_TEXT = 300
 _LOOKED_AT = 1024

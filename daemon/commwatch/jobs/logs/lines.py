@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from commwatch.jobs.logs.categories import ENDINGS, PRECEDENCE, SEVERED, SIDES, Category
 from commwatch.jobs.logs.rules import (
     BEGINS,
     CALM,
@@ -18,20 +19,15 @@ from commwatch.jobs.logs.rules import (
     CONTEXT,
     DOUBTS,
     ENDED_WELL,
-    ENDINGS,
     FAILED_CALL,
     GOES_ON,
     HARMLESS,
     HINTS,
     MESSAGES,
-    PRECEDENCE,
-    SEVERED,
-    SIDES,
     SIGNS,
     TORCH,
     VAGUE,
     WORK,
-    Category,
 )
 
 _RANKS: dict[str, int] = {one: rank for rank, group in enumerate(PRECEDENCE) for one in group}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from commwatch.jobs.logs.categories import SEVERED, SIDES, Category
 from commwatch.jobs.logs.counts import SPELL_SECONDS
 from commwatch.jobs.logs.event import LogEvent
 from commwatch.jobs.logs.lines import Finding, first_culprit
-from commwatch.jobs.logs.rules import SEVERED, SIDES, Category
 
 
 @dataclass(frozen=True, slots=True)

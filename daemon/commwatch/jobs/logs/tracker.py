@@ -7,9 +7,9 @@ import time
 import msgspec
 import structlog
 
+from commwatch.jobs.logs.categories import SIDES
 from commwatch.jobs.logs.counts import Incident, NcclLogCounts, NcclLogCountsState
 from commwatch.jobs.logs.position import LogsPosition
-from commwatch.jobs.logs.rules import SIDES
 from commwatch.node.run import Outcome
 from commwatch.node.store import Store
 from commwatch.state.records import decode

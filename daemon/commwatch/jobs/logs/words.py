@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from commwatch.jobs.logs.rules import Category
+from commwatch.jobs.logs.categories import Category
 
 
 class Words(NamedTuple):
