@@ -41,9 +41,9 @@ from commwatch.node.store import Store
 from commwatch.service.between_nodes import BetweenNodes
 from commwatch.service.engine import Engine
 from commwatch.service.instruments import Instruments
-from commwatch.state.client import SOCKET_NAME, hand_to_daemon
+from commwatch.state.client import hand_to_daemon
 from commwatch.state.control import ControlServer
-from commwatch.state.directory import StateDirectory
+from commwatch.state.directory import SOCKET_NAME, StateDirectory
 from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.listen import Peer
 from commwatch_exporters.node.model import (

@@ -19,8 +19,9 @@ from structlog.testing import capture_logs
 from commwatch.config.settings import Config, Paths, Simulation
 from commwatch.errors import CommwatchError
 from commwatch.state import control
-from commwatch.state.client import SOCKET_NAME, DaemonAbsent, ask_daemon, hand_to_daemon, of_the_only_daemon
+from commwatch.state.client import DaemonAbsent, ask_daemon, hand_to_daemon, of_the_only_daemon
 from commwatch.state.control import ControlServer, Handler
+from commwatch.state.directory import SOCKET_NAME
 from commwatch_exporters.http_server import Limits
 from commwatch_exporters.listen import Peer
 from support.core import in_loop

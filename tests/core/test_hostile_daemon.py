@@ -23,8 +23,9 @@ from commwatch.findings.api_documents import SettingsDocument
 from commwatch.jobs.settings.records import AuditRecord
 from commwatch.state import client
 from commwatch.state.answer import MOST_BYTES
-from commwatch.state.client import SOCKET_NAME, DaemonAbsent, ask_daemon
+from commwatch.state.client import DaemonAbsent, ask_daemon
 from commwatch.state.control import _short_path
+from commwatch.state.directory import SOCKET_NAME
 from core.test_score_command import answer as score_answer
 from health.reports import answering, asked_by, document, said
 from support.state_files import SPECIAL_FILES, special_file

@@ -15,7 +15,8 @@ import pytest
 
 from commwatch.config.settings import Config
 from commwatch.service.api import Answers
-from commwatch.state.client import SOCKET_NAME, ask_daemon
+from commwatch.state.client import ask_daemon
+from commwatch.state.directory import SOCKET_NAME
 from commwatch_exporters.snapshot import Snapshot
 from commwatch_exporters.web import Endpoint, Status
 from support.daemon import Daemon, running

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import logging
+import os
+import socket
 from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack
 from datetime import datetime, timezone
@@ -597,6 +600,31 @@ def test_stop_lets_an_answer_end() -> None:
             await stop
 
     run(test())
+
+
+def test_no_descriptor_is_left(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Who comes meanwhile waits with the kernel and is served later; the log says it once."""
+    failures = [OSError(errno.EMFILE, os.strerror(errno.EMFILE))] * 3
+    accept = socket.socket.accept
+
+    def fail_first(listening: socket.socket) -> tuple[socket.socket, Any]:
+        if failures:
+            raise failures.pop()
+        return accept(listening)
+
+    monkeypatch.setattr("commwatch_exporters.http_server._NO_DESCRIPTOR_SECONDS", SOON / 5)
+    monkeypatch.setattr(socket.socket, "accept", fail_first)
+
+    async def test() -> None:
+        async with serving(server()) as port:
+            assert (await ask(port, "/text")).status == 200
+
+    with caplog.at_level(logging.ERROR, logger="commwatch.web"):
+        run(test())
+    assert failures == []
+    assert [record.getMessage() for record in caplog.records] == [
+        "answering a new connection failed; further failures of this kind are not logged"
+    ]
 
 
 def test_clients_that_reset() -> None:

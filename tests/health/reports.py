@@ -16,8 +16,8 @@ from commwatch.findings.api_documents import FindingsDocument, finding_record
 from commwatch.findings.codes import CODES
 from commwatch.findings.finding import Cause, Component, Evidence, Finding
 from commwatch.findings.verdict import Fault, Report
-from commwatch.state.client import SOCKET_NAME
 from commwatch.state.control import _short_path
+from commwatch.state.directory import SOCKET_NAME
 
 NOW = 1_700_000_000.0
 LOOKED = NOW - 4.0

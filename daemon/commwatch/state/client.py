@@ -23,11 +23,9 @@ from commwatch.config.settings import Config
 from commwatch.errors import CommwatchError, ExitCode
 from commwatch.regular_file import open_folder
 from commwatch.state.answer import MOST_BYTES, decode_answer
-from commwatch.state.directory import state_path
+from commwatch.state.directory import API, SOCKET_NAME, state_path
 from commwatch_exporters.listen import peer_of
 
-SOCKET_NAME = "control.sock"
-API = "/api/v1/"
 _CONNECT_PAUSE = 0.01
 _LOOK_SECONDS = 5.0
 """For all simulated nodes together."""

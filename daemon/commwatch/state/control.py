@@ -17,7 +17,7 @@ import msgspec
 import structlog
 
 from commwatch.errors import CommwatchError
-from commwatch.state.client import API, SOCKET_NAME
+from commwatch.state.directory import API, SOCKET_NAME
 from commwatch_exporters.http_server import HttpServer, Limits, Request, Response
 from commwatch_exporters.listen import Peer
 

@@ -24,6 +24,11 @@ from commwatch_exporters.replace import replace_file
 
 log = structlog.get_logger("commwatch.state")
 
+SOCKET_NAME = "control.sock"
+"""Where the daemon answers the commands of this node, in its state directory."""
+API = "/api/v1/"
+"""Before the names of its documents, there and at its endpoint."""
+
 _IN_THE_WAY: Final = (errno.EINVAL, errno.ELOOP, errno.EISDIR, errno.ENXIO)
 """Of a pipe or a device, of a link, of a folder, of a socket."""
 

@@ -20,8 +20,8 @@ from commwatch.config.settings import Config
 from commwatch.errors import CommwatchError, UsageError
 from commwatch.findings.api_documents import FindingsDocument, ProbesDocument, SnapshotDocument
 from commwatch.state.answer import MOST_BYTES, decode_answer, document_of
-from commwatch.state.client import API, Connection, DaemonAbsent, ask_daemon
-from commwatch.state.directory import state_path
+from commwatch.state.client import Connection, DaemonAbsent, ask_daemon
+from commwatch.state.directory import API, state_path
 from commwatch.views.top.frame import Documents
 
 DEADLINE_SECONDS = 5.0
