@@ -95,6 +95,27 @@ def test_jobs_run_by_themselves_once_started() -> None:
     in_loop(body)
 
 
+def test_it_sleeps_until_the_next_job_is_due() -> None:
+    """Its clock is asked as often as a job is planned, and not meanwhile."""
+
+    async def body() -> None:
+        asked: list[float] = []
+
+        def monotonic() -> float:
+            asked.append(time.monotonic())
+            return asked[-1]
+
+        scheduler = Scheduler(lambda job: None, monotonic)
+        scheduler.add("job", nothing, interval=0.1)
+        scheduler.add("of the daemon", nothing, interval=1000.0, owner="daemon")
+        scheduler.start()
+        await asyncio.sleep(0.5)
+        scheduler.stop()
+        assert 5 <= len(asked) < 100
+
+    in_loop(body)
+
+
 def test_what_is_due_in_the_same_second_runs_together() -> None:
     """On whole seconds of the clock that all processes share, a second after the readers' own, however late it came."""
 

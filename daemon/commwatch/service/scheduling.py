@@ -39,10 +39,6 @@ Work: TypeAlias = "Callable[[], Coroutine[Any, Any, None]]"
 logging.getLogger("apscheduler").setLevel(logging.CRITICAL + 1)
 
 
-def _moment(monotonic: float) -> datetime:
-    return datetime.fromtimestamp(monotonic, timezone.utc)
-
-
 def after_readers(now: float, interval: float) -> float:
     """The next moment at an interval that is on the grid of the jobs.
 
@@ -57,14 +53,19 @@ class _MonotonicZone(tzinfo):
     """A time zone whose time is that of the monotonic clock, counted from 1970.
 
     APScheduler reads the time as ``datetime.now(timezone)``, which asks the time zone. On the wall clock a step forward
-    would run all jobs at once, and a step back would stop them until somebody notices.
+    would run all jobs at once, and a step back would stop them until somebody notices. Each moment that APScheduler is
+    given is in this time zone: it would convert any other one to now, and never sleep.
     """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
 
+    def at(self, monotonic: float) -> datetime:
+        """A moment of the monotonic clock, in seconds."""
+        return datetime.fromtimestamp(monotonic, timezone.utc).replace(tzinfo=self)
+
     def fromutc(self, moment: datetime) -> datetime:
-        return _moment(self._monotonic())
+        return self.at(self._monotonic())
 
     def utcoffset(self, moment: datetime | None) -> timedelta:
         return timedelta(0)
@@ -79,11 +80,12 @@ class _MonotonicZone(tzinfo):
 class _Each(BaseTrigger):  # type: ignore[misc]  # the package has no types
     """About one interval after each run, on the grid that all jobs share, and after now: nothing is made up for."""
 
-    def __init__(self, interval: float) -> None:
+    def __init__(self, zone: _MonotonicZone, interval: float) -> None:
+        self._zone = zone
         self._interval = interval
 
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime:
-        return _moment(after_readers(now.timestamp(), self._interval))
+        return self._zone.at(after_readers(now.timestamp(), self._interval))
 
 
 class ClockSteps:
@@ -115,8 +117,9 @@ class Scheduler:
         self._monotonic = monotonic
         self._whole: dict[str, float] = {}
         """Monotonic time at which the last run of a job ended; -inf where it failed."""
+        self._zone = _MonotonicZone(monotonic)
         self.library = AsyncIOScheduler(
-            timezone=_MonotonicZone(monotonic),
+            timezone=self._zone,
             jobstores={"daemon": MemoryJobStore(), "engine": MemoryJobStore()},
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
         )
@@ -141,12 +144,12 @@ class Scheduler:
             delay: seconds to the first run; None: about one interval, on the grid that all jobs share.
             owner: whose it is.
         """
-        now, trigger = self._monotonic(), _Each(interval)
+        now, trigger = self._monotonic(), _Each(self._zone, interval)
         self._whole[name] = now
+        first = after_readers(now, interval) if delay is None else now + delay
         self.library.add_job(
-            run, trigger, id=name, name=name, jobstore=owner, replace_existing=True,
-            next_run_time=trigger.get_next_fire_time(None, _moment(now)) if delay is None else _moment(now + delay),
-        )  # fmt: skip
+            run, trigger, id=name, name=name, jobstore=owner, replace_existing=True, next_run_time=self._zone.at(first)
+        )
 
     def run_in(self, name: str, delay: float) -> None:
         """Bring the next run of a job forward, or put it off; its interval counts from there.
@@ -154,12 +157,12 @@ class Scheduler:
         A job that is not planned yet stays so. One that is still under way by then misses that run.
         """
         if self._job(name) is not None:
-            self.library.modify_job(name, next_run_time=_moment(self._monotonic() + delay))
+            self.library.modify_job(name, next_run_time=self._zone.at(self._monotonic() + delay))
 
     def set_interval(self, name: str, interval: float) -> None:
         """Change how often a job runs; one that is not planned stays so."""
         if self._job(name) is not None:
-            self.library.reschedule_job(name, trigger=_Each(interval))
+            self.library.reschedule_job(name, trigger=_Each(self._zone, interval))
 
     def rest(self, name: str) -> None:
         """Do not run a job until it is brought forward or its interval is changed."""
@@ -182,7 +185,7 @@ class Scheduler:
 
         A job whose last run is still under way has had its turn: it waits for a reader, and the scheduler lives.
         """
-        late = _moment(self._monotonic() - patience)
+        late = self._zone.at(self._monotonic() - patience)
         return all(job.next_run_time is None or job.next_run_time >= late for job in self.library.get_jobs())
 
     def since_whole_run(self, name: str) -> float:
