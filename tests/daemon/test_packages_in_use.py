@@ -17,7 +17,7 @@ import commwatch.commands
 from support.daemon import ROOT, Daemon, environment, running
 from support.waiting import PATIENCE_SECONDS
 
-OF_THE_DAEMON = {"apscheduler", "structlog", "yaml"}
+OF_THE_DAEMON = {"apscheduler", "prometheus_client", "structlog", "yaml"}
 OF_A_READER = {"pynvml"}
 OF_OTHERS = {"apscheduler", "prometheus_client", "torch"}
 """Neither readers nor commands import these: memory and start-up."""

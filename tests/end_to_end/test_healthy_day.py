@@ -20,6 +20,6 @@ def test_a_fault_in_such_a_day_pages(tmp_path: Path) -> None:
     day = play(find_preset("h200x1"), replace(SHORT_DAY, minutes=13.5), tmp_path, down)
     pages = {one.name: one.first_seconds for one in day.grave_alerts()}
 
-    assert set(pages) == {"CommwatchNvlinkDown", "CommwatchXidFabric"}
+    assert set(pages) == {"CommwatchNvlinkDown"}
     assert "nvlink_down" in {one.code for one in day.grave_findings()}
     assert 720 < pages["CommwatchNvlinkDown"] <= 780
