@@ -381,8 +381,7 @@ class Connection:
         unread, has_ended = self._http.trailing_data
         self._is_idle = not unread and not has_ended
         self._allow(self._server.limits.idle_seconds if self._is_idle else self._server.limits.head_seconds)
-        if not self._is_idle:
-            await asyncio.sleep(0)  # other clients come between two requests of one
+        await asyncio.sleep(0)  # other clients come between two requests of one, also where the next is always there
 
     # --- answers ---
 
@@ -410,14 +409,20 @@ class Connection:
         self.sending = False
 
     async def _say_goodbye(self) -> None:
-        """Say that nothing follows, and read away what still comes."""
+        """Say that nothing follows, and read away what still comes, in turns with the other clients.
+
+        Raises:
+            asyncio.TimeoutError: it does not end.
+        """
         self._allow(_LINGER_SECONDS)
         if self.over_tls:
             with suppress(OSError, ValueError):  # it would wait for the client's own goodbye
                 cast("ssl.SSLSocket", self.sock).unwrap()
         self.sock.shutdown(socket.SHUT_WR)
         while await self._step(partial(self.sock.recv, _RECEIVE_BYTES)):
-            pass
+            if asyncio.get_running_loop().time() > self.until:
+                raise asyncio.TimeoutError
+            await asyncio.sleep(0)  # from who sends without a pause there is always more to read
 
 
 def _has_left(sock: socket.socket) -> bool:

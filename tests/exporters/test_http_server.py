@@ -627,6 +627,49 @@ def test_no_descriptor_is_left(monkeypatch: pytest.MonkeyPatch, caplog: pytest.L
     ]
 
 
+class _Endless(socket.socket):
+    """A client of which there is always more to read, as of one whose network is faster than this process."""
+
+    said = b""
+    """Again and again."""
+    pieces = 0
+
+    def recv(self, most: int, flags: int = 0, /) -> bytes:
+        """What comes next; it ends where nobody else has had a turn for long."""
+        self.pieces += 1
+        return self.said if self.pieces < 5000 else b""
+
+    def send(self, data: Any, flags: int = 0, /) -> int:
+        """Take all."""
+        return len(data)
+
+
+WHOLE = b"GET /text HTTP/1.1\r\nHost: node\r\nX: " + b"a" * 100 + b"\r\n\r\n"
+
+
+@pytest.mark.parametrize("said", [WHOLE, b"nonsense\r\n\r\n"], ids=["whole requests", "after the last answer"])
+def test_a_client_that_sends_without_a_pause(said: bytes) -> None:
+    """Others have their turn after each piece, and what follows the last answer is read away for a time only."""
+
+    async def test() -> None:
+        listening = server()
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
+        with ours, theirs:
+            client = _Endless(fileno=ours.detach())
+            client.setblocking(False)
+            client.said = said
+            connection = listening.take_in(client, "127.0.0.2")
+            async with serving(listening) as port:
+                assert (await ask(port, "/text")).status == 200
+                assert client.pieces < 5000
+                if said is WHOLE:
+                    connection.abort()
+                await comes(lambda: connection not in listening.connections)
+
+    run(test())
+
+
 def test_clients_that_reset() -> None:
     """A client that vanishes in the middle of an answer or a request leaves nothing behind."""
 
