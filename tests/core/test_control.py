@@ -366,6 +366,39 @@ def test_a_user_who_takes_all_his_places_takes_none_of_roots(tmp_path: Path, mon
     in_loop(body)
 
 
+def test_what_was_begun_comes_to_its_end(tmp_path: Path) -> None:
+    """Though who asked loses his place to his other connections, or the daemon stops: no pause stays half done."""
+    done: list[str] = []
+
+    async def body() -> None:
+        may_go_on = asyncio.Event()
+
+        async def act() -> dict[str, Any]:
+            done.append("begun")
+            await may_go_on.wait()
+            done.append("ended")
+            return {}
+
+        server = ControlServer(tmp_path, OPERATIONS, acts={"act": act})
+        await server.listen()
+        _, asks = await asyncio.open_unix_connection(tmp_path / SOCKET_NAME)
+        asks.write(request(b"POST", b"act"))
+        await comes(lambda: done == ["begun"])
+        (asked,) = server.connections
+        others = [await asyncio.open_unix_connection(tmp_path / SOCKET_NAME) for _ in range(64)]
+        await comes(lambda: asked not in server.connections)
+        _, asks_again = await asyncio.open_unix_connection(tmp_path / SOCKET_NAME)
+        asks_again.write(request(b"POST", b"act"))
+        await comes(lambda: done == ["begun"] * 2)
+        await server.stop()
+        may_go_on.set()
+        await comes(lambda: done == ["begun"] * 2 + ["ended"] * 2)
+        for writer in (asks, asks_again, *(writer for _, writer in others)):
+            writer.transport.abort()
+
+    in_loop(body)
+
+
 def test_who_does_not_read_an_answer_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else his answer would stay in the daemon's memory for as long as he likes."""
     monkeypatch.setattr(control, "_LIMITS", Limits(body_bytes=2**16, write_seconds=0.05))

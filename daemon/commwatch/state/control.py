@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import socket
@@ -66,6 +67,7 @@ class ControlServer(HttpServer):
         self._operations = operations
         self._takers = takers
         self._acts = acts
+        self._under_way: set[asyncio.Task[Response]] = set()
 
     async def listen(self) -> None:
         """Listen; a socket left behind by an earlier daemon is replaced (the state directory is locked).
@@ -115,7 +117,16 @@ class ControlServer(HttpServer):
             os.close(place)
 
     async def respond(self, request: Request) -> Response:
-        """The JSON object that an operation gives; an object with ``error`` where it gives none."""
+        """The JSON object that an operation gives; an object with ``error`` where it gives none.
+
+        What was begun comes to its end, though who asked is thrown out or leaves: a pause by halves is none.
+        """
+        work = asyncio.get_running_loop().create_task(self._respond(request))
+        self._under_way.add(work)  # the loop alone would not keep it
+        work.add_done_callback(self._under_way.discard)
+        return await asyncio.shield(work)
+
+    async def _respond(self, request: Request) -> Response:
         name = request.path.removeprefix(API)
         try:
             return _json(HTTPStatus.OK, await self._given(name, request))
