@@ -17,6 +17,7 @@ from commwatch_exporters.state_words import NVLINK_UP
 
 EVENTS: Final = frozenset({
     "xid_fabric", "xid_fatal", "xid_gpu", "xid_nonfatal", "sxid_fatal", "sxid_warning", "pcie_fatal",
+    "nvlink_recovery_failed",
 })  # fmt: skip
 """Codes of what happened at one moment and may be over; all others are states, or counts over a time."""
 
@@ -27,9 +28,9 @@ OVER_AFTER: Final = 600.0
 def reads_healthy(facts: Facts, sightings: Iterable[Sighting], event: Sighting) -> bool:
     """Whether all that is read of the part of an event says that it works again.
 
-    GPUs answer and ask for nothing, expected NVLinks are up, devices are on the bus, and no rule sees a state of these
-    parts that is a fault. What cannot be read is not healthy. An Xid that calls for a reset is over only where the
-    driver says by its recovery action that none is needed.
+    GPUs answer and ask for nothing, expected NVLinks are up, and so is the one that the event is of, devices are on the
+    bus, and no rule sees a state of these parts that is a fault. What cannot be read is not healthy. An Xid that calls
+    for a reset is over only where the driver says by its recovery action that none is needed.
 
     Args:
         facts: of this moment.
@@ -47,6 +48,7 @@ def reads_healthy(facts: Facts, sightings: Iterable[Sighting], event: Sighting) 
     return (
         all(_works(facts, gpu, needs_reset=needs_reset) for gpu in gpus)
         and all(facts.node.part(PcieDevice, one).info is not None for one in devices)
+        and (event.component.kind != "nvlink" or _is_up(facts, event.component.key))
         and not any(_is_state_of(one, parts) for one in sightings)
     )
 
@@ -57,6 +59,11 @@ def _works(facts: Facts, gpu: Gpu, *, needs_reset: bool) -> bool:
         return False
     links = [link for link, flag in facts.each(NvLink.expected) if flag == 1 and link.address == gpu.address]
     return all(link.state in NVLINK_UP for link in links)
+
+
+def _is_up(facts: Facts, key: str) -> bool:
+    """Whether an NVLink is read as up, by the key of its component."""
+    return any(state in NVLINK_UP for link, state in facts.each(NvLink.state) if f"{link.address}/{link.number}" == key)
 
 
 def _calls_for_reset(event: Sighting) -> bool:

@@ -22,6 +22,9 @@ def xid(number: str = "74", code: str = "xid_fabric") -> Sighting:
 
 
 SXID = Sighting("sxid_fatal", Component("nvswitch", SWITCH), (Evidence("SXid 12028", 1, event="sxid 12028"),))
+RECOVERY = Sighting(
+    "nvlink_recovery_failed", Component("nvlink", f"{GPU}/3", "", frozenset({GPU})), (Evidence("failed recoveries", 1),)
+)
 FATAL = Sighting("pcie_fatal", Component("pcie_link", GPU, "", frozenset({GPU})), (Evidence("fatal errors", 1),))
 
 
@@ -45,8 +48,10 @@ UNREAD: Numbers = {
 }
 """The bus shows the GPU, and nothing is read of it through its driver."""
 
+NOT_EXPECTED: Numbers = {"commwatch_nvlink_link_expected": {}}
 
-@pytest.mark.parametrize("event", [xid(), xid("95", "xid_gpu"), SXID, FATAL])
+
+@pytest.mark.parametrize("event", [xid(), xid("95", "xid_gpu"), SXID, FATAL, RECOVERY])
 def test_a_part_that_answers_with_its_links_up_is_healthy(event: Sighting) -> None:
     """The driver says that nothing is to be done; other findings of other parts change nothing."""
     assert reads_healthy(facts_of(NUMBERS), [event], event)
@@ -66,9 +71,14 @@ def test_a_part_that_answers_with_its_links_up_is_healthy(event: Sighting) -> No
         (xid("95", "xid_gpu"), without("commwatch_gpu_recovery_action")),
         (xid("999", "xid_gpu"), without("commwatch_gpu_recovery_action")),
         (xid(), UNREAD),
+        (RECOVERY, changed("commwatch_nvlink_link_state", ("0", GPU, "3"), 0)),
+        (RECOVERY, {**changed("commwatch_nvlink_link_state", ("0", GPU, "3"), 0), **NOT_EXPECTED}),
+        (RECOVERY, without("commwatch_nvlink_link_state", ("0", GPU, "3"))),
+        (RECOVERY, changed("commwatch_gpu_recovery_action", ("0", GPU), 1)),
     ],
     ids=["lost", "not read", "to be reset", "link down", "link not read", "any link", "no GPU read", "gone",
-         "calls for a reset", "unknown number", "on the bus, and not read"],
+         "calls for a reset", "unknown number", "on the bus, and not read", "its link down",
+         "its link down, not expected", "its link not read", "its GPU to be reset"],
 )  # fmt: skip
 def test_what_is_not_known_to_work_is_not_healthy(event: Sighting, numbers: Numbers) -> None:
     """An Xid after which the GPU must be reset is not over where the driver cannot say that it was."""
