@@ -31,11 +31,12 @@ FAULTS = """
 """
 """After the ten minutes in which a daemon learns what a node has."""
 FIRING = {
-    "NvlinkDown": 1, "XidFabric": 1, "SxidFatal": 1, "NvlinkBitErrors": 1, "PcieWidthDropped": 1, "PcieNonfatal": 2,
-    "FabricUnhealthy": 1, "FabricServiceDown": 1, "XidGpu": 1, "RdmaPortDown": 1, "RdmaErrors": 2,
-    "RdmaRetransmitting": 1, "RdmaCounterSaturated": 1, "Watchdog": 1,
+    "NvlinkDown": 1, "NvlinkBitErrors": 1, "PcieWidthDropped": 1, "PcieNonfatal": 2, "FabricUnhealthy": 1,
+    "FabricServiceDown": 1, "XidGpu": 1, "RdmaPortDown": 1, "RdmaErrors": 2, "RdmaRetransmitting": 1,
+    "RdmaCounterSaturated": 1, "Watchdog": 1,
 }  # fmt: skip
-"""Alerts of these faults: states and events, pages and tickets."""
+"""Alerts of these faults: states and events, pages and tickets. What GPU and NVSwitch report of the link that is down is
+none, before as after."""
 BEFORE, MISSED, AFTER = 70, 2, 8
 """Scrapes since the boot until the daemon stops, those that fail, and those that follow."""
 UNSEEN = 36
