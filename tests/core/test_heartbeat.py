@@ -89,6 +89,13 @@ class _Living(Service):
             self._beat(0.0)
         return self.fed - before
 
+    def wake_after(self, seconds: float) -> int:
+        """Let the whole process stand still; returns how often the watchdog was fed before the scheduler ran."""
+        before = self.fed
+        self.clock.now += HEARTBEAT_SECONDS + seconds
+        self._beat(seconds)
+        return self.fed - before
+
     def plan(self) -> None:
         """As the daemon does when it is ready."""
         self._plan()
@@ -217,6 +224,19 @@ def test_the_watchdog_is_not_fed_where_the_scheduler_is_dead(clock: Clock) -> No
         with capture_logs() as logged:
             assert await service.live(60.0, is_scheduled=False) <= 1
         assert logged[-1]["event"] == "the scheduler does not run"
+
+    asyncio.run(body())
+
+
+def test_the_watchdog_is_fed_at_once_by_a_process_that_stood_still(clock: Clock) -> None:
+    """Whichever timer of the event loop comes first: systemd would not wait for the next beat."""
+
+    async def body() -> None:
+        service = _Living(clock)
+        service.plan()
+        assert await service.live(60.0) == 12
+        assert service.wake_after(PROGRESS_PATIENCE_SECONDS + 8.0) == 1
+        assert await service.live(60.0) == 12
 
     asyncio.run(body())
 

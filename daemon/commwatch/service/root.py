@@ -260,12 +260,16 @@ class Service:
         if step is not None:
             self._instruments.clock_steps.inc()
             self._engine.collection.follow_clock(step)
-        if self._lives():
+        if self._lives(late):
             self._notifier.watchdog()
 
-    def _lives(self) -> bool:
-        """Whether event loop, scheduler and the jobs without which nothing is watched go on."""
-        if not self._scheduler.makes_progress(PROGRESS_PATIENCE_SECONDS):
+    def _lives(self, late: float) -> bool:
+        """Whether event loop, scheduler and the jobs without which nothing is watched go on.
+
+        Args:
+            late: see ``_beat``; as late may all jobs be, whose turn is at the same moment or comes next.
+        """
+        if not self._scheduler.makes_progress(PROGRESS_PATIENCE_SECONDS + late):
             log.error("the scheduler does not run", patience_seconds=PROGRESS_PATIENCE_SECONDS)
             return False
         ended = [name for name in VITAL if self._scheduler.since_whole_run(name) > WHOLE_PATIENCE_SECONDS]
