@@ -122,6 +122,18 @@ def test_an_event_is_saved_at_once_and_not_more_often_than_each_second(node: Nod
     in_loop(run)
 
 
+def test_what_happened_before_the_start_is_saved_at_once(node: Node) -> None:
+    """The first look of an engine finds what has happened since the last one's end, before anything is planned."""
+
+    async def run() -> None:
+        node.happens()
+        assert await node.at(10.0) == []
+        node.keeping.start()
+        assert await node.at(10.0) == [1]
+
+    in_loop(run)
+
+
 def test_all_is_saved_in_its_turn(node: Node) -> None:
     """Also what is of no event, and what belongs to others."""
 

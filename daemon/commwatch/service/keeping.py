@@ -86,9 +86,10 @@ class Keeping:
             self._scheduler.run_in(_JOB, max(0.0, self._began + SOON_SECONDS - self._monotonic()))
 
     def start(self) -> None:
-        """Save from now on."""
+        """Save from now on, and soon what has happened before."""
         self._scheduler.add(_JOB, self._run, CHANGED_SECONDS)
         self._scheduler.add(_OTHERS_JOB, self._run_others, CHANGED_SECONDS)
+        self.notice()
 
     def stop(self) -> None:
         """Save no more by itself; a save under way comes to its end."""
