@@ -513,6 +513,14 @@ def test_what_its_worker_runs_by_itself_rests_from_the_start() -> None:
     assert node.jobs.resting == [LINKS, LINKS]
 
 
+def test_what_its_worker_runs_by_itself_rests_again_after_it_was_brought_forward() -> None:
+    """As of a source of which a device came or went: else it would be asked at each interval from then on."""
+    node = standing()
+    node.run(LINKS, both())
+
+    assert (node.nvml.asked, node.jobs.resting) == ([node[LINKS].key] * 2, [LINKS, LINKS])
+
+
 def test_what_is_rarely_taken_lives_as_long_as_what_is_taken_often(clock: Clock) -> None:
     """Three looks and a deadline: a look at what comes by itself is each 5 s."""
     node = standing()

@@ -250,12 +250,11 @@ class Collection:
 
     def _set_flow(self, collector: Collector, *, flows: bool) -> None:
         """Ask for a collector at its interval, or not at all while its worker runs it by itself."""
-        if flows != collector.is_flowing:
-            collector.is_flowing = flows
-            if flows:
-                self._scheduler.rest(collector.name)
-            else:
-                self._scheduler.set_interval(collector.name, collector.current_interval)
+        if flows:
+            self._scheduler.rest(collector.name)  # also where it was brought forward once
+        elif collector.is_flowing:
+            self._scheduler.set_interval(collector.name, collector.current_interval)
+        collector.is_flowing = flows
 
     def _ask_again(self, collector: Collector) -> None:
         """Now: what its worker was ordered to do does not hold any more, too little came of it, or its source came."""
