@@ -45,7 +45,7 @@ class _Living(Service):
         self._scheduler: SteppedScheduler = SteppedScheduler(clock.monotonic)
         self._clock_steps = ClockSteps(clock.time, clock.monotonic)
         self._config, self._instruments, self._web = Config(), Instruments(), None
-        self._reload, self._stop = asyncio.Event(), asyncio.Event()
+        self._reload, self._stop, self._watches = asyncio.Event(), asyncio.Event(), True
         self.followed: list[float] = []
         """Steps of the clock of which collectors were told."""
         self.late: list[float] = []
@@ -261,6 +261,38 @@ def test_a_configuration_is_read_again_as_often_as_that_is_asked_for() -> None:
         with capture_logs() as logged:
             await asyncio.wait([task])
         assert (readings, len(logged)) == ([0, 1], 1)
+
+    asyncio.run(body())
+
+
+def test_the_watchdog_is_not_fed_where_no_engine_took_over(clock: Clock) -> None:
+    """A defect kept the new one from its start and the old one has stopped: systemd starts the daemon again."""
+
+    async def body() -> None:
+        service, failures = _Living(clock), [ZeroDivisionError()]
+
+        async def change(*_: object) -> None:
+            if failures:
+                raise failures.pop()
+
+        service._notifier = SimpleNamespace(
+            watchdog=service._feed, reloading=lambda: None, ready=lambda status: None
+        )  # fmt: skip
+        service._reload_config, service._changing = Config, asyncio.Lock()
+        service._prepare = lambda config: None  # type: ignore[assignment,method-assign]  # nothing is made of it
+        service._change_to = change  # type: ignore[method-assign]  # fails or not
+        service._status_line = lambda: ""  # type: ignore[method-assign]
+        service.plan()
+        assert await service.live(30.0) == 6
+        with pytest.raises(ZeroDivisionError):
+            await service._reload_now()
+        with capture_logs() as logged:
+            assert await service.live(30.0) == 0
+        assert {one["event"] for one in logged} == {
+            "nothing is watched since the configuration could not be read again"
+        }
+        await service._reload_now()
+        assert await service.live(30.0) == 6
 
     asyncio.run(body())
 

@@ -102,6 +102,8 @@ class Service:
         self._textfile = TextfileWriter(lambda: self._config.textfile, self._metrics.textfile)
         self._changing = asyncio.Lock()
         self._reloading: asyncio.Task[None] | None = None
+        self._watches = True
+        """Whether there is an engine that runs; a defect of ours may have kept one from taking over from another."""
         self._engine: Engine
         self._endpoint: Endpoint
 
@@ -269,6 +271,9 @@ class Service:
         Args:
             late: see ``_beat``; as late may all jobs be, whose turn is at the same moment or comes next.
         """
+        if not self._watches:
+            log.error("nothing is watched since the configuration could not be read again")
+            return False
         if not self._scheduler.makes_progress(PROGRESS_PATIENCE_SECONDS + late):
             log.error("the scheduler does not run", patience_seconds=PROGRESS_PATIENCE_SECONDS)
             return False
@@ -353,7 +358,12 @@ class Service:
                 log.error("the new configuration is not used; the old one stays in force", error=str(error))
                 self._show_reload("configuration", False)
             else:
-                await self._change_to(config, prepared)
+                try:
+                    await self._change_to(config, prepared)
+                except Exception:
+                    self._watches = False  # the old engine has stopped, and the new one has not begun
+                    raise
+                self._watches = True
             if self._web is not None:
                 self._web.read_soon()
                 self._scheduler.run_in(WEB_FILES, 0.0)
