@@ -279,8 +279,8 @@ def test_the_watchdog_is_not_fed_where_no_engine_took_over(clock: Clock) -> None
             watchdog=service._feed, reloading=lambda: None, ready=lambda status: None
         )  # fmt: skip
         service._reload_config, service._changing = Config, asyncio.Lock()
-        service._prepare = lambda config: None  # type: ignore[assignment,method-assign]  # nothing is made of it
-        service._change_to = change  # type: ignore[method-assign]  # fails or not
+        service._prepare = lambda config: None  # type: ignore  # nothing is made of it
+        service._change_to = change  # type: ignore  # fails or not
         service._status_line = lambda: ""  # type: ignore[method-assign]
         service.plan()
         assert await service.live(30.0) == 6

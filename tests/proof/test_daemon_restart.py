@@ -35,8 +35,8 @@ FIRING = {
     "FabricServiceDown": 1, "XidGpu": 1, "RdmaPortDown": 1, "RdmaErrors": 2, "RdmaRetransmitting": 1,
     "RdmaCounterSaturated": 1, "Watchdog": 1,
 }  # fmt: skip
-"""Alerts of these faults: states and events, pages and tickets. What GPU and NVSwitch report of the link that is down is
-none, before as after."""
+"""Alerts of these faults: states and events, pages and tickets. What GPU and NVSwitch report of the link that is down
+is none, before as after."""
 BEFORE, MISSED, AFTER = 70, 2, 8
 """Scrapes since the boot until the daemon stops, those that fail, and those that follow."""
 UNSEEN = 36
