@@ -36,6 +36,7 @@ _log = logging.getLogger("commwatch.web")
 
 _LOOSE = re.compile(rb"(?<!\r)\n|\n[ \t]")
 """A line that ends without CR, or goes on in the next (RFC 9112 2.2, 5.2): h11 takes both, and a proxy may not."""
+_ACCEPT_AT_ONCE = 32  # new clients for whom those who are here wait
 _RECEIVE_BYTES = 16384
 _WRITE_BYTES = 65536  # handed to the kernel at a time
 _SLOW_SECONDS = 1.0  # for an answer, after which a client keeps its place only while there is room
@@ -522,25 +523,29 @@ class HttpServer:
             asyncio.get_running_loop().add_reader(listening, self._accept, listening)
 
     def _accept(self, listening: socket.socket) -> None:
-        """Take one in who has come; more have their turn when the loop comes round again."""
-        try:
-            sock, address = listening.accept()
-        except (BlockingIOError, ConnectionAbortedError):
-            return
-        except OSError as error:
-            self.failed("a new connection", error)
-            loop = asyncio.get_running_loop()
-            loop.remove_reader(listening)
-            loop.call_later(_NO_DESCRIPTOR_SECONDS, self._await_clients, listening)
-            return
-        sock.setblocking(False)
-        if sock.family == socket.AF_UNIX:
-            user = peer_of(sock)
-            self.take_in(sock, f"user {user.uid}", user)
-            return
-        with suppress(OSError):  # with Nagle's algorithm answers wait 40 ms for an ACK
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.take_in(sock, client_of(address))
+        """Take in some who have come; more have their turn when the loop comes round again.
+
+        One alone would wait for all who are here before each of those who came earlier: for seconds, in a crowd.
+        """
+        for _ in range(_ACCEPT_AT_ONCE):
+            try:
+                sock, address = listening.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self.failed("a new connection", error)
+                loop = asyncio.get_running_loop()
+                loop.remove_reader(listening)
+                loop.call_later(_NO_DESCRIPTOR_SECONDS, self._await_clients, listening)
+                return
+            sock.setblocking(False)
+            if sock.family == socket.AF_UNIX:
+                user = peer_of(sock)
+                self.take_in(sock, f"user {user.uid}", user)
+                continue
+            with suppress(OSError):  # with Nagle's algorithm answers wait 40 ms for an ACK
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.take_in(sock, client_of(address))
 
     def take_in(self, sock: socket.socket, client: str, peer: Peer | None = None) -> Connection:
         """Serve a client; at the limit the one that holds most places loses one, and never this newest.

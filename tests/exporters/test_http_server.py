@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import hashlib
 import logging
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 
 from commwatch_exporters.http_server import Access, HttpServer, Limits, Request, Response
+from commwatch_exporters.listen import BACKLOG, bind
 from support.http import Client, ask, connected, serving
 from support.waiting import PATIENCE_SECONDS, comes
 
@@ -487,6 +489,24 @@ def test_who_holds_most_places_loses_one(path: str) -> None:
             kept.send(GET)
             assert (await kept.answer()).status == 200
             assert (await ask(port, "/text", local="127.0.0.9")).status == 200
+
+    run(test())
+
+
+def test_who_waits_to_be_let_in_waits_for_few_turns() -> None:
+    """In a crowd each turn of the loop takes long: 128 who came before must not be 128 turns."""
+
+    async def test() -> None:
+        listening = server()
+        (waiting,) = bind("127.0.0.1:0")
+        with contextlib.ExitStack() as stack:
+            for _ in range(BACKLOG):
+                stack.enter_context(socket.create_connection(waiting.getsockname()))
+            await listening.start((), [waiting])
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert len(listening.connections) == BACKLOG
+            await listening.stop()
 
     run(test())
 
