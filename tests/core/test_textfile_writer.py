@@ -71,6 +71,16 @@ def test_a_stop_takes_it_away(tmp_path: Path) -> None:
     assert not os.listdir(tmp_path)
 
 
+def test_nothing_is_written_after_a_stop(tmp_path: Path) -> None:
+    """A configuration that is taken over at that moment plans the writer once more."""
+    kept = Kept(tmp_path / "commwatch.prom")
+    kept.write()
+    asyncio.run(kept.writer.stop())
+    kept.write()
+
+    assert not os.listdir(tmp_path)
+
+
 def test_a_changed_path_moves_it(tmp_path: Path) -> None:
     """After a reload; an empty one takes it away."""
     kept = Kept(tmp_path / "a.prom")

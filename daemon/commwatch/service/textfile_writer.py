@@ -36,6 +36,7 @@ class TextfileWriter:
         """What we write, until it is removed."""
         self._thread: threading.Thread | None = None
         """The last thing that was done to a file; it may hang there. Only one runs."""
+        self._is_stopped = False
         self._trouble = ""
         """What the log has been told is wrong; empty while nothing is."""
 
@@ -43,7 +44,7 @@ class TextfileWriter:
         """Write, or move or remove what was written where the settings ask for another file or none."""
         path = self._settings().path
         file = Path(path) if path else None
-        if file is None and self._file is None:
+        if self._is_stopped or (file is None and self._file is None):
             return
         if self._is_busy():
             self._tell("the last write has not come back")
@@ -53,7 +54,8 @@ class TextfileWriter:
         self._file = file
 
     async def stop(self) -> None:
-        """Take the file away, unless that hangs."""
+        """Take the file away, unless that hangs, and write no other: a reload under way may still ask for one."""
+        self._is_stopped = True
         if self._file is None:
             return
         if self._thread is not None:
