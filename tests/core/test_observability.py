@@ -212,6 +212,27 @@ def test_a_result_that_grew_old_says_nothing_of_its_probe() -> None:
     assert not node.sees(PROBE, [STREAK])
 
 
+def test_pairs_that_were_not_measured_for_long_say_nothing_of_a_pair_or_part() -> None:
+    """Nor does a node that has just started; a current matrix without a suspect does, and so does a node that measures
+    no pairs."""
+    probe, rate, suspect = ("pairs", "nccl"), "commwatch_pair_bandwidth_bytes_per_second", "commwatch_suspect_ratio"
+    info: Series = ("commwatch_probe_info", (*probe, "pairs", "0", "8", "8", "", "", "", "none"))
+    setup: Series = ("commwatch_probe_setup_seconds", probe)
+    pair = Component("pair", f"{SLOTS[0]}-{SLOTS[1]}", parts=frozenset(SLOTS[:2]))
+    node = Node("nvml_nvlink")
+    assert node.sees(GPU, [suspect])
+    node.put(PROBES, "all_reduce", {("commwatch_probe_attempts_total", ("all_reduce", "nccl")): 9})
+    assert node.sees(GPU, [suspect])
+    node.put(PROBES, "pairs", {info: 1, (rate, ("0", "1", "nccl")): 4e9, setup: 2.5})
+    assert node.sees(GPU, [suspect])
+    assert node.sees(pair, [rate, suspect])
+
+    for old in ({info: 1, setup: None}, {info: 1}):
+        node.put(PROBES, "pairs", old)
+        assert not node.sees(GPU, [suspect])
+        assert not node.sees(pair, [rate, suspect])
+
+
 def test_a_group_that_reads_nothing_is_known_at_any_time() -> None:
     """The daemon's own record needs no reading: a collector that rests does not fail."""
     node = Node("nvml_nvlink")

@@ -25,6 +25,7 @@ from commwatch_exporters.node.model import (
     NcclSetting,
     Node,
     NvLink,
+    Probe,
     RdmaPort,
     SourceCounter,
     Suspect,
@@ -132,11 +133,16 @@ class Observability:
         return self._store.get(PROBES, component.key) if component.kind == "probe" else None
 
     def _awaits_result(self, component: Component) -> bool:
-        """Whether a component is a probe that is configured, and whose last result is no longer current."""
-        block = self._of_probe(component)
-        if block is None:
-            return False
-        return all(block.values[place] is None for place in block.layout.families.get(_OF_A_RESULT, ()))
+        """Whether a probe that tells of a component is configured, and its last result is no longer current."""
+        if component.kind == "probe":
+            blocks = [self._of_probe(component)]
+        else:  # pairs of GPUs, and the parts that they point at
+            blocks = [block for block in self._store.group(PROBES).values() if _measures_pairs(block)]
+        return any(
+            all(block.values[place] is None for place in block.layout.families.get(_OF_A_RESULT, ()))
+            for block in blocks
+            if block is not None
+        )
 
     def _is_read(self, metric: str, component: Component) -> bool:
         return _is_shown(metric, component, self._node) or all(
@@ -161,6 +167,11 @@ class Observability:
         for name in FEEDS.get(group, (group,)):
             if name in collectors:
                 yield collectors[name]
+
+
+def _measures_pairs(probe: Block) -> bool:
+    series = probe.layout.series
+    return any(series[place][1][2] == "pairs" for place in probe.layout.families.get(Probe.info.metric, ()))
 
 
 def _is_shown(metric: str, component: Component, node: Node) -> bool:
