@@ -86,6 +86,8 @@ RESTS_WITH_ITS_WORKER = {
 """GPM measures between two samples of one process: after a replacement of the worker they are absent once."""
 SUMS = {"present", "kernel_log_losses_total", "profile_info"}
 """Not known, or another, while a part of it cannot be read."""
+JUDGED_WHILE_CURRENT = "pcie_link_degraded"
+"""A verdict on a reading of three intervals at most: the replacement of a worker may take longer on a busy machine."""
 HELD_AGAINST_OTHERS = {"gpu_below_equals", "gpu_below_product"}
 """What a GPU has less than its equals or its product: known while it is here."""
 
@@ -321,7 +323,7 @@ def test_a_hung_gpu_is_absent_in_every_collector_and_nothing_else_is(tmp_path: P
     }
     assert {state_of(page, 3) for page in pages} == {0, 1}
     assert {state_of(page, gpu) for page in pages for gpu in range(8) if gpu != 3} == {0}
-    assert_whole(before, pages, is_of(ADDRESSES[3]))
+    assert_whole(before, pages, lambda one: is_of(ADDRESSES[3])(one) or name_of(one) == JUDGED_WHILE_CURRENT)
     assert_growing(pages, lambda series: name_of(series) in RESTS_WITH_ITS_WORKER)
     for gpu in (0, 2, 4, 7):
         series = next(iter(before.where("nvlink_transmit_bytes_total", pci_bus_id=ADDRESSES[gpu], link="0")))
