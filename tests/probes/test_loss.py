@@ -119,6 +119,17 @@ def test_a_loss_of_what_is_not_configured_any_more_is_open_only_while_it_is(chan
     assert probe.series()["loss_since_timestamp_seconds", "all_reduce 2"] == before
 
 
+@pytest.mark.parametrize("key", ["", "all_reduce", "all_reduce x2 many all_reduce 2", "all_reduce x2 " + "9" * 5000])
+def test_a_loss_that_a_damaged_state_names_otherwise_is_not_measured(key: str) -> None:
+    """It keeps no other number from being shown."""
+    probe = results(results(Probe(), 20, USUAL), 3, 1.5 * USUAL)
+
+    [level] = probe.record.history.levels.values()
+    probe.record.history.levels = {key: level}
+
+    assert (probe.value("losses"), probe.value("unmeasured_losses")) == (0, 1)
+
+
 def test_an_accepted_loss_is_the_level() -> None:
     """It is given up with both numbers, stays accepted over a restart, and a further loss is one."""
     probe = results(results(Probe(), 120, USUAL), 4, 1.5 * USUAL)

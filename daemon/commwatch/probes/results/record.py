@@ -274,9 +274,11 @@ class ProbeRecord:
         planned = self._plan.bandwidth_bytes
         if not planned or self.other_backend:  # what would be planned is not known now
             return True
-        measure, *_, size = key.removesuffix(f" {level.name}").split(" ")
-        # A size is rounded up to whole elements for each rank.
-        return measure == self._plan.measure and abs(int(size) - planned) <= _SAME_SIZE_RATIO * planned
+        words = key.removesuffix(f" {level.name}").split(" ")
+        measure, size = words[0], words[-1]
+        # A size is rounded up to whole elements for each rank. Of a damaged state the key may be anything.
+        is_near = size.isdecimal() and abs(float(size) - planned) <= _SAME_SIZE_RATIO * planned
+        return measure == self._plan.measure and is_near
 
     def loss_sentences(self) -> list[str]:
         """The open losses with both numbers, for the operator."""
