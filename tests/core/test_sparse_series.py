@@ -28,8 +28,12 @@ class Node:
     def __init__(self, *known_before: SeenGpu) -> None:
         self.store = Store()
         self.store.put("inventory", "", block({("commwatch_nvlink_link_expected", LINK): 1}), float("inf"))
-        self._links_down = LinksDown(self.store, known(*known_before))
+        self._inventory = known(*known_before)
+        self._links_down = LinksDown(self.store, self._inventory)
         self._recent = RecentErrors(self.store, 300.0)
+
+    def observe(self, gpu: SeenGpu) -> None:
+        self._inventory.observe(Observation(gpus=(gpu,)), 0.0)
 
     def run(self, name: str, time: float, one: Block | None = None) -> None:
         """One run of a collector, without a block where it could not read the GPU."""
@@ -127,6 +131,24 @@ def test_the_gpu_at_the_far_end_of_a_link_is_named() -> None:
 
     snapshot = node.store.snapshot()
     assert [snapshot.value("commwatch_nvlink_end_down", one) for one in (SLOTS[0], "0000:c1:00.0")] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("earlier", "far"),
+    [([("GPU-0", SLOTS[1], "0000:a0:00.0")], []),
+     ([("GPU-0", SLOTS[0], "0000:a0:00.0"), ("GPU-9", SLOTS[0], "0000:a9:00.0")], ["0000:a0:00.0"])],
+    ids=["it came from another slot", "another GPU was in its slot meanwhile"],
+)  # fmt: skip
+def test_a_link_leads_where_that_of_this_gpu_led_here(earlier: list[tuple[str, str, str]], far: list[str]) -> None:
+    """One that was not up here yet leads nowhere that is known."""
+    node = Node()
+    for uuid, slot, switch in earlier:
+        node.observe(SeenGpu(uuid, 0, slot, link_ends={11: ("switch", switch, "0")}))
+    node.observe(SeenGpu("GPU-0", 0, SLOTS[0]))
+    node.run(LINKS, 0.0, block({("commwatch_nvlink_link_state", LINK): 0}))
+
+    ends = {labels for one in node.store.snapshot().blocks for name, labels in one.layout.series if "end_down" in name}
+    assert ends == {(SLOTS[0],), *((switch,) for switch in far)}
 
 
 def test_a_rise_of_a_counter_of_pages_is_told_for_its_window() -> None:

@@ -526,6 +526,8 @@ class Inventory:
         records = self.state.gpus
         for uuid, gpu in self._here.items():
             record = records.setdefault(uuid, GpuRecord(gpu.index, gpu.pci_bus_id, gpu.name))
+            if gpu.pci_bus_id != record.pci_bus_id:
+                record.link_ends = {}  # those of its last slot
             record.index, record.pci_bus_id, record.name = gpu.index, gpu.pci_bus_id, gpu.name
             record.serial, record.architecture = gpu.serial, gpu.architecture
             record.is_replaced = False

@@ -65,7 +65,7 @@ class LinksDown:
         """Where links lead, by the last word of the driver while they were up."""
         switches: dict[Link, str] = {}
         gpus: dict[Link, Link] = {}
-        for record in self._inventory.state.gpus.values():
+        for record in [one for one in self._inventory.state.gpus.values() if not one.is_replaced]:
             for link, (kind, remote, remote_link) in record.link_ends.items():
                 if kind == "switch":
                     switches[record.pci_bus_id, str(link)] = remote
