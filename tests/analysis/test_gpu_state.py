@@ -171,6 +171,19 @@ def test_the_bus_tells_the_address_of_a_gpu_that_was_never_read(
     assert {one for one, state in states.items() if state} == {*labels}
 
 
+@pytest.mark.parametrize(("reason", "state"), [("lost", LOST), ("unreadable", None)])
+def test_a_card_that_is_not_on_the_bus_is_missing_whatever_fails_under_its_index(
+    reason: Reason, state: int | None
+) -> None:
+    """The first of three cards is gone, so that the second one, which fails, is GPU 0 now, and the third one GPU 1."""
+    left = Observation(gpus=(SeenGpu("GPU-2", 1, SLOTS[2]),))
+
+    states = gpu_states(KNOWN, left, [Absence("index:0", reason, "")], (), SLOTS[1:])
+
+    by_slot = {pci_bus_id: one for (_, pci_bus_id), one in states.items()}
+    assert by_slot == {SLOTS[0]: MISSING, SLOTS[2]: OK} | ({} if state is None else {SLOTS[1]: state})
+
+
 def test_a_gpu_without_an_address_has_those_that_it_may_have() -> None:
     """Of the bus, without the GPUs that are known; one whose address is known has none."""
     states = gpu_states((), seen(0), [Absence("index:1", "lost", "")], (), SLOTS)

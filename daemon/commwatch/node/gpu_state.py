@@ -57,7 +57,7 @@ def gpu_states(
         on_bus: PCI addresses of all GPUs that the driver should list; empty where that is not known.
     """
     here, away, gone = _places(known, seen)
-    failing = failing_gpus(known, seen, absences)
+    failing = failing_gpus(known, seen, absences, on_bus)
     states: dict[GpuLabels, int] = {}
     evidence = _evidence(absences, suspects)
     named = {absence.device for absence in absences} | evidence.keys()
@@ -75,12 +75,14 @@ def gpu_states(
     return states
 
 
-def failing_gpus(known: Iterable[KnownGpu], seen: Observation, absences: Collection[Absence]) -> frozenset[str]:
+def failing_gpus(
+    known: Iterable[KnownGpu], seen: Observation, absences: Collection[Absence], on_bus: Collection[str] = ()
+) -> frozenset[str]:
     """PCI addresses of the GPUs of which something was not read for a reason that says nothing of their state."""
     here, _, gone = _places(known, seen)
     named = {absence.device for absence in absences}
     return frozenset(
-        _labels_of(absence.device, here, gone, named)[1]
+        _labels_of(absence.device, here, gone, named, on_bus)[1]
         for absence in absences
         if absence.device and absence.reason not in _STATE_OF_REASON
     )
@@ -162,9 +164,9 @@ def _labels_of(
 ) -> GpuLabels:
     """The labels of a device by its key.
 
-    ``index:N`` is the GPU that the driver lists as N now; else the one not listed that was N last; else the only one
-    on the PCI bus, or of those known, that is not listed and not named by its address, if no other device goes by its
-    index alone; else a GPU of which nothing but its index is known.
+    ``index:N`` is the GPU that the driver lists as N now; else the one not listed that was N last and is on the PCI
+    bus, as far as that is known; else the only one on the bus, or of those known, that is not listed and not named by
+    its address, if no other device goes by its index alone; else a GPU of which nothing but its index is known.
 
     Args:
         here: the GPUs that the driver lists: NVML index by PCI address.
@@ -175,10 +177,12 @@ def _labels_of(
     if not device.startswith("index:"):
         return here.get(device) or gone.get(device, ""), device
     wanted = device.removeprefix("index:")
-    for pci_bus_id, index in (*here.items(), *gone.items()):
+    # Indexes move up where a card has gone: what is not on the bus has none.
+    placed = [*here.items(), *(one for one in gone.items() if not on_bus or one[0] in on_bus)]
+    for pci_bus_id, index in placed:
         if index == wanted:
             return index, pci_bus_id
-    indices = {*here.values(), *gone.values()}
+    indices = {index for _, index in placed}
     nameless = [one for one in named if one.startswith("index:") and one.removeprefix("index:") not in indices]
     left = [address for address in on_bus or gone if address not in here and address not in named]
     if (here or on_bus) and len(left) == 1 and len(nameless) == 1:

@@ -258,7 +258,7 @@ class Pipeline:
         self._faulty_strangers = sum(self._states[one] != 0 for one in strangers)
         offset = time.time() - time.monotonic()
         since = {device: round(read + offset, 3) for device, read in silent.items()}
-        return state_block(self._states, known, seen, now, failing_gpus(known, seen, absences), since, on_bus)
+        return state_block(self._states, known, seen, now, failing_gpus(known, seen, absences, on_bus), since, on_bus)
 
     def _forget_ports(self) -> None:
         """Interfaces and RDMA devices come and go by the thousand on some nodes; what is gone leaves nothing behind."""
