@@ -270,7 +270,7 @@ def test_who_was_right_before_has_a_share_of_its_own() -> None:
         (again,) = asked(passwords, "shared", "right, and new")
         assert again is not None
         assert await again
-        assert order.take() == ["right", "right, and new"]
+        assert order.take()[:2] == ["right", "right, and new"]  # by now a guess may have begun
         await asyncio.gather(*(one for one in guesses if one is not None))
 
     asyncio.run(test())
