@@ -36,7 +36,7 @@ _log = logging.getLogger("commwatch.web")
 
 _LOOSE = re.compile(rb"(?<!\r)\n|\n[ \t]")
 """A line that ends without CR, or goes on in the next (RFC 9112 2.2, 5.2): h11 takes both, and a proxy may not."""
-_ACCEPT_AT_ONCE = 32  # new clients for whom those who are here wait
+_ACCEPT_AT_ONCE = 16  # new clients for whom those who are here wait
 _RECEIVE_BYTES = 16384
 _WRITE_BYTES = 65536  # handed to the kernel at a time
 _SLOW_SECONDS = 1.0  # for an answer, after which a client keeps its place only while there is room
