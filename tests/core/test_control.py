@@ -399,6 +399,39 @@ def test_what_was_begun_comes_to_its_end(tmp_path: Path) -> None:
     in_loop(body)
 
 
+def test_what_a_user_has_begun_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though it outlives his connections: beyond that he is told so, and another user is answered."""
+    user = 1000
+    monkeypatch.setattr("commwatch_exporters.http_server.peer_of", lambda sock: Peer(1, user, 0))
+    begun: list[str] = []
+
+    async def body() -> None:
+        nonlocal user
+        never = asyncio.Event()
+
+        async def act() -> dict[str, Any]:
+            begun.append("act")
+            await never.wait()
+            return {}
+
+        server = ControlServer(tmp_path, OPERATIONS, acts={"act": act})
+        await server.listen()
+        for number in range(64):
+            _, writer = await asyncio.open_unix_connection(tmp_path / SOCKET_NAME)
+            writer.write(request(b"POST", b"act"))
+            await comes(lambda expected=number + 1: len(begun) == expected)
+            for connection in server.connections:
+                connection.abort()
+            writer.transport.abort()
+        status, said = await say(tmp_path, request(b"POST", b"act"))
+        assert (status, b"try again" in said, len(begun)) == (503, True, 64)
+        user = 0
+        assert await ask(tmp_path, "greet")
+        await server.stop()
+
+    in_loop(body)
+
+
 def test_who_does_not_read_an_answer_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else his answer would stay in the daemon's memory for as long as he likes."""
     monkeypatch.setattr(control, "_LIMITS", Limits(body_bytes=2**16, write_seconds=0.05))

@@ -8,6 +8,7 @@ import os
 import socket
 import stat
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from http import HTTPStatus
 from pathlib import Path
@@ -25,6 +26,8 @@ from commwatch_exporters.listen import Peer
 log = structlog.get_logger("commwatch.control")
 
 _LIMITS = Limits(body_bytes=2**16, idle_seconds=5.0, write_seconds=5.0, connections=64)
+
+_TOO_MANY = "as many requests of this user as there may be are being answered; try again"
 
 Answer = Awaitable["dict[str, Any] | msgspec.Struct"]
 """What is answered, a JSON object."""
@@ -67,7 +70,8 @@ class ControlServer(HttpServer):
         self._operations = operations
         self._takers = takers
         self._acts = acts
-        self._under_way: set[asyncio.Task[Response]] = set()
+        self._under_way: defaultdict[str, set[asyncio.Task[Response]]] = defaultdict(set)
+        """By user what was begun; a connection that goes does not end it."""
 
     async def listen(self) -> None:
         """Listen; a socket left behind by an earlier daemon is replaced (the state directory is locked).
@@ -121,9 +125,12 @@ class ControlServer(HttpServer):
 
         What was begun comes to its end, though who asked is thrown out or leaves: a pause by halves is none.
         """
+        begun = self._under_way[request.client]
+        if len(begun) >= self.limits.connections:
+            return _json(HTTPStatus.SERVICE_UNAVAILABLE, {"error": _TOO_MANY})
         work = asyncio.get_running_loop().create_task(self._respond(request))
-        self._under_way.add(work)  # the loop alone would not keep it
-        work.add_done_callback(self._under_way.discard)
+        begun.add(work)  # the loop alone would not keep it
+        work.add_done_callback(begun.discard)
         return await asyncio.shield(work)
 
     async def _respond(self, request: Request) -> Response:
