@@ -141,3 +141,19 @@ def test_starvation_holds_for_a_while_and_ends(tmp_path: Path) -> None:
     assert (node.subject.is_starved, node.subject.words) == (False, "")
     assert node.subject.words_since(began)
     assert not node.subject.words_since(node.clock.now)
+
+
+def test_while_it_holds_what_was_measured_is_that_of_the_last_sign(tmp_path: Path) -> None:
+    """The finding shows why it is open, and not that the last beat was well."""
+    node = Node(tmp_path)
+    node.subject.beat(0.0)
+    node.clock.now += 5
+    node.subject.beat(LATE_SECONDS)
+    for late in (0.01, 0.02):
+        node.clock.now += 5
+        node.subject.beat(late)
+        assert node.subject.late_seconds == LATE_SECONDS
+
+    node.clock.now += HOLDS_SECONDS
+    node.subject.beat(0.03)
+    assert node.subject.late_seconds == 0.03

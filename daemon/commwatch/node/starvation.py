@@ -147,9 +147,9 @@ class Starvation:
         self.resource: Resource | None = None
         """What was short when it was seen last."""
         self.late_seconds = 0.0
-        """How much later than planned the last beat came."""
+        """How much later than planned the last beat came; while the node is starved, what the last sign showed."""
         self.shares = Shares(None, None, None)
-        """Of the daemon itself, between its last two beats."""
+        """Of the daemon itself, between its last two beats; while the node is starved, what the last sign showed."""
 
     @property
     def is_starved(self) -> bool:
@@ -181,11 +181,9 @@ class Starvation:
         Args:
             late: seconds by which the beat came too late.
         """
-        self.late_seconds = max(0.0, late)
         now = self.sample(os.getpid())
         earlier, self._last = self._last or now, now
-        self.shares = shares_of(earlier, now)
-        self._note(short_of(self.late_seconds, earlier, now))
+        self._note(max(0.0, late), earlier, now)
 
     def sample(self, pid: int) -> Sample:
         """A process now, to be handed to ``excuses`` later."""
@@ -200,10 +198,13 @@ class Starvation:
             seconds: the deadline.
         """
         now = self.sample(pid)
-        found = short_of(now.time - since.time - seconds, since, now)
-        self._note(found)
-        return found is not None
+        return self._note(now.time - since.time - seconds, since, now)
 
-    def _note(self, resource: Resource | None) -> None:
-        if resource is not None:
-            self.resource, self._seen_at = resource, self._monotonic()
+    def _note(self, late: float, earlier: Sample, later: Sample) -> bool:
+        """Take what was measured; returns whether something was short."""
+        found = short_of(late, earlier, later)
+        if found is not None:
+            self.resource, self._seen_at = found, self._monotonic()
+        if found is not None or not self.is_starved:
+            self.late_seconds, self.shares = late, shares_of(earlier, later)
+        return found is not None
