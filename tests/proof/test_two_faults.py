@@ -96,7 +96,7 @@ PAIRS = {
         frozenset({"XidGpu"}),
     ),
     "a port and a GPU that asks for a reset": Pair(
-        PORT_DOWN + f"commwatch_gpu_recovery_action{{{GPU5}}} 1\n", {"RdmaPortDown"}, {"GpuRecoveryNeeded"}
+        PORT_DOWN + f"commwatch_gpu_recovery_action{{{GPU5}}} 1\n", {"RdmaPortDown", "GpuRecoveryNeeded"}, set()
     ),
     "no driver and a port": Pair(
         NO_DRIVER + GPU_LOST + PORT_DOWN, {"DriverUnusable", "RdmaPortDown"}, set(), frozenset({"GpuLost"})
