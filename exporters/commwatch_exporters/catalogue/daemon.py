@@ -30,8 +30,8 @@ ROWS: tuple[Metric, ...] = (
     gauge("starved", "", "1 while the node is too short of CPU or memory to judge missed deadlines, else 0.", "daemon"),
     gauge("daemon_late_seconds", "", "How late the daemon's last beat came; on a starved node, at its last sign.",
           "monotonic clock", "seconds"),
-    gauge("stall_ratio", "resource", "Share of the last beat in which the daemon waited for CPU, or tasks for memory; on "
-          "a starved node, of its last sign.",
+    gauge("stall_ratio", "resource", "Share of the last beat in which the daemon waited for CPU, or tasks for memory; "
+          "on a starved node, of its last sign.",
           "procfs /proc/PID/schedstat, /proc/pressure/memory total", "ratio"),
     counter("scheduler_missed_runs_total", "job", "Runs dropped because the job's last run was still going.", "daemon"),
     counter("clock_steps_total", "", "Wall clock steps above two seconds.", "wall clock against monotonic clock"),
