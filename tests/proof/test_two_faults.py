@@ -82,7 +82,6 @@ PAIRS = {
         + 'commwatch_pcie_device_link_degraded{device="0000:18:00.0",role="nic",aspect="width"} 1\n',
         {"GpuLost"},
         {"PcieDeviceDegraded"},
-        frozenset({"NvlinkDown", "XidFabric"}),
     ),
     "a lost GPU and another one that does not answer": Pair(
         GPU_LOST + f"commwatch_gpu_state{{{GPU5}}} 1\n", {"GpuLost", "GpuNotAnswering"}, set()
