@@ -1,20 +1,10 @@
-"""Keeps the processes small: objects that no collection visits, timers that may be late, SHA-256 of its own."""
+"""Keeps the processes small and quiet: objects that no collection visits, timers that may be late."""
 
 from __future__ import annotations
 
 import gc
 from contextlib import suppress
 from pathlib import Path
-
-# SHA-256 without libcrypto, which hashlib loads: 2 MiB of memory in each process. As the random module of the standard
-# library does it: the lean internal module first, hashlib where it is missing.
-try:
-    from _sha256 import sha256  # type: ignore[import-not-found]  # up to Python 3.11
-except ImportError:
-    try:
-        from _sha2 import sha256  # type: ignore[import-not-found]  # from Python 3.12 on
-    except ImportError:
-        from hashlib import sha256
 
 _LATE_NANOSECONDS = 5_000_000
 
@@ -39,8 +29,3 @@ def allow_late_timers() -> None:
     """Let the kernel wake this process a little late, together with others. Inherited: not for the parent of ranks."""
     with suppress(OSError):  # a kernel that has no such file
         Path("/proc/self/timerslack_ns").write_text(str(_LATE_NANOSECONDS), encoding="ascii")
-
-
-def sha256_hex(data: bytes) -> str:
-    """The SHA-256 of some bytes in hex digits."""
-    return str(sha256(data).hexdigest())

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import subprocess
 import sys
 
-from commwatch.footprint import sha256_hex
 from support.daemon import environment
 from support.waiting import PATIENCE_SECONDS
 
@@ -70,11 +68,6 @@ def test_the_daemon_loads_no_other_command() -> None:
     )
 
     assert loaded == ["commwatch.commands.run"]
-
-
-def test_the_digest_is_sha_256() -> None:
-    """The lean module and hashlib give the same digits."""
-    assert sha256_hex(b"commwatch") == hashlib.sha256(b"commwatch").hexdigest()
 
 
 def test_a_reader_may_be_woken_late_and_so_together_with_others() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -10,8 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-from commwatch.footprint import sha256_hex
 
 
 def unsealed(content: bytes) -> dict[str, Any]:
@@ -24,7 +23,7 @@ def unsealed(content: bytes) -> dict[str, Any]:
 def sealed(document: Any) -> bytes:
     """A document with the check sum that makes it what was written."""
     rest = json.dumps(document, indent=2).encode()[1:]
-    return b'{"sha256": "%b",' % sha256_hex(rest).encode() + rest
+    return b'{"sha256": "%b",' % hashlib.sha256(rest).hexdigest().encode() + rest
 
 
 def change(file: Path, old: str, new: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from dataclasses import asdict, dataclass, fields
@@ -13,7 +14,6 @@ import msgspec
 from commwatch.config.assets import asset
 from commwatch.config.yaml_file import decode, read_shipped, read_yaml
 from commwatch.errors import ConfigError
-from commwatch.footprint import sha256_hex
 
 Unit: TypeAlias = Literal["ratio", "factor", "seconds", "results", "count"]
 
@@ -141,7 +141,7 @@ class Thresholds:
     def digest(self) -> str:
         """The first 12 hex digits of the SHA-256 of all values; equal values give equal digests, whatever the file."""
         canonical = json.dumps({key: float(value) for key, value in asdict(self).items()}, sort_keys=True)
-        return sha256_hex(canonical.encode())[:12]
+        return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
 
 class Threshold(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

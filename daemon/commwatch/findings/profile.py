@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -9,7 +10,6 @@ from typing import Final
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Finding
-from commwatch.footprint import sha256_hex
 from commwatch_exporters.node.model import Node, Probe
 
 LONGEST_VALUE: Final = 64
@@ -45,7 +45,7 @@ def shortened(value: str) -> str:
     """The value itself, or its digest."""
     if len(value) <= LONGEST_VALUE:
         return value
-    return f"sha256:{sha256_hex(value.encode())[:12]}"
+    return f"sha256:{hashlib.sha256(value.encode()).hexdigest()[:12]}"
 
 
 def _all(values: Iterable[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import re
 from collections.abc import Hashable, Iterable
 from pathlib import Path
@@ -11,7 +12,6 @@ from typing import Annotated, Any, Final, TypeAlias, TypeVar
 import msgspec
 
 from commwatch.errors import StateError
-from commwatch.footprint import sha256_hex
 from commwatch.regular_file import read_regular
 
 Timestamp: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=253_402_300_799)]
@@ -47,7 +47,7 @@ def encode(record: msgspec.Struct) -> bytes:
     """A record as its state file holds it: an object in JSON, for people to read, that begins with its check sum."""
     content = msgspec.json.format(msgspec.json.encode(record))
     rest = content[1:] + b"\n"
-    return b'{\n  "sha256": "%b",' % sha256_hex(rest).encode() + rest
+    return b'{\n  "sha256": "%b",' % hashlib.sha256(rest).hexdigest().encode() + rest
 
 
 def decode(content: bytes, kind: type[_Record]) -> _Record:
@@ -83,7 +83,7 @@ def read_file(file: Path, kind: type[_Record], most_bytes: int = MOST_BYTES) -> 
         if error.errno in _NO_RECORD:
             raise ValueError(error.strerror) from error
         raise
-    if (sealed := _SEALED.match(content)) and sha256_hex(content[sealed.end() :]).encode() != sealed[1]:
+    if (sealed := _SEALED.match(content)) and hashlib.sha256(content[sealed.end() :]).hexdigest().encode() != sealed[1]:
         raise ValueError("its check sum does not fit: it is not what was written")
     return decode(content, kind)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from commwatch.footprint import sha256_hex
 from commwatch.jobs.settings.facts import Job
 
 _JOB = ("SLURM_JOB_ID", "SLURM_STEP_ID", "TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "PMIX_NAMESPACE")
@@ -44,7 +44,7 @@ def launched(variables: Mapping[str, str], user: int | None, network_namespace: 
         local = variables.get("MASTER_ADDR", "") in ("localhost", "127.0.0.1", "::1")
         identity = "\0".join((*parts, str(user), network_namespace if local else ""))
         # Only a digest is kept: the variables hold addresses.
-        job = Job(sha256_hex(identity.encode("utf-8", "backslashreplace"))[:16])
+        job = Job(hashlib.sha256(identity.encode("utf-8", "backslashreplace")).hexdigest()[:16])
     return Launched(rank[:10], job, _single_node(variables))
 
 
