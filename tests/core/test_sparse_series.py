@@ -124,6 +124,27 @@ def test_both_ends_of_a_link_that_is_down_are_named() -> None:
     assert down_of({}, ends) == set()
 
 
+@pytest.mark.parametrize(
+    ("switches", "is_named"),
+    [(["0000:a0:00.0"] * 3, True), (["0000:a0:00.0"] * 2, False), ([*["0000:a0:00.0"] * 3, "0000:a1:00.0"], False)],
+    ids=["all others", "too few", "not the same"],
+)
+def test_the_nvswitch_of_a_link_that_never_was_up_is_that_of_this_link_on_all_other_gpus(
+    switches: list[str], *, is_named: bool
+) -> None:
+    """What the NVSwitch reports of it is no page of its own; the link itself names no NVSwitch."""
+    others = [
+        SeenGpu(f"GPU-{place}", place, f"0000:{place}7:00.0", link_ends={11: ("switch", switch, "0")})
+        for place, switch in enumerate(switches, 1)
+    ]
+    node = Node(SeenGpu("GPU-0", 0, SLOTS[0]), *others)
+    node.link(0)
+
+    snapshot = node.store.snapshot()
+    assert snapshot.value("commwatch_nvlink_end_down", "0000:a0:00.0") == (1 if is_named else None)
+    assert snapshot.value("commwatch_nvlink_link_down", *LINK, "") == 0
+
+
 def test_the_gpu_at_the_far_end_of_a_link_is_named() -> None:
     """Where links lead from GPU to GPU, and only one of the two reads the link as down."""
     node = Node(SeenGpu("GPU-0", 0, SLOTS[0], link_ends={11: ("gpu", "0000:c1:00.0", "7")}))

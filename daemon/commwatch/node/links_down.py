@@ -21,6 +21,7 @@ ALL: Final = "all"
 SEVERAL: Final = "several"
 """Label ``link`` of what is the fault of several links."""
 _LINKS: Final = "nvml_nvlink"
+_SEVERAL_GPUS: Final = 3
 _EXPECTED: Final = "inventory"
 """Group of the store that says which links are expected."""
 
@@ -51,9 +52,11 @@ class LinksDown:
             for fault in grouped([(address, link) for _, address, link in links], states, ends):
                 state = max(states[one] for one in fault.links)
                 down["commwatch_nvlink_link_down", _labels(fault, gpus)] = state
+            alike = _switches_of_all(ends)
             for one in states:
                 far_gpu, _ = ends.gpus.get(one, ("", ""))
-                for device in filter(None, (one[0], ends.switches.get(one), far_gpu)):
+                switch = ends.switches.get(one) or (alike.get(one[1]) if not far_gpu else None)
+                for device in filter(None, (one[0], switch, far_gpu)):
                     down["commwatch_nvlink_end_down", (device,)] = 1
         if down:
             block = Block(Layout(down), list(down.values()), outcome.time)
@@ -72,6 +75,20 @@ class LinksDown:
                 elif kind == "gpu":
                     gpus[record.pci_bus_id, str(link)] = (remote, remote_link)
         return FarEnds(switches, gpus)
+
+
+def _switches_of_all(ends: FarEnds) -> dict[str, str]:
+    """By number of the link, the NVSwitch to which it leads from every GPU where that is known, of several.
+
+    A link that was down from the boot on says nothing itself. This is enough to tell that an NVSwitch speaks of it,
+    and not to name it.
+    """
+    found: dict[str, list[str]] = {}
+    for (_, number), switch in ends.switches.items():
+        found.setdefault(number, []).append(switch)
+    return {
+        number: all_of[0] for number, all_of in found.items() if len(all_of) >= _SEVERAL_GPUS and len(set(all_of)) == 1
+    }
 
 
 def _expected(inventory: Block) -> list[tuple[str, ...]]:
