@@ -134,7 +134,7 @@ def test_the_nvswitch_of_a_link_that_never_was_up_is_that_of_this_link_on_all_ot
 ) -> None:
     """What the NVSwitch reports of it is no page of its own; the link itself names no NVSwitch."""
     others = [
-        SeenGpu(f"GPU-{place}", place, f"0000:{place}7:00.0", link_ends={11: ("switch", switch, "0")})
+        SeenGpu(f"GPU-{place}", place, f"0000:c{place}:00.0", link_ends={11: ("switch", switch, "0")})
         for place, switch in enumerate(switches, 1)
     ]
     node = Node(SeenGpu("GPU-0", 0, SLOTS[0]), *others)
