@@ -204,3 +204,35 @@ def test_which_counters_are_told(name: str, labels: tuple[str, ...], is_told: bo
     node.errors(0.0, series, 0)
 
     assert node.errors(10.0, series, 2) == (2 if is_told else None)
+
+
+@pytest.mark.parametrize(
+    ("risen", "told"),
+    [
+        (("0000:17:00.0", "0000:16:00.0"), {"0000:17:00.0"}),
+        (("0000:16:00.0",), {"0000:16:00.0"}),
+        (("0000:17:00.0", "0000:26:00.0"), {"0000:17:00.0", "0000:26:00.0"}),
+    ],
+    ids=["both ends of one link", "the upper end alone", "ends of two links"],
+)
+def test_a_fatal_error_at_both_ends_of_a_link_is_one_fault(risen: tuple[str, ...], told: set[str]) -> None:
+    """It is told of the lower end."""
+    roles = {"0000:17:00.0": "gpu", "0000:16:00.0": "switch_port", "0000:26:00.0": "switch_port"}
+    node = Node()
+    infos: dict[Series, Value] = {
+        ("commwatch_pcie_device_info", (device, role, "0000:16:00.0" if role == "gpu" else "", "0", "", "")): 1
+        for device, role in roles.items()
+    }
+    node.store.put("pci", "", block(infos), float("inf"))
+
+    for total in (0, 1):
+        counts: dict[Series, Value] = {
+            ("commwatch_pcie_aer_errors_total", (device, role, "fatal")): total * (device in risen)
+            for device, role in roles.items()
+        }
+        node.run("pci_aer", 10.0 * total, block(counts, 10.0 * total))
+
+    shown = {
+        labels[0] for one in node.store.snapshot().blocks for name, labels in one.layout.series if "_recent" in name
+    }
+    assert shown == told

@@ -22,6 +22,9 @@ _METRICS: Final[Mapping[str, str]] = {
     )
 }  # fmt: skip
 """Counters of which any rise is a page, with the metric that tells it."""
+_AER: Final = "commwatch_pcie_aer_errors_recent"
+_DEVICES: Final = "pci"
+"""The collector that says which devices are here, and behind which ports."""
 _HARMLESS: Final = frozenset({"correctable", "nonfatal"})
 """Severities of AER that are no page: their counters move on healthy nodes too."""
 
@@ -54,10 +57,21 @@ class RecentErrors:
         if has_risen or self._rises.is_outdated(outcome.time):
             recent = {(_METRICS[family], labels): rise
                       for (family, labels), rise in self._rises.within(outcome.time).items()}  # fmt: skip
+            self._leave_out_upper_ends(recent)
             if recent:
                 self._store.put(GROUP, "", Block(Layout(recent), list(recent.values()), outcome.time), float("inf"))
             else:
                 self._store.drop(GROUP, "")
+
+    def _leave_out_upper_ends(self, recent: dict[Series, int | float]) -> None:
+        """An error that both ends of a link report is one fault, told of the lower end: the upper has other links."""
+        reporting = {labels[0] for name, labels in recent if name == _AER}
+        for block in self._store.group(_DEVICES).values() if reporting else ():
+            for place in block.layout.families.get("commwatch_pcie_device_info", ()):
+                device, _, parent, *_ = block.layout.series[place][1]
+                if device in reporting and parent in reporting:
+                    for series in [one for one in recent if one[0] == _AER and one[1][0] == parent]:
+                        del recent[series]
 
     def _take(self, block: Block, family: str) -> bool:
         has_risen = False
