@@ -279,7 +279,7 @@ class Connection:
         self.until = asyncio.get_running_loop().time() + seconds
 
     async def _begin_tls(self, entry: TlsEntry) -> None:
-        """Shake hands, in the time of the first request; a client that speaks plain HTTP is told so.
+        """Shake hands, in the time of the first request; a client that speaks plain HTTP gets an answer that says so.
 
         Raises:
             OSError: it comes to nothing.

@@ -1,4 +1,4 @@
-"""What each client may take of an endpoint: so many places for connections, and so many requests."""
+"""What each client may take of an endpoint: places for connections, and requests in a second."""
 
 from __future__ import annotations
 

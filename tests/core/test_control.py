@@ -177,7 +177,7 @@ def test_what_makes_no_sense_is_answered_and_does_no_harm(tmp_path: Path, sent: 
 
 
 def test_an_operation_with_a_defect(tmp_path: Path) -> None:
-    """The command is told where to look, and the next question is answered."""
+    """The command gets an answer that says where to look, and the next question is answered."""
 
     async def fail() -> dict[str, Any]:
         raise RuntimeError("secret")
@@ -400,7 +400,7 @@ def test_what_was_begun_comes_to_its_end(tmp_path: Path) -> None:
 
 
 def test_what_a_user_has_begun_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though it outlives his connections: beyond that he is told so, and another user is answered."""
+    """Though it outlives his connections: beyond that he gets 503, and another user is answered."""
     user = 1000
     monkeypatch.setattr("commwatch_exporters.http_server.peer_of", lambda sock: Peer(1, user, 0))
     begun: list[str] = []

@@ -216,7 +216,7 @@ def test_which_counters_are_told(name: str, labels: tuple[str, ...], is_told: bo
     ids=["both ends of one link", "the upper end alone", "ends of two links"],
 )
 def test_a_fatal_error_at_both_ends_of_a_link_is_one_fault(risen: tuple[str, ...], told: set[str]) -> None:
-    """It is told of the lower end."""
+    """The alert names the lower end."""
     roles = {"0000:17:00.0": "gpu", "0000:16:00.0": "switch_port", "0000:26:00.0": "switch_port"}
     node = Node()
     infos: dict[Series, Value] = {

@@ -32,7 +32,7 @@ def hup(daemon: Daemon) -> None:
 
 
 def test_a_stop_while_the_new_configuration_begins_ends_the_new_readers(tmp_path: Path) -> None:
-    """One hangs in the driver, one stands still: the stop waits for both, and says that it leaves them behind."""
+    """One hangs in the driver, one is stopped by a signal: the stop waits for both, and says that both are left."""
     config, faults = tmp_path / "commwatch.yaml", tmp_path / "faults.yaml"
     config.write_text(NODE)
     with running(tmp_path, "--config.file", str(config)) as daemon:
@@ -58,7 +58,7 @@ def test_a_stop_while_the_new_configuration_begins_ends_the_new_readers(tmp_path
 
 
 def test_a_stop_while_the_old_readers_end_waits_for_them(tmp_path: Path) -> None:
-    """One stands still, and is said to be left behind; the reload begins no new reader any more."""
+    """One is stopped by a signal, and the log says that it is left behind; the reload begins no new reader any more."""
     config = tmp_path / "commwatch.yaml"
     config.write_text(NODE)
     with running(tmp_path, "--config.file", str(config)) as daemon:
