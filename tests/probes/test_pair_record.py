@@ -199,6 +199,8 @@ def test_the_metrics_are_those_of_the_last_matrix_until_it_is_too_old() -> None:
     assert shown["pair_both_ways_bandwidth_bytes_per_second", "1", "2", "simulated"] == pytest.approx(MIB / 1.25e-4)
     assert shown["pair_expected_bandwidth_bytes_per_second", "1", "2", "simulated"] == 12e9
     assert len([key for key in shown if key[0] == "pair_bandwidth_bytes_per_second"]) == 12
+    assert shown["pair_bandwidth_ratio", "GPU1-GPU2"] == pytest.approx(MIB / 1e-4 / 12e9)
+    assert len([key for key in shown if key[0] == "pair_bandwidth_ratio"]) == 6
     assert not [key for key in shown if key[0] == "suspect_ratio"]
 
     old = probe.series(after=OLDEST + 1)
@@ -370,6 +372,7 @@ def test_ranks_of_a_host_have_a_matrix_and_no_suspect() -> None:
     around = PairSurroundings(endpoints=endpoints_of_ranks(4))
     assert [probe.take(gpu3_slow, around=around) for _ in range(4)] == [[]] * 4
     assert probe.series()["pair_bandwidth_bytes_per_second", "0", "1", "gloo"] == pytest.approx(MIB / 1e-4)
+    assert not [key for key in probe.series() if key[0] == "pair_bandwidth_ratio"]
     assert not probe.record.suspicious
 
 

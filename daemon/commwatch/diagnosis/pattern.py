@@ -91,7 +91,9 @@ def _check(known: Known, matrix: PairMatrix, quantity: _PairQuantity, seen: Sequ
     if not values:
         return _not_measured(what)
     firm = any(is_firm(probe) for probe, _ in known.facts.each(Probe.info) if probe.collective == "pairs")
-    of_a_model = not firm and all(one.code == "pairs_all_slow" for one in seen)
+    # Without a healthy pair beside the slow ones nothing speaks for the model.
+    is_whole = len(known.facts.derived(gpus_of)) == 2 or all(one.code == "pairs_all_slow" for one in seen)
+    of_a_model = not firm and is_whole
     named = list(dict.fromkeys(one.component.name or one.detail for one in seen))
     if len(named) > _MOST_NAMED:
         named = [*named[:_MOST_NAMED], f"{len(named) - _MOST_NAMED} more"]

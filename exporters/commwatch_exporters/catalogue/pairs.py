@@ -19,6 +19,8 @@ ROWS: tuple[Metric, ...] = (
           "Bandwidth from one GPU to another while as much flows back.", "last pair matrix", "bytes_per_second"),
     gauge("pair_expected_bandwidth_bytes_per_second", _PAIR, "Expected bandwidth of the path, one direction.",
           "configuration, or NCCL's planning rates of the links", "bytes_per_second"),
+    gauge("pair_bandwidth_ratio", "element",
+          "Bandwidth of the pair's slower direction over the expected one; not of gloo.", "last pair matrix", "ratio"),
     gauge("suspect_ratio", "kind element",
           "Confidence that this part slows pairs, 0 to 1; after three matrices in a row.", "slow cells and topology"),
 )

@@ -91,9 +91,22 @@ def test_most_pairs_slow_are_one_finding() -> None:
     assert (found.code, found.component.identity, found.detail) == ("pairs_all_slow", "node", "4 of 6 pairs")
 
 
-def test_the_only_pair_is_all_of_them() -> None:
-    """Two GPUs have nobody to be compared with, and the expectation may be wrong."""
-    assert codes_of(seen(gpus(CARDS[:2]), matrix({}, others=1e9, ends=2))) == [("pairs_all_slow", "node")]
+def test_the_only_pair_says_nothing_of_the_host() -> None:
+    """Two GPUs: one of them, their link and the host look alike, and the finding says so."""
+    [found] = seen(gpus(CARDS[:2]), matrix({}, others=1e9, ends=2))
+
+    assert (found.code, found.component.identity) == ("pair_slow", pair(0, 1))
+    assert found.detail == "the only pair: GPU, link and host are possible alike"
+
+
+def test_one_slow_gpu_of_three_is_not_the_host() -> None:
+    """It is part of two pairs of three; the host is named once the third is slow as well."""
+    of_one = {(0, 1): 1e9, (0, 2): 1e9}
+
+    found = seen(gpus(CARDS[:3]), matrix(of_one, ends=3))
+    assert codes_of(found) == [("pair_slow", pair(0, 1)), ("pair_slow", pair(0, 2))]
+    assert [one.detail for one in found] == ["", ""]
+    assert codes_of(seen(gpus(CARDS[:3]), matrix({**of_one, (2, 1): 1e9}, ends=3))) == [("pairs_all_slow", "node")]
 
 
 # --- near and far ---

@@ -56,11 +56,16 @@ def _pairs(facts: Facts) -> tuple[_Pair, ...]:
 
 
 def slow(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
-    """Pairs far below what is expected, or slow three times in a row with no part to blame; most of them as one."""
+    """Pairs far below what is expected, or slow three times in a row with no part to blame.
+
+    Most of them are one finding where no GPU is part of them all: a single GPU, or its link, is what two or three GPUs
+    show as well.
+    """
     least = thresholds.probe_bandwidth_utilization_low_ratio
     judged = [(pair, share) for pair in facts.derived(_pairs) if (share := pair.share) is not None]
     low = {pair.indexes: share for pair, share in judged if share < least}
-    if len(low) > thresholds.pairs_slow_share_ratio * len(judged):
+    is_most = len(low) > thresholds.pairs_slow_share_ratio * len(judged)
+    if is_most and not set.intersection(*map(set, low)):
         yield _all_slow(facts, thresholds, [share for _, share in judged], len(low))
         return
     alone = {
@@ -84,7 +89,10 @@ def slow(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
                                         "probe_bandwidth_utilization_low_ratio"))  # fmt: skip
         if confidence is not None:
             evidence.append(_confidence(confidence, thresholds))
-        yield Sighting("pair_slow", component, tuple(evidence))
+        yield Sighting("pair_slow", component, tuple(evidence), _ONLY_PAIR if len(judged) == 1 else "")
+
+
+_ONLY_PAIR = "the only pair: GPU, link and host are possible alike"
 
 
 def _all_slow(facts: Facts, thresholds: Thresholds, shares: list[float], low: int) -> Sighting:
@@ -224,9 +232,11 @@ PAIRS = RuleSet(
             title="A pair of GPUs is slow",
             severity="warning",
             role="symptom",
-            meaning="The pair is below its path's expected or former rate, most pairs are healthy. A ring runs at its"
-            " weakest pair's speed.",
-            next_step="Check the causes listed and commwatch heatmap; keep communication-heavy jobs off both GPUs.",
+            meaning="The pair is below its path's expected or former rate. A ring runs at its weakest pair's speed. "
+            "Two GPUs are one pair, which does not show whether a GPU, its link or the host is slow.",
+            next_step="Check the causes listed and commwatch heatmap; keep communication-heavy jobs off both GPUs. Of "
+            "the only pair, commwatch probe host_copies tells: slow for one GPU points at it or its slot, for both at "
+            "the host, for neither at the link between them.",
             alert="CommwatchPairSlow",
             opens_after=_MATRIX_OPENS_AFTER,
         ),
@@ -235,10 +245,12 @@ PAIRS = RuleSet(
             title="Most pairs of GPUs are slow",
             severity="info",
             role="symptom",
-            meaning="Most pairs are far below their expected rate alike: the host (virtualisation, IOMMU, ACS, a "
-            "switch), and no single card or link; or the model does not fit this machine.",
+            meaning="Most pairs are far below their expected rate, and no GPU is part of them all: what they share "
+            "is slow (virtualisation, IOMMU, ACS, a switch or its uplink, the link between CPUs), several GPUs are, or "
+            "the model does not fit this machine.",
             next_step="Check peer access (nvidia-smi topo -p2p r), IOMMU, ACS, virtualisation and the switches, and an "
-            "equal node; replace no card for it. commwatch estimate shows the effect on a job.",
+            "equal node; commwatch heatmap shows which pairs. Replace no card before. commwatch estimate shows the "
+            "effect on a job.",
             opens_after=_MATRIX_OPENS_AFTER,
         ),
         FindingCode(

@@ -31,7 +31,7 @@ from commwatch.probes.results.expected import Expected, ExpectedSource
 from commwatch.probes.results.history import ProbeHistory
 from commwatch.probes.results.judgement import JudgementRules
 from commwatch.probes.results.record import ProbeRecord, Reading
-from commwatch.probes.results.slow_cells import low_cells
+from commwatch.probes.results.slow_cells import low_cells, names_of
 from commwatch.probes.results.streak import is_current
 from commwatch.state.records import Timestamp, check_labels, check_unique, read_record
 
@@ -268,10 +268,22 @@ class PairRecord(ProbeRecord):
                 ("commwatch_pair_both_ways_bandwidth_bytes_per_second", ends, cell.both_ways_bandwidth),
                 ("commwatch_pair_expected_bandwidth_bytes_per_second", ends, cell.expected_bandwidth),
             ]
+        series += [("commwatch_pair_bandwidth_ratio", (pair,), ratio) for pair, ratio in _ratios(last).items()]
         ratios: dict[tuple[str, ...], float] = {}
         for one in self.suspects(now):  # a part may be slow in each direction by itself: the surer one counts
             ratios.setdefault((one.kind, one.element), one.confidence)
         return series + [("commwatch_suspect_ratio", labels, ratio) for labels, ratio in ratios.items()]
+
+
+def _ratios(matrix: PairMatrix) -> Mapping[str, float]:
+    """By pair, ``GPU0-GPU1``: the slower direction over what is expected; gloo measures processes of the host."""
+    names, found = names_of(matrix.endpoints), dict[str, float]()
+    for cell in matrix.cells if matrix.backend != "gloo" else ():
+        if cell.bandwidth is not None and cell.expected_bandwidth:
+            pair = "-".join(names[end] for end in sorted((cell.source, cell.destination)))
+            ratio = cell.bandwidth / cell.expected_bandwidth
+            found[pair] = min(ratio, found.get(pair, ratio))
+    return found
 
 
 class _Matrices(msgspec.Struct):
