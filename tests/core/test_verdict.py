@@ -447,3 +447,29 @@ def test_a_loss_stays_while_nothing_new_is_measured(node: Node) -> None:
         found = node.look(86_400.0)
 
     assert found == [LOST]
+
+
+FLAPPING = ("nvlink_flapping", f"nvlink/{SLOTS[0]}/0")
+
+
+def flaps(node: Node, count: int, *, counter: bool) -> None:
+    """Falls of the first link within the hour; their total where the daemon counts it."""
+    labels = ("0", SLOTS[0], "0")
+    series: dict[Series, Value] = {("commwatch_nvlink_link_flaps_recent", labels): count or None}
+    if counter:
+        series["commwatch_nvlink_link_flaps_total", labels] = 7 + count
+    node.store.put("flaps", "", node.block(series), float("inf"))
+
+
+@pytest.mark.parametrize(("counter", "well_for"), [(True, 610.0), (False, 1800.0 - 3600.0)])
+def test_a_link_that_flaps_was_well_until_it_fell_first(node: Node, counter: bool, well_for: float) -> None:
+    """Not until its third fall; where nothing tells when the first was, it may have been an hour before that."""
+    began = node.clock.time()
+    for fall in range(4):
+        for after in (10.0, 590.0):
+            node.links(1, 1)
+            flaps(node, fall, counter=counter)
+            node.look(after)
+    [found] = [one for one in node.verdict.register.open_findings() if one.key == FLAPPING]
+
+    assert found.well_at == began + well_for

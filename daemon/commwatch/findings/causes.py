@@ -10,15 +10,14 @@ import msgspec
 from commwatch.findings.code import COUNT_CLOSES_AFTER
 from commwatch.findings.codes import CODES
 from commwatch.findings.explanations import EXPLANATIONS, SYMPTOMS, Explanation, Explanations, Way
-from commwatch.findings.finding import SEVERITIES, Cause, Component, ComponentKind, Finding
+from commwatch.findings.finding import SEVERITIES, Cause, Component, ComponentKind, Finding, Sighting
 from commwatch.findings.measured import Measured
 from commwatch.findings.rules.gpu_ways import PEERS, by_nvlink, by_pcie
+from commwatch.findings.rules.rule_set import HOUR
 
 READING_SECONDS = 90.0
 """By which a part may have read well after its effect began and still explain it: most collectors read each 60 s or
 more often, the rules look each 10 s, and a cause begins before its effect."""
-COUNTING_SECONDS = 3600.0
-"""The same of events that are a fault from a number in an hour on: the first came so much earlier at most."""
 _SLOW_READINGS = {"nvlink_p2p_refused": 660.0}
 """The same of what is read more rarely, by code."""
 SURE_FROM = 0.5
@@ -212,13 +211,13 @@ def _was_over(fault: Finding, at: float) -> bool:
     if fault.healthy_since is not None and at > fault.healthy_since + READING_SECONDS:
         return True
     counts = [one.value for one in fault.evidence if one.threshold is not None and isinstance(one.value, (int, float))]
-    if fault.grew_at is None or not _is_counted(fault) or not counts:
+    if fault.grew_at is None or not is_counted(fault) or not counts:
         return False
-    between = COUNTING_SECONDS / max(*counts, 1.0)
+    between = HOUR / max(*counts, 1.0)
     return at > fault.grew_at + READING_SECONDS + between
 
 
-def _is_counted(fault: Finding) -> bool:
+def is_counted(fault: Finding | Sighting) -> bool:
     """Whether it is a fault from a number of events in an hour on."""
     code = CODES.get(fault.code)
     is_event = code is not None and code.closes_after >= COUNT_CLOSES_AFTER
@@ -227,7 +226,7 @@ def _is_counted(fault: Finding) -> bool:
 
 def seen_within(fault: Finding) -> float:
     """Seconds after its beginning within which a fault is seen."""
-    return COUNTING_SECONDS if _is_counted(fault) else _SLOW_READINGS.get(fault.code, READING_SECONDS)
+    return _SLOW_READINGS.get(fault.code, READING_SECONDS)
 
 
 def _touches(fault: Component, symptom: Component, over: Way) -> bool:

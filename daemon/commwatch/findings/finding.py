@@ -119,8 +119,8 @@ class Finding(msgspec.Struct, frozen=True):
     grew_at: float | None = None
     """When it was last seen to be more than before, seconds since 1970; None where that is not known."""
     well_at: float | None = None
-    """When it was last known not to be so, seconds since 1970; None where no reading or result before could have shown
-    it: then it may have been there from the start."""
+    """When it was last known not to be so, seconds since 1970, of what is counted the first event; None where no
+    reading or result before could have shown it: then it may have been there from the start."""
     healthy_since: float | None = None
     """Of an event: since when its part reads healthy again, seconds since 1970; None while it does not, or where that
     is not known."""

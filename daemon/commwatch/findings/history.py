@@ -306,6 +306,21 @@ class CounterHistory:
             return None
         return counter.increase_at_most(now - window, kept) if at_most else counter.increase(now - window)
 
+    def first_rise(self, metrics: Iterable[str], component: str) -> float | None:
+        """When the first of the changes that are kept of some counters of a component came; None where there is none.
+
+        Args:
+            metrics: of which those that are not watched have none.
+            component: as the labels name it that are its for good: ``0000:17:00.0/3`` of an NVLink.
+        """
+        times = [
+            counter.times[0]
+            for metric in metrics
+            for identity, counter in self._moved.get(metric, {}).items()
+            if f"{'/'.join(identity)}/".startswith(f"{component}/")
+        ]
+        return min(times, default=None)
+
     def rising_since(self, metric: str, labels: Labels, amount: float) -> float | None:
         """From when on a counter rose by its last so many; None where less of it was seen to happen.
 

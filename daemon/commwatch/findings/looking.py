@@ -108,6 +108,10 @@ class Looking:
         judge = self._judged.get(sighting.code)
         return judge is None or judge(facts or self.facts, self._thresholds, sighting.component)
 
+    def first_counted(self, sighting: Sighting) -> float | None:
+        """When the first event came that a count rests on, seconds since 1970; None where that is not known."""
+        return self._history.first_rise(self._rule_of[sighting.code].metrics_counted, sighting.component.key)
+
     def reads_of(self, code: str) -> tuple[str, ...] | None:
         """The metrics that could show a code again; None where its rule has failed at the last look."""
         rule = self._rule_of[code]

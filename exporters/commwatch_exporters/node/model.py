@@ -151,6 +151,7 @@ class NvLink(_AtGpu):
 
     state = Number("nvlink_link_state")
     expected = Number("nvlink_link_expected")
+    flaps = Number("nvlink_link_flaps_total")
     flaps_recent = Number("nvlink_link_flaps_recent")
     speed_bytes_per_second = Number("nvlink_link_speed_bytes_per_second")
     """In one direction."""
@@ -342,6 +343,7 @@ class Interface(Part):
     transmit_utilization_ratio = Number("ethernet_transmit_utilization_ratio")
     receive_utilization_ratio = Number("ethernet_receive_utilization_ratio")
     carrier_changes = Number("ethernet_carrier_changes_total")
+    carrier_downs = Number("ethernet_carrier_downs_total")
     flaps_recent = Number("ethernet_flaps_recent")
     phy_link_down = Number("ethernet_phy_link_down_total")
     transmit_errors = Number("ethernet_transmit_errors_total")

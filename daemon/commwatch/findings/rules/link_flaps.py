@@ -9,7 +9,7 @@ from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Sighting
 from commwatch.findings.rules.components import interface_of, nvlink_of, port_of
-from commwatch.findings.rules.rule_set import Rule, RuleSet
+from commwatch.findings.rules.rule_set import HOUR, Rule, RuleSet
 from commwatch_exporters.node.model import Interface, NvLink, RdmaPort
 from commwatch_exporters.state_words import RDMA_ACTIVE
 
@@ -107,12 +107,14 @@ LINK_FLAPS = RuleSet(
             nvlinks,
             ("nvlink_flapping", "nvlink_flapped"),
             reads=(NvLink.flaps_recent, NvLink.state),
+            counts=(NvLink.flaps,),
             thresholds=("link_flaps_per_hour",),
         ),
         Rule(
             rdma_ports,
             ("rdma_port_flapping", "rdma_port_flapped"),
             reads=(RdmaPort.flaps_recent, RdmaPort.state),
+            counts=(RdmaPort.flaps, RdmaPort.link_downed),
             details=(RdmaPort.info,),
             thresholds=("link_flaps_per_hour",),
         ),
@@ -120,8 +122,12 @@ LINK_FLAPS = RuleSet(
             interfaces,
             ("ethernet_flapping", "ethernet_flapped"),
             reads=(Interface.flaps_recent, Interface.carrier),
+            counts=(Interface.carrier_downs, Interface.phy_link_down),
             details=(Interface.info,),
             thresholds=("link_flaps_per_hour",),
         ),
+    ),
+    windows=dict.fromkeys(
+        (NvLink.flaps, RdmaPort.flaps, RdmaPort.link_downed, Interface.carrier_downs, Interface.phy_link_down), HOUR
     ),
 )

@@ -34,6 +34,8 @@ class Rule:
     read."""
     details: tuple[AnyColumn, ...] = ()
     """Numbers that add numbers, names and parts to what it sights; without them it sights the same."""
+    counts: tuple[AnyColumn, ...] = ()
+    """Counters that say when something that it counts began, beside those that it reads."""
     thresholds: tuple[str, ...] = ()
     """Keys of ``alerts/thresholds.yaml`` that it holds the numbers against."""
 
@@ -46,6 +48,11 @@ class Rule:
     def metrics_of_details(self) -> tuple[str, ...]:
         """``details`` as metrics."""
         return _metrics(self.details)
+
+    @property
+    def metrics_counted(self) -> tuple[str, ...]:
+        """Metrics of which the first change says when a count began."""
+        return _metrics((*self.reads, *self.counts))
 
     @property
     def name(self) -> str:
