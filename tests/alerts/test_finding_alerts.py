@@ -9,8 +9,8 @@ import pytest
 
 from commwatch.config.assets import asset
 from commwatch.findings.codes import CODES
-from commwatch.findings.rules import kernel
 from commwatch.jobs.logs.categories import SIDES
+from support.facts import sxids_told, xids_told
 from support.passes import in_one_pass
 from support.promtool_cases import read_yaml
 
@@ -75,10 +75,10 @@ def _is_of_the_fleet(name: str) -> bool:
 @pytest.mark.parametrize(
     ("alert", "label", "values"),
     [
-        ("CommwatchXidFabric", "xid", kernel.FABRIC_FAILED),
-        ("CommwatchXidGpu", "xid", kernel.GPU_FAILED),
-        ("CommwatchSxidFatal", "sxid", kernel.SWITCH_FAILED),
-        ("CommwatchSxidWarning", "sxid", kernel.SWITCH_FAILED | kernel.SWITCH_WARNS),
+        ("CommwatchXidFabric", "xid", xids_told()["xid_fabric"]),
+        ("CommwatchXidGpu", "xid", xids_told()["xid_gpu"]),
+        ("CommwatchSxidFatal", "sxid", sxids_told()["sxid_fatal"]),
+        ("CommwatchSxidWarning", "sxid", {*sxids_told()["sxid_fatal"], *sxids_told()["sxid_warning"]}),
         (
             "CommwatchNcclErrors",
             "category",

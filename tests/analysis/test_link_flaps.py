@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import pytest
 
-from commwatch.findings.rules.link_flaps import interfaces, nvlinks, rdma_ports
 from commwatch.node.link_flaps import ETHERNET, NVLINK, RDMA, WINDOW_SECONDS, FlapsState, LinkFlaps
 from commwatch.node.port_flaps import Flaps
 from commwatch.node.store import Store
@@ -328,9 +327,9 @@ def test_an_interface_that_is_no_adapter_does_not_count(address: str, driver: st
 
 
 _RULES = {
-    "nvlink": (nvlinks, NVLINK, LINK, "commwatch_nvlink_link_state", 1.0, 0.0, "nvlink/0000:17:00.0/3"),
-    "rdma_port": (rdma_ports, RDMA, PORT, STATE, 4.0, 1.0, "rdma_port/mlx5_0/1"),
-    "ethernet": (interfaces, ETHERNET, NAME, CARRIER, 1.0, 0.0, "interface/eth0"),
+    "nvlink": ("nvlink_flapping", NVLINK, LINK, "commwatch_nvlink_link_state", 1.0, 0.0, "nvlink/0000:17:00.0/3"),
+    "rdma_port": ("rdma_port_flapping", RDMA, PORT, STATE, 4.0, 1.0, "rdma_port/mlx5_0/1"),
+    "ethernet": ("ethernet_flapping", ETHERNET, NAME, CARRIER, 1.0, 0.0, "interface/eth0"),
 }
 
 

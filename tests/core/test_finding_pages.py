@@ -23,7 +23,7 @@ def test_every_code_has_a_row_that_says_what_it_stands_on() -> None:
     written = page()
     rows = {name: re.findall(rf'^\| <a id="{name}"></a>.*$', written, re.MULTILINE) for name in CODES}
 
-    for rule in RULES.values():
+    for rule in RULES:
         for code in [CODES[name] for name in rule.codes]:
             [row] = rows[code.name]
             assert {one for one in (code.title, code.severity, code.meaning, code.next_step) if one not in row} == set()

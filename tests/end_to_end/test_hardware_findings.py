@@ -44,7 +44,7 @@ class Watched:
 
     def __init__(self, node: WholeNode, rule_sets: Sequence[RuleSet] = RULE_SETS) -> None:
         self._node = node
-        self._looks = [rule.look for rules in rule_sets for rule in rules.rules]
+        self._codes = [rule.codes[0] for rules in rule_sets for rule in rules.rules]
         self._looking = Looking(rule_sets, shipped(), CounterHistory(WATCHED, EVENTS), failed)
         self._look()
 
@@ -58,7 +58,7 @@ class Watched:
             self._node.time += step
             self._node.run()
             seen = self._look()
-        assert seen == [one for look in self._looks for one in seen_by(look, self._looking.facts)]
+        assert seen == [one for code in self._codes for one in seen_by(code, self._looking.facts)]
         return {(one.code, one.component.identity): one for one in seen}
 
 

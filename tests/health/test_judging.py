@@ -21,7 +21,6 @@ from commwatch.findings.health import (
     one_line,
     unknown,
 )
-from commwatch.findings.rules.kernel import driver_errors
 from commwatch.findings.verdict import WORDS, Fault, Report, UnreadSource, Word
 from health.reports import LINK, LOOKED, NOW, fault, report
 from support.facts import facts_of, seen_by
@@ -158,7 +157,7 @@ def xid_fault(*xids: str) -> Fault:
     name = "commwatch_gpu_xid_events_total"
     counts = {("0", "0000:17:00.0", xid): 1.0 for xid in xids}
     facts = facts_of({name: counts}, {60.0: {name: dict.fromkeys(counts, 0.0)}})
-    [sighting] = [one for one in seen_by(driver_errors, facts) if one.code == "xid_fabric"]
+    [sighting] = [one for one in seen_by("xid_fabric", facts) if one.code == "xid_fabric"]
     return fault("xid_fabric", events=tuple(fact.event for fact in sighting.evidence))
 
 

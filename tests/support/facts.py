@@ -12,7 +12,7 @@ from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Sighting
 from commwatch.findings.history import CounterHistory
 from commwatch.findings.rules import RULE_SETS
-from commwatch.findings.rules.rule_set import Look, Rule
+from commwatch.findings.rules.rule_set import Rule
 from commwatch_exporters.node.model import Node
 from commwatch_exporters.node.parts import Column, Identity, Part
 from commwatch_exporters.snapshot import Series, Value
@@ -24,8 +24,12 @@ _Kind = TypeVar("_Kind", bound=Part)
 Numbers: TypeAlias = Mapping[str, Mapping[Any, float]]
 """By metric: the number by label values, in the order of the catalogue's label names."""
 
-RULES = {rule.look: rule for rules in RULE_SETS for rule in rules.rules}
-"""Each rule by its look."""
+RULES = [rule for rules in RULE_SETS for rule in rules.rules]
+RULE_OF = {code: rule for rule in RULES for code in rule.codes}
+"""The rule of each code."""
+
+HOUR, DAY = 3600.0, 86_400.0
+"""Seconds."""
 
 NOW = 1_700_000_000.0
 """Seconds since 1970 of a look, where a test does not say otherwise."""
@@ -119,31 +123,60 @@ class DeclaredThresholds:
         return cast(float, getattr(self._thresholds, key))
 
 
-def seen_by(look: Look, facts: Facts, thresholds: Thresholds | None = None) -> list[Sighting]:
-    """All that one rule sights: it reads what it declares, and without its details it sights the same.
+def seen_by(code: str, facts: Facts, thresholds: Thresholds | None = None) -> list[Sighting]:
+    """All that the rule of a code sights: it reads what it declares, and without its details it sights the same.
 
     Every code is one of its own, and every threshold that it names in one word is one.
     """
-    rule, limits = RULES[look], thresholds or shipped()
+    rule, limits = RULE_OF[code], thresholds or shipped()
     declared = cast(Thresholds, DeclaredThresholds(limits, rule))
-    sightings = list(look(Declared(facts, rule), declared))
+    sightings = list(rule.look(Declared(facts, rule), declared))
     if sightings and rule.details:
-        bare = look(Declared(facts, rule, absent=rule.metrics_of_details), declared)
+        bare = rule.look(Declared(facts, rule, absent=rule.metrics_of_details), declared)
         assert set(codes_of(bare)) == set(codes_of(sightings)), f"{rule.name}: a detail decides"
     for sighting in sightings:
         assert sighting.code in rule.codes
+        assert sighting.evidence
         for fact in sighting.evidence:
             assert not fact.threshold_origin or fact.threshold is not None
             assert " " in fact.threshold_origin or not fact.threshold_origin or hasattr(limits, fact.threshold_origin)
     return sightings
 
 
+def codes_by(code: str, facts: Facts, thresholds: Thresholds | None = None) -> list[tuple[str, str]]:
+    """Code and component of all that the rule of a code sights, as by ``seen_by``."""
+    return codes_of(seen_by(code, facts, thresholds))
+
+
+def seen_in(facts: Facts, thresholds: Thresholds | None = None) -> list[Sighting]:
+    """All that all rules sight, as by ``seen_by``."""
+    return [one for rule in RULES for one in seen_by(rule.codes[0], facts, thresholds)]
+
+
 def is_judged(sighting: Sighting, facts: Facts, thresholds: Thresholds | None = None) -> bool:
     """Whether a rule says that these facts would show what it sighted before."""
     [judge] = [rules.judged[sighting.code] for rules in RULE_SETS if sighting.code in rules.judged]
-    [rule] = [rule for rule in RULES.values() if sighting.code in rule.codes]
+    rule = RULE_OF[sighting.code]
     limits = cast(Thresholds, DeclaredThresholds(thresholds or shipped(), rule))
     return judge(Declared(facts, rule, absent=rule.metrics_of_details), limits, sighting.component)
+
+
+@cache
+def xids_told() -> Mapping[str, Mapping[str, str]]:
+    """Of which Xids the rules tell, by code, each with its evidence."""
+    return _numbers_told("xid_fabric", "commwatch_gpu_xid_events_total", ("0", "0000:17:00.0"), range(1, 1000))
+
+
+@cache
+def sxids_told() -> Mapping[str, Mapping[str, str]]:
+    """Of which SXids the rules tell, likewise."""
+    return _numbers_told("sxid_fatal", "commwatch_nvswitch_sxid_events_total", ("0000:05:00.0",), range(10_000, 30_000))
+
+
+def _numbers_told(code: str, metric: str, part: tuple[str, ...], numbers: range) -> Mapping[str, Mapping[str, str]]:
+    now = {metric: {(*part, str(number)): 1.0 for number in numbers}}
+    sightings = seen_by(code, facts_of(now, {10.0: before(now, now)}))
+    return {one.code: {fact.event.split()[1]: fact.what for fact in one.evidence} for one in sightings}
 
 
 def codes_of(sightings: Iterable[Sighting]) -> list[tuple[str, str]]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from commwatch.findings.rules.adapters import ADAPTERS, events, of_gravity
-from commwatch.sources.adapter_lines import ADAPTER_EVENTS
+from commwatch.findings.codes import CODES
 from support.facts import Numbers, before, codes_of, facts_of, seen_by
 
 EVENTS = "commwatch_adapter_events_total"
@@ -20,35 +19,52 @@ def logged(event: str, count: float) -> Numbers:
 
 
 @pytest.mark.parametrize(
-    ("gravity", "code", "severity"),
+    ("event", "code", "meaning"),
     [
-        ("critical", "adapter_failed", "critical"),
-        ("warning", "adapter_troubled", "warning"),
-        ("info", "adapter_noted", "info"),
+        ("firmware_fatal", "adapter_failed", "the firmware has failed"),
+        ("health_lost", "adapter_failed", "the adapter does not answer its driver"),
+        ("recovery_failed", "adapter_failed", "the driver could not recover the adapter"),
+        ("slot_unavailable", "adapter_failed", "the adapter is gone from its PCIe slot"),
+        ("health_critical", "adapter_failed", "the firmware reports a critical state"),
+        ("health_issue", "adapter_troubled", "the firmware reports an error"),
+        ("command_timeout", "adapter_troubled", "the firmware did not answer a command"),
+        ("firmware_reset", "adapter_troubled", "the firmware was reset after an error"),
+        ("adapter_hot", "adapter_troubled", "the adapter is too hot"),
+        ("module_hot", "adapter_troubled", "the cable module is too hot"),
+        ("module_fault", "adapter_troubled", "the cable module reports a fault"),
+        ("transmit_timeout", "adapter_troubled", "a transmit queue has hung"),
+        ("device_reset", "adapter_noted", "the driver resets the adapter"),
+        ("slot_power_low", "adapter_noted", "the PCIe slot advertises too little power"),
+        ("pcie_limited", "adapter_noted", "the PCIe link carries less than the adapter can"),
     ],
 )
-def test_an_event_is_found_for_an_hour_at_its_adapter(gravity: str, code: str, severity: str) -> None:
+def test_an_event_is_found_for_an_hour_at_its_adapter(event: str, code: str, meaning: str) -> None:
     """Also the first one of all, which comes with its series; each with its meaning in words."""
-    assert {one.name: one.severity for one in ADAPTERS.codes}[code] == severity
-    for event in of_gravity(gravity):  # type: ignore[arg-type]  # one of the three
-        [sighting] = seen_by(events, facts_of(logged(event, 1.0), {10.0: OTHER}))
-        assert codes_of([sighting]) == [(code, f"adapter/{ADDRESS}")]
-        assert ADAPTER_EVENTS[event].meaning in sighting.evidence[0].what
+    [sighting] = seen_by("adapter_failed", facts_of(logged(event, 1.0), {10.0: OTHER}))
+    assert codes_of([sighting]) == [(code, f"adapter/{ADDRESS}")]
+    assert meaning in sighting.evidence[0].what
 
-        now = logged(event, 2.0)
-        history = {HOUR + 100: before(now, logged(event, 1.0)), HOUR: now}
-        assert seen_by(events, facts_of(now, history)) == []
+    now = logged(event, 2.0)
+    history = {HOUR + 100: before(now, logged(event, 1.0)), HOUR: now}
+    assert seen_by("adapter_failed", facts_of(now, history)) == []
+
+
+def test_the_gravity_of_an_event_is_the_severity_of_its_finding() -> None:
+    """A failed adapter pages, one with trouble does not, and what is only noted is for the record."""
+    severities = {name: CODES[name].severity for name in ("adapter_failed", "adapter_troubled", "adapter_noted")}
+
+    assert severities == {"adapter_failed": "critical", "adapter_troubled": "warning", "adapter_noted": "info"}
 
 
 def test_events_of_one_gravity_are_one_finding() -> None:
     """Firmware and health of one adapter are one fault with two facts."""
     now: Numbers = {EVENTS: {**OTHER[EVENTS], (ADDRESS, "firmware_fatal"): 1.0, (ADDRESS, "health_lost"): 3.0}}
 
-    [sighting] = seen_by(events, facts_of(now, {10.0: OTHER}))
+    [sighting] = seen_by("adapter_failed", facts_of(now, {10.0: OTHER}))
     assert [one.value for one in sighting.evidence] == [1.0, 3.0]
 
 
 def test_what_is_not_known_or_not_read_is_no_finding() -> None:
     """An event of a later version, the rest of too many, and no series at all."""
-    assert seen_by(events, facts_of(logged("other", 1.0), {10.0: OTHER})) == []
-    assert seen_by(events, facts_of({})) == []
+    assert seen_by("adapter_failed", facts_of(logged("other", 1.0), {10.0: OTHER})) == []
+    assert seen_by("adapter_failed", facts_of({})) == []

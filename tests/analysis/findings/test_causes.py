@@ -21,10 +21,11 @@ from commwatch.findings.causes import (
 from commwatch.findings.explanations import EXPLANATIONS, Explanation, Explanations, Way
 from commwatch.findings.finding import SEVERITIES, Component, ComponentKind, Evidence, Finding, Severity
 from commwatch.findings.measured import Measured
-from commwatch.findings.rules.gpu_ways import PEERS
 
 GPU, OTHER, SWITCH = "0000:17:00.0", "0000:18:00.0", "0000:16:00.0"
 START = 1_700_000_000.0
+PEERS = "peers"
+"""Part of all traffic among GPUs."""
 
 
 def finding(code: str, component: Component, severity: Severity = "warning", since: float = START) -> Finding:

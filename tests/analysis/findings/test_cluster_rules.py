@@ -6,8 +6,7 @@ import pytest
 
 from commwatch.findings.causes import join
 from commwatch.findings.finding import Component, Finding, Sighting
-from commwatch.findings.rules.cluster import CLUSTER
-from support.facts import NOW, Numbers, codes_of, facts_of, seen_by, shipped
+from support.facts import NOW, Numbers, codes_of, facts_of, seen_in, shipped
 from support.machines import merged
 
 LIMITS = shipped()
@@ -18,7 +17,7 @@ RUNS, RATIO = "commwatch_cluster_suspect_runs", "commwatch_cluster_suspect_ratio
 
 def seen(*numbers: Numbers) -> list[Sighting]:
     facts = facts_of(merged(*numbers))
-    return [one for rule in CLUSTER.rules for one in seen_by(rule.look, facts)]
+    return seen_in(facts)
 
 
 def suspect(kind: str, element: str, symptom: str = "bandwidth", runs: float = LEAST, ratio: float = 0.7) -> Numbers:

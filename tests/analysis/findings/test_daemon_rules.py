@@ -6,20 +6,8 @@ import pytest
 
 from commwatch.findings.codes import CODES
 from commwatch.findings.finding import Evidence
-from commwatch.findings.rules.daemon import (
-    clock,
-    configuration,
-    failing,
-    restarting,
-    rules,
-    stale,
-    starved,
-    stuck,
-    unbelievable,
-    unread,
-)
 from commwatch.node.starvation import LATE_SECONDS, WAITED_SHARE
-from support.facts import NOW, Numbers, before, codes_of, facts_of, seen_by, shipped
+from support.facts import NOW, Numbers, before, codes_by, codes_of, facts_of, seen_by, shipped
 
 NAME = ("nvml_gpu",)
 HOUR = 3600.0
@@ -46,21 +34,23 @@ def test_a_collector_that_fails_for_ten_minutes_is_told_with_its_reasons() -> No
     """Not one that failed lately, or that rests."""
     reasons = {(*NAME, "no_permission"): 5.0, (*NAME, "deadline"): 2.0}
     now = {**collector(0.0, 600.0), ERRORS: reasons}
-    [sighting] = seen_by(failing, facts_of(now, {60.0: before(now, {ERRORS: {(*NAME, "no_permission"): 3.0}})}))
+    [sighting] = seen_by(
+        "collector_failing", facts_of(now, {60.0: before(now, {ERRORS: {(*NAME, "no_permission"): 3.0}})})
+    )
 
     assert codes_of([sighting]) == [("collector_failing", "daemon/nvml_gpu")]
     assert sighting.evidence == (
         Evidence("since all was read", 600.0, "seconds", 600.0, "collector_failing_for_seconds"),
         Evidence("failed readings in the last hour: no permission", 3.0),
     )
-    assert seen_by(failing, facts_of(collector(0.0, 599.0))) == []
-    assert seen_by(failing, facts_of(collector(1.0, 5.0))) == []
-    assert seen_by(failing, facts_of(collector(None, 9000.0))) == []
+    assert seen_by("collector_failing", facts_of(collector(0.0, 599.0))) == []
+    assert seen_by("collector_failing", facts_of(collector(1.0, 5.0))) == []
+    assert seen_by("collector_failing", facts_of(collector(None, 9000.0))) == []
 
 
 def test_a_collector_that_never_read_anything_is_told() -> None:
     """It has no time at which all was read."""
-    [sighting] = seen_by(failing, facts_of(collector(0.0)))
+    [sighting] = seen_by("collector_failing", facts_of(collector(0.0)))
 
     assert sighting.evidence == (Evidence("last time that all was read", "never since the daemon started"),)
 
@@ -71,14 +61,14 @@ def test_a_collector_that_never_read_anything_is_told() -> None:
 )
 def test_data_are_old_after_five_minutes_and_three_intervals(age: float, interval: float, key: str) -> None:
     """Of a collector that says that all is well; one that fails has a finding of its own, one that rests none."""
-    [sighting] = seen_by(stale, facts_of(collector(1.0, age, interval)))
+    [sighting] = seen_by("collector_stale", facts_of(collector(1.0, age, interval)))
 
     assert codes_of([sighting]) == [("collector_stale", "daemon/nvml_gpu")]
     assert (sighting.evidence[0].value, sighting.evidence[0].threshold_origin) == (age, key)
-    assert seen_by(stale, facts_of(collector(1.0, age - 1.0, interval))) == []
-    assert seen_by(stale, facts_of(collector(0.0, age, interval))) == []
-    assert seen_by(stale, facts_of(collector(None, age, interval))) == []
-    assert seen_by(stale, facts_of(collector(1.0, age, None))) == []
+    assert seen_by("collector_stale", facts_of(collector(1.0, age - 1.0, interval))) == []
+    assert seen_by("collector_stale", facts_of(collector(0.0, age, interval))) == []
+    assert seen_by("collector_stale", facts_of(collector(None, age, interval))) == []
+    assert seen_by("collector_stale", facts_of(collector(1.0, age, None))) == []
 
 
 def test_a_process_that_hangs_is_told() -> None:
@@ -86,8 +76,8 @@ def test_a_process_that_hangs_is_told() -> None:
     name = "commwatch_worker_stuck"
     now: Numbers = {name: {("nvml",): 1.0, ("host",): 0.0}}
 
-    assert codes_of(seen_by(stuck, facts_of(now))) == [("worker_stuck", "daemon/nvml")]
-    assert seen_by(stuck, facts_of({})) == []
+    assert codes_by("worker_stuck", facts_of(now)) == [("worker_stuck", "daemon/nvml")]
+    assert seen_by("worker_stuck", facts_of({})) == []
 
 
 def test_a_worker_that_fails_again_and_again_is_told() -> None:
@@ -96,7 +86,7 @@ def test_a_worker_that_fails_again_and_again_is_told() -> None:
     def after(ago: float = 10.0, **rises: float) -> list[tuple[str, str]]:
         now: Numbers = {RESTARTS: {("nvml", reason): 10.0 for reason in rises}}
         risen: Numbers = {RESTARTS: {("nvml", reason): rise for reason, rise in rises.items()}}
-        return codes_of(seen_by(restarting, facts_of(now, {ago + 5.0: before(now, risen), ago: now})))
+        return codes_by("worker_restarting", facts_of(now, {ago + 5.0: before(now, risen), ago: now}))
 
     assert after(crashed=2.0, deadline=1.0) == [("worker_restarting", "daemon/nvml")]
     assert after(crashed=1.0, deadline=1.0) == []
@@ -110,7 +100,7 @@ def test_the_first_replacement_counts() -> None:
     later: Numbers = {RESTARTS: {("rdma", "crashed"): 1.0, ("nvml", "deadline"): 1.0}}
     now: Numbers = {RESTARTS: {("rdma", "crashed"): 1.0, ("nvml", "deadline"): 3.0}}
 
-    assert codes_of(seen_by(restarting, facts_of(now, {60.0: first, 30.0: later}))) == [
+    assert codes_by("worker_restarting", facts_of(now, {60.0: first, 30.0: later})) == [
         ("worker_restarting", "daemon/nvml")
     ]
 
@@ -119,11 +109,11 @@ def test_a_configuration_that_was_refused_is_told() -> None:
     """Until one is taken."""
     name = "commwatch_config_last_reload_successful"
 
-    assert codes_of(seen_by(configuration, facts_of({name: {(): 0.0}}))) == [
+    assert codes_by("configuration_refused", facts_of({name: {(): 0.0}})) == [
         ("configuration_refused", "daemon/configuration")
     ]
-    assert seen_by(configuration, facts_of({name: {(): 1.0}})) == []
-    assert seen_by(configuration, facts_of({})) == []
+    assert seen_by("configuration_refused", facts_of({name: {(): 1.0}})) == []
+    assert seen_by("configuration_refused", facts_of({})) == []
 
 
 def test_a_step_of_the_clock_is_told_for_an_hour() -> None:
@@ -131,9 +121,9 @@ def test_a_step_of_the_clock_is_told_for_an_hour() -> None:
     now: Numbers = {STEPS: {(): 3.0}}
     two: Numbers = {STEPS: {(): 2.0}}
 
-    assert codes_of(seen_by(clock, facts_of(now, {10.0: two}))) == [("clock_stepped", "node")]
-    assert seen_by(clock, facts_of(now, {HOUR + 5.0: two, HOUR: now})) == []
-    assert seen_by(clock, facts_of(now)) == []
+    assert codes_by("clock_stepped", facts_of(now, {10.0: two})) == [("clock_stepped", "node")]
+    assert seen_by("clock_stepped", facts_of(now, {HOUR + 5.0: two, HOUR: now})) == []
+    assert seen_by("clock_stepped", facts_of(now)) == []
 
 
 @pytest.mark.parametrize(("flag", "told"), [(1.0, [("node_starved", "node")]), (0.0, []), (None, [])])
@@ -144,7 +134,7 @@ def test_a_starved_node_is_told_with_what_was_measured(flag: float | None, told:
         **flags, "commwatch_daemon_late_seconds": {(): 7.5}, "commwatch_stall_ratio": {("cpu",): 0.75},
         ERRORS: {(*NAME, "starved"): 5.0, (*NAME, "deadline"): 2.0},
     }  # fmt: skip
-    sightings = seen_by(starved, facts_of(now, {60.0: before(now, {ERRORS: {(*NAME, "starved"): 3.0}})}))
+    sightings = seen_by("node_starved", facts_of(now, {60.0: before(now, {ERRORS: {(*NAME, "starved"): 3.0}})}))
 
     assert codes_of(sightings) == told
     assert [(one.what, one.value, one.threshold) for sighting in sightings for one in sighting.evidence] == [
@@ -159,8 +149,8 @@ def test_a_rule_that_fails_is_told() -> None:
     now: Numbers = {RULE_ERRORS: {("nvlink.down",): 7.0}}
     six: Numbers = {RULE_ERRORS: {("nvlink.down",): 6.0}}
 
-    assert codes_of(seen_by(rules, facts_of(now, {5.0: six}))) == [("rule_failing", "daemon/nvlink.down")]
-    assert seen_by(rules, facts_of(now, {HOUR + 5.0: six, HOUR: now})) == []
+    assert codes_by("rule_failing", facts_of(now, {5.0: six})) == [("rule_failing", "daemon/nvlink.down")]
+    assert seen_by("rule_failing", facts_of(now, {HOUR + 5.0: six, HOUR: now})) == []
 
 
 def test_counters_that_cannot_be_believed_are_told_by_device() -> None:
@@ -177,7 +167,7 @@ def test_counters_that_cannot_be_believed_are_told_by_device() -> None:
             ("ethtool", "ens1np0", "ethernet_phy_receive_packets_total"): 3.0,
         },
     }
-    found = seen_by(unbelievable, facts_of(now))
+    found = seen_by("counters_not_believed", facts_of(now))
 
     assert codes_of(found) == [
         ("counters_not_believed", f"gpu/{address}"),
@@ -188,7 +178,7 @@ def test_counters_that_cannot_be_believed_are_told_by_device() -> None:
     assert (found[0].component.name, found[1].component.name) == ("GPU3", "")
     assert found[0].evidence == (Evidence("places where nvlink_transmit_bytes_total is blank", 2),)
     assert found[2].evidence == (Evidence("places where rdma_port_receive_packets_total is standing still", 1),)
-    assert seen_by(unbelievable, facts_of({})) == []
+    assert seen_by("counters_not_believed", facts_of({})) == []
 
 
 FAILING = "commwatch_collector_device_failing"
@@ -202,7 +192,7 @@ def test_a_device_that_cannot_be_read_is_one_finding_that_names_it() -> None:
     others = {("nvml_gpu", "index:4", "no_permission"): 1.0, ("rdma", "mlx5_0:1", "unreadable"): 1.0,
               ("network", "eth0", "unreadable"): 1.0, ("pci", "0000:05:00.0", "unreadable"): 1.0}  # fmt: skip
 
-    sightings = seen_by(unread, facts_of({**info, FAILING: {**failed, **others}}))
+    sightings = seen_by("device_unread", facts_of({**info, FAILING: {**failed, **others}}))
 
     assert [(one.code, one.component.identity, one.component.words) for one in sightings] == [
         ("device_unread", f"gpu/{SLOT}", f"GPU3 ({SLOT})"),
@@ -212,14 +202,14 @@ def test_a_device_that_cannot_be_read_is_one_finding_that_names_it() -> None:
         ("device_unread", "daemon/pci/0000:05:00.0", "pci of 0000:05:00.0 (pci/0000:05:00.0)"),
     ]
     assert sightings[0].evidence == (Evidence("collectors that fail on it: unreadable", "nvml_gpu, nvml_pcie"),)
-    assert seen_by(unread, facts_of({})) == []
+    assert seen_by("device_unread", facts_of({})) == []
 
 
 @pytest.mark.parametrize("reason", ["lost", "reset_required", "not_found", "deadline", "crashed"])
 def test_a_gpu_with_a_state_is_not_found_besides(reason: str) -> None:
     """A port has none, and is found."""
-    assert seen_by(unread, facts_of({FAILING: {("nvml_gpu", SLOT, reason): 1.0}})) == []
-    assert len(seen_by(unread, facts_of({FAILING: {("rdma", "mlx5_0:1", reason): 1.0}}))) == 1
+    assert seen_by("device_unread", facts_of({FAILING: {("nvml_gpu", SLOT, reason): 1.0}})) == []
+    assert len(seen_by("device_unread", facts_of({FAILING: {("rdma", "mlx5_0:1", reason): 1.0}}))) == 1
 
 
 @pytest.mark.parametrize(("labels", "device"), [(("3", SLOT), SLOT), (("4", ""), "index:4")])
@@ -228,7 +218,7 @@ def test_a_gpu_that_fails_every_call_is_not_found_besides(labels: tuple[str, str
     failed = {("nvml_gpu", device, "unreadable"): 1.0, ("nvml_gpu", "0000:99:00.0", "unreadable"): 1.0}
 
     sightings = seen_by(
-        unread, facts_of({FAILING: failed, "commwatch_gpu_calls_failing_timestamp_seconds": {labels: 1.0}})
+        "device_unread", facts_of({FAILING: failed, "commwatch_gpu_calls_failing_timestamp_seconds": {labels: 1.0}})
     )
 
     assert [one.component.key for one in sightings] == ["0000:99:00.0"]
@@ -242,8 +232,8 @@ def test_a_device_that_is_found_stays_open_for_five_minutes_before_it_is_told() 
 def test_a_collector_that_something_else_explains_is_not_told_besides() -> None:
     """A device that it could not read whole, or a driver that cannot be used; other collectors are."""
     long = collector(0.0, 700.0)
-    assert codes_of(seen_by(failing, facts_of({**long, FAILING: {("nvml_gpu", SLOT, "unreadable"): 1.0}}))) == []
-    assert codes_of(seen_by(failing, facts_of({**long, "commwatch_driver_unusable": {("no_driver",): 1.0}}))) == []
+    assert codes_by("collector_failing", facts_of({**long, FAILING: {("nvml_gpu", SLOT, "unreadable"): 1.0}})) == []
+    assert codes_by("collector_failing", facts_of({**long, "commwatch_driver_unusable": {("no_driver",): 1.0}})) == []
 
-    assert codes_of(seen_by(failing, facts_of({**long, FAILING: {("rdma", "mlx5_0:1", "unreadable"): 1.0}}))) != []
-    assert codes_of(seen_by(failing, facts_of({**long, "commwatch_driver_unusable": {("none",): 0.0}}))) != []
+    assert codes_by("collector_failing", facts_of({**long, FAILING: {("rdma", "mlx5_0:1", "unreadable"): 1.0}})) != []
+    assert codes_by("collector_failing", facts_of({**long, "commwatch_driver_unusable": {("none",): 0.0}})) != []

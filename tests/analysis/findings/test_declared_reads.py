@@ -11,7 +11,7 @@ from commwatch.findings.codes import CODES
 from commwatch.findings.facts import Facts
 from commwatch_exporters.catalogue import CATALOGUE
 from support.any_page import GPUS, LABELS, NUMBERS, RISES
-from support.facts import RULES, Declared, DeclaredThresholds, facts_of, seen_by, shipped
+from support.facts import RULES, Declared, DeclaredThresholds, facts_of, seen_in, shipped
 
 PAGES = 350
 """That many reach each metric and each threshold of each rule."""
@@ -44,11 +44,11 @@ def any_facts(page: int) -> Facts:
 
 def test_rules_read_what_they_declare() -> None:
     """All of it and nothing else: a metric or a threshold more or less in the declaration is a failure."""
-    declared = {rule.name: {*rule.metrics_read, *rule.metrics_of_details, *rule.thresholds} for rule in RULES.values()}
+    declared = {rule.name: {*rule.metrics_read, *rule.metrics_of_details, *rule.thresholds} for rule in RULES}
     asked = {name: set[str]() for name in declared}
     for page in range(PAGES):
         facts = any_facts(page)
-        for rule in RULES.values():
+        for rule in RULES:
             if page >= FOR_ALL and asked[rule.name] == declared[rule.name]:
                 continue
             own, limits = Declared(facts, rule), DeclaredThresholds(shipped(), rule)
@@ -60,6 +60,6 @@ def test_rules_read_what_they_declare() -> None:
 
 def test_no_detail_decides() -> None:
     """Without what only adds numbers, names and parts a rule sights the same codes at the same components."""
-    sighted = {one.code for page in range(FOR_ALL) for look in RULES for one in seen_by(look, any_facts(page))}
+    sighted = {one.code for page in range(FOR_ALL) for one in seen_in(any_facts(page))}
 
     assert len(sighted) > 0.8 * len(CODES), "the pages show most faults"

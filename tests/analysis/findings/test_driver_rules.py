@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from commwatch.findings.codes import CODES
-from commwatch.findings.rules.driver import unusable
 from commwatch_exporters.state_words import DRIVER_FAULTS
 from support.facts import codes_of, facts_of, seen_by
 
@@ -24,7 +23,7 @@ METRIC = "commwatch_driver_unusable"
 )
 def test_each_reason_is_a_finding_of_its_own(reason: str, code: str, cure: str) -> None:
     """It names NVML's answer, and what to do."""
-    sightings = seen_by(unusable, facts_of({METRIC: {(reason,): 1.0}}))
+    sightings = seen_by("driver_mismatch", facts_of({METRIC: {(reason,): 1.0}}))
 
     assert codes_of(sightings) == [(code, "node")]
     assert sightings[0].evidence[0].value == DRIVER_FAULTS[reason][0]
@@ -34,5 +33,5 @@ def test_each_reason_is_a_finding_of_its_own(reason: str, code: str, cure: str) 
 
 def test_a_driver_that_can_be_used_or_is_not_wanted_is_no_finding() -> None:
     """Reason none, and no word at all, as on a node without GPUs of NVIDIA."""
-    assert seen_by(unusable, facts_of({METRIC: {("none",): 0.0}})) == []
-    assert seen_by(unusable, facts_of({})) == []
+    assert seen_by("driver_mismatch", facts_of({METRIC: {("none",): 0.0}})) == []
+    assert seen_by("driver_mismatch", facts_of({})) == []

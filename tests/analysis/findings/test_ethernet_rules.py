@@ -6,13 +6,8 @@ import pytest
 
 from commwatch.findings.causes import join
 from commwatch.findings.codes import CODES
-from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Evidence, Finding, Sighting
-from commwatch.findings.rules import rdma
-from commwatch.findings.rules.ethernet import ETHERNET, down, errors, missing, module, slow, storms
-from commwatch.findings.rules.ethernet_traffic import dropping, over_allowance, paused, pausing
-from commwatch.findings.rules.rule_set import Look
-from support.facts import NOW, Numbers, before, codes_of, facts_of, seen_by, shipped
+from support.facts import NOW, Numbers, before, codes_of, facts_of, is_judged, seen_by
 from support.machines import merged
 
 NAME = ("ens1np0",)
@@ -25,12 +20,7 @@ INFO: Numbers = {"commwatch_ethernet_info": {(*NAME, "0000:18:00.0", "mlx5_core"
 LEARNED: Numbers = {EXPECTED: {NAME: 1.0}}
 
 
-def is_judged(sighting: Sighting, facts: Facts) -> bool:
-    """Whether what was sighted could be sighted now."""
-    return ETHERNET.judged[sighting.code](facts, shipped(), sighting.component)
-
-
-def rose(look: Look, metric: str, rise: float, ago: float, more: Numbers | None = None) -> list[Sighting]:
+def rose(look: str, metric: str, rise: float, ago: float, more: Numbers | None = None) -> list[Sighting]:
     """What is sighted where a counter of the interface rose so much so long ago."""
     labels = {"device": "ens1np0", "priority": "3", "kind": "bus_stuck"}
     from_catalogue = tuple(labels[name] for name in CATALOGUE_LABELS.get(metric, ("device",)))
@@ -50,39 +40,39 @@ CATALOGUE_LABELS = {
 def test_an_interface_that_had_a_link_and_has_none_is_down() -> None:
     """Not one that never had one, that is switched off, or that nobody read."""
     now = merged(INFO, LEARNED, {CARRIER: {NAME: 0.0}})
-    [sighting] = seen_by(down, facts_of(now))
+    [sighting] = seen_by("ethernet_down", facts_of(now))
 
     assert codes_of([sighting]) == [("ethernet_down", IDENTITY)]
     assert sighting.component.parts == {"ens1np0", "0000:18:00.0/net/ens1np0"}
-    assert seen_by(down, facts_of({**now, CARRIER: {NAME: 1.0}})) == []
-    assert seen_by(down, facts_of(merged(INFO, {CARRIER: {NAME: 0.0}}))) == []
-    assert seen_by(down, facts_of(merged(INFO, LEARNED))) == []
+    assert seen_by("ethernet_down", facts_of({**now, CARRIER: {NAME: 1.0}})) == []
+    assert seen_by("ethernet_down", facts_of(merged(INFO, {CARRIER: {NAME: 0.0}}))) == []
+    assert seen_by("ethernet_down", facts_of(merged(INFO, LEARNED))) == []
 
 
 def test_an_interface_that_is_not_on_the_node_is_missing() -> None:
     """Only where all were read."""
     read: Numbers = {"commwatch_collector_success": {("network",): 1.0}, "commwatch_present": {("ethernet_port",): 0.0}}
-    gone = seen_by(missing, facts_of(merged(LEARNED, read)))
+    gone = seen_by("ethernet_missing", facts_of(merged(LEARNED, read)))
 
     assert codes_of(gone) == [("ethernet_missing", IDENTITY)]
-    assert seen_by(missing, facts_of(merged(LEARNED, read, INFO))) == []
+    assert seen_by("ethernet_missing", facts_of(merged(LEARNED, read, INFO))) == []
     for metric in read:
         unread = facts_of(merged(LEARNED, {name: series for name, series in read.items() if name != metric}))
-        assert seen_by(missing, unread) == []
+        assert seen_by("ethernet_missing", unread) == []
         assert not is_judged(gone[0], unread)
 
 
 def test_an_interface_below_its_own_speed_is_slow() -> None:
     """Without a link it has no speed, and what was said of it stays."""
     now: Numbers = {SPEED: {NAME: 1.25e9}, SPEED_EXPECTED: {NAME: 12.5e9}}
-    [sighting] = seen_by(slow, facts_of(now))
+    [sighting] = seen_by("ethernet_slow", facts_of(now))
 
     assert codes_of([sighting]) == [("ethernet_slow", IDENTITY)]
     assert sighting.evidence == (
         Evidence("speed", 1.25e9, "bytes_per_second", 12.5e9, "the fastest that was stable here"),
     )
-    assert seen_by(slow, facts_of({**now, SPEED: {NAME: 12.5e9}})) == []
-    assert seen_by(slow, facts_of({SPEED: {NAME: 1.25e9}})) == []
+    assert seen_by("ethernet_slow", facts_of({**now, SPEED: {NAME: 12.5e9}})) == []
+    assert seen_by("ethernet_slow", facts_of({SPEED: {NAME: 1.25e9}})) == []
     assert not is_judged(sighting, facts_of({SPEED_EXPECTED: now[SPEED_EXPECTED]}))
 
 
@@ -94,18 +84,21 @@ def test_damaged_packets_have_a_floor_that_grows_with_the_speed(metric: str) -> 
     name = f"commwatch_ethernet_{metric}_total"
     speed: Numbers = {SPEED: {NAME: 12.5e9}}
 
-    assert codes_of(rose(errors, name, 361.0, HOUR - 1.0, speed)) == [("ethernet_errors", IDENTITY)]
-    assert rose(errors, name, 360.0, HOUR - 1.0, speed) == []
-    assert rose(errors, name, 361.0, HOUR, speed) == []
-    assert rose(errors, name, 361.0, HOUR - 1.0) == []
-    assert len(rose(errors, name, 361.0, HOUR - 1.0, {SPEED_EXPECTED: {NAME: 12.5e9}})) == 1
+    assert codes_of(rose("ethernet_errors", name, 361.0, HOUR - 1.0, speed)) == [("ethernet_errors", IDENTITY)]
+    assert rose("ethernet_errors", name, 360.0, HOUR - 1.0, speed) == []
+    assert rose("ethernet_errors", name, 361.0, HOUR, speed) == []
+    assert rose("ethernet_errors", name, 361.0, HOUR - 1.0) == []
+    assert len(rose("ethernet_errors", name, 361.0, HOUR - 1.0, {SPEED_EXPECTED: {NAME: 12.5e9}})) == 1
 
 
 @pytest.mark.parametrize(
     ("look", "metric", "code"),
-    [(module, "module_events", "ethernet_module_fault"), (storms, "pause_storms", "ethernet_pause_storm")],
+    [
+        ("ethernet_module_fault", "module_events", "ethernet_module_fault"),
+        ("ethernet_pause_storm", "pause_storms", "ethernet_pause_storm"),
+    ],
 )
-def test_single_events_are_told_for_an_hour(look: Look, metric: str, code: str) -> None:
+def test_single_events_are_told_for_an_hour(look: str, metric: str, code: str) -> None:
     """Faults of the cable's module, and long pauses sent."""
     name = f"commwatch_ethernet_{metric}_total"
 
@@ -119,24 +112,24 @@ def test_a_module_that_is_pulled_is_no_fault_of_the_module() -> None:
     name = "commwatch_ethernet_module_events_total"
     now: Numbers = {name: {(*NAME, "unplugged"): 1.0}}
 
-    assert seen_by(module, facts_of(now, {10.0: {name: {(*NAME, "unplugged"): 0.0}}})) == []
+    assert seen_by("ethernet_module_fault", facts_of(now, {10.0: {name: {(*NAME, "unplugged"): 0.0}}})) == []
 
 
 @pytest.mark.parametrize(
     ("look", "metric", "code", "allowed"),
     [
-        (dropping, "phy_discards_total", "ethernet_dropping", 12_000.0),
-        (dropping, "phy_transmit_discards_total", "ethernet_dropping", 12_000.0),
-        (dropping, "out_of_buffer_total", "ethernet_dropping", 12_000.0),
-        (dropping, "receive_missed_total", "ethernet_dropping", 12_000.0),
-        (over_allowance, "allowance_exceeded_total", "ethernet_over_allowance", 12_000.0),
-        (paused, "pfc_receive_pause_seconds_total", "ethernet_paused", 1.2),
-        (paused, "global_receive_pause_seconds_total", "ethernet_paused", 1.2),
-        (pausing, "pfc_transmit_pause_seconds_total", "ethernet_pausing", 1.2),
-        (pausing, "global_transmit_pause_seconds_total", "ethernet_pausing", 1.2),
+        ("ethernet_dropping", "phy_discards_total", "ethernet_dropping", 12_000.0),
+        ("ethernet_dropping", "phy_transmit_discards_total", "ethernet_dropping", 12_000.0),
+        ("ethernet_dropping", "out_of_buffer_total", "ethernet_dropping", 12_000.0),
+        ("ethernet_dropping", "receive_missed_total", "ethernet_dropping", 12_000.0),
+        ("ethernet_over_allowance", "allowance_exceeded_total", "ethernet_over_allowance", 12_000.0),
+        ("ethernet_paused", "pfc_receive_pause_seconds_total", "ethernet_paused", 1.2),
+        ("ethernet_paused", "global_receive_pause_seconds_total", "ethernet_paused", 1.2),
+        ("ethernet_pausing", "pfc_transmit_pause_seconds_total", "ethernet_pausing", 1.2),
+        ("ethernet_pausing", "global_transmit_pause_seconds_total", "ethernet_pausing", 1.2),
     ],
 )
-def test_traffic_is_judged_over_two_minutes(look: Look, metric: str, code: str, allowed: float) -> None:
+def test_traffic_is_judged_over_two_minutes(look: str, metric: str, code: str, allowed: float) -> None:
     """For minutes, and only as information."""
     name = f"commwatch_ethernet_{metric}"
 
@@ -149,7 +142,7 @@ def test_traffic_is_judged_over_two_minutes(look: Look, metric: str, code: str, 
 
 def test_what_the_kernel_calls_dropped_says_nothing() -> None:
     """It counts packets of protocols that no one here speaks; they come all the time."""
-    assert rose(dropping, "commwatch_ethernet_receive_drops_total", 1e5, 10.0) == []
+    assert rose("ethernet_dropping", "commwatch_ethernet_receive_drops_total", 1e5, 10.0) == []
 
 
 def test_the_interface_of_a_port_that_is_down_is_its_cause() -> None:
@@ -166,7 +159,7 @@ def test_the_interface_of_a_port_that_is_down_is_its_cause() -> None:
         },
     )
     facts = facts_of(now)
-    found = [*seen_by(down, facts), *seen_by(rdma.down, facts)]
+    found = [*seen_by("ethernet_down", facts), *seen_by("rdma_port_down", facts)]
     [finding] = join(
         Finding(one.code, one.component, CODES[one.code].severity, NOW, one.evidence, one.detail) for one in found
     )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from commwatch.findings.rules.fabric import health, misconfigured, not_joined, services, unreachable
-from support.facts import Numbers, codes_of, facts_of, seen_by
+from support.facts import Numbers, codes_by, facts_of, seen_by
 
 ADDRESSES = [f"0000:{bus}:00.0" for bus in ("17", "18", "2a", "3a")]
 GPUS = [(f"{index}", address) for index, address in enumerate(ADDRESSES)]
@@ -22,7 +21,7 @@ def of(metric: str, *values: float) -> dict[str, dict[tuple[str, ...], float]]:
 @pytest.mark.parametrize(("verdict", "codes"), [(1, []), (2, ["fabric_unhealthy"]), (3, ["fabric_limited"])])
 def test_the_verdict_of_the_driver_is_taken(verdict: int, codes: list[str]) -> None:
     """1 is healthy."""
-    assert [one.code for one in seen_by(health, facts_of(of("commwatch_fabric_health", verdict)))] == codes
+    assert [one.code for one in seen_by("fabric_unhealthy", facts_of(of("commwatch_fabric_health", verdict)))] == codes
 
 
 @pytest.mark.parametrize(
@@ -36,15 +35,15 @@ def test_the_verdict_of_the_driver_is_taken(verdict: int, codes: list[str]) -> N
 )
 def test_single_checks_speak_for_themselves(check: str, code: str) -> None:
     """A driver without a verdict still says what is wrong; a check that is well says nothing."""
-    assert codes_of(seen_by(health, facts_of({FAULT: {(*GPUS[0], check): 1}}))) == [(code, f"gpu/{ADDRESSES[0]}")]
-    assert seen_by(health, facts_of({FAULT: {(*GPUS[0], check): 0}})) == []
+    assert codes_by("fabric_unhealthy", facts_of({FAULT: {(*GPUS[0], check): 1}})) == [(code, f"gpu/{ADDRESSES[0]}")]
+    assert seen_by("fabric_unhealthy", facts_of({FAULT: {(*GPUS[0], check): 0}})) == []
 
 
 def test_a_verdict_and_its_check_are_one_finding() -> None:
     """The evidence holds both."""
     facts = facts_of(of("commwatch_fabric_health", 2) | {FAULT: {(*GPUS[0], "route_unhealthy"): 1}})
 
-    [sighting] = seen_by(health, facts)
+    [sighting] = seen_by("fabric_unhealthy", facts)
     assert [one.value for one in sighting.evidence] == ["unhealthy", "a route is unhealthy"]
 
 
@@ -53,22 +52,22 @@ def test_a_gpu_that_has_not_joined_is_found(state: int) -> None:
     """Not started and in progress; a GPU without a fabric is none."""
     facts = facts_of(of("commwatch_fabric_state", 3, state))
 
-    assert codes_of(seen_by(not_joined, facts)) == [("fabric_not_joined", f"gpu/{ADDRESSES[1]}")]
-    assert seen_by(not_joined, facts_of(of("commwatch_fabric_state", 3, 3, 0))) == []
+    assert codes_by("fabric_not_joined", facts) == [("fabric_not_joined", f"gpu/{ADDRESSES[1]}")]
+    assert seen_by("fabric_not_joined", facts_of(of("commwatch_fabric_state", 3, 3, 0))) == []
 
 
 def test_joining_that_failed_is_found() -> None:
     """Completed, with an error."""
     numbers = of("commwatch_fabric_state", 3, 3) | of("commwatch_fabric_status", 0, 999)
 
-    assert codes_of(seen_by(not_joined, facts_of(numbers))) == [("fabric_not_joined", f"gpu/{ADDRESSES[1]}")]
+    assert codes_by("fabric_not_joined", facts_of(numbers)) == [("fabric_not_joined", f"gpu/{ADDRESSES[1]}")]
 
 
 def test_a_gpu_alone_in_a_virtual_machine_need_not_join() -> None:
     """It has no partner; the fabric belongs to the host."""
-    assert seen_by(not_joined, facts_of(of("commwatch_fabric_state", 2))) == []
+    assert seen_by("fabric_not_joined", facts_of(of("commwatch_fabric_state", 2))) == []
     alone = of("commwatch_fabric_state", 2) | of("commwatch_fabric_incorrect_configuration", 4)
-    assert seen_by(misconfigured, facts_of(alone)) == []
+    assert seen_by("fabric_misconfigured", facts_of(alone)) == []
 
 
 def test_a_wrong_configuration_is_told_in_words() -> None:
@@ -76,7 +75,7 @@ def test_a_wrong_configuration_is_told_in_words() -> None:
     numbers = of("commwatch_fabric_state", 3, 3) | of("commwatch_fabric_incorrect_configuration", 5, 1)
     numbers = {**numbers, FAULT: {(*GPUS[0], "partition_not_assigned"): 1, (*GPUS[1], "partition_not_assigned"): 0}}
 
-    [sighting] = seen_by(misconfigured, facts_of(numbers))
+    [sighting] = seen_by("fabric_misconfigured", facts_of(numbers))
     assert sighting.component.key == ADDRESSES[0]
     assert [one.value for one in sighting.evidence] == ["insufficient NVLinks", "not assigned"]
 
@@ -85,19 +84,19 @@ def test_a_fabric_manager_that_is_gone_is_one_finding_of_the_node() -> None:
     """However many GPUs have lost it."""
     lost = {FAULT: {(*gpu, "fabric_manager_disconnected"): 1 for gpu in GPUS}}
 
-    [sighting] = seen_by(services, facts_of({RUNNING: {("nvidia-fabricmanager",): 0}, **lost}))
+    [sighting] = seen_by("fabric_manager_down", facts_of({RUNNING: {("nvidia-fabricmanager",): 0}, **lost}))
     assert (sighting.code, sighting.component.identity) == ("fabric_manager_down", "service/nvidia-fabricmanager")
     assert [one.value for one in sighting.evidence] == ["not running", 4]
-    assert len(seen_by(services, facts_of(lost))) == 1
+    assert len(seen_by("fabric_manager_down", facts_of(lost))) == 1
 
 
 def test_services_that_run_or_do_not_belong_to_the_fabric_are_no_finding() -> None:
     """The persistence daemon has no part in it; a service that is not told of is not needed."""
     running = {RUNNING: {("nvidia-fabricmanager",): 1, ("nvidia-persistenced",): 0, ("nvlsm",): 1}}
 
-    assert seen_by(services, facts_of(running)) == []
-    assert seen_by(services, facts_of({})) == []
-    [sighting] = seen_by(services, facts_of({RUNNING: {("nvidia-imex",): 0}}))
+    assert seen_by("fabric_manager_down", facts_of(running)) == []
+    assert seen_by("fabric_manager_down", facts_of({})) == []
+    [sighting] = seen_by("fabric_manager_down", facts_of({RUNNING: {("nvidia-imex",): 0}}))
     assert sighting.code == "fabric_service_down"
 
 
@@ -111,7 +110,7 @@ def refused(*pairs: tuple[int, int], status: int = 5, wired: int = 4) -> Numbers
 
 def test_refused_pairs_are_laid_to_the_gpu_that_they_share() -> None:
     """One broken GPU is one finding, not one for each of its peers."""
-    [sighting] = seen_by(unreachable, facts_of(refused((0, 2), (1, 2), (3, 2))))
+    [sighting] = seen_by("nvlink_p2p_refused", facts_of(refused((0, 2), (1, 2), (3, 2))))
 
     assert (sighting.code, sighting.component.key) == ("nvlink_p2p_refused", ADDRESSES[2])
     assert [one.value for one in sighting.evidence] == [3, "not supported"]
@@ -119,7 +118,7 @@ def test_refused_pairs_are_laid_to_the_gpu_that_they_share() -> None:
 
 def test_every_refused_pair_is_accounted_for() -> None:
     """Two pairs without a common GPU are two findings."""
-    assert [one.component.key for one in seen_by(unreachable, facts_of(refused((0, 1), (2, 3))))] == [
+    assert [one.component.key for one in seen_by("nvlink_p2p_refused", facts_of(refused((0, 1), (2, 3))))] == [
         ADDRESSES[0],
         ADDRESSES[2],
     ]
@@ -127,6 +126,6 @@ def test_every_refused_pair_is_accounted_for() -> None:
 
 def test_pairs_that_are_not_wired_to_a_switch_may_refuse() -> None:
     """GPUs that are cabled to each other have pairs without a link; and a pair that is allowed is well."""
-    assert seen_by(unreachable, facts_of(refused((0, 1), wired=1))) == []
-    assert seen_by(unreachable, facts_of(refused((0, 1), status=0))) == []
-    assert seen_by(unreachable, facts_of({})) == []
+    assert seen_by("nvlink_p2p_refused", facts_of(refused((0, 1), wired=1))) == []
+    assert seen_by("nvlink_p2p_refused", facts_of(refused((0, 1), status=0))) == []
+    assert seen_by("nvlink_p2p_refused", facts_of({})) == []

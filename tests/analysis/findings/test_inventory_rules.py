@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from commwatch.findings.rules.inventory import BY_CONFIGURATION, below_product, gpus_below_equals, never_seen
 from support.facts import facts_of, seen_by
 
 GPU3 = ("3", "0000:5d:00.0")
@@ -15,14 +14,14 @@ def test_a_gpu_with_less_than_its_equals_is_one_finding() -> None:
     """With all that it has less; one part is enough, none is not."""
     facts = facts_of({GPU_BELOW: {(*GPU3, "nvlinks"): 1, (*GPU3, "lanes"): 8, (*GPU3, "generation"): 0}})
 
-    [sighting] = seen_by(gpus_below_equals, facts)
+    [sighting] = seen_by("gpu_below_equals", facts)
     assert (sighting.code, sighting.component.identity) == ("gpu_below_equals", f"gpu/{GPU3[1]}")
     assert [(one.what, one.value) for one in sighting.evidence] == [
         ("NVLinks less than its equals", 1),
         ("PCIe lanes less than its equals", 8),
     ]
-    assert seen_by(gpus_below_equals, facts_of({GPU_BELOW: {(*GPU3, "nvlinks"): 0}})) == []
-    assert seen_by(gpus_below_equals, facts_of({})) == []
+    assert seen_by("gpu_below_equals", facts_of({GPU_BELOW: {(*GPU3, "nvlinks"): 0}})) == []
+    assert seen_by("gpu_below_equals", facts_of({})) == []
 
 
 def test_gpus_with_less_than_their_product_are_one_finding_by_aspect() -> None:
@@ -30,17 +29,19 @@ def test_gpus_with_less_than_their_product_are_one_finding_by_aspect() -> None:
     below, gpu4 = "commwatch_gpu_below_product", ("4", "0000:61:00.0")
     facts = facts_of({below: {(*GPU3, "lanes"): 8, (*gpu4, "lanes"): 8, (*GPU3, "generation"): 0}})
 
-    [sighting] = seen_by(below_product, facts)
+    [sighting] = seen_by("gpu_below_product", facts)
     assert (sighting.code, sighting.component.words) == ("gpu_below_product", "PCIe lanes of 2 GPUs")
     assert [(one.what, one.value) for one in sighting.evidence] == [
         ("PCIe lanes that GPU3 (0000:5d:00.0) lacks", 8),
         ("PCIe lanes that GPU4 (0000:61:00.0) lacks", 8),
     ]
-    assert seen_by(below_product, facts_of({below: {(*GPU3, "lanes"): 0}})) == []
-    assert seen_by(below_product, facts_of({})) == []
+    assert seen_by("gpu_below_product", facts_of({below: {(*GPU3, "lanes"): 0}})) == []
+    assert seen_by("gpu_below_product", facts_of({})) == []
 
 
-@pytest.mark.parametrize(("source", "said"), [("board", "expected by the board"), ("configured", BY_CONFIGURATION)])
+@pytest.mark.parametrize(
+    ("source", "said"), [("board", "expected by the board"), ("configured", "expected by the configuration")]
+)
 def test_what_was_never_seen_names_the_gpu_and_who_asks_for_it(source: str, said: str) -> None:
     """The GPU that has fewer, and whether the board or the configuration asks for the parts."""
     facts = facts_of(
@@ -52,10 +53,10 @@ def test_what_was_never_seen_names_the_gpu_and_who_asks_for_it(source: str, said
         }
     )
 
-    [sighting] = seen_by(never_seen, facts)
+    [sighting] = seen_by("parts_never_seen", facts)
     assert [(one.what, one.value) for one in sighting.evidence] == [
         ("NVLinks never seen", 18),
         (said, 144),
         ("NVLinks that GPU3 (0000:5d:00.0) lacks", 18),
     ]
-    assert seen_by(never_seen, facts_of({"commwatch_never_seen": {("nvlink",): 0}})) == []
+    assert seen_by("parts_never_seen", facts_of({"commwatch_never_seen": {("nvlink",): 0}})) == []

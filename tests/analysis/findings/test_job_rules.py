@@ -8,10 +8,8 @@ import pytest
 
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Sighting
-from commwatch.findings.rules import jobs, settings
-from commwatch.findings.rules.rule_set import HOUR
 from commwatch.jobs.logs.categories import SIDES
-from support.facts import Numbers, codes_of, facts_of, seen_by, shipped
+from support.facts import HOUR, Numbers, codes_of, facts_of, seen_by, seen_in, shipped
 from support.machines import CARDS, four_cards, merged
 
 LIMITS = shipped()
@@ -35,7 +33,7 @@ def written(counts: Mapping[str, float], *, ago: float = 60.0, more: Numbers | N
 
 
 def seen(facts: Facts) -> list[Sighting]:
-    return [one for rule in jobs.JOBS.rules for one in seen_by(rule.look, facts)]
+    return [one for one in seen_in(facts) if one.code.startswith("nccl_")]
 
 
 def test_three_errors_in_ten_minutes() -> None:
@@ -157,7 +155,7 @@ def remark(severity: str, processes: float = 8) -> Numbers:
 )
 def test_settings_by_their_severity(severity: str, codes: list[str]) -> None:
     """What does nothing, or is only worth a note, is no finding."""
-    found = seen_by(settings.remarks, facts_of(remark(severity)))
+    found = seen_by("nccl_setting_harmful", facts_of(remark(severity)))
 
     assert [one.code for one in found] == codes
     for one in found:
@@ -167,5 +165,5 @@ def test_settings_by_their_severity(severity: str, codes: list[str]) -> None:
 
 def test_a_setting_of_no_process_is_none() -> None:
     """The job has ended; and nothing is said where nothing was read."""
-    assert seen_by(settings.remarks, facts_of(remark("harmful", 0))) == []
-    assert seen_by(settings.remarks, facts_of({})) == []
+    assert seen_by("nccl_setting_harmful", facts_of(remark("harmful", 0))) == []
+    assert seen_by("nccl_setting_harmful", facts_of({})) == []

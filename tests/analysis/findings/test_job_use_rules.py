@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from commwatch.findings.facts import Facts
-from commwatch.findings.rules.job_use import half_used, left_out, uneven
-from support.facts import Numbers, codes_of, facts_of, seen_by
+from support.facts import Numbers, codes_by, facts_of, seen_by
 
 GPUS = tuple((str(index), f"0000:{17 + index}:00.0") for index in range(4))
 JOB = "process/0000:17:00.0"
@@ -28,19 +27,19 @@ def used(shares: Sequence[float], *, first: Sequence[int] = (0, 0, 0, 0), links:
 
 def test_a_job_below_half_is_one_finding_of_all_its_gpus() -> None:
     """At half it is none, and of what is not read nothing is said."""
-    [sighting] = seen_by(half_used, used([0.45, 0.5, 0.5, 0.5], nvlink=0.2))
+    [sighting] = seen_by("job_half_used", used([0.45, 0.5, 0.5, 0.5], nvlink=0.2))
 
     assert (sighting.code, sighting.component.identity) == ("job_half_used", JOB)
     assert sighting.component.words == "job on GPU0, GPU1, GPU2, GPU3 (0000:17:00.0)"
     assert [fact.value for fact in sighting.evidence] == [pytest.approx(0.4875), 0.2]
-    assert seen_by(half_used, used([0.5, 0.5, 0.5, 0.5])) == []
-    assert seen_by(half_used, facts_of({})) == seen_by(uneven, facts_of({})) == []
+    assert seen_by("job_half_used", used([0.5, 0.5, 0.5, 0.5])) == []
+    assert seen_by("job_half_used", facts_of({})) == seen_by("job_uneven", facts_of({})) == []
 
 
 def test_a_process_that_only_holds_a_gpu_is_no_job_at_half_use() -> None:
     """From 5 % on it is: a notebook that someone forgot computes nothing."""
-    assert seen_by(half_used, used([0.049])) == []
-    assert len(seen_by(half_used, used([0.05]))) == 1
+    assert seen_by("job_half_used", used([0.049])) == []
+    assert len(seen_by("job_half_used", used([0.05]))) == 1
 
 
 @pytest.mark.parametrize(
@@ -57,35 +56,35 @@ def test_a_process_that_only_holds_a_gpu_is_no_job_at_half_use() -> None:
 )
 def test_what_to_look_at_depends_on_the_links(links: dict[str, float], words: str) -> None:
     """GPUs that wait for transfers and GPUs that wait for data need another cure."""
-    [sighting] = seen_by(half_used, used([0.45], first=(0,), links=18, **links))
+    [sighting] = seen_by("job_half_used", used([0.45], first=(0,), links=18, **links))
 
     assert sighting.detail.startswith(words)
 
 
 def test_without_nvlinks_pcie_and_network_are_all_links() -> None:
     """Of GPUs that have some, PCIe alone says nothing of how busy the links are."""
-    [sighting] = seen_by(half_used, used([0.45], first=(0,), links=0, pcie=0.02))
+    [sighting] = seen_by("job_half_used", used([0.45], first=(0,), links=0, pcie=0.02))
 
     assert sighting.detail.startswith("near idle: PCIe;")
 
 
 def test_one_gpu_of_a_job_far_below_the_busiest_is_uneven() -> None:
     """Below 70 % of it; the GPUs of another job are not compared."""
-    [sighting] = seen_by(uneven, used([1.0, 0.9, 0.69, 0.9]))
+    [sighting] = seen_by("job_uneven", used([1.0, 0.9, 0.69, 0.9]))
 
     assert (sighting.code, sighting.component.identity) == ("job_uneven", JOB)
     assert [fact.what for fact in sighting.evidence] == [
         "use of GPU2 over the last hour",
         "use of GPU0 over the last hour",
     ]
-    assert seen_by(uneven, used([1.0, 0.9, 0.7, 0.9])) == []
-    assert seen_by(uneven, used([1.0, 0.9, 0.3, 0.31], first=(0, 0, 2, 2))) == []
-    assert seen_by(uneven, used([0.04, 0.0, 0.0, 0.0])) == []
+    assert seen_by("job_uneven", used([1.0, 0.9, 0.7, 0.9])) == []
+    assert seen_by("job_uneven", used([1.0, 0.9, 0.3, 0.31], first=(0, 0, 2, 2))) == []
+    assert seen_by("job_uneven", used([0.04, 0.0, 0.0, 0.0])) == []
 
 
 def test_two_jobs_are_two_findings() -> None:
     """Each by the first of its GPUs."""
-    assert codes_of(seen_by(half_used, used([0.4, 0.4, 0.3, 0.3], first=(0, 0, 2, 2)))) == [
+    assert codes_by("job_half_used", used([0.4, 0.4, 0.3, 0.3], first=(0, 0, 2, 2))) == [
         ("job_half_used", JOB),
         ("job_half_used", "process/0000:19:00.0"),
     ]
@@ -105,7 +104,7 @@ def carrying(shares: Sequence[float | None], first: Sequence[int] = (0, 0, 0, 0)
 @pytest.mark.parametrize("kind", ["nvlink", "pcie"])
 def test_a_gpu_that_carries_nothing_while_its_peers_carry_much_is_named(kind: str) -> None:
     """By itself, with what the others carry."""
-    [sighting] = seen_by(left_out, carrying([0.3, 0.0, 0.2, 0.4], kind=kind))
+    [sighting] = seen_by("job_gpu_left_out", carrying([0.3, 0.0, 0.2, 0.4], kind=kind))
 
     assert (sighting.code, sighting.component.identity) == ("job_gpu_left_out", "gpu/0000:18:00.0")
     assert [fact.value for fact in sighting.evidence] == [0.0, 0.3]
@@ -126,4 +125,4 @@ def test_a_gpu_that_carries_nothing_while_its_peers_carry_much_is_named(kind: st
 )
 def test_a_gpu_is_not_left_out_where_its_peers_do_not_say_so(facts: Facts) -> None:
     """Just below each edge, and without data."""
-    assert seen_by(left_out, facts) == []
+    assert seen_by("job_gpu_left_out", facts) == []

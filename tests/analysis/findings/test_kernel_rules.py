@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
+import pytest
+import yaml
+
+import commwatch
 from commwatch.findings.codes import CODES
 from commwatch.findings.health import DRAIN_LIST
-from commwatch.findings.rules.kernel import (
-    ENDS_WORK,
-    FABRIC_FAILED,
-    GPU_FAILED,
-    SWITCH_FAILED,
-    SWITCH_WARNS,
-    driver_errors,
-    lost_records,
-    switch_errors,
-)
-from commwatch.node.xids import meanings
-from support.facts import NOW, Numbers, before, codes_of, facts_of, seen_by
+from support.facts import NOW, Numbers, before, codes_by, facts_of, seen_by, sxids_told, xids_told
+
+DATA = Path(commwatch.__file__).parent / "data"
+ENDS_WORK = {"RESET_GPU", "RESTART_BM", "RESTART_VM", "WORKFLOW_XID_48"}
+"""Immediate actions of NVIDIA's Xid catalogue by which the GPU or the node must be reset."""
 
 GPU0 = ("0", "0000:17:00.0")
 XIDS = "commwatch_gpu_xid_events_total"
@@ -33,20 +32,23 @@ def xids(code: str, count: float, last: float = NOW) -> Numbers:
 
 def test_the_lists_of_numbers_are_those_of_the_data() -> None:
     """What data/xid.yaml and data/sxid.yaml call critical or a warning, with the names of there."""
-    known = meanings("xid")
-    critical = {f"{xid}": one.name for xid, one in known.items() if one.severity == "critical"}
-    fabric = {f"{xid}" for xid, one in known.items() if one.fabric}
-    warned = {f"{xid}": one.name for xid, one in known.items() if one.severity == "warning" and f"{xid}" in fabric}
-    ended = {f"{xid}": one.name for xid, one in known.items() if one.action in ENDS_WORK
-             or (one.action == "RESTART_APP" and one.component == "memory")}  # fmt: skip
-    others = critical | warned | ended
-    switches = {severity: {f"{sxid}" for sxid, one in meanings("sxid").items() if one.severity == severity}
-                for severity in ("critical", "warning")}  # fmt: skip
 
-    assert {xid: name for xid, name in critical.items() if xid in fabric} == FABRIC_FAILED
-    assert {xid: name for xid, name in others.items() if xid not in FABRIC_FAILED} == GPU_FAILED
-    assert {"46", "48", "64", "94"} <= GPU_FAILED.keys()
-    assert switches == {"critical": SWITCH_FAILED, "warning": SWITCH_WARNS}
+    def told_by(xid: Mapping[str, Any]) -> str | None:
+        is_of_fabric, gravity, action = xid.get("fabric", False), xid["severity"], xid.get("action")
+        if gravity == "critical" and is_of_fabric:
+            return "xid_fabric"
+        has_ended_work = action in ENDS_WORK or (action == "RESTART_APP" and xid["component"] == "memory")
+        return "xid_gpu" if gravity == "critical" or (gravity == "warning" and is_of_fabric) or has_ended_work else None
+
+    xids, sxids = (yaml.safe_load((DATA / f"{kind}.yaml").read_text(encoding="utf-8")) for kind in ("xid", "sxid"))
+    for code in ("xid_fabric", "xid_gpu"):
+        names = {f"{number}": one["name"] for number, one in xids.items() if told_by(one) == code}
+        assert xids_told()[code] == {
+            number: f"Xid {number} ({name}) in the last hour" for number, name in names.items()
+        }
+    assert {"46", "48", "64", "94"} <= xids_told()["xid_gpu"].keys()
+    for code, severity in (("sxid_fatal", "critical"), ("sxid_warning", "warning")):
+        assert set(sxids_told()[code]) == {f"{number}" for number, one in sxids.items() if one["severity"] == severity}
 
 
 @pytest.mark.parametrize(
@@ -57,36 +59,36 @@ def test_an_xid_is_told_for_an_hour(xid: str, code: str) -> None:
     """It opens with the first one, and closes when the last is an hour ago."""
     now, history = xids(xid, 1.0), {10.0: xids(xid, 0.0)}
 
-    [sighting] = seen_by(driver_errors, facts_of(now, history))
+    [sighting] = seen_by("xid_fabric", facts_of(now, history))
     assert (sighting.code, sighting.component.identity) == (code, "gpu/0000:17:00.0")
     assert f"Xid {xid} (" in sighting.evidence[0].what
-    assert seen_by(driver_errors, facts_of(now, {3700.0: xids(xid, 0.0), 3600.0: now})) == []
+    assert seen_by("xid_fabric", facts_of(now, {3700.0: xids(xid, 0.0), 3600.0: now})) == []
 
 
 def test_an_xid_that_was_never_exposed_before_counts() -> None:
     """The series comes with its first event."""
     nothing_yet = {XIDS: {(*GPU0, "74"): 0.0}}
 
-    assert len(seen_by(driver_errors, facts_of(xids("119", 1.0), {10.0: nothing_yet}))) == 1
+    assert len(seen_by("xid_fabric", facts_of(xids("119", 1.0), {10.0: nothing_yet}))) == 1
 
 
 def test_old_xids_found_in_the_log_are_not_news() -> None:
     """A log that is read from its beginning tells what happened long ago."""
     first_look = {10.0: xids("79", 0.0, last=NOW - 3601.0)}
 
-    assert seen_by(driver_errors, facts_of(xids("79", 3.0, last=NOW - 3601.0), first_look)) == []
-    assert len(seen_by(driver_errors, facts_of(xids("79", 3.0, last=NOW - 3599.0), first_look))) == 1
+    assert seen_by("xid_fabric", facts_of(xids("79", 3.0, last=NOW - 3601.0), first_look)) == []
+    assert len(seen_by("xid_fabric", facts_of(xids("79", 3.0, last=NOW - 3599.0), first_look))) == 1
 
 
 @pytest.mark.parametrize("xid", ["13", "31", "43", "45", "154", "176", "other"])
 def test_job_noise_is_no_finding(xid: str) -> None:
     """A program's own fault says nothing of the node."""
-    assert seen_by(driver_errors, facts_of(xids(xid, 5.0), {10.0: xids(xid, 0.0)})) == []
+    assert seen_by("xid_fabric", facts_of(xids(xid, 5.0), {10.0: xids(xid, 0.0)})) == []
 
 
 def test_what_is_not_read_is_not_told() -> None:
     """No series, no finding."""
-    for look in (driver_errors, switch_errors, lost_records):
+    for look in ("xid_fabric", "sxid_fatal", "kernel_log_lost"):
         assert seen_by(look, facts_of({})) == []
 
 
@@ -95,7 +97,7 @@ def test_several_xids_of_one_gpu_are_one_finding_of_each_kind() -> None:
     now: Numbers = {XIDS: {(*GPU0, "74"): 2.0, (*GPU0, "145"): 1.0, (*GPU0, "119"): 1.0}, LAST: {GPU0: NOW}}
     history = {10.0: before(now, {XIDS: dict.fromkeys(now[XIDS], 1.0)})}
 
-    found = {one.code: one for one in seen_by(driver_errors, facts_of(now, history))}
+    found = {one.code: one for one in seen_by("xid_fabric", facts_of(now, history))}
     assert found.keys() == {"xid_fabric", "xid_gpu"}
     assert [one.value for one in found["xid_fabric"].evidence] == [1.0, 1.0]
 
@@ -105,10 +107,10 @@ def test_an_xid_that_was_not_fatal_wakes_no_one() -> None:
     nonfatal = "commwatch_gpu_xid_nonfatal_events_total"
     now: Numbers = {**xids("149", 3.0), nonfatal: {(*GPU0, "149"): 2.0}}
 
-    found = {one.code: one.evidence[0].value for one in seen_by(driver_errors, facts_of(now, {10.0: xids("149", 0.0)}))}
+    found = {one.code: one.evidence[0].value for one in seen_by("xid_fabric", facts_of(now, {10.0: xids("149", 0.0)}))}
     assert found == {"xid_fabric": 1.0, "xid_nonfatal": 2.0}
     now = {**xids("149", 2.0), nonfatal: {(*GPU0, "149"): 2.0}}
-    assert [one.code for one in seen_by(driver_errors, facts_of(now, {10.0: xids("149", 0.0)}))] == ["xid_nonfatal"]
+    assert [one.code for one in seen_by("xid_fabric", facts_of(now, {10.0: xids("149", 0.0)}))] == ["xid_nonfatal"]
 
 
 def test_an_sxid_is_as_grave_as_its_line_says() -> None:
@@ -117,10 +119,10 @@ def test_an_sxid_is_as_grave_as_its_line_says() -> None:
     history: dict[float, Numbers] = {10.0: {SXIDS: {(SWITCH, "12020"): 0.0}}}
     now: Numbers = {SXIDS: {(SWITCH, "12020"): 3.0}, nonfatal: {(SWITCH, "12020"): 2.0}}
 
-    found = {one.code: one.evidence[0].value for one in seen_by(switch_errors, facts_of(now, history))}
+    found = {one.code: one.evidence[0].value for one in seen_by("sxid_fatal", facts_of(now, history))}
     assert found == {"sxid_fatal": 1.0, "sxid_warning": 2.0}
     now = {SXIDS: {(SWITCH, "12020"): 2.0}, nonfatal: {(SWITCH, "12020"): 2.0}}
-    assert [one.code for one in seen_by(switch_errors, facts_of(now, history))] == ["sxid_warning"]
+    assert [one.code for one in seen_by("sxid_fatal", facts_of(now, history))] == ["sxid_warning"]
 
 
 @pytest.mark.parametrize(
@@ -133,8 +135,8 @@ def test_lines_without_a_number_count_as_the_xid_that_is_missing(message: str, c
     told = facts_of({**old, MESSAGES: {(*GPU0, message): 1.0}}, {10.0: old})
     unnamed = facts_of({**old, MESSAGES: {("", "", message): 1.0}}, {10.0: old})
 
-    assert codes_of(seen_by(driver_errors, told)) == [(code, "gpu/0000:17:00.0")]
-    assert codes_of(seen_by(driver_errors, unnamed)) == [(code, "node")]
+    assert codes_by("xid_fabric", told) == [(code, "gpu/0000:17:00.0")]
+    assert codes_by("xid_fabric", unnamed) == [(code, "node")]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +148,7 @@ def test_sxids_are_told_by_what_they_mean(sxid: str, codes: list[str]) -> None:
     now: Numbers = {SXIDS: {(SWITCH, "12020"): 4.0, (SWITCH, sxid): 1.0}}
     history = {10.0: {SXIDS: {(SWITCH, "12020"): 4.0}}}
 
-    found = seen_by(switch_errors, facts_of(now, history))
+    found = seen_by("sxid_fatal", facts_of(now, history))
     assert [one.code for one in found] == codes
     assert all(one.component.identity == f"nvswitch/{SWITCH}" and not one.component.parts for one in found)
 
@@ -155,8 +157,8 @@ def test_lost_records_are_told() -> None:
     """An Xid may be among them."""
     name = "commwatch_kernel_log_losses_total"
 
-    assert len(seen_by(lost_records, facts_of({name: {(): 1.0}}, {10.0: {name: {(): 0.0}}}))) == 1
-    assert seen_by(lost_records, facts_of({name: {(): 1.0}}, {10.0: {name: {(): 1.0}}})) == []
+    assert len(seen_by("kernel_log_lost", facts_of({name: {(): 1.0}}, {10.0: {name: {(): 0.0}}}))) == 1
+    assert seen_by("kernel_log_lost", facts_of({name: {(): 1.0}}, {10.0: {name: {(): 1.0}}})) == []
 
 
 FATAL_XIDS, FATAL_SXIDS = "commwatch_gpu_xid_fatal_events_total", "commwatch_nvswitch_sxid_fatal_events_total"
@@ -172,7 +174,7 @@ def fatal_xid(xid: str, count: float, fatal: float) -> Numbers:
 )
 def test_a_line_that_says_fatal_is_critical_whatever_the_number(xid: str, code: str) -> None:
     """Known for less, for a path, or not at all; and no number that programs can cause takes it off the drain list."""
-    [sighting] = seen_by(driver_errors, facts_of(fatal_xid(xid, 1.0, 1.0), {10.0: fatal_xid(xid, 0.0, 0.0)}))
+    [sighting] = seen_by("xid_fabric", facts_of(fatal_xid(xid, 1.0, 1.0), {10.0: fatal_xid(xid, 0.0, 0.0)}))
 
     assert sighting.code == code
     assert CODES[code].severity == "critical"
@@ -183,10 +185,10 @@ def test_a_line_that_says_fatal_is_critical_whatever_the_number(xid: str, code: 
 
 def test_events_that_the_driver_did_not_call_fatal_keep_the_rank_of_their_number() -> None:
     """Of three Xids 119 one was fatal; of three with a number that is on no list two are nothing."""
-    found = seen_by(driver_errors, facts_of(fatal_xid("119", 3.0, 1.0), {10.0: fatal_xid("119", 0.0, 0.0)}))
+    found = seen_by("xid_fabric", facts_of(fatal_xid("119", 3.0, 1.0), {10.0: fatal_xid("119", 0.0, 0.0)}))
     assert {one.code: one.evidence[0].value for one in found} == {"xid_fatal": 1.0, "xid_gpu": 2.0}
 
-    found = seen_by(driver_errors, facts_of(fatal_xid("199", 3.0, 1.0), {10.0: fatal_xid("199", 0.0, 0.0)}))
+    found = seen_by("xid_fabric", facts_of(fatal_xid("199", 3.0, 1.0), {10.0: fatal_xid("199", 0.0, 0.0)}))
     assert {one.code: one.evidence[0].value for one in found} == {"xid_fatal": 1.0}
 
 
@@ -196,6 +198,6 @@ def test_an_sxid_of_no_list_that_its_line_calls_fatal_is_critical() -> None:
     def numbers(count: float, fatal: float) -> Numbers:
         return {SXIDS: {(SWITCH, "29006"): count}, FATAL_SXIDS: {(SWITCH, "29006"): fatal}}
 
-    [sighting] = seen_by(switch_errors, facts_of(numbers(2.0, 1.0), {10.0: numbers(0.0, 0.0)}))
+    [sighting] = seen_by("sxid_fatal", facts_of(numbers(2.0, 1.0), {10.0: numbers(0.0, 0.0)}))
     assert (sighting.code, sighting.evidence[0].value) == ("sxid_fatal", 1.0)
-    assert seen_by(switch_errors, facts_of(numbers(2.0, 0.0), {10.0: numbers(0.0, 0.0)})) == []
+    assert seen_by("sxid_fatal", facts_of(numbers(2.0, 0.0), {10.0: numbers(0.0, 0.0)})) == []

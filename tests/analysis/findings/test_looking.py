@@ -21,7 +21,7 @@ from commwatch.simulation.presets import PRESETS
 from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.node.model import Node, NvLink
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
-from support.facts import NOW, shipped
+from support.facts import NOW, facts_of, seen_in, shipped
 from support.whole_node import whole_node
 
 STATE, RECOVERIES = "commwatch_nvlink_link_state", "commwatch_nvlink_recoveries_total"
@@ -157,6 +157,24 @@ def test_a_finding_closes_by_what_shows_it() -> None:
 
     assert look.reads_of("probe_latency_high") == ("commwatch_probe_latency_spike_streak",)
     assert look.reads_of("rdma_counter_saturated") == ("commwatch_counters_anomaly",)
+
+
+def test_what_pages_is_what_the_design_lets_page() -> None:
+    """Whoever makes another code critical wakes someone: this list is changed with care."""
+    assert {code.name for code in CODES.values() if code.severity == "critical"} == {
+        "parts_never_seen", "driver_mismatch", "driver_not_loaded", "driver_refused", "driver_without_gpus",
+        "driver_failing", "driver_calls_failing", "driver_silent",
+        "gpu_not_answering", "gpu_lost", "gpu_reset_required", "gpu_missing", "gpu_not_listed", "gpu_recovery_needed",
+        "fabric_unhealthy", "fabric_not_joined", "nvlink_down", "nvlink_recovery_failed", "nvlink_flapping",
+        "pcie_width_dropped", "pcie_fatal", "xid_fabric", "xid_fatal", "sxid_fatal", "adapter_failed",
+        "rdma_port_down", "rdma_port_flapping", "ethernet_flapping",
+        "probe_wrong_result", "cluster_leaf_failing", "source_unread",
+    }  # fmt: skip
+
+
+def test_nothing_read_is_nothing_found() -> None:
+    """A node without GPUs, or a driver that is not there."""
+    assert seen_in(facts_of({})) == []
 
 
 def test_each_code_has_one_rule() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from commwatch.findings.codes import CODES
-from commwatch.findings.rules.nvlink import below_siblings, c2c_down, down, never_up, reduced
 from support.facts import Numbers, facts_of, is_judged, seen_by
 
 GPU0 = ("0", "0000:17:00.0")
@@ -27,7 +26,7 @@ def links(*states: int, expected: int = 4) -> Numbers:
 @pytest.mark.parametrize(("state", "words"), [(0, "inactive"), (3, "active with traffic disabled")])
 def test_an_expected_link_without_traffic_is_down(state: int, words: str) -> None:
     """Inactive, or with its traffic disabled."""
-    [sighting] = seen_by(down, facts_of(links(1, state, 1, 1)))
+    [sighting] = seen_by("nvlink_down", facts_of(links(1, state, 1, 1)))
 
     assert (sighting.code, sighting.component.identity) == ("nvlink_down", "nvlink/0000:17:00.0/1")
     assert words in sighting.detail
@@ -35,9 +34,9 @@ def test_an_expected_link_without_traffic_is_down(state: int, words: str) -> Non
 
 def test_a_link_that_sleeps_or_was_not_learned_is_not_down() -> None:
     """Sleep is normal in idle; what was never there cannot be lost."""
-    assert seen_by(down, facts_of(links(2, 1, 1, 1))) == []
-    assert seen_by(down, facts_of(links(0, 0, 0, 0, expected=0))) == []
-    assert seen_by(down, facts_of({EXPECTED: {LINKS[0]: 1}})) == []
+    assert seen_by("nvlink_down", facts_of(links(2, 1, 1, 1))) == []
+    assert seen_by("nvlink_down", facts_of(links(0, 0, 0, 0, expected=0))) == []
+    assert seen_by("nvlink_down", facts_of({EXPECTED: {LINKS[0]: 1}})) == []
 
 
 def test_links_that_are_down_are_one_finding_of_the_part_that_they_make_up() -> None:
@@ -57,7 +56,7 @@ def test_links_that_are_down_are_one_finding_of_the_part_that_they_make_up() -> 
             EXPECTED: dict.fromkeys(states, 1.0),
             "commwatch_nvlink_info": info if known else {},
         }
-        return [(one.component.identity, one.detail) for one in seen_by(down, facts_of(numbers))]
+        return [(one.component.identity, one.detail) for one in seen_by("nvlink_down", facts_of(numbers))]
 
     number = {(place, 2) for place in range(3)}
     assert found({(1, 0), (1, 1), (1, 3)}) == [("gpu/0000:17:00.0", "3 of 4 links are inactive: 0, 1, 3")]
@@ -70,31 +69,31 @@ def test_links_that_are_down_are_one_finding_of_the_part_that_they_make_up() -> 
 
 def test_links_that_never_came_up_are_told_once_for_each_gpu() -> None:
     """As without a bridge; links that were up and are down are another matter."""
-    [sighting] = seen_by(never_up, facts_of(links(0, 0, 0, 0, expected=0)))
+    [sighting] = seen_by("nvlink_never_up", facts_of(links(0, 0, 0, 0, expected=0)))
 
     assert (sighting.code, sighting.component.identity) == ("nvlink_never_up", "gpu/0000:17:00.0")
     assert sighting.evidence[0].value == 4
     assert CODES["nvlink_never_up"].severity == "info"
-    assert seen_by(never_up, facts_of(links(0, 0, 0, 0))) == []
-    assert seen_by(never_up, facts_of(links(1, 1, 1, 1, expected=0))) == []
+    assert seen_by("nvlink_never_up", facts_of(links(0, 0, 0, 0))) == []
+    assert seen_by("nvlink_never_up", facts_of(links(1, 1, 1, 1, expected=0))) == []
 
 
 def test_a_reduced_bandwidth_mode_is_told_in_words() -> None:
     """0 is full."""
     mode = "commwatch_nvlink_bandwidth_mode"
 
-    assert [one.detail for one in seen_by(reduced, facts_of({mode: {GPU0: 3}}))] == ["half"]
-    assert seen_by(reduced, facts_of({mode: {GPU0: 0}})) == []
-    assert seen_by(reduced, facts_of({})) == []
+    assert [one.detail for one in seen_by("nvlink_reduced", facts_of({mode: {GPU0: 3}}))] == ["half"]
+    assert seen_by("nvlink_reduced", facts_of({mode: {GPU0: 0}})) == []
+    assert seen_by("nvlink_reduced", facts_of({})) == []
 
 
 def test_chip_to_chip_links_that_are_not_up_are_told() -> None:
     """All of one GPU together."""
     dark: Numbers = {"commwatch_c2c_link_up": {(*GPU0, "0"): 0, (*GPU0, "1"): 1, (*GPU0, "2"): 0}}
 
-    [sighting] = seen_by(c2c_down, facts_of(dark))
+    [sighting] = seen_by("c2c_down", facts_of(dark))
     assert sighting.evidence[0].value == "0, 2"
-    assert seen_by(c2c_down, facts_of({"commwatch_c2c_link_up": {(*GPU0, "0"): 1}})) == []
+    assert seen_by("c2c_down", facts_of({"commwatch_c2c_link_up": {(*GPU0, "0"): 1}})) == []
 
 
 def shares(slowest: float, siblings: float, direction: str = "transmit") -> Numbers:
@@ -112,17 +111,17 @@ def shares(slowest: float, siblings: float, direction: str = "transmit") -> Numb
 @pytest.mark.parametrize(("direction", "word"), [("transmit", "sent"), ("receive", "received")])
 def test_a_link_below_its_siblings_is_found(direction: str, word: str) -> None:
     """Just below 60 % of their median is, 60 % is not."""
-    [sighting] = seen_by(below_siblings, facts_of(shares(0.299, 0.5, direction)))
+    [sighting] = seen_by("nvlink_below_siblings", facts_of(shares(0.299, 0.5, direction)))
 
     assert (sighting.code, sighting.component.identity) == ("nvlink_below_siblings", "gpu/0000:17:00.0")
     assert sighting.evidence[0].what == f"{word} over link 1 in the last minute"
-    assert seen_by(below_siblings, facts_of(shares(0.301, 0.5, direction))) == []
+    assert seen_by("nvlink_below_siblings", facts_of(shares(0.301, 0.5, direction))) == []
 
 
 def test_siblings_that_are_hardly_used_say_nothing() -> None:
     """Their median must be above 10 % of what they can carry."""
-    assert len(seen_by(below_siblings, facts_of(shares(0.0, 0.101)))) == 1
-    assert seen_by(below_siblings, facts_of(shares(0.0, 0.099))) == []
+    assert len(seen_by("nvlink_below_siblings", facts_of(shares(0.0, 0.101)))) == 1
+    assert seen_by("nvlink_below_siblings", facts_of(shares(0.0, 0.099))) == []
 
 
 @pytest.mark.parametrize(
@@ -138,12 +137,12 @@ def test_without_what_it_takes_to_compare_nothing_is_said(missing: str) -> None:
     """What the links can carry, and what they do carry."""
     partly = {metric: series for metric, series in shares(0.1, 0.5).items() if metric != missing}
 
-    assert seen_by(below_siblings, facts_of(partly)) == []
+    assert seen_by("nvlink_below_siblings", facts_of(partly)) == []
 
 
 def test_an_idle_node_does_not_say_that_the_link_is_well_again() -> None:
     """The finding stays until a job uses the siblings."""
-    [sighting] = seen_by(below_siblings, facts_of(shares(0.1, 0.5)))
+    [sighting] = seen_by("nvlink_below_siblings", facts_of(shares(0.1, 0.5)))
 
     assert not is_judged(sighting, facts_of(shares(0.0, 0.0)))
     assert not is_judged(sighting, facts_of({}))

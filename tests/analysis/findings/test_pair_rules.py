@@ -10,9 +10,7 @@ import pytest
 
 from commwatch.findings.causes import join
 from commwatch.findings.finding import Component, Finding, Sighting
-from commwatch.findings.rules import pairs as rules
-from commwatch.findings.rules.gpu_ways import ways_of
-from support.facts import Numbers, codes_of, facts_of, seen_by, shipped
+from support.facts import Numbers, codes_of, facts_of, seen_in, shipped
 from support.machines import CARDS, HGX, NVSWITCH, SWITCHES, four_cards, four_on_nvswitch, gpus, merged
 
 Rows: TypeAlias = dict[tuple[str, ...], float]
@@ -36,7 +34,7 @@ def matrix(ways: Ways | None = None, others: float = EXPECTED, backend: str = "n
 
 def seen(*numbers: Numbers) -> list[Sighting]:
     facts = facts_of(merged(*numbers))
-    return [one for rule in rules.PAIRS.rules for one in seen_by(rule.look, facts)]
+    return seen_in(facts)
 
 
 def pair(first: int, second: int, addresses: tuple[str, ...] = CARDS) -> str:
@@ -218,13 +216,14 @@ def test_a_probe_is_slow_by_a_near_pair_and_then_by_the_part_that_the_pair_share
 def test_a_slow_pair_explains_what_goes_among_gpus_alone() -> None:
     """Copies to the host use the same links, and the pair says nothing of them."""
     [slow] = seen(four_cards(), matrix({(0, 3): 1e9}))
-    ways = facts_of(four_cards()).derived(ways_of)
+    [all_slow] = seen(four_cards(), matrix(others=1e9))
+    to_host = frozenset(f"{part}/pcie" for part in (CARDS[3], "0000:62:01.0", SWITCHES[1], "0000:60:01.0"))
     told = join(
         Finding(code, component, "warning", 0.0, slow.evidence)
         for code, component in (
             (slow.code, slow.component),
-            ("probe_bandwidth_low", Component("probe", "all_reduce", "", ways.all())),
-            ("probe_bandwidth_low", Component("probe", "host_copies", "", ways.to_host(CARDS[3]))),
+            ("probe_bandwidth_low", Component("probe", "all_reduce", "", all_slow.component.parts)),
+            ("probe_bandwidth_low", Component("probe", "host_copies", "", to_host)),
         )
     )
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from commwatch.findings.finding import Sighting
-from commwatch.findings.rules.pcie_errors import replays, reported
-from support.facts import Numbers, before, codes_of, facts_of, seen_by
+from support.facts import Numbers, before, codes_by, codes_of, facts_of, seen_by
 
 ADDRESS = "0000:17:00.0"
 GPU0 = ("0", ADDRESS)
@@ -27,7 +26,7 @@ def link(generation: float, lanes: float) -> Numbers:
 def replayed(count: float, more: Numbers, ago: float = 10.0) -> list[Sighting]:
     """What is sighted of so many replays at a time, on a link that had 7 before."""
     history: dict[float, Numbers] = {290.0: {REPLAYS: {GPU0: 7.0}}, ago: {REPLAYS: {GPU0: 7.0 + count}}}
-    return seen_by(replays, facts_of({REPLAYS: {GPU0: 7.0 + count}, **more}, history))
+    return seen_by("pcie_replays", facts_of({REPLAYS: {GPU0: 7.0 + count}, **more}, history))
 
 
 @pytest.mark.parametrize(
@@ -44,7 +43,7 @@ def test_replays_of_a_link_that_is_not_known_say_nothing() -> None:
     """Nor do those that nobody read."""
     assert replayed(1e6, {}) == []
     assert replayed(1e6, link(9, 16)) == []
-    assert seen_by(replays, facts_of(link(5, 16))) == []
+    assert seen_by("pcie_replays", facts_of(link(5, 16))) == []
 
 
 def test_a_retraining_after_replays_is_told_for_an_hour() -> None:
@@ -52,8 +51,10 @@ def test_a_retraining_after_replays_is_told_for_an_hour() -> None:
     name = "commwatch_pcie_replay_rollovers_total"
     now: Numbers = {name: {GPU0: 1.0}}
 
-    assert [one.code for one in seen_by(replays, facts_of(now, {10.0: {name: {GPU0: 0.0}}}))] == ["pcie_retrained"]
-    assert seen_by(replays, facts_of(now, {3700.0: {name: {GPU0: 0.0}}, 3600.0: now})) == []
+    assert [one.code for one in seen_by("pcie_replays", facts_of(now, {10.0: {name: {GPU0: 0.0}}}))] == [
+        "pcie_retrained"
+    ]
+    assert seen_by("pcie_replays", facts_of(now, {3700.0: {name: {GPU0: 0.0}}, 3600.0: now})) == []
 
 
 @pytest.mark.parametrize(("severity", "code"), [("fatal", "pcie_fatal"), ("nonfatal", "pcie_nonfatal")])
@@ -66,14 +67,14 @@ def test_what_is_lost_for_good_is_told_for_an_hour(severity: str, code: str, ori
     now: Numbers = {**INFO, metric: {labels: 2.0}}
     history: dict[float, Numbers] = {10.0: {metric: {labels: 1.0}}}
 
-    [sighting] = seen_by(reported, facts_of(now, history))
+    [sighting] = seen_by("pcie_fatal", facts_of(now, history))
     assert (sighting.code, sighting.component.identity, sighting.component.name) == (
         code,
         IDENTITY,
         "PCIe link of GPU0",
     )
-    assert seen_by(reported, facts_of(now, {10.0: now})) == []
-    assert seen_by(reported, facts_of(now, {3700.0: history[10.0], 3600.0: now})) == []
+    assert seen_by("pcie_fatal", facts_of(now, {10.0: now})) == []
+    assert seen_by("pcie_fatal", facts_of(now, {3700.0: history[10.0], 3600.0: now})) == []
 
 
 def test_corrected_errors_have_the_floor_of_their_link() -> None:
@@ -88,9 +89,9 @@ def test_corrected_errors_have_the_floor_of_their_link() -> None:
     def earlier(value: float) -> dict[float, Numbers]:
         return {10.0: {AER: {(port, "switch_port", "correctable"): value}}}
 
-    assert codes_of(seen_by(reported, facts_of(now, earlier(344.0)))) == [("pcie_corrected", f"pcie_link/{port}")]
-    assert seen_by(reported, facts_of(now, earlier(345.0))) == []
-    assert seen_by(reported, facts_of({AER: now[AER]}, earlier(0.0))) == []
+    assert codes_by("pcie_fatal", facts_of(now, earlier(344.0))) == [("pcie_corrected", f"pcie_link/{port}")]
+    assert seen_by("pcie_fatal", facts_of(now, earlier(345.0))) == []
+    assert seen_by("pcie_fatal", facts_of({AER: now[AER]}, earlier(0.0))) == []
 
 
 PORT = "0000:14:00.0"
@@ -106,7 +107,7 @@ def test_both_ends_of_a_link_are_one_finding() -> None:
     """The port above the GPU and the GPU itself count what they see of the same link."""
     now: Numbers = {**TREE, **INFO, AER: {(ADDRESS, "gpu", "fatal"): 1.0, (PORT, "root_port", "fatal"): 3.0}}
 
-    [sighting] = seen_by(reported, facts_of(now, {10.0: before(now, {AER: dict.fromkeys(now[AER], 1.0)})}))
+    [sighting] = seen_by("pcie_fatal", facts_of(now, {10.0: before(now, {AER: dict.fromkeys(now[AER], 1.0)})}))
     assert sighting.component.identity == IDENTITY
     assert [one.what.partition("by ")[2] for one in sighting.evidence] == [f"{ADDRESS} (gpu)", f"{PORT} (root port)"]
 
@@ -122,6 +123,6 @@ def test_a_root_port_speaks_for_a_device_that_cannot() -> None:
     both = before(now, {ROOT: {(PORT, "fatal"): 1.0}, AER: {(ADDRESS, "gpu", "fatal"): 1.0}})
 
     for history, teller in ((silent, "root port"), (both, "(gpu)")):
-        [sighting] = seen_by(reported, facts_of(now, {10.0: history}))
+        [sighting] = seen_by("pcie_fatal", facts_of(now, {10.0: history}))
         assert (sighting.code, sighting.component.identity) == ("pcie_fatal", IDENTITY)
         assert teller in sighting.evidence[0].what

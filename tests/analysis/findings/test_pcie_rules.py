@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from commwatch.findings.codes import CODES
-from commwatch.findings.rules.pcie import below_maximum, degraded_devices, narrow, slow
-from support.facts import Numbers, codes_of, facts_of, is_judged, seen_by
+from support.facts import Numbers, codes_by, facts_of, is_judged, seen_by
 
 ADDRESS = "0000:17:00.0"
 GPU0 = ("0", ADDRESS)
@@ -21,7 +20,7 @@ INFO: Numbers = {"commwatch_gpu_info": {(*GPU0, "GPU-1", "", "H100", "Hopper"): 
 @pytest.mark.parametrize(("lanes", "codes"), [(16, []), (15, ["pcie_width_dropped"]), (8, ["pcie_width_dropped"])])
 def test_lanes_that_were_stable_and_are_lost_page(lanes: int, codes: list[str]) -> None:
     """One lane is enough."""
-    found = seen_by(narrow, facts_of({LANES: {GPU0: lanes}, EXPECTED: {GPU0: 16}}))
+    found = seen_by("pcie_width_dropped", facts_of({LANES: {GPU0: lanes}, EXPECTED: {GPU0: 16}}))
 
     assert [one.code for one in found] == codes
     assert all((one.component.identity, one.evidence[0].threshold) == (IDENTITY, 16) for one in found)
@@ -29,8 +28,8 @@ def test_lanes_that_were_stable_and_are_lost_page(lanes: int, codes: list[str]) 
 
 def test_lanes_that_were_not_learned_or_not_read_are_not_lost() -> None:
     """Only what was there can be lost."""
-    assert seen_by(narrow, facts_of({LANES: {GPU0: 8}})) == []
-    assert seen_by(narrow, facts_of({EXPECTED: {GPU0: 16}})) == []
+    assert seen_by("pcie_width_dropped", facts_of({LANES: {GPU0: 8}})) == []
+    assert seen_by("pcie_width_dropped", facts_of({EXPECTED: {GPU0: 16}})) == []
 
 
 def test_a_link_that_stays_slow_under_load_is_found() -> None:
@@ -41,18 +40,18 @@ def test_a_link_that_stays_slow_under_load_is_found() -> None:
         "commwatch_pcie_link_generation_max": {GPU0: 5},
     }
 
-    [sighting] = seen_by(slow, facts_of(numbers))
+    [sighting] = seen_by("pcie_generation_low", facts_of(numbers))
     assert (sighting.code, sighting.component.identity) == ("pcie_generation_low", IDENTITY)
     assert (sighting.evidence[0].value, sighting.evidence[0].threshold) == (3, 5)
-    assert seen_by(slow, facts_of({DEGRADED: {(*GPU0, "generation"): 0}})) == []
+    assert seen_by("pcie_generation_low", facts_of({DEGRADED: {(*GPU0, "generation"): 0}})) == []
 
 
 def test_an_idle_gpu_says_nothing_of_its_speed() -> None:
     """Neither that the link is slow nor that it is well again."""
-    [sighting] = seen_by(slow, facts_of({DEGRADED: {(*GPU0, "generation"): 1}}))
+    [sighting] = seen_by("pcie_generation_low", facts_of({DEGRADED: {(*GPU0, "generation"): 1}}))
     idle = facts_of({DEGRADED: {(*GPU0, "width"): 0}})
 
-    assert seen_by(slow, idle) == []
+    assert seen_by("pcie_generation_low", idle) == []
     assert not is_judged(sighting, idle)
     assert is_judged(sighting, facts_of({DEGRADED: {(*GPU0, "generation"): 0}}))
 
@@ -68,10 +67,10 @@ def test_links_of_adapters_are_found_by_aspect(aspect: str, code: str, metric: s
     """With what the link has now, where that is read."""
     bad: Numbers = {DEVICE_DEGRADED: {("0000:1a:00.0", "nic", aspect): 1}}
 
-    assert codes_of(seen_by(degraded_devices, facts_of(bad))) == [(code, "pcie_link/0000:1a:00.0")]
-    [sighting] = seen_by(degraded_devices, facts_of({**bad, metric: {("0000:1a:00.0",): 4}}))
+    assert codes_by("pcie_device_narrow", facts_of(bad)) == [(code, "pcie_link/0000:1a:00.0")]
+    [sighting] = seen_by("pcie_device_narrow", facts_of({**bad, metric: {("0000:1a:00.0",): 4}}))
     assert sighting.evidence[0].value == 4
-    assert seen_by(degraded_devices, facts_of({DEVICE_DEGRADED: {("0000:1a:00.0", "nic", aspect): 0}})) == []
+    assert seen_by("pcie_device_narrow", facts_of({DEVICE_DEGRADED: {("0000:1a:00.0", "nic", aspect): 0}})) == []
 
 
 def test_a_link_above_a_switch_touches_all_that_stands_below() -> None:
@@ -81,7 +80,7 @@ def test_a_link_above_a_switch_touches_all_that_stands_below() -> None:
     infos = {(device, role, parent, "0", "0x10de", "0x2330"): 1.0 for device, role, parent in tree}
     bad = {DEVICE_DEGRADED: {("0000:15:00.0", "switch_port", "width"): 1.0}}
 
-    [sighting] = seen_by(degraded_devices, facts_of({**bad, "commwatch_pcie_device_info": infos}))
+    [sighting] = seen_by("pcie_device_narrow", facts_of({**bad, "commwatch_pcie_device_info": infos}))
     assert sighting.component.parts == {"0000:15:00.0", "0000:16:00.0", ADDRESS}
 
 
@@ -98,17 +97,17 @@ def slot(lanes: float, own_lanes: float, generation: float, own_generation: floa
 def test_a_slot_that_gives_less_than_the_gpu_can_use_is_information() -> None:
     """By lanes, by generation, or both; nobody is woken."""
     assert CODES["pcie_below_maximum"].severity == "info"
-    assert seen_by(below_maximum, facts_of(slot(16, 16, 5, 5))) == []
+    assert seen_by("pcie_below_maximum", facts_of(slot(16, 16, 5, 5))) == []
     for numbers, what in ((slot(8, 16, 5, 5), ["lanes"]), (slot(16, 16, 4, 5), ["generation"])):
-        [sighting] = seen_by(below_maximum, facts_of(numbers))
+        [sighting] = seen_by("pcie_below_maximum", facts_of(numbers))
         assert [one.what for one in sighting.evidence] == what
-    assert seen_by(below_maximum, facts_of(INFO)) == []
+    assert seen_by("pcie_below_maximum", facts_of(INFO)) == []
 
 
 def test_a_gpu_of_a_newer_generation_than_its_host_is_no_remark() -> None:
     """A B200 at generation 5 is as every host runs it; at 4, or beside an equal one at 6, it is not."""
-    assert seen_by(below_maximum, facts_of(slot(16, 16, 5, 6))) == []
-    assert len(seen_by(below_maximum, facts_of(slot(16, 16, 4, 6)))) == 1
+    assert seen_by("pcie_below_maximum", facts_of(slot(16, 16, 5, 6))) == []
+    assert len(seen_by("pcie_below_maximum", facts_of(slot(16, 16, 4, 6)))) == 1
 
     name = next(iter(INFO["commwatch_gpu_info"]))
     equal = ("1", "0000:18:00.0")
@@ -119,12 +118,12 @@ def test_a_gpu_of_a_newer_generation_than_its_host_is_no_remark() -> None:
         "commwatch_pcie_link_generation_max": {GPU0: 5, equal: 6},
         "commwatch_pcie_gpu_link_generation_max": {GPU0: 6, equal: 6},
     }
-    assert codes_of(seen_by(below_maximum, facts_of(beside))) == [("pcie_below_maximum", f"pcie_link/{ADDRESS}")]
+    assert codes_by("pcie_below_maximum", facts_of(beside)) == [("pcie_below_maximum", f"pcie_link/{ADDRESS}")]
 
 
 def test_a_link_that_has_always_been_narrower_than_both_ends_is_information() -> None:
     """What was learned counts: lanes lost since then are a fault of their own."""
     both: Numbers = {**INFO, "commwatch_pcie_link_width_max_lanes": {GPU0: 16}}
 
-    assert len(seen_by(below_maximum, facts_of({**both, LANES: {GPU0: 8}, EXPECTED: {GPU0: 8}}))) == 1
-    assert seen_by(below_maximum, facts_of({**both, LANES: {GPU0: 8}, EXPECTED: {GPU0: 16}})) == []
+    assert len(seen_by("pcie_below_maximum", facts_of({**both, LANES: {GPU0: 8}, EXPECTED: {GPU0: 8}}))) == 1
+    assert seen_by("pcie_below_maximum", facts_of({**both, LANES: {GPU0: 8}, EXPECTED: {GPU0: 16}})) == []

@@ -10,9 +10,7 @@ import pytest
 
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Sighting
-from commwatch.findings.rules import probe as rules
-from commwatch.findings.rules.rule_set import DAY, HOUR
-from support.facts import NOW, Numbers, codes_of, facts_of, seen_by, shipped
+from support.facts import DAY, HOUR, NOW, Numbers, codes_by, facts_of, seen_by, seen_in, shipped
 from support.machines import CARDS, HGX, four_cards, four_on_nvswitch, merged
 
 KEY = ("all_reduce", "nccl")
@@ -36,7 +34,7 @@ def counts(attempts: float, failures: Mapping[str, float], key: tuple[str, str] 
 
 
 def seen(facts: Facts) -> list[Sighting]:
-    return [one for rule in rules.PROBE.rules for one in seen_by(rule.look, facts)]
+    return seen_in(facts)
 
 
 # --- latency and bandwidth ---
@@ -50,8 +48,8 @@ def test_a_latency_streak_counts_from_three_on() -> None:
         for streak in (LIMITS.probe_latency_spike_streak - 1, LIMITS.probe_latency_spike_streak)
     )
 
-    assert seen_by(rules.latency, below) == []
-    [found] = seen_by(rules.latency, at)
+    assert seen_by("probe_latency_high", below) == []
+    [found] = seen_by("probe_latency_high", at)
     assert (found.code, found.component.identity) == ("probe_latency_high", "probe/all_reduce")
     assert [fact.value for fact in found.evidence] == [3, 90e-6, 30e-6]
 
@@ -66,8 +64,8 @@ def test_a_low_bandwidth_streak_counts_from_three_on() -> None:
         for streak in (LIMITS.probe_low_bandwidth_streak - 1, LIMITS.probe_low_bandwidth_streak)
     )
 
-    assert seen_by(rules.bandwidth, below) == []
-    [found] = seen_by(rules.bandwidth, at)
+    assert seen_by("probe_bandwidth_low", below) == []
+    [found] = seen_by("probe_bandwidth_low", at)
     assert found.code == "probe_bandwidth_low"
     assert [(fact.value, fact.unit) for fact in found.evidence] == [(3, ""), (0.4, "ratio"), (4e10, "bytes_per_second")]
 
@@ -104,7 +102,7 @@ def matrix(share: float, suspect: tuple[str, str] | None = None, at: float = MEA
 )
 def test_what_the_matrix_clears_is_not_blamed_for_a_slow_collective(numbers: Numbers, blamed: set[int]) -> None:
     """Pairs that were measured after the first bad result say which GPUs the finding is about; else it is about all."""
-    [found] = seen_by(rules.bandwidth, facts_of(merged(four_cards(), LOW, counts(9, {}), numbers), ATTEMPTS))
+    [found] = seen_by("probe_bandwidth_low", facts_of(merged(four_cards(), LOW, counts(9, {}), numbers), ATTEMPTS))
 
     assert {
         number for number, card in enumerate(CARDS) if any(card in part for part in found.component.parts)
@@ -124,7 +122,7 @@ def test_what_the_matrix_clears_is_not_blamed_for_a_slow_collective(numbers: Num
 )
 def test_an_expected_bandwidth_is_advised_only_once_all_pairs_are_well(numbers: Numbers, advised: bool) -> None:
     """While a pair or a part is suspect, or nobody has looked, the expectation is not in question."""
-    [found] = seen_by(rules.bandwidth, facts_of(merged(four_cards(), LOW, counts(9, {}), numbers), ATTEMPTS))
+    [found] = seen_by("probe_bandwidth_low", facts_of(merged(four_cards(), LOW, counts(9, {}), numbers), ATTEMPTS))
 
     assert ("set expected_bandwidth" in found.detail) == advised
 
@@ -135,7 +133,7 @@ def test_a_streak_began_with_the_first_of_its_attempts() -> None:
     looks = {ago: counts(attempts, {}) for ago, attempts in ((900.0, 5), (700.0, 6), (500.0, 7), (300.0, 8))}
     known, unknown = (facts_of(numbers, history) for history in (looks, {}))
 
-    for rule in (rules.latency, rules.bandwidth):
+    for rule in ("probe_latency_high", "probe_bandwidth_low"):
         assert [one.since for one in seen_by(rule, known)] == [NOW - 500.0]
         assert [one.since for one in seen_by(rule, unknown)] == [None]
 
@@ -145,7 +143,7 @@ def test_a_low_bandwidth_says_what_its_expectation_rests_on(source: str) -> None
     """A model may be wrong for a machine, and the finding says so."""
     numbers = merged(info(source), gauge("low_bandwidth_streak", LIMITS.probe_low_bandwidth_streak))
 
-    [found] = seen_by(rules.bandwidth, facts_of(numbers))
+    [found] = seen_by("probe_bandwidth_low", facts_of(numbers))
 
     assert found.detail.startswith("expected by ")
     assert ("may be wrong" in found.detail) == (source == "model")
@@ -155,8 +153,7 @@ def test_what_is_too_old_is_not_judged() -> None:
     """A probe without current results has counts and a completion, and nothing is slow."""
     facts = facts_of(merged(info("model"), counts(5, {"crashed": 0}), gauge("last_completion_timestamp_seconds", NOW)))
 
-    for rule in rules.PROBE.rules:
-        assert seen_by(rule.look, facts) == []
+    assert seen(facts) == []
 
 
 # --- failures ---
@@ -173,24 +170,24 @@ def failing(failures: Mapping[str, float], completed: float | None = None, *, ag
 
 def test_three_failures_in_a_row_are_failing() -> None:
     """Of whatever reasons; the reasons are named, the most frequent first."""
-    assert seen_by(rules.failing, failing({"nccl_error": 1, "crashed": 1})) == []
-    [found] = seen_by(rules.failing, failing({"crashed": 1, "nccl_error": 2}))
+    assert seen_by("probe_failing", failing({"nccl_error": 1, "crashed": 1})) == []
+    [found] = seen_by("probe_failing", failing({"crashed": 1, "nccl_error": 2}))
 
     assert (found.code, found.detail) == ("probe_failing", "nccl_error 2, crashed 1")
 
 
 def test_a_good_result_ends_a_row_of_failures() -> None:
     """Failures before the last good result do not count, those after it do."""
-    assert seen_by(rules.failing, failing({"nccl_error": 3}, completed=300.0, ago=600.0)) == []
-    assert codes_of(seen_by(rules.failing, failing({"nccl_error": 3}, completed=900.0, ago=600.0))) == [
+    assert seen_by("probe_failing", failing({"nccl_error": 3}, completed=300.0, ago=600.0)) == []
+    assert codes_by("probe_failing", failing({"nccl_error": 3}, completed=900.0, ago=600.0)) == [
         ("probe_failing", "probe/all_reduce")
     ]
 
 
 def test_failures_are_forgotten_after_a_day() -> None:
     """A probe that was taken out of the configuration does not stay failing."""
-    assert len(seen_by(rules.failing, failing({"nccl_error": 3}, ago=DAY - 60))) == 1
-    assert seen_by(rules.failing, failing({"nccl_error": 3}, ago=DAY + 60)) == []
+    assert len(seen_by("probe_failing", failing({"nccl_error": 3}, ago=DAY - 60))) == 1
+    assert seen_by("probe_failing", failing({"nccl_error": 3}, ago=DAY + 60)) == []
 
 
 def rates(earlier: tuple[float, float], later: tuple[float, float]) -> list[Sighting]:
@@ -201,7 +198,7 @@ def rates(earlier: tuple[float, float], later: tuple[float, float]) -> list[Sigh
         1.5 * window: counts(100 + earlier[0], {"nccl_error": 10 + earlier[1]}),
         0.5 * window: counts(100 + earlier[0] + later[0], {"nccl_error": 10 + earlier[1] + later[1]}),
     }
-    return seen_by(rules.error_rate, facts_of(looks[0.5 * window], history=looks))
+    return seen_by("probe_error_rate_rise", facts_of(looks[0.5 * window], history=looks))
 
 
 def test_the_share_of_failures_rises_by_more_than_five_points() -> None:
@@ -231,15 +228,13 @@ def test_many_attempts_do_not_look_like_fewer() -> None:
         every * step: counts(1000.0 - step, {"nccl_error": 10.0 if every * step > 0.75 * window else 13.0})
         for step in range(int(2.5 * window / every))
     }
-    assert seen_by(rules.error_rate, facts_of(looks[0.0], history=looks)) == []  # 3 of 60
+    assert seen_by("probe_error_rate_rise", facts_of(looks[0.0], history=looks)) == []  # 3 of 60
 
 
 def test_a_wrong_result_is_told_at_once() -> None:
     """One is enough; other failures are none of it."""
-    assert seen_by(rules.wrong_result, failing({"nccl_error": 5, "wrong_result": 0})) == []
-    assert codes_of(seen_by(rules.wrong_result, failing({"wrong_result": 1}))) == [
-        ("probe_wrong_result", "probe/all_reduce")
-    ]
+    assert seen_by("probe_wrong_result", failing({"nccl_error": 5, "wrong_result": 0})) == []
+    assert codes_by("probe_wrong_result", failing({"wrong_result": 1})) == [("probe_wrong_result", "probe/all_reduce")]
 
 
 # --- changes and balance ---
@@ -270,10 +265,10 @@ def test_uneven_ranks() -> None:
     least = LIMITS.probe_balance_low_ratio
     slowest: Numbers = {"commwatch_probe_slowest_rank_info": {(*KEY, "3", CARDS[3]): 1.0}}
 
-    assert seen_by(rules.imbalance, facts_of(merged(slowest, gauge("rank_balance_ratio", least)))) == []
-    [found] = seen_by(rules.imbalance, facts_of(merged(slowest, gauge("rank_balance_ratio", least - 0.01))))
+    assert seen_by("probe_imbalance", facts_of(merged(slowest, gauge("rank_balance_ratio", least)))) == []
+    [found] = seen_by("probe_imbalance", facts_of(merged(slowest, gauge("rank_balance_ratio", least - 0.01))))
     assert found.detail == f"rank 3 ({CARDS[3]}) takes longest"
-    assert seen_by(rules.imbalance, facts_of(gauge("rank_balance_ratio", 0.1, ("loop", "gloo")))) == []
+    assert seen_by("probe_imbalance", facts_of(gauge("rank_balance_ratio", 0.1, ("loop", "gloo")))) == []
 
 
 # --- starved ---
@@ -294,16 +289,16 @@ def chances(reasons: Mapping[str, float], completed: float | None, first: float 
 
 def test_a_probe_that_gets_no_chance() -> None:
     """A day without a result and four chances missed; younger results, or fewer chances, are none of it."""
-    assert [one.code for one in seen_by(rules.starved, chances({"budget": 4}, DAY))] == ["probe_starved"]
-    assert seen_by(rules.starved, chances({"budget": 4}, DAY - 1)) == []
-    assert seen_by(rules.starved, chances({"budget": 3}, DAY)) == []
+    assert [one.code for one in seen_by("probe_starved", chances({"budget": 4}, DAY))] == ["probe_starved"]
+    assert seen_by("probe_starved", chances({"budget": 4}, DAY - 1)) == []
+    assert seen_by("probe_starved", chances({"budget": 3}, DAY)) == []
 
 
 @pytest.mark.parametrize("hours", [6, 24, 48])
 def test_chances_are_counted_as_far_back_as_the_evidence_says(hours: int) -> None:
     """A limit of one's own is looked back at, and of a longer one the last day, for which changes are kept."""
     limits = replace(LIMITS, probe_starved_after_seconds=hours * HOUR)
-    [found] = seen_by(rules.starved, chances({"budget": 5}, 3 * DAY, first=5.5 * HOUR), limits)
+    [found] = seen_by("probe_starved", chances({"budget": 5}, 3 * DAY, first=5.5 * HOUR), limits)
 
     assert found.evidence[0].what == f"chances missed in the last {min(hours, 24)} h"
 
@@ -321,13 +316,13 @@ def test_a_node_with_jobs_starves_no_probe() -> None:
         "mig",
     )
 
-    assert seen_by(rules.starved, chances(dict.fromkeys(reasons, 50), 9 * DAY)) == []
+    assert seen_by("probe_starved", chances(dict.fromkeys(reasons, 50), 9 * DAY)) == []
 
 
 def test_a_probe_without_any_result_starves_after_a_day_of_chances() -> None:
     """A node that has just been set up is given its day."""
-    assert seen_by(rules.starved, chances({"scheduler_unknown": 9}, None, first=20 * HOUR)) == []
-    [found] = seen_by(rules.starved, chances({"scheduler_unknown": 9}, None))
+    assert seen_by("probe_starved", chances({"scheduler_unknown": 9}, None, first=20 * HOUR)) == []
+    [found] = seen_by("probe_starved", chances({"scheduler_unknown": 9}, None))
 
     assert found.detail == "scheduler_unknown 9"
 
@@ -337,7 +332,7 @@ def test_a_probe_without_any_result_starves_after_a_day_of_chances() -> None:
 
 def parts(numbers: Numbers, key: tuple[str, str] = KEY) -> frozenset[str]:
     facts = facts_of(merged(numbers, gauge("low_bandwidth_streak", 3, key)))
-    [found] = seen_by(rules.bandwidth, facts)
+    [found] = seen_by("probe_bandwidth_low", facts)
     return found.component.parts
 
 
@@ -395,9 +390,9 @@ def loss(ratio: float = 1 / 3) -> Numbers:
 
 def test_an_open_loss_has_both_numbers_and_its_begin() -> None:
     """Also without any current result; without an open one there is nothing."""
-    assert seen_by(rules.lost, facts_of(merged(info(), gauge("losses", 0)))) == []
+    assert seen_by("probe_bandwidth_lost", facts_of(merged(info(), gauge("losses", 0)))) == []
 
-    [found] = seen_by(rules.lost, facts_of(merged(info(), loss())))
+    [found] = seen_by("probe_bandwidth_lost", facts_of(merged(info(), loss())))
 
     assert (found.code, found.component.identity, found.since) == (
         "probe_bandwidth_lost",
@@ -424,7 +419,7 @@ def test_a_lost_copy_stands_on_the_parts_of_its_gpu() -> None:
         gauge("loss_ratio", 0.5, (*key, f"host_to_device {CARDS[3]}")),
     )  # fmt: skip
 
-    [found] = seen_by(rules.lost, facts_of(numbers))
+    [found] = seen_by("probe_bandwidth_lost", facts_of(numbers))
 
     assert any(part.startswith(CARDS[3]) for part in found.component.parts)
     assert not any(part.startswith(CARDS[2]) for part in found.component.parts)

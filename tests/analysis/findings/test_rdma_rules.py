@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Evidence, Sighting
-from commwatch.findings.rules.rdma import RDMA_PORTS, down, missing, not_set_up, slow
-from commwatch.findings.rules.rdma_errors import errors, refused, saturated, upstream
-from support.facts import Numbers, before, codes_of, facts_of, seen_by, shipped
+from commwatch.findings.finding import Evidence
+from support.facts import Numbers, before, codes_by, codes_of, facts_of, is_judged, seen_by
 from support.machines import merged
 
 PORT = ("mlx5_0", "1")
@@ -20,11 +17,6 @@ EXPECTED, INFO = "commwatch_rdma_port_expected", "commwatch_rdma_port_info"
 SPEED, SPEED_EXPECTED = (f"commwatch_rdma_port_speed_{what}bytes_per_second" for what in ("", "expected_"))
 FLAPS, DOWNED = "commwatch_rdma_port_flaps_total", "commwatch_rdma_port_link_downed_total"
 ANOMALY = "commwatch_counters_anomaly"
-
-
-def is_judged(sighting: Sighting, facts: Facts) -> bool:
-    """Whether what was sighted could be sighted now."""
-    return RDMA_PORTS.judged[sighting.code](facts, shipped(), sighting.component)
 
 
 def port(
@@ -54,7 +46,7 @@ def test_a_port_that_was_active_and_is_not_is_down(
     state: float, physical: float, words: tuple[str, str], why: str
 ) -> None:
     """The evidence says how far the link came, and the detail whose turn it is."""
-    [sighting] = seen_by(down, facts_of(port(state, physical)))
+    [sighting] = seen_by("rdma_port_down", facts_of(port(state, physical)))
 
     assert codes_of([sighting]) == [("rdma_port_down", IDENTITY)]
     assert sighting.evidence == (Evidence("state", words[0]), Evidence("physical state", words[1]))
@@ -64,15 +56,15 @@ def test_a_port_that_was_active_and_is_not_is_down(
 
 def test_ports_that_are_active_or_without_a_cable_or_not_read_are_not_down() -> None:
     """Nor is one that was not there for long."""
-    assert seen_by(down, facts_of(port())) == []
-    assert seen_by(down, facts_of(port(1.0, is_expected=False))) == []
-    assert seen_by(down, facts_of(port(None))) == []
-    assert seen_by(down, facts_of({})) == []
+    assert seen_by("rdma_port_down", facts_of(port())) == []
+    assert seen_by("rdma_port_down", facts_of(port(1.0, is_expected=False))) == []
+    assert seen_by("rdma_port_down", facts_of(port(None))) == []
+    assert seen_by("rdma_port_down", facts_of({})) == []
 
 
 def test_a_port_stands_on_its_function_and_its_interface() -> None:
     """A fault of either can explain what is wrong with it; a fault of the adapter's other port cannot."""
-    [sighting] = seen_by(down, facts_of(port(1.0)))
+    [sighting] = seen_by("rdma_port_down", facts_of(port(1.0)))
 
     assert sighting.component.parts == {"mlx5_0/1", "ens1np0", "0000:18:00.0/port/1"}
 
@@ -87,7 +79,7 @@ def reading(info: bool = False, success: float | None = 1.0, present: float | No
 
 def test_a_roce_port_without_a_link_is_not_called_switched_off() -> None:
     """The kernel says so of each, whoever took the link away."""
-    [sighting] = seen_by(down, facts_of(port(1, 3, layer="Ethernet")))
+    [sighting] = seen_by("rdma_port_down", facts_of(port(1, 3, layer="Ethernet")))
 
     assert sighting.detail == ""
 
@@ -97,11 +89,11 @@ def test_a_port_with_a_link_that_no_subnet_manager_set_up_is_found(state: float)
     """Learned or not, also where its equals are the same; of one that was active the finding is that it is down."""
     now = facts_of(port(state, is_expected=False))
 
-    [sighting] = seen_by(not_set_up, now)
+    [sighting] = seen_by("rdma_port_not_set_up", now)
     assert codes_of([sighting]) == [("rdma_port_not_set_up", IDENTITY)]
     assert "no subnet manager" in sighting.detail
-    assert seen_by(not_set_up, facts_of(port(state))) == []
-    assert codes_of(seen_by(down, facts_of(port(state)))) == [("rdma_port_down", IDENTITY)]
+    assert seen_by("rdma_port_not_set_up", facts_of(port(state))) == []
+    assert codes_by("rdma_port_down", facts_of(port(state))) == [("rdma_port_down", IDENTITY)]
 
 
 @pytest.mark.parametrize(
@@ -110,17 +102,17 @@ def test_a_port_with_a_link_that_no_subnet_manager_set_up_is_found(state: float)
 )
 def test_a_port_that_waits_for_no_subnet_manager_is_not(state: float | None, physical: float, layer: str) -> None:
     """An active one, one without a link, a RoCE port, one of which nothing was read."""
-    assert seen_by(not_set_up, facts_of(port(state, physical, is_expected=False, layer=layer))) == []
+    assert seen_by("rdma_port_not_set_up", facts_of(port(state, physical, is_expected=False, layer=layer))) == []
 
 
 def test_a_port_that_is_not_on_the_node_is_missing() -> None:
     """Only where all ports were read: one that cannot be read is not gone, and what was gone then stays so."""
-    gone = seen_by(missing, facts_of(reading()))
+    gone = seen_by("rdma_port_missing", facts_of(reading()))
 
     assert codes_of(gone) == [("rdma_port_missing", IDENTITY)]
-    assert seen_by(missing, facts_of(reading(info=True))) == []
+    assert seen_by("rdma_port_missing", facts_of(reading(info=True))) == []
     for unread in (reading(success=0.0), reading(success=None), reading(present=None)):
-        assert seen_by(missing, facts_of(unread)) == []
+        assert seen_by("rdma_port_missing", facts_of(unread)) == []
         assert not is_judged(gone[0], facts_of(unread))
     assert is_judged(gone[0], facts_of(reading(info=True)))
 
@@ -131,14 +123,14 @@ def test_a_port_below_its_own_speed_is_slow() -> None:
     now = merged(
         port(), {SPEED: {PORT: half}, SPEED_EXPECTED: {PORT: fast}, "commwatch_rdma_port_width_lanes": {PORT: 2}}
     )
-    [sighting] = seen_by(slow, facts_of(now))
+    [sighting] = seen_by("rdma_port_slow", facts_of(now))
 
     assert codes_of([sighting]) == [("rdma_port_slow", IDENTITY)]
     assert sighting.evidence[0] == Evidence("speed", half, "bytes_per_second", fast, "the fastest that was stable here")
     assert sighting.evidence[1] == Evidence("lanes", 2.0, "lanes")
-    assert seen_by(slow, facts_of({**now, SPEED: {PORT: fast}})) == []
+    assert seen_by("rdma_port_slow", facts_of({**now, SPEED: {PORT: fast}})) == []
     without = facts_of({metric: series for metric, series in now.items() if metric != SPEED})
-    assert seen_by(slow, without) == []
+    assert seen_by("rdma_port_slow", without) == []
     assert not is_judged(sighting, without)
     assert is_judged(sighting, facts_of(now))
 
@@ -162,12 +154,12 @@ def test_errors_of_the_link_count_in_their_window(metric: str, window: float, al
 
     def after(rise: float, ago: float) -> list[tuple[str, str]]:
         earlier = before(now, {name: {PORT: rise}})
-        return codes_of(seen_by(errors, facts_of(now, {ago + 5.0: earlier, ago: now})))
+        return codes_by("rdma_errors", facts_of(now, {ago + 5.0: earlier, ago: now}))
 
     assert after(allowed + 1, window - 1.0) == [("rdma_errors", IDENTITY)]
     assert after(allowed, window - 1.0) == []
     assert after(allowed + 1, window) == []
-    assert seen_by(errors, facts_of(now)) == []
+    assert seen_by("rdma_errors", facts_of(now)) == []
 
 
 def test_the_kinds_of_errors_of_a_port_are_one_finding() -> None:
@@ -177,7 +169,7 @@ def test_the_kinds_of_errors_of_a_port_are_one_finding() -> None:
         "commwatch_rdma_port_local_link_integrity_errors_total",
     )
     now: Numbers = {symbols: {PORT: 500.0}, integrity: {PORT: 2.0}}
-    [sighting] = seen_by(errors, facts_of(now, {10.0: {symbols: {PORT: 0.0}, integrity: {PORT: 0.0}}}))
+    [sighting] = seen_by("rdma_errors", facts_of(now, {10.0: {symbols: {PORT: 0.0}, integrity: {PORT: 0.0}}}))
 
     assert sighting.evidence == (
         Evidence("symbol errors in the last hour", 500.0, "", 120.0, "rdma_symbol_errors_per_hour"),
@@ -193,10 +185,16 @@ def test_what_was_damaged_elsewhere_or_refused_is_told_apart() -> None:
     zero: Numbers = {remote: {PORT: 0.0}, constraint: {OTHER: 0.0}}
     one: Numbers = {remote: {PORT: 1.0}, constraint: {OTHER: 1.0}}
 
-    assert codes_of(seen_by(upstream, facts_of(now, {10.0: zero}))) == [("rdma_errors_upstream", IDENTITY)]
-    assert codes_of(seen_by(refused, facts_of(now, {10.0: zero}))) == [("rdma_packets_refused", "rdma_port/mlx5_1/1")]
-    assert seen_by(upstream, facts_of(now, {10.0: one})) == seen_by(refused, facts_of(now, {10.0: one})) == []
-    assert seen_by(errors, facts_of(now, {10.0: zero})) == []
+    assert codes_by("rdma_errors_upstream", facts_of(now, {10.0: zero})) == [("rdma_errors_upstream", IDENTITY)]
+    assert codes_by("rdma_packets_refused", facts_of(now, {10.0: zero})) == [
+        ("rdma_packets_refused", "rdma_port/mlx5_1/1")
+    ]
+    assert (
+        seen_by("rdma_errors_upstream", facts_of(now, {10.0: one}))
+        == seen_by("rdma_packets_refused", facts_of(now, {10.0: one}))
+        == []
+    )
+    assert seen_by("rdma_errors", facts_of(now, {10.0: zero})) == []
 
 
 def test_a_full_error_counter_is_told_and_one_of_congestion_only_noted() -> None:
@@ -210,8 +208,8 @@ def test_a_full_error_counter_is_told_and_one_of_congestion_only_noted() -> None
             ("nvml", "0000:17:00.0", overruns): 4.0,
         }
     }
-    found = seen_by(saturated, facts_of(now))
+    found = seen_by("rdma_counter_saturated", facts_of(now))
 
     assert codes_of(found) == [("rdma_counter_saturated", IDENTITY), ("rdma_side_counter_saturated", IDENTITY)]
     assert found[0].evidence == (Evidence(overruns, 15.0),)
-    assert seen_by(saturated, facts_of({})) == []
+    assert seen_by("rdma_counter_saturated", facts_of({})) == []

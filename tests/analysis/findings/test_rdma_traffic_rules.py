@@ -7,8 +7,6 @@ import pytest
 from commwatch.findings.codes import CODES
 from commwatch.findings.finding import Evidence
 from commwatch.findings.register import Register
-from commwatch.findings.rules.rdma_traffic import congested, connections, dropping, retransmitting
-from commwatch.findings.rules.rule_set import Look
 from support.facts import NOW, Numbers, before, codes_of, facts_of, seen_by
 
 PORT = ("mlx5_0", "1")
@@ -20,22 +18,22 @@ WAIT, SENT = "commwatch_rdma_port_transmit_wait_ticks_total", "commwatch_rdma_po
 @pytest.mark.parametrize(
     ("look", "metric", "code", "allowed"),
     [
-        (retransmitting, "ack_timeouts", "rdma_retransmitting", 20),
-        (retransmitting, "retransmission_timeouts", "rdma_retransmitting", 20),
-        (retransmitting, "unresponsive_remote", "rdma_retransmitting", 20),
-        (retransmitting, "impaired_connections", "rdma_retransmitting", 20),
-        (retransmitting, "packet_sequence_errors", "rdma_retransmitting", 1200),
-        (retransmitting, "implied_nak_sequence_errors", "rdma_retransmitting", 1200),
-        (retransmitting, "adaptive_retransmissions", "rdma_retransmitting", 1200),
-        (retransmitting, "rnr_retries", "rdma_retransmitting", 2),
-        (retransmitting, "slow_restarts", "rdma_retransmitting", 1200),
-        (dropping, "port_transmit_discards", "rdma_dropping", 120),
-        (dropping, "receive_drops", "rdma_dropping", 120),
-        (congested, "cnp_handled", "rdma_congested", 12_000),
-        (congested, "ecn_marked", "rdma_congested", 12_000),
+        ("rdma_retransmitting", "ack_timeouts", "rdma_retransmitting", 20),
+        ("rdma_retransmitting", "retransmission_timeouts", "rdma_retransmitting", 20),
+        ("rdma_retransmitting", "unresponsive_remote", "rdma_retransmitting", 20),
+        ("rdma_retransmitting", "impaired_connections", "rdma_retransmitting", 20),
+        ("rdma_retransmitting", "packet_sequence_errors", "rdma_retransmitting", 1200),
+        ("rdma_retransmitting", "implied_nak_sequence_errors", "rdma_retransmitting", 1200),
+        ("rdma_retransmitting", "adaptive_retransmissions", "rdma_retransmitting", 1200),
+        ("rdma_retransmitting", "rnr_retries", "rdma_retransmitting", 2),
+        ("rdma_retransmitting", "slow_restarts", "rdma_retransmitting", 1200),
+        ("rdma_dropping", "port_transmit_discards", "rdma_dropping", 120),
+        ("rdma_dropping", "receive_drops", "rdma_dropping", 120),
+        ("rdma_congested", "cnp_handled", "rdma_congested", 12_000),
+        ("rdma_congested", "ecn_marked", "rdma_congested", 12_000),
     ],
 )
-def test_rates_are_those_of_the_last_two_minutes(look: Look, metric: str, code: str, allowed: int) -> None:
+def test_rates_are_those_of_the_last_two_minutes(look: str, metric: str, code: str, allowed: int) -> None:
     """More than the limit is told; the limit, older ones, and the number as such are not."""
     name = f"commwatch_rdma_{metric}_total"
     now: Numbers = {name: {PORT: 1e6}}
@@ -64,7 +62,7 @@ def test_what_goes_on_opens_and_closes() -> None:
     for at, count in enumerate(counts):
         history: dict[float, Numbers] = {60.0 * (at - i): {name: {PORT: counts[i]}} for i in range(at)}
         now = NOW + 60.0 * at
-        sightings = seen_by(retransmitting, facts_of({name: {PORT: count}}, history, now))
+        sightings = seen_by("rdma_retransmitting", facts_of({name: {PORT: count}}, history, now))
         for event, _ in register.update(sightings, lambda sighting: True, now):
             opened, closed = (at, closed) if event == "opened" else (opened, at)
 
@@ -78,12 +76,14 @@ def test_adapters_that_always_lose_some_are_judged_by_the_share() -> None:
 
     def after(count: float) -> list[Evidence]:
         now: Numbers = {again: {PORT: count}, sent: {PORT: 10_000.0}}
-        return [one for sighting in seen_by(retransmitting, facts_of(now, {60.0: zero})) for one in sighting.evidence]
+        return [
+            one for sighting in seen_by("rdma_retransmitting", facts_of(now, {60.0: zero})) for one in sighting.evidence
+        ]
 
     [evidence] = after(101.0)
     assert (evidence.value, evidence.unit, evidence.threshold) == (0.0101, "ratio", 0.01)
     assert after(100.0) == []
-    assert seen_by(retransmitting, facts_of({again: {PORT: 101.0}}, {60.0: {again: {PORT: 0.0}}})) == []
+    assert seen_by("rdma_retransmitting", facts_of({again: {PORT: 101.0}}, {60.0: {again: {PORT: 0.0}}})) == []
 
 
 def test_connections_that_were_given_up_are_told_for_an_hour() -> None:
@@ -91,12 +91,12 @@ def test_connections_that_were_given_up_are_told_for_an_hour() -> None:
     name = "commwatch_rdma_retries_exceeded_total"
     now: Numbers = {name: {(*PORT, "transport"): 1.0, (*PORT, "rnr"): 0.0}}
     zero = before(now, {name: {(*PORT, "transport"): 1.0}})
-    [sighting] = seen_by(connections, facts_of(now, {10.0: zero}))
+    [sighting] = seen_by("rdma_connections_lost", facts_of(now, {10.0: zero}))
 
     assert sighting.code == "rdma_connections_lost"
     assert sighting.evidence == (Evidence("connections given up (transport) in the last hour", 1.0),)
-    assert seen_by(connections, facts_of(now, {3700.0: zero, 3600.0: now})) == []
-    assert seen_by(connections, facts_of(now)) == []
+    assert seen_by("rdma_connections_lost", facts_of(now, {3700.0: zero, 3600.0: now})) == []
+    assert seen_by("rdma_connections_lost", facts_of(now)) == []
 
 
 def waits(ticks: float, packets: float, ticks_before: float, packets_before: float) -> list[Evidence]:
@@ -109,7 +109,7 @@ def waits(ticks: float, packets: float, ticks_before: float, packets_before: flo
         WAIT: {PORT: 1e9 + ticks_before + ticks},
         SENT: {PORT: 1e9 + packets_before + packets},
     }
-    return [one for sighting in seen_by(congested, facts_of(now, history)) for one in sighting.evidence]
+    return [one for sighting in seen_by("rdma_congested", facts_of(now, history)) for one in sighting.evidence]
 
 
 def test_the_wait_for_credit_is_held_against_the_ports_own() -> None:

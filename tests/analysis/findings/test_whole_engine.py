@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from commwatch.findings.causes import join
 from commwatch.findings.codes import CODES
 from commwatch.findings.finding import SEVERITIES, Finding, Sighting
-from commwatch.findings.rules.rule_set import HOUR
 from commwatch_exporters.catalogue import CATALOGUE
 from support.examples import examples
-from support.facts import NOW, RULES, Numbers, facts_of, shipped
+from support.facts import HOUR, NOW, RULES, Numbers, facts_of, shipped
 
 PAGES = Path(__file__).parents[2] / "golden"
 PRESETS = sorted(page.stem for page in PAGES.glob("*.txt") if not page.stem.endswith("-opt-in"))
@@ -73,7 +72,7 @@ def measured(preset: str) -> Page:
 
 def look(now: Numbers, before: Numbers) -> list[Sighting]:
     facts = facts_of(now, history={2.5 * HOUR: before, 60.0: now})
-    return [sighting for rule in RULES.values() for sighting in rule.look(facts, shipped())]
+    return [sighting for rule in RULES for sighting in rule.look(facts, shipped())]
 
 
 def gravest(sightings: list[Sighting]) -> int:
