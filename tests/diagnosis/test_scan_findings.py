@@ -13,11 +13,10 @@ from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.scan_findings import overlaid, with_scan
 from commwatch.findings.api_documents import ComponentRecord, FindingRecord
 from commwatch.findings.finding import Component
-from commwatch.findings.rules.components import pcie_link_of
 from commwatch.probes.by_hand.answer import Answer
 from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped, Yielded
 from commwatch.probes.results.record import Reading
-from commwatch_exporters.node.model import Gpu, Node, Probe
+from commwatch_exporters.node.model import Probe
 from diagnosis.exposed import cause, finding, known_of, merged
 from heatmap.matrices import endpoints, matrix
 from support.facts import NOW
@@ -98,7 +97,8 @@ def open_finding(code: str, component: Component, **changes: Any) -> FindingReco
 
 def narrow(gpu: int) -> FindingRecord:
     """A GPU with fewer lanes than before, for an hour."""
-    link = pcie_link_of(Gpu(Node(), {"gpu": str(gpu), "pci_bus_id": ADDRESSES[gpu]}))
+    address = ADDRESSES[gpu]
+    link = Component("pcie_link", address, f"PCIe link of GPU{gpu}", frozenset({address, f"{address}/pcie"}))
     return open_finding("pcie_width_dropped", link, since=NOW - 3600)
 
 

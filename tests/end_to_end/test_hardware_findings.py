@@ -13,20 +13,15 @@ from commwatch.findings.history import CounterHistory
 from commwatch.findings.looking import Looking
 from commwatch.findings.repaired import OVER_AFTER
 from commwatch.findings.rules import RULE_SETS
-from commwatch.findings.rules.fabric import FABRIC
-from commwatch.findings.rules.gpu import GPU
-from commwatch.findings.rules.kernel import KERNEL
-from commwatch.findings.rules.nvlink import NVLINK
-from commwatch.findings.rules.nvlink_errors import NVLINK_ERRORS
-from commwatch.findings.rules.pcie import PCIE_LINKS
-from commwatch.findings.rules.pcie_errors import PCIE_ERRORS
 from commwatch.findings.rules.rule_set import RuleSet
 from commwatch.simulation.presets import PRESETS
 from support.facts import seen_by, shipped
 from support.rehearsed_daemon import rehearsed
 from support.whole_node import STARTED_AT, WholeNode, whole_node
 
-HARDWARE = (GPU, FABRIC, NVLINK, NVLINK_ERRORS, PCIE_LINKS, PCIE_ERRORS, KERNEL)
+HARDWARE = [rules for rules in RULE_SETS if rules.name in (
+    "GPU", "Fabric", "NVLink", "NVLink errors", "PCIe links", "PCIe errors", "Kernel log"
+)]  # fmt: skip
 """The rules of the hardware on the side of the GPUs."""
 
 STEP = 30.0

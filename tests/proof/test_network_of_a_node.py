@@ -15,18 +15,15 @@ from commwatch.findings.finding import Finding
 from commwatch.findings.history import CounterHistory
 from commwatch.findings.looking import Looking
 from commwatch.findings.register import Register
-from commwatch.findings.rules.ethernet import ETHERNET
-from commwatch.findings.rules.ethernet_traffic import ETHERNET_TRAFFIC
-from commwatch.findings.rules.link_flaps import LINK_FLAPS
-from commwatch.findings.rules.rdma import RDMA_PORTS
-from commwatch.findings.rules.rdma_errors import RDMA_ERRORS
-from commwatch.findings.rules.rdma_traffic import RDMA_TRAFFIC
+from commwatch.findings.rules import RULE_SETS
 from commwatch_exporters.node.model import Node
 from commwatch_exporters.snapshot import Block, Layout, Snapshot
 from support.facts import shipped
 from support.whole_node import STARTED_AT, WholeNode, whole_node
 
-NETWORK = (RDMA_PORTS, RDMA_ERRORS, RDMA_TRAFFIC, ETHERNET, ETHERNET_TRAFFIC, LINK_FLAPS)
+NETWORK = [rules for rules in RULE_SETS if rules.name in (
+    "RDMA ports", "RDMA errors", "RDMA traffic", "Network interfaces", "Traffic of network interfaces", "Flapping links"
+)]  # fmt: skip
 STEP = 30.0
 LEARNED = 80.0
 """Minutes after the boot: the first reading is an hour after it, and what is stable for 10 min is expected."""
