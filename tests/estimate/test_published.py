@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 import hashlib
+import shlex
 from pathlib import Path
 from statistics import median
 from typing import TypeAlias
 
 import pytest
 
-from commwatch.commands import estimate
-from commwatch.config.settings import Config, Paths
-from commwatch.diagnosis.estimate.answer import Answer, answer
-from commwatch.diagnosis.estimate.model.step import Bottleneck
-from commwatch.diagnosis.estimate.request import line_span, read_request
+from commwatch.diagnosis.estimate.answer import Answer
+from commwatch.diagnosis.estimate.request import line_span
 from commwatch.units import parse_rate
+from support.estimates import estimated as estimated_by
 
 Row: TypeAlias = dict[str, str]
 
@@ -48,14 +46,11 @@ def estimated(row: Row, state: Path, observed_step: str = "") -> Answer:
         "precision": row["precision"], "intra-node": row["in_node"], "observed-step": observed_step,
         "network": f"{network.low:.0f}B/s {network.high:.0f}B/s" if network else row["network"],
     }  # fmt: skip
-    words = ["estimate", *(["--recompute"] if row["recompute"] == "yes" else [])]
+    words = "--recompute" if row["recompute"] == "yes" else ""
     for option, value in options.items():
-        values = value.split() if option in ("network", "intra-node") else [value]
-        words += [f"--{option}", *values] if value else []
-    parser = argparse.ArgumentParser()
-    estimate.add_parser(parser.add_subparsers(), [])
-    request = read_request(parser.parse_args(words), Config(paths=Paths(state=str(state))), 0.0)
-    return answer(request)
+        values = value if option in ("network", "intra-node") else shlex.quote(value)
+        words += f" --{option} {values}" if value else ""
+    return estimated_by(words, state)
 
 
 def is_inside(row: Row, state: Path) -> bool:
@@ -100,5 +95,5 @@ def test_nothing_is_sure_against_an_observation(row: Row, tmp_path: Path) -> Non
     told = estimated(row, tmp_path, f"{observed:.6f}s")
 
     assert not told.bottleneck.certain or free.step_seconds.holds(observed)
-    if free.bottleneck == Bottleneck("network", certain=True):
+    if (free.bottleneck.part, free.bottleneck.certain) == ("network", True):
         assert free.communication_seconds.low <= observed

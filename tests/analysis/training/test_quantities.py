@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.diagnosis.estimate.model.span import Span
 from commwatch.units import format_bits, format_count, format_gigabytes, parse_parameters, parse_rate, parse_tokens
 from support.passes import in_one_pass
 
@@ -79,10 +76,3 @@ def test_units_as_they_are_printed() -> None:
     assert format_gigabytes(3_000_000_000) == "3 GB"
     assert format_gigabytes(1_120_000_000_000) == "1120 GB"
     assert format_gigabytes(25_000_000) == "25 MB"
-
-
-@pytest.mark.parametrize(("low", "high"), [(2.0, 1.0), (-1.0, 1.0), (math.nan, 1.0), (1.0, math.nan)])
-def test_a_span_has_its_ends_in_order(low: float, high: float) -> None:
-    """Anything else is a mistake of the caller."""
-    with pytest.raises(ValueError, match="no span"):
-        Span(low, high)
