@@ -269,7 +269,8 @@ def of(run: dict[str, Any], **changes: Any) -> Answer:
 
 def no_slower(one: Any, other: Any, but_for: float = 1e-9) -> bool:
     """At both ends, but for the last bits or for a small part."""
-    return one.low <= other.low * (1 + but_for) + 1e-12 and one.high <= other.high * (1 + but_for) + 1e-12
+    ends = ((one.low, other.low), (one.high, other.high))
+    return all(here <= there * (1 + but_for) + 1e-12 for here, there in ends)
 
 
 @examples(50)
