@@ -761,6 +761,25 @@ def test_equals_ask_for_the_links_of_a_gpu_of_which_none_came_up(dark: int, expe
     assert subject.block(0).get("commwatch_nvlink_link_expected", "0", "0000:00:00.0", "17") == expected
 
 
+@pytest.mark.parametrize(
+    ("links", "here", "expected"), [(18, 3, 1), (18, 2, 1), (12, 3, None)], ids=["three", "two", "a small partition"]
+)
+def test_a_gpu_that_is_gone_does_not_hide_the_link_that_another_lacks(
+    links: int, here: int, expected: int | None
+) -> None:
+    """Too few equals are left to find the odd one; that one has all links of its product says what the others lack."""
+    gpus = [replace(one, links_up=dict.fromkeys(range(links), 25e9)) for one in (BOARD.gpus or ())[:here]]
+    gpus[0] = replace(
+        gpus[0], links_up=dict.fromkeys(range(1, links), 25e9), links_down=frozenset({0, *range(links, 18)})
+    )
+    subject = inventory()
+    subject.observe(replace(BOARD, gpus=tuple(gpus), gpus_on_boards=None, is_virtual=True), 0)
+
+    assert subject.block(0).get("commwatch_nvlink_link_expected", "0", "0000:00:00.0", "0") == expected
+    subject.accept()
+    assert subject.block(0).get("commwatch_nvlink_link_expected", "0", "0000:00:00.0", "0") is None
+
+
 def test_gpus_in_mig_mode_have_no_links() -> None:
     """The driver shows them as down, and nothing is missing; nor is it where the mode is set later."""
     split = of_board(links_up=None, links_down=frozenset(), is_split=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sized
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -291,7 +291,8 @@ class Inventory:
         of each link of a GPU of which some link has come up, since before that its fabric may not have been set up, of
         each GPU its share of the lanes, and of each RDMA port. Of GPUs that are soldered to a board, and of RDMA ports
         that are rails, the equals ask the same: cards may be built with fewer bridges or in a narrow slot. Equals whose
-        links are up show that the fabric has been set up.
+        links are up show that the fabric has been set up. Where at least half of them have all links of the product,
+        that is asked of the others as well, however few they are: a GPU that is gone does not hide what another lacks.
         """
         if self._asked_parts is None:
             asked = self._asked()
@@ -304,8 +305,10 @@ class Inventory:
                 if listed <= asked.get("nvlink", 0):
                     if gpu.links_down and (gpu.links_up or record.expected_links()):
                         links[uuid] = gpu.links_down
-                elif gpu.links_down and is_soldered and less.get((uuid, "nvlinks")):
-                    links[uuid] = gpu.links_down & self._usual_links(gpu.name)
+                elif gpu.links_down and is_soldered:
+                    usual = self._usual_links(gpu.name)
+                    if less.get((uuid, "nvlinks")) or self._lacks_links_of_product(gpu, usual):
+                        links[uuid] = gpu.links_down & usual
                 if each and not rest:
                     lanes[uuid] = each
                 elif is_soldered and (lacking := less.get((uuid, "lanes"))):
@@ -315,6 +318,11 @@ class Inventory:
             names |= seen.keys() if len(seen) <= asked.get("rdma_port", 0) else set()
             self._asked_parts = _AskedParts(links, lanes, frozenset(names))
         return self._asked_parts
+
+    def _lacks_links_of_product(self, gpu: SeenGpu, usual: Sized) -> bool:
+        """Whether a GPU of which some links are up has fewer than its product, and its equals have all; False once an
+        operator has accepted what is here."""
+        return not self.state.is_accepted and bool(gpu.links_up) and len(usual) >= PRODUCTS[gpu.name].nvlinks
 
     def _usual_links(self, name: str) -> frozenset[int]:
         """Numbers of the NVLinks that are up on at least half of the GPUs of a model that are here."""
