@@ -91,6 +91,25 @@ def test_a_loss_closes_once_the_level_is_back() -> None:
     assert ("loss_ratio", "all_reduce 2") not in probe.series()
 
 
+@pytest.mark.parametrize(("factor", "losses"), [(2.5, 0), (1.5, 1)], ids=["far too low", "only lost"])
+def test_a_loss_that_another_finding_stood_for_does_not_begin_with_the_first_good_result(
+    factor: float, losses: int
+) -> None:
+    """Results far below what is expected were reported as such, which ends now; a bad one shows the loss again."""
+    probe = results(results(Probe(), 20, USUAL), 3, factor * USUAL)
+    assert probe.value("losses") == 1
+
+    results(probe, 1, USUAL)
+    assert probe.value("losses") == losses
+    probe = restarted(probe)
+    results(probe, 1, USUAL)
+    assert probe.value("losses") == losses
+    results(probe, 1, factor * USUAL)
+    assert probe.value("losses") == 1
+    results(probe, 3, USUAL)
+    assert probe.value("losses") == 0
+
+
 def test_the_fall_of_a_gpu_does_not_make_what_is_lost_the_usual() -> None:
     """Eight GPUs, one is gone for an hour, and comes back slow: the level of eight is not learned again."""
     probe = results(Probe(), 20, USUAL)

@@ -42,6 +42,9 @@ class Level(msgspec.Struct, frozen=True, kw_only=True):
     """Of one call of the last bad result."""
     is_lost: bool = False
     """Whether a loss is open."""
+    was_low: bool = False
+    """Whether the last bad result was one of several in a row far below what is expected: a finding of its own, which
+    the first good result ends."""
 
     def __post_init__(self) -> None:
         check_labels((self.name,))
@@ -63,11 +66,18 @@ class Level(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the next results decide about a loss: it is worth while to look again soon."""
         return bool(self.back) if self.is_lost else bool(self.bad)
 
-    def after(self, seconds: float, now: float, rule: Thresholds) -> Level:
+    @property
+    def is_open(self) -> bool:
+        """Whether the loss has to be reported: not on the way back from a result that was far too low, since what
+        stood for it has ended, and nothing new has begun."""
+        return self.is_lost and not (self.was_low and self.back)
+
+    def after(self, seconds: float, now: float, rule: Thresholds, *, low: bool = False) -> Level:
         """With one more result. Time that passes between two results makes none of them better.
 
         Args:
             seconds: of one call.
+            low: whether it is also one of several in a row far below what is expected.
             now: seconds since 1970.
             rule: in force.
         """
@@ -77,11 +87,13 @@ class Level(msgspec.Struct, frozen=True, kw_only=True):
             since = now if self.since is None else self.since
             is_lost = self.is_lost or bad >= least
             return msgspec.structs.replace(
-                self, bad=bad, back=0, since=since, low_seconds=seconds, is_lost=is_lost
+                self, bad=bad, back=0, since=since, low_seconds=seconds, is_lost=is_lost, was_low=low
             )  # fmt: skip
         if self.is_lost and self.back + 1 < least:
             return msgspec.structs.replace(self, bad=0, back=self.back + 1)
-        return msgspec.structs.replace(self, bad=0, back=0, since=None, low_seconds=0.0, is_lost=False)
+        return msgspec.structs.replace(
+            self, bad=0, back=0, since=None, low_seconds=0.0, is_lost=False, was_low=False
+        )  # fmt: skip
 
     def _limit(self, rule: Thresholds) -> float:
         """Seconds from which on a result is bad: a noisy quantity needs more than the share."""

@@ -239,7 +239,8 @@ class ProbeRecord:
         key, rule = f"{self._subject(gpu_model)} {rate.course}", self._limits
         level = self.history.levels.get(key)
         if level is not None:
-            level = level.after(rate.seconds, now, rule)
+            in_a_row = self.history.bandwidth_streak.count + 1 >= rule.probe_low_bandwidth_streak
+            level = level.after(rate.seconds, now, rule, low=in_a_row and self._is_low(rate.utilization))
             self.suspicious |= level.is_settling and level.bad < rule.probe_loss_streak
         well = not self._is_low(rate.utilization) and (level is None or not level.bad)
         self._follow(rate.course, rate.seconds, good=well, now=now)
@@ -261,7 +262,7 @@ class ProbeRecord:
         lost: dict[str, Level] = {}
         for key, level in self.history.levels.items():
             is_worst = level.name not in lost or level.lost_share > lost[level.name].lost_share
-            if level.is_lost and is_worst and self._measures(key, level):
+            if level.is_open and is_worst and self._measures(key, level):
                 lost[level.name] = level
         return tuple(sorted(lost.values(), key=lambda one: -one.lost_share))
 
