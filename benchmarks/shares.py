@@ -16,6 +16,7 @@ import json
 import multiprocessing
 import os
 import shutil
+import ssl
 import statistics
 import subprocess
 import sys
@@ -30,6 +31,9 @@ from pathlib import Path
 from benchmarks.daemon import ROOT
 from benchmarks.shares_clients import Attack, attack
 
+sys.path.insert(0, str(ROOT / "tests"))
+from support.certificates import Authority
+
 PASSWORD = "honest"  # noqa: S105 - of a daemon that lives for the time of the benchmark
 HONEST = "127.0.0.9"
 PAUSE_SECONDS = 0.1
@@ -43,6 +47,8 @@ ATTACKS = {
     "places, 4 addresses": Attack("hold", 4, 150, "/healthz"),
     "places, 600 addresses": Attack("hold", 600, 1, "/healthz"),
     "documents": Attack("ask", 1, 4, "/api/v1/snapshot"),
+    "handshakes, 1 address": Attack("greet", 1, 256),
+    "handshakes, 64 addresses": Attack("greet", 64, 4),
 }
 IN_PLACE = {"/healthz": "/", "/api/v1/snapshot": "/metrics"}
 """What node_exporter is asked where it has no such path."""
@@ -51,8 +57,9 @@ IN_PLACE = {"/healthz": "/", "/api/v1/snapshot": "/metrics"}
 class Honest:
     """A scraper that counts what fails."""
 
-    def __init__(self, port: int, *, kept: bool) -> None:
+    def __init__(self, port: int, trusting: ssl.SSLContext | None = None, *, kept: bool) -> None:
         self._port = port
+        self._trusting = trusting
         self._kept = kept
         self._connection: http.client.HTTPConnection | None = None
         self.milliseconds: list[float] = []
@@ -82,9 +89,7 @@ class Honest:
 
     def _status(self) -> int:
         if self._connection is None:
-            self._connection = http.client.HTTPConnection(
-                "127.0.0.1", self._port, timeout=15, source_address=(HONEST, 0)
-            )
+            self._connection = _connection(self._port, HONEST, 15, self._trusting)
         headers = {"Authorization": AUTHORIZATION, "Accept-Encoding": "gzip"}
         self._connection.request("GET", "/metrics", headers=headers)
         response = self._connection.getresponse()
@@ -92,14 +97,30 @@ class Honest:
         return response.status
 
 
+def _connection(port: int, address: str, timeout: float, trusting: ssl.SSLContext | None) -> http.client.HTTPConnection:
+    if trusting is None:
+        return http.client.HTTPConnection("127.0.0.1", port, timeout=timeout, source_address=(address, 0))
+    return http.client.HTTPSConnection(
+        "127.0.0.1", port, timeout=timeout, source_address=(address, 0), context=trusting
+    )
+
+
 @contextmanager
-def running(program: str, port: int, folder: Path, tree: Path, *, passwords: bool) -> Iterator[subprocess.Popen[bytes]]:
-    """The program, until it serves."""
+def running(
+    program: str, port: int, folder: Path, tree: Path, *, passwords: bool, tls: bool = False
+) -> Iterator[tuple[subprocess.Popen[bytes], ssl.SSLContext | None]]:
+    """The program, once it serves, and what its clients trust; None where no TLS is spoken."""
     import bcrypt
 
-    web = folder / "web.yml"
+    web, trusting = folder / "web.yml", None
     hashed = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(10)).decode()
-    web.write_text(f"basic_auth_users: {{prometheus: {hashed}}}\n" if passwords else "basic_auth_users: {}\n")
+    lines = [f"basic_auth_users: {{prometheus: {hashed}}}\n" if passwords else "basic_auth_users: {}\n"]
+    if tls:
+        authority = Authority(folder)
+        pair = authority.issue("node")
+        lines.append(f"tls_server_config: {{cert_file: {pair.certificate}, key_file: {pair.key}}}\n")
+        trusting = ssl.create_default_context(cafile=str(authority.file))
+    web.write_text("".join(lines))
     web.chmod(0o600)
     options = ["--web.listen-address", f"127.0.0.1:{port}", "--log.level", "error", "--web.config.file", str(web)]
     if program == NODE_EXPORTER:
@@ -111,17 +132,19 @@ def running(program: str, port: int, folder: Path, tree: Path, *, passwords: boo
     errors = subprocess.DEVNULL if program == NODE_EXPORTER else None  # it logs each client that leaves
     process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": paths}, cwd=folder, stderr=errors)
     try:
-        _wait_until_it_serves(process, port, "/" if program == NODE_EXPORTER else "/readyz")
-        yield process
+        _wait_until_it_serves(process, port, "/" if program == NODE_EXPORTER else "/readyz", trusting)
+        yield process, trusting
     finally:
         process.terminate()
         process.wait(10)
 
 
-def _wait_until_it_serves(process: subprocess.Popen[bytes], port: int, path: str) -> None:
+def _wait_until_it_serves(
+    process: subprocess.Popen[bytes], port: int, path: str, trusting: ssl.SSLContext | None
+) -> None:
     until = time.monotonic() + 30
     while process.poll() is None and time.monotonic() < until:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5, source_address=("127.0.0.8", 0))
+        connection = _connection(port, "127.0.0.8", 5, trusting)
         try:
             connection.request("GET", path, headers={"Authorization": f"Basic {b64encode(b'nobody:x').decode()}"})
             if connection.getresponse().status in (http.client.OK, http.client.UNAUTHORIZED):
@@ -143,12 +166,13 @@ def measure(program: str, played: Attack, port: int, seconds: float, tree: Path)
     requests = context.Value("q", 0)
     hostile = context.Process(target=attack, args=(played, port, leave, requests))
     guesses = played.kind == "guess"
-    kept, fresh = (Honest(port, kept=kept) for kept in (True, False))
     with tempfile.TemporaryDirectory() as folder:
         if guesses:
             hostile.start()
             time.sleep(2)  # until all are there
-        with running(program, port, Path(folder), tree, passwords=guesses):
+        tls = played.kind == "greet"
+        with running(program, port, Path(folder), tree, passwords=guesses, tls=tls) as (_, trusting):
+            kept, fresh = (Honest(port, trusting, kept=kept) for kept in (True, False))
             if not guesses:
                 time.sleep(3)  # what happens once is over
                 hostile.start()
@@ -166,7 +190,8 @@ def measure(program: str, played: Attack, port: int, seconds: float, tree: Path)
     cuts = statistics.quantiles(times, n=100)
     return {
         "scrapes": len(times), "failed": len(failed), "first_ms": kept.milliseconds[0], "p50_ms": cuts[49],
-        "p99_ms": cuts[98], "longest_ms": max(times), "attackers_answers": answers,
+        "p99_ms": cuts[98], "new_p99_ms": statistics.quantiles(fresh.milliseconds, n=100)[98],
+        "longest_ms": max(times), "attackers_answers": answers,
         "why": ", ".join(f"{failed.count(one)} {one}" for one in sorted(set(failed))),
     }  # fmt: skip
 
@@ -199,7 +224,8 @@ def main() -> None:
             else:
                 line = (
                     "{scrapes:4} scrapes, {failed:3} failed, first {first_ms:6.0f} ms, p50 {p50_ms:6.1f}, "
-                    "p99 {p99_ms:7.1f}, longest {longest_ms:7.1f} ms; attackers: {attackers_answers} answers  {why}"
+                    "p99 {p99_ms:7.1f}, of new connections {new_p99_ms:7.1f}, longest "
+                    "{longest_ms:7.1f} ms; attackers: {attackers_answers} answers  {why}"
                 )
                 print(f"{name:24} {program:25}", line.format_map(figures), flush=True)
         if not fair:

@@ -6,9 +6,11 @@ They run in one process with the least claim to the CPU, as they stand for other
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import socket
+import ssl
 import struct
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
@@ -26,7 +28,8 @@ class Attack(NamedTuple):
 
     kind: str
     """``guess``: a wrong password after the other. ``hold``: ask for something cheap once, keep the connection, and
-    come back when it is lost. ``ask``: ask for a path as fast as it is answered."""
+    come back when it is lost. ``ask``: ask for a path as fast as it is answered. ``greet``: begin a TLS handshake, and
+    leave once the server has done its part."""
     addresses: int
     of_each: int
     path: str = "/metrics"
@@ -46,7 +49,7 @@ class _Attackers:
         self._chance = random.Random(28029)  # noqa: S311 - guesses, and the same each time
 
     async def stay(self, leave: Event) -> None:
-        acts = {"guess": self._guess, "hold": self._hold, "ask": self._ask}
+        acts = {"guess": self._guess, "hold": self._hold, "ask": self._ask, "greet": self._greet}
         addresses = [f"127.1.{number // 250}.{number % 250 + 1}" for number in range(self._attack.addresses)]
         tasks = [
             asyncio.create_task(self._again_and_again(acts[self._attack.kind], address))
@@ -104,3 +107,20 @@ class _Attackers:
         while True:
             writer.write(f"GET {self._attack.path} HTTP/1.1\r\nHost: node\r\n\r\n".encode())
             await self._answer(reader)
+
+    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(_GREETING)
+        await asyncio.wait_for(reader.readexactly(1), _ANSWER_SECONDS)
+        self._requests.value += 1
+
+
+def _greeting() -> bytes:
+    """The first message of a TLS client: to send it costs nothing, to answer it a signature."""
+    outgoing = ssl.MemoryBIO()
+    client = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost")
+    with contextlib.suppress(ssl.SSLWantReadError):
+        client.do_handshake()
+    return outgoing.read()
+
+
+_GREETING = _greeting()

@@ -180,7 +180,7 @@ def measure(port: int, seconds: float, tree: Path) -> dict[str, float | str]:
             time.sleep(LEARNS_SECONDS)
         files = {path: path.read_bytes() for path in folder.rglob("*.json")}
         _replace(files, chance)
-        with running("commwatch", port, folder, tree, passwords=True) as daemon:
+        with running("commwatch", port, folder, tree, passwords=True) as (daemon, _):
             (socket,) = folder.rglob("control.sock")
             with _besieged(port, ON_THE_ENDPOINT, socket):
                 samples, began = list[Memory](), time.monotonic()

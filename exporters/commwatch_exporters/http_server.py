@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 import h11
 
 from commwatch_exporters.listen import BACKLOG, EndpointError, Peer, bind, name_of, peer_of
-from commwatch_exporters.shares import Places, client_of
+from commwatch_exporters.shares import Places, Turns, client_of
 
 if TYPE_CHECKING:
     import ssl
@@ -289,8 +289,11 @@ class Connection:
         if first.isalpha():
             self._refused = _HTTPS_ONLY
             return
-        async with self._server.handshakes:  # one begins each time the loop comes round: it takes a millisecond
-            await asyncio.sleep(0)
+        handshakes = self._server.handshakes
+        await handshakes.ask(
+            self.client, partial(asyncio.sleep, 0)
+        )  # one each time the loop comes round: it takes 1 ms
+        handshakes.failed(self.client)  # until a request is answered
         self._server.places.begin_tls(self, self._server.limits.tls_connections)
         self.sock = sock = entry.wrap(self.sock)
         self._wants_read, self._wants_write = entry.wants_read, entry.wants_write
@@ -461,7 +464,7 @@ class HttpServer:
         self.access = Access()
         self.open_paths = frozenset(open_paths)
         self.places = Places()
-        self.handshakes = asyncio.Lock()
+        self.handshakes: Turns[str, None] = Turns()
         self.connections: set[Connection] = set()
         """All that are open."""
         self._routes = dict(routes)
@@ -595,6 +598,7 @@ class HttpServer:
         """A request is answered: it earns its client a place, unless everybody may ask it or nothing is there."""
         if request.path not in self.open_paths and request.path in self._routes:
             self.places.earn(connection)
+            self.handshakes.succeeded(connection.client)
 
     def closed(self, connection: Connection) -> None:
         """A connection has come to its end."""

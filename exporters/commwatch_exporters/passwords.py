@@ -1,8 +1,7 @@
 """Passwords against their bcrypt hashes: one comparison at a time, in a thread, remembered, and telling nothing.
 
-A comparison takes 70 ms of a core at cost 10. So a right password is compared once. Clients share the thread: the one
-with the fewest wrong guesses is served first. Of equals the newest and the oldest take turns, so a scraper does not
-wait for a crowd that came before it. A name that is not known takes as long as one that is.
+A comparison takes 70 ms of a core at cost 10. So a right password is compared once. Clients share the thread in turns,
+where a wrong guess is a failure. A name that is not known takes as long as one that is.
 """
 
 from __future__ import annotations
@@ -10,18 +9,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import itertools
 import os
 import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple, TypeAlias
+from functools import partial
+from typing import TypeAlias
 
 import bcrypt
 
-from commwatch_exporters.shares import keep
+from commwatch_exporters.shares import Turns, keep
 
 HIGHEST_COST = 14
 """A comparison at this cost takes a second; at a higher one a scrape would time out before it is let in."""
@@ -31,7 +30,6 @@ _PASSWORD_BYTES = 72  # bcrypt knows no more of a password
 _WRONG_KEPT = 256  # wrong passwords that are remembered: a scraper with an old one asks again and again
 _RIGHT_KEPT = 1024
 _WAITING_OF_ONE_CLIENT = 4  # there is no limit in all: each waits on a connection of its own, and those are limited
-_MOST_WRONG = 64  # guesses that count, so that even who has corrected a password after thousands has a turn
 
 Compare = Callable[[bytes, bytes], bool]
 """Whether a password has a hash; may take long."""
@@ -39,15 +37,6 @@ Compare = Callable[[bytes, bytes], bool]
 
 _Share: TypeAlias = "tuple[str, bytes | None]"
 """Who has a share of the thread: a client, or a user at the client where it was right before."""
-
-
-class _Check(NamedTuple):
-    """A comparison that somebody waits for."""
-
-    share: _Share
-    user: bytes
-    password: bytes
-    result: asyncio.Future[bool]
 
 
 def hash_problem(hashed: bytes) -> str | None:
@@ -80,18 +69,16 @@ class Passwords:
         self._nobody: Mapping[int, bytes] = {}
         self._secret = os.urandom(32)
         self._found: dict[bool, dict[bytes, None]] = {True: {}, False: {}}
-        self._waiting: list[_Check] = []
-        """In the order in which they came."""
-        self._wrong: dict[_Share, int] = {}
-        """Wrong guesses since the last right one."""
-        self._right: dict[_Share, None] = {}
-        self._work: asyncio.Task[None] | None = None
+        self._turns: Turns[_Share, bool] = Turns()
         self._thread = ThreadPoolExecutor(1, "passwords", initializer=_step_back)
 
     @property
     def waiting(self) -> Mapping[str, int]:
         """How many comparisons each client has asked for that have not ended."""
-        return Counter(one.share[0] for one in self._waiting if not one.result.done())
+        clients: Counter[str] = Counter()
+        for (client, _), count in self._turns.waiting.items():
+            clients[client] += count
+        return clients
 
     def use(self, users: Mapping[bytes, bytes]) -> None:
         """Have these users, bcrypt hashes by name, from the next question on."""
@@ -114,38 +101,21 @@ class Passwords:
 
         Cancel the future if the client has gone: then nothing is compared.
         """
-        share = (client, user) if (client, user) in self._right else (client, None)
-        if sum(one.share == share and not one.result.done() for one in self._waiting) >= _WAITING_OF_ONE_CLIENT:
+        share = (client, user) if self._turns.has_succeeded((client, user)) else (client, None)
+        if self._turns.waiting[share] >= _WAITING_OF_ONE_CLIENT:
             return None
-        loop = asyncio.get_running_loop()
-        check = _Check(share, user, password, loop.create_future())
-        self._waiting.append(check)
-        if self._work is None or self._work.done():
-            self._work = loop.create_task(self._serve())
-        return check.result
+        return self._turns.ask(share, partial(self._find_out, share, user, password))
 
-    async def _serve(self) -> None:
-        """Make the comparisons that wait, one after the other."""
-        for newest_first in itertools.cycle((True, False)):
-            self._waiting = [one for one in self._waiting if not one.result.done()]
-            if not self._waiting:
-                return
-            share = min(reversed(self._waiting) if newest_first else self._waiting, key=self._turn).share
-            check = next(one for one in self._waiting if one.share == share)
-            try:
-                is_right = self.known(check.user, check.password)
-                if is_right is None:
-                    is_right = await self._compared(check.user, check.password)
-                    self._count(check, is_right=is_right)
-            except Exception as error:  # the thread is closed, or bcrypt failed: it is the answer of this request
-                if not check.result.done():
-                    check.result.set_exception(error)
+    async def _find_out(self, share: _Share, user: bytes, password: bytes) -> bool:
+        is_right = self.known(user, password)
+        if is_right is None:
+            is_right = await self._compared(user, password)
+            if is_right:
+                self._turns.succeeded(share)
+                self._turns.succeeded((share[0], user))
             else:
-                if not check.result.done():
-                    check.result.set_result(is_right)
-
-    def _turn(self, one: _Check) -> tuple[int, bool]:
-        return min(self._wrong.get(one.share, 0), _MOST_WRONG), one.share[1] is None
+                self._turns.failed(share)
+        return is_right
 
     async def _compared(self, user: bytes, password: bytes) -> bool:
         digest = self._digest(user, password)
@@ -161,17 +131,9 @@ class Passwords:
         found = {cost: self._compare(password, (hashed if cost == own else None) or nobody[cost]) for cost in nobody}
         return own is not None and found[own]
 
-    def _count(self, check: _Check, *, is_right: bool) -> None:
-        wrong = self._wrong.pop(check.share, 0)
-        if is_right:
-            keep(self._right, (check.share[0], check.user), None, _RIGHT_KEPT)
-        else:
-            keep(self._wrong, check.share, wrong + 1)
-
     def close(self) -> None:
         """Begin no further comparison; one that runs ends by itself."""
-        if self._work is not None:
-            self._work.cancel()
+        self._turns.close()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _digest(self, user: bytes, password: bytes) -> bytes:

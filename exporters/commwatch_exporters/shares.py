@@ -1,21 +1,28 @@
-"""What each client may take of an endpoint: places for connections, and requests in a second."""
+"""What each client may take of an endpoint: places for connections, turns at what takes long, requests in a second."""
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 _MAPPED_IPV4 = bytes(10) + b"\xff\xff"
 _NETWORK_BYTES = 8  # of an IPv6 address: a host has all addresses of its /64
 _CLIENTS = 1024  # that are remembered
 _PLACES_OF_KNOWN = 8  # of a client that has shown who it is; they count for nothing when others want room
 
+_MOST_FAILED = 64  # failures that count, so that even who succeeds after thousands has a turn
+
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
+_Share = TypeVar("_Share", bound=Hashable)
+_Result = TypeVar("_Result")
 
 
 def client_of(peer: object) -> str:
@@ -136,6 +143,99 @@ def _first_to_go(held: Sequence[Holder]) -> Holder:
     slow = (one for one in held if one.is_slow)
     idle = (one for one in held if one.served and not one.sending)
     return next(iter((*unearned[:1], *slow, *idle)), held[0])
+
+
+@dataclass(slots=True)
+class _Past:
+    """What a share has had."""
+
+    failed: int = 0
+    """Turns that came to nothing since the last that did not."""
+    turn: int = 0
+    """Number of the last turn."""
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting(Generic[_Share, _Result]):
+    """Work that somebody waits for."""
+
+    share: _Share
+    work: Callable[[], Awaitable[_Result]]
+    result: asyncio.Future[_Result] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+class Turns(Generic[_Share, _Result]):
+    """Work that is done one at a time, in turns: the share with the fewest failures comes first.
+
+    Of equals one that has succeeded before, then the one whose last turn is longest ago. Of those that never had a
+    turn, the newest and the oldest alternate, so that a scraper does not wait for a crowd that came before it.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[_Waiting[_Share, _Result]] = []
+        """In the order in which they came, with the one whose turn it is."""
+        self._past: dict[_Share, _Past] = {}
+        """The share whose last turn is longest ago is first."""
+        self._succeeded: dict[_Share, None] = {}
+        self._numbers = itertools.count(1)
+        self._serving: asyncio.Task[None] | None = None
+
+    @property
+    def waiting(self) -> Counter[_Share]:
+        """How much work each share has asked for that has not ended."""
+        return Counter(one.share for one in self._waiting if not one.result.done())
+
+    def ask(self, share: _Share, work: Callable[[], Awaitable[_Result]]) -> asyncio.Future[_Result]:
+        """Have work done when the share has its turn; cancel the future if nobody waits any more."""
+        one = _Waiting(share, work)
+        self._waiting.append(one)
+        if self._serving is None or self._serving.done():
+            self._serving = asyncio.get_running_loop().create_task(self._serve())
+        return one.result
+
+    def failed(self, share: _Share) -> None:
+        """A turn came to nothing, as far as is known."""
+        if (past := self._past.get(share)) is not None:
+            past.failed += 1
+
+    def succeeded(self, share: _Share) -> None:
+        """A turn came to something: earlier failures do not count any more."""
+        if (past := self._past.get(share)) is not None:
+            past.failed = 0
+        keep(self._succeeded, share, None)
+
+    def has_succeeded(self, share: _Share) -> bool:
+        """Whether a turn of the share ever came to something, of the last that did."""
+        return share in self._succeeded
+
+    def close(self) -> None:
+        """Begin nothing any more."""
+        if self._serving is not None:
+            self._serving.cancel()
+
+    async def _serve(self) -> None:
+        for newest_first in itertools.cycle((True, False)):
+            self._waiting = [one for one in self._waiting if not one.result.done()]
+            if not self._waiting:
+                return
+            ordered = reversed(self._waiting) if newest_first else self._waiting
+            share = min(dict.fromkeys(one.share for one in ordered), key=self._order)
+            one = next(one for one in self._waiting if one.share == share)
+            past = self._past.get(share) or _Past()
+            past.turn = next(self._numbers)
+            keep(self._past, share, past)
+            try:
+                result = await one.work()
+            except Exception as error:  # it is the answer of this one
+                if not one.result.done():
+                    one.result.set_exception(error)
+            else:
+                if not one.result.done():
+                    one.result.set_result(result)
+
+    def _order(self, share: _Share) -> tuple[int, bool, int]:
+        past = self._past.get(share) or _Past()
+        return min(past.failed, _MOST_FAILED), not self.has_succeeded(share), past.turn
 
 
 class TokenBucket:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import socket
 import ssl
 import time
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from commwatch_exporters.http_server import Access, HttpServer, Limits, Response
+from commwatch_exporters.shares import client_of
 from commwatch_exporters.tls_context import CURVES, TlsEntry, TlsError, TlsSettings, client_is_allowed, make_context
 from support.certificates import Authority, Pair
 from support.http import ask, connected, serving
@@ -332,6 +334,46 @@ def test_300_half_open_handshakes(material: Material) -> None:
             kept.send(GET)
             assert (await kept.answer()).status == 200
             assert (await ask(port, "/text", tls=context)).status == 200
+
+    asyncio.run(test())
+
+
+class Recording(TlsEntry):
+    """Notes whose handshakes begin."""
+
+    def __init__(self, settings: TlsSettings) -> None:
+        super().__init__(settings)
+        self.begun: list[str] = []
+
+    def wrap(self, sock: socket.socket) -> ssl.SSLSocket:
+        """Begin one."""
+        self.begun.append(client_of(sock.getpeername()))
+        return super().wrap(sock)
+
+
+@pytest.mark.parametrize("crowd", [1, 32], ids=["of one address", "of 32 addresses"])
+def test_handshakes_have_turns_by_address(material: Material, crowd: int) -> None:
+    """A client in the midst of 97 is next as soon as it is accepted, where the others' addresses have had turns."""
+    settings = TlsSettings(material.node.certificate.read_bytes(), material.node.key.read_bytes())
+
+    async def test() -> None:
+        made = server(material)
+        entry = Recording(settings)
+        made.let_in(Access(entry))
+        with ExitStack() as stack:
+            async with serving(made) as port:
+
+                def greet(address: str) -> None:
+                    client = socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS, (address, 0))
+                    stack.enter_context(client).sendall(hello())
+
+                for number in range(crowd):
+                    greet(f"127.0.1.{number + 1}")
+                await comes(lambda: len(entry.begun) == crowd)
+                for number in range(97):
+                    greet("127.0.0.2" if number == 48 else f"127.0.1.{number % crowd + 1}")
+                await comes(lambda: len(entry.begun) == crowd + 97)
+        assert entry.begun[crowd:].index("127.0.0.2") < 48 / 16 + 4  # 16 are accepted at a time
 
     asyncio.run(test())
 
