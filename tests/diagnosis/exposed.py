@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from commwatch.diagnosis.check import Check, CheckVerdict
-from commwatch.diagnosis.host_limits import HostLimits
-from commwatch.diagnosis.known import Known
+import msgspec
+
+from commwatch.diagnosis.check import Branch, Check, CheckVerdict
+from commwatch.diagnosis.known import HostLimits, Known
+from commwatch.diagnosis.walk import diagnose
 from commwatch.findings.api_documents import (
     CauseRecord,
     ComponentRecord,
@@ -22,6 +25,8 @@ from commwatch.findings.codes import CODES
 from commwatch.findings.finding import Evidence, Severity
 from commwatch.findings.score.records import Score
 from commwatch.jobs.settings.records import AuditRecord
+from commwatch.probes.by_hand.answer import Answer, CycleVerdict
+from commwatch.probes.plan import CycleResult
 from support.facts import NOW, Numbers, shipped
 from support.pages import snapshot_of
 
@@ -90,6 +95,23 @@ def cause(code: str, component: str) -> CauseRecord:
 def _component(identity: str) -> ComponentRecord:
     kind, _, key = identity.partition("/")
     return ComponentRecord(kind, key, "", identity, ())
+
+
+def branch_of(known: Known, branch: Branch) -> list[Check]:
+    """The checks of a branch as the diagnosis of a node has them that has a finding: it lowers none to a notice."""
+    other = finding("gpu_lost", "gpu/elsewhere", "critical")
+    told = msgspec.structs.replace(known.findings, findings=(*known.findings.findings, other))
+    document = diagnose(replace(known, findings=told), "quick")
+    return [check for check in document.checks if check.branch == branch]
+
+
+def answer_of(result: CycleResult, verdict: CycleVerdict = "good", probe: str = "all_reduce", **changes: Any) -> Answer:
+    """What one cycle of a probe came to."""
+    known: dict[str, Any] = {
+        "probe": probe, "measure": "all_reduce", "backend": "simulated", "ranks": 8, "gpus": (), "verdict": verdict,
+        "shares_gpus": False, "result": result,
+    }  # fmt: skip
+    return Answer(**(known | changes))
 
 
 def verdicts(checks: Iterable[Check], what: str = "") -> dict[str, CheckVerdict]:

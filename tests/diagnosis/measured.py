@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from commwatch.findings.facts import Facts
-from support.facts import NOW, facts_of
+from support.facts import NOW
 
 SIZE = 64 * 2**20
 Numbers = dict[str, dict[Any, float]]
@@ -92,17 +91,3 @@ def pairs(rates: Mapping[tuple[int, int], float], expected: float, *, both_ways:
     if both_ways:
         numbers["commwatch_pair_both_ways_bandwidth_bytes_per_second"] = dict.fromkeys(keys.values(), both_ways)
     return numbers
-
-
-def merged(*parts: Numbers) -> Numbers:
-    """All of them together."""
-    numbers: Numbers = {}
-    for part in parts:
-        for metric, series in part.items():
-            numbers.setdefault(metric, {}).update(series)
-    return numbers
-
-
-def facts(*parts: Numbers) -> Facts:
-    """What the checks read, at ``support.facts.NOW``."""
-    return facts_of(merged(*parts))

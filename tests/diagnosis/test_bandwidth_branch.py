@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
-from commwatch.diagnosis.bandwidth import bandwidth_checks
 from commwatch.diagnosis.check import Check
-from commwatch.findings.facts import Facts
-from diagnosis.measured import Numbers, facts, gpus, host_copies, nvlinks, pairs, probe
-from support.facts import shipped
+from commwatch.probes.plan import Skipped
+from diagnosis.exposed import answer_of, branch_of, known_of, merged
+from diagnosis.measured import Numbers, gpus, host_copies, nvlinks, pairs, probe
+from support.facts import NOW
 
 H100 = "NVIDIA H100 80GB HBM3"
 
 
-@dataclasses.dataclass
-class _Known:
-    facts: Facts
-    thresholds: object
-    scanned: tuple[object, ...] = ()
-
-
 def test_a_full_scan_is_not_sent_to_another_one() -> None:
     """What it could not measure has no result; a quick look says how to get it."""
-    numbers = facts(gpus(8, H100), probe("all_reduce", None, None, ranks=8, age=None))
-    quick, full = (
-        next(iter(bandwidth_checks(_Known(numbers, shipped(), scanned))))  # type: ignore[arg-type]
-        for scanned in ((), ("something",))
-    )
+    known = known_of(merged(gpus(8, H100), probe("all_reduce", None, None, ranks=8, age=None)))
+    skipped = answer_of(Skipped(finished_at=NOW, reason="gpu_busy", detail=""), "skipped")
+    quick, full = (next(iter(branch_of(replace(known, scanned=scanned), "bandwidth"))) for scanned in ((), (skipped,)))
 
     assert (quick.verdict, full.verdict) == ("not measured", "not measured")
     assert quick.detail == "there is no result yet; commwatch diagnose --full-scan measures it now"
@@ -43,8 +34,7 @@ def checks(*parts: Numbers) -> list[Check]:
 
 def all_checks(*parts: Numbers) -> list[Check]:
     """What the branch makes of a node."""
-    known = _Known(facts(*parts), shipped())
-    return list(bandwidth_checks(known))  # type: ignore[arg-type]  # all that it reads
+    return branch_of(known_of(merged(*parts)), "bandwidth")
 
 
 def only(found: Iterable[Check]) -> Check:

@@ -11,11 +11,10 @@ import pytest
 
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.known import Known
-from commwatch.diagnosis.pattern import pattern
 from commwatch.node.topology.pair_matrix import PairMatrix
 from commwatch.probes.by_hand.answer import Answer
-from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped, Yielded
-from diagnosis.exposed import finding, known_of, merged
+from commwatch.probes.plan import Failed, Measured, Skipped, Yielded
+from diagnosis.exposed import answer_of, branch_of, finding, known_of, merged
 from heatmap.matrices import endpoints, matrix, slow_gpu
 from support.facts import NOW
 from support.passes import in_one_pass
@@ -105,9 +104,8 @@ def healthy(**values: float) -> dict[str, dict[Any, float]]:
 def found(numbers: Mapping[str, Any], made: PairMatrix | None = None, **changes: Any) -> dict[str, Check]:
     """The checks of the branch by what they are of."""
     known: Known = replace(known_of(numbers), matrix=made, **changes)
-    checks = list(pattern(known))
+    checks = branch_of(known, "pattern")
     for check in checks:
-        assert check.branch == "pattern"
         assert check.verdict != "failed" or (check.measured and check.required and check.next_step)
         assert check.verdict != "not measured" or (check.detail and not check.measured)
     return {check.what: check for check in checks}
@@ -303,8 +301,7 @@ def test_probes_that_show_the_same_stand_in_one_line_with_the_worst() -> None:
         some = {f"commwatch_probe_{metric}": {(name, "nccl"): value} for metric, value in shown.items()}
         numbers = merged(numbers, {"commwatch_probe_info": {info: 1.0}}, some)
 
-    lines = [check for check in pattern(replace(known_of(gpus()), snapshot=known_of(numbers).snapshot))
-             if check.what == SIZES]  # fmt: skip
+    lines = [check for check in branch_of(known_of(numbers), "pattern") if check.what == SIZES]
 
     assert [(line.verdict, line.where) for line in lines] == [("notice", "a, b"), ("passed", "all_reduce")]
     assert lines[0].measured.startswith("b: 32 B 14 µs; 64 MiB - (40 %")
@@ -352,11 +349,11 @@ def test_since_when_is_told_of_what_has_been_open_longest() -> None:
     known = known_of(gpus(8), [finding("pair_slow", "pair/a-b"), finding("nvlink_down", "nvlink/x/3")])
     late = replace(known, findings=_at(known, NOW + 3600))
 
-    checks = {check.what: check for check in pattern(replace(late, matrix=matrix()))}
+    checks = {check.what: check for check in branch_of(replace(late, matrix=matrix()), "pattern")}
 
     assert checks["slow since"].where == "a-b"
     assert checks["slow since"].measured == "2023-11-14 22:12:20 UTC, 61 min ago"
-    assert "slow since" not in {check.what for check in pattern(replace(known, matrix=matrix()))}
+    assert "slow since" not in {check.what for check in branch_of(replace(known, matrix=matrix()), "pattern")}
 
 
 def _at(known: Known, now: float) -> Any:
@@ -366,14 +363,6 @@ def _at(known: Known, now: float) -> Any:
 
 
 # --- after a full scan ---
-
-
-def answer(verdict: str, result: CycleResult, name: str = "all_reduce") -> Answer:
-    """What one cycle came to."""
-    return Answer(
-        probe=name, measure="all_reduce", backend="simulated", ranks=8, gpus=(), verdict=verdict,  # type: ignore[arg-type]
-        shares_gpus=False, result=result,
-    )  # fmt: skip
 
 
 MEASURED = Measured(finished_at=NOW, occupied_seconds=1.0, setup_seconds=1.0, outcomes=())
@@ -387,16 +376,16 @@ BUSY = Skipped(finished_at=NOW, reason="gpu_busy", detail="GPU1 has a process")
 @in_one_pass(
     "answers, verdict, says",
     [
-        ((answer("failed", FAILED),), "failed", "unhandled system error; tried once"),
-        ((answer("failed", FAILED),) * 3, "failed", "unhandled system error; 3 of 3 times in this scan"),
-        ((answer("failed", FAILED), answer("good", MEASURED)), "notice", "no streak"),
-        ((answer("low", MEASURED), answer("good", MEASURED)), "notice", "no streak"),
-        ((answer("low", MEASURED), answer("gave way", CAME)), "notice", "no streak. Gave way: process_appeared"),
-        ((answer("low", MEASURED),) * 3 + (answer("good", MEASURED),), "notice", "no streak"),
-        ((answer("skipped", BUSY),), "not measured", "Skipped: gpu_busy: GPU1 has a process"),
-        ((answer("failed", LOCKED),), "not measured", "Could not run: start: the probe lock"),
-        ((answer("skipped", ALONE),), "does not apply", "Skipped: single_gpu"),
-        ((answer("skipped", BUSY), answer("skipped", BUSY, "pairs")), "not measured", "Skipped: gpu_busy"),
+        ((answer_of(FAILED, "failed"),), "failed", "unhandled system error; tried once"),
+        ((answer_of(FAILED, "failed"),) * 3, "failed", "unhandled system error; 3 of 3 times in this scan"),
+        ((answer_of(FAILED, "failed"), answer_of(MEASURED, "good")), "notice", "no streak"),
+        ((answer_of(MEASURED, "low"), answer_of(MEASURED, "good")), "notice", "no streak"),
+        ((answer_of(MEASURED, "low"), answer_of(CAME, "gave way")), "notice", "no streak. Gave way: process_appeared"),
+        ((answer_of(MEASURED, "low"),) * 3 + (answer_of(MEASURED, "good"),), "notice", "no streak"),
+        ((answer_of(BUSY, "skipped"),), "not measured", "Skipped: gpu_busy: GPU1 has a process"),
+        ((answer_of(LOCKED, "failed"),), "not measured", "Could not run: start: the probe lock"),
+        ((answer_of(ALONE, "skipped"),), "does not apply", "Skipped: single_gpu"),
+        ((answer_of(BUSY, "skipped"), answer_of(BUSY, "skipped", "pairs")), "not measured", "Skipped: gpu_busy"),
     ],
 )
 def test_what_became_of_fresh_probes(answers: tuple[Answer, ...], verdict: str, says: str) -> None:
@@ -409,4 +398,4 @@ def test_what_became_of_fresh_probes(answers: tuple[Answer, ...], verdict: str, 
 
 def test_fresh_probes_that_are_well_take_no_line() -> None:
     """What they measured is in the other lines."""
-    assert "fresh probe" not in found(gpus(8), matrix(), scanned=(answer("good", MEASURED),))
+    assert "fresh probe" not in found(gpus(8), matrix(), scanned=(answer_of(MEASURED, "good"),))

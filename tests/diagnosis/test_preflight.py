@@ -5,7 +5,8 @@ from __future__ import annotations
 from commwatch.diagnosis.marks.profiles import PROFILES
 from commwatch.diagnosis.preflight import preflight
 from commwatch.findings.health import Preflight
-from diagnosis.measured import Numbers, facts, gpus, probe
+from diagnosis.exposed import known_of, merged
+from diagnosis.measured import Numbers, gpus, probe
 from support.facts import NOW
 
 H100, A10G = "NVIDIA H100 80GB HBM3", "NVIDIA A10G"
@@ -13,7 +14,7 @@ H100, A10G = "NVIDIA H100 80GB HBM3", "NVIDIA A10G"
 
 def answer(*parts: Numbers, profile: str = "7b", alone: float | None = None, max_age: float = 3600.0) -> Preflight:
     """What a preflight says."""
-    return preflight(facts(*parts), PROFILES[profile], alone, NOW, max_age)[0]
+    return preflight(known_of(merged(*parts)).facts, PROFILES[profile], alone, NOW, max_age)[0]
 
 
 def test_a_node_whose_gpus_reach_each_other_slowly_is_refused_with_the_step_to_expect() -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from commwatch.diagnosis.check import Check
-from commwatch.diagnosis.marks.profiles import PROFILES, Asked
+from commwatch.diagnosis.marks.profiles import PROFILES
 from commwatch.diagnosis.preflight import preflight
-from commwatch.diagnosis.profile import checks_of
+from commwatch.findings.api_documents import metric_records
 from commwatch.findings.facts import Facts
 from commwatch.findings.history import CounterHistory
 from commwatch.simulation.presets import PRESETS
 from commwatch_exporters.node.model import Node
+from diagnosis.exposed import branch_of, known_of
 from support.facts import NOW
 from support.probed_node import ProbedNode
 
@@ -57,8 +60,10 @@ def h100(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProbedNode:
 
 def failed(node: ProbedNode, fault: str) -> dict[str, Check]:
     """What fails under a fault, by how it begins."""
-    facts = Facts(Node(node.snapshot(f"- {{fault: {fault}}}")), CounterHistory({}), NOW)
-    return {check.what.split(",")[0]: check for check in checks_of(facts, Asked()) if check.verdict == "failed"}
+    known = known_of({})
+    snapshot = structs.replace(known.snapshot, metrics=metric_records(node.snapshot(f"- {{fault: {fault}}}")))
+    checks = branch_of(replace(known, snapshot=snapshot), "profile")
+    return {check.what.split(",")[0]: check for check in checks if check.verdict == "failed"}
 
 
 def test_a_slow_gpu_fails_the_marks_that_it_is_below(h100: ProbedNode) -> None:

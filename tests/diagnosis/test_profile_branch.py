@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.marks.profiles import PROFILES, Asked
-from commwatch.diagnosis.profile import checks_of
-from diagnosis.measured import Numbers, address, facts, gpus, host_copies, merged, nvlinks, pairs, probe
-from support.facts import NOW
+from diagnosis.exposed import branch_of, known_of, merged
+from diagnosis.measured import Numbers, address, gpus, host_copies, nvlinks, pairs, probe
 
 A100, H100, A10G = "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3", "NVIDIA A10G"
 
 
-def found(asked: Asked, *parts: Numbers, max_age: float = 3600.0) -> dict[str, Check]:
+def checks(asked: Asked, *parts: Numbers) -> list[Check]:
+    """What the branch makes of a node."""
+    return branch_of(replace(known_of(merged(*parts)), asked=asked), "profile")
+
+
+def found(asked: Asked, *parts: Numbers) -> dict[str, Check]:
     """The checks by how they begin."""
-    checks = checks_of(facts(*parts), asked, NOW - max_age)
-    return {check.what.split(",")[0]: check for check in checks}
+    return {check.what.split(",")[0]: check for check in checks(asked, *parts)}
 
 
-def one(start: str, *parts: Numbers, asked: Asked = Asked(), max_age: float = 3600.0) -> Check:  # noqa: B008
+def one(start: str, *parts: Numbers, asked: Asked = Asked()) -> Check:  # noqa: B008
     """The check that begins so."""
-    return next(check for what, check in found(asked, *parts, max_age=max_age).items() if what.startswith(start))
+    return next(check for what, check in found(asked, *parts).items() if what.startswith(start))
 
 
 @pytest.mark.parametrize(
@@ -71,14 +75,6 @@ def test_an_all_reduce_over_some_of_the_gpus_says_nothing_of_all() -> None:
 
     assert check.verdict == "not measured"
     assert check.detail == "no all_reduce is measured over all 8 GPUs"
-
-
-def test_a_result_that_is_too_old_is_not_measured() -> None:
-    """A preflight says how old it may be."""
-    node = (gpus(8, H100), probe("all_reduce", 300e9, 315e9, ranks=8, age=120.0))
-
-    assert one("7b: all_reduce", *node, max_age=119.0).verdict == "not measured"
-    assert one("7b: all_reduce", *node, max_age=121.0).verdict == "passed"
 
 
 @pytest.mark.parametrize(
@@ -165,8 +161,9 @@ def under_one_switch(status: float) -> Numbers:
 def test_two_gpus_under_one_switch_both_ways(rate: float, verdict: str) -> None:
     """At once, each direction; 23.5 GB/s are expected of messages of 16 MiB."""
     rates = pairs({(0, 1): 23e9, (1, 0): 23e9}, 23.5e9, both_ways=rate * 1e9)
-    checks = checks_of(facts(under_one_switch(0), rates), Asked())
-    [check] = [check for check in checks if "two GPUs under one switch" in check.what]
+    [check] = [
+        check for check in checks(Asked(), under_one_switch(0), rates) if "two GPUs under one switch" in check.what
+    ]
 
     assert (check.verdict, check.where) == (verdict, "GPU0-GPU1")
 
@@ -176,8 +173,8 @@ def test_gpus_that_may_not_read_each_other_go_by_the_host() -> None:
     rates = pairs({(0, 1): 12e9, (1, 0): 12e9}, 12e9, both_ways=11e9)
 
     for status in (1.0, 5.0):
-        checks = list(checks_of(facts(under_one_switch(status), rates), Asked()))
-        assert not any("under one switch" in check.what for check in checks)
+        shown = checks(Asked(), under_one_switch(status), rates)
+        assert not any("under one switch" in check.what for check in shown)
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
+import platform
 import re
+import socket
 from html.parser import HTMLParser
+from pathlib import Path
 
+import pytest
+
+from commwatch.commands.diagnose_files import write_files
+from commwatch.config.settings import Config
 from commwatch.diagnosis.document import Diagnosis
-from commwatch.diagnosis.identity import Identity, identity_of
-from commwatch.diagnosis.report import report
+from commwatch.diagnosis.known import Known
 from heatmap.matrices import endpoints, matrix
 from support.diagnoses import NOW, cause, closed_finding, component, faulty, finding, healthy, known_of
 
@@ -42,9 +49,17 @@ class Page(HTMLParser):
             self.text += data
 
 
-def made(document: Diagnosis, identity: Identity | None = None) -> str:
-    known = known_of(document)
-    return report(document, identity or identity_of(known, "node7", "6.8.0"), 0.6)
+@pytest.fixture(autouse=True)
+def _host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "node7")
+    monkeypatch.setattr(platform, "release", lambda: "6.8.0")
+    monkeypatch.chdir(tmp_path)
+
+
+def made(document: Diagnosis, known: Known | None = None) -> str:
+    file = Path("report.html")
+    write_files(argparse.Namespace(report=file, bundle=None), Config(), known or known_of(document), document)
+    return file.read_text(encoding="utf-8")
 
 
 def page(document: Diagnosis) -> Page:
@@ -121,7 +136,7 @@ def test_hostile_names_stay_texts() -> None:
         maintenance=HOSTILE,
     )
     known = known_of(hostile, {("commwatch_gpu_info", ("9", HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE)): 1})
-    text = made(hostile, identity_of(known, HOSTILE, HOSTILE))
+    text = made(hostile, known)
     found = Page(text)
 
     assert found.open == []

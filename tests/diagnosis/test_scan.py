@@ -15,14 +15,14 @@ from commwatch.diagnosis.full_scan import Scan, full_scan
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.walk import diagnose
 from commwatch.errors import CommwatchError
-from commwatch.probes.by_hand.answer import Answer, CycleVerdict
+from commwatch.probes.by_hand.answer import CycleVerdict
 from commwatch.probes.node import Prospect
 from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped, StepOutcome
 from commwatch.probes.rank_plan import FailureReason, SkipReason, Step
 from commwatch.probes.results.history import Conditions, ProbeHistory
 from commwatch.probes.results.streak import Streak
 from commwatch.probes.workload import plan_cycle
-from diagnosis.exposed import known_of
+from diagnosis.exposed import answer_of, known_of
 from support.facts import NOW, shipped
 
 LIMIT = 1e-3
@@ -47,11 +47,7 @@ def skipped(reason: SkipReason) -> Skipped:
 
 def take(scan: Scan, result: CycleResult, verdict: CycleVerdict = "good") -> bool:
     """Hand a scan a cycle; whether it wants another one."""
-    answer = Answer(
-        probe="all_reduce", measure="all_reduce", backend="simulated", ranks=2, gpus=(), verdict=verdict,
-        shares_gpus=False, result=result,
-    )  # fmt: skip
-    scan.took("all_reduce", PROBE, Prospect(PLAN, ()), answer)
+    scan.took("all_reduce", PROBE, Prospect(PLAN, ()), answer_of(result, verdict, ranks=2))
     return list(scan.again()) == ["all_reduce"]
 
 

@@ -17,7 +17,7 @@ from commwatch.probes.by_hand.answer import Answer
 from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped, Yielded
 from commwatch.probes.results.record import Reading
 from commwatch_exporters.node.model import Probe
-from diagnosis.exposed import cause, finding, known_of, merged
+from diagnosis.exposed import answer_of, cause, finding, known_of, merged
 from heatmap.matrices import endpoints, matrix
 from support.facts import NOW
 
@@ -56,10 +56,9 @@ def node(**of_probe: float) -> dict[str, dict[Any, float]]:
 def answers(probe: str, *results: CycleResult) -> tuple[Answer, ...]:
     """What cycles of a probe came to."""
     return tuple(
-        Answer(probe=probe, measure="all_reduce", backend=BACKEND, ranks=4, gpus=(), verdict="good", shares_gpus=False,
-               result=msgspec.structs.replace(result, finished_at=result.finished_at + place))
+        answer_of(msgspec.structs.replace(result, finished_at=result.finished_at + place), probe=probe, ranks=4)
         for place, result in enumerate(results)
-    )  # fmt: skip
+    )
 
 
 def fresh_pairs(*slow: tuple[int, int], bad: tuple[bool, ...] = (True, True, True), gpus: int = 4) -> FreshProbe:

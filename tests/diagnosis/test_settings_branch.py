@@ -7,12 +7,15 @@ from typing import Any, get_args
 import pytest
 
 from commwatch.diagnosis.check import Check, CheckVerdict
-from commwatch.diagnosis.host_limits import HostLimits, read_host_limits
-from commwatch.diagnosis.settings import AREAS, area_of, settings
+from commwatch.diagnosis.known import HostLimits, read_host_limits
 from commwatch.jobs.settings.records import AuditRecord, RemarkCode, SettingRemark, UnreadProcess
-from diagnosis.exposed import known_of, merged
+from diagnosis.exposed import branch_of, known_of, merged
 
 JOBS, PINNED, SHARED = "NCCL settings of running jobs", "memory that a process may pin (ulimit -l)", "size of /dev/shm"
+AREAS = (
+    "paths between GPUs", "network and adapters", "buffers, channels and threads", "algorithm and protocol",
+    "names, files and values", "ranks of one job", "messages, checks and start",
+)  # fmt: skip
 PORT: dict[str, dict[Any, float]] = {"commwatch_rdma_port_state": {("mlx5_0", "1"): 4}}
 GPUS: dict[str, dict[Any, float]] = {
     "commwatch_gpu_info": {(str(gpu), f"0000:1{gpu}:00.0", "", "", "", ""): 1 for gpu in range(2)}
@@ -24,7 +27,7 @@ def remark(code: str, variable: str, severity: str, processes: int = 8) -> Setti
 
 
 def checks(audit: AuditRecord | None, host: HostLimits | None = None) -> list[Check]:
-    return list(settings(known_of(merged(PORT, GPUS), audit=audit, host=host)))
+    return branch_of(known_of(merged(PORT, GPUS), audit=audit, host=host), "settings")
 
 
 def of(found: list[Check], what: str) -> Check:
@@ -96,7 +99,12 @@ def test_remarks_left_out_keep_areas_from_passing() -> None:
 
 def test_every_remark_has_its_area() -> None:
     """The list of codes is closed; none of the areas is without one."""
-    assert {area_of(code) for code in get_args(RemarkCode)} == set(AREAS)
+    shown = set()
+    for code in get_args(RemarkCode):
+        [check] = [one for one in checks(AuditRecord(read=8, remarks=(remark(code, "X", "note"),))) if "X" in one.what]
+        shown.add(check.what)
+
+    assert shown == {f"X ({area})" for area in AREAS}
 
 
 @pytest.mark.parametrize(
@@ -108,7 +116,7 @@ def test_adapters_want_memory_pinned_without_limit(limit: float | None, verdict:
     host = HostLimits(limit, None, None)
 
     check = of(checks(None, host), PINNED)
-    [without] = [one for one in settings(known_of(GPUS, host=host)) if one.what == PINNED]
+    [without] = [one for one in branch_of(known_of(GPUS, host=host), "settings") if one.what == PINNED]
 
     assert (check.verdict, check.measured) == (verdict, measured)
     assert without.verdict == "does not apply"
@@ -122,13 +130,13 @@ def test_shared_memory_is_held_against_nccls_guide(size: int | None, verdict: Ch
     host = HostLimits(None, size, size)
 
     assert of(checks(None, host), SHARED).verdict == verdict
-    [alone] = [one for one in settings(known_of(PORT, host=host)) if one.what == SHARED]
+    [alone] = [one for one in branch_of(known_of(PORT, host=host), "settings") if one.what == SHARED]
     assert alone.verdict == "does not apply"
 
 
 def test_a_simulated_node_has_not_the_limits_of_this_one() -> None:
     """What this host allows says nothing of it."""
-    found = list(settings(known_of(merged(PORT, GPUS), simulated="h100x8")))
+    found = branch_of(known_of(merged(PORT, GPUS), simulated="h100x8"), "settings")
 
     assert of(found, PINNED).verdict == of(found, SHARED).verdict == "not measured"
     assert "simulated" in of(found, PINNED).detail

@@ -15,17 +15,16 @@ from commwatch.config.settings import Config, Paths, Probe, Probes, Size
 from commwatch.diagnosis import stress_run
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.known import Rise, Stress
-from commwatch.diagnosis.stress import rises_between, stress
+from commwatch.diagnosis.stress import rises_between
 from commwatch.diagnosis.stress_run import Look, look_of, seen_by, stress_seconds, sustained, under_load
 from commwatch.errors import CommwatchError, UsageError
 from commwatch.probes.by_hand.answer import Answer, StepRow
 from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped, Yielded
-from commwatch.probes.results.bus_bandwidth import bus_bandwidth
 from commwatch.probes.workload import plan_cycle
 from commwatch.state.client import DaemonAbsent
 from commwatch_exporters.node.model import Gpu, NvLink
 from commwatch_exporters.node.parts import AnyColumn
-from diagnosis.exposed import known_of
+from diagnosis.exposed import answer_of, branch_of, known_of
 from support.facts import NOW, Numbers, shipped
 
 MIB = 2**20
@@ -38,16 +37,13 @@ def answer(rates: Sequence[float], result: CycleResult = MEASURED) -> Answer:
     rows = tuple(
         StepRow(
             operation="all_reduce", purpose="sustained", size_bytes=256 * MIB, members=tuple(range(8)),
-            seconds=bus_bandwidth("all_reduce", 8, 256 * MIB, 1.0) / rate, median_seconds=1.0, slowest_rank=None,
+            seconds=1.75 * 256 * MIB / rate, median_seconds=1.0, slowest_rank=None,
             balance_ratio=1.0, algorithm_bandwidth_bytes_per_second=rate / 1.75,
             bus_bandwidth_bytes_per_second=rate, expected=None, utilization_ratio=None, verdict="not judged",
         )
         for rate in rates
     )  # fmt: skip
-    return Answer(
-        probe="stress", measure="all_reduce", backend="nccl", ranks=8, gpus=(), verdict="good", shares_gpus=False,
-        rows=rows, result=result,
-    )  # fmt: skip
+    return answer_of(result, probe="stress", backend="nccl", rows=rows)
 
 
 def run(rates: Sequence[float] = (400e9,) * 15, result: CycleResult = MEASURED, **changes: Any) -> Stress:
@@ -58,8 +54,7 @@ def run(rates: Sequence[float] = (400e9,) * 15, result: CycleResult = MEASURED, 
 
 def checks(made: Stress) -> dict[str, Check]:
     """By what they are of, without sizes."""
-    found = list(stress(replace(known_of({}), stress=made)))
-    assert all(check.branch == "stress" for check in found)
+    found = branch_of(replace(known_of({}), stress=made), "stress")
     return {check.what.partition(", ")[0].removeprefix("all_reduce bus "): check for check in found}
 
 
@@ -122,8 +117,8 @@ def test_a_quick_diagnosis_says_nothing_and_a_full_one_how_to_stress() -> None:
     """Nobody asked for load."""
     known = known_of({})
 
-    assert list(stress(known)) == []
-    [check] = stress(replace(known, scanned=(answer(()),)))
+    assert branch_of(known, "stress") == []
+    [check] = branch_of(replace(known, scanned=(answer(()),)), "stress")
     assert (check.verdict, "--stress 30s" in check.detail) == ("not measured", True)
 
 

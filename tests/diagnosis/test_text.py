@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from commwatch.diagnosis.check import Check
+import re
+from collections.abc import Sequence
+
+import pytest
+
+from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.document import Diagnosis
 from commwatch.diagnosis.text import diagnosis_lines
 from commwatch.findings.verdict import Verdict
@@ -76,6 +81,71 @@ def test_all_shows_every_check() -> None:
     assert sum("state of an NVLink: GPU" in line for line in found) == 144
     assert sum("rate of the port: mlx5_" in line for line in found) == 2
     assert not any("rate of the port" in line for line in text(healthy()))
+
+
+def checks(measured: Sequence[str], verdict: CheckVerdict = "published mark") -> tuple[Check, ...]:
+    """The lanes of as many GPUs."""
+    return tuple(
+        Check(branch="topology", what="lanes", where=f"GPU{gpu}", measured=one, required="at least 8", verdict=verdict)
+        for gpu, one in enumerate(measured)
+    )
+
+
+def rows(found: Sequence[Check]) -> list[list[str]]:
+    """The cells of the table's rows."""
+    lines = text(healthy(checks=tuple(found)), width=120)
+    start = lines.index("Topology") + 1
+    end = lines.index("", start) if "" in lines[start:] else len(lines)
+    return [re.split(r" {2,}", line) for line in lines[start:end] if "  " in line.strip()]
+
+
+@pytest.mark.parametrize(
+    ("measured", "said"),
+    [
+        (["8", "8", "8"], "8"),
+        (["x8", "x16", "x2"], "x2 to x16"),
+        (["48.5 GB/s", "9 GB/s", "50 GB/s"], "9 to 50 GB/s"),
+        (["900 MB/s", "1.2 GB/s", "1.3 GB/s"], "various"),
+        (["8", "none", "8"], "various"),
+        (["", "", ""], "-"),
+        (["index 3", "index 1", "index 2"], "index 1 to 3"),
+    ],
+)
+def test_one_row_says_from_where_to_where(measured: list[str], said: str) -> None:
+    """The least and the greatest number in their unit, else that they are various; what is equal stands once."""
+    assert rows(checks(measured)) == [["published", "lanes: 3 parts, GPU0 to GPU2", said, "at least 8"]]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "count", "lines"), [("published mark", 2, 2), ("failed", 8, 8), ("failed", 9, 1), ("notice", 4, 4)]
+)
+def test_few_stay_apart(verdict: CheckVerdict, count: int, lines: int) -> None:
+    """Two of what needs no hands, and eight of what failed: each may need them."""
+    assert len(rows(checks(["4"] * count, verdict))) == lines
+
+
+def test_different_things_are_not_mixed() -> None:
+    """A failed one and others of the same quantity are two rows, the failed one above; all are counted."""
+    mixed = (*checks(["8"] * 5), *checks(["4"], "failed"))
+
+    assert [row[:2] for row in rows(mixed)] == [
+        ["failed", "lanes: GPU0"],
+        ["published", "lanes: 5 parts, GPU0 to GPU4"],
+    ]
+    assert "Checks: 1 failed, 5 published marks" in text(healthy(checks=mixed))
+
+
+def test_a_note_is_said_once() -> None:
+    """However many checks share it; of what passed nothing is said."""
+    shared = [
+        Check(branch="topology", what="a", where=str(number), verdict="failed", detail="Dirty", next_step="Clean it.")
+        for number in range(3)
+    ]
+    fine = Check(branch="topology", what="b", verdict="passed", detail="All is well.")
+    found = text(healthy(checks=(*shared, fine)))
+
+    assert sum("Dirty. Clean it." in line for line in found) == 1
+    assert not any("All is well" in line for line in found)
 
 
 def test_what_was_not_measured_says_why() -> None:

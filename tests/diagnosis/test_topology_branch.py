@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from commwatch.diagnosis.check import Check, CheckVerdict
-from commwatch.diagnosis.topology import topology_checks
-from diagnosis.exposed import GPUS, NICS, known_of, merged, switched_node, verdicts, without
+from diagnosis.exposed import GPUS, NICS, branch_of, known_of, merged, switched_node, verdicts, without
 
 LANES, SPEED = "PCIe lanes", "PCIe generation"
 NVLINKS, NEAREST = "active NVLinks", "way to the nearest RDMA adapter"
@@ -17,9 +16,8 @@ GPU0 = ("0", GPUS[0])
 
 def checks(numbers: dict[str, dict[Any, float]]) -> list[Check]:
     """What the branch makes of a node; every check that failed says what is required."""
-    found = list(topology_checks(known_of(numbers)))
+    found = branch_of(known_of(numbers), "topology")
     for check in found:
-        assert check.branch == "topology"
         assert check.verdict != "failed" or (check.measured and check.required and check.next_step)
         assert check.verdict != "not measured" or check.detail
     return found

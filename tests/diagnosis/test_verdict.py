@@ -8,7 +8,6 @@ import pytest
 
 from commwatch.diagnosis.check import Branch, Check, CheckVerdict
 from commwatch.diagnosis.marks.profiles import ALL_PROFILES, PROFILES, Asked
-from commwatch.diagnosis.pattern_scan import FRESH_PROBE
 from commwatch.diagnosis.walk import overall
 from commwatch.findings.api_documents import FindingRecord
 from commwatch.findings.finding import Severity
@@ -61,7 +60,7 @@ def test_a_check_fails_beside_a_finding(severity: Severity, word: Word) -> None:
     ("branch", "what", "asked"),
     [
         ("stress", "bandwidth under load", ALL_PROFILES),
-        ("pattern", FRESH_PROBE, ALL_PROFILES),
+        ("pattern", "fresh probe", ALL_PROFILES),
         ("profile", "7b: all_reduce bus bandwidth", Asked(PROFILES["7b"])),
     ],
 )

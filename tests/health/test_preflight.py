@@ -19,7 +19,8 @@ from commwatch.findings.api_documents import MetricRecord, SeriesRecord, Snapsho
 from commwatch.findings.health import Asked, Health, Preflight, judge, with_preflight
 from commwatch.findings.verdict import Word
 from commwatch_exporters.catalogue import CATALOGUE
-from diagnosis.measured import Numbers, gpus, merged, probe
+from diagnosis.exposed import merged
+from diagnosis.measured import Numbers, gpus, probe
 from health.reports import NOW, answering, asked_by, document, fault, report, said
 from health.scontrol import NODE, Scontrol, shown
 

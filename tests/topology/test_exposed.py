@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from commwatch.diagnosis.infiniband import infiniband
-from commwatch.diagnosis.settings import settings
-from commwatch.diagnosis.topology import topology_checks, topology_of
+from commwatch.diagnosis.check import Branch
+from commwatch.diagnosis.topology import topology_of
 from commwatch.findings.api_documents import metric_records
 from commwatch.findings.facts import Facts
 from commwatch.findings.history import CounterHistory
@@ -19,7 +18,7 @@ from commwatch.node.topology.findings import findings
 from commwatch.node.topology.sysfs import read_sysfs
 from commwatch.simulation.presets import PRESETS
 from commwatch_exporters.node.model import Node
-from diagnosis.exposed import known_of
+from diagnosis.exposed import branch_of, known_of
 from support.whole_node import whole_node
 
 
@@ -44,5 +43,6 @@ def test_metrics_tell_the_topology(preset: str, tmp_path: Path, monkeypatch: pyt
 
     known = known_of({}, audit=AuditRecord(read=8))
     known = replace(known, snapshot=structs.replace(known.snapshot, metrics=metric_records(snapshot)))
-    checks = [*topology_checks(known), *infiniband(known), *settings(known)]
+    branches: tuple[Branch, ...] = ("topology", "infiniband", "settings")
+    checks = [check for branch in branches for check in branch_of(known, branch)]
     assert [check for check in checks if check.verdict == "failed"] == []

@@ -8,8 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from commwatch.diagnosis.document import Diagnosis
-from commwatch.diagnosis.measures import Measure
+from commwatch.diagnosis.document import Diagnosis, Measure
 from commwatch.findings.api_documents import FindingRecord
 from commwatch.findings.finding import Severity
 from commwatch.findings.verdict import Verdict

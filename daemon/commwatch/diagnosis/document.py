@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
+
 from commwatch.diagnosis.check import Check
-from commwatch.diagnosis.measures import Measure
 from commwatch.findings.api_documents import About, ClosedRecord, FindingRecord
 from commwatch.findings.score.records import Score
 from commwatch.findings.verdict import Verdict
 from commwatch.node.topology.pair_matrix import PairMatrix
 
 DIAGNOSIS_SCHEMA: Literal["commwatch-diagnosis/1"] = "commwatch-diagnosis/1"
+
+
+class Measure(msgspec.Struct, frozen=True):
+    """A number that another diagnosis can be held against."""
+
+    what: str
+    """With size and ranks, so that two of the same name are comparable."""
+    value: float
+    """In the base unit."""
+    unit: Literal["bytes_per_second", "seconds", "ratio"]
 
 
 class Diagnosis(About, frozen=True, kw_only=True):

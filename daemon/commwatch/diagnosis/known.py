@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +14,6 @@ import msgspec
 
 from commwatch.config.settings import Config
 from commwatch.config.thresholds import Thresholds
-from commwatch.diagnosis.host_limits import HostLimits, read_host_limits
 from commwatch.diagnosis.marks.profiles import ALL_PROFILES, Asked
 from commwatch.errors import CommwatchError, ExitCode
 from commwatch.findings.api_documents import FindingsDocument, ScoreDocument, SettingsDocument, SnapshotDocument
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 _DAEMON_SECONDS = 1.5
 """For all that is asked of the daemon together in a quick diagnosis, which is to answer within 2 s."""
+
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - it is asked for its size alone
 
 _Document = TypeVar("_Document", bound=msgspec.Struct)
 
@@ -63,6 +66,18 @@ class Stress:
     """``PCIe link of GPU2``: seen below its generation at one of these looks, under load."""
 
 
+@dataclass(frozen=True, slots=True)
+class HostLimits:
+    """Limits of this process and its mounts: a job in a container, or of a scheduler, may have others."""
+
+    locked_memory: float | None
+    """Bytes that a process may pin; infinite where there is no limit; None where not read."""
+    shared_memory: int | None
+    """Size of ``/dev/shm`` in bytes; None where it is not mounted."""
+    shared_memory_free: int | None
+    """Bytes of it that are free."""
+
+
 @dataclass(frozen=True)
 class Known:
     """What the branches of a diagnosis read."""
@@ -91,6 +106,20 @@ class Known:
     def facts(self) -> Facts:
         """The snapshot as the rules read it; no counter has a past in it."""
         return Facts(self.snapshot.node, CounterHistory({}), self.snapshot.time)
+
+
+def read_host_limits() -> HostLimits:
+    """Read them: ``ulimit -l`` and the size of ``/dev/shm``."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    try:
+        shared = os.statvfs(_SHARED_MEMORY) if os.path.ismount(_SHARED_MEMORY) else None
+    except OSError:
+        shared = None
+    return HostLimits(
+        locked_memory=float("inf") if soft == resource.RLIM_INFINITY else float(soft),
+        shared_memory=None if shared is None else shared.f_blocks * shared.f_frsize,
+        shared_memory_free=None if shared is None else shared.f_bavail * shared.f_frsize,
+    )
 
 
 def ask(config: Config, thresholds: Thresholds, seconds: float | None = None) -> Known:

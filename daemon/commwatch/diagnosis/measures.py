@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
 
-import msgspec
-
+from commwatch.diagnosis.document import Measure
 from commwatch.diagnosis.marks.results import collectives, copies, operation_of, ranks_of, size_of
 from commwatch.findings.facts import Facts
 from commwatch.units import format_bytes
-
-
-class Measure(msgspec.Struct, frozen=True):
-    """One number."""
-
-    what: str
-    """With size and ranks, so that two of the same name are comparable."""
-    value: float
-    """In the base unit."""
-    unit: Literal["bytes_per_second", "seconds", "ratio"]
 
 
 def measures_of(facts: Facts) -> Iterator[Measure]:

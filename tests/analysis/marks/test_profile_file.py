@@ -10,8 +10,9 @@ from commwatch.diagnosis.marks.profile_file import profile_of
 from commwatch.diagnosis.marks.profiles import PROFILES
 from commwatch.diagnosis.preflight import preflight
 from commwatch.errors import ConfigError, UsageError
-from diagnosis.measured import facts, gpus, probe
-from support.facts import NOW
+from diagnosis.exposed import merged
+from diagnosis.measured import gpus, probe
+from support.facts import NOW, facts_of
 
 OURS = """\
 parameters: 13B
@@ -43,7 +44,7 @@ def test_a_file_is_a_site_s_own(tmp_path: Path) -> None:
 
     assert (ours.name, ours.parameters, ours.active_parameters) == ("ours-13b", 13 * 10**9, 2 * 10**9)
     assert ours.job == "13B parameters (2B active), tensor parallel, a micro-batch of 4096 tokens"
-    node = facts(gpus(2, "NVIDIA A10", memory=24e9), probe("all_reduce", 10.8e9, 11.9e9, ranks=2))
+    node = facts_of(merged(gpus(2, "NVIDIA A10", memory=24e9), probe("all_reduce", 10.8e9, 11.9e9, ranks=2)))
     answer, _ = preflight(node, ours, None, NOW, 3600.0)
     assert answer.verdict == "Warning"
     assert answer.reason.endswith("all_reduce bus bandwidth, 64 MiB, 2 GPUs is 10.8 GB/s, not at least 50 GB/s")
@@ -51,7 +52,7 @@ def test_a_file_is_a_site_s_own(tmp_path: Path) -> None:
 
 def test_adapters_send_no_gradients_of_the_whole_model(tmp_path: Path) -> None:
     """LoRA with DDP waits for next to nothing where the whole model waits for long."""
-    node = facts(gpus(2, "NVIDIA A10"), probe("all_reduce", 10.8e9, 11.9e9, ranks=2))
+    node = facts_of(merged(gpus(2, "NVIDIA A10"), probe("all_reduce", 10.8e9, 11.9e9, ranks=2)))
     steps = OURS.replace("all_reduce: 50GB/s\n", "").replace("active_parameters: 2B\n", "").replace("tp", "ddp")
     whole, lora = (profile_of(written(tmp_path, text)) for text in (steps, f"trainable: 20M\n{steps}"))
 
@@ -62,7 +63,7 @@ def test_adapters_send_no_gradients_of_the_whole_model(tmp_path: Path) -> None:
 def test_without_a_mark_the_step_is_judged(tmp_path: Path) -> None:
     """And where what a GPU computes is not known, nothing is."""
     ours = profile_of(written(tmp_path, OURS.replace("all_reduce: 50GB/s\n", "")))
-    unheard = facts(gpus(2, "NVIDIA Unheard"), probe("all_reduce", 10.8e9, 11.9e9, ranks=2))
+    unheard = facts_of(merged(gpus(2, "NVIDIA Unheard"), probe("all_reduce", 10.8e9, 11.9e9, ranks=2)))
 
     assert preflight(unheard, ours, None, NOW, 3600.0)[0].verdict == "Unknown"
     assert "--step-time" in preflight(unheard, ours, None, NOW, 3600.0)[0].reason
