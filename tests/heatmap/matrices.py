@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping
+from typing import TypeAlias
 
 from commwatch.node.topology.pair_matrix import PairCell, PairEndpoint, PairMatrix, Suspect
 
 MIB = 2**20
+Pair: TypeAlias = tuple[int, int]
 
 
 def endpoints(count: int, name: str = "NVIDIA H100 80GB HBM3") -> tuple[PairEndpoint, ...]:

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import json
-import re
-import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
 
-from commwatch.commands import heatmap
 from commwatch.config.settings import Config, Paths, Simulation
 from commwatch.errors import CommwatchError
+from heatmap.command import run
 from heatmap.matrices import matrix, slow_gpu
-
-
-def run(config: Config, *arguments: str) -> int:
-    parser = argparse.ArgumentParser()
-    heatmap.add_parser(parser.add_subparsers(), [])
-    args = parser.parse_args(["heatmap", *arguments])
-    return int(args.run(args, config))
 
 
 def error_of(config: Config, *arguments: str) -> tuple[int, str]:
@@ -61,58 +51,6 @@ def test_a_saved_matrix_is_drawn_plain_in_a_pipe(
     assert out.startswith("Bandwidth, one way (GB/s)")
     assert out.count("A ") >= 14
     assert "A  GPU3 is slow" in out
-
-
-def test_a_terminal_gets_colour(
-    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Cells have a ground of their own, and the scale is shown."""
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setenv("COLORTERM", "truecolor")
-
-    assert run(config, "--from", save(tmp_path, "slow.json", slow_gpu(3))) == 0
-
-    out = capsys.readouterr().out
-    assert "\x1b[38;2;0;0;0;48;2;" in out
-    assert "Colours: " in out
-
-
-def test_a_terminal_without_colour_gets_no_scale_of_colours(
-    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """NO_COLOR leaves numbers and marks, in lines that fit the terminal."""
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "40")
-
-    assert run(config, "--from", save(tmp_path, "slow.json", slow_gpu(3))) == 0
-
-    out = re.sub(r"\x1b\[[12]?0?m", "", capsys.readouterr().out)
-    assert "\x1b" not in out
-    assert "Colours" not in out
-    assert "A  GPU3 is slow" in out
-    assert max(map(len, out.splitlines())) <= 40
-
-
-@pytest.mark.parametrize(
-    ("arguments", "heading"),
-    [
-        (("--quantity", "latency"), "Latency (µs)"),
-        (("--quantity", "both-ways"), "Bandwidth each way, both ways at once (GB/s)"),
-        (("--relative",), "Bandwidth, one way, in percent of what is expected"),
-    ],
-)
-def test_quantities(
-    config: Config, tmp_path: Path, arguments: tuple[str, ...], heading: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Each with its unit in the heading."""
-    assert run(config, "--from", save(tmp_path, "a.json", matrix(4)), *arguments) == 0
-
-    assert capsys.readouterr().out.splitlines()[0] == heading
 
 
 def test_json_is_what_from_reads(config: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
