@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,9 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.readings import Batch, DeviceReadings
-from commwatch.sources.kept_file import KeptFiles
-from commwatch.sources.pci import aer
-from commwatch.sources.pci.aer import ERROR_NAMES, OTHER, AerDevice, Counts, parse_counts, parse_messages
 from commwatch_exporters.snapshot import Layout, Value
 from support.examples import examples
 from support.pci import BRIDGE, GPU, LINK, NIC, add_device, opened
@@ -65,60 +63,6 @@ QUIET = b"RxErr 0\nBadTLP 0\nTOTAL_ERR_COR 0\n"
 DEVICE, PORT = "0000:01:00.0", "0000:00:01.0"
 
 
-@pytest.mark.parametrize("text", [CORRECTABLE_4_19, CORRECTABLE_5_10])
-def test_correctable_errors_of_old_and_new_kernels(text: bytes) -> None:
-    """Both spellings give the same names; what has not happened is left out."""
-    assert parse_counts(text) == (6, {"receiver_error": 2, "bad_tlp": 1, "replay_timer_timeout": 3})
-
-
-@pytest.mark.parametrize("text", [FATAL_4_19, FATAL_6_12])
-def test_fatal_errors_of_old_and_new_kernels(text: bytes) -> None:
-    """Both spellings give the same names, bits of new kernels among them."""
-    assert parse_counts(text) == (6, {"data_link_protocol": 1, "surprise_down": 1, "ecrc": 4})
-
-
-def test_the_total_is_the_kernels_own() -> None:
-    """The total is taken as it stands: one message may carry several errors."""
-    assert parse_counts(b"DLP 2\nSDES 2\nTOTAL_ERR_FATAL 3\n").total == 3
-
-
-def test_errors_without_a_known_name_are_others() -> None:
-    """A bit that the kernel cannot name and a name from a later kernel are counted together."""
-    counts = parse_counts(b"Undefined 1\ndev_cor_errs_bit[3] 2\nA New Error 4\nTOTAL_ERR_COR 7\n")
-
-    assert counts == (7, {OTHER: 7})
-
-
-def test_without_a_total_there_is_none() -> None:
-    """A file cut short has no total; nothing is summed up in its place."""
-    assert parse_counts(b"RxErr 2\nBadTLP 1\n").total is None
-    assert parse_counts(b"RxErr 2\nTOTAL_ERR_COR -1\n").total is None
-
-
-@pytest.mark.parametrize(
-    ("text", "total"), [(b"17\n", 17), (b"0\n", 0), (b"-1\n", None), (b"", None), (b"x 3\n", None)]
-)
-def test_messages_of_a_root_port_are_one_number(text: bytes, total: int | None) -> None:
-    """A root port's files hold one number and nothing else."""
-    assert parse_messages(text) == (total, {})
-
-
-LINES = st.lists(
-    st.tuples(st.sampled_from(["RxErr", "Bad TLP", "TOTAL_ERR_COR", "\u00e9"]), st.integers(-(10**25), 10**25))
-).map(lambda lines: "".join(f"{name} {count}\n" for name, count in lines).encode())
-
-
-@given(st.binary(max_size=200) | LINES)
-def test_any_bytes_give_bounded_names(data: bytes) -> None:
-    """Whatever a file holds, names are of the table and counts are above zero."""
-    counts = parse_counts(data)
-
-    assert counts.named.keys() <= {*ERROR_NAMES, OTHER}
-    assert all(count > 0 for count in counts.named.values())
-    assert counts.total is None or counts.total >= 0
-    assert parse_messages(data).named == {}
-
-
 def files_of(correctable: bytes = QUIET) -> dict[str, bytes]:
     """Files of a device with no uncorrectable errors."""
     return {
@@ -153,6 +97,49 @@ def readings(batch: Batch, device: str) -> dict[tuple[str, ...], Value]:
 
 def only(batch: Batch, device: str) -> DeviceReadings:
     return next(one for one in batch.readings if one.device == device)
+
+
+@pytest.mark.parametrize(
+    ("text", "total", "named"),
+    [
+        (CORRECTABLE_4_19, 6, {"receiver_error": 2, "bad_tlp": 1, "replay_timer_timeout": 3}),
+        (CORRECTABLE_5_10, 6, {"receiver_error": 2, "bad_tlp": 1, "replay_timer_timeout": 3}),
+        (FATAL_4_19, 6, {"data_link_protocol": 1, "surprise_down": 1, "ecrc": 4}),
+        (FATAL_6_12, 6, {"data_link_protocol": 1, "surprise_down": 1, "ecrc": 4}),
+        (b"DLP 2\nSDES 2\nTOTAL_ERR_FATAL 3\n", 3, {"data_link_protocol": 2, "surprise_down": 2}),
+        (b"Undefined 1\ndev_cor_errs_bit[3] 2\nA New Error 4\nTOTAL_ERR_COR 7\n", 7, {"other": 7}),
+        (b"RxErr 2\nBadTLP 1\n", None, {"receiver_error": None, "bad_tlp": None}),
+        (b"RxErr 2\nTOTAL_ERR_COR -1\n", None, {"receiver_error": None}),
+    ],
+    ids=["Linux 4.19", "Linux 5.10", "fatal, 4.19", "fatal, 6.12", "its own total", "no name", "cut short", "below 0"],
+)
+def test_errors_have_one_name_in_all_kernels(
+    tmp_path: Path, text: bytes, total: int | None, named: dict[str, Value]
+) -> None:
+    """The total is the kernel's own, as one message may carry several errors; what has not happened is left out."""
+    node(tmp_path, files_of(text))
+
+    found = readings(opened(tmp_path).collect("aer"), DEVICE)
+
+    assert found["errors_total", DEVICE, "gpu", "correctable"] == total
+    assert {labels[-1]: value for labels, value in found.items() if labels[0] == "named_errors_total"} == named
+
+
+@pytest.mark.parametrize(
+    ("text", "total"), [(b"17\n", 17), (b"0\n", 0), (b"-1\n", None), (b"", None), (b"x 3\n", None)]
+)
+def test_messages_of_a_root_port_are_one_number(tmp_path: Path, text: bytes, total: int | None) -> None:
+    """A root port's files hold one number and nothing else."""
+    files = {**files_of(), **ROOT_FILES, "aer_rootport_total_err_cor": text}
+    add_device(tmp_path, f"pci0000:00/{PORT}", BRIDGE, LINK, files)
+    add_device(tmp_path, f"pci0000:00/{PORT}/{DEVICE}", GPU, LINK)
+
+    assert readings(opened(tmp_path).collect("aer"), PORT)["root_port_errors_total", PORT, "correctable"] == total
+
+
+LINES = st.lists(
+    st.tuples(st.sampled_from(["RxErr", "Bad TLP", "TOTAL_ERR_COR", "\u00e9"]), st.integers(-(10**25), 10**25))
+).map(lambda lines: "".join(f"{name} {count}\n" for name, count in lines).encode())
 
 
 def test_both_ends_of_a_link_count_for_themselves(tmp_path: Path) -> None:
@@ -206,28 +193,6 @@ def test_a_file_replaced_by_name_is_seen(tmp_path: Path) -> None:
     assert readings(source.collect("aer"), DEVICE)["errors_total", DEVICE, "gpu", "correctable"] == 9
 
 
-def test_unchanged_bytes_are_not_parsed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run over quiet files parses nothing; one file that changed is parsed alone."""
-    parsed: list[bytes] = []
-
-    def parse(data: bytes) -> Counts:
-        parsed.append(data)
-        return parse_counts(data)
-
-    monkeypatch.setattr(aer, "parse_counts", parse)
-    home = node(tmp_path, files_of())
-    device = AerDevice(str(home), DEVICE, "gpu", KeptFiles(8))
-    device.read()
-    assert len(parsed) == 3
-
-    device.read()
-    assert len(parsed) == 3
-    (home / "aer_dev_fatal").write_bytes(b"DLP 1\nTOTAL_ERR_FATAL 1\n")
-    device.read()
-    assert parsed[3:] == [b"DLP 1\nTOTAL_ERR_FATAL 1\n"]
-    device.close()
-
-
 def states(batch: Batch) -> dict[str, Value]:
     found = readings(batch, "")
     return {labels[-1]: value for labels, value in found.items()}
@@ -273,21 +238,22 @@ def test_a_file_that_makes_no_sense_is_an_absence(tmp_path: Path) -> None:
 def test_a_refused_file_is_an_absence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that may not be opened is absent with its reason; a named error seen before is absent as well, not 0."""
     home = node(tmp_path, files_of(b"RxErr 3\nTOTAL_ERR_COR 3\n"))
-    device = AerDevice(str(home), DEVICE, "gpu", KeptFiles(0))
-    assert device.read() is None
+    source = opened(tmp_path)
+    source.collect("aer")
+    (home / "draft").write_bytes(QUIET)
+    (home / "draft").replace(home / "aer_dev_correctable")
     real_open = os.open
 
     def refuse(path: str, flags: int) -> int:
-        if path.endswith("aer_dev_correctable"):
+        if path.endswith(f"{DEVICE}/aer_dev_correctable"):
             raise PermissionError(13, "Permission denied")
         return real_open(path, flags)
 
     monkeypatch.setattr(os, "open", refuse)
-    absence = device.read()
+    batch = source.collect("aer")
 
-    assert absence is not None
-    assert absence.reason == "no_permission"
-    assert device.values == [None, 0, 0, None]
+    assert [(one.device, one.reason) for one in batch.absences] == [(DEVICE, "no_permission")]
+    assert list(readings(batch, DEVICE).values()) == [None, 0, 0, None]
 
 
 def test_the_files_are_let_go(tmp_path: Path) -> None:
@@ -308,7 +274,7 @@ def test_a_hostile_tree_gives_what_can_be_exposed(tmp_path_factory: pytest.TempP
     """Whatever the files hold, values are counts and labels are of the table."""
 
     @examples(30)
-    @given(st.dictionaries(st.sampled_from([*files_of(), *ROOT_FILES]), st.binary(max_size=80)))
+    @given(st.dictionaries(st.sampled_from([*files_of(), *ROOT_FILES]), st.binary(max_size=80) | LINES))
     def check(contents: dict[str, bytes]) -> None:
         sysfs = tmp_path_factory.mktemp("sys")
         add_device(sysfs, f"pci0000:00/{PORT}", BRIDGE, LINK, contents)
@@ -318,6 +284,8 @@ def test_a_hostile_tree_gives_what_can_be_exposed(tmp_path_factory: pytest.TempP
         source.close()
         for reading in batch.readings:
             assert all(value is None or value >= 0 for value in reading.values)
+            names = [labels[-1] for name, labels in reading.series if name.endswith("_named_errors_total")]
+            assert [name for name in names if not re.fullmatch("[a-z_]+", name)] == []
             assert "".join(Layout(reading.series).prefixes).encode()
 
     check()

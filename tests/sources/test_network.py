@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,9 +13,11 @@ from hypothesis import strategies as st
 
 from commwatch.config import settings
 from commwatch.readings import Batch, DeviceReadings, SourceUnavailable
-from commwatch.sources.network import NetworkSource
+from commwatch.sources.base import Source
 from commwatch_exporters.snapshot import Layout, Value
 from support.examples import examples
+from support.passes import in_one_pass
+from support.sources import source_of
 
 FILES: Mapping[str, str] = {
     "type": "1",
@@ -61,10 +64,8 @@ def add_interface(
     return home
 
 
-def opened(sysfs: Path, choice: settings.NetworkSection | None = None) -> NetworkSource:
-    source = NetworkSource(sysfs, choice or settings.NetworkSection())
-    source.open(lambda device: None, frozenset(), None)
-    return source
+def opened(sysfs: Path, choice: settings.NetworkSection = settings.NetworkSection()) -> Source:  # noqa: B008 - frozen
+    return source_of("network", sysfs, settings=settings.Sources(network=choice))
 
 
 def reading_of(batch: Batch, device: str) -> DeviceReadings:
@@ -183,14 +184,20 @@ def test_a_value_that_the_kernel_refuses_is_absent(tmp_path: Path, monkeypatch: 
     assert batch.absences == []
 
 
-def test_a_file_without_permission_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "reason"), [(errno.EACCES, "no_permission"), (errno.EPERM, "no_permission"), (errno.ENODEV, "not_found"),
+                          (errno.ENXIO, "not_found"), (errno.EBUSY, "not_ready"), (errno.EIO, "unreadable")]
+)  # fmt: skip
+def test_a_file_that_cannot_be_read_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int, reason: str
+) -> None:
     """A refused file is absent with its reason, and the other values stay."""
     add_interface(tmp_path, "eth0", "pci0000:17/0000:18:00.0")
-    refuse(monkeypatch, "speed", 13)
+    refuse(monkeypatch, "speed", error)
 
     batch = opened(tmp_path).collect("network")
 
-    assert [(absence.device, absence.reason) for absence in batch.absences] == [("eth0", "no_permission")]
+    assert [(absence.device, absence.reason) for absence in batch.absences] == [("eth0", reason)]
     assert value(batch, "eth0", "speed_bytes_per_second") is None
     assert value(batch, "eth0", "carrier") == 1
 
@@ -288,9 +295,8 @@ def test_devices_are_reported_before_they_are_touched(tmp_path: Path) -> None:
     """Each interface is reported in turn and the end as empty; those left out are not touched."""
     for number in range(3):
         add_interface(tmp_path, f"eth{number}", f"pci0000:17/0000:{18 + number}:00.0")
-    source = NetworkSource(tmp_path, settings.NetworkSection())
     reported: list[str] = []
-    source.open(reported.append, frozenset({"eth1"}), None)
+    source = source_of("network", tmp_path, report=reported.append, leave_out={"eth1"})
 
     batch = source.collect("network")
 
@@ -323,6 +329,32 @@ def test_hostile_bytes_are_absent(tmp_path_factory: pytest.TempPathFactory, cont
     numbers = reading_of(batch, "eth0").values
     assert all(number is None or (isinstance(number, int) and number >= 0) for number in numbers)
     assert {absence.reason for absence in batch.absences} <= {"unreadable"}
+
+
+@in_one_pass("text", [b"", b"\n", b"1_000", b"0x10", b"1.5", b"+1", b"\xff", b"1" * 21, b"12 34", b"- 1"])
+def test_other_text_is_no_number(tmp_path_factory: pytest.TempPathFactory, text: bytes) -> None:
+    """What is not a plain decimal integer is not read as one."""
+    sysfs = tmp_path_factory.mktemp("sys")
+    add_interface(sysfs, "eth0", "pci0000:17/0000:18:00.0", changes={"statistics/rx_errors": text})
+
+    assert value(opened(sysfs).collect("network"), "eth0", "receive_errors_total") is None
+
+
+def test_a_name_that_is_no_text_becomes_a_label(tmp_path: Path) -> None:
+    """Bytes that are not UTF-8 become escapes."""
+    add_interface(tmp_path, os.fsdecode(b"eth\xff0"), "pci0000:17/0000:18:00.0")
+
+    assert devices(opened(tmp_path).collect("network")) == ["eth\\xff0"]
+
+
+def test_an_interface_whose_device_leads_nowhere_has_no_address(tmp_path: Path) -> None:
+    """A loop of links, or a device that is gone."""
+    home = add_interface(tmp_path, "eth0")
+    (home / "device").symlink_to("device")
+
+    batch = opened(tmp_path, settings.NetworkSection(physical_only=False)).collect("network")
+
+    assert ("commwatch_ethernet_info", ("eth0", "", "", "")) in reading_of(batch, "eth0").series
 
 
 def test_the_bond_of_an_interface_is_told_and_follows_a_change(tmp_path: Path) -> None:

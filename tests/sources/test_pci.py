@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.readings import Batch, SourceUnavailable
-from commwatch.sources.pci.source import PciSource
-from commwatch.sources.pci_attributes import parse_generation, parse_width
 from commwatch_exporters.snapshot import Layout, Value
 from support.examples import examples
 from support.passes import in_one_pass
 from support.pci import BRIDGE, GPU, LINK, NIC, NVSWITCH, add_device, infos, opened
+from support.sources import source_of
 
 
 def values(batch: Batch, device: str) -> list[Value]:
@@ -141,8 +140,7 @@ def test_a_device_that_came_back_has_its_maxima_again(tmp_path: Path) -> None:
     """What a device can do is read again every minute: of one that was off its bus nothing could be read."""
     home = add_device(tmp_path, "pci0000:00/0000:01:00.0", GPU, LINK, {"max_link_speed": "Unknown"})
     now = 0.0
-    source = PciSource(tmp_path, lambda: now)
-    source.open(lambda device: None, frozenset(), None)
+    source = source_of("pci", tmp_path, monotonic=lambda: now)
     series = source.collect("pci").readings[0].series
     (home / "max_link_speed").write_text("32.0 GT/s PCIe\n")
 
@@ -159,8 +157,7 @@ def test_a_device_that_moved_has_another_parent(tmp_path: Path) -> None:
     add_device(tmp_path, "pci0000:00/0000:00:02.0", BRIDGE, LINK)
     add_device(tmp_path, "pci0000:00/0000:00:01.0/0000:01:00.0", GPU, LINK)
     now = 0.0
-    source = PciSource(tmp_path, lambda: now)
-    source.open(lambda device: None, frozenset(), None)
+    source = source_of("pci", tmp_path, monotonic=lambda: now)
     entry = tmp_path / "bus/pci/devices/0000:01:00.0"
     entry.unlink()
     add_device(tmp_path, "pci0000:00/0000:00:02.0/0000:01:00.0", NIC, LINK)
@@ -216,8 +213,7 @@ def test_devices_are_reported_before_they_are_touched(tmp_path: Path) -> None:
     add_device(tmp_path, "pci0000:00/0000:00:01.0/0000:01:00.0", GPU, LINK)
     add_device(tmp_path, "pci0000:00/0000:00:01.0/0000:02:00.0", GPU, LINK)
     reported: list[str] = []
-    source = PciSource(tmp_path)
-    source.open(reported.append, frozenset({"0000:01:00.0"}), None)
+    source = source_of("pci", tmp_path, report=reported.append, leave_out={"0000:01:00.0"})
 
     assert reported[-1] == ""
     assert "0000:01:00.0" not in reported
@@ -237,17 +233,22 @@ def test_devices_are_reported_before_they_are_touched(tmp_path: Path) -> None:
         (b"12 GT/s\n", None), (b"32.0.1\n", None), (b"", None), (b"\xff", None),
     ],
 )  # fmt: skip
-def test_speeds_are_generations(text: bytes, generation: int | None) -> None:
+def test_speeds_are_generations(tmp_path_factory: pytest.TempPathFactory, text: bytes, generation: int | None) -> None:
     """The leading number gives the generation, in the words of old and new kernels."""
-    assert parse_generation(text) == generation
+    sysfs = tmp_path_factory.mktemp("sys")
+    add_device(sysfs, "pci0000:00/0000:01:00.0", GPU, LINK, {"current_link_speed": text})
+
+    assert values(opened(sysfs).collect("pci"), "0000:01:00.0") == [generation, 16, 5, 16, 1]
 
 
 @pytest.mark.parametrize(
     ("text", "lanes"), [(b"16\n", 16), (b"1\n", 1), (b"0\n", None), (b"255\n", None), (b"63\n", None), (b"x\n", None)]
 )
-def test_widths_are_those_of_pcie(text: bytes, lanes: int | None) -> None:
+def test_widths_are_those_of_pcie(tmp_path: Path, text: bytes, lanes: int | None) -> None:
     """Unknown widths are absent, in each spelling of the kernel."""
-    assert parse_width(text) == lanes
+    add_device(tmp_path, "pci0000:00/0000:01:00.0", GPU, LINK, {"current_link_width": text})
+
+    assert values(opened(tmp_path).collect("pci"), "0000:01:00.0") == [5, lanes, 5, 16, 1]
 
 
 @examples(50, one_fixture=True)

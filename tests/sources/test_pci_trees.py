@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.node.pcie_tree import device_links
-from commwatch.sources.pci.source import PciSource
 from commwatch_exporters.node.model import Node
 from commwatch_exporters.snapshot import Block, Layout, Snapshot
 from support.examples import examples
@@ -126,10 +125,7 @@ def test_two_roots_and_a_long_domain(tmp_path_factory: pytest.TempPathFactory) -
     add_device(sysfs, "pci0000:e0/0000:e0:00.5/pci10000:e0/10000:e0:01.0", BRIDGE, LINK)
     add_device(sysfs, "pci0000:e0/0000:e0:00.5/pci10000:e0/10000:e0:01.0/10000:e1:00.0", NIC, LINK)
 
-    source = PciSource(sysfs)
-    source.open(lambda device: None, frozenset(), None)
-
-    assert infos(source.collect("pci")) == {
+    assert infos(opened(sysfs).collect("pci")) == {
         "0008:00:00.0": ("root_port", "pci0008:00", "0"),
         "0008:01:00.0": ("gpu", "0008:00:00.0", "0"),
         "0009:00:00.0": ("root_port", "pci0009:00", "0"),

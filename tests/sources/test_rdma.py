@@ -13,9 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.readings import Absence, Batch, DeviceReadings, SourceUnavailable
-from commwatch.sources.kept_file import KeptFile
-from commwatch.sources.rdma.counters import COUNTERS
-from commwatch.sources.rdma.source import RdmaSource
+from commwatch.sources.base import Source
 from commwatch_exporters.catalogue import CATALOGUE, OPT_IN
 from commwatch_exporters.snapshot import Layout, Value
 from support.examples import examples
@@ -29,6 +27,8 @@ from support.infiniband import (
     add_port,
     write,
 )
+from support.passes import in_one_pass
+from support.sources import source_of
 
 
 class Clock:
@@ -41,7 +41,7 @@ class Clock:
         return self.now
 
 
-_opened: list[RdmaSource] = []
+_opened: list[Source] = []
 
 
 @pytest.fixture(autouse=True)
@@ -58,11 +58,12 @@ def opened(
     report: Callable[[str], None] = lambda device: None,
     leave_out: Iterable[str] = (),
     only: Iterable[str] | None = None,
-) -> RdmaSource:
+) -> Source:
     """A source that is closed when the test ends."""
-    source = RdmaSource(sysfs, opt_in, clock or Clock())
+    source = source_of(
+        "rdma", sysfs, opt_in=opt_in, monotonic=clock or Clock(), report=report, leave_out=leave_out, only=only
+    )
     _opened.append(source)
-    source.open(report, frozenset(leave_out), None if only is None else frozenset(only))
     return source
 
 
@@ -118,16 +119,11 @@ def test_an_infiniband_port_is_read_in_full(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
-def test_the_tables_and_the_catalogue_agree() -> None:
-    """Each row names a counter of the catalogue, with a kind where the metric has that label."""
-    for row in COUNTERS:
-        metric = CATALOGUE[row.metric]
-        assert metric.type == "counter"
-        assert metric.labels == ("device", "port", *(["kind"] if row.kind else []))
-    assert len({row.file for row in COUNTERS}) == len(COUNTERS)
-    limits = {row.file: CATALOGUE[row.metric].saturates_at for row in COUNTERS}
-    assert [limits[name] for name in ("symbol_error", "link_downed", "local_link_integrity_errors", "port_xmit_wait")] \
-        == [65535, 255, 15, 2**32 - 1]  # fmt: skip
+def test_counters_of_few_bits_end() -> None:
+    """Some stop at their greatest number, others begin again at 0."""
+    names = ("symbol_errors", "link_downed", "local_link_integrity_errors", "transmit_wait_ticks")
+    limits = [CATALOGUE[f"commwatch_rdma_port_{name}_total"].saturates_at for name in names]
+    assert limits == [65535, 255, 15, 2**32 - 1]
     assert CATALOGUE["commwatch_rdma_out_of_buffer_total"].wraps_at == 2**32
     assert CATALOGUE["commwatch_rdma_cnp_sent_total"].wraps_at is None
 
@@ -136,13 +132,13 @@ def test_counters_that_nobody_asked_for_are_not_read(tmp_path: Path, monkeypatch
     """Opt-in metrics are neither read nor given, unless the configuration names them; their support is known."""
     add_port(add_device(tmp_path))
     touched: set[str] = set()
-    read = KeptFile.read
+    real = os.open
 
-    def noting(self: KeptFile) -> bytes:
-        touched.add(self.path.rpartition("/")[2])
-        return read(self)
+    def noting(path: str, flags: int) -> int:
+        touched.add(path.rpartition("/")[2])
+        return real(path, flags)
 
-    monkeypatch.setattr(KeptFile, "read", noting)
+    monkeypatch.setattr(os, "open", noting)
     batch = opened(tmp_path).collect("rdma")
     asked = opened(tmp_path, ["commwatch_rdma_port_transmit_unicast_packets_total"])
     without = set(touched)
@@ -413,16 +409,16 @@ def test_a_slow_port_is_left_alone(
     """A port that takes more than a second is not read to its end, and not asked again for 30 s."""
     add_port(add_device(tmp_path))
     clock = Clock()
-    read = KeptFile.read
+    real = os.pread
     reads: list[str] = []
 
-    def slow(self: KeptFile) -> bytes:
-        reads.append(self.path)
-        if self.path.endswith("/phys_state"):
+    def slow(descriptor: int, length: int, offset: int) -> bytes:
+        reads.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        if reads[-1].endswith("/phys_state"):
             clock.now += seconds
-        return read(self)
+        return real(descriptor, length, offset)
 
-    monkeypatch.setattr(KeptFile, "read", slow)
+    monkeypatch.setattr(os, "pread", slow)
     source = opened(tmp_path, clock=clock)
     batch = source.collect("rdma")
 
@@ -539,6 +535,109 @@ def test_identity_follows_the_port(tmp_path: Path) -> None:
     assert info(source.collect("rdma"))[3] == "0x7"
     clock.now += 60
     assert info(source.collect("rdma"))[3] == "0x8"
+
+
+SPEEDS = {"DDR": 5, "QDR": 10, "FDR10": 10, "FDR": 14, "EDR": 25, "HDR": 50, "NDR": 100, "XDR": 200}
+"""Gbit/s of a lane by the kernel's name."""
+
+
+def link(folder: Path, rate: bytes) -> tuple[Value, Value]:
+    """Speed in bytes per second and lanes of a port with this rate."""
+    port = add_port(add_device(folder))
+    (port / "rate").write_bytes(rate)
+    read = values(opened(folder).collect("rdma"))
+    return read["port_speed_bytes_per_second"], read["port_width_lanes"]
+
+
+@in_one_pass(
+    "rate, speed, lanes",
+    [
+        *((f"{speed * lanes:g} Gb/sec ({lanes}X {name})\n".encode(), speed * lanes * 1e9 / 8, lanes)
+          for name, speed in SPEEDS.items() for lanes in (1, 2, 4, 8, 12)),
+        (b"600 Gb/sec (12X HDR)", 75e9, 12),
+        *((text, None, None) for text in (
+            b"", b"0 Gb/sec (4X NDR)", b"-1 Gb/sec (4X NDR)", b"400 Mb/sec (4X NDR)", b"400 Gb/sec",
+            b"400 Gb/sec (3X NDR)", b"400 Gb/sec (X NDR)", b"4e2 Gb/sec (4X NDR)", b"nan Gb/sec (4X NDR)",
+            b". Gb/sec (4X NDR)", b"1_0 Gb/sec (4X)", b"400 Gb/sec 4X NDR", b"1. Gb/sec (4X NDR)",
+        )),
+    ],
+)  # fmt: skip
+def test_rates_are_those_of_the_kernel(
+    tmp_path_factory: pytest.TempPathFactory, rate: bytes, speed: float | None, lanes: int | None
+) -> None:
+    """Gbit/s become bytes per second in one direction; a text that is not of the form is no rate, and never 0."""
+    assert link(tmp_path_factory.mktemp("sys"), rate) == (speed, lanes)
+
+
+@in_one_pass(
+    "text, number",
+    [
+        (b"18446744073709551615\n", 2**64 - 1), (b"7\n", 7), (b"18446744073709551616\n", None), (b"-1\n", None),
+        (b"1.5\n", None), (b"0x10\n", None), (b"1_000\n", None), (b"N/A (no PMA)\n", None),
+    ],
+)  # fmt: skip
+def test_counters_of_64_bits_are_exact(
+    tmp_path_factory: pytest.TempPathFactory, text: bytes, number: int | None
+) -> None:
+    """A number beyond 64 bits, or with anything but digits, is none."""
+    folder = tmp_path_factory.mktemp("sys")
+    port = add_port(add_device(folder))
+    (port / "counters/symbol_error").write_bytes(text)
+
+    assert values(opened(folder).collect("rdma"))["port_symbol_errors_total"] == number
+
+
+@in_one_pass(
+    "state, physical, is_up",
+    [(b"4: ACTIVE\n", b"5: LinkUp\n", True), (b"2: INIT\n", b"5:\n", True), (b"3: ARMED\n", b"5:\n", True),
+     (b"4: ACTIVE\n", b"6:\n", True), (b"1: DOWN\n", b"2: Polling\n", False), (b"1: DOWN\n", b"3:\n", False),
+     (b"1: DOWN\n", b"LinkUp\n", False), (b"4: ACTIVE\n", b"\n", True), (b"ACTIVE\n", b"-1: X\n", False),
+     (b"4: ACTIVE\n", b"4:\n", False), (b"444: X\n", b"\n", False), (b"4\n", b"\n", False)],
+)  # fmt: skip
+def test_a_link_has_a_speed_while_it_is_physically_up(
+    tmp_path_factory: pytest.TempPathFactory, state: bytes, physical: bytes, is_up: bool
+) -> None:
+    """Waiting for the subnet manager is up, polling for a partner is not; without it the logical state tells."""
+    folder = tmp_path_factory.mktemp("sys")
+    port = add_port(add_device(folder))
+    (port / "state").write_bytes(state)
+    (port / "phys_state").write_bytes(physical)
+
+    assert (values(opened(folder).collect("rdma"))["port_speed_bytes_per_second"] is not None) == is_up
+
+
+@pytest.mark.parametrize("number", [errno.ENODEV, errno.ESTALE])
+def test_a_device_that_came_back_is_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """The kernel refuses the descriptor of a device that went away; the path leads to the new one."""
+    add_port(add_device(tmp_path))
+    source = opened(tmp_path)
+    source.collect("rdma")
+    refusals = [OSError(number, "gone")]
+    real = os.pread
+
+    def pread(descriptor: int, length: int, offset: int) -> bytes:
+        if refusals:
+            raise refusals.pop()
+        return real(descriptor, length, offset)
+
+    monkeypatch.setattr(os, "pread", pread)
+    batch = source.collect("rdma")
+
+    assert (refusals, batch.absences) == ([], [])
+    refusals.append(OSError(errno.EIO, "broken"))
+    assert [one.reason for one in source.collect("rdma").absences] == ["unreadable"]
+
+
+def test_only_so_many_files_stay_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the limit files are read and closed."""
+    monkeypatch.setattr("commwatch.sources.rdma.source.MOST_KEPT_FILES", 3)
+    add_port(add_device(tmp_path))
+    before = len(os.listdir("/proc/self/fd"))
+
+    batch = opened(tmp_path).collect("rdma")
+
+    assert batch.absences == []
+    assert len(os.listdir("/proc/self/fd")) - before == 3
 
 
 def test_nothing_is_made_anew_while_nothing_changes(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from commwatch.readings import Batch
-from commwatch.sources.pci.source import PciSource
+from commwatch.sources.base import Source
+from support.sources import source_of
 
 GPU = {"class": "0x030200", "vendor": "0x10de", "device": "0x2330"}
 NIC = {"class": "0x020700", "vendor": "0x15b3", "device": "0x1021"}
@@ -35,10 +36,8 @@ def add_device(sysfs: Path, path: str, *contents: Mapping[str, str | bytes]) -> 
     return home
 
 
-def opened(sysfs: Path) -> PciSource:
-    source = PciSource(sysfs)
-    source.open(lambda device: None, frozenset(), None)
-    return source
+def opened(sysfs: Path) -> Source:
+    return source_of("pci", sysfs)
 
 
 def infos(batch: Batch) -> dict[str, tuple[str, ...]]:

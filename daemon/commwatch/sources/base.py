@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ class Origin:
     """Whether a simulated node answers, which has no device files."""
     kernel_log: int | None = None
     """Descriptor of the kernel log that this process was given; None: the source opens it."""
+    monotonic: Callable[[], float] = time.monotonic
+    """The clock by which the source waits, and leaves alone what was slow; seconds."""
 
 
 class Source(ABC):

@@ -242,7 +242,7 @@ def make_source(origin: Origin) -> KernelLogSource:
         open_log = partial(HandedKernelLog, origin.kernel_log)
     else:
         open_log = partial(KernelLogDevice, settings.path)
-    return KernelLogSource(open_log, origin.procfs, settings.user_messages)
+    return KernelLogSource(open_log, origin.procfs, settings.user_messages, monotonic=origin.monotonic)
 
 
 def _unavailable(error: OSError) -> SourceUnavailable:

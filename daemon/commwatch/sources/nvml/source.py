@@ -344,7 +344,10 @@ def make_source(origin: Origin) -> NvmlSource:
     """The driver of this node."""
     where = (origin.sysfs, origin.procfs, None) if origin.is_simulated else (origin.sysfs, origin.procfs)
     return NvmlSource(
-        opt_in=origin.opt_in, to_list=partial(gpus_to_list, *where), bound=partial(bound_devices, origin.sysfs)
+        origin.monotonic,
+        opt_in=origin.opt_in,
+        to_list=partial(gpus_to_list, *where),
+        bound=partial(bound_devices, origin.sysfs),
     )
 
 

@@ -255,4 +255,4 @@ class PciSource(Source):
 
 def make_source(origin: Origin) -> PciSource:
     """The PCIe devices of this node."""
-    return PciSource(origin.sysfs)
+    return PciSource(origin.sysfs, origin.monotonic)

@@ -193,4 +193,4 @@ class RdmaSource(Source):
 
 def make_source(origin: Origin) -> RdmaSource:
     """The RDMA ports of this node."""
-    return RdmaSource(origin.sysfs, origin.opt_in)
+    return RdmaSource(origin.sysfs, origin.opt_in, origin.monotonic)
