@@ -73,8 +73,9 @@ format: $(BIN)/.dev  ## rewrite to the project's style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(BIN)/.dev  ## write what is generated: alerts/rules, grafana/dashboards, and of docs/reference metrics, findings, alerts, exit codes and licences
+docs: $(BIN)/.dev  ## write what is generated: alerts/rules, grafana/dashboards, and of docs/reference metrics, counters, findings, alerts, exit codes and licences
 	$(BIN)/python -m commwatch_exporters.documentation
+	$(BIN)/python -m commwatch.generate.counter_tables
 	$(BIN)/python -m commwatch.generate.finding_pages
 	$(BIN)/python -m commwatch.generate.alert_list
 	$(BIN)/commwatch rules --output alerts/rules

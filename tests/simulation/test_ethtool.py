@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.config import settings
 from commwatch.readings import Batch
-from commwatch.simulation.ethtool import SimulatedEthtool
-from commwatch.sources.ethtool.source import EthtoolSource
 from commwatch_exporters.snapshot import Value
 from simulation.harness import Rehearsal
+from support.sources import source_of, stand_in_of
 
 PORT = "ens1np0"
 ROCE = "ens11f0np0"
@@ -24,8 +22,7 @@ class Node:
     def __init__(self, rehearsal: Rehearsal, sysfs: Path) -> None:
         self.rehearsal = rehearsal
         rehearsal.node.write_sysfs(sysfs)
-        self.source = EthtoolSource(sysfs, settings.NetworkSection(), SimulatedEthtool(rehearsal.node))
-        self.source.open(lambda device: None, frozenset(), None)
+        self.source = source_of("ethtool", sysfs, stand_in=lambda: stand_in_of("ethtool", rehearsal.node))
 
     def collect(self) -> Batch:
         return self.source.collect("ethtool")

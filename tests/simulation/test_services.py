@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from commwatch.sources.services import ServicesSource
+from commwatch.sources.base import Source
 from commwatch_exporters.snapshot import Value
 from simulation.harness import Rehearsal
+from support.sources import source_of
 
 
-def states(rehearsal: Rehearsal, source: ServicesSource, folder: Path) -> dict[str, Value]:
+def states(rehearsal: Rehearsal, source: Source, folder: Path) -> dict[str, Value]:
     """What is told of the services now; what else the source reads is left out."""
     rehearsal.node.write_sysfs(folder / "sys")
     rehearsal.node.write_procfs(folder / "proc")
@@ -28,8 +29,7 @@ def test_a_stopped_fabric_manager_is_seen_and_so_is_its_return(
     """It stops at 10 s and is started again, as another process, at 20 s."""
     rehearsal = rehearse("h100x8", "- {fault: service_stopped, service: nv-fabricmanager, at: 10s, for: 10s}", now=9.0)
     rehearsal.node.write_procfs(tmp_path / "proc")
-    source = ServicesSource(tmp_path / "sys", tmp_path / "proc")
-    source.open(lambda service: None, frozenset(), None)
+    source = source_of("services", tmp_path / "sys", tmp_path / "proc")
     running = {"nvidia-fabricmanager": 1, "nvidia-persistenced": 1}
 
     assert states(rehearsal, source, tmp_path) == running
@@ -41,6 +41,6 @@ def test_a_stopped_fabric_manager_is_seen_and_so_is_its_return(
 
 def test_a_node_without_nvswitches_needs_no_fabric_manager(rehearse: Callable[..., Rehearsal], tmp_path: Path) -> None:
     """Of GPUs without a switch only the persistence daemon is told."""
-    source = ServicesSource(tmp_path / "sys", tmp_path / "proc")
+    source = source_of("services", tmp_path / "sys", tmp_path / "proc")
 
     assert states(rehearse("a10x2"), source, tmp_path) == {"nvidia-persistenced": 1}

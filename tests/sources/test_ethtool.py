@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -11,15 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.config import settings
+from commwatch.generate.counter_tables import sections
 from commwatch.readings import Batch, SourceUnavailable
-from commwatch.sources.base import Origin
-from commwatch.sources.ethtool.abi import MOST_STATISTICS, parse_names
-from commwatch.sources.ethtool.source import EthtoolSource
-from commwatch.sources.ethtool.table import DRIVERS
-from commwatch.sources.presence import ethtool_absent
+from commwatch.sources.base import Source
 from commwatch_exporters.snapshot import Layout, Value
 from sources.ethtool_kernel import GSSET_INFO, GSTATS, GSTRINGS, Kernel
 from support.examples import examples
+from support.sources import source_of, why_absent
 
 MLX5 = {
     "rx_packets": 1,
@@ -117,7 +117,10 @@ def bind(sysfs: Path, driver: str, address: str = "0000:18:00.0") -> None:
     link.symlink_to(sysfs / "bus/pci/drivers" / driver)
 
 
-_made: list[EthtoolSource] = []
+MOST_STATISTICS = 32768
+"""Of one interface."""
+
+_made: list[Source] = []
 
 
 @pytest.fixture(autouse=True)
@@ -127,19 +130,22 @@ def _close() -> Iterator[None]:
         _made.pop().close()
 
 
-def made(sysfs: Path, kernel: Kernel, choice: settings.NetworkSection | None = None) -> EthtoolSource:
+def opened(
+    sysfs: Path,
+    kernel: Kernel,
+    choice: settings.NetworkSection | None = None,
+    report: Callable[[str], None] = lambda device: None,
+    leave_out: Iterable[str] = (),
+) -> Source:
     """A source that is closed when the test ends."""
-    _made.append(EthtoolSource(sysfs, choice or settings.NetworkSection(), kernel))
+    asked = settings.Sources(network=choice or settings.NetworkSection())
+    _made.append(
+        source_of("ethtool", sysfs, settings=asked, stand_in=lambda: kernel, report=report, leave_out=leave_out)
+    )
     return _made[-1]
 
 
-def opened(sysfs: Path, kernel: Kernel, choice: settings.NetworkSection | None = None) -> EthtoolSource:
-    source = made(sysfs, kernel, choice)
-    source.open(lambda device: None, frozenset(), None)
-    return source
-
-
-def collect(source: EthtoolSource) -> Batch:
+def collect(source: Source) -> Batch:
     return source.collect("ethtool")
 
 
@@ -225,13 +231,14 @@ def test_other_drivers_have_names_of_their_own(
 def test_all_series_are_of_the_catalogue(tmp_path: Path) -> None:
     """Each row of each driver gives a series whose name and labels the catalogue knows."""
     kernel = Kernel()
-    for number, (driver, table) in enumerate(DRIVERS.items()):
+    drivers = {driver: list(rows) for driver, rows in groupby(sections()["ethtool"], lambda row: row.generations)}
+    for number, (driver, rows) in enumerate(drivers.items()):
         add_interface(tmp_path, f"eth{number}", driver, f"0000:{number:02x}:00.0")
-        kernel.set(f"eth{number}", dict.fromkeys(table.statistics, 1))
+        kernel.set(f"eth{number}", {re.sub("N(?=[._]|$)", "3", row.counter): 1 for row in rows})
 
     batch = collect(opened(tmp_path, kernel))
 
-    assert len(batch.readings) == len(DRIVERS) + 1
+    assert len(batch.readings) == len(drivers) + 1
     for reading in batch.readings:
         assert len(Layout(reading.series).prefixes) == len(reading.values)
     assert set(states(batch).values()) == {0}
@@ -465,8 +472,7 @@ def test_a_suspect_is_left_out_and_each_device_is_reported_first(tmp_path: Path)
     add_interface(tmp_path, "eth1", address="0000:19:00.0")
     kernel = Kernel(eth0=MLX5, eth1=MLX5)
     told: list[str] = []
-    source = made(tmp_path, kernel)
-    source.open(told.append, frozenset({"eth0"}), None)
+    source = opened(tmp_path, kernel, report=told.append, leave_out={"eth0"})
     batch = collect(source)
 
     assert {name for name, _ in kernel.calls} == {"eth1"}
@@ -509,25 +515,13 @@ def test_a_tree_without_interfaces_cannot_be_read(tmp_path: Path) -> None:
 
 def test_the_origin_is_absent_without_a_driver_that_is_read(tmp_path: Path) -> None:
     """No process is needed where no wanted interface has a driver of the table."""
-    origin = Origin(tmp_path, tmp_path, settings.Sources())
-    assert "class/net" in (ethtool_absent(origin) or "")
+    assert "class/net" in why_absent("ethtool", tmp_path, tmp_path)
     add_interface(tmp_path, "eth0", "virtio_net")
-    assert "no network interface has one of the drivers" in (ethtool_absent(origin) or "")
+    assert "no network interface has one of the drivers" in why_absent("ethtool", tmp_path, tmp_path)
     add_interface(tmp_path, "eth1", "bnxt_en", "0000:19:00.0")
-    assert ethtool_absent(origin) is None
+    assert why_absent("ethtool", tmp_path, tmp_path) == ""
     without = settings.Sources(network=settings.NetworkSection(exclude=("eth*",)))
-    assert ethtool_absent(Origin(tmp_path, tmp_path, without)) is not None
-
-
-@given(st.binary(max_size=400))
-def test_any_bytes_are_names(data: bytes) -> None:
-    """One name for each 32 bytes begun, without terminator, fit to be written as text."""
-    names = parse_names(data)
-
-    assert len(names) == -(-len(data) // 32)
-    for name in names:
-        name.encode("ascii")
-        assert "\0" not in name
+    assert why_absent("ethtool", tmp_path, tmp_path, without)
 
 
 @examples(40, one_fixture=True)

@@ -9,13 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.config.settings import Sources
 from commwatch.readings import Batch, SourceUnavailable
-from commwatch.sources import presence
-from commwatch.sources.base import Origin
-from commwatch.sources.services import ServicesSource
 from commwatch_exporters.snapshot import Layout, Value
 from support.examples import examples
+from support.sources import source_of, why_absent
 
 FABRIC_MANAGER, PERSISTENCED, IMEX = "nvidia-fabricmanager", "nvidia-persistenced", "nvidia-imex"
 
@@ -31,8 +28,7 @@ class Node:
         (self.procfs / "driver/nvidia/version").write_text("NVRM version\n")
         (self.sysfs / "bus/pci/devices").mkdir(parents=True)
         self.told: list[str] = []
-        self.source = ServicesSource(self.sysfs, self.procfs)
-        self.source.open(self.told.append, frozenset(), None)
+        self.source = source_of("services", self.sysfs, self.procfs, report=self.told.append)
 
     def start(self, process: int, comm: str, command: str) -> None:
         """A process; the command's words become its command line."""
@@ -225,10 +221,9 @@ def test_a_command_line_that_may_hang_is_announced_and_can_be_left_out(node: Nod
 
 def test_the_origin_is_absent_without_driver_or_without_processes(node: Node) -> None:
     """No run is made where nothing could be said."""
-    origin = Origin(node.procfs, node.procfs, Sources())
-    assert presence.services_absent(origin) is None
+    assert why_absent("services", node.sysfs, node.procfs) == ""
     node.end(2)
-    assert "do not show" in (presence.services_absent(origin) or "")
+    assert "do not show" in why_absent("services", node.sysfs, node.procfs)
 
 
 @examples(50, one_fixture=True)

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from commwatch.config.settings import Sources
+from commwatch.simulation.node import SimulatedNode
 from commwatch.sources.base import Origin, Source
-from commwatch.workers.sources import SOURCES
+from commwatch.workers.sources import SOURCES, load
 
 
 def source_of(
@@ -32,3 +33,13 @@ def source_of(
     )
     source.open(report, frozenset(leave_out), None if only is None else frozenset(only))
     return source
+
+
+def why_absent(name: str, sysfs: Path, procfs: Path, settings: Sources | None = None) -> str:
+    """Why there is nothing to read on this node; empty where there is."""
+    return SOURCES[name].why_absent(Origin(sysfs, procfs, settings or Sources())) or ""
+
+
+def stand_in_of(name: str, node: SimulatedNode) -> Any:
+    """What answers in place of the kernel on a simulated node."""
+    return load(SOURCES[name].stand_in)(node)
