@@ -11,8 +11,9 @@ from commwatch.diagnosis.marks.profiles import PROFILES, Asked
 from commwatch.diagnosis.preflight import preflight
 from commwatch.diagnosis.profile import checks_of
 from commwatch.units import parse_duration
-from diagnosis.measured import Numbers, facts, gpus, merged, nvlinks, probe
-from support.facts import NOW
+from diagnosis.exposed import merged
+from diagnosis.measured import Numbers, gpus, nvlinks, probe
+from support.facts import NOW, facts_of
 from support.passes import in_one_pass
 
 H100, A10G = "NVIDIA H100 80GB HBM3", "NVIDIA A10G"
@@ -20,7 +21,7 @@ H100, A10G = "NVIDIA H100 80GB HBM3", "NVIDIA A10G"
 
 def verdict_of(what: str, *parts: Numbers) -> tuple[str, str]:
     """Verdict and detail of the check that begins so."""
-    checks = checks_of(facts(*parts), Asked(), NOW - 3600.0)
+    checks = checks_of(facts_of(merged(*parts)), Asked(), NOW - 3600.0)
     return next((one.verdict, one.detail) for one in checks if one.what.startswith(what))
 
 
@@ -65,7 +66,7 @@ def test_hardware_that_is_known_to_stay_below_has_no_verdict(gpu: str, verdict: 
 
 def step_of(profile: str, *parts: Numbers) -> tuple[float, float, float]:
     """Seconds: of the step at both ends, and of one GPU alone."""
-    said, _ = preflight(facts(*parts), PROFILES[profile], None, NOW, 3600.0)
+    said, _ = preflight(facts_of(merged(*parts)), PROFILES[profile], None, NOW, 3600.0)
     found = re.search(
         r"a step of ([\d.]+ \w+)(?: to ([\d.]+ \w+))? over 8 GPUs, ([\d.]+ \w+) on one alone", said.reason
     )
