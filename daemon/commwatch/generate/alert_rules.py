@@ -226,6 +226,7 @@ def _words(site: Site) -> Mapping[str, str]:
     phrases = {
         "job_on_node": _JOB_ON_NODE,
         "on_duty": _ON_DUTY,
+        "gpu_gone": _gpu_gone(site.job),
         "gpu": _GPU,
         "device_gpu": _DEVICE_GPU,
         "xids_of_gpu": _XIDS_OF_GPU,
@@ -243,6 +244,16 @@ def _words(site: Site) -> Mapping[str, str]:
         "&var-instance={{ $labels.instance }}{{ with $labels.cluster }}&var-cluster={{ . }}{{ end }}",
     }
     return {**asdict(site), **phrases, **_ALTERNATIVES}
+
+
+def _gpu_gone(job: str) -> str:
+    """GPUs that are gone; one whose slot holds another since, and has no index any more, says nothing of that one."""
+    state = f'commwatch_gpu_state{{job="{job}", gpu'
+    return f"""(
+              {state}!=""}} > 0 < 5
+              or
+              {state}=""}} > 0 < 5 unless on (cluster, job, instance, pci_bus_id) {state}!=""}}
+            )"""
 
 
 def _adapter_meanings() -> str:

@@ -18,6 +18,8 @@ _NODE: Final = ("cluster", "job", "instance")
 _SLOW: Final = "ProbeBandwidthLow|ProbeBandwidthBelowPeers"
 LINK_XIDS: Final = "74|108|136|137|14[4-9]|150|155"
 """Xids of NVLink, of those that have an alert."""
+_NOT_REPLACED: Final = 'replaced=""'
+"""Of a GPU that is gone: its slot holds no other one."""
 LINK_SXIDS: Final = "20034|22012"
 """SXids by which an NVSwitch reports that a link went down; each other one stands for itself."""
 
@@ -81,17 +83,19 @@ INHIBITIONS: Final[Sequence[Inhibition]] = (
     ),
     Inhibition(
         "A GPU that does not answer becomes one that is lost.",
-        causes="GpuLost", symptoms="GpuNotAnswering|GpuNotListed", same=("pci_bus_id",),
+        causes="GpuLost", cause_if=_NOT_REPLACED, symptoms="GpuNotAnswering|GpuNotListed", same=("pci_bus_id",),
     ),
     Inhibition(
         "A GPU that is gone takes its links and its slot with it.",
         causes="GpuLost|GpuNotAnswering",
+        cause_if=_NOT_REPLACED,
         symptoms="Nvlink.+|C2cDown|Pcie.+|Fabric.+|XidFabric|XidFatal|XidNonfatal|GpuRecoveryNeeded|StaticAsymmetry",
         same=("pci_bus_id",),
     ),
     Inhibition(
         "The firmware of a GPU that does not answer times out. Other Xids of it are sent: they may say why.",
-        causes="GpuLost|GpuNotAnswering", symptoms="XidGpu", symptom_if='xid=~"119|120"', same=("pci_bus_id",),
+        causes="GpuLost|GpuNotAnswering", cause_if=_NOT_REPLACED, symptoms="XidGpu", symptom_if='xid=~"119|120"',
+        same=("pci_bus_id",),
     ),
     Inhibition(
         "A reader hangs in the GPU that does not answer.",
@@ -129,10 +133,6 @@ INHIBITIONS: Final[Sequence[Inhibition]] = (
     Inhibition(
         "As above, of links at several NVSwitches.",
         causes="NvlinkDown", cause_if='link="several"', symptoms="SxidFatal", symptom_if=f'sxid=~"{LINK_SXIDS}"',
-    ),
-    Inhibition(
-        "As above, of the links of a GPU that is gone.",
-        causes="GpuLost|GpuNotAnswering", symptoms="SxidFatal", symptom_if=f'sxid=~"{LINK_SXIDS}"',
     ),
     Inhibition(
         "A GPU whose links are down, or which is not in the fabric, is slow in each comparison over NVLink.",
