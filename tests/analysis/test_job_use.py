@@ -89,7 +89,7 @@ def told(occupants: dict[str, tuple[int, ...]], jobs: dict[int, int]) -> list[Va
             slot: block({("commwatch_gpu_utilization_ratio", (str(index), slot)): 0.5}, now)
             for index, slot in enumerate(SLOTS)
         }
-        use.after(Outcome(asked, collected(blocks), time=now))
+        use.on_batch(Outcome(asked, collected(blocks), time=now))
     return [store.snapshot().value("commwatch_gpu_job_first", str(index), slot) for index, slot in enumerate(SLOTS)]
 
 
@@ -118,9 +118,9 @@ def test_a_gpu_that_is_not_read_any_more_is_not_told() -> None:
     use, asked = JobUse(store), collector("nvml_gpu", ScriptedReader(), interval=60.0)
     reading: dict[Series, Value] = {("commwatch_gpu_utilization_ratio", ("0", SLOTS[0])): 0.5}
     for minute in range(62):
-        use.after(Outcome(asked, collected({SLOTS[0]: block(reading, 60.0 * minute)}), time=60.0 * minute))
+        use.on_batch(Outcome(asked, collected({SLOTS[0]: block(reading, 60.0 * minute)}), time=60.0 * minute))
     assert store.group("job_use")
 
-    use.after(Outcome(asked, collected({}), time=62 * 60.0))
+    use.on_batch(Outcome(asked, collected({}), time=62 * 60.0))
 
     assert not store.group("job_use")

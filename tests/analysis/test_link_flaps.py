@@ -8,10 +8,11 @@ import pytest
 
 from commwatch.node.link_flaps import ETHERNET, NVLINK, RDMA, WINDOW_SECONDS, FlapsState, LinkFlaps
 from commwatch.node.port_flaps import Flaps
+from commwatch.node.run import Outcome
 from commwatch.node.store import Store
 from commwatch.readings import Absence
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
-from support.core import collector
+from support.core import collected, collector
 from support.facts import Numbers, codes_of, facts_of, seen_by
 
 GPU, LINK = "0000:17:00.0", ("0", "0000:17:00.0", "3")
@@ -29,12 +30,18 @@ class Links:
 
     def __init__(self, state: FlapsState | None = None, now: float = 1000.0) -> None:
         self.store, self.now = Store(), now
-        self.flaps = LinkFlaps(state or FlapsState(), self.store, lambda: BOOT)
+        self.flaps = LinkFlaps(state or FlapsState(), self.store, self)
         self.port_flaps = Flaps(self.store, self.flaps)
         self.collectors = {
             name: collector(name, interval=interval)
             for name, interval in (("nvml_nvlink", 1.0), ("rdma", 5.0), ("network", 5.0), ("ethtool", 15.0))
         }
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def time(self) -> float:
+        return BOOT + self.now
 
     def read(self, name: str, device: str, values: Mapping[Series, Value]) -> None:
         """One run of a collector that gave one device."""
@@ -42,7 +49,7 @@ class Links:
         self.store.put(name, device, block, float("inf"))
         for follower in (self.port_flaps, self.flaps):
             if name in follower.collectors:
-                follower.after(self.collectors[name], {device: block})
+                follower.on_batch(Outcome(self.collectors[name], collected({device: block})))
 
     def miss(self, name: str, *absences: Absence) -> None:
         """One run of a collector that gave no device."""
@@ -50,7 +57,7 @@ class Links:
         self.collectors[name].failing = frozenset(absences)
         for follower in (self.port_flaps, self.flaps):
             if name in follower.collectors:
-                follower.after(self.collectors[name], {})
+                follower.on_batch(Outcome(self.collectors[name], collected()))
         self.collectors[name].failing = frozenset()
 
     def nvlink(self, *states: Value, step: float = 1.0) -> None:
@@ -80,7 +87,7 @@ class Links:
         self.read("ethtool", "eth0", {(PHY, NAME): downs})
 
     def recent(self, metric: str) -> Value:
-        self.flaps.drop_absent(self.now)
+        self.flaps.on_tick(self.now)
         labels = {NVLINK: LINK, RDMA: PORT, ETHERNET: NAME}[metric]
         return self.store.snapshot().value(metric, *labels)
 

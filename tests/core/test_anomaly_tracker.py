@@ -31,7 +31,7 @@ class Node:
         }
         for slot, one in blocks.items():
             one.layout = LAYOUTS[slot]
-        self._anomalies.after(Outcome(COLLECTOR, collected(blocks, *absences), None, time))
+        self._anomalies.on_batch(Outcome(COLLECTOR, collected(blocks, *absences), None, time))
         return len(list(self.store.snapshot().samples("commwatch_counters_anomaly")))
 
 
@@ -75,7 +75,7 @@ def fed(sent: tuple[int, int], jobs: tuple[int, int] = (7, 7), nvlink: float = 0
                  for way in ("transmit", "receive")}, time
             )  # fmt: skip
             blocks[slot].layout = PCIE[slot]
-        anomalies.after(Outcome(GPM, collected(blocks), None, time))
+        anomalies.on_batch(Outcome(GPM, collected(blocks), None, time))
     return len(list(store.snapshot().samples("commwatch_counters_anomaly")))
 
 

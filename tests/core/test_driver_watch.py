@@ -10,6 +10,7 @@ import pytest
 
 from commwatch.config.settings import Config, Inventory, Paths
 from commwatch.node.driver_tracker import LASTS_SECONDS, LOADS_SECONDS, SILENT_SECONDS, DriverWatch
+from commwatch.node.gpus_on_bus import GpusOnBus
 from commwatch.node.run import Collected, Outcome
 from commwatch.node.store import Store
 from commwatch.readings import Absence, Reason, SourceUnavailable
@@ -31,19 +32,19 @@ class Watched:
 
     def __init__(self) -> None:
         self.store, self.now, self.is_wanted = Store(), 1000.0, True
-        self.watch = DriverWatch(self.store, lambda reason: self.is_wanted)
+        self.watch = DriverWatch(self.store, _Bus(self))
         names = ("nvml_identity", "nvml_nvlink", "nvml_gpu")
         self.identity, self.links, self.pulse = (collector(name, ScriptedReader()) for name in names)
 
     def fails(self, reason: Reason, after: float = 0.0) -> dict[str, Value]:
         self.now += after
-        self.watch.after(Outcome(self.links, Collected({}, [], 0.0), SourceUnavailable(reason, "x"), self.now))
+        self.watch.on_batch(Outcome(self.links, Collected({}, [], 0.0), SourceUnavailable(reason, "x"), self.now))
         return self.said()
 
     def answers(self, *gpus: str, absences: tuple[Absence, ...] = (), after: float = 0.0) -> dict[str, Value]:
         self.now += after
         blocks = {device: block({("commwatch_gpu_busy", ("0", device)): 1}, self.now) for device in ("", *gpus)}
-        self.watch.after(Outcome(self.identity, collected(blocks, *absences), None, self.now))
+        self.watch.on_batch(Outcome(self.identity, collected(blocks, *absences), None, self.now))
         return self.said()
 
     def gives(self, *absences: tuple[str, Reason], value: Value = None, after: float = 0.0) -> dict[str, Value]:
@@ -51,12 +52,22 @@ class Watched:
         self.now += after
         blocks = {device: block({("commwatch_gpu_busy", ("0", device)): value}, self.now) for device, _ in absences}
         gaps = [Absence(device, reason, "x") for device, reason in absences]
-        self.watch.after(Outcome(self.pulse, Collected(blocks if any(blocks) else {}, gaps, 0.0), None, self.now))
+        self.watch.on_batch(Outcome(self.pulse, Collected(blocks if any(blocks) else {}, gaps, 0.0), None, self.now))
         return self.said()
 
     def said(self) -> dict[str, Value]:
         self.store.expire(self.now)
         return {labels["reason"]: flag for labels, flag in self.store.snapshot().samples(METRIC)}
+
+
+class _Bus(GpusOnBus):
+    """A bus on which there is or is not something for the driver."""
+
+    def __init__(self, watched: Watched) -> None:
+        self._watched = watched
+
+    def is_driver_wanted(self, fault: str = "") -> bool:
+        return self._watched.is_wanted
 
 
 @pytest.fixture
@@ -103,7 +114,7 @@ def test_a_driver_that_lists_no_gpu_cannot_be_used(driver: Watched) -> None:
     """The other collectors read nothing then and fail with nothing; a GPU that fails is listed."""
     driver.answers()
     assert driver.watch.lists_none
-    driver.watch.after(Outcome(driver.links, collected({}), None, driver.now + LASTS_SECONDS))
+    driver.watch.on_batch(Outcome(driver.links, collected({}), None, driver.now + LASTS_SECONDS))
     assert driver.said() == {"no_gpu": 1}
 
     assert driver.answers(absences=(Absence("index:0", "unreadable", "x"),)) == {"none": 0}
@@ -112,7 +123,7 @@ def test_a_driver_that_lists_no_gpu_cannot_be_used(driver: Watched) -> None:
 def test_a_session_that_opens_and_reads_nothing_does_not_begin_the_wait_again(driver: Watched) -> None:
     """Until its identity is read, or anything of a GPU."""
     driver.fails(NOT_LOADED)
-    driver.watch.after(Outcome(driver.links, collected({}), None, driver.now + 5.0))
+    driver.watch.on_batch(Outcome(driver.links, collected({}), None, driver.now + 5.0))
 
     driver.answers(after=LASTS_SECONDS)
 
@@ -122,12 +133,12 @@ def test_a_session_that_opens_and_reads_nothing_does_not_begin_the_wait_again(dr
 def test_a_worker_that_fails_says_nothing_of_the_driver(driver: Watched) -> None:
     """A missed deadline, with or without a device, is neither a fault of the driver nor its end."""
     hung = Outcome(driver.identity, collected({}, Absence("", "deadline", "x")), None, driver.now)
-    driver.watch.after(hung)
+    driver.watch.on_batch(hung)
     assert driver.said() == {"none": 0}
 
     driver.fails(MISMATCH)
     driver.fails(MISMATCH, LASTS_SECONDS)
-    driver.watch.after(hung)
+    driver.watch.on_batch(hung)
     assert driver.said() == {MISMATCH: 1}
 
 
@@ -194,7 +205,7 @@ def test_where_no_driver_is_wanted_or_it_was_let_go_nothing_is_said(driver: Watc
 
     driver.is_wanted = True
     driver.answers("0000:17:00.0")
-    driver.watch.rest()
+    driver.watch.pause()
     assert driver.said() == {}
 
     driver.answers("0000:17:00.0")
@@ -264,9 +275,9 @@ def test_a_driver_is_wanted_where_it_has_gpus_or_should_have(
         paths=Paths(sysfs=str(tmp_path / "sys")),
         inventory=Inventory(expected={} if expected is None else {"gpu": expected}),
     )
-    pipeline = Pipeline(config, StateDirectory(tmp_path / "state"), Store(), Instruments(), frozenset)
+    pipeline = Pipeline(config, StateDirectory(tmp_path / "state"), Store(), Instruments())
 
-    assert (pipeline.driver_wanted("no_driver"), pipeline.driver_wanted("no_gpu")) == (wanted, wanted_of_none)
+    assert tuple(map(pipeline.bus.is_driver_wanted, ("no_driver", "no_gpu"))) == (wanted, wanted_of_none)
 
 
 TWO: Final = ("0000:17:00.0", "0000:18:00.0")

@@ -39,7 +39,7 @@ class Node:
     def run(self, name: str, *events: HardwareEvent, time: float = 5.0) -> list[Any]:
         """One run of a collector; returns what was logged."""
         with capture_logs() as logged:
-            self.log.after(Outcome(collector(name), Collected({}, [], 0.0, list(events)), None, time))
+            self.log.on_batch(Outcome(collector(name), Collected({}, [], 0.0, list(events)), None, time))
         return logged
 
     def look(self) -> None:

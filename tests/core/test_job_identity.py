@@ -117,12 +117,12 @@ class Node:
         for index, slot in enumerate(SLOTS):
             count = ("commwatch_gpu_compute_processes", (str(index), slot))
             self.store.put("nvml_processes", slot, block({count: 1}), float("inf"))
-        self.identity.after(Outcome(collector("nvml_processes"), collected()))
+        self.identity.on_batch(Outcome(collector("nvml_processes"), collected()))
 
     def audit(self, *owners: OwnedProcesses) -> None:
         """The audit ends."""
         audit = msgspec.json.encode(AuditRecord(owners=owners))
-        self.identity.after(Outcome(collector("nccl_settings"), Collected({}, [], 0.1, audit=audit)))
+        self.identity.on_batch(Outcome(collector("nccl_settings"), Collected({}, [], 0.1, audit=audit)))
 
     def exposed(self) -> set[tuple[str, ...]]:
         """Labels of the series."""
@@ -178,7 +178,7 @@ def test_what_no_audit_says_is_not_shown(audit: bytes) -> None:
     """Whatever became of the process that reads what jobs wrote, its words get on no page and end no run."""
     node = Node()
     node.list((11,), ())
-    node.identity.after(Outcome(collector("nccl_settings"), Collected({}, [], 0.1, audit=audit)))
+    node.identity.on_batch(Outcome(collector("nccl_settings"), Collected({}, [], 0.1, audit=audit)))
 
     assert node.exposed() == set()
 

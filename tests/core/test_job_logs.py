@@ -42,7 +42,7 @@ class Node:
         self.clock.now += seconds
         found = Collected({}, [], 0.0, log_errors=list(errors), resume=resume)
         with capture_logs() as logged:
-            self.logs.after(Outcome(collector("nccl_logs"), found, None, self.clock.now))
+            self.logs.on_batch(Outcome(collector("nccl_logs"), found, None, self.clock.now))
         return logged
 
     def total(self, metric: str, category: str) -> Value:
@@ -91,10 +91,10 @@ def test_totals_and_the_place_in_the_logs_survive_a_restart_together(node: Node)
     node.save()
     node.start()
 
-    assert node.logs.resume == {"nccl_logs": b'{"files": {}}'}
+    assert node.logs.resume_point == {"nccl_logs": b'{"files": {}}'}
     node.run(resume=None)
     assert node.total("errors", "ib_retry") == 2
-    assert node.logs.resume == {"nccl_logs": b'{"files": {}}'}
+    assert node.logs.resume_point == {"nccl_logs": b'{"files": {}}'}
 
 
 def test_failed_runs_change_nothing(node: Node) -> None:
@@ -102,10 +102,10 @@ def test_failed_runs_change_nothing(node: Node) -> None:
     node.run(resume=b'{"files": {}}')
     found = Collected({}, [], 0.0, log_errors=[RETRY], resume=b"elsewhere")
     failed = SourceUnavailable("unreadable", "nothing")
-    node.logs.after(Outcome(collector("nccl_logs"), found, failed, 0.0))
+    node.logs.on_batch(Outcome(collector("nccl_logs"), found, failed, 0.0))
 
     assert node.total("errors", "ib_retry") == 0
-    assert node.logs.resume == {"nccl_logs": b'{"files": {}}'}
+    assert node.logs.resume_point == {"nccl_logs": b'{"files": {}}'}
 
 
 @pytest.mark.parametrize("told", [b"\xff", b"[", b'{"files": {"1:2": [-1]}}', b"[" * 100_000], ids=repr)
@@ -115,4 +115,4 @@ def test_a_place_in_the_logs_that_is_none_is_not_kept(node: Node, told: bytes) -
     (event,) = node.run(resume=told)
 
     assert event["event"].startswith("how far the logs of jobs were read is not known")
-    assert node.logs.resume == {"nccl_logs": b'{"looked": 5.0}'}
+    assert node.logs.resume_point == {"nccl_logs": b'{"looked": 5.0}'}

@@ -44,13 +44,13 @@ class Node:
             else:
                 self.store.drop("nvml_processes", slot)
         self.store.occupants = occupants
-        self.settings.after(Outcome(collector("nvml_processes"), collected()))
+        self.settings.on_batch(Outcome(collector("nvml_processes"), collected()))
 
     def audit(self, record: AuditRecord | None = None) -> tuple[int, ...]:
         """The collector of settings runs; whom it is told to audit."""
         order = msgspec.json.decode(self.settings.order(), type=AuditOrder)
         found = Collected({}, [], 0.1, audit=msgspec.json.encode(record or AuditRecord()))
-        self.settings.after(Outcome(collector("nccl_settings"), found))
+        self.settings.on_batch(Outcome(collector("nccl_settings"), found))
         return order.pids
 
 
@@ -119,7 +119,7 @@ def test_an_audit_that_a_process_held_up_is_made_again_soon(node: Node) -> None:
     node.read((7, 8))
     node.settings.order()
     node.clock.now += 10
-    node.settings.after(Outcome(collector("nccl_settings"), collected(None, Absence("7", "deadline", "no answer"))))
+    node.settings.on_batch(Outcome(collector("nccl_settings"), collected(None, Absence("7", "deadline", "no answer"))))
 
     assert node.planned == [SOON_SECONDS, APART_SECONDS - 10]
     assert node.settings.audited_at is None
@@ -132,7 +132,7 @@ def test_an_audit_that_fails_by_itself_waits_for_its_turn(node: Node) -> None:
     """It would most likely fail again, and each try starts a process."""
     node.read((7,))
     node.settings.order()
-    node.settings.after(Outcome(collector("nccl_settings"), collected(None, Absence("", "unreadable", "it failed"))))
+    node.settings.on_batch(Outcome(collector("nccl_settings"), collected(None, Absence("", "unreadable", "it failed"))))
 
     assert node.planned == [SOON_SECONDS]
 
@@ -183,7 +183,7 @@ def test_an_audit_that_is_none_is_not_kept(node: Node, told: bytes) -> None:
     node.read((7,))
     node.audit(AuditRecord(1))
     with capture_logs() as logged:
-        node.settings.after(Outcome(collector("nccl_settings"), Collected({}, [], 0.1, audit=told)))
+        node.settings.on_batch(Outcome(collector("nccl_settings"), Collected({}, [], 0.1, audit=told)))
 
     assert [one["event"].partition(":")[0] for one in logged] == ["the audit of NCCL settings is not taken"]
     assert node.settings.record() == AuditRecord(1)

@@ -278,7 +278,7 @@ def test_what_an_engine_counted_is_kept_though_it_was_replaced_at_once(tmp_path:
         one = engine_without_sources(tmp_path)
         await one.start()
         events = collector("nvml_events")
-        one.pipeline.after(Outcome(events, Collected({}, [], 0.0, events=[xid]), None, 1.0))
+        one.pipeline.on_batch(Outcome(events, Collected({}, [], 0.0, events=[xid]), None, 1.0))
         await one.stop()
 
     in_loop(run)

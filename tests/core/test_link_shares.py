@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from commwatch.node.link_shares import LINK_SHARES, Shares
+from commwatch.node.run import Outcome
 from commwatch.node.store import Store
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
-from support.core import SLOTS, ScriptedReader, collector
+from support.core import SLOTS, ScriptedReader, collected, collector
 
 GPU = ("0", SLOTS[0])
 LINKS = ("0", "1", "2")
@@ -22,7 +23,7 @@ def read(shares: Shares, store: Store, time: float, *counts: float) -> Value:
     """Which link is told to be the slowest after a reading of their byte counters."""
     block = Block(LAYOUT, [1] * len(LINKS) + list(counts), time)
     store.put("nvml_nvlink", GPU[1], block, time + 3.0)
-    shares.after(COLLECTOR, {GPU[1]: block})
+    shares.on_batch(Outcome(COLLECTOR, collected({GPU[1]: block})))
     return store.snapshot().value(METRIC, *GPU, "transmit")
 
 
@@ -54,7 +55,7 @@ def test_what_is_not_read_any_more_is_not_told() -> None:
     assert read(shares, store, 160.0, 6000.0, 600.0, 6000.0) == 1
 
     store.drop("nvml_nvlink", GPU[1])
-    shares.drop_absent()
+    shares.on_tick(0.0)
 
     assert store.group(LINK_SHARES) == {}
 

@@ -9,12 +9,16 @@ import pytest
 
 from commwatch.findings.finding import Component
 from commwatch.findings.rules import RULE_SETS
+from commwatch.jobs.settings.plan import JobSettings
+from commwatch.node.anomaly_tracker import Anomalies
+from commwatch.node.link_flaps import FlapsState, LinkFlaps
+from commwatch.node.port_flaps import Flaps
 from commwatch.node.run import Collector
 from commwatch.node.store import Store
 from commwatch.readings import Absence
 from commwatch.service.collection import Collection
 from commwatch.service.instruments import Instruments
-from commwatch.service.visibility import FEEDS, PROBES, SILENT, Observability
+from commwatch.service.visibility import PROBES, Observability
 from commwatch.workers.sources import SOURCES
 from commwatch_exporters.node import model
 from commwatch_exporters.snapshot import Series, Value
@@ -32,7 +36,7 @@ PROBE = Component("probe", "all_reduce", parts=frozenset({SLOTS[0]}))
 
 
 class Node:
-    """Collectors of which a test says what they did, and the store that they fill."""
+    """Collectors of which a test says what they did, and the store that they and trackers fill."""
 
     def __init__(self, *names: str) -> None:
         self.store = Store()
@@ -41,6 +45,9 @@ class Node:
             [collector(name) for name in names], self.store, Instruments(), PlannedJobs(), lambda outcome: None,
             lambda source: None,
         )  # fmt: skip
+        Anomalies(self.store)
+        Flaps(self.store, LinkFlaps(FlapsState(), self.store))
+        JobSettings(self.store, tuple, lambda delay: None)
         self.observability = Observability(self.store, self.collection)
 
     def collector(self, name: str) -> Collector:
@@ -247,9 +254,8 @@ def test_every_group_of_a_node_is_known(tmp_path: Path, monkeypatch: pytest.Monk
     """A new analysis must say which collectors stand behind it, and each of these is one."""
     collectors = {row.name for source in SOURCES.values() for row in source.collectors}
     with whole_node("h100x8ndr", tmp_path, monkeypatch) as node:
-        groups = {group for group, _ in node.store.blocks()}
+        groups, store = {group for group, _ in node.store.blocks()}, node.store
 
-    assert groups - collectors - {"counters_anomaly"} <= FEEDS.keys()
-    assert set(SILENT.values()) <= collectors | FEEDS.keys() | {"counters_anomaly", PROBES}
-    assert SILENT.keys() <= {metric for rules in RULE_SETS for rule in rules.rules for metric in rule.metrics_read}
-    assert {name for names in FEEDS.values() for name in names} <= collectors
+    behind = {group: set(store.collectors(group)) for group in groups - collectors}
+    assert all(names <= collectors for names in behind.values()), behind
+    assert store.silent <= {metric for rules in RULE_SETS for rule in rules.rules for metric in rule.metrics_read}

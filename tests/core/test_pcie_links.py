@@ -13,7 +13,6 @@ from commwatch.node.run import Collected
 from commwatch.node.store import Store
 from commwatch.readings import Absence
 from commwatch.service import collection as collection_module
-from commwatch.service import pipeline as pipeline_module
 from commwatch.service.collection import Collection
 from commwatch.service.instruments import Instruments
 from commwatch.service.pipeline import Pipeline
@@ -37,11 +36,13 @@ class Node:
         self.store = Store()
         settings = Inventory(learn_after=Duration(LEARN_SECONDS))
         instruments = Instruments()
-        self.pipeline = Pipeline(Config(inventory=settings), StateDirectory(folder), self.store, instruments, frozenset)
+        self.pipeline = Pipeline(
+            Config(inventory=settings), StateDirectory(folder), self.store, instruments, clock=clock
+        )
         self.readers = {name: ScriptedReader() for name in (IDENTITY, LINKS, USE, GPM, PCI)}
         collectors = [collector(name, reader, interval=10.0) for name, reader in self.readers.items()]
         self.collection = Collection(
-            collectors, self.store, instruments, PlannedJobs(), self.pipeline.after, lambda source: None
+            collectors, self.store, instruments, PlannedJobs(), self.pipeline.on_batch, lambda source: None
         )
         self._layouts: dict[tuple[Series, ...], Layout] = {}
 
@@ -111,10 +112,9 @@ class Node:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The clock of collection and pipeline."""
+    """The clock of the collection."""
     moved = Clock()
     monkeypatch.setattr(collection_module, "time", moved)
-    monkeypatch.setattr(pipeline_module, "time", moved)
     return moved
 
 
@@ -137,7 +137,7 @@ def test_a_narrow_link_is_degraded_until_it_is_accepted(node: Node) -> None:
     assert node.verdict("width") == 1
 
     node.identify()
-    node.pipeline.accept()
+    node.pipeline.inventory.accept()
     node.cycle(width=8)
     assert node.verdict("width") == 0
 
@@ -206,7 +206,7 @@ def test_the_driver_let_go_leaves_no_verdict(node: Node) -> None:
     """In maintenance the driver is not read, and nothing is said of its links."""
     node.cycle(width=8)
     node.collection.pause()
-    node.pipeline.rest()
+    node.pipeline.pause()
 
     assert node.verdict("width") is None
 

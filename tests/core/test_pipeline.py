@@ -51,12 +51,12 @@ class Node:
         settings = Inventory(expected=self._expected, learn_after=Duration(LEARN_SECONDS))  # type: ignore[arg-type]  # names of kinds
         self.store, self.instruments = Store(), Instruments()
         config = Config(inventory=settings)
-        self.pipeline = Pipeline(config, self.state, self.store, self.instruments, lambda: self.suspects, self.sysfs)
+        self.pipeline = Pipeline(config, self.state, self.store, self.instruments, [self], self.sysfs, clock=self.clock)
         names = (IDENTITY, PULSE, LINKS, PCIE, NETWORK, PCI, ETHTOOL, LOG)
         self.readers = {name: ScriptedReader() for name in names}
         collectors = [collector(name, self.readers[name], interval=60.0) for name in names]
         self.collection = Collection(
-            collectors, self.store, self.instruments, PlannedJobs(), self.pipeline.after, lambda source: None
+            collectors, self.store, self.instruments, PlannedJobs(), self.pipeline.on_batch, lambda source: None
         )
 
     def collector(self, name: str) -> Collector:
@@ -136,10 +136,9 @@ class Node:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The clock of collection and pipeline."""
+    """The clock of the collection."""
     moved = Clock()
     monkeypatch.setattr(collection_module, "time", moved)
-    monkeypatch.setattr(pipeline_module, "time", moved)
     return moved
 
 
@@ -261,7 +260,7 @@ def test_an_interface_without_a_device_has_use_and_is_never_missed(node: Node) -
 
     node.run(NETWORK, collected({"": Block(Layout(()), [], node.clock.now)}))
     node.pipeline.observe(node.clock.now)
-    assert node.pipeline.describe_inventory()["kinds"]["ethernet_port"] == {
+    assert node.pipeline.inventory.describe()["kinds"]["ethernet_port"] == {
         "expected": None,
         "present": 0,
         "source": None,
@@ -296,17 +295,17 @@ def test_what_is_there_for_the_learning_time_is_expected(node: Node) -> None:
     node.links(0, *SLOTS)
     node.identify(*SLOTS)
     assert (node.value("commwatch_expected", "gpu"), node.value("commwatch_present", "gpu")) == (2, 2)
-    assert node.pipeline.gpus_expected() == 2
+    assert node.pipeline.inventory.expects("gpu") == 2
 
     with capture_logs() as events:
         node.learn()
 
     assert (node.value("commwatch_expected", "gpu"), node.value("commwatch_expected", "nvlink")) == (2, 2)
-    assert node.pipeline.gpus_expected() == 2
+    assert node.pipeline.inventory.expects("gpu") == 2
     learned = [text for event in events if event["event"] == "learned what to expect" for text in event["what"]]
     assert len([text for text in learned if "it is expected" in text]) == 2
     nothing = {"expected": None, "present": None, "source": None, "learning_seconds": 0}
-    assert node.pipeline.describe_inventory() == {
+    assert node.pipeline.inventory.describe() == {
         "kinds": {
             "gpu": {"expected": 2, "present": 2, "source": "learned", "learning_seconds": 0},
             "nvlink": {"expected": 2, "present": 2, "source": "learned", "learning_seconds": 0},
@@ -321,7 +320,7 @@ def test_what_is_there_for_the_learning_time_is_expected(node: Node) -> None:
 def test_what_was_learned_survives_a_restart(node: Node) -> None:
     """A card that is gone after a reboot is missing, by name and in the count of its parts."""
     node.learn()
-    node.state.save("inventory", node.pipeline.inventory_state)
+    node.state.save("inventory", node.pipeline.inventory.state)
 
     node.start()
     assert node.gpu_states() == {}  # the driver has not been asked yet
@@ -330,7 +329,7 @@ def test_what_was_learned_survives_a_restart(node: Node) -> None:
 
     assert node.gpu_states() == {LABELS[SLOTS[0]]: 0, LABELS[SLOTS[1]]: 4}
     assert (node.value("commwatch_expected", "gpu"), node.value("commwatch_present", "gpu")) == (2, 1)
-    assert node.pipeline.describe_inventory()["missing"] == [
+    assert node.pipeline.inventory.describe()["missing"] == [
         f"GPU1 ({SLOTS[1]}): missing", "nvlink: 1 of 2 expected",
     ]  # fmt: skip
 
@@ -353,22 +352,22 @@ def test_accepting_forgets_what_is_gone(node: Node) -> None:
     assert node.gpu_states()[LABELS[SLOTS[1]]] == 4
 
     with capture_logs() as events:
-        given_up = node.pipeline.accept()
+        given_up = node.pipeline.inventory.accept()
 
     assert [("is no longer expected" in text, SLOTS[1] in text) for text in given_up] == [(True, True)]
     assert [event["what"] for event in events if event["event"] == "accepted"] == given_up
     assert node.gpu_states() == {LABELS[SLOTS[0]]: 0}
-    assert node.pipeline.describe_inventory()["missing"] == []
-    node.state.save("inventory", node.pipeline.inventory_state)
+    assert node.pipeline.inventory.describe()["missing"] == []
+    node.state.save("inventory", node.pipeline.inventory.state)
     node.start()
-    assert node.pipeline.gpus_expected() == 1
+    assert node.pipeline.inventory.expects("gpu") == 1
 
 
 def test_a_configured_number_needs_no_learning(tmp_path: Path, clock: Clock) -> None:
     """The operator's count is expected from the start."""
     node = Node(tmp_path, clock, expected={"gpu": 8})
 
-    assert node.pipeline.gpus_expected() == 8
+    assert node.pipeline.inventory.expects("gpu") == 8
     node.identify(*SLOTS)
     assert (node.value("commwatch_expected", "gpu"), node.value("commwatch_present", "gpu")) == (8, 2)
 
@@ -455,7 +454,7 @@ def test_a_gpu_that_fails_every_call_is_named_until_it_answers(node: Node) -> No
     assert node.value("commwatch_gpu_info", *LABELS[SLOTS[1]], f"GPU-{SLOTS[1]}", "1", "H100", "hopper") == 1
 
     node.collection.pause()
-    node.pipeline.rest()
+    node.pipeline.pause()
     assert node.gpu_states() == {}
     node.collection.resume()
     node.use(SLOTS[0], failing={SLOTS[1]: "unreadable"})
@@ -497,7 +496,7 @@ def test_a_gpu_that_falls_off_the_list_in_the_first_minute_is_missing(node: Node
     assert node.gpu_states() == {LABELS[SLOTS[0]]: 0, LABELS[SLOTS[1]]: 4}
     assert (node.value("commwatch_expected", "gpu"), node.value("commwatch_present", "gpu")) == (2, 1)
 
-    node.state.save(pipeline_module.STATE_NAME, node.pipeline.inventory_state)
+    node.state.save(pipeline_module.STATE_NAME, node.pipeline.inventory.state)
     node.start()
     node.links(0, SLOTS[0])
     node.identify(SLOTS[0])
@@ -523,7 +522,7 @@ def test_a_lost_gpu_is_not_present_although_the_driver_lists_it(node: Node) -> N
 
     assert node.gpu_states() == {LABELS[SLOTS[0]]: 0, LABELS[SLOTS[1]]: 2}
     assert node.value("commwatch_present", "gpu") == 1
-    assert node.pipeline.describe_inventory()["missing"][0] == f"GPU1 ({SLOTS[1]}): lost"
+    assert node.pipeline.inventory.describe()["missing"][0] == f"GPU1 ({SLOTS[1]}): lost"
 
 
 def test_evidence_of_one_collector_stands_until_that_collector_succeeds(node: Node) -> None:
@@ -548,7 +547,7 @@ def test_a_driver_that_is_away_is_not_eight_missing_gpus(node: Node) -> None:
     assert node.gpu_states() == {}
     assert node.value("commwatch_present", "gpu") is None
     assert node.value("commwatch_expected", "gpu") == 2
-    assert node.pipeline.describe_inventory()["missing"] == []
+    assert node.pipeline.inventory.describe()["missing"] == []
 
 
 def test_a_driver_that_lists_nothing_misses_every_expected_gpu(node: Node) -> None:
@@ -568,7 +567,7 @@ def test_during_a_pause_nothing_is_said_of_the_gpus(node: Node) -> None:
     node.links(0, SLOTS[0], absences=(Absence(SLOTS[1], "lost", "GPU is lost"),))
 
     node.collection.pause()
-    node.pipeline.rest()
+    node.pipeline.pause()
 
     assert node.gpu_states() == {}
     assert node.value("commwatch_expected", "gpu") == 2
@@ -588,7 +587,7 @@ def test_events_of_a_pause_are_counted_and_are_no_news_after_it(node: Node) -> N
         event = HardwareEvent("xid", SLOTS[0], "79", "kernel_log", 1.7e9 + sequence, "", "boot", sequence)
         node.run(LOG, Collected({}, [], 0.0, [event]))
 
-    node.pipeline.rest()
+    node.pipeline.pause()
     report(1)
     node.pipeline.resume()
     node.links(0, *SLOTS)
@@ -624,7 +623,7 @@ def test_an_inventory_that_cannot_be_saved_is_an_error(node: Node, tmp_path: Pat
     (tmp_path / "inventory.json").mkdir()  # nothing can be written under this name
 
     with pytest.raises(OSError, match="directory"):
-        node.state.save("inventory", node.pipeline.inventory_state)
+        node.state.save("inventory", node.pipeline.inventory.state)
 
 
 def test_a_gpu_that_does_not_answer_is_not_given_up(node: Node) -> None:
@@ -634,7 +633,7 @@ def test_a_gpu_that_does_not_answer_is_not_given_up(node: Node) -> None:
     assert node.gpu_states()[LABELS[SLOTS[1]]] == 1
 
     with pytest.raises(CommwatchError, match="does not answer, which is not gone: nothing was accepted"):
-        node.pipeline.accept()
+        node.pipeline.inventory.accept()
 
     assert node.value("commwatch_expected", "gpu") == 2
 
@@ -643,10 +642,10 @@ def test_nothing_is_accepted_while_the_gpus_are_not_read(node: Node) -> None:
     """During a pause the driver lists nothing, which says nothing."""
     node.learn()
     node.collection.pause()
-    node.pipeline.rest()
+    node.pipeline.pause()
 
     with pytest.raises(CommwatchError, match="not read now"):
-        node.pipeline.accept()
+        node.pipeline.inventory.accept()
 
     assert node.value("commwatch_expected", "gpu") == 2
 

@@ -42,10 +42,10 @@ class Node:
         self.wraps = Wraps(self.state.load("wraps", WrapsState) or WrapsState(), boot)
         self.store, self.instruments, self.reader = Store(), Instruments(), ScriptedReader("rdma")
         config = Config(inventory=Inventory(learn_after=Duration(10)))
-        self.pipeline = Pipeline(config, StateDirectory(folder), self.store, self.instruments, frozenset)
+        self.pipeline = Pipeline(config, StateDirectory(folder), self.store, self.instruments)
         self.collector = collector("rdma", self.reader, interval=5.0, needs_release=False)
         self.collection = Collection(
-            [self.collector], self.store, self.instruments, PlannedJobs(), self.pipeline.after, lambda source: None,
+            [self.collector], self.store, self.instruments, PlannedJobs(), self.pipeline.on_batch, lambda source: None,
             self.wraps.correct,
         )  # fmt: skip
         self.now = 1e9
@@ -91,7 +91,7 @@ def test_a_port_that_is_reset_in_maintenance_has_not_flapped(tmp_path: Path) -> 
     """Its drops are counted all the same, and after the maintenance they are of interest again."""
     node = Node(tmp_path)
     node.run(4)
-    node.pipeline.rest()
+    node.pipeline.pause()
     for state in (1, 4):
         node.run(state)
     node.pipeline.resume()
@@ -262,7 +262,7 @@ def test_ports_that_should_be_here_are_missed(tmp_path: Path) -> None:
     node = Node(tmp_path / "state")
     for _ in range(4):
         node.run(4)
-    node.state.save("inventory", node.pipeline.inventory_state)
+    node.state.save("inventory", node.pipeline.inventory.state)
 
     assert engine(tmp_path)._origin_absent("rdma") is None
     assert engine(tmp_path, "other")._origin_absent("rdma") == "no RDMA device"

@@ -42,8 +42,8 @@ class Node:
         else:
             self.store.put(name, SLOTS[0], one, float("inf"))
         outcome = Outcome(collector(name), Collected({} if one is None else {SLOTS[0]: one}, [], 0.0), None, time)
-        self._links_down.after(outcome)
-        self._recent.after(outcome)
+        self._links_down.on_batch(outcome)
+        self._recent.on_batch(outcome)
 
     def link(self, state: Value, link: tuple[str, ...] = LINK) -> Value:
         self.run(LINKS, 0.0, block({("commwatch_nvlink_link_state", link): state}))
@@ -101,7 +101,7 @@ def down_of(
         store.put(LINKS, gpu[1], block(read), float("inf"))
     ends = {link: ("switch", f"0000:a{link}:00.0", "0") for link in range(3)}
     inventory = known(*(SeenGpu(f"GPU-{index}", int(index), address, link_ends=ends) for index, address in GPUS))
-    LinksDown(store, inventory).after(Outcome(collector(LINKS), Collected({}, [], 0.0), None, 0.0))
+    LinksDown(store, inventory).on_batch(Outcome(collector(LINKS), Collected({}, [], 0.0), None, 0.0))
     return {labels for one in store.snapshot().blocks for name, labels in one.layout.series if name == family}
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from commwatch.node.inventory import Inventory
+from commwatch.node.inventory_state import InventoryState
+from commwatch.node.observation import Observation, SeenGpu
 from commwatch.node.run import Outcome
 from commwatch.node.store import Store
 from commwatch.node.unread_tracker import UnreadDevices
@@ -14,10 +17,12 @@ class Watched:
 
     def __init__(self) -> None:
         self.store = Store()
-        self.devices = UnreadDevices(self.store, lambda device: {"index:0": SLOTS[0]}.get(device, device))
+        inventory = Inventory(InventoryState(), {}, 60.0)
+        inventory.observe(Observation(gpus=(SeenGpu("GPU-0", 0, SLOTS[0]),)), 0.0)
+        self.devices = UnreadDevices(self.store, inventory)
 
     def run(self, *absences: Absence, name: str = "nvml_gpu", at: float = 0.0) -> list[tuple[str, str, str]]:
-        self.devices.after(Outcome(collector(name, ScriptedReader()), collected({}, *absences), None, at))
+        self.devices.on_batch(Outcome(collector(name, ScriptedReader()), collected({}, *absences), None, at))
         return self.named()
 
     def named(self) -> list[tuple[str, str, str]]:
@@ -40,15 +45,15 @@ def test_what_is_the_whole_source_is_no_device() -> None:
     assert Watched().run(Absence("", "unreadable", "x")) == []
 
 
-def test_a_collector_that_rests_names_none() -> None:
-    """Of its source alone."""
+def test_during_maintenance_no_device_of_the_driver_is_named() -> None:
+    """Its collectors do not run; others do."""
     watched = Watched()
     watched.run(Absence(SLOTS[0], "unreadable", "x"))
-    watched.devices.rest("rdma")
-    assert watched.named()
+    watched.run(Absence("mlx5_0:1", "unreadable", "x"), name="rdma")
 
-    watched.devices.rest("nvml")
-    assert watched.named() == []
+    watched.devices.pause()
+
+    assert watched.named() == [("rdma", "mlx5_0:1", "unreadable")]
 
 
 def test_many_devices_are_not_all_named() -> None:

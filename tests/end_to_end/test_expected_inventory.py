@@ -15,7 +15,7 @@ from commwatch.findings.finding import Sighting
 from commwatch.findings.history import CounterHistory
 from commwatch.findings.looking import Looking
 from commwatch.findings.rules import RULE_SETS
-from commwatch.service import pipeline
+from commwatch.node import gpus_on_bus
 from commwatch.simulation.presets import PRESETS
 from commwatch.sources.presence import NvidiaGpus
 from support.facts import shipped
@@ -155,6 +155,6 @@ def test_boards_say_how_many_gpus_there_must_be(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Without a configuration, from the first look on; elsewhere what never was here is not known."""
-    monkeypatch.setattr(pipeline, "nvidia_gpus", lambda sysfs: NvidiaGpus(7, handed_on))
+    monkeypatch.setattr(gpus_on_bus, "nvidia_gpus", lambda sysfs: NvidiaGpus(7, handed_on))
     with node(tmp_path, expected, "- {fault: gpu_missing, gpu: 2, at: 0s}", monkeypatch, preset) as one:
         assert never_seen(one) == found

@@ -70,7 +70,7 @@ def test_a_part_that_lacks_is_named_at_the_first_look(
                 node.run()
             seen = looking.at(node.snapshot(), STARTED_AT + node.time)
             assert {(one.code, one.component.name) for one in seen if one.code in NAMED} == found
-        kinds = node._pipeline.describe_inventory()["kinds"]
+        kinds = node._pipeline.inventory.describe()["kinds"]
         assert {kind["learning_seconds"] for kind in kinds.values()} == {0.0}, "all has been learned"
     finally:
         node.close()

@@ -23,7 +23,6 @@ from commwatch.node.run import Collected, Collector
 from commwatch.node.store import Store
 from commwatch.readings import LOST_REASONS, SourceUnavailable
 from commwatch.service import collection as collection_module
-from commwatch.service import pipeline as pipeline_module
 from commwatch.service.collection import Collection
 from commwatch.service.instruments import Instruments
 from commwatch.service.judge import Judge
@@ -189,14 +188,13 @@ async def play(state: Path, sysfs: Path, way: str, code: int, patch: pytest.Monk
     library, clock = library_of_three(), Clock()
     patch.setattr(pynvml, "nvmlLib", library)
     patch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
-    for module in (collection_module, pipeline_module):
-        patch.setattr(module, "time", clock)
+    patch.setattr(collection_module, "time", clock)
     config = Config(paths=Paths(sysfs=str(sysfs)), inventory=Inventory(learn_after=Duration(STEP)))
     store, instruments, kept = Store(), Instruments(), StateDirectory(state)
-    pipeline = Pipeline(config, kept, store, instruments, frozenset)
+    pipeline = Pipeline(config, kept, store, instruments, clock=clock)
     worker = Worker(clock)
     runs = [Collector(f"nvml_{key}", key, "nvml", worker, STEP, needs_release=True) for key in COLLECTORS]
-    collection = Collection(runs, store, instruments, PlannedJobs(), pipeline.after, lambda source: None)
+    collection = Collection(runs, store, instruments, PlannedJobs(), pipeline.on_batch, lambda source: None)
     judge = Judge(shipped(), CounterHistory(WATCHED, EVENTS), Register(), store, instruments, collection)
     instruments.config_reload_successful.set(1)
     for step in range(HEALTHY_STEPS + BROKEN_STEPS):

@@ -25,7 +25,7 @@ from commwatch.probes.gate.decision import GateFacts
 from commwatch.probes.node import ReadNode
 from commwatch.probes.plan import CyclePlan, CycleResult
 from commwatch.readings import SourceUnavailable
-from commwatch.service import collection, pipeline, probing
+from commwatch.service import collection, probing
 from commwatch.service import judge as verdict
 from commwatch.service.probing import Probing
 from commwatch.simulation.hardware import Epoch, Hardware
@@ -40,6 +40,7 @@ from support import rehearsed_daemon
 from support.core import ScriptedReader, SteppedScheduler
 from support.facts import shipped
 from support.rehearsed_daemon import BOOTED_AT, RehearsedDaemon
+from support.whole_node import NodeClock
 
 STEP_SECONDS = 15.0
 """Between two scrapes."""
@@ -88,19 +89,6 @@ class Boot:
     """Between two changes of the generation of idle PCIe links."""
 
 
-class _Clock:
-    """Stands in for the module ``time`` of the daemon's modules."""
-
-    def __init__(self, node: DayDaemon) -> None:
-        self._node = node
-
-    def monotonic(self) -> float:
-        return self._node.time
-
-    def time(self) -> float:
-        return self._node.started_at + self._node.time + self._node.clock_error
-
-
 class DayDaemon(RehearsedDaemon):
     """The daemon as it runs: cadences, gate and schedule of the probes, pauses, its own metrics.
 
@@ -146,14 +134,14 @@ class DayDaemon(RehearsedDaemon):
 
     def _read_no_clock(self) -> None:
         super()._read_no_clock()
-        clock = _Clock(self)
-        for module in (collection, pipeline, verdict, probing, probe_node):
+        clock = NodeClock(self)
+        for module in (collection, verdict, probing, probe_node):
             self._patched.setattr(module, "time", clock)
         self._patched.setattr(time, "time", clock.time)
 
     def _open(self, name: str, opt_in: tuple[str, ...]) -> Source:
         source = super()._open(name, opt_in)
-        clock = _Clock(self)
+        clock = NodeClock(self)
         if isinstance(source, NvmlSource):
             source._events._clock = clock.time
         if isinstance(source, KernelLogSource):
@@ -266,7 +254,7 @@ class DayDaemon(RehearsedDaemon):
             self.job_settings.look()
             self.probing.pause(reason)
             self._sources["nvml"].close()
-            self._pipeline.rest()
+            self._pipeline.pause()
 
     def resume(self) -> None:
         """Read and probe again."""

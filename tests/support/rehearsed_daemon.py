@@ -51,7 +51,7 @@ from support.facts import shipped
 from support.probed_node import cycle_of
 from support.rehearsed_probes import probe_by_hand
 from support.waiting import PATIENCE_SECONDS
-from support.whole_node import WholeNode
+from support.whole_node import NodeClock, WholeNode
 
 ANSWERED_WITHIN = (
     (known, "_DAEMON_SECONDS"), (check, "DAEMON_SECONDS"), (check, "SNAPSHOT_SECONDS"), (check, "TOTAL_SECONDS"),
@@ -76,19 +76,6 @@ class Change:
     code: str
     component: str
     """Its identity."""
-
-
-class _NodeClock:
-    """Stands in for the module ``time`` where the daemon would read the machine's clocks."""
-
-    def __init__(self, node: WholeNode) -> None:
-        self._node = node
-
-    def monotonic(self) -> float:
-        return self._node.time
-
-    def time(self) -> float:
-        return self._node.started_at + self._node.time
 
 
 class RehearsedDaemon(WholeNode):
@@ -137,8 +124,8 @@ class RehearsedDaemon(WholeNode):
         return tuple(self._collection.collectors.values())
 
     def _read_no_clock(self) -> None:
-        clock = _NodeClock(self)
-        for module in (collection, pipeline, verdict):
+        clock = NodeClock(self)
+        for module in (collection, verdict):
             self._monkeypatch.setattr(module, "time", clock)
         self._monkeypatch.setattr(time, "time", clock.time)
         # A command that logs would set up the logging of all tests that follow.
@@ -147,7 +134,7 @@ class RehearsedDaemon(WholeNode):
     def _open(self, name: str, opt_in: tuple[str, ...]) -> Source:
         if name != nccl_logs.NcclLogsSource.collectors[0]:
             return super()._open(name, opt_in)
-        clock = _NodeClock(self)
+        clock = NodeClock(self)
         return nccl_logs.NcclLogsSource(
             self.config.sources.nccl_logs.paths, host="node1", clock=clock.time, monotonic=clock.monotonic
         )
@@ -322,7 +309,7 @@ class RehearsedDaemon(WholeNode):
         kept = self.judgement()
         judgement.check(kept)
         self.state.save(judgement.STATE_NAME, kept)
-        self.state.save(pipeline.STATE_NAME, self._pipeline.inventory_state)
+        self.state.save(pipeline.STATE_NAME, self._pipeline.inventory.state)
 
     def version(self) -> tuple[int, ...]:
         """Changes with each event that the daemon would save soon."""

@@ -38,6 +38,21 @@ STARTED_AT = 1_700_000_000.0
 """When the node booted, seconds since 1970."""
 
 
+class NodeClock:
+    """Both clocks of a node; stands in for the module ``time``."""
+
+    def __init__(self, node: WholeNode) -> None:
+        self._node = node
+
+    def monotonic(self) -> float:
+        """Seconds since the node booted."""
+        return self._node.time
+
+    def time(self) -> float:
+        """Seconds since 1970."""
+        return self._node.started_at + self._node.time + self._node.clock_error
+
+
 class WholeNode:
     """A node whose time stands still until it is told to go on."""
 
@@ -45,6 +60,8 @@ class WholeNode:
     """When the node booted, seconds since 1970."""
     time = 3600.0
     """Seconds since the node booted; the monotonic clock of everything here."""
+    clock_error = 0.0
+    """Seconds by which the wall clock is fast."""
 
     def __init__(
         self, preset: str, folder: Path, opt_in: Sequence[str] = (), faults: str = "", config: Config | None = None
@@ -65,12 +82,12 @@ class WholeNode:
         trees = str(self._sysfs), str(self._procfs)
         self._boot = boot_identity(trees[1])
         self._kept = restore(self.state, self._boot, self.started_at + self.time)
+        self.job_settings = JobSettings(self.store, tuple, self._plan_audit, lambda: self.time)
         self._pipeline = Pipeline(
-            self.config, self.state, self.store, self.instruments, frozenset, *trees, events=self._kept.events,
-            job_logs=self._kept.job_logs, flaps=self._kept.flaps,
+            self.config, self.state, self.store, self.instruments, (), *trees, events=self._kept.events,
+            job_logs=self._kept.job_logs, flaps=self._kept.flaps, job_settings=self.job_settings, clock=NodeClock(self),
         )  # fmt: skip
         install(self.node)
-        self.job_settings = JobSettings(self.store, tuple, self._plan_audit, lambda: self.time)
         self._audit_at = float("inf")
         self._sources = {name: self._open(name, tuple(opt_in)) for name in SOURCES}
         self._collectors = [self._collector(row, one) for row in SOURCES.values() for one in row.collectors]
@@ -144,8 +161,7 @@ class WholeNode:
         self._after(Outcome(collector, collected, None, self.time))
 
     def _after(self, outcome: Outcome) -> None:
-        self._pipeline.after(outcome)
-        self.job_settings.after(outcome)
+        self._pipeline.on_batch(outcome)
 
     def _blocks(self, batch: Batch, source: str) -> dict[str, Block]:
         blocks = {}

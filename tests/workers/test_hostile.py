@@ -232,8 +232,9 @@ def test_what_a_worker_names_is_neither_opened_nor_run(tmp_path: Path) -> None:
     error = {"category": name, "certain": True, "count": 1, "file": name, "text": name, "hca": name}
     (tmp_path / "state").mkdir()
     state, store = StateDirectory(tmp_path / "state"), Store()
-    pipeline = Pipeline(Config(), state, store, Instruments(), frozenset, str(tmp_path), str(tmp_path))
     job_settings = JobSettings(store, tuple, lambda delay: None, lambda: 0.0)
+    trees = str(tmp_path), str(tmp_path)
+    pipeline = Pipeline(Config(), state, store, Instruments(), (), *trees, job_settings=job_settings)
 
     async def body() -> list[Event]:
         async with hostile(Bounds()) as one:
@@ -245,9 +246,7 @@ def test_what_a_worker_names_is_neither_opened_nor_run(tmp_path: Path) -> None:
                         log_errors=[error], resume=b'{"files": {"' + name.encode() + b'": [1, 2]}}', gone=[name],
                         audit=b'{"read": 1, "words": "' + name.encode() + b'"}',
                     )  # fmt: skip
-                    outcome = Outcome(collector(collector_name), collected, None, 1.0)
-                    pipeline.after(outcome)
-                    job_settings.after(outcome)
+                    pipeline.on_batch(Outcome(collector(collector_name), collected, None, 1.0))
                 state.save("job_logs", pipeline.job_logs.state)
                 return list(events)
 

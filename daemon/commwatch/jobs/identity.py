@@ -12,6 +12,7 @@ from commwatch.jobs.settings.records import AuditRecord
 from commwatch.node.gpus_now import PROCESS_COLLECTOR
 from commwatch.node.run import Outcome
 from commwatch.node.store import Store
+from commwatch.node.tracker import Tracker
 from commwatch_exporters.snapshot import Block, Layout
 
 GROUP: Final = "job_identity"
@@ -20,22 +21,25 @@ MOST_OWNERS: Final = 8
 _METRIC: Final = "commwatch_gpu_job_info"
 
 
-class JobIdentity:
+class JobIdentity(Tracker):
     """Keeps the owners that the last audit found, and puts those of each GPU's processes into the store.
 
     Args:
         store: knows the processes on the GPUs.
     """
 
+    collectors = (PROCESS_COLLECTOR, SOURCE)
+
     def __init__(self, store: Store) -> None:
-        self._store = store
+        super().__init__(store)
+        store.declare(GROUP, self.collectors)
         self._owners: dict[int, Owner] = {}
         """By process."""
         self._lifetime = 0.0
         """Seconds for which a list of processes counts."""
 
-    def after(self, outcome: Outcome) -> None:
-        """Take what one run of a collector gave."""
+    def on_batch(self, outcome: Outcome) -> None:
+        """Take whose the processes are, or which processes are on the GPUs."""
         collector = outcome.collector
         if collector.name == SOURCE and outcome.collected.audit is not None:
             try:

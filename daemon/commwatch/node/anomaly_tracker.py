@@ -12,6 +12,7 @@ from commwatch.node.anomaly import BLANK, CounterWatch, FedWatch, counter_of
 from commwatch.node.gpu_block import number_of
 from commwatch.node.run import Collector, Outcome
 from commwatch.node.store import Store
+from commwatch.node.tracker import Tracker
 from commwatch_exporters.snapshot import Block, Layout
 from commwatch_exporters.state_words import COUNTER_ANOMALIES
 
@@ -22,6 +23,7 @@ LOOK_SECONDS = 10.0
 _EARLY_SECONDS = 0.5
 """A run comes a little early where the one before was late."""
 GROUP = "counters_anomaly"
+_ANOMALY = "commwatch_counters_anomaly"
 _USE, _SENT, _RECEIVED = (
     f"commwatch_{name}" for name in ("gpu_utilization_ratio", "pcie_transmit_bytes_total", "pcie_receive_bytes_total")
 )
@@ -35,11 +37,12 @@ class _Watched:
     """At the last look; None before the first one."""
 
 
-class Anomalies:
+class Anomalies(Tracker):
     """The anomalies of all counters, put into the store while they last."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        super().__init__(store)
+        store.declare(GROUP, silent=[_ANOMALY])
         self._watched: dict[str, dict[str, _Watched]] = {}
         """By collector, and by device."""
         self._due: dict[str, float] = {}
@@ -47,8 +50,12 @@ class Anomalies:
         self._fed: dict[str, FedWatch] = {}
         """By the PCI address of the GPU."""
 
-    def after(self, outcome: Outcome) -> None:
-        """Take what one run of a collector gave."""
+    def follows(self, collector: Collector) -> bool:
+        """All."""
+        return True
+
+    def on_batch(self, outcome: Outcome) -> None:
+        """Look at the counters of a collector, each ``LOOK_SECONDS``."""
         collector, collected = outcome.collector, outcome.collected
         if outcome.time < self._due.get(collector.name, 0.0):
             return
@@ -128,17 +135,15 @@ class Anomalies:
         if not found:
             self._store.drop(GROUP, name)
         else:
-            series = tuple(
-                ("commwatch_counters_anomaly", (collector.source, part, counter)) for part, counter in sorted(found)
-            )
+            series = tuple((_ANOMALY, (collector.source, part, counter)) for part, counter in sorted(found))
             kept = self._store.get(GROUP, name)
             layout = kept.layout if kept is not None and kept.layout.series == series else Layout(series)
             values = [found[key] for key in sorted(found)]
             self._store.put(GROUP, name, Block(layout, values, time), time + LOOK_SECONDS + collector.lifetime)
         watched.found = found
 
-    def drop_absent(self) -> None:
-        """Forget what is known of devices that are not read any more."""
+    def on_tick(self, now: float) -> None:
+        """Forget the anomalies of devices that are no longer read."""
         for collector, devices in self._watched.items():
             for device in devices.keys() - self._store.devices(collector):
                 del devices[device]

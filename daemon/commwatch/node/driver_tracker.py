@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
-from commwatch.node.run import Outcome
+from commwatch.node.gpus_on_bus import GpusOnBus
+from commwatch.node.run import Collector, Outcome
 from commwatch.node.store import Store
+from commwatch.node.tracker import Tracker
 from commwatch.readings import LOST_REASONS, WORKER_REASONS
 from commwatch_exporters.snapshot import Block, Layout
 from commwatch_exporters.state_words import DRIVER_FAULTS
@@ -27,17 +28,13 @@ _SAID_FOR: Final = 180.0
 """Seconds for which a word holds: three times the interval of the slowest collector of the driver."""
 
 
-class DriverWatch:
+class DriverWatch(Tracker):
     """Whether GPUs can be read through the driver, and why not."""
 
-    def __init__(self, store: Store, wanted: Callable[[str], bool]) -> None:
-        """
-        Args:
-            store: where it says so.
-            wanted: whether this reason is a fault on this node: there are, or should be, GPUs for the driver.
-        """
-        self._store = store
-        self._wanted = wanted
+    def __init__(self, store: Store, bus: GpusOnBus) -> None:
+        super().__init__(store)
+        store.declare(GROUP, [_IDENTITY])
+        self._bus = bus
         self._was_read = False
         self._reason = ""
         self._since = 0.0
@@ -55,7 +52,11 @@ class DriverWatch:
         """Whether the driver shows no GPU although it opens: then it is to blame, and not each GPU."""
         return self.lists_none or self._is_silent
 
-    def after(self, outcome: Outcome) -> None:
+    def follows(self, collector: Collector) -> bool:
+        """All that read through the driver."""
+        return collector.source == "nvml"
+
+    def on_batch(self, outcome: Outcome) -> None:
         """Take how one run of a collector of the driver went."""
         if outcome.unavailable is not None:
             self._is_silent = False
@@ -77,14 +78,14 @@ class DriverWatch:
         elif self.lists_none:
             self._take(self._reason, outcome.time)
 
-    def rest(self) -> None:
+    def pause(self) -> None:
         """The driver is let go."""
         self._reason, self._is_silent = "", False
         self._store.drop_group(GROUP)
 
     def _take(self, reason: str, now: float) -> None:
-        if reason and not self._wanted(reason):
-            return self.rest()
+        if reason and not self._bus.is_driver_wanted(reason):
+            return self.pause()
         if not reason:
             self._was_read, self._is_silent = True, False
         if reason and not self._reason:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from commwatch.node.inventory import KnownGpu
 from commwatch.node.observation import Observation
 from commwatch.readings import Absence, Reason
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
 
+GROUP: Final = "gpu_state"
+"""Of the store."""
 OK, NOT_ANSWERING, LOST, RESET_REQUIRED, MISSING, NOT_LISTED = range(6)
 
 GpuLabels: TypeAlias = "tuple[str, str]"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from datetime import datetime, timezone
 
@@ -11,6 +12,7 @@ from commwatch.node.hardware_events import RECENT_SECONDS, HardwareEvents, Hardw
 from commwatch.node.inventory import Inventory
 from commwatch.node.run import Outcome
 from commwatch.node.store import Store
+from commwatch.node.tracker import Clock, Tracker
 from commwatch.node.xids import meaning_of
 from commwatch.readings import HardwareEvent
 from commwatch.sources.kernel_log_lines import details
@@ -25,21 +27,25 @@ _NVLINK5_FROM = 10
 """NVML's number of the first architecture with NVLink 5, for those whose name is not known."""
 
 
-class HardwareLog:
+class HardwareLog(Tracker):
     """The totals of Xids, SXids and messages of the kernel log, in the store.
 
     Args:
         state: of an earlier daemon; it is changed in place.
         recent_seconds: as for ``HardwareEvents``.
+        clock: usually the module ``time``.
     """
 
     collectors = (_IDENTITY, _DEVICES, "nvml_events", "kernel_log")
-    """Those that it follows: two report who is here, two what happened."""
+    """Two report who is here, two what happened."""
 
     def __init__(
-        self, state: HardwareEventsState, store: Store, inventory: Inventory, recent_seconds: float = RECENT_SECONDS
-    ) -> None:
-        self._store = store
+        self, state: HardwareEventsState, store: Store, inventory: Inventory,
+        recent_seconds: float = RECENT_SECONDS, clock: Clock = time,
+    ) -> None:  # fmt: skip
+        super().__init__(store)
+        store.declare(GROUP)
+        self._clock = clock
         self._inventory = inventory
         self._events = HardwareEvents(state, recent_seconds)
 
@@ -48,27 +54,19 @@ class HardwareLog:
         """To keep over a restart: the totals, and how far the kernel log was read."""
         return self._events.state
 
-    @property
-    def version(self) -> int:
-        """Grows with each event that is new."""
-        return self._events.version
-
-    def forget_recent(self, now: float) -> None:
-        """Maintenance has ended: events in it were meant. The totals are kept.
-
-        Args:
-            now: monotonic seconds.
-        """
+    def resume(self) -> None:
+        """Forget the recent events: those during maintenance were meant. The totals are kept."""
         self._events.forget_recent()
-        self._store.put(GROUP, "", self._events.block(now), float("inf"))
+        self._store.put(GROUP, "", self._events.block(self._clock.monotonic()), float("inf"))
 
-    def after(self, outcome: Outcome) -> None:
+    def on_batch(self, outcome: Outcome) -> None:
         """Take what one run of a collector told, and look which devices there are."""
         events = outcome.collected.events
         # An event is counted with what is known at its time.
         looked = outcome.collector.name in (_IDENTITY, _DEVICES) and self._know()
         if events:
             self._announce(self._events.take(events))
+            self.version = self._events.version
         is_new = events or looked or self._events.is_outdated(outcome.time)
         if is_new or self._store.get(GROUP, "") is None:
             self._store.put(GROUP, "", self._events.block(outcome.time), float("inf"))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Container, Iterable, Mapping, Sized
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from commwatch.node.boards import PRODUCTS, WHOLE_BOARD
 from commwatch.node.capacity import pcie_rate
@@ -24,6 +24,8 @@ from commwatch.node.observation import Observation, SeenGpu, SeenPort
 from commwatch.node.utilisation import NvlinkExpectation
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
 
+IDENTITY: Final = "nvml_identity"
+"""The collector whose devices are the GPUs that the driver lists."""
 Kind: TypeAlias = Literal["gpu", "nvlink", "pcie_lane", "rdma_port", "ethernet_port"]
 KINDS: tuple[Kind, ...] = ("gpu", "nvlink", "pcie_lane", "rdma_port", "ethernet_port")
 Origin: TypeAlias = Literal["configured", "accepted", "board", "learned"]
@@ -256,6 +258,17 @@ class Inventory:
             )
             for uuid, record in self.state.gpus.items()
         )
+
+    def address_of(self, device: str, listed: Container[str]) -> str:
+        """A device by its address where it goes by its index alone: the GPU that had it last and is not listed now.
+
+        Args:
+            device: a PCI address, ``index:N``, or the key of another device, which stays as it is.
+            listed: PCI addresses of the GPUs that the driver lists.
+        """
+        known = {f"index:{gpu.index}": gpu.pci_bus_id for gpu in self.known_gpus()
+                 if not gpu.is_replaced and gpu.pci_bus_id not in listed}  # fmt: skip
+        return known.get(device, device)
 
     def expected(self) -> dict[Kind, int | None]:
         """Parts that this node should have, by kind; None where nothing was learned of the kind."""

@@ -6,8 +6,10 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from commwatch.node.gpus_now import PROCESS_COLLECTOR
 from commwatch.node.run import Outcome
 from commwatch.node.store import Store
+from commwatch.node.tracker import Tracker
 from commwatch.node.utilisation import DIRECTIONS
 from commwatch_exporters.snapshot import Block, Layout, Value
 
@@ -93,19 +95,19 @@ def _means(slices: Sequence[_Slice]) -> list[Value]:
     ]
 
 
-class JobUse:
+class JobUse(Tracker):
     """The use of every GPU by its job, put into the store once the job has had it for ten minutes, and for an hour."""
 
     collectors = (COLLECTOR,)
-    """Those that it follows."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        super().__init__(store)
+        store.declare(GROUP, [COLLECTOR, PROCESS_COLLECTOR])
         self._courses: dict[str, Course] = {}
         """By PCI address."""
 
-    def after(self, outcome: Outcome) -> None:
-        """Take what one run of a collector gave."""
+    def on_batch(self, outcome: Outcome) -> None:
+        """Take the use of each GPU, and forget the GPUs that were not read."""
         collector = outcome.collector
         blocks = {device: one for device, one in outcome.collected.blocks.items() if one.layout.series}
         network = max(self._network(), default=None)

@@ -6,13 +6,15 @@ while no link goes down.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+import time
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
 
-from commwatch.node.run import Collector
+from commwatch.node.run import Collector, Outcome
 from commwatch.node.store import Store
+from commwatch.node.tracker import Clock, Tracker
 from commwatch.state.records import Count, Timestamp, check_labels, check_unique
 from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
@@ -99,7 +101,7 @@ class _Watch:
         """By labels of the link."""
 
 
-class LinkFlaps:
+class LinkFlaps(Tracker):
     """The flaps of all links: between two readings a link that was up is not, or its adapter has counted one.
 
     What somebody does on purpose is no flap: nothing is counted during maintenance or of a port that is switched off,
@@ -107,15 +109,16 @@ class LinkFlaps:
 
     Args:
         state: of an earlier daemon; it is changed in place.
-        offset: gives the seconds since 1970 at the zero of the monotonic clock.
+        clock: usually the module ``time``.
     """
 
     collectors = (_NVLINKS, *_COUNTERS)
-    """Those that it follows."""
 
-    def __init__(self, state: FlapsState, store: Store, offset: Callable[[], float]) -> None:
-        self._offset = offset
-        self._store = store
+    def __init__(self, state: FlapsState, store: Store, clock: Clock = time) -> None:
+        super().__init__(store)
+        store.declare(TOTALS, [_NVLINKS])
+        store.declare(RECENT)
+        self._clock = clock
         self._totals = state.totals
         self._times: dict[_Link, list[float]] = {}
         """Monotonic seconds, in order."""
@@ -129,16 +132,18 @@ class LinkFlaps:
         """When each interface was last seen to be switched off, monotonic seconds."""
         self._shown: dict[Series, int] = {}
         self._is_paused = False
-        self.version = 0
-        """Grows with each flap."""
 
     @property
     def state(self) -> FlapsState:
         """To keep over a restart."""
         self._use_kept()
-        zero = self._offset()
+        zero = self._zero()
         recent = [KeptFlaps(*link, [max(0.0, when + zero) for when in times]) for link, times in self._times.items()]
         return FlapsState(dict(self._totals), recent)
+
+    def _zero(self) -> float:
+        """Seconds since 1970 at the zero of the monotonic clock."""
+        return self._clock.time() - self._clock.monotonic()
 
     def pause(self) -> None:
         """Maintenance begins: what happens to links is meant, and what happened before it is being repaired."""
@@ -158,17 +163,18 @@ class LinkFlaps:
         for counted in self._counted.values():
             counted.clear()
 
-    def after(self, collector: Collector, blocks: Mapping[str, Block], *, is_last: bool = True) -> None:
-        """Take what one run of a collector gave."""
+    def on_batch(self, outcome: Outcome) -> None:
+        """Take each reading of the links."""
+        collector = outcome.collector
         gap = max(GAP_SECONDS, 3 * collector.current_interval)
-        for device, block in blocks.items():
+        for device, block in (one for blocks in outcome.readings for one in blocks.items()):
             if device and collector.name == _NVLINKS:
                 self._take_states(device, block, gap)
             elif device and block.layout.series:
                 self._take_counter(collector.name, device, block)
-        if collector.name != _NVLINKS and is_last:
+        if collector.name != _NVLINKS:
             counted = self._counted[collector.name]
-            for device in gone(collector, counted.keys(), blocks):
+            for device in gone(collector, counted.keys(), outcome.collected.blocks):
                 del counted[device]
                 self._off.pop(device, None)
 
@@ -258,12 +264,8 @@ class LinkFlaps:
         self.version += 1
         self._show(when)
 
-    def drop_absent(self, now: float) -> None:
-        """Say nothing of GPUs that are not read, and forget flaps of more than an hour ago.
-
-        Args:
-            now: monotonic seconds.
-        """
+    def on_tick(self, now: float) -> None:
+        """Drop the totals of GPUs that are not read, and forget flaps of more than an hour ago."""
         for device in self._store.devices(TOTALS) - self._store.devices(_NVLINKS):
             self._store.drop(TOTALS, device)
         if self._times or self._kept:
@@ -271,7 +273,7 @@ class LinkFlaps:
 
     def _use_kept(self) -> None:
         kept, self._kept = self._kept, []
-        zero = self._offset() if kept else 0.0
+        zero = self._zero() if kept else 0.0
         for one in kept:
             link = _Link(one.metric, one.labels, one.source)
             self._times[link] = sorted([*(when - zero for when in one.times), *self._times.get(link, ())])

@@ -8,8 +8,9 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from commwatch.node.rate import rates
-from commwatch.node.run import Collector
+from commwatch.node.run import Outcome
 from commwatch.node.store import Store
+from commwatch.node.tracker import Tracker
 from commwatch.node.utilisation import DIRECTIONS
 from commwatch_exporters.snapshot import Block, Layout, Value
 from commwatch_exporters.state_words import NVLINK_UP
@@ -110,22 +111,22 @@ def _against_siblings(links: Sequence[str], of_each: Sequence[float | None]) -> 
     return _Slowest(int(links[place]), rate, median(known[:place] + known[place + 1 :]))
 
 
-class Shares:
+class Shares(Tracker):
     """What the slowest link of each GPU carried, put into the store for as long as its links are read."""
 
     collectors = (_LINKS,)
-    """Those that it follows."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        super().__init__(store)
+        store.declare(LINK_SHARES, self.collectors)
         self._watches: dict[str, tuple[Layout, LinkShares]] = {}
         """By device, with the layout of its links, which has the labels of the GPU."""
         self._far_ends: dict[str, tuple[Layout, dict[str, str]]] = {}
         """By device: where its links lead, and the layout of the identity that said so."""
 
-    def after(self, collector: Collector, blocks: Mapping[str, Block], *, is_last: bool = True) -> None:
-        """Take what one run of a collector gave."""
-        for device, block in blocks.items():
+    def on_batch(self, outcome: Outcome) -> None:
+        """Take each reading of the links."""
+        for device, block in (one for blocks in outcome.readings for one in blocks.items()):
             layout = block.layout
             if not layout.series:
                 continue
@@ -136,10 +137,10 @@ class Shares:
                 self._watches[device] = (layout, watch)
             shares = watch.update(block, partial(self._where, device))
             if shares is not None:
-                self._store.put(LINK_SHARES, device, shares, block.time + SHARE_SECONDS + collector.lifetime)
+                self._store.put(LINK_SHARES, device, shares, block.time + SHARE_SECONDS + outcome.collector.lifetime)
 
-    def drop_absent(self) -> None:
-        """Say nothing of the links of GPUs that were not read."""
+    def on_tick(self, now: float) -> None:
+        """Drop the shares of GPUs whose links are not read."""
         for device in self._store.devices(LINK_SHARES) - self._store.devices(_LINKS):
             self._store.drop(LINK_SHARES, device)
 

@@ -12,6 +12,7 @@ from commwatch.node.down_links import DownLinks, FarEnds, Link, grouped
 from commwatch.node.inventory import Inventory
 from commwatch.node.run import Outcome
 from commwatch.node.store import Store
+from commwatch.node.tracker import Tracker
 from commwatch_exporters.snapshot import Block, Layout, Series
 from commwatch_exporters.state_words import NVLINK_UP
 
@@ -26,17 +27,17 @@ _EXPECTED: Final = "inventory"
 """Group of the store that says which links are expected."""
 
 
-class LinksDown:
+class LinksDown(Tracker):
     """The expected links that are down, put into the store while the states that say so are current."""
 
     collectors = (_LINKS,)
-    """Those that it follows."""
 
     def __init__(self, store: Store, inventory: Inventory) -> None:
-        self._store = store
+        super().__init__(store)
+        store.declare(GROUP, self.collectors)
         self._inventory = inventory
 
-    def after(self, outcome: Outcome) -> None:
+    def on_batch(self, outcome: Outcome) -> None:
         """Look at the links of all GPUs after a run that has read some."""
         expected = self._store.get(_EXPECTED, "")
         states: dict[Link, int | float] = {}

@@ -12,6 +12,7 @@ from commwatch.node.pcie import GpuLinkWatch, LinkReading, is_loaded, of_both_en
 from commwatch.node.pcie_tree import DeviceLinkWatch
 from commwatch.node.run import Collector, Outcome
 from commwatch.node.store import Store
+from commwatch.node.tracker import Tracker
 from commwatch_exporters.snapshot import Block, Value
 
 log = structlog.get_logger("commwatch.pcie_links")
@@ -31,14 +32,15 @@ _LOAD_METRICS: Final = (
 _STATE: Final = "commwatch_gpu_performance_state"
 
 
-class PcieLinks:
+class PcieLinks(Tracker):
     """The verdicts on all PCIe links, put into the store while what they rest on is current."""
 
     collectors = (_LINKS, _DEVICES, *_EVIDENCE)
-    """Those that it follows."""
 
     def __init__(self, store: Store, inventory: Inventory) -> None:
-        self._store = store
+        super().__init__(store)
+        store.declare(GPU_LINKS, [_LINKS])
+        store.declare(DEVICE_LINKS, [_DEVICES])
         self._inventory = inventory
         self._watches: dict[tuple[str, str], GpuLinkWatch] = {}
         """By the labels of the GPU; kept while the GPU is away, so that its seconds do not begin again."""
@@ -51,8 +53,8 @@ class PcieLinks:
         self._degraded: set[tuple[str, ...]] = set()
         """Labels of what was degraded at the last look."""
 
-    def after(self, outcome: Outcome) -> None:
-        """Take what one run of a collector gave."""
+    def on_batch(self, outcome: Outcome) -> None:
+        """Judge the links that a run is evidence for."""
         collector = outcome.collector
         if collector.name == _DEVICES:
             self._judge_devices(collector)
@@ -62,8 +64,8 @@ class PcieLinks:
             for device, block in outcome.collected.blocks.items():
                 self._judge_gpu(collector, device, block)
 
-    def drop_absent(self) -> None:
-        """Say nothing of the links of GPUs and devices that were not read."""
+    def on_tick(self, now: float) -> None:
+        """Drop the verdicts on GPUs and devices whose links are not read."""
         for device in self._store.devices(GPU_LINKS) - self._store.devices(_LINKS):
             self._store.drop(GPU_LINKS, device)
         if not self._store.devices(_DEVICES):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from commwatch.node.link_flaps import RDMA, LinkFlaps, gone
 from commwatch.node.rate import interval
-from commwatch.node.run import Collector
+from commwatch.node.run import Outcome
 from commwatch.node.store import Store
+from commwatch.node.tracker import Tracker
 from commwatch_exporters.snapshot import Block, Layout
 from commwatch_exporters.state_words import RDMA_ACTIVE
 
@@ -75,24 +74,23 @@ class PortFlaps:
         return Block(self._layout, (self.flaps, round(self._down_seconds, 3)), block.time)
 
 
-class Flaps:
+class Flaps(Tracker):
     """The drops of every RDMA port since the daemon started."""
 
     collectors = (_COLLECTOR,)
-    """Those that it follows."""
 
     def __init__(self, store: Store, link_flaps: LinkFlaps) -> None:
-        self._store = store
+        super().__init__(store)
+        store.declare(GROUP, self.collectors)
         self._link_flaps = link_flaps
-        self.version = 0
-        """Grows with each drop."""
         self._ports: dict[str, PortFlaps] = {}
         """By key of the port. One that comes back within an hour goes on counting."""
 
-    def after(self, collector: Collector, blocks: Mapping[str, Block], *, is_last: bool = True) -> None:
-        """Take what one run of a collector gave."""
+    def on_batch(self, outcome: Outcome) -> None:
+        """Take each reading of the ports, and show their totals as of the last one."""
+        collector, last = outcome.collector, outcome.collected.blocks
         gap = 3 * collector.current_interval
-        for device, block in blocks.items():
+        for device, block in (one for blocks in outcome.readings for one in blocks.items()):
             if not device:
                 continue
             port = self._ports.get(device)
@@ -106,18 +104,13 @@ class Flaps:
                 self.version += 1
                 if not self._link_flaps.is_port_off(block):
                     self._link_flaps.add(RDMA, tuple(block.layout.series[0][1][:2]), "state", 1, block.time)
-            if is_last:
+            if last.get(device) is block:
                 self._store.put(GROUP, device, flaps, block.time + collector.lifetime)
-        if is_last:
-            for device in gone(collector, self._ports.keys(), blocks):
-                self._ports[device].reset()
+        for device in gone(collector, self._ports.keys(), last):
+            self._ports[device].reset()
 
-    def drop_absent(self, now: float) -> None:
-        """Say nothing of ports that are not here, and forget those that have been gone for an hour.
-
-        Args:
-            now: monotonic seconds.
-        """
+    def on_tick(self, now: float) -> None:
+        """Drop the totals of ports that are not read, and forget ports that have been gone for an hour."""
         for device in self._store.devices(GROUP) - self._store.devices(_COLLECTOR):
             self._store.drop(GROUP, device)
         for device in [device for device, port in self._ports.items() if now - port.seen_at > FORGOTTEN_SECONDS]:

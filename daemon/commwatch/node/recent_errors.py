@@ -12,6 +12,7 @@ from typing import Final
 from commwatch.node.rises import Rises
 from commwatch.node.run import Outcome
 from commwatch.node.store import Store
+from commwatch.node.tracker import Tracker
 from commwatch_exporters.snapshot import Block, Layout, Series
 
 GROUP: Final = "recent_errors"
@@ -29,22 +30,23 @@ _HARMLESS: Final = frozenset({"correctable", "nonfatal"})
 """Severities of AER that are no page: their counters move on healthy nodes too."""
 
 
-class RecentErrors:
+class RecentErrors(Tracker):
     """The rises of counters that make a page, put into the store while they are recent.
 
     The first reading since the daemon started is what the next one is compared with.
     """
 
     collectors = ("nvml_nvlink_errors", "nvml_pcie", "pci_aer")
-    """Those that it follows: they read these counters."""
+    """They read these counters."""
 
     def __init__(self, store: Store, seconds: float) -> None:
-        self._store = store
+        super().__init__(store)
+        store.declare(GROUP)
         self._rises: Rises[Series] = Rises(seconds)
         self._last: dict[tuple[str, str, str], object] = {}
         """Values by collector, device and family: most readings say the same as the last."""
 
-    def after(self, outcome: Outcome) -> None:
+    def on_batch(self, outcome: Outcome) -> None:
         """Take what one run of a collector gave."""
         has_risen = False
         for device, block in outcome.collected.blocks.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -139,6 +139,13 @@ class Outcome:
     unavailable: SourceUnavailable | None = None
     time: float = field(default=0.0)
     """Monotonic seconds at the end of the run."""
+    earlier: Sequence[Mapping[str, Block]] = ()
+    """Blocks of runs that came together with this one, the oldest first."""
+
+    @property
+    def readings(self) -> Sequence[Mapping[str, Block]]:
+        """The blocks of all runs that came together, the oldest first: for what moves from reading to reading."""
+        return (*self.earlier, self.collected.blocks)
 
 
 def is_everywhere(absence: Absence) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from commwatch.node.run import Outcome
+from commwatch.node.inventory import IDENTITY, Inventory
+from commwatch.node.run import Collector, Outcome
+from commwatch.node.store import Store
+from commwatch.node.tracker import Tracker
 from commwatch.readings import WORKER_REASONS, Reason
 
 PULSE: Final = "nvml_gpu"
@@ -29,15 +31,12 @@ class _Failing:
     """The same of the last one."""
 
 
-class SilentGpus:
+class SilentGpus(Tracker):
     """The GPUs of which two runs in a row read nothing although the driver answered, and no other collector did."""
 
-    def __init__(self, address_of: Callable[[str], str]) -> None:
-        """
-        Args:
-            address_of: a device by its address, where it is known by something else.
-        """
-        self._address_of = address_of
+    def __init__(self, store: Store, inventory: Inventory) -> None:
+        super().__init__(store)
+        self._inventory = inventory
         self._read_at: dict[str, float] = {}
         self._failing: dict[str, _Failing] = {}
 
@@ -48,11 +47,15 @@ class SilentGpus:
             return {}
         return {device: one.read for device, one in self._failing.items() if one.last - one.first >= LASTS_SECONDS}
 
-    def after(self, outcome: Outcome) -> None:
+    def follows(self, collector: Collector) -> bool:
+        """All that read through the driver."""
+        return collector.source == "nvml"
+
+    def on_batch(self, outcome: Outcome) -> None:
         """Take how one run of a collector of the driver went."""
         collected, collector, now = outcome.collected, outcome.collector.name, outcome.time
         if outcome.unavailable is not None or any(one.reason == "starved" for one in collected.absences):
-            return self.rest()  # a fault of the driver, or not judged
+            return self.pause()  # a fault of the driver, or not judged
         if collector in _OF_IDENTITY or not (self._failing or collector == PULSE):
             return None
         read = {
@@ -63,12 +66,13 @@ class SilentGpus:
         self._failing = {device: one for device, one in self._failing.items() if device not in read}
         if collector == PULSE:
             self._read_at.update(dict.fromkeys(read, now))
-            failed = {self._address_of(one.device) for one in collected.absences if one.reason in _FAILURES}
+            address_of, listed = self._inventory.address_of, self._store.devices(IDENTITY)
+            failed = {address_of(one.device, listed) for one in collected.absences if one.reason in _FAILURES}
             is_whole = all(one.reason not in WORKER_REASONS for one in collected.absences)
             self._follow(failed - read - {""}, now, is_whole=is_whole)
         return None
 
-    def rest(self) -> None:
+    def pause(self) -> None:
         """Nothing is read, or nothing is judged now."""
         self._failing.clear()
         self._read_at.clear()

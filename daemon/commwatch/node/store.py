@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 
 from commwatch_exporters.snapshot import Block, Snapshot
 
@@ -32,6 +32,13 @@ class Store:
         """Ids of the processes with a compute context, by PCI address of the GPU; of the last run of nvml_processes."""
         self.jobs: Mapping[int, int] = {}
         """By id of a process whose launcher names its job: the id of the job's first process; as of the last audit."""
+        self._collectors: dict[str, tuple[str, ...]] = {}
+        """By group of an analysis: those on whose readings it rests."""
+        self._holders: dict[str, set[str]] = {}
+        """By metric: the groups that have held it, or that were declared to."""
+        self.silent: set[str] = set()
+        """Metrics without a series while nothing is wrong: of these alone a daemon that has just started knows where
+        they would be."""
         self._hidden = hidden
         self._unexported = unexported
         self._blocks: dict[str, dict[str, _Kept]] = {}
@@ -44,6 +51,30 @@ class Store:
         self._alike: Snapshot | None = None
         """The last one, while the layouts of all blocks are those that it has."""
 
+    def declare(
+        self, group: str, collectors: Iterable[str] = (), silent: Collection[str] = (), holds: Iterable[str] = ()
+    ) -> None:
+        """Say what stands behind a group whose blocks no collector reads itself.
+
+        Args:
+            group: of an analysis, or of the daemon itself.
+            collectors: on whose readings it rests; none where what it holds is known without any.
+            silent: its metrics that have no series while nothing is wrong.
+            holds: its metrics that may have no series for another reason.
+        """
+        self._collectors[group] = tuple(collectors)
+        self.silent.update(silent)
+        for metric in (*silent, *holds):
+            self._holders.setdefault(metric, set()).add(group)
+
+    def collectors(self, group: str) -> Sequence[str]:
+        """On whose readings a group rests: those of an analysis, else the collector whose group it is."""
+        return self._collectors.get(group, (group,))
+
+    def holders(self, metric: str) -> Set[str]:
+        """The groups that have held a metric, or were declared to; empty: this node never had it."""
+        return self._holders.get(metric, frozenset())
+
     def put(self, group: str, device: str, block: Block, expires: float) -> None:
         """Keep a block until a monotonic time."""
         devices = self._blocks.setdefault(group, {})
@@ -51,17 +82,23 @@ class Store:
         if kept is None:
             devices[device] = _Kept(block, expires)
             self._current = None
+            self._note(group, block)
         else:
             earlier = kept.block
             if block.layout is not earlier.layout and block.layout.series == earlier.layout.series:
                 block.layout = earlier.layout  # for another one the whole page would be laid out again
             if block.layout is not earlier.layout:
                 self._alike = None
+                self._note(group, block)
             kept.block, kept.expires = block, expires
             if self._current is not None:
                 self._current[kept.place] = block
         self._first_expiry = min(self._first_expiry, expires)
         self._snapshot = None
+
+    def _note(self, group: str, block: Block) -> None:
+        for metric in block.layout.families:
+            self._holders.setdefault(metric, set()).add(group)
 
     def drop(self, group: str, device: str) -> None:
         """Forget one block: its device failed or went away."""

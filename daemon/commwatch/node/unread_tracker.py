@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import islice
 from typing import Final
 
-from commwatch.node.run import Outcome
+from commwatch.node.gpu_state import GROUP as STATES
+from commwatch.node.inventory import IDENTITY, Inventory
+from commwatch.node.run import Collector, Outcome
 from commwatch.node.store import Store
+from commwatch.node.tracker import Tracker
 from commwatch_exporters.snapshot import Block, Layout
 
 GROUP: Final = "unread_devices"
+_FAILING: Final = "commwatch_collector_device_failing"
 _MOST: Final = 64
 """Devices and reasons of one collector that are named; interfaces of containers come by the thousand."""
 
 
-class UnreadDevices:
+class UnreadDevices(Tracker):
     """By collector: the devices of which its last run could not read all that it should."""
 
-    def __init__(self, store: Store, address_of: Callable[[str], str]) -> None:
-        """
-        Args:
-            store: where they are named.
-            address_of: a device by its address, where it is known by something else.
-        """
-        self._store = store
-        self._address_of = address_of
+    def __init__(self, store: Store, inventory: Inventory) -> None:
+        super().__init__(store)
+        store.declare(GROUP, silent=[_FAILING])
+        self._inventory = inventory
         self._sources: dict[str, str] = {}
         """By collector that has named some."""
 
-    def after(self, outcome: Outcome) -> None:
+    def follows(self, collector: Collector) -> bool:
+        """All."""
+        return True
+
+    def on_batch(self, outcome: Outcome) -> None:
         """Take how one run of a collector went."""
         collector = outcome.collector
         found = {(absence.device, absence.reason) for absence in outcome.collected.absences if absence.device}
@@ -38,13 +41,24 @@ class UnreadDevices:
                 self._store.drop(GROUP, collector.name)
             return
         self._sources[collector.name] = collector.source
-        named = sorted({(collector.name, self._address_of(device), reason) for device, reason in found})
-        series = tuple(("commwatch_collector_device_failing", labels) for labels in islice(named, _MOST))
+        named = sorted({(collector.name, self._place_of(device), reason) for device, reason in found})
+        series = tuple((_FAILING, labels) for labels in islice(named, _MOST))
         block = Block(Layout(series), (1,) * len(series), outcome.time)
         self._store.put(GROUP, collector.name, block, outcome.time + collector.lifetime)
 
-    def rest(self, source: str) -> None:
-        """The collectors of a source do not run now."""
-        for name, its in self._sources.items():
-            if its == source:
+    def _place_of(self, device: str) -> str:
+        """A device by its address as far as that is known, also by what the PCI bus says of a GPU."""
+        known = self._inventory.address_of(device, self._store.devices(IDENTITY))
+        states = self._store.get(STATES, "")
+        if states is not None:
+            for place in states.layout.families.get("commwatch_gpu_state", ()):
+                gpu, pci_bus_id = states.layout.series[place][1]
+                if known == f"index:{gpu}" and states.values[place]:
+                    return pci_bus_id or known
+        return known
+
+    def pause(self) -> None:
+        """Name no device of the driver: its collectors do not run."""
+        for name, source in self._sources.items():
+            if source == "nvml":
                 self._store.drop(GROUP, name)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeAlias
 
 from commwatch.node.inventory import Inventory
-from commwatch.node.run import Collector
+from commwatch.node.run import Outcome
 from commwatch.node.store import Store
+from commwatch.node.tracker import Tracker
 from commwatch.node.utilisation import EthernetUse, NvlinkUse, PcieUse, RdmaUse, use_metrics
 from commwatch_exporters.snapshot import Block, Layout
 
@@ -50,11 +51,11 @@ class _Shown(NamedTuple):
     """Seconds for which it counts as current."""
 
 
-class Uses:
+class Uses(Tracker):
     """The utilisation of every device, put into the store beside what it was computed from."""
 
     def __init__(self, store: Store, inventory: Inventory) -> None:
-        self._store = store
+        super().__init__(store)
         self._kept: dict[str, dict[str, _Kept]] = {}
         """By collector and by key of the device."""
         self._shown: dict[str, _Shown] = {}
@@ -76,20 +77,16 @@ class Uses:
                 lambda device, _: inventory.rdma_capacity(device)),
         }  # fmt: skip
 
-    @property
-    def collectors(self) -> Collection[str]:
-        """Those that it follows."""
-        return self._families.keys()
+        self.collectors = tuple(self._families)
+        for collector, family in self._families.items():
+            store.declare(family.group, [collector])
 
-    def after(self, collector: Collector, blocks: Mapping[str, Block], *, is_last: bool = True) -> None:
-        """Take what one run of a collector gave.
-
-        Args:
-            is_last: nothing newer was read: it is shown.
-        """
+    def on_batch(self, outcome: Outcome) -> None:
+        """Take each reading of the devices, and show their use as of the last one."""
+        collector, last = outcome.collector, outcome.collected.blocks
         family, gap, time = self._families[collector.name], 3 * collector.current_interval, 0.0
         all_kept = self._kept.setdefault(collector.name, {})
-        for device, block in blocks.items():
+        for device, block in (one for blocks in outcome.readings for one in blocks.items()):
             layout, time = block.layout, max(time, block.time)
             if not device or not layout.series:
                 continue
@@ -97,10 +94,10 @@ class Uses:
             if kept is None or kept.layout is not layout or kept.gap != gap:
                 kept = all_kept[device] = _keep(family, layout, gap, kept)
             kept.use.follow(block, family.expected(device, block))
-            if is_last and not family.together:
+            if not family.together and last.get(device) is block:
                 self._store.put(family.group, device, kept.use.block(block.time), block.time + collector.lifetime)
-        if is_last and family.together:
-            self._show(collector.name, family, blocks, time, collector.lifetime)
+        if family.together:
+            self._show(collector.name, family, last, time, collector.lifetime)
 
     def _show(self, collector: str, family: _Family, devices: Iterable[str], time: float, lifetime: float) -> None:
         all_kept = self._kept.get(collector, {})
@@ -117,8 +114,8 @@ class Uses:
         values = [values[place] for place in range(len(of_each[0])) for values in of_each]
         self._store.put(family.group, "", Block(known.layout, values, time), time + lifetime)
 
-    def drop_absent(self) -> None:
-        """Say nothing of the use of devices that were not read."""
+    def on_tick(self, now: float) -> None:
+        """Drop the use of devices that are not read. Interfaces come and go by the thousand: those are forgotten."""
         for collector, family in self._families.items():
             here = self._store.devices(collector)
             if family.together:
@@ -129,13 +126,14 @@ class Uses:
                 continue
             for device in self._store.devices(family.group) - here:
                 self._store.drop(family.group, device)
+            kept = self._kept.get(collector, {})
+            for device in kept.keys() - here:
+                del kept[device]
 
-    def forget(self, collector: str, device: str | None = None) -> None:
-        """Start again for a collector, or for one of its interfaces or RDMA ports."""
-        if device is None:
-            self._kept.pop(collector, None)
-        else:
-            self._kept.get(collector, {}).pop(device, None)
+    def pause(self) -> None:
+        """Start again with the links of the GPUs: no rate spans the pause."""
+        self._kept.pop("nvml_nvlink", None)
+        self._kept.pop("nvml_gpm", None)
 
 
 def _keep(family: _Family, layout: Layout, gap: float, known: _Kept | None) -> _Kept:

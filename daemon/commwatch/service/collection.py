@@ -51,11 +51,9 @@ class Collection:
         analyse: Callable[[Outcome], None],
         origin_absent: Callable[[str], str | None],
         correct: Callable[[Collector, dict[str, Block]], dict[str, Block]] = lambda collector, blocks: blocks,
-        follow: Callable[[Collector, dict[str, Block], bool], None] = lambda collector, blocks, is_last: None,
     ) -> None:
         """Args:
         analyse: called with each run.
-        follow: told of each reading, in order, and whether it is the last one now.
         origin_absent: says for a source why it is not needed on this node; None where it is to be read.
         correct: makes of the blocks that were read those that are kept.
         """
@@ -71,7 +69,6 @@ class Collection:
         self._analyse = analyse
         self._origin_absent = origin_absent
         self._correct = correct
-        self._follow_blocks = follow
         self._told_absent: set[str] = set()
         self._asked_at = float("-inf")
         self._listens = False
@@ -168,8 +165,7 @@ class Collection:
         self, collector: Collector, runs: Sequence[Collected], unavailable: SourceUnavailable | None = None
     ) -> None:
         """Keep what came of one collector at once, the oldest first; of all but the last only what moves or happens."""
-        for earlier in runs[:-1]:
-            self._follow_blocks(collector, self._correct(collector, earlier.blocks), False)
+        earlier = [self._correct(collector, run.blocks) for run in runs[:-1]]
         last = runs[-1]
         blocks = self._correct(collector, last.blocks)
         if blocks is not last.blocks or len(runs) > 1:
@@ -183,7 +179,7 @@ class Collection:
             )
         self._keep(collector, last, source_gone=unavailable is not None)
         self._record(collector, last, unavailable)
-        self._analyse(Outcome(collector, last, unavailable, time.monotonic()))
+        self._analyse(Outcome(collector, last, unavailable, time.monotonic(), earlier))
         if collector.slow_runs or collector.stretch > 1 or last.duration > SLOW_SHARE * collector.interval:
             self._adapt(collector, last.duration)
         if last.absences or collector.seen is None or collector.seen[1] or collector.seen[0] != last.blocks.keys():

@@ -17,7 +17,6 @@ from commwatch.config.settings import Config, Paths, SourceSection, section_json
 from commwatch.config.simulated import SimulationPlan
 from commwatch.config.thresholds import Thresholds
 from commwatch.errors import CommwatchError
-from commwatch.jobs.identity import JobIdentity
 from commwatch.jobs.settings.plan import SOURCE as SETTINGS
 from commwatch.jobs.settings.plan import JobSettings
 from commwatch.node.gpus_now import GPU_COLLECTORS, PROCESS_COLLECTOR
@@ -86,17 +85,16 @@ class Engine:
         self._origin = Origin(Path(self._roots.sysfs), Path(self._roots.procfs), config.sources)
         self._first_runs: set[asyncio.Task[None]] = set()
         self._stopping: asyncio.Task[None] | None = None
-        wants_identity = config.jobs.identity
         self.job_settings = JobSettings(
-            self.store, self._own_ranks, partial(scheduler.run_in, SETTINGS), identity=wants_identity
+            self.store, self._own_ranks, partial(scheduler.run_in, SETTINGS), identity=config.jobs.identity
         )
-        self._job_identity = JobIdentity(self.store) if wants_identity else None
         self._readers = self._build_readers()
         self._boot = boot_identity(self._roots.procfs)
         kept = restore(state, self._boot, time.time())
         self.pipeline = Pipeline(
-            config, state, self.store, instruments, self._suspects, self._roots.sysfs, self._roots.procfs,
-            thresholds.event_window_seconds, kept.events, kept.job_logs, kept.flaps,
+            config, state, self.store, instruments, tuple(self._readers.values()), self._roots.sysfs,
+            self._roots.procfs, thresholds.event_window_seconds, kept.events, kept.job_logs, kept.flaps,
+            self.job_settings,
         )  # fmt: skip
         self._wraps = Wraps(kept.wraps, self._boot)
         self.collection = Collection(
@@ -107,7 +105,6 @@ class Engine:
             self._after,
             self._origin_absent,
             self._wraps.correct,
-            self.pipeline.follow,
         )
         self.verdict = Judge(thresholds, kept.history, kept.register, self.store, instruments, self.collection)
         self.probing = Probing(
@@ -154,7 +151,7 @@ class Engine:
             procfs=self._procfs,
             simulation=self._simulation,
             opt_in=tuple(sorted(self.config.metrics.asked_for)),
-            resume=self._order if SETTINGS in sections else lambda: self.pipeline.job_logs.resume,
+            resume=self._order if SETTINGS in sections else lambda: self.pipeline.job_logs.resume_point,
             rest_when_unavailable=row.holds_driver,
             # Nobody else gets it: a driver's library or the file of a job has nothing to look for in there.
             launch=partial(self._launch, kernel_log=self._kernel_log) if "kernel_log" in sections else self._launch,
@@ -193,12 +190,9 @@ class Engine:
 
     def _after(self, outcome: Outcome) -> None:
         silent = self.pipeline.silent_gpus
-        self.pipeline.after(outcome)
+        self.pipeline.on_batch(outcome)
         if self.pipeline.silent_gpus != silent and self.verdict.looked_at is not None:
             self.look()  # the verdict is not OK for longer than that takes to be known
-        self.job_settings.after(outcome)
-        if self._job_identity is not None:
-            self._job_identity.after(outcome)
         self._keeping.notice()
 
     def _own_ranks(self) -> list[int]:
@@ -206,9 +200,6 @@ class Engine:
 
     def _order(self) -> dict[str, bytes]:
         return {SETTINGS: self.job_settings.order()}
-
-    def _suspects(self) -> frozenset[str]:
-        return frozenset().union(*(reader.suspects for reader in self._readers.values()))
 
     def _driver_readers(self) -> list[Reader]:
         """Those that hold a driver's device files open."""
@@ -241,7 +232,7 @@ class Engine:
         """Why a source is not needed on this node; None where it is."""
         if SOURCES[source].needs_gpus:
             return self._nvml_absent()
-        if source == "rdma" and self.pipeline.rdma_ports_expected():
+        if source == "rdma" and self.pipeline.inventory.expects("rdma_port"):
             return None  # ports that should be here and are not are a fault
         return SOURCES[source].why_absent(self._origin)
 
@@ -252,7 +243,7 @@ class Engine:
 
     def _gpus_wanted(self) -> bool:
         """Whether this node has or should have GPUs, so that a missing driver is a fault."""
-        return self._simulation is not None or self.pipeline.driver_wanted()
+        return self._simulation is not None or self.pipeline.bus.is_driver_wanted()
 
     # --- life ---
 
@@ -294,7 +285,7 @@ class Engine:
         self.probing.pause(reason)
         await asyncio.gather(self.probing.cancel("maintenance", reason), *(
             reader.release() for reader in self._driver_readers()))  # fmt: skip
-        self.pipeline.rest()
+        self.pipeline.pause()
         log.warning("paused", reason=reason, released=self.released())
 
     def resume(self) -> None:
@@ -371,7 +362,7 @@ class Engine:
 
     def _records(self) -> tuple[Record, ...]:
         """What must agree after a crash, as far as it does."""
-        inventory = self.pipeline.inventory_state
+        inventory = self.pipeline.inventory.state
         records = (Record(INVENTORY, inventory, msgspec.json.encode(inventory)),)
         if self.verdict.looked_at is None:
             return records  # events may have been counted that the history does not know yet
@@ -405,7 +396,7 @@ class Engine:
 
     def inventory(self) -> dict[str, Any]:
         """What ``commwatch inventory`` shows; an open loss of a probe is missing as a part is."""
-        known = self.pipeline.describe_inventory()
+        known = self.pipeline.inventory.describe()
         return {**known, "missing": [*known["missing"], *self.probing.losses()]}
 
     async def accept_inventory(self) -> dict[str, Any]:
@@ -414,7 +405,7 @@ class Engine:
         Raises:
             CommwatchError: it cannot be accepted, or not be saved.
         """
-        given_up = [*self.pipeline.accept(), *self.probing.accept()]
+        given_up = [*self.pipeline.inventory.accept(), *self.probing.accept()]
         failures = await self._keeping.save()
         await asyncio.to_thread(self.probing.save)
         if error := failures.get(INVENTORY):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -92,18 +93,18 @@ def _in_use(record: Judgement, boot: str, now: float) -> Kept:
     recent = [replace(one, times=[min(when, now) for when in one.times]) for one in record.flaps.recent]
     flaps = FlapsState(record.flaps.totals, recent if is_same_boot else [])
     kept = Kept(record.events, record.job_logs, record.wraps, flaps, counters, register)
-    _show(kept, boot, now)
+    _show(kept, boot)
     return kept
 
 
-def _show(kept: Kept, boot: str, now: float) -> None:
+def _show(kept: Kept, boot: str) -> None:
     """Make all that the daemon makes of it at its start: what raises must do so while the record can be set aside."""
     HardwareEvents(kept.events).block(0.0)
     counts = NcclLogCounts(kept.job_logs.counts)
     for block in (counts.block, counts.device_block, counts.silent_block):
         block(0.0)
     Wraps(kept.wraps, boot)
-    LinkFlaps(kept.flaps, Store(), lambda: now).drop_absent(0.0)
+    LinkFlaps(kept.flaps, Store()).on_tick(time.monotonic())
     join(kept.register.open_findings())
 
 

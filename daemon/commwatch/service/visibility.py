@@ -2,79 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from commwatch.findings.codes import EVENTS
 from commwatch.findings.finding import Component
-from commwatch.jobs import identity
-from commwatch.jobs.logs import tracker
-from commwatch.node import anomaly_tracker, job_use, link_flaps, links_down, recent_errors, unread_tracker
-from commwatch.node.gpus_now import PROCESS_COLLECTOR
-from commwatch.node.link_shares import LINK_SHARES
-from commwatch.node.pcie_tracker import DEVICE_LINKS, GPU_LINKS
+from commwatch.node import anomaly_tracker
 from commwatch.node.run import Collector
 from commwatch.node.store import Store
 from commwatch.service.collection import Collection
-from commwatch.service.pipeline import OBSERVED
 from commwatch.workers.sources import SOURCES
 from commwatch_exporters.catalogue import SECTIONS
 from commwatch_exporters.node.model import (
     C2cLink,
     FindingRule,
-    NcclSetting,
     Node,
     NvLink,
     Probe,
     RdmaPort,
-    SourceCounter,
     Suspect,
-    UnreadDevice,
     Worker,
 )
-from commwatch_exporters.snapshot import Block, Layout
-
-FEEDS: Final[Mapping[str, tuple[str, ...]]] = {
-    "nvlink_use": ("nvml_nvlink",),
-    LINK_SHARES: ("nvml_nvlink",),
-    links_down.GROUP: ("nvml_nvlink",),
-    "pcie_use": ("nvml_gpm",),
-    job_use.GROUP: (job_use.COLLECTOR, PROCESS_COLLECTOR),
-    identity.GROUP: (PROCESS_COLLECTOR, "nccl_settings"),
-    "ethernet_use": ("network",),
-    "rdma_use": ("rdma",),
-    "rdma_port_flaps": ("rdma",),
-    link_flaps.TOTALS: ("nvml_nvlink",),
-    link_flaps.RECENT: (),
-    GPU_LINKS: ("nvml_pcie",),
-    DEVICE_LINKS: ("pci",),
-    "driver": ("nvml_identity",),
-    "gpu_state": ("nvml_identity",),
-    "inventory": OBSERVED,
-    unread_tracker.GROUP: (),
-    recent_errors.GROUP: (),
-    "hardware_events": (),
-    tracker.GROUP: (tracker.SOURCE,),
-    "daemon": (),
-    "verdict": (),
-}
-"""Collectors behind the groups of the analysis; none where what they hold is known without reading anything."""
+from commwatch_exporters.snapshot import Block
 
 PROBES: Final = "probes"
+DAEMON: Final = "daemon"
+"""Groups of the store."""
 
 _OF_A_RESULT: Final = "commwatch_probe_setup_seconds"
 """Each probe has it while its last result is current."""
-
-SILENT: Final[Mapping[str, str]] = {
-    SourceCounter.anomaly.metric: anomaly_tracker.GROUP,
-    Suspect.ratio.metric: PROBES,
-    NcclSetting.processes.metric: "nccl_settings",
-    UnreadDevice.failing.metric: unread_tracker.GROUP,
-    Worker.restarts.metric: "daemon",
-    FindingRule.errors.metric: "daemon",
-}
-"""Metrics without a series while nothing is wrong, and the group that holds them: of these alone a daemon that has
-just started knows where they would stand."""
 
 
 class Observability:
@@ -83,25 +39,14 @@ class Observability:
     def __init__(self, store: Store, collection: Collection) -> None:
         self._store = store
         self._collection = collection
-        self._groups: dict[str, set[str]] = {metric: {group} for metric, group in SILENT.items()}
-        # Without a current result, or with probes switched off, a probe has no series either.
-        self._groups |= {metric.name: {PROBES} for metric in SECTIONS["Probe"]}
-        """By metric: the groups of the store that have held it since the daemon started."""
-        self._layouts: Sequence[Layout] = ()
-        """Those of the last look."""
+        store.declare(DAEMON, silent=[Worker.restarts.metric, FindingRule.errors.metric])
+        # Without a current result, or with probes switched off, a probe has no series.
+        store.declare(PROBES, silent=[Suspect.ratio.metric], holds=[metric.name for metric in SECTIONS["Probe"]])
         self._node = Node()
 
     def take(self, node: Node) -> None:
-        """Learn which groups hold which metrics."""
+        """Take the node as it is now."""
         self._node = node
-        if node.layouts == self._layouts:
-            return
-        known = set(self._layouts)
-        self._layouts = node.layouts
-        for group, block in self._store.blocks():
-            if block.layout not in known:
-                for metric in block.layout.families:
-                    self._groups.setdefault(metric, set()).add(group)
 
     def sees(self, component: Component, metrics: Iterable[str]) -> bool:
         """Whether all that a rule reads was read lately of a component.
@@ -110,7 +55,7 @@ class Observability:
             component: what a finding is about.
             metrics: what its rule reads; those that this node never had do not count.
         """
-        known = [metric for metric in metrics if metric in self._groups]
+        known = [metric for metric in metrics if self._store.holders(metric)]
         return bool(known) and all(self._is_read(metric, component) for metric in known)
 
     def saw(self, component: Component, metrics: Iterable[str], before: Node) -> bool:
@@ -121,9 +66,10 @@ class Observability:
             metrics: what its rule reads.
             before: the node at that look.
         """
-        now = [metric for metric in metrics if metric in self._groups and _is_shown(metric, component, self._node)]
-        born = EVENTS | SILENT.keys()
-        return bool(now) and all(metric in born or _is_shown(metric, component, before) for metric in now)
+        now = [metric for metric in metrics if self._store.holders(metric) and _is_shown(metric, component, self._node)]
+        return bool(now) and all(
+            metric in EVENTS or metric in self._store.silent or _is_shown(metric, component, before) for metric in now
+        )
 
     def is_probed(self, component: Component) -> bool:
         """Whether a component is a probe that is configured, and has its counts, whatever its results are."""
@@ -146,7 +92,7 @@ class Observability:
 
     def _is_read(self, metric: str, component: Component) -> bool:
         return _is_shown(metric, component, self._node) or all(
-            self._may_be_told(group, component) for group in self._groups[metric]
+            self._may_be_told(group, component) for group in self._store.holders(metric)
         )
 
     def _may_be_told(self, group: str, component: Component) -> bool:
@@ -164,7 +110,7 @@ class Observability:
             # Of an anomaly there is no series once it is over: it is the sources of its counters that tell.
             yield from [one for one in collectors.values() if component.kind in SOURCES[one.source].components]
             return
-        for name in FEEDS.get(group, (group,)):
+        for name in self._store.collectors(group):
             if name in collectors:
                 yield collectors[name]
 

@@ -12,6 +12,7 @@ from commwatch.jobs.logs.counts import Incident, NcclLogCounts, NcclLogCountsSta
 from commwatch.jobs.logs.position import LogsPosition
 from commwatch.node.run import Outcome
 from commwatch.node.store import Store
+from commwatch.node.tracker import Tracker
 from commwatch.state.records import decode
 
 log = structlog.get_logger("commwatch.job_logs")
@@ -37,7 +38,7 @@ class JobLogsState(msgspec.Struct):
             decode(self.resume.encode(), LogsPosition)
 
 
-class JobLogs:
+class JobLogs(Tracker):
     """The totals of errors in the logs of jobs, in the store.
 
     Args:
@@ -45,14 +46,12 @@ class JobLogs:
     """
 
     collectors = (SOURCE,)
-    """Those that it follows."""
 
     def __init__(self, state: JobLogsState, store: Store) -> None:
-        self._store = store
+        super().__init__(store)
+        store.declare(GROUP, self.collectors)
         self._counts = NcclLogCounts(state.counts)
         self._resume = state.resume
-        self.version = 0
-        """Grows with each run that has found an error."""
 
     @property
     def state(self) -> JobLogsState:
@@ -60,11 +59,11 @@ class JobLogs:
         return JobLogsState(self._counts.state, self._resume)
 
     @property
-    def resume(self) -> dict[str, bytes]:
+    def resume_point(self) -> dict[str, bytes]:
         """What a new process of the source goes on from."""
         return {SOURCE: self._resume.encode()} if self._resume else {}
 
-    def after(self, outcome: Outcome) -> None:
+    def on_batch(self, outcome: Outcome) -> None:
         """Take what one run of the source found."""
         if outcome.unavailable is not None:
             return

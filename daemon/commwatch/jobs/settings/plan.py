@@ -14,6 +14,7 @@ from commwatch.node.gpus_now import PROCESS_COLLECTOR, GpusNow
 from commwatch.node.run import Collected, Outcome
 from commwatch.node.store import Store
 from commwatch.node.topology.nvlink import stored_driver
+from commwatch.node.tracker import Tracker
 from commwatch.readings import WORKER_REASONS
 from commwatch_exporters.snapshot import Block, Layout
 
@@ -31,7 +32,7 @@ OVERDUE_SECONDS = 30.0
 _NOTHING = Layout((("commwatch_nccl_setting_read_processes", ()), ("commwatch_nccl_setting_unread_processes", ())))
 
 
-class JobSettings:
+class JobSettings(Tracker):
     """Plans the audits and keeps the last one, as bytes: few ever ask for it.
 
     Args:
@@ -42,6 +43,8 @@ class JobSettings:
         identity: have each audit say whose the processes are.
     """
 
+    collectors = (PROCESS_COLLECTOR, SOURCE)
+
     def __init__(
         self,
         store: Store,
@@ -51,7 +54,8 @@ class JobSettings:
         *,
         identity: bool = False,
     ) -> None:
-        self._store = store
+        super().__init__(store)
+        store.declare(SOURCE, [SOURCE], silent=["commwatch_nccl_setting_processes"])
         self._gpus = GpusNow(store)
         self._own = own
         self._run_in = run_in
@@ -99,7 +103,7 @@ class JobSettings:
     def _begin(self) -> None:
         self._ordered, self._ordered_at, self._due = self.pids(), self._monotonic(), float("-inf")
 
-    def after(self, outcome: Outcome) -> None:
+    def on_batch(self, outcome: Outcome) -> None:
         """Take an audit, or ask for one where its worker failed or other processes are on the GPUs."""
         if outcome.collector.name == SOURCE and outcome.collected.audit is not None:
             self._keep(outcome.collected.audit)
