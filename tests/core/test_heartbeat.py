@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from commwatch.config.settings import Config
+from commwatch.config.settings import Config, Textfile
 from commwatch.node.run import TAKE_SECONDS
-from commwatch.service import root
-from commwatch.service.instruments import Instruments
-from commwatch.service.root import (
+from commwatch.service import daemon
+from commwatch.service.daemon import (
     HEARTBEAT_SECONDS,
     LOOK_SECONDS,
     PROGRESS_PATIENCE_SECONDS,
     WHOLE_PATIENCE_SECONDS,
-    Service,
+    Daemon,
 )
+from commwatch.service.instruments import Instruments
 from commwatch.service.scheduling import ClockSteps
 from support.core import Clock, SteppedScheduler
 
@@ -37,14 +37,14 @@ class _Enough(Exception):
     pass
 
 
-class _Living(Service):
+class _Living(Daemon):
     """Of a daemon its heart, its jobs, and housekeeping that does what the test says."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self._scheduler: SteppedScheduler = SteppedScheduler(clock.monotonic)
         self._clock_steps = ClockSteps(clock.time, clock.monotonic)
-        self._config, self._instruments, self._web = Config(), Instruments(), None
+        self.config, self._instruments, self._web = Config(), Instruments(), None
         self._reload, self._stop, self._watches = asyncio.Event(), asyncio.Event(), True
         self.followed: list[float] = []
         """Steps of the clock of which collectors were told."""
@@ -61,7 +61,7 @@ class _Living(Service):
     def _feed(self) -> None:
         self.fed += 1
 
-    async def _write(self) -> None:
+    async def _write(self, settings: Textfile) -> None:
         self.runs.append(("textfile", self.clock.now // 1))
 
     async def _keep_house(self) -> None:
@@ -110,7 +110,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> _SteppedClock:
         one.now += seconds
         await pause(0)
 
-    monkeypatch.setattr(root, "time", one)
+    monkeypatch.setattr(daemon, "time", one)
     monkeypatch.setattr(asyncio, "sleep", sleep)
     return one
 
@@ -305,7 +305,7 @@ def test_an_inventory_is_accepted_by_the_engine_that_stays() -> None:
             return {"by": self}
 
     async def body() -> None:
-        service = object.__new__(Service)
+        service = object.__new__(Daemon)
         service._changing = asyncio.Lock()
         old, new = Node(), Node()
         service._engine = old  # type: ignore[assignment]  # what it is asked

@@ -62,9 +62,11 @@ class Node:
         """How often the rest was saved."""
         self.missed: list[str] = []
         self.scheduler = SteppedScheduler(lambda: self.now, self.missed.append)
-        self.keeping = Keeping(
-            self.disk, self.records, lambda: self.counts.events, self.scheduler, self.save_others, lambda: self.now
-        )
+        self.keeping = Keeping(self.disk, self, self.scheduler, lambda: self.now)
+
+    @property
+    def version(self) -> int:
+        return self.counts.events
 
     def save_others(self) -> None:
         self.others += 1

@@ -32,12 +32,12 @@ def test_the_daemon_loads_nothing_heavy_that_it_does_not_use() -> None:
     """With all modules of the daemon loaded, its process has no torch, no page and no simulated node."""
     loaded = run(
         "import json, sys\n"
-        "import commwatch.service.root, commwatch.probes.cycle.folder\n"
+        "import commwatch.service.daemon, commwatch.probes.cycle.folder\n"
         "print(json.dumps([name for name, module in sys.modules.items() if module is not None]))"
     )
 
     assert isinstance(loaded, list)
-    assert "commwatch.service.root" in loaded
+    assert "commwatch.service.daemon" in loaded
     assert HEAVY.intersection(loaded) == set()
     assert {name for name in loaded if name.startswith(PAGE)} == {PAGE, f"{PAGE}.records", f"{PAGE}.served"}
     assert "commwatch.service.page_pairs" not in loaded

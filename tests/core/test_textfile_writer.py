@@ -26,11 +26,11 @@ class Kept:
         self.settings = Textfile(path=str(file or ""), interval=Duration(15))
         self.value = 0
         page = MetricsPage(lambda: snapshot_of({STATE: self.value}))
-        self.writer = TextfileWriter(lambda: self.settings, page.textfile)
+        self.writer = TextfileWriter(page.textfile)
 
     def write(self) -> None:
         """A turn of the writer and the end of what it began."""
-        asyncio.run(self.writer.write())
+        asyncio.run(self.writer.write(self.settings))
         if self.writer._thread is not None:
             self.writer._thread.join()
 
@@ -125,7 +125,7 @@ def test_a_directory_that_hangs_holds_nothing_up(tmp_path: Path, monkeypatch: py
     kept = Kept(tmp_path / "commwatch.prom")
     with capture_logs() as logged:
         for _ in range(4):
-            asyncio.run(kept.writer.write())
+            asyncio.run(kept.writer.write(kept.settings))
         assert sum(one.name == "textfile" for one in threading.enumerate()) == 1
         asyncio.run(kept.writer.stop())
     hang.set()

@@ -13,14 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.config.settings import Config
 from commwatch.service.api import Answers
 from commwatch.state.client import ask_daemon
 from commwatch.state.directory import SOCKET_NAME
 from commwatch_exporters.snapshot import Snapshot
 from commwatch_exporters.web import Endpoint, Status
 from support.daemon import Daemon, running
-from support.rehearsed_daemon import rehearsed
+from support.rehearsed_daemon import AskedDaemon, rehearsed
 
 PRIVATE = {
     "command line": ("train.py", "corpus", "python3 "),
@@ -64,7 +63,7 @@ class Seen:
 
 def paths() -> list[str]:
     """All that the endpoint serves."""
-    answers = Answers(Config, lambda: None, lambda: Snapshot(()), lambda: None)  # type: ignore[arg-type, return-value]  # none is asked
+    answers = Answers(None)  # type: ignore[arg-type]  # nobody is asked
     endpoint = Endpoint(
         snapshot=lambda: Snapshot(()), ready=lambda: (True, ()), status=lambda: Status("1"), documents=answers.pages()
     )
@@ -135,7 +134,7 @@ def test_nothing_of_a_user_is_in_a_finding(tmp_path: Path, monkeypatch: pytest.M
     with rehearsed("a10x2", tmp_path, monkeypatch, FAULTS, log) as node:
         node.until(6)
         codes = {one.code for one in node.verdict.findings}
-        answers = Answers(lambda: node.config, lambda: node.verdict, node.snapshot, lambda: None)
+        answers = Answers(AskedDaemon(node, node.config))
         shown = "".join(give().decode() for give in answers.pages().values())
 
     assert {"nccl_errors", "nccl_setting_harmful"} <= codes

@@ -17,7 +17,6 @@ from commwatch.node import gpus_now
 from commwatch.node.gpus_now import GPU_COLLECTORS, GpusNow
 from commwatch.node.starvation import Starvation
 from commwatch.probes import node as probe_node
-from commwatch.probes.node import ReadNode
 from commwatch.probes.plan import Collective, Measure
 from commwatch.probes.rank_plan import Phase
 from commwatch.probes.results.history import ProbeHistory
@@ -27,7 +26,7 @@ from commwatch.simulation.presets import PRESETS
 from commwatch.state.directory import StateDirectory
 from commwatch_exporters.snapshot import Value
 from probes.cycles import hurry
-from support.core import PlannedJobs, in_loop
+from support.core import NodeReads, PlannedJobs, in_loop
 from support.whole_node import WholeNode, whole_node
 
 OF_A_PAIR = ("latency_seconds", "bandwidth_bytes_per_second", "expected_bandwidth_bytes_per_second")
@@ -48,7 +47,7 @@ class Node:
         self.probing = Probing(
             Config(probes=probes), load_thresholds(None), StateDirectory(folder), self.store, self.jobs,
             SimulationPlan(whole.preset, str(self._faults), time.time() - 600, *whole.roots),
-            ReadNode(lambda: True, self._read, self._read, lambda: 0),
+            NodeReads(self._read, self._read),
             Starvation(Path("/nonexistent")),
         )  # fmt: skip
 

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,21 @@ class PlannedJobs(Scheduler):
 
     def next_run(self, name: str) -> float | None:
         return self.planned.get(name)
+
+
+@dataclass(frozen=True)
+class NodeReads:
+    """The node as probes have it read; nothing of it hangs."""
+
+    read_gpus: Callable[[], Coroutine[Any, Any, None]]
+    read_processes: Callable[[], Coroutine[Any, Any, None]]
+    has_driver: bool = True
+
+    def is_driver_expected(self) -> bool:
+        return self.has_driver
+
+    def stuck_readers(self) -> int:
+        return 0
 
 
 class ScriptedReader(Reader):

@@ -22,7 +22,6 @@ from commwatch.node.run import Collected
 from commwatch.node.starvation import Starvation
 from commwatch.probes import node as probe_node
 from commwatch.probes.gate.decision import GateFacts
-from commwatch.probes.node import ReadNode
 from commwatch.probes.plan import CyclePlan, CycleResult
 from commwatch.readings import SourceUnavailable
 from commwatch.service import collection, probing
@@ -37,7 +36,7 @@ from commwatch.sources.nvml.source import NvmlSource
 from commwatch.workers.sources import SOURCES
 from commwatch_exporters.snapshot import Snapshot
 from support import rehearsed_daemon
-from support.core import ScriptedReader, SteppedScheduler
+from support.core import NodeReads, ScriptedReader, SteppedScheduler
 from support.facts import shipped
 from support.rehearsed_daemon import BOOTED_AT, RehearsedDaemon
 from support.whole_node import NodeClock
@@ -180,7 +179,7 @@ class DayDaemon(RehearsedDaemon):
     def _scheduled_probes(self) -> Probing:
         sysfs, procfs = self.roots
         plan = SimulationPlan(self.preset, str(self.faults_file or ""), self.started_at, sysfs, procfs)
-        read = ReadNode(lambda: True, self._read_gpus, self._read_processes, lambda: 0)
+        read = NodeReads(self._read_gpus, self._read_processes)
         made = Probing(
             self.config, shipped(), self.state, self.store, self.scheduler, plan, read,
             Starvation(Path("/nonexistent")),

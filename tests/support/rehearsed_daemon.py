@@ -7,7 +7,7 @@ import contextlib
 import io
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,11 +26,12 @@ from commwatch.diagnosis import known
 from commwatch.diagnosis.health import check
 from commwatch.jobs.logs import source as nccl_logs
 from commwatch.jobs.logs.event import time_of
+from commwatch.jobs.settings.plan import JobSettings
 from commwatch.node.run import Collected, Collector
 from commwatch.node.topology.sysfs import SysfsFacts, read_sysfs
 from commwatch.node.wrap import Wraps
 from commwatch.probes import topology
-from commwatch.probes.node import ProbeNode, ReadNode
+from commwatch.probes.node import ProbeNode
 from commwatch.probes.plan import CyclePlan, CycleResult, Failed
 from commwatch.probes.rank_plan import FailureReason
 from commwatch.probes.results.records import AnyRecord, load_record, take_outcome
@@ -45,8 +46,9 @@ from commwatch.sources.base import Origin, Source
 from commwatch.state.control import ControlServer
 from commwatch.state.directory import state_path
 from commwatch.workers.sources import SOURCES
-from commwatch_exporters.snapshot import Block, Layout
-from support.core import PlannedJobs, ScriptedReader
+from commwatch_exporters.node_page.records import ProbeStatus
+from commwatch_exporters.snapshot import Block, Layout, Snapshot
+from support.core import NodeReads, PlannedJobs, ScriptedReader
 from support.facts import shipped
 from support.probed_node import cycle_of
 from support.rehearsed_probes import probe_by_hand
@@ -254,7 +256,7 @@ class RehearsedDaemon(WholeNode):
 
         sysfs, procfs = self.roots
         plan = SimulationPlan(self.preset, str(self.faults_file or ""), self.started_at, sysfs, procfs)
-        read = ReadNode(lambda: True, nothing, nothing, lambda: 0)
+        read = NodeReads(nothing, nothing)
         return ProbeNode(self.config, self.store, self.state.path, plan, read)
 
     # --- commands ---
@@ -279,9 +281,7 @@ class RehearsedDaemon(WholeNode):
     def control(self, *, simulated: bool = True) -> Iterator[None]:
         """The daemon's end of the control socket, in a thread: commands wait for what it says."""
         config = self.config if simulated else msgspec.structs.replace(self.config, simulation=Simulation())
-        answers = Answers(
-            lambda: config, lambda: self.verdict, self.snapshot, lambda: self.maintenance, lambda: self.job_settings
-        )
+        answers = Answers(AskedDaemon(self, config, self.maintenance))
         server, loop = ControlServer(self.state.path, answers.operations()), asyncio.new_event_loop()
         loop.run_until_complete(server.listen())
         thread = threading.Thread(target=loop.run_forever, name=f"daemon of {self.preset}")
@@ -331,6 +331,34 @@ class RehearsedDaemon(WholeNode):
         """Let go of everything."""
         super().close()
         self._loop.close()
+
+
+@dataclass(frozen=True)
+class AskedDaemon:
+    """A rehearsed daemon as its endpoint and its control socket ask it."""
+
+    daemon: RehearsedDaemon
+    config: Config
+    maintenance: str | None = None
+    probes: Callable[[float], Sequence[ProbeStatus]] = lambda now: ()
+
+    @property
+    def verdict(self) -> Judge:
+        """As of its last look."""
+        return self.daemon.verdict
+
+    @property
+    def job_settings(self) -> JobSettings:
+        """As of the last audit."""
+        return self.daemon.job_settings
+
+    def whole_snapshot(self) -> Snapshot:
+        """As of the last run of everything."""
+        return self.daemon.snapshot()
+
+    def probe_statuses(self, now: float) -> Sequence[ProbeStatus]:
+        """As the test says."""
+        return self.probes(now)
 
 
 @contextmanager

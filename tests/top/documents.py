@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -21,7 +22,7 @@ from commwatch.service.api import Answers
 from commwatch.views.top.frame import Documents
 from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.node_page.records import ProbeStatus
-from support.rehearsed_daemon import RehearsedDaemon, rehearsed
+from support.rehearsed_daemon import AskedDaemon, RehearsedDaemon, rehearsed
 
 FAULTS = """\
 - {fault: nvlink_down, gpu: 3, link: 5, at: 11m}
@@ -58,10 +59,7 @@ def healthy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Documents:
 
 
 def _documents(daemon: RehearsedDaemon) -> Documents:
-    answers = Answers(
-        lambda: daemon.config, lambda: daemon.verdict, daemon.snapshot, lambda: None, lambda: None,
-        lambda now: _statuses(daemon, now),
-    )  # fmt: skip
+    answers = Answers(AskedDaemon(daemon, daemon.config, probes=partial(_statuses, daemon)))
     said = Documents(answers.findings(), answers.probes(), answers.snapshot())
     return with_version(said, "1.2.3")
 

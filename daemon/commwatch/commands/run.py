@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 
-from commwatch.config.settings import Config
+from commwatch.config.settings import Config, Process
+from commwatch.errors import UsageError
 
 
 def add_parser(
@@ -24,7 +26,6 @@ def add_parser(
 
 def run(args: argparse.Namespace, config: Config) -> int:
     """Run until stopped."""
-    from commwatch.service.confinement import confine
     from commwatch.workers.sources import lasting_readers
     from commwatch.workers.start import Spares, take_kernel_log
 
@@ -32,14 +33,32 @@ def run(args: argparse.Namespace, config: Config) -> int:
         from commwatch.simulation.find import find_preset
 
         find_preset(config.simulation.preset)  # before the state directory of such a node is made
-    confine(config.process)
+    _confine(config.process)
     kernel_log = take_kernel_log()
     with Spares(lasting_readers(config.sources)) as spares:  # before what only the daemon needs is imported
         import asyncio
 
         from commwatch.config.flags import config_from
+        from commwatch.service.daemon import Daemon
         from commwatch.service.log import configure_logging
-        from commwatch.service.root import Service
 
         configure_logging(config.log)
-        return asyncio.run(Service(config, lambda: config_from(args), spares, kernel_log).run())
+        return asyncio.run(Daemon(config, lambda: config_from(args), spares, kernel_log).run())
+
+
+def _confine(settings: Process) -> None:
+    """Stay on the cores that are given, and yield to others; threads and processes that are started inherit both.
+
+    Raises:
+        UsageError: none of the cores may be used.
+    """
+    from commwatch.probes.cycle.numa import parse_cpus
+
+    if settings.cpus:
+        allowed = os.sched_getaffinity(0)
+        if not (cpus := parse_cpus(settings.cpus) & allowed):
+            raise UsageError(
+                f"process.cpus: none of {settings.cpus} is among the {len(allowed)} cores that the daemon may use"
+            )
+        os.sched_setaffinity(0, cpus)
+    os.nice(settings.nice)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from commwatch.config.settings import Config, Probe
 from commwatch.config.simulated import SimulationPlan
@@ -27,18 +28,20 @@ from commwatch.probes.topology import ProbeTopology
 from commwatch.probes.workload import choose_backend, plan_cycle
 
 
-@dataclass(frozen=True, slots=True)
-class ReadNode:
-    """How the collectors of the daemon are asked for more than their cadence gives."""
+class ReadNode(Protocol):
+    """Who reads the node for probes, beside the cadence of the collectors."""
 
-    driver_expected: Callable[[], bool]
-    """Whether this node has an NVIDIA driver, or should have one."""
-    gpus: Callable[[], Awaitable[None]]
-    """Reads use, memory, modes and processes of the GPUs into the store now."""
-    processes: Callable[[], Awaitable[None]]
-    """Reads the processes on the GPUs into the store now."""
-    stuck_elsewhere: Callable[[], int]
-    """How many processes of the readers hang in the driver."""
+    def is_driver_expected(self) -> bool:
+        """Whether this node has an NVIDIA driver, or should have one."""
+
+    async def read_gpus(self) -> None:
+        """Read use, memory, modes and processes of the GPUs into the store now."""
+
+    async def read_processes(self) -> None:
+        """Read the processes on the GPUs into the store now."""
+
+    def stuck_readers(self) -> int:
+        """How many processes of the readers hang in the driver."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +119,7 @@ class ProbeNode:
         limits = self._settings.probes
         probe = limits.definitions[name]
         simulated = self._simulation is not None
-        backend = choose_backend(probe, simulated=simulated, driver=self._read.driver_expected())
+        backend = choose_backend(probe, simulated=simulated, driver=self._read.is_driver_expected())
         chosen = [] if backend == "gloo" else self._chosen(probe)
         paths = None
         if topology is not None:
@@ -149,7 +152,7 @@ class ProbeNode:
 
     async def look_at_gpus(self) -> tuple[GpuFacts, ...]:
         """The busy test: every GPU of the node, twice and a second apart."""
-        return await self._view.look_twice(self._read.gpus, time.monotonic)
+        return await self._view.look_twice(self._read.read_gpus, time.monotonic)
 
     async def ask_schedulers(self) -> SchedulerFacts:
         """Whether a scheduler has given the node to a job; nobody is asked about a simulated one."""
@@ -169,7 +172,7 @@ class ProbeNode:
             other_backend: see ``GateFacts``.
             stuck_ranks: of earlier cycles.
         """
-        hold, readers = self._hold.read(), self._read.stuck_elsewhere()
+        hold, readers = self._hold.read(), self._read.stuck_readers()
         stuck = [f"rank process {one.pid}{one.device and f' on {one.device}'}" for one in stuck_ranks]
         if readers:
             stuck.append(f"{readers} process{'es' if readers > 1 else ''} of the driver's reader")
@@ -189,7 +192,7 @@ class ProbeNode:
         return NodeWatch(
             self._hold,
             gpus=None if plan.backend == "gloo" else self._view,
-            read_processes=self._read.processes,
+            read_processes=self._read.read_processes,
             cgroups=job_cgroup_root(self._settings, plan.backend, scheduler),
             procfs=self._procfs,
             now=time.time,

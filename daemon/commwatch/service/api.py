@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Protocol
 
 import msgspec
 
@@ -29,33 +30,41 @@ from commwatch_exporters.snapshot import Snapshot
 _Give = Callable[[], msgspec.Struct]
 
 
-class Answers:
-    """The documents of this moment."""
+class Answering(Protocol):
+    """The daemon that is asked."""
 
-    def __init__(
-        self,
-        config: Callable[[], Config],
-        verdict: Callable[[], Judge],
-        snapshot: Callable[[], Snapshot],
-        maintenance: Callable[[], str | None],
-        settings: Callable[[], JobSettings | None] = lambda: None,
-        probes: Callable[[float], Sequence[ProbeStatus]] = lambda now: (),
-    ) -> None:
-        """
-        Args:
-            config: in force.
-            verdict: of the engine that runs.
-            snapshot: all that is current.
-            maintenance: why the daemon is paused; None where it is not.
-            settings: the audits of the engine that runs; None where it makes none.
-            probes: of the engine that runs, at a time in seconds since 1970.
-        """
-        self._config = config
-        self._verdict = verdict
-        self._settings = settings
-        self._snapshot = snapshot
-        self._maintenance = maintenance
-        self._probes = probes
+    @property
+    def config(self) -> Config:
+        """In force."""
+
+    @property
+    def maintenance(self) -> str | None:
+        """Why it is paused; None where it is not."""
+
+    @property
+    def verdict(self) -> Judge:
+        """Of the configuration in force."""
+
+    @property
+    def job_settings(self) -> JobSettings | None:
+        """The audits of the settings of jobs; None where there are none."""
+
+    def whole_snapshot(self) -> Snapshot:
+        """All that is current."""
+
+    def probe_statuses(self, now: float) -> Sequence[ProbeStatus]:
+        """The probes at a time in seconds since 1970."""
+
+
+class Answers:
+    """The documents of this moment.
+
+    Args:
+        daemon: that is asked.
+    """
+
+    def __init__(self, daemon: Answering) -> None:
+        self._daemon = daemon
 
     def pages(self) -> Mapping[str, Callable[[], bytes]]:
         """By path of the endpoint what gives its JSON."""
@@ -74,40 +83,40 @@ class Answers:
 
     def findings(self) -> FindingsDocument:
         """What is wrong."""
-        return self._verdict().document(self._about())
+        return self._daemon.verdict.document(self._about())
 
     def probes(self) -> ProbesDocument:
         """What the probes gave last, and when they run next."""
         about = self._about()
-        statuses = self._probes(about["time"])
+        statuses = self._daemon.probe_statuses(about["time"])
         return ProbesDocument(**about, probes=tuple(probe_record(one, about["time"]) for one in statuses))
 
     def score(self) -> ScoreDocument:
         """How well the GPUs communicate."""
-        verdict, about = self._verdict(), self._about()
+        judge, about = self._daemon.verdict, self._about()
         return ScoreDocument(
-            **about, thresholds=verdict.thresholds.digest, looked_at=verdict.looked_at, score=verdict.score(),
-            verdict=verdict.document(about).verdict,
+            **about, thresholds=judge.thresholds.digest, looked_at=judge.looked_at, score=judge.score(),
+            verdict=judge.document(about).verdict,
         )  # fmt: skip
 
     def settings(self) -> SettingsDocument:
         """What the last audit of NCCL settings said."""
-        settings = self._settings()
+        settings = self._daemon.job_settings
         if settings is None:
             return SettingsDocument(**self._about(), audited_at=None, audit=None)
         return SettingsDocument(**self._about(), audited_at=settings.audited_at, audit=settings.record())
 
     def snapshot(self) -> SnapshotDocument:
         """All series."""
-        return SnapshotDocument(**self._about(), metrics=metric_records(self._snapshot()))
+        return SnapshotDocument(**self._about(), metrics=metric_records(self._daemon.whole_snapshot()))
 
     def _about(self) -> About:
-        preset = self._config().simulation.preset
+        preset = self._daemon.config.simulation.preset
         return {
             "version": __version__,
             "time": time.time(),
             "simulated": node_name(preset) if preset else None,
-            "maintenance": self._maintenance(),
+            "maintenance": self._daemon.maintenance,
         }
 
 

@@ -24,7 +24,6 @@ from commwatch.node.run import Collector, Outcome
 from commwatch.node.starvation import Starvation
 from commwatch.node.store import Store
 from commwatch.node.wrap import Wraps
-from commwatch.probes.node import ReadNode
 from commwatch.service.between_nodes import BetweenNodes
 from commwatch.service.collection import Collection
 from commwatch.service.instruments import Instruments
@@ -114,17 +113,12 @@ class Engine:
             self.store,
             scheduler,
             simulation,
-            ReadNode(
-                driver_expected=lambda: not self.driver_absent() or self._gpus_wanted(),
-                gpus=self._read_gpus,
-                processes=self._read_processes,
-                stuck_elsewhere=self._stuck_workers,
-            ),
+            self,
             starvation,
         )
 
         self.between_nodes = BetweenNodes(config.cluster, state, self.store)
-        self._keeping = Keeping(state, self._records, self._version, scheduler, self._save_others)
+        self._keeping = Keeping(state, self, scheduler)
 
     # --- what is built ---
 
@@ -151,7 +145,7 @@ class Engine:
             procfs=self._procfs,
             simulation=self._simulation,
             opt_in=tuple(sorted(self.config.metrics.asked_for)),
-            resume=self._order if SETTINGS in sections else lambda: self.pipeline.job_logs.resume_point,
+            resume=self._order if SETTINGS in sections else self._resume_point,
             rest_when_unavailable=row.holds_driver,
             # Nobody else gets it: a driver's library or the file of a job has nothing to look for in there.
             launch=partial(self._launch, kernel_log=self._kernel_log) if "kernel_log" in sections else self._launch,
@@ -161,9 +155,7 @@ class Engine:
             return SettingsReader(settings, self._instruments, self.job_settings.nothing)
         if not row.holds_driver:  # nothing stuck in a driver holds it back
             return Reader(settings, self._instruments, starvation=self._starvation)
-        return Reader(
-            settings, self._instruments, stuck_elsewhere=lambda: self.probing.stuck_count, starvation=self._starvation
-        )
+        return Reader(settings, self._instruments, stuck_elsewhere=self._stuck_ranks, starvation=self._starvation)
 
     def _build_collectors(self) -> list[Collector]:
         return [
@@ -198,6 +190,12 @@ class Engine:
     def _own_ranks(self) -> list[int]:
         return self.probing.pids()
 
+    def _stuck_ranks(self) -> int:
+        return self.probing.stuck_count
+
+    def _resume_point(self) -> dict[str, bytes]:
+        return self.pipeline.job_logs.resume_point
+
     def _order(self) -> dict[str, bytes]:
         return {SETTINGS: self.job_settings.order()}
 
@@ -208,7 +206,7 @@ class Engine:
     def _driver_present(self) -> bool:
         return self._simulation is not None or nvidia_driver_present(self._procfs)
 
-    def _stuck_workers(self) -> int:
+    def stuck_readers(self) -> int:
         """Processes of driver readers that hang; other readers hold no driver."""
         return sum(reader.stuck_count for reader in self._driver_readers())
 
@@ -216,11 +214,17 @@ class Engine:
         """Whether this node has no NVIDIA driver that could be read."""
         return not self._driver_present()
 
-    async def _read_gpus(self) -> None:
+    def is_driver_expected(self) -> bool:
+        """Whether this node has an NVIDIA driver, or should have one."""
+        return self._driver_present() or self.pipeline.bus.is_driver_wanted()
+
+    async def read_gpus(self) -> None:
+        """Read use, memory, modes and processes of the GPUs now."""
         for name in GPU_COLLECTORS:
             await self._read_now(name)
 
-    async def _read_processes(self) -> None:
+    async def read_processes(self) -> None:
+        """Read the processes on the GPUs now."""
         await self._read_now(PROCESS_COLLECTOR)
 
     async def _read_now(self, name: str) -> None:
@@ -237,13 +241,9 @@ class Engine:
         return SOURCES[source].why_absent(self._origin)
 
     def _nvml_absent(self) -> str | None:
-        if self._driver_present() or self._gpus_wanted():
+        if self.is_driver_expected():
             return None
         return "no NVIDIA driver is loaded and no GPU is on the PCI bus; to see a GPU node: --simulate h100x8"
-
-    def _gpus_wanted(self) -> bool:
-        """Whether this node has or should have GPUs, so that a missing driver is a fault."""
-        return self._simulation is not None or self.pipeline.bus.is_driver_wanted()
 
     # --- life ---
 
@@ -339,12 +339,8 @@ class Engine:
         self._keeping.stop()
         await self.save()
 
-    def snapshot(self) -> Snapshot:
-        """All that is current of the node, the same object until something changes."""
-        return self.store.snapshot()
-
     def whole_snapshot(self) -> Snapshot:
-        """The same, with what the daemon says of itself: for rules, and for who reads the snapshot itself."""
+        """All that is current of the node, with the metrics of the daemon itself."""
         self.store.put("daemon", "", self._instruments.block(time.monotonic()), float("inf"))
         return self.store.snapshot()
 
@@ -360,7 +356,7 @@ class Engine:
         """Write all of it now; what cannot be written is logged, and tried again at the next time."""
         await self._keeping.save(everything=True)
 
-    def _records(self) -> tuple[Record, ...]:
+    def records(self) -> tuple[Record, ...]:
         """What must agree after a crash, as far as it does."""
         inventory = self.pipeline.inventory.state
         records = (Record(INVENTORY, inventory, msgspec.json.encode(inventory)),)
@@ -384,10 +380,13 @@ class Engine:
             return records
         return (*records, Record(STATE_NAME, judgement, judgement.essence()))
 
-    def _version(self) -> tuple[int, ...]:
+    @property
+    def version(self) -> tuple[int, ...]:
+        """Changes with each event that must not be lost."""
         return (*self.pipeline.version, self._wraps.version, self.verdict.register.version)
 
-    def _save_others(self) -> None:
+    def save_others(self) -> None:
+        """Save what agrees with nothing else."""
         try:
             self.between_nodes.save()
         except OSError as error:

@@ -74,6 +74,10 @@ class Instruments:
         """So many processes of a worker missed their deadline and have not come back."""
         self.worker_stuck_count.labels(worker).set(count)
 
+    def run_missed(self, job: str) -> None:
+        """A job of the scheduler was not run in time."""
+        self.scheduler_missed.labels(job).inc()
+
     def forget_engine(self) -> None:
         """Say nothing of collectors, sources and processes: another configuration may not have them."""
         for gauge in (

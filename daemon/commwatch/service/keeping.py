@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Hashable, Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 import structlog
@@ -33,6 +33,20 @@ class Record(NamedTuple):
     """Tells whether it is worth a write: what has changed otherwise is written each ``ALL_SECONDS``."""
 
 
+class Keepable(Protocol):
+    """What is kept."""
+
+    @property
+    def version(self) -> Hashable:
+        """Changes with each event that must not be lost."""
+
+    def records(self) -> tuple[Record, ...]:
+        """What must agree after a crash, as it is now, in the order in which it is written."""
+
+    def save_others(self) -> None:
+        """Save what agrees with nothing else; called in a thread each ``CHANGED_SECONDS``, and with all."""
+
+
 class _Written(NamedTuple):
     essence: bytes
     at: float
@@ -49,28 +63,22 @@ class Keeping:
     def __init__(
         self,
         state: StateDirectory,
-        records: Callable[[], tuple[Record, ...]],
-        version: Callable[[], Hashable],
+        kept: Keepable,
         scheduler: Scheduler,
-        others: Callable[[], None] = lambda: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """
         Args:
             state: takes the records.
-            records: gives them as they are now, in the order in which they are written.
-            version: changes with each event that must not be lost.
+            kept: what is saved.
             scheduler: runs the saves.
-            others: saves what agrees with nothing else; called in a thread each ``CHANGED_SECONDS``, and with all.
             monotonic: the clock, in seconds.
         """
         self._state = state
-        self._records = records
-        self._version = version
+        self._kept = kept
         self._scheduler = scheduler
-        self._others = others
         self._monotonic = monotonic
-        self._noticed = version()
+        self._noticed = kept.version
         """As of the last picture."""
         self._written: dict[str, _Written] = {}
         self._failing: set[str] = set()
@@ -82,7 +90,7 @@ class Keeping:
     def notice(self) -> None:
         """Save soon if something has happened since the last save that must not be lost."""
         # What happens during a save is noticed at its end: a run that is due before that would be dropped.
-        if not (self._is_stopped or self._is_running) and self._version() != self._noticed:
+        if not (self._is_stopped or self._is_running) and self._kept.version != self._noticed:
             self._scheduler.run_in(_JOB, max(0.0, self._began + SOON_SECONDS - self._monotonic()))
 
     def start(self) -> None:
@@ -103,13 +111,13 @@ class Keeping:
             await self.save()
         finally:
             self._is_running = False
-        if self._version() != self._noticed:
+        if self._kept.version != self._noticed:
             self._scheduler.run_in(_JOB, SOON_SECONDS)
 
     async def _run_others(self) -> None:
         async with self._saving:
             if not self._is_stopped:
-                await asyncio.to_thread(self._others)
+                await asyncio.to_thread(self._kept.save_others)
 
     async def save(self, *, everything: bool = False) -> Mapping[str, OSError]:
         """Save what has changed; returns by name what could not be written, which is tried again at the next save.
@@ -122,12 +130,12 @@ class Keeping:
     async def _save(self, everything: bool) -> Mapping[str, OSError]:
         async with self._saving:
             now = self._began = self._monotonic()
-            records = self._records()
-            self._noticed = self._version()
+            records = self._kept.records()
+            self._noticed = self._kept.version
             due = [(one, msgspec.json.encode(one.content)) for one in records if everything or self._is_due(one, now)]
             failures = await asyncio.to_thread(self._write, due)
             if everything:
-                await asyncio.to_thread(self._others)
+                await asyncio.to_thread(self._kept.save_others)
             self._written |= {one.name: _Written(one.essence, now) for one, _ in due if one.name not in failures}
             for name in failures.keys() - self._failing:
                 log.error("something cannot be saved; it is tried again later", what=name, error=str(failures[name]))

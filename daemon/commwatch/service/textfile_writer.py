@@ -24,13 +24,11 @@ class TextfileWriter:
     time of the file is what shows it (``node_textfile_mtime_seconds``).
     """
 
-    def __init__(self, settings: Callable[[], Textfile], page: Callable[[], bytes]) -> None:
+    def __init__(self, page: Callable[[], bytes]) -> None:
         """
         Args:
-            settings: in force; they may change.
             page: of now.
         """
-        self._settings = settings
         self._page = page
         self._file: Path | None = None
         """What we write, until it is removed."""
@@ -40,10 +38,9 @@ class TextfileWriter:
         self._trouble = ""
         """What the log has been told is wrong; empty while nothing is."""
 
-    async def write(self) -> None:
-        """Write, or move or remove what was written where the settings ask for another file or none."""
-        path = self._settings().path
-        file = Path(path) if path else None
+    async def write(self, settings: Textfile) -> None:
+        """Write, or move or remove what was written where the settings in force ask for another file or none."""
+        file = Path(settings.path) if settings.path else None
         if self._is_stopped or (file is None and self._file is None):
             return
         if self._is_busy():

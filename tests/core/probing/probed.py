@@ -15,13 +15,12 @@ from commwatch.probes.cycle.cycle import Progress
 from commwatch.probes.cycle.launch import Launcher, StuckRank
 from commwatch.probes.cycle.nursery import Nursery
 from commwatch.probes.gate.watch import Halt, Watch
-from commwatch.probes.node import ReadNode
 from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured, StepOutcome
 from commwatch.service.probing import Probing
 from commwatch.state.directory import StateDirectory
 from commwatch_exporters.node_page.records import ProbeStatus
 from commwatch_exporters.snapshot import Series, Value
-from support.core import SLOTS, Clock, PlannedJobs, block, in_loop
+from support.core import SLOTS, Clock, NodeReads, PlannedJobs, block, in_loop
 
 KEY = ("ring", "simulated")
 OF_LAST_RESULT = ("last_latency_seconds", "last_bus_bandwidth_bytes_per_second", "setup_seconds")
@@ -118,7 +117,7 @@ class Node:
         self.probing = Probing(
             settings, load_thresholds(None), StateDirectory(folder), self.store, self.jobs,
             None if real or gpu_less else SimulationPlan("h100x8", "", 0.0, "", ""),
-            ReadNode(lambda: not gpu_less, self._read_gpus, self._read_processes, lambda: 0),
+            NodeReads(self._read_gpus, self._read_processes, not gpu_less),
             self.starvation,
         )  # fmt: skip
 

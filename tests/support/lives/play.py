@@ -15,6 +15,7 @@ import pytest
 from commwatch.service.api import Answers
 from support.day_daemon import STEP_SECONDS, Boot, DayDaemon
 from support.lives.life import Life, Span
+from support.rehearsed_daemon import AskedDaemon
 from support.scraped_day import ScrapedDay
 
 BEFORE_SECONDS = 60.0
@@ -96,7 +97,7 @@ class _Player:
 
     def _document(self, daemon: DayDaemon) -> Mapping[str, Any]:
         reason = "upgrade" if self._is_paused else None
-        answers = Answers(lambda: daemon.config, lambda: daemon.verdict, daemon.snapshot, lambda: reason)
+        answers = Answers(AskedDaemon(daemon, daemon.config, reason))
         document: Mapping[str, Any] = msgspec.json.decode(msgspec.json.encode(answers.findings()))
         return document
 

@@ -1,4 +1,4 @@
-"""The composition root: builds the daemon, runs it, and answers signals, systemd and the control socket."""
+"""The daemon: built here, and run until TERM or INT; answers signals, systemd and the control socket."""
 
 from __future__ import annotations
 
@@ -13,31 +13,33 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from commwatch import __version__
 from commwatch.cluster.check_report import OPERATION as CHECK_OPERATION
 from commwatch.cluster.node_report import OPERATION
 from commwatch.config.settings import Config
 from commwatch.config.simulated import SimulationPlan, node_name
 from commwatch.config.thresholds import Thresholds, load_thresholds
 from commwatch.diagnosis.health.counts import read_counts
-from commwatch.errors import CommwatchError
+from commwatch.errors import CommwatchError, ListenError
 from commwatch.footprint import spare_the_garbage_collector
+from commwatch.jobs.settings.plan import JobSettings
 from commwatch.node.run import TAKE_SECONDS
 from commwatch.node.starvation import Starvation
 from commwatch.service.api import Answers
 from commwatch.service.between_nodes import Taken
 from commwatch.service.engine import Engine
 from commwatch.service.instruments import Instruments
+from commwatch.service.judge import Judge
 from commwatch.service.log import configure_logging
 from commwatch.service.notify import Notifier
 from commwatch.service.page import describe
 from commwatch.service.scheduling import ClockSteps, Scheduler, after_readers
-from commwatch.service.serving import open_endpoint
 from commwatch.service.textfile_writer import TextfileWriter
 from commwatch.state.control import ControlServer
 from commwatch.state.directory import StateDirectory, state_path
 from commwatch.state.maintenance import MaintenanceFile
 from commwatch.workers.start import Spares
-from commwatch_exporters.listen import Peer
+from commwatch_exporters.listen import EndpointError, Peer, passed_sockets
 from commwatch_exporters.metrics_page import MetricsPage
 from commwatch_exporters.snapshot import Snapshot
 from commwatch_exporters.web import Endpoint, Status
@@ -64,8 +66,8 @@ VITAL = (HOUSEKEEPING, LOOK)
 """Without these the daemon watches nothing."""
 
 
-class Service:
-    """The daemon.
+class Daemon:
+    """What lives from the start of the process to its end; what depends on the configuration is an ``Engine``.
 
     Args:
         config: its configuration.
@@ -77,29 +79,28 @@ class Service:
     def __init__(
         self, config: Config, reload_config: Callable[[], Config], spares: Spares, kernel_log: int | None = None
     ) -> None:
-        self._config = config
+        self.config = config
+        """In force."""
         self._spares = spares
         self._kernel_log = kernel_log
         self._reload_config = reload_config
         self._notifier = Notifier.from_environment()
         self._instruments = Instruments()
-        self._scheduler = Scheduler(missed=lambda job: self._instruments.scheduler_missed.labels(job).inc())
+        self._scheduler = Scheduler(self._instruments.run_missed)
         self._clock_steps = ClockSteps()
         self._starvation = Starvation(Path(config.paths.procfs))
         self._state = StateDirectory(state_path(config))
         self._maintenance_file = MaintenanceFile(self._state.path)
-        self._maintenance: str | None = None
+        self.maintenance: str | None = None
+        """Why the daemon is paused; None where it is not."""
         self._stop = asyncio.Event()
         self._reload = asyncio.Event()
         self._ready = False
         self._read_well = {"configuration": True, "web configuration": True}
         self._web: WebAccess | None = None
-        self._answers = Answers(
-            lambda: self._config, lambda: self._engine.verdict, self._whole_snapshot, lambda: self._maintenance,
-            lambda: self._engine.job_settings, self._probe_statuses,
-        )  # fmt: skip
-        self._metrics = MetricsPage(self._asked_snapshot, self._instruments.registry)
-        self._textfile = TextfileWriter(lambda: self._config.textfile, self._metrics.textfile)
+        self._answers = Answers(self)
+        self._metrics = MetricsPage(self.snapshot, self._instruments.registry)
+        self._textfile = TextfileWriter(self._metrics.textfile)
         self._changing = asyncio.Lock()
         self._reloading: asyncio.Task[None] | None = None
         self._watches = True
@@ -116,13 +117,13 @@ class Service:
         self._state.open()
         try:
             self._handle_signals()
-            if self._config.simulation.preset:
+            if self.config.simulation.preset:
                 from commwatch.service.simulated import remove_trees
 
                 remove_trees(self._state)
-            prepared = self._prepare(self._config)
+            prepared = self._prepare(self.config)
             spare_the_garbage_collector()
-            self._engine = self._build(self._config, prepared)
+            self._engine = self._build(self.config, prepared)
             await self._start_endpoint()
             control = ControlServer(
                 self._state.path,
@@ -167,6 +168,9 @@ class Service:
         if succeeded:
             self._instruments.config_reload_time.set(round(time.time(), 3))
 
+    def _show_web_reload(self, succeeded: bool) -> None:
+        self._show_reload("web configuration", succeeded)
+
     def _simulation(self, config: Config) -> SimulationPlan | None:
         settings = config.simulation
         if not settings.preset:
@@ -182,9 +186,9 @@ class Service:
         loop.add_signal_handler(signal.SIGHUP, self._reload.set)
 
     async def _start_endpoint(self) -> None:
-        web = self._config.web
+        web = self.config.web
         self._endpoint = Endpoint(
-            snapshot=self._asked_snapshot,
+            snapshot=self.snapshot,
             metrics=self._metrics,
             ready=self._readiness,
             status=self._status,
@@ -194,10 +198,29 @@ class Service:
         if web.config_file:
             from commwatch.service.web_access import WebAccess
 
-            self._web = WebAccess(
-                Path(web.config_file), self._endpoint, lambda read: self._show_reload("web configuration", read)
-            )
-        await open_endpoint(self._endpoint, web)
+            self._web = WebAccess(Path(web.config_file), self._endpoint, self._show_web_reload)
+        await self._listen()
+
+    async def _listen(self) -> None:
+        """Open the endpoint, on the addresses of the configuration or on what systemd hands over.
+
+        Raises:
+            ListenError: an address or socket cannot be used.
+        """
+        web = self.config.web
+        try:
+            passed = passed_sockets()
+            if web.systemd_socket and not passed:
+                raise ListenError("web.systemd_socket is set, and systemd hands no socket over; start commwatch.socket")
+            if passed and not web.systemd_socket:
+                raise ListenError("systemd hands sockets over; set web.systemd_socket, or disable commwatch.socket")
+        except EndpointError as error:
+            raise ListenError(str(error)) from error
+        try:
+            addresses = await self._endpoint.start(() if passed else web.listen_addresses, passed)
+        except EndpointError as error:
+            raise ListenError(f"{error}; choose another with --web.listen-address") from error
+        log.info("serving", addresses=addresses, telemetry_path=web.telemetry_path, version=__version__)
 
     async def _serve(self) -> None:
         self._scheduler.start()
@@ -225,8 +248,11 @@ class Service:
             self._scheduler.add(WEB_FILES, self._web.look, web_access.LOOK_SECONDS, owner="daemon")
 
     def _plan_textfile(self) -> None:
-        interval = self._config.textfile.interval
-        self._scheduler.add(TEXTFILE, self._textfile.write, interval, delay=0.0, owner="daemon")
+        interval = self.config.textfile.interval
+        self._scheduler.add(TEXTFILE, self._write_textfile, interval, delay=0.0, owner="daemon")
+
+    async def _write_textfile(self) -> None:
+        await self._textfile.write(self.config.textfile)
 
     async def _begin(self) -> None:
         """The first run of everything; then the daemon is ready."""
@@ -305,7 +331,7 @@ class Service:
     def _look_at_all(self) -> None:
         """Have the daemon look at itself, and the rules at the node."""
         processes = [("daemon", [os.getpid()]), *self._engine.processes()]
-        self._instruments.measure_processes(Path(self._config.paths.procfs), processes)
+        self._instruments.measure_processes(Path(self.config.paths.procfs), processes)
         self._instruments.show_starvation(self._starvation)
         self._show_healthchecks()
         self._engine.refresh()
@@ -319,17 +345,27 @@ class Service:
         except OSError as error:
             log.debug("the counts of healthcheck are not exposed", error=str(error))
 
+    @property
+    def verdict(self) -> Judge:
+        """Of the configuration in force."""
+        return self._engine.verdict
+
+    @property
+    def job_settings(self) -> JobSettings:
+        """The audits of the settings of jobs."""
+        return self._engine.job_settings
+
+    def probe_statuses(self, now: float) -> list[ProbeStatus]:
+        """The probes at a time in seconds since 1970."""
+        return self._engine.probing.status(now)
+
     def snapshot(self) -> Snapshot:
         """What a scrape is given: all that is current, the same object until something changes."""
-        return self._engine.snapshot()
-
-    def _asked_snapshot(self) -> Snapshot:
-        """The same for somebody who asks: with what has been read and waits to be taken."""
         self._engine.collection.asked()
-        return self.snapshot()
+        return self._engine.store.snapshot()
 
-    def _whole_snapshot(self) -> Snapshot:
-        """The same, with what the daemon says of itself."""
+    def whole_snapshot(self) -> Snapshot:
+        """The same, with the metrics of the daemon itself."""
         self._engine.collection.asked()
         return self._engine.whole_snapshot()
 
@@ -337,9 +373,9 @@ class Service:
         async with self._changing:
             maintenance = self._maintenance_file.read(time.time())
             reason = None if maintenance is None else maintenance.reason
-            if reason == self._maintenance:
+            if reason == self.maintenance:
                 return
-            was, self._maintenance = self._maintenance, reason
+            was, self.maintenance = self.maintenance, reason
             self._instruments.show_maintenance(reason)
             if reason is not None and was is None:
                 await self._engine.pause(reason)
@@ -371,9 +407,9 @@ class Service:
 
     def _check_unchangeable(self, config: Config) -> None:
         for old, new, name in (
-            (state_path(self._config), state_path(config), "path.state and simulate"),
-            (self._config.web, config.web, "web"),
-            (self._config.process, config.process, "process"),
+            (state_path(self.config), state_path(config), "path.state and simulate"),
+            (self.config.web, config.web, "web"),
+            (self.config.process, config.process, "process"),
         ):
             if old != new:
                 raise CommwatchError(f"{name} cannot change while the daemon runs; restart it")
@@ -381,13 +417,13 @@ class Service:
     async def _change_to(self, config: Config, prepared: tuple[Thresholds, SimulationPlan | None]) -> None:
         """Replace the engine; until the new one has read everything once, the page shows what the old one knew last."""
         await self._engine.stop()
-        self._config = config
+        self.config = config
         configure_logging(config.log)
         engine = self._build(config, prepared)
         engine.take_over(self._engine)
         try:
-            if self._maintenance is not None:
-                await engine.pause(self._maintenance)
+            if self.maintenance is not None:
+                await engine.pause(self.maintenance)
             await engine.start()
         finally:  # also where the daemon is stopped meanwhile: this engine has the processes that are to be ended
             self._engine = engine
@@ -398,7 +434,7 @@ class Service:
     async def _control_maintenance(self) -> dict[str, Any]:
         await self._look_at_maintenance()
         held = {str(pid): paths for pid, paths in self._engine.held().items()}
-        return {"daemon": True, "paused": self._maintenance, "released": self._engine.released(), "held": held}
+        return {"daemon": True, "paused": self.maintenance, "released": self._engine.released(), "held": held}
 
     async def _control_inventory(self) -> dict[str, Any]:
         return self._engine.inventory()
@@ -416,19 +452,16 @@ class Service:
     def _readiness(self) -> tuple[bool, list[str]]:
         return self._ready, [] if self._ready else ["the first run of the collectors is not over"]
 
-    def _probe_statuses(self, now: float) -> list[ProbeStatus]:
-        return self._engine.probing.status(now)
-
     def _status(self) -> Status:
-        return describe(self._engine, self._maintenance, self.snapshot())
+        return describe(self._engine, self.maintenance, self._engine.store.snapshot())
 
     def _status_line(self) -> str:
         collectors = self._engine.collection.collectors.values()
         failing = sorted(one.name for one in collectors if one.failing)
-        parts = [f"simulated {node_name(self._config.simulation.preset)}"] if self._config.simulation.preset else []
+        parts = [f"simulated {node_name(self.config.simulation.preset)}"] if self.config.simulation.preset else []
         parts.append(f"{len(collectors)} collectors" + (f", failing: {', '.join(failing)}" if failing else ""))
-        if self._maintenance is not None:
-            parts.insert(0, f"paused ({self._maintenance})")
+        if self.maintenance is not None:
+            parts.insert(0, f"paused ({self.maintenance})")
         return "; ".join(parts)
 
     async def _stop_engine(self) -> None:
