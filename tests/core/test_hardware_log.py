@@ -7,8 +7,14 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from commwatch.node.hardware_event_tracker import LOGGED_PER_RUN, HardwareLog
-from commwatch.node.hardware_events import FABRIC_SXIDS, FABRIC_XIDS, NVLINK5_XIDS, HardwareEventsState
+from commwatch.node.hardware_events import (
+    FABRIC_SXIDS,
+    FABRIC_XIDS,
+    LOGGED_PER_RUN,
+    NVLINK5_XIDS,
+    HardwareEventsState,
+    HardwareLog,
+)
 from commwatch.node.inventory import Inventory
 from commwatch.node.inventory_state import InventoryState
 from commwatch.node.observation import Observation, SeenGpu

@@ -10,7 +10,7 @@ import pytest
 from commwatch.findings.finding import Component
 from commwatch.findings.rules import RULE_SETS
 from commwatch.jobs.settings.plan import JobSettings
-from commwatch.node.anomaly_tracker import Anomalies
+from commwatch.node.anomaly import Anomalies
 from commwatch.node.link_flaps import FlapsState, LinkFlaps
 from commwatch.node.port_flaps import Flaps
 from commwatch.node.run import Collector

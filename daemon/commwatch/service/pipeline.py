@@ -12,11 +12,10 @@ from commwatch.config.settings import Inventory as InventorySection
 from commwatch.jobs.identity import JobIdentity
 from commwatch.jobs.logs.tracker import JobLogs, JobLogsState
 from commwatch.jobs.settings.plan import JobSettings
-from commwatch.node.anomaly_tracker import Anomalies
+from commwatch.node.anomaly import Anomalies
 from commwatch.node.driver_tracker import DriverWatch
 from commwatch.node.gpus_on_bus import GpusOnBus
-from commwatch.node.hardware_event_tracker import HardwareLog
-from commwatch.node.hardware_events import RECENT_SECONDS, HardwareEventsState
+from commwatch.node.hardware_events import RECENT_SECONDS, HardwareEventsState, HardwareLog
 from commwatch.node.inventory import Inventory
 from commwatch.node.inventory_state import InventoryState
 from commwatch.node.inventory_tracker import GROUP, OBSERVE_SECONDS, InventoryTracker, Suspecting

@@ -7,7 +7,7 @@ from typing import Final
 
 from commwatch.findings.codes import EVENTS
 from commwatch.findings.finding import Component
-from commwatch.node import anomaly_tracker
+from commwatch.node import anomaly
 from commwatch.node.run import Collector
 from commwatch.node.store import Store
 from commwatch.service.collection import Collection
@@ -106,7 +106,7 @@ class Observability:
 
     def _feeding(self, group: str, component: Component) -> Iterator[Collector]:
         collectors = self._collection.collectors
-        if group == anomaly_tracker.GROUP:
+        if group == anomaly.GROUP:
             # Of an anomaly there is no series once it is over: it is the sources of its counters that tell.
             yield from [one for one in collectors.values() if component.kind in SOURCES[one.source].components]
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commwatch.node.anomaly_tracker import LOOK_SECONDS, Anomalies
+from commwatch.node.anomaly import LOOK_SECONDS, Anomalies
 from commwatch.node.run import Outcome
 from commwatch.node.store import Store
 from commwatch.readings import Absence
