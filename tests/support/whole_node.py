@@ -84,8 +84,8 @@ class WholeNode:
         self._kept = restore(self.state, self._boot, self.started_at + self.time)
         self.job_settings = JobSettings(self.store, tuple, self._plan_audit, lambda: self.time)
         self._pipeline = Pipeline(
-            self.config, self.state, self.store, self.instruments, (), *trees, events=self._kept.events,
-            job_logs=self._kept.job_logs, flaps=self._kept.flaps, job_settings=self.job_settings, clock=NodeClock(self),
+            self.config, self.state, self.store, self.instruments, (), *trees, kept=self._kept,
+            job_settings=self.job_settings, clock=NodeClock(self),
         )  # fmt: skip
         install(self.node)
         self._audit_at = float("inf")

@@ -184,7 +184,7 @@ def origin_words(counts: Mapping[str, Any]) -> str:
     """Where the expectation of a kind comes from, and how long what is here is still learned.
 
     Args:
-        counts: of ``Pipeline.describe_inventory``; those of a daemon of an earlier version say neither.
+        counts: of ``InventoryTracker.describe``; those of a daemon of an earlier version say neither.
     """
     source, left = counts.get("source"), counts.get("learning_seconds")
     learning = f"learning, {format_seconds(left)} left" if left and source in (None, "learned") else ""

@@ -92,8 +92,7 @@ class Engine:
         kept = restore(state, self._boot, time.time())
         self.pipeline = Pipeline(
             config, state, self.store, instruments, tuple(self._readers.values()), self._roots.sysfs,
-            self._roots.procfs, thresholds.event_window_seconds, kept.events, kept.job_logs, kept.flaps,
-            self.job_settings,
+            self._roots.procfs, thresholds.event_window_seconds, kept, self.job_settings,
         )  # fmt: skip
         self._wraps = Wraps(kept.wraps, self._boot)
         self.collection = Collection(

@@ -34,6 +34,7 @@ from commwatch.node.unread_tracker import UnreadDevices
 from commwatch.node.utilisation_tracker import Uses
 from commwatch.service.counter_resets import CounterResets
 from commwatch.service.instruments import Instruments
+from commwatch.service.judgement import Kept
 from commwatch.sources.presence import boot_identity, is_virtual
 from commwatch.state.directory import StateDirectory
 
@@ -61,9 +62,7 @@ class Pipeline:
         sysfs: str = "",
         procfs: str = "",
         event_window: float = RECENT_SECONDS,
-        events: HardwareEventsState | None = None,
-        job_logs: JobLogsState | None = None,
-        flaps: FlapsState | None = None,
+        kept: Kept | None = None,
         job_settings: JobSettings | None = None,
         clock: Clock = time,
     ) -> None:
@@ -73,9 +72,7 @@ class Pipeline:
         sysfs: where the PCI bus shows itself; empty: as configured.
         procfs: where the processors show themselves; likewise.
         event_window: seconds for which an event of the hardware is a recent one.
-        events: of an earlier daemon.
-        job_logs: likewise.
-        flaps: likewise.
+        kept: what an earlier daemon left; None: nothing.
         job_settings: plans the audits of the settings of jobs; None: there are none.
         clock: usually the module ``time``.
         """
@@ -86,9 +83,11 @@ class Pipeline:
         self.bus = GpusOnBus(
             parts, Path(sysfs), Path(procfs), is_simulated=bool(config.simulation.preset), clock=clock
         )  # fmt: skip
-        self.link_flaps = LinkFlaps(flaps or FlapsState(), store, clock)
-        self.hardware = HardwareLog(events or HardwareEventsState(), store, parts, event_window, clock)
-        self.job_logs = JobLogs(job_logs or JobLogsState(), store)
+        self.link_flaps = LinkFlaps(FlapsState() if kept is None else kept.flaps, store, clock)
+        self.hardware = HardwareLog(
+            HardwareEventsState() if kept is None else kept.events, store, parts, event_window, clock
+        )
+        self.job_logs = JobLogs(JobLogsState() if kept is None else kept.job_logs, store)
         driver, silent = DriverWatch(store, self.bus), SilentGpus(store, parts)
         self.inventory = InventoryTracker(
             store, parts, self.bus, driver, silent, readers, is_virtual=is_virtual(Path(procfs)),
