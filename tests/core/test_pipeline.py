@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -10,10 +11,12 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from commwatch.config.settings import Config, Duration, Inventory
+from commwatch.config.settings import Config, Duration, Inventory, Jobs
 from commwatch.errors import CommwatchError
+from commwatch.jobs.settings.plan import JobSettings
 from commwatch.node.run import Collected, Collector
 from commwatch.node.store import Store
+from commwatch.node.tracker import Tracker
 from commwatch.readings import Absence, HardwareEvent, Reason, SourceUnavailable
 from commwatch.service import collection as collection_module
 from commwatch.service import pipeline as pipeline_module
@@ -146,6 +149,15 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def node(tmp_path: Path, clock: Clock) -> Node:
     """A node of which nothing is known."""
     return Node(tmp_path, clock)
+
+
+def test_each_tracker_is_listed_once(tmp_path: Path) -> None:
+    """One that is made and not listed follows nothing."""
+    store = Store()
+    config, audits = Config(jobs=Jobs(identity=True)), JobSettings(store, tuple, lambda delay: None)
+    pipeline = Pipeline(config, StateDirectory(tmp_path), store, Instruments(), job_settings=audits)
+
+    assert Counter(map(type, pipeline.trackers)) == Counter(Tracker.__subclasses__())
 
 
 def test_resets_are_counted_by_source_and_device(node: Node) -> None:

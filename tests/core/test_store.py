@@ -124,3 +124,17 @@ def test_what_is_put_later_may_expire_earlier() -> None:
 
     store.expire(101.0)
     assert store.group("network") == {}
+
+
+def test_the_store_knows_where_a_metric_was_and_on_whose_readings_it_rests() -> None:
+    """A collector's group rests on its own readings, another on those that were declared; what was held stays known."""
+    store = Store()
+    assert store.holders(CARRIER) == frozenset()
+    store.put("network", "eth0", carrier(1), NEVER)
+    store.drop("network", "eth0")
+    store.declare("use", ["network", "rdma"], silent=["commwatch_silent"], holds=["commwatch_held"])
+
+    assert (store.collectors("network"), store.collectors("use")) == (("network",), ("network", "rdma"))
+    assert store.holders(CARRIER) == {"network"}
+    assert store.holders("commwatch_silent") == store.holders("commwatch_held") == {"use"}
+    assert store.silent == {"commwatch_silent"}

@@ -94,7 +94,7 @@ class Pipeline:
             observe_seconds=min(OBSERVE_SECONDS, config.inventory.learn_after / 3), clock=clock,
         )  # fmt: skip
         of_jobs = [JobIdentity(store)] if config.jobs.identity else []
-        self._trackers: tuple[Tracker, ...] = (
+        self.trackers: tuple[Tracker, ...] = (
             CounterResets(store, instruments),
             Uses(store, parts),
             Shares(store),
@@ -114,6 +114,7 @@ class Pipeline:
             *([] if job_settings is None else [job_settings]),
             *of_jobs,
         )
+        """All of them, each once."""
         self._following: dict[str, Sequence[Tracker]] = {}
         """By collector that has run."""
 
@@ -127,7 +128,7 @@ class Pipeline:
     def _following_of(self, collector: Collector) -> Sequence[Tracker]:
         following = self._following.get(collector.name)
         if following is None:
-            following = self._following[collector.name] = [one for one in self._trackers if one.follows(collector)]
+            following = self._following[collector.name] = [one for one in self.trackers if one.follows(collector)]
         return following
 
     def observe(self, now: float) -> None:
@@ -140,24 +141,24 @@ class Pipeline:
         self._tick(now)
 
     def _tick(self, now: float) -> None:
-        for tracker in self._trackers:
+        for tracker in self.trackers:
             tracker.on_tick(now)
 
     def pause(self) -> None:
         """The driver is released: what was read of it is no longer current."""
-        for tracker in self._trackers:
+        for tracker in self.trackers:
             tracker.pause()
         self.observe(self._clock.monotonic())
 
     def resume(self) -> None:
         """Maintenance has ended."""
-        for tracker in self._trackers:
+        for tracker in self.trackers:
             tracker.resume()
 
     @property
     def version(self) -> Sequence[int]:
         """Changes with each event that must survive a crash."""
-        return tuple(tracker.version for tracker in self._trackers)
+        return tuple(tracker.version for tracker in self.trackers)
 
     @property
     def silent_gpus(self) -> Mapping[str, float]:
