@@ -23,7 +23,7 @@ pytestmark = pytest.mark.prometheus
 
 EXAMPLE = asset("alerts/alertmanager.example.yml")
 LINK = {
-    "summary": "An NVLink that was up, or that the board has, is down.",
+    "summary": "An NVLink that was up, or that the board has, is down, or goes down and comes back.",
     "description": "Node node1:28029: link 11 of GPU 3 is inactive. No job was on the node. "
     "First action: drain the node, then see whether other links are down too.",
     "runbook_url": "http://localhost:3000/public/runbooks/CommwatchNvlinkDown.md",

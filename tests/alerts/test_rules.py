@@ -48,7 +48,7 @@ SEVERITIES = {
         "PartsNeverSeen", "DriverUnusable", "GpuLost", "GpuNotAnswering", "NvlinkDown", "PcieWidthDropped",
         "DaemonAbsent",
         "FabricUnhealthy", "FabricNotJoined", "XidFabric", "SxidFatal", "NvlinkRecoveryFailed", "PcieFatal",
-        "RdmaPortDown", "AdapterFailed", "NvlinkFlapping", "RdmaPortFlapping", "EthernetFlapping",
+        "RdmaPortDown", "AdapterFailed", "RdmaPortFlapping", "EthernetFlapping",
         "ProbeWrongResult", "LeafFailing",
     },
     OF_WHAT_IT_COUNTS: {"FaultOnManyNodes"},

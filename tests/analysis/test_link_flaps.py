@@ -352,3 +352,16 @@ def test_three_times_in_an_hour_is_flapping_and_less_is_information(kind: str) -
     assert found(3.0, up) == found(3.0, down) == [(f"{kind}_flapping", identity)]
     assert found(1.0, up) == found(2.0, up) == [(f"{kind}_flapped", identity)]
     assert found(2.0, down) == found(None, up) == found(None, down) == []
+
+
+def test_a_link_between_two_gpus_that_flaps_is_one_finding() -> None:
+    """Both ends count each fall; the end with the lower address stands for the link."""
+    ends = (("0", GPU, "3"), ("1", "0000:2a:00.0", "7"))
+    infos = [(*near, "4", "gpu", *far[1:]) for near, far in (ends, ends[::-1])]
+    now: Numbers = {
+        NVLINK: dict.fromkeys(ends, 3.0),
+        "commwatch_nvlink_link_state": dict.fromkeys(ends, 1.0),
+        "commwatch_nvlink_info": dict.fromkeys(infos, 1.0),
+    }
+
+    assert codes_of(seen_by("nvlink_flapping", facts_of(now))) == [("nvlink_flapping", "nvlink/0000:17:00.0/3")]

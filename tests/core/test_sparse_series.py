@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import pytest
 
 from commwatch.node.inventory import Inventory
 from commwatch.node.inventory_state import InventoryState
+from commwatch.node.link_flaps import NVLINK, FlapsState, LinkFlaps
 from commwatch.node.links_down import LinksDown
 from commwatch.node.observation import Observation, SeenGpu
 from commwatch.node.recent_errors import RecentErrors
@@ -29,7 +30,8 @@ class Node:
         self.store = Store()
         self.store.put("inventory", "", block({("commwatch_nvlink_link_expected", LINK): 1}), float("inf"))
         self._inventory = known(*known_before)
-        self._links_down = LinksDown(self.store, self._inventory)
+        self.flaps = LinkFlaps(FlapsState(), self.store)
+        self._links_down = LinksDown(self.store, self._inventory, self.flaps)
         self._recent = RecentErrors(self.store, 300.0)
 
     def observe(self, gpu: SeenGpu) -> None:
@@ -101,7 +103,8 @@ def down_of(
         store.put(LINKS, gpu[1], block(read), float("inf"))
     ends = {link: ("switch", f"0000:a{link}:00.0", "0") for link in range(3)}
     inventory = known(*(SeenGpu(f"GPU-{index}", int(index), address, link_ends=ends) for index, address in GPUS))
-    LinksDown(store, inventory).on_batch(Outcome(collector(LINKS), Collected({}, [], 0.0), None, 0.0))
+    flaps = LinkFlaps(FlapsState(), store)
+    LinksDown(store, inventory, flaps).on_batch(Outcome(collector(LINKS), Collected({}, [], 0.0), None, 0.0))
     return {labels for one in store.snapshot().blocks for name, labels in one.layout.series if name == family}
 
 
@@ -152,6 +155,46 @@ def test_the_gpu_at_the_far_end_of_a_link_is_named() -> None:
 
     snapshot = node.store.snapshot()
     assert [snapshot.value("commwatch_nvlink_end_down", one) for one in (SLOTS[0], "0000:c1:00.0")] == [1, 1]
+
+
+SWITCH, PEER = "0000:a0:00.0", "0000:c1:00.0"
+XID = ("commwatch_gpu_xid_events_recent", ("0", SLOTS[0], "74"))
+NONFATAL = ("commwatch_gpu_xid_nonfatal_events_recent", ("0", SLOTS[0], "74"))
+SXID = ("commwatch_nvswitch_sxid_events_recent", (SWITCH, "20034"))
+
+
+@pytest.mark.parametrize(
+    ("falls", "events", "end", "told"),
+    [
+        ([1000], {}, SWITCH, False),
+        ([1000], {XID: 1}, SWITCH, True),
+        ([1000], {SXID: 1}, SWITCH, True),
+        ([1000], {XID: 2, NONFATAL: 1}, SWITCH, True),
+        ([1000], {XID: 1, NONFATAL: 1}, SWITCH, False),
+        ([1000], {(XID[0], ("0", SLOTS[0], "79")): 1}, SWITCH, False),  # of the bus
+        ([1000], {(SXID[0], (SWITCH, "12028")): 1}, SWITCH, False),  # of the switch itself
+        ([1000], {(XID[0], ("1", SLOTS[1], "74")): 1}, SWITCH, False),  # of another GPU
+        ([1000], {(XID[0], ("1", PEER, "74")): 1}, PEER, True),  # of the GPU at the far end
+        ([690], {XID: 1}, SWITCH, False),  # long before
+        ([600, 800, 1000], {}, SWITCH, True),
+        ([800, 1000], {}, SWITCH, False),
+        ([-2700, 800, 1000], {}, SWITCH, False),  # the first is more than an hour ago
+        ([400, 500, 600], {}, SWITCH, False),  # it did not go on
+    ],
+)
+def test_a_link_that_is_up_again_is_a_fault_if_it_flaps_or_the_driver_reports_an_error_of_it(
+    falls: Sequence[float], events: Mapping[Series, Value], end: str, told: bool
+) -> None:
+    """Three times within an hour or once with an error, and for 5 min after the last time; so it is by both ends."""
+    node = Node(SeenGpu("GPU-0", 0, SLOTS[0], link_ends={11: ("switch" if end == SWITCH else "gpu", end, "7")}))
+    node.store.put("hardware_events", "", block(events), float("inf"))
+    for when in falls:
+        node.flaps.add(NVLINK, LINK, "state", 1, when)
+    node.run(LINKS, 1000.5, block({("commwatch_nvlink_link_state", LINK): 1}))
+
+    shown = node.store.snapshot()
+    assert shown.value("commwatch_nvlink_link_down", *LINK, SWITCH if end == SWITCH else "") == (1 if told else None)
+    assert [shown.value("commwatch_nvlink_end_down", one) for one in (SLOTS[0], end)] == [1 if told else None] * 2
 
 
 @pytest.mark.parametrize(

@@ -260,6 +260,7 @@ class DayDaemon(RehearsedDaemon):
         self.instruments.show_maintenance(None)
         self._sources["nvml"] = self._open("nvml", ())
         self._collection.resume()
+        self._pipeline.resume()
         self.probing.resume()
         for name, collector in self._collection.collectors.items():
             if collector.needs_release:

@@ -235,9 +235,10 @@ _AMONG_SYMPTOMS: Explanations = {
     ("gpu_reset_required", "xid_fabric"): Explanation(0.6, "The driver reported that a path of this GPU failed."),
     ("gpu_recovery_needed", "xid_gpu"): Explanation(0.7, "The driver reported an error of this GPU."),
     ("gpu_recovery_needed", "xid_fabric"): Explanation(0.6, "The driver reported that a path of this GPU failed."),
-    ("nvlink_down", "xid_fabric"): Explanation(0.7, "The driver reported that a path of this GPU failed."),
+    **{(symptom, "xid_fabric"): Explanation(0.7, "The driver reported that a path of this GPU failed.")
+       for symptom in ("nvlink_down", "nvlink_flapping")},
     **{(symptom, "sxid_fatal"): Explanation(0.7, "The NVSwitch reported the link of this GPU.", "nvlink")
-       for symptom in ("nvlink_down", "xid_fabric")},
+       for symptom in ("nvlink_down", "nvlink_flapping", "xid_fabric")},
     ("nvlink_down", "nvlink_flapping"): Explanation(0.6, "The link has gone down again and again.", "nvlink"),
     ("nvlink_down", "nvlink_recovery_failed"): Explanation(0.8, "The link could not be trained again.", "nvlink"),
     ("rdma_port_down", "rdma_port_not_set_up"): Explanation(0.9, "No subnet manager has set it up."),

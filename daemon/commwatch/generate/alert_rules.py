@@ -18,11 +18,11 @@ from commwatch.config.assets import asset
 from commwatch.config.thresholds import Thresholds
 from commwatch.errors import UsageError
 from commwatch.findings.rules import adapters, daemon, jobs, kernel, probe
-from commwatch.generate.inhibition import LINK_SXIDS, LINK_XIDS, explained
+from commwatch.generate.inhibition import explained
 from commwatch.generate.limits import limit_words, passed
 from commwatch.generate.site import AlertChange, alerts_about_nodes, changed_rules
 from commwatch.jobs.logs.categories import SIDES
-from commwatch.node.xids import meanings
+from commwatch.node.xids import LINK_SXIDS, LINK_XIDS, meanings
 from commwatch.sources.adapter_lines import ADAPTER_EVENTS
 from commwatch_exporters.state_words import DRIVER_FAULTS
 
@@ -91,6 +91,18 @@ _XIDS_OF_GPU = (
     "{{ if $place }}, {{ end }}{{ $one.Labels.xid }}{{ end }}{{ end }}.{{ end }}"
 )
 """The Xids of the last minutes, the first five; their own alerts are not sent beside that of the GPU."""
+
+_FLAPS = (
+    "max(last_over_time(commwatch_nvlink_link_flaps_recent{cluster='%s',job='%s',instance='%s',pci_bus_id='%s',"
+    "link='%s'}[1m]))"
+)
+_LINK_FLAPS = (
+    f'{{{{ with query (printf "{_FLAPS}" $labels.cluster $labels.job $labels.instance $labels.pci_bus_id '
+    "$labels.link) }}{{ if or (gt (. | first | value) 1.0) (eq $value 1.0) (eq $value 2.0) }}, and went down "
+    "{{ if eq (. | first | value) 1.0 }}once{{ else }}{{ . | first | value }} times{{ end }} within an hour"
+    "{{ end }}{{ end }}"
+)
+"""How often a link went down, where it is up or did so several times; nothing of links that are one part."""
 
 _PORT_INFO = "last_over_time(commwatch_rdma_port_info{cluster='%s',job='%s',instance='%s',pci_bus_id='%s'}[1h])"
 _ADAPTER = (
@@ -230,6 +242,7 @@ def _words(site: Site) -> Mapping[str, str]:
         "gpu": _GPU,
         "device_gpu": _DEVICE_GPU,
         "xids_of_gpu": _XIDS_OF_GPU,
+        "link_flaps": _LINK_FLAPS,
         "xids_link": LINK_XIDS,
         "sxids_link": LINK_SXIDS,
         "adapter_is": _ADAPTER,

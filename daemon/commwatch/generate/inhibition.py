@@ -11,17 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from commwatch.node.xids import LINK_SXIDS, LINK_XIDS
+
 EXAMPLE: Final = Path("alerts/alertmanager.example.yml")
 DOCUMENT: Final = Path("docs/using/alerting.md")
 
 _NODE: Final = ("cluster", "job", "instance")
 _SLOW: Final = "ProbeBandwidthLow|ProbeBandwidthBelowPeers"
-LINK_XIDS: Final = "74|108|136|137|14[4-9]|150|155"
-"""Xids of NVLink, of those that have an alert."""
 _NOT_REPLACED: Final = 'replaced=""'
 """Of a GPU that is gone: its slot holds no other one."""
-LINK_SXIDS: Final = "20034|22012"
-"""SXids by which an NVSwitch reports that a link went down; each other one stands for itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +111,12 @@ INHIBITIONS: Final[Sequence[Inhibition]] = (
         "A link that goes down has errors before and after.",
         causes="NvlinkDown|NvlinkRecoveryFailed",
         symptoms="NvlinkRecovered|NvlinkRecovering|NvlinkRecoveriesRising|NvlinkReplays|NvlinkBitErrors|NvlinkPacketErrors"
-        "|NvlinkRemoteErrors|NvlinkFlapping",
+        "|NvlinkRemoteErrors",
         same=("pci_bus_id", "link"),
     ),
     Inhibition(
         "The driver reports the link that is down, too.",
-        causes="NvlinkDown|NvlinkRecoveryFailed|NvlinkFlapping", symptoms="XidFabric|XidNonfatal",
+        causes="NvlinkDown|NvlinkRecoveryFailed", symptoms="XidFabric|XidNonfatal",
         symptom_if=f'xid=~"{LINK_XIDS}"',
         same=("pci_bus_id",),
     ),

@@ -7,7 +7,7 @@ while no link goes down.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -144,6 +144,21 @@ class LinkFlaps(Tracker):
     def _zero(self) -> float:
         """Seconds since 1970 at the zero of the monotonic clock."""
         return self._clock.time() - self._clock.monotonic()
+
+    def of_nvlinks(self, now: float) -> Mapping[tuple[str, str], Sequence[float]]:
+        """When NVLinks went down within the last hour, in order, by PCI address of the GPU and number of the link.
+
+        Args:
+            now: monotonic seconds; so are the times.
+        """
+        self._use_kept()
+        oldest = now - WINDOW_SECONDS
+        recent = {
+            (link.labels[1], link.labels[2]): [when for when in times if when > oldest]
+            for link, times in self._times.items()
+            if link.metric == NVLINK
+        }
+        return {link: times for link, times in recent.items() if times}
 
     def pause(self) -> None:
         """Maintenance begins: what happens to links is meant, and what happened before it is being repaired."""

@@ -1,18 +1,26 @@
-"""Which of the expected NVLinks are down, as series that are there only while one is: one for each fault.
+"""Which of the expected NVLinks are down or keep going down, as series that are there only while one is: one for each
+fault.
 
 The rule of a page would read the state of every link at each evaluation; of these it reads none while nothing is wrong.
+A link that comes back is a fault, too, where it has gone down three times within an hour or the driver reports an error
+of it. It is shown for as long as such errors are, so that its falls and their errors are one page.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from commwatch.node.down_links import DownLinks, FarEnds, Link, grouped
+from commwatch.node.hardware_events import GROUP as EVENTS
+from commwatch.node.hardware_events import RECENT_SECONDS
 from commwatch.node.inventory import Inventory
+from commwatch.node.link_flaps import LinkFlaps
 from commwatch.node.run import Outcome
 from commwatch.node.store import Store
 from commwatch.node.tracker import Tracker
+from commwatch.node.xids import LINK_SXIDS, LINK_XIDS
 from commwatch_exporters.snapshot import Block, Layout, Series
 from commwatch_exporters.state_words import NVLINK_UP
 
@@ -25,24 +33,49 @@ _LINKS: Final = "nvml_nvlink"
 _SEVERAL_GPUS: Final = 3
 _EXPECTED: Final = "inventory"
 """Group of the store that says which links are expected."""
+FLAPS_PER_HOUR: Final = 3
+"""As ``link_flaps_per_hour`` of the thresholds."""
+_ERRORS: Final = (
+    ("commwatch_gpu_xid_events_recent", "commwatch_gpu_xid_nonfatal_events_recent", re.compile(LINK_XIDS)),
+    ("commwatch_nvswitch_sxid_events_recent", "commwatch_nvswitch_sxid_nonfatal_events_recent", re.compile(LINK_SXIDS)),
+)
+"""What the driver reports of links: all events, those that were not fatal, and the numbers. The last label is the
+number, the one before it the PCI address."""
 
 
 class LinksDown(Tracker):
-    """The expected links that are down, put into the store while the states that say so are current."""
+    """The expected links that are down or keep going down, in the store while the states that say so are current.
+
+    Args:
+        flaps: how often links went down.
+        flaps_per_hour: from which on a link that comes back is a fault.
+        recent_seconds: for which it is one after it went down, and for which an error of the driver is a recent one.
+    """
 
     collectors = (_LINKS,)
 
-    def __init__(self, store: Store, inventory: Inventory) -> None:
+    def __init__(
+        self,
+        store: Store,
+        inventory: Inventory,
+        flaps: LinkFlaps,
+        flaps_per_hour: int = FLAPS_PER_HOUR,
+        recent_seconds: float = RECENT_SECONDS,
+    ) -> None:
         super().__init__(store)
         store.declare(GROUP, self.collectors)
         self._inventory = inventory
+        self._flaps = flaps
+        self._flaps_per_hour = flaps_per_hour
+        self._recent_seconds = recent_seconds
 
     def on_batch(self, outcome: Outcome) -> None:
         """Look at the links of all GPUs after a run that has read some."""
         expected = self._store.get(_EXPECTED, "")
+        lately = self._gone_down_lately(outcome.time)
         states: dict[Link, int | float] = {}
         for block in self._store.group(_LINKS).values():
-            for (gpu, address, link), state in _not_up(block):
+            for (gpu, address, link), state in _states(block, all_of_them=bool(lately)):
                 if expected is not None and expected.get("commwatch_nvlink_link_expected", gpu, address, link) == 1:
                     states[address, link] = state
         down: dict[Series, int | float] = {}
@@ -50,8 +83,11 @@ class LinksDown(Tracker):
             links = _expected(expected)
             gpus = {address: gpu for gpu, address, _ in links}
             ends = self._ends()
+            coming_back = self._coming_back(lately, ends)
+            states = {one: state for one, state in states.items() if state not in NVLINK_UP or one in coming_back}
             for fault in grouped([(address, link) for _, address, link in links], states, ends):
-                state = max(states[one] for one in fault.links)
+                of_fault = [states[one] for one in fault.links]
+                state = max([one for one in of_fault if one not in NVLINK_UP] or of_fault)
                 down["commwatch_nvlink_link_down", _labels(fault, gpus)] = state
             alike = _switches_of_all(ends)
             for one in states:
@@ -64,6 +100,35 @@ class LinksDown(Tracker):
             self._store.put(GROUP, "", block, outcome.time + outcome.collector.lifetime)
         else:
             self._store.drop(GROUP, "")
+
+    def _gone_down_lately(self, now: float) -> Mapping[Link, int]:
+        """Links whose last fall is recent, with how many falls they had within the hour."""
+        return {
+            link: len(times)
+            for link, times in self._flaps.of_nvlinks(now).items()
+            if now - times[-1] < self._recent_seconds
+        }
+
+    def _coming_back(self, lately: Mapping[Link, int], ends: FarEnds) -> set[Link]:
+        """Of the links that went down lately, by both ends: those that are a fault even while they are up."""
+        erring = set(self._erring()) if lately else set()
+        found = {
+            link for link, count in lately.items()
+            if count >= self._flaps_per_hour
+            or not erring.isdisjoint((link[0], ends.switches.get(link), ends.gpus.get(link, ("", ""))[0]))
+        }  # fmt: skip
+        return found | {ends.gpus[one] for one in found if one in ends.gpus}
+
+    def _erring(self) -> Iterator[str]:
+        """GPUs and NVSwitches of which the driver lately reported an error of a link that it did not call nonfatal."""
+        block = self._store.get(EVENTS, "")
+        if block is None:
+            return
+        for family, nonfatal, numbers in _ERRORS:
+            for place in block.layout.families.get(family, ()):
+                labels, count = block.layout.series[place][1], block.values[place] or 0
+                if numbers.fullmatch(labels[-1]) and count > (block.get(nonfatal, *labels) or 0):
+                    yield labels[-2]
 
     def _ends(self) -> FarEnds:
         """Where links lead, by the last word of the driver while they were up."""
@@ -107,14 +172,14 @@ def _labels(fault: DownLinks, gpus: Mapping[str, str]) -> tuple[str, str, str, s
     return ALL, fault.place or ALL, link, fault.switch
 
 
-def _not_up(block: Block) -> list[tuple[tuple[str, ...], int | float]]:
-    """Labels and state of the links that carry no traffic; nothing of those that were not read."""
+def _states(block: Block, *, all_of_them: bool) -> list[tuple[tuple[str, ...], int | float]]:
+    """Labels and state of the links that carry no traffic, or of all; nothing of those that were not read."""
     values, series = block.values, block.layout.series
     states = block.layout.slices.get("commwatch_nvlink_link_state")
-    if states is None or NVLINK_UP.issuperset(values[states]):
+    if states is None or (not all_of_them and NVLINK_UP.issuperset(values[states])):
         return []
     return [
         (series[place][1], state)
         for place in block.layout.families.get("commwatch_nvlink_link_state", ())
-        if (state := values[place]) is not None and state not in NVLINK_UP
+        if (state := values[place]) is not None and (all_of_them or state not in NVLINK_UP)
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -18,6 +18,11 @@ from commwatch.sources.kernel_log_lines import (
     NVLINK_DETECTION_FAILED,
     UNREADABLE,
 )
+
+LINK_XIDS: Final = "74|108|136|137|14[4-9]|150|155"
+"""Xids of NVLink, of those that have an alert: a regular expression, as alerts need it; so is the next."""
+LINK_SXIDS: Final = "20034|22012"
+"""SXids by which an NVSwitch reports that a link went down; each other one stands for itself."""
 
 _DATA = Path(__file__).resolve().parents[1] / "data"
 

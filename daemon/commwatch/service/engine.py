@@ -93,6 +93,7 @@ class Engine:
         self.pipeline = Pipeline(
             config, state, self.store, instruments, tuple(self._readers.values()), self._roots.sysfs,
             self._roots.procfs, thresholds.event_window_seconds, kept, self.job_settings,
+            flaps_per_hour=thresholds.link_flaps_per_hour,
         )  # fmt: skip
         self._wraps = Wraps(kept.wraps, self._boot)
         self.collection = Collection(

@@ -22,7 +22,7 @@ from commwatch.node.inventory_tracker import GROUP, OBSERVE_SECONDS, InventoryTr
 from commwatch.node.job_use import JobUse
 from commwatch.node.link_flaps import FlapsState, LinkFlaps
 from commwatch.node.link_shares import Shares
-from commwatch.node.links_down import LinksDown
+from commwatch.node.links_down import FLAPS_PER_HOUR, LinksDown
 from commwatch.node.pcie_tracker import PcieLinks
 from commwatch.node.port_flaps import Flaps
 from commwatch.node.recent_errors import RecentErrors
@@ -65,6 +65,7 @@ class Pipeline:
         kept: Kept | None = None,
         job_settings: JobSettings | None = None,
         clock: Clock = time,
+        flaps_per_hour: int = FLAPS_PER_HOUR,
     ) -> None:
         """Args:
         state: where the inventory is kept.
@@ -75,6 +76,7 @@ class Pipeline:
         kept: what an earlier daemon left; None: nothing.
         job_settings: plans the audits of the settings of jobs; None: there are none.
         clock: usually the module ``time``.
+        flaps_per_hour: from which on a link that comes back is a fault.
         """
         self._clock = clock
         procfs, sysfs = procfs or config.paths.procfs, sysfs or config.paths.sysfs
@@ -107,7 +109,7 @@ class Pipeline:
             silent,
             UnreadDevices(store, parts),
             self.inventory,
-            LinksDown(store, parts),
+            LinksDown(store, parts, self.link_flaps, flaps_per_hour, event_window),
             RecentErrors(store, event_window),
             self.hardware,
             self.job_logs,

@@ -28,12 +28,12 @@ ROWS: tuple[Metric, ...] = (
     gauge("nvlink_link_down", f"{LINK} nvswitch",
           "State of an expected link that is not up, only while so: 0 inactive, 3 active with traffic disabled. One "
           "series for most links of a GPU (`link` is several) or for links of all GPUs (`gpu` is all, `pci_bus_id` the "
-          "NVSwitch or all).",
-          "nvlink_link_state, nvlink_link_expected, nvlink_info"),
+          "NVSwitch or all). Also of a link that is up again, for 5 min after it went down: if that was three times "
+          "within an hour, or an Xid or SXid of a link came with it.",
+          "nvlink_link_state, nvlink_link_expected, nvlink_info, nvlink_link_flaps_total"),
     gauge("nvlink_end_down", "device",
-          "1 for a GPU or NVSwitch at which an expected link ends that is not up, only while so: its driver reports "
-          "the link, too.",
-          "nvlink_link_state, nvlink_link_expected, nvlink_info"),
+          "1 for a GPU or NVSwitch at which a link of `nvlink_link_down` ends: its driver reports the link, too.",
+          "nvlink_link_down, nvlink_info"),
     counter("nvlink_link_flaps_total", LINK, "Times the link went down, counted over restarts of the daemon.",
             "nvlink_link_state"),
     gauge("nvlink_link_flaps_recent", LINK, "Times the link went down in the last hour; only while there are any.",

@@ -134,6 +134,7 @@ def test_a_fault_on_the_way_stands_under_the_symptom(fault: Finding, parts: set[
     [
         ("gpu_lost", finding("pcie_fatal", Component("pcie_link", SWITCH, "", frozenset({SWITCH, GPU, OTHER})))),
         ("gpu_lost", finding("xid_fabric", Component("gpu", GPU, "", frozenset({GPU})))),
+        ("nvlink_flapping", finding("xid_fabric", Component("gpu", GPU, "", frozenset({GPU})))),
         ("fabric_not_joined", finding("fabric_manager_down", Component("service", "nvidia-fabricmanager"))),
     ],
 )

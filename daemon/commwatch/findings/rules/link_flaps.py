@@ -17,8 +17,13 @@ _WHAT = "times it went down in the last hour"
 
 
 def nvlinks(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
-    """NVLinks that went down within the last hour."""
-    for link, count in facts.each(NvLink.flaps_recent):
+    """NVLinks that went down within the last hour, each by one of its ends."""
+    counted = list(facts.each(NvLink.flaps_recent))
+    ends = {(link.address, link.number) for link, _ in counted}
+    for link, count in counted:
+        far = (link.remote_address, link.remote_number)
+        if far in ends and far < (link.address, link.number):
+            continue
         yield from _judged("nvlink", nvlink_of(link), count, link.is_up, thresholds)
 
 
@@ -82,7 +87,7 @@ LINK_FLAPS = RuleSet(
             "The link went down three times within an hour. Each time collectives stall or fail.",
             "Drain the node; check the kernel log for Xid 74 and 144 to 150; reset the GPU with the fabric idle. "
             "Again: call the vendor.",
-            "CommwatchNvlinkFlapping",
+            "CommwatchNvlinkDown",
         ),
         _flapping(
             "rdma_port_flapping",
@@ -106,7 +111,7 @@ LINK_FLAPS = RuleSet(
         Rule(
             nvlinks,
             ("nvlink_flapping", "nvlink_flapped"),
-            reads=(NvLink.flaps_recent, NvLink.state),
+            reads=(NvLink.flaps_recent, NvLink.state, NvLink.info),
             counts=(NvLink.flaps,),
             thresholds=("link_flaps_per_hour",),
         ),

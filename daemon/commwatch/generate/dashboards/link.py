@@ -118,7 +118,7 @@ _ERRORS = PanelRow("Errors and recoveries", (
     Series(title="Times down", description="Times a link went down and came back, within an hour.",
            queries=(Query("max by (link) (round(increase(commwatch_nvlink_link_flaps_total{@link@}[1h])))",
                           "link {{link}}"),),
-           scale=high_is_bad("link_flaps_per_hour", "critical", "CommwatchNvlinkFlapping"),
+           scale=high_is_bad("link_flaps_per_hour", "critical", "CommwatchNvlinkDown"),
            alerts=("CommwatchLinkFlapped",), no_data=NEEDS_NVLINK),
     Series(title="Failed recoveries",
            description="Times a link lost its training and could not regain it, within an hour.",
