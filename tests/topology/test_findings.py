@@ -6,30 +6,26 @@ from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
-from commwatch.node.topology.findings import TopologyFinding, findings
+from commwatch.node.topology.document import NodeDocument
 from commwatch.node.topology.model import Gpu
 from commwatch.node.topology.nvlink import DriverFacts
-from topology.harness import codes, driver, gpu, links, topology
+from topology.harness import codes, driver, gpu, links, shown, topology
+from topology.harness import finding as one
 from topology.trees import Tree, domains, hgx, rtx3090x4, two_sockets, virtual_machine
 
 CARDS = ("0000:23:00.0", "0000:24:00.0", "0000:63:00.0", "0000:64:00.0")
 HGX = ("0000:17:00.0", "0000:18:00.0", "0000:97:00.0", "0000:98:00.0")
 
 
-def found(root: Path, *gpus: Gpu) -> tuple[TopologyFinding, ...]:
-    return findings(topology(root, driver(*gpus)))
-
-
-def one(all_: tuple[TopologyFinding, ...], code: str) -> TopologyFinding:
-    (finding,) = [finding for finding in all_ if finding.code == code]
-    return finding
+def found(root: Path, *gpus: Gpu) -> NodeDocument:
+    return shown(topology(root, driver(*gpus)))
 
 
 def test_an_even_machine_has_no_finding(tmp_path: Path) -> None:
     """All GPUs joined alike, each with its NIC."""
     gpus = [gpu(place, address, links(18, kind="switch")) for place, address in enumerate(HGX)]
 
-    assert found(hgx(tmp_path).root, *gpus) == ()
+    assert codes(found(hgx(tmp_path).root, *gpus)) == []
 
 
 def test_pairs_behind_separate_switches_are_named_with_what_to_choose(tmp_path: Path) -> None:
@@ -75,7 +71,7 @@ def test_gpus_that_all_stand_alone_are_even(tmp_path: Path) -> None:
     for bus in ("10", "20"):
         tree.add(f"pci0000:{bus}", f"0000:{bus}:01.0", f"0000:{int(bus) + 1}:00.0", kind="gpu")
 
-    assert found(tmp_path, gpu(0, "0000:11:00.0"), gpu(1, "0000:21:00.0")) == ()
+    assert codes(found(tmp_path, gpu(0, "0000:11:00.0"), gpu(1, "0000:21:00.0"))) == []
 
 
 def test_lanes_missing_now_are_found_and_an_idle_generation_is_not(tmp_path: Path) -> None:
@@ -84,7 +80,7 @@ def test_lanes_missing_now_are_found_and_an_idle_generation_is_not(tmp_path: Pat
     (tree.root / f"bus/pci/devices/{CARDS[1]}/current_link_width").write_text("8\n")
     (tree.root / f"bus/pci/devices/{CARDS[2]}/current_link_speed").write_text("2.5 GT/s PCIe\n")
 
-    finding = one(findings(topology(tmp_path)), "link_narrowed")
+    finding = one(shown(topology(tmp_path)), "link_narrowed")
 
     assert finding.text == f"The PCIe link of GPU1 ({CARDS[1]}) runs at x8; both of its ends can do x16."
 
@@ -94,7 +90,7 @@ def test_a_slow_switch_uplink_is_found(tmp_path: Path) -> None:
     tree = rtx3090x4(tmp_path)
     (tree.root / "bus/pci/devices/0000:21:00.0/current_link_speed").write_text("8.0 GT/s PCIe\n")
 
-    finding = one(findings(topology(tmp_path)), "link_narrowed")
+    finding = one(shown(topology(tmp_path)), "link_narrowed")
 
     assert "the device at 0000:21:00.0 runs at gen 3 x16; both of its ends can do gen 5 x16" in finding.text
 
@@ -104,7 +100,7 @@ def test_a_slot_below_its_siblings_is_found(tmp_path: Path) -> None:
     rtx3090x4(tmp_path).port("0000:62:01.0", (4, 8))
     (tmp_path / f"bus/pci/devices/{CARDS[3]}/current_link_width").write_text("8\n")
 
-    finding = one(findings(topology(tmp_path)), "link_below_siblings")
+    finding = one(shown(topology(tmp_path)), "link_below_siblings")
 
     assert finding.components == ("GPU3",)
     assert "gen 4 x8; its siblings have gen 4 x16" in finding.text
@@ -158,7 +154,7 @@ def test_refused_peer_access_is_found(tmp_path: Path) -> None:
     pairs = frozenset({frozenset(HGX[:2]), frozenset((HGX[0], HGX[3]))})
     facts = DriverFacts((*gpus, gpu(3, HGX[3])), nvlink_refused=pairs)
 
-    assert one(findings(topology(tmp_path, facts)), "nvlink_refused").components == ("GPU0-GPU1",)
+    assert one(shown(topology(tmp_path, facts)), "nvlink_refused").components == ("GPU0-GPU1",)
 
 
 def test_gpus_without_any_peer_access_are_found(tmp_path: Path) -> None:
@@ -167,7 +163,7 @@ def test_gpus_without_any_peer_access_are_found(tmp_path: Path) -> None:
     gpus = tuple(gpu(place, address) for place, address in enumerate(CARDS[:2]))
     facts = DriverFacts(gpus, peers_refused=frozenset({frozenset(CARDS[:2])}))
 
-    finding = one(findings(topology(tmp_path, facts)), "peers_refused")
+    finding = one(shown(topology(tmp_path, facts)), "peers_refused")
 
     assert finding.text == "The driver does not let GPU0-GPU1 read each other's memory (no P2P)."
 
@@ -178,7 +174,7 @@ def test_no_group_is_recommended_that_is_not_expected_to_be_faster(tmp_path: Pat
     gpus = tuple(gpu(place, address) for place, address in enumerate(CARDS))
     facts = DriverFacts(gpus, peers_refused=frozenset(map(frozenset, combinations(CARDS, 2))))
 
-    meaning = one(findings(topology(tmp_path, facts)), "gpu_groups").meaning
+    meaning = one(shown(topology(tmp_path, facts)), "gpu_groups").meaning
 
     assert meaning.startswith("No group is expected to be faster than GPUs of two groups: measure the pairs")
     assert "CUDA_VISIBLE_DEVICES" not in meaning
@@ -192,7 +188,7 @@ def test_a_gpu_without_near_nic_is_found_where_others_have_one(tmp_path: Path) -
     tree.add(*top, "0000:12:01.0", "0000:14:00.0", kind="nic", rdma=("mlx5_0",))
     tree.add("pci0000:80", "0000:80:01.0", "0000:81:00.0", kind="gpu", numa=1)
 
-    finding = one(findings(topology(tmp_path)), "gpu_without_near_nic")
+    finding = one(shown(topology(tmp_path)), "gpu_without_near_nic")
 
     assert finding.components == ("GPU1",)
     assert finding.text == "GPU1 reaches its nearest NIC only by SYS; GPU0 has one at PIX."
@@ -204,21 +200,21 @@ def test_adapters_without_rdma_do_not_count_beside_one_with_it(tmp_path: Path) -
     tree = two_sockets(tmp_path)
     tree.add("pci0000:98", "0000:98:02.0", "0000:9a:00.0", kind="ethernet", numa=1, net=("eno1",))
 
-    finding = one(findings(topology(tmp_path)), "gpu_without_near_nic")
+    finding = one(shown(topology(tmp_path)), "gpu_without_near_nic")
 
     assert finding.text == "GPU2 reaches its nearest NIC only by SYS; GPU0 and GPU1 have one at NODE."
 
 
 def test_a_flat_tree_is_that_of_a_virtual_machine(tmp_path: Path) -> None:
     """No port above any GPU: trust the provider's file."""
-    finding = one(findings(topology(virtual_machine(tmp_path).root)), "tree_flat")
+    finding = one(shown(topology(virtual_machine(tmp_path).root)), "tree_flat")
 
     assert "NCCL_TOPO_FILE" in finding.meaning
 
 
 def test_unknown_numa_nodes_are_explained(tmp_path: Path) -> None:
     """Different host bridges and no NUMA node: NODE and SYS cannot be told apart."""
-    finding = one(findings(topology(domains(tmp_path).root)), "numa_unknown")
+    finding = one(shown(topology(domains(tmp_path).root)), "numa_unknown")
 
     assert finding.components == ("GPU0", "GPU1", "GPU2", "NIC0")
     assert "NCCL_TOPO_FILE" in finding.meaning
@@ -226,7 +222,7 @@ def test_unknown_numa_nodes_are_explained(tmp_path: Path) -> None:
 
 def test_a_driver_that_was_not_read_is_said(tmp_path: Path) -> None:
     """NVLink is unknown, with the reason; no verdict on links."""
-    all_ = findings(topology(rtx3090x4(tmp_path).root))
+    all_ = shown(topology(rtx3090x4(tmp_path).root))
 
     assert "no_driver: no library" in one(all_, "nvlink_unknown").text
     assert not {"nvlink_no_bridge", "nvlink_uneven"} & set(codes(all_))

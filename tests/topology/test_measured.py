@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,15 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from commwatch.lines import plain
-from commwatch.node.topology.document import document
-from commwatch.node.topology.findings import TopologyFinding, findings
 from commwatch.node.topology.measured import Measured, is_stale, laid_over
 from commwatch.node.topology.model import Topology
 from commwatch.node.topology.pair_matrix import PairCell, PairEndpoint, PairMatrix
-from commwatch.node.topology.text import topology_lines
 from support.facts import shipped
-from topology.harness import codes, driver, gpu, links, topology
+from topology.harness import codes, driver, finding, gpu, links, printed, shown, topology
 from topology.trees import Tree, hgx, rtx3090x4
 
 CARDS = ("0000:23:00.0", "0000:24:00.0", "0000:63:00.0", "0000:64:00.0")
@@ -70,9 +66,14 @@ def over(found: Topology, rates: Rates, **fields: Any) -> Measured:
     return measured
 
 
-def contradictions(found: Topology, rates: Rates, **fields: Any) -> list[TopologyFinding]:
-    all_ = findings(found, over(found, rates, **fields))
-    return [one for one in all_ if one.code.startswith("measured")]
+def contradictions(found: Topology, rates: Rates, **fields: Any) -> list[Any]:
+    return contradicting(found, over(found, rates, **fields))
+
+
+def contradicting(found: Topology, measured: Measured | str) -> list[Any]:
+    """The findings of a measurement."""
+    assert isinstance(measured, Measured)
+    return [one for one in shown(found, measured).findings if one.code.startswith("measured")]
 
 
 PIX_SLOW = {(0, 1): 3.1, (2, 3): 3.2, (0, 2): 9.8, (0, 3): 9.5, (1, 2): 9.6, (1, 3): 9.4}
@@ -81,21 +82,23 @@ AS_PROMISED = {(0, 1): 12.0, (2, 3): 12.1, (0, 2): 9.8, (0, 3): 9.5, (1, 2): 9.6
 
 def test_a_pair_under_one_switch_that_is_the_slow_one_is_told(tmp_path: Path) -> None:
     """Whatever the topology promises: the published case of four RTX 3090 (200 h per epoch against 120 h)."""
-    (finding,) = contradictions(cards(tmp_path), PIX_SLOW)
+    (told,) = contradictions(cards(tmp_path), PIX_SLOW)
 
-    assert finding.code == "measured_nearer_slower"
-    assert finding.components == ("GPU0-GPU1", "GPU2-GPU3")
-    assert finding.text.startswith(
+    assert told.code == "measured_nearer_slower"
+    assert told.components == ("GPU0-GPU1", "GPU2-GPU3")
+    assert told.text.startswith(
         "GPU0-GPU1 under one PCIe switch (PIX) carry 3.1 GB/s, less than GPU0-GPU2 across the CPU (NODE) with 9.8 GB/s"
     )
-    assert finding.meaning.startswith("Train on 0,2 rather than 0,1: CUDA_VISIBLE_DEVICES=0,2")
+    assert told.meaning.startswith("Train on 0,2 rather than 0,1: CUDA_VISIBLE_DEVICES=0,2")
 
 
 def test_the_advice_of_the_topology_gives_way_to_the_measurement(tmp_path: Path) -> None:
     """Two findings must not recommend opposite pairs."""
     found = cards(tmp_path)
-    advice = {kind: next(one for one in findings(found, given) if one.code == "gpu_groups").meaning
-              for kind, given in (("measured", over(found, PIX_SLOW)), ("unknown", None))}  # fmt: skip
+    advice = {
+        kind: finding(shown(found, given), "gpu_groups").meaning
+        for kind, given in (("measured", over(found, PIX_SLOW)), ("unknown", ""))
+    }
 
     assert "CUDA_VISIBLE_DEVICES=0,1" in advice["unknown"]
     assert "CUDA_VISIBLE_DEVICES=0,1" not in advice["measured"]
@@ -108,7 +111,7 @@ def test_what_is_as_promised_is_no_finding(tmp_path: Path) -> None:
 
     assert contradictions(found, AS_PROMISED) == []
     assert contradictions(found, AS_PROMISED | {(0, 1): 8.5, (2, 3): 8.4}) == []
-    assert codes(contradictions(found, AS_PROMISED | {(0, 1): 8.0})) == ["measured_nearer_slower"]
+    assert codes(shown(found, over(found, AS_PROMISED | {(0, 1): 8.0})))[0] == "measured_nearer_slower"
 
 
 def test_a_nearer_pair_must_be_below_its_share_of_the_farther_ones(tmp_path: Path) -> None:
@@ -117,7 +120,7 @@ def test_a_nearer_pair_must_be_below_its_share_of_the_farther_ones(tmp_path: Pat
     farther = {(0, 2): 8.0, (0, 3): 8.0, (1, 2): 8.0, (1, 3): 8.0, (2, 3): 8.0}
 
     assert contradictions(found, farther | {(0, 1): 0.85 * 8.0}) == []
-    assert codes(contradictions(found, farther | {(0, 1): 0.849 * 8.0})) == ["measured_nearer_slower"]
+    assert len(contradictions(found, farther | {(0, 1): 0.849 * 8.0})) == 1
 
 
 def test_a_site_says_itself_how_much_slower_counts(tmp_path: Path) -> None:
@@ -126,33 +129,32 @@ def test_a_site_says_itself_how_much_slower_counts(tmp_path: Path) -> None:
     lower = replace(shipped(), pair_nearer_low_ratio=0.5)
     measured = laid_over(found, matrix(rates), NOW, lower)
 
-    assert isinstance(measured, Measured)
-    assert not [one for one in findings(found, measured) if one.code.startswith("measured")]
+    assert contradicting(found, measured) == []
 
 
 def test_only_the_slow_one_of_two_near_pairs_is_told_and_the_other_recommended(tmp_path: Path) -> None:
     """The best pair is the one to train on, wherever it lies."""
-    (finding,) = contradictions(cards(tmp_path), AS_PROMISED | {(0, 1): 3.1})
+    (told,) = contradictions(cards(tmp_path), AS_PROMISED | {(0, 1): 3.1})
 
-    assert finding.components == ("GPU0-GPU1",)
-    assert finding.meaning.startswith("Train on 2,3 rather than 0,1")
+    assert told.components == ("GPU0-GPU1",)
+    assert told.meaning.startswith("Train on 2,3 rather than 0,1")
 
 
 def test_one_slow_direction_makes_a_pair_slow(tmp_path: Path) -> None:
     """A ring goes through both."""
-    (finding,) = contradictions(cards(tmp_path), AS_PROMISED | {(0, 1): 12.0, (1, 0): 2.0})
+    (told,) = contradictions(cards(tmp_path), AS_PROMISED | {(0, 1): 12.0, (1, 0): 2.0})
 
-    assert finding.components == ("GPU0-GPU1",)
-    assert "carry 2 GB/s" in finding.text
+    assert told.components == ("GPU0-GPU1",)
+    assert "carry 2 GB/s" in told.text
 
 
 def test_a_pair_much_slower_than_others_of_its_class_is_told(tmp_path: Path) -> None:
     """Below 60 % of the others' median, not just above it."""
     found = cards(tmp_path)
 
-    (finding,) = contradictions(found, AS_PROMISED | {(1, 3): 5.0})
-    assert (finding.code, finding.components) == ("measured_slow_pair", ("GPU1-GPU3",))
-    assert finding.text == "Measured slow: GPU1-GPU3 5 GB/s; the other NODE pairs carry 9.6 GB/s in the median."
+    (told,) = contradictions(found, AS_PROMISED | {(1, 3): 5.0})
+    assert (told.code, told.components) == ("measured_slow_pair", ("GPU1-GPU3",))
+    assert told.text == "Measured slow: GPU1-GPU3 5 GB/s; the other NODE pairs carry 9.6 GB/s in the median."
     assert contradictions(found, AS_PROMISED | {(1, 3): 5.9}) == []
 
 
@@ -162,10 +164,10 @@ def test_a_gpu_that_all_slow_pairs_share_is_named_in_their_place(tmp_path: Path)
     found = topology(hgx(tmp_path).root, driver(*gpus))
     rates = {(one, two): 100.0 if 2 in (one, two) else 360.0 for one in range(4) for two in range(one + 1, 4)}
 
-    (finding,) = contradictions(found, rates, addresses=HGX)
+    (told,) = contradictions(found, rates, addresses=HGX)
 
-    assert finding.components == ("GPU2",)
-    assert finding.text.startswith("GPU2 carries at least 100 GB/s and at most 100 GB/s with 3 of the other GPUs")
+    assert told.components == ("GPU2",)
+    assert told.text.startswith("GPU2 carries at least 100 GB/s and at most 100 GB/s with 3 of the other GPUs")
 
 
 def test_what_was_not_measured_contradicts_nothing(tmp_path: Path) -> None:
@@ -175,9 +177,8 @@ def test_what_was_not_measured_contradicts_nothing(tmp_path: Path) -> None:
     half = (msgspec.structs.replace(cell, bandwidth=None), *others)
     laid = laid_over(found, msgspec.structs.replace(matrix(PIX_SLOW), cells=half), NOW, shipped())
 
-    assert isinstance(laid, Measured)
-    (finding,) = [one for one in findings(found, laid) if one.code.startswith("measured")]
-    assert finding.components == ("GPU2-GPU3",)
+    [pair] = contradicting(found, laid)
+    assert pair.components == ("GPU2-GPU3",)
     assert contradictions(found, {(0, 1): 3.0}) == []
 
 
@@ -212,10 +213,17 @@ def test_values_age(age: float, interval: float, stale: bool) -> None:
     assert is_stale(age, interval) is stale
 
 
+def printed_with(found: Topology, rates: Rates, folder: Path) -> list[str]:
+    """What the command prints with a matrix of two hours ago."""
+    file = folder / "pairs.json"
+    file.write_bytes(msgspec.json.encode(matrix(rates, taken_at=time.time() - 7200)))
+    return printed(found, "--pairs", str(file))
+
+
 def test_the_text_has_a_line_for_each_class(tmp_path: Path) -> None:
     """With the number of ordered pairs, what was expected, the range of what was measured, and the age."""
     found = cards(tmp_path)
-    lines = [plain(line) for line in topology_lines(found, over(found, PIX_SLOW))]
+    lines = printed_with(found, PIX_SLOW, tmp_path)
     start = lines.index("Measured, one direction")
 
     assert lines[start + 1] == "  2 h ago, backend nccl, NCCL 2.27.3, 16 MiB a message; each pair in both"
@@ -229,20 +237,20 @@ def test_the_text_has_a_line_for_each_class(tmp_path: Path) -> None:
 def test_without_values_the_text_says_why_and_how_to_get_them(tmp_path: Path) -> None:
     """But not where there are values, nor where there is no pair of GPUs."""
     found = cards(tmp_path / "four")
-    text = " ".join(" ".join(map(plain, topology_lines(found, "the last values are 5 h old and not shown"))).split())
-    assert "The last values are 5 h old and not shown. To measure: commwatch probe --pairs --json" in text
-    assert not any("To measure" in plain(line) for line in topology_lines(found, over(found, PIX_SLOW)))
+    text = " ".join(" ".join(printed(found)).split())
+    assert "Nothing is known. To measure: commwatch probe --pairs --json" in text
+    assert not any("To measure" in line for line in printed_with(found, PIX_SLOW, tmp_path))
 
     tree = Tree(tmp_path / "one")
     tree.add("pci0000:00", "0000:00:05.0", kind="gpu")
-    assert not any("Measured" in plain(line) for line in topology_lines(topology(tree.root)))
+    assert not any("Measured" in line for line in printed(topology(tree.root)))
 
 
 def test_the_document_has_the_values_beside_each_path(tmp_path: Path) -> None:
     """Both directions, with what the measurement was; null where a path was not measured."""
     found = cards(tmp_path)
     measured = over(found, {(0, 1): 3.0, (1, 0): 2.0})
-    node = json.loads(msgspec.json.encode(document(found, simulated=False, measured=measured)))["nodes"][0]
+    node = msgspec.to_builtins(shown(found, measured))
 
     assert node["measurement"] == {
         "taken_at": NOW - 7200, "age_seconds": 7200.0, "backend": "nccl", "nccl_version": "2.27.3",
@@ -256,5 +264,5 @@ def test_the_document_has_the_values_beside_each_path(tmp_path: Path) -> None:
     assert ways["GPU0", "GPU1"]["back"]["bytes_per_second"] == 2e9
     assert ways["GPU0", "GPU2"] is None
 
-    unknown = json.loads(msgspec.json.encode(document(found, simulated=False, measured="stale")))["nodes"][0]
-    assert (unknown["measurement"], unknown["measurement_note"]) == (None, "stale")
+    unknown = shown(found, "stale")
+    assert (unknown.measurement, unknown.measurement_note) == (None, "stale")

@@ -11,19 +11,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from commwatch.lines import plain
 from commwatch.node.topology.document import SCHEMA_VERSION, document
-from commwatch.node.topology.dot import dot
 from commwatch.node.topology.model import Topology
-from commwatch.node.topology.text import topology_lines
-from topology.harness import driver, gpu, links, topology
+from topology.harness import driver, gpu, links, printed, topology
 from topology.trees import Tree, domains, hgx, rtx3090x4, two_sockets, virtual_machine
 
 BUILDERS = (rtx3090x4, hgx, two_sockets, virtual_machine, domains)
-
-
-def text(found: Topology) -> list[str]:
-    return [plain(line) for line in topology_lines(found)]
 
 
 def as_json(found: Topology) -> Any:
@@ -41,7 +34,7 @@ def nvlinked(tmp_path: Path) -> Topology:
 
 def test_the_matrix_is_that_of_nvidia_smi(nvlinked: Topology) -> None:
     """Rows and columns of GPUs and NICs, then CPUs and NUMA node."""
-    lines = text(nvlinked)
+    lines = printed(nvlinked)
 
     assert lines[:7] == [
         "      GPU0  GPU1  GPU2  GPU3  NIC0  NIC1  CPU affinity  NUMA",
@@ -61,17 +54,17 @@ def test_a_link_of_which_half_is_unknown_is_not_known(tmp_path: Path, missing: s
     """Neither the generation nor the lanes alone say what a link can carry."""
     tree = rtx3090x4(tmp_path)
     card = "0000:23:00.0"
-    whole = text(topology(tree.root, driver(gpu(0, card))))
+    whole = printed(topology(tree.root, driver(gpu(0, card))))
     for file in tmp_path.rglob(f"*/{missing}"):
         file.unlink()
 
     assert not any("link not known" in line for line in whole)
-    assert any(f"{card}  link not known" in line for line in text(topology(tree.root, driver(gpu(0, card)))))
+    assert any(f"{card}  link not known" in line for line in printed(topology(tree.root, driver(gpu(0, card)))))
 
 
 def test_the_legend_explains_the_classes_that_occur(nvlinked: Topology) -> None:
     """And no others."""
-    lines = text(nvlinked)
+    lines = printed(nvlinked)
     start = lines.index("Legend")
 
     assert [line.split()[0] for line in lines[start + 1 : start + 5]] == ["X", "NV#", "PIX", "SYS"]
@@ -80,7 +73,7 @@ def test_the_legend_explains_the_classes_that_occur(nvlinked: Topology) -> None:
 
 def test_expected_bandwidth_is_grouped_by_class(nvlinked: Topology) -> None:
     """One line for all pairs that should carry the same."""
-    lines = [line.split() for line in text(nvlinked)]
+    lines = [line.split() for line in printed(nvlinked)]
 
     assert ["NV18", "GPU-GPU", "371", "GB/s", "450", "GB/s", "18", "NVLinks", "×", "20.6", "GB/s"] in lines
     assert ["PIX", "GPU-NIC", "48", "GB/s", "63", "GB/s", "PCIe", "gen", "5", "x16"] in lines
@@ -91,7 +84,7 @@ def test_a_degraded_link_stands_out_in_the_tree(tmp_path: Path) -> None:
     tree = rtx3090x4(tmp_path)
     (tree.root / "bus/pci/devices/0000:24:00.0/current_link_width").write_text("8\n")
 
-    lines = text(topology(tmp_path))
+    lines = printed(topology(tmp_path))
 
     assert "      GPU1 0000:24:00.0  gen 4 x16  DEGRADED: now gen 4 x8" in lines
     assert "      GPU0 0000:23:00.0  gen 4 x16" in lines
@@ -99,7 +92,7 @@ def test_a_degraded_link_stands_out_in_the_tree(tmp_path: Path) -> None:
 
 def test_what_is_not_known_prints_as_such(tmp_path: Path) -> None:
     """A virtual machine: no NUMA node, no CPUs, no link, and why."""
-    lines = text(topology(virtual_machine(tmp_path).root))
+    lines = printed(topology(virtual_machine(tmp_path).root))
 
     assert lines[1] == "GPU0  X     PHB   PHB   N/A           N/A"
     assert "    GPU0 0000:00:05.0  link not known" in lines
@@ -111,7 +104,7 @@ def test_virtual_functions_and_other_adapters_are_listed(tmp_path: Path) -> None
     tree = domains(tmp_path)
     tree.add("pci10003:00", "10003:00:00.0", "10003:01:00.0", kind="ethernet", net=("eno1",))
 
-    lines = text(topology(tmp_path))
+    lines = printed(topology(tmp_path))
 
     assert "  NIC0: mlx5_0, eth0 (10001:20:00.0), 1 virtual functions: eth0v0" in lines
     assert "  without RDMA, not in the matrix: eno1" in lines
@@ -119,7 +112,7 @@ def test_virtual_functions_and_other_adapters_are_listed(tmp_path: Path) -> None
 
 def test_a_machine_without_anything_says_so(tmp_path: Path) -> None:
     """No empty table."""
-    assert text(topology(Tree(tmp_path).root)) == ["No GPU and no network adapter was found on the PCI bus."]
+    assert printed(topology(Tree(tmp_path).root)) == ["No GPU and no network adapter was found on the PCI bus."]
 
 
 def test_eight_gpus_and_two_nics_fit_eighty_columns(tmp_path: Path) -> None:
@@ -134,7 +127,7 @@ def test_eight_gpus_and_two_nics_fit_eighty_columns(tmp_path: Path) -> None:
     for number in range(2):
         tree.add("pci0000:d0", f"0000:d0:0{number}.0", f"0000:d{number + 1}:00.0", kind="nic", rdma=(f"mlx5_{number}",))
 
-    assert max(map(len, text(topology(tmp_path, driver(*gpus)))[:11])) <= 80
+    assert max(map(len, printed(topology(tmp_path, driver(*gpus)))[:11])) <= 80
 
 
 @pytest.mark.parametrize("build", BUILDERS)
@@ -196,7 +189,7 @@ def test_the_graph_has_every_device_once(build: Callable[[Path], Tree], tmp_path
     devices = found.devices
     hosts = {one.parent for one in devices.values() if one.parent.startswith("pci")}
 
-    lines = dot(found).splitlines()
+    lines = printed(found, "--dot")
 
     assert lines[0] == "graph topology {"
     outside = re.sub(r'"(?:[^"\\]|\\.)*"', "", "\n".join(lines))
@@ -210,9 +203,9 @@ def test_the_graph_has_every_device_once(build: Callable[[Path], Tree], tmp_path
 
 def test_nvlinks_are_edges_of_the_graph(nvlinked: Topology, tmp_path: Path) -> None:
     """To the fabric where there are NVSwitches, else between the two GPUs, once."""
-    assert dot(nvlinked).count('label="NV18"') == 4
+    assert "\n".join(printed(nvlinked, "--dot")).count('label="NV18"') == 4
 
     rtx3090x4(tmp_path / "pair")
     pair = "0000:23:00.0", "0000:63:00.0"
     gpus = gpu(0, pair[0], links(4, pair[1])), gpu(1, pair[1], links(4, pair[0]))
-    assert dot(topology(tmp_path / "pair", driver(*gpus))).count('label="NV4"') == 1
+    assert "\n".join(printed(topology(tmp_path / "pair", driver(*gpus)), "--dot")).count('label="NV4"') == 1

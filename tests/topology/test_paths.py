@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.node.topology.model import Gpu, PciDevice, PcieLink, Topology
-from commwatch.node.topology.paths import (
-    all_paths,
-    cpus_of,
-    nearest_nics,
-    nvlinks_between,
-    path,
-    pci_path,
-    rank,
-    uplink,
-)
-from topology.harness import driver, gpu, links, matrix, topology
+from topology.harness import driver, gpu, links, matrix, shown, topology
 from topology.trees import Tree, domains, hgx, rtx3090x4, two_sockets, virtual_machine
 
 
@@ -55,9 +47,9 @@ def test_functions_of_one_card_have_a_single_bridge_between(tmp_path: Path) -> N
     for function in (0, 1):
         tree.add("pci0000:16", "0000:16:01.0", f"0000:17:00.{function}", kind="nic", rdma=(f"mlx5_{function}",))
 
-    way = pci_path(topology(tmp_path), "0000:17:00.0", "0000:17:00.1")
+    [way] = shown(topology(tmp_path)).paths
 
-    assert (way.kind, way.bridges) == ("PIX", 1)
+    assert (way.path_class, way.bridges) == ("PIX", 1)
 
 
 def test_a_switch_below_a_switch_is_several_bridges(tmp_path: Path) -> None:
@@ -118,20 +110,18 @@ def test_links_that_were_not_read_are_not_zero(tmp_path: Path) -> None:
     """A GPU that gave no answer leaves the number unknown and the class that of PCIe."""
     one, two = _addresses(rtx3090x4(tmp_path))[:2]
     silent = Gpu(two, 1)
-    found = topology(tmp_path, driver(gpu(0, one, links(4, two)), silent))
+    way = shown(topology(tmp_path, driver(gpu(0, one, links(4, two)), silent))).paths[0]
 
-    assert nvlinks_between(found, found.gpus[0], silent) is None
-    assert path(found, *found.gpus[:2]).label == "PIX"
+    assert (way.path_class, way.nvlinks) == ("PIX", 0)
 
 
 def test_nearest_nic_is_the_one_of_the_lowest_class(tmp_path: Path) -> None:
     """Each GPU of an HGX machine has the NIC behind its own switch."""
-    found = topology(hgx(tmp_path).root)
+    node = shown(topology(hgx(tmp_path).root))
 
-    near = [nearest_nics(found, gpu_) for gpu_ in found.gpus]
-
-    assert [(one.kind, one.nics[0].rdma_devices) for one in near if one] == [
-        ("PIX", ("mlx5_10",)), ("PIX", ("mlx5_10",)), ("PIX", ("mlx5_2",)), ("PIX", ("mlx5_2",)),
+    assert [nic.rdma_devices for nic in node.nics] == [("mlx5_2",), ("mlx5_10",)]
+    assert [(one.nearest_nic_class, one.nearest_nics) for one in node.gpus] == [
+        ("PIX", ["NIC1"]), ("PIX", ["NIC1"]), ("PIX", ["NIC0"]), ("PIX", ["NIC0"]),
     ]  # fmt: skip
 
 
@@ -141,30 +131,25 @@ def test_of_the_same_class_the_fewest_bridges_decide(tmp_path: Path) -> None:
     tree.add("pci0000:10", "0000:10:01.0", "0000:11:00.0", kind="gpu")
     tree.add("pci0000:10", "0000:10:02.0", "0000:12:00.0", "0000:13:00.0", "0000:14:00.0", kind="nic", rdma=("mlx5_0",))
     tree.add("pci0000:10", "0000:10:03.0", "0000:20:00.0", kind="nic", rdma=("mlx5_1",))
-    found = topology(tmp_path)
 
-    near = nearest_nics(found, found.gpus[0])
-
-    assert near is not None
-    assert [nic.label for nic in near.nics] == ["NIC1"]
+    assert shown(topology(tmp_path)).gpus[0].nearest_nics == ["NIC1"]
 
 
 def test_a_node_without_nic_has_no_nearest_one(tmp_path: Path) -> None:
     """Nothing is made up where there is none."""
     Tree(tmp_path).add("pci0000:10", "0000:10:01.0", "0000:11:00.0", kind="gpu")
-    found = topology(tmp_path)
+    [one] = shown(topology(tmp_path)).gpus
 
-    assert nearest_nics(found, found.gpus[0]) is None
+    assert (one.nearest_nics, one.nearest_nic_class) == ([], None)
 
 
 def test_cpus_come_from_the_device_or_its_numa_node(tmp_path: Path) -> None:
     """local_cpulist where the kernel gives one, else the CPUs of the NUMA node, else nothing."""
-    node = topology(hgx(tmp_path / "hgx").root)
-    assert cpus_of(node, "0000:97:00.0") == "32-63"
-    node = topology(two_sockets(tmp_path / "two").root)
-    assert cpus_of(node, "0000:99:00.0") == "32-63"
-    node = topology(virtual_machine(tmp_path / "vm").root)
-    assert cpus_of(node, "0000:00:05.0") == ""
+    for build, address, cpus in (
+        (hgx, "0000:97:00.0", "32-63"), (two_sockets, "0000:99:00.0", "32-63"), (virtual_machine, "0000:00:05.0", ""),
+    ):  # fmt: skip
+        node = shown(topology(build(tmp_path / build.__name__).root))
+        assert {one.pci_bus_id: one.cpu_affinity for one in node.gpus}[address] == cpus
 
 
 def test_a_link_is_as_good_as_its_lesser_end(tmp_path: Path) -> None:
@@ -172,14 +157,13 @@ def test_a_link_is_as_good_as_its_lesser_end(tmp_path: Path) -> None:
     tree = Tree(tmp_path)
     tree.add("pci0000:10", "0000:10:01.0", "0000:11:00.0", "0000:12:00.0", "0000:13:00.0", kind="gpu", link=(5, 16))
     tree.port("0000:12:00.0", (4, 8))
-    node = topology(tmp_path)
-
-    link = uplink(node, node.devices["0000:13:00.0"])
+    links_of = {one.pci_bus_id: one.link for one in shown(topology(tmp_path)).pci_devices}
+    link = links_of["0000:13:00.0"]
 
     assert link is not None
     assert (link.generation_max, link.lanes_max) == (4, 8)
-    assert uplink(node, node.devices["0000:12:00.0"]) is None
-    assert uplink(node, node.devices["0000:10:01.0"]) is None
+    assert links_of["0000:12:00.0"] is None
+    assert links_of["0000:10:01.0"] is None
 
 
 # --- any tree ---
@@ -207,39 +191,68 @@ def trees(draw: st.DrawFn) -> Topology:
     return Topology(tuple(gpus), (), (), MappingProxyType(devices), ())
 
 
+CLASSES = ("PIX", "PXB", "PHB", "NODE", "SYS", "?")
+"""The nearest first."""
+
+
+def above(node: Topology, address: str) -> list[str]:
+    """What stands above a device, the nearest first, and the host bridge at the end."""
+    found = [node.devices[address].parent]
+    while found[-1] in node.devices:
+        found.append(node.devices[found[-1]].parent)
+    return found
+
+
+class Way(NamedTuple):
+    """The way between two GPUs."""
+
+    place: int
+    """Of its class."""
+    bridges: int
+    common: str
+    """Where they meet; empty where they do not."""
+
+
+def ways(node: Topology) -> dict[frozenset[str], Way]:
+    """By the labels of both GPUs; where they meet is worked out here."""
+    tops = {one.label: above(node, one.address) for one in node.gpus}
+    return {
+        frozenset((path.source, path.target)): Way(
+            CLASSES.index(path.path_class),
+            path.bridges,
+            next((one for one in tops[path.source] if one in tops[path.target]), ""),
+        )
+        for path in shown(node).paths
+    }
+
+
 @given(trees())
 def test_paths_are_the_same_in_both_directions(node: Topology) -> None:
-    """Class, bridges and common ancestor do not depend on where one starts."""
-    for way in all_paths(node, node.ends):
-        first, second = way.source.address, way.target.address
-        there, back = pci_path(node, first, second), pci_path(node, second, first)
-
-        assert (there.kind, there.bridges, there.common) == (back.kind, back.bridges, back.common)
-        assert sorted(there.hops) == sorted(back.hops)
+    """Class and bridges do not depend on where one starts."""
+    assert ways(replace(node, gpus=node.gpus[::-1])) == ways(node)
 
 
 @given(trees())
 def test_where_two_meet_decides_how_near_they_are(node: Topology) -> None:
     """Who meets below a bridge is nearer than who meets at the host bridge, and that is nearer than not to meet."""
-    for gpu_ in node.gpus:
-        ways = [pci_path(node, gpu_.address, other.address) for other in node.gpus if other != gpu_]
-        at_bridges = [way for way in ways if way.common in node.devices]
-        at_host = [way for way in ways if way.common and way.common not in node.devices]
-        apart = [way for way in ways if not way.common]
+    for label in (one.label for one in node.gpus):
+        found = [way for ends, way in ways(node).items() if label in ends]
+        at_bridges = [way for way in found if way.common in node.devices]
+        at_host = [way for way in found if way.common and way.common not in node.devices]
+        apart = [way for way in found if not way.common]
 
-        for nearer, farther in itertools.pairwise((at_bridges, at_host, apart)):
-            assert all(rank(near.kind) < rank(far.kind) for near in nearer for far in farther)
-        assert all(rank(near.kind) < rank(far.kind) for near in at_bridges for far in apart)
+        for nearer, farther in itertools.combinations((at_bridges, at_host, apart), 2):
+            assert all(near.place < far.place for near in nearer for far in farther)
 
 
 @given(trees())
 def test_a_bridge_more_is_never_a_nearer_class(node: Topology) -> None:
     """Of two devices that one meets at the same bridge, the one with more bridges above it is at least as far."""
-    for gpu_ in node.gpus:
-        ways = [pci_path(node, gpu_.address, other.address) for other in node.gpus if other != gpu_]
-        for one, other in itertools.permutations(ways, 2):
+    for label in (one.label for one in node.gpus):
+        found = [way for ends, way in ways(node).items() if label in ends]
+        for one, other in itertools.permutations(found, 2):
             if one.common and one.common == other.common and one.bridges <= other.bridges:
-                assert rank(one.kind) <= rank(other.kind)
+                assert one.place <= other.place
 
 
 def _addresses(tree: Tree) -> list[str]:
