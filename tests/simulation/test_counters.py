@@ -2,37 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
+from typing import Any, TypeAlias
 
 import pytest
 
-from commwatch.simulation.faults.parse import parse_faults
-from commwatch.simulation.gpu_conditions import BACKGROUND_BYTES_PER_SECOND
-from commwatch.simulation.hardware import Hardware
 from commwatch.simulation.presets import PRESETS
+from simulation.harness import Rehearsal
 
 NOMINAL = 25e9
+BACKGROUND_BYTES_PER_SECOND = 3e6
+"""Of a link without a job, in each direction."""
 
 
-def hardware(faults: str = "", preset: str = "h100x8") -> Hardware:
-    """The parts of a node whose file of faults was written when it started."""
-    return Hardware(PRESETS[preset], parse_faults(faults, "faults.yaml", PRESETS[preset], 0.0, 0.0))
+Make: TypeAlias = Callable[..., Any]
 
 
-def sent(parts: Hardware, gpu: int, link: int, time: float) -> float:
-    return parts.epoch(time).gpus[gpu].transmit[link].bytes_at(time)
+@pytest.fixture
+def hardware(rehearse: Callable[..., Rehearsal]) -> Make:
+    """Makes the parts of a node whose file of faults was written when it started: ``hardware(faults, preset)``."""
+    return lambda faults="", preset="h100x8": rehearse(preset, faults, 0.0).node.now()[0]
 
 
-def received(parts: Hardware, gpu: int, link: int, time: float) -> float:
-    return parts.epoch(time).gpus[gpu].receive[link].bytes_at(time)
+def sent(parts: Any, gpu: int, link: int, time: float) -> float:
+    return float(parts.epoch(time).gpus[gpu].transmit[link].bytes_at(time))
 
 
-def errors(parts: Hardware, kind: str, gpu: int, link: int | None, time: float) -> int:
+def received(parts: Any, gpu: int, link: int, time: float) -> float:
+    return float(parts.epoch(time).gpus[gpu].receive[link].bytes_at(time))
+
+
+def errors(parts: Any, kind: str, gpu: int, link: int | None, time: float) -> int:
     """What faults of a kind have counted on a GPU or its link since the last reset."""
-    return parts.timeline.events(parts.timeline.counting(kind, gpu, link), gpu, time)
+    return int(parts.timeline.events(parts.timeline.counting(kind, gpu, link), gpu, time))
 
 
-def test_counters_begin_at_zero() -> None:
+def test_counters_begin_at_zero(hardware: Make) -> None:
     """A node that has just started has moved nothing."""
     parts = hardware()
 
@@ -41,7 +47,7 @@ def test_counters_begin_at_zero() -> None:
         assert received(parts, 0, link, 0.0) == pytest.approx(0.0, abs=1e-6)
 
 
-def test_counters_never_fall_and_keep_their_mean_rate() -> None:
+def test_counters_never_fall_and_keep_their_mean_rate(hardware: Make) -> None:
     """In steps of a second over ten minutes each rises by the known rate within 6 %; over the whole by the rate."""
     parts = hardware()
     series = [sent(parts, 3, 4, float(second)) for second in range(601)]
@@ -52,7 +58,7 @@ def test_counters_never_fall_and_keep_their_mean_rate() -> None:
     assert series[-1] == pytest.approx(600 * BACKGROUND_BYTES_PER_SECOND, rel=0.002)
 
 
-def test_healthy_counters_are_not_all_alike() -> None:
+def test_healthy_counters_are_not_all_alike(hardware: Make) -> None:
     """Links and directions have a noise of their own."""
     parts = hardware()
 
@@ -61,7 +67,7 @@ def test_healthy_counters_are_not_all_alike() -> None:
     assert received(parts, 0, 0, 61.0) != sent(parts, 0, 0, 61.0)
 
 
-def test_two_objects_agree_whatever_they_were_asked_before() -> None:
+def test_two_objects_agree_whatever_they_were_asked_before(hardware: Make) -> None:
     """What a process has seen does not matter: the counter is a function of the time."""
     faults = "- {fault: job, at: 10s, for: 20s}\n- {fault: nvlink_down, gpu: 0, link: 1, at: 15s, for: 5s}"
     fresh, used = hardware(faults), hardware(faults)
@@ -71,7 +77,7 @@ def test_two_objects_agree_whatever_they_were_asked_before() -> None:
     assert sent(fresh, 0, 1, 45.5) == sent(used, 0, 1, 45.5)
 
 
-def test_a_job_adds_its_traffic_for_its_time() -> None:
+def test_a_job_adds_its_traffic_for_its_time(hardware: Make) -> None:
     """20 % of the nominal rate of each link while it runs, the background before and after it."""
     parts = hardware("- {fault: job, gpu: 2, nvlink_utilization: 0.2, at: 100s, for: 50s}")
 
@@ -83,7 +89,7 @@ def test_a_job_adds_its_traffic_for_its_time() -> None:
     assert [parts.epoch(time).gpus[2].busy for time in (99.9, 100.0, 149.9, 150.0)] == [False, True, True, False]
 
 
-def test_a_link_that_is_down_moves_nothing_and_goes_on_where_it_stopped() -> None:
+def test_a_link_that_is_down_moves_nothing_and_goes_on_where_it_stopped(hardware: Make) -> None:
     """Its counter stands still for the time of the fault; the other links are as before."""
     parts = hardware("- {fault: nvlink_down, gpu: 3, link: 5, at: 30s, until: 40s}")
 
@@ -94,14 +100,14 @@ def test_a_link_that_is_down_moves_nothing_and_goes_on_where_it_stopped() -> Non
     assert all(parts.epoch(time).gpus[3].links_active[5] for time in (29.99, 40.0))
 
 
-def test_a_slow_link_moves_its_share() -> None:
+def test_a_slow_link_moves_its_share(hardware: Make) -> None:
     """Half of what its siblings move."""
     parts = hardware("- {fault: job, at: 0s}\n- {fault: nvlink_slow, gpu: 0, link: 2, factor: 0.5, at: 0s}")
 
     assert sent(parts, 0, 2, 370.0) == pytest.approx(sent(parts, 0, 3, 370.0) / 2, rel=0.01)
 
 
-def test_a_counter_reset_begins_again_at_zero() -> None:
+def test_a_counter_reset_begins_again_at_zero(hardware: Make) -> None:
     """Traffic and errors of this GPU alone."""
     parts = hardware(
         "- {fault: counter_reset, gpu: 1, at: 60s}\n- {fault: nvlink_crc, gpu: 1, link: 0, rate: 10/s, at: 0s}"
@@ -115,7 +121,7 @@ def test_a_counter_reset_begins_again_at_zero() -> None:
     assert errors(parts, "nvlink_crc", 1, 0, 61.05) == 10
 
 
-def test_errors_come_at_their_rate_the_first_at_once() -> None:
+def test_errors_come_at_their_rate_the_first_at_once(hardware: Make) -> None:
     """Three recoveries an hour: one when the fault begins, one each 20 minutes, none after its end."""
     parts = hardware("- {fault: nvlink_recovery, gpu: 0, link: 9, rate: 3/h, at: 100s, for: 3000s}")
 
@@ -125,7 +131,7 @@ def test_errors_come_at_their_rate_the_first_at_once() -> None:
     assert errors(parts, "nvlink_replay", 0, 9, 9999.0) == 0
 
 
-def test_a_gpu_that_comes_back_has_been_reset() -> None:
+def test_a_gpu_that_comes_back_has_been_reset(hardware: Make) -> None:
     """A lost GPU moves nothing; its counters begin again when the fault ends."""
     parts = hardware("- {fault: gpu_lost, gpu: 6, at: 100s, for: 50s}")
 
@@ -133,7 +139,7 @@ def test_a_gpu_that_comes_back_has_been_reset() -> None:
     assert sent(parts, 6, 0, 150.0) == pytest.approx(0.0, abs=1.0)
 
 
-def test_a_reboot_with_a_card_missing_moves_the_later_indexes_down() -> None:
+def test_a_reboot_with_a_card_missing_moves_the_later_indexes_down(hardware: Make) -> None:
     """Counters of every GPU and interface begin again; the card comes back with the next boot."""
     parts = hardware("- {fault: gpu_missing, gpu: 2, at: 100s, until: 200s}")
 
@@ -144,7 +150,7 @@ def test_a_reboot_with_a_card_missing_moves_the_later_indexes_down() -> None:
     assert parts.ethernet_bytes("ens1np0", "rx", 100.0) == 0
 
 
-def test_the_pcie_link_is_held_down_by_its_faults() -> None:
+def test_the_pcie_link_is_held_down_by_its_faults(hardware: Make) -> None:
     """Width at once; a held generation shows under load, and does not raise the one of an idle GPU."""
     parts = hardware(
         "- {fault: pcie_width, gpu: 0, lanes: 8, at: 10s}\n"
@@ -158,7 +164,7 @@ def test_the_pcie_link_is_held_down_by_its_faults() -> None:
     assert [errors(parts, "pcie_replay", gpu, None, 25.2) for gpu in (0, 1)] == [0, 11]
 
 
-def test_an_interface_that_is_down_counts_its_changes() -> None:
+def test_an_interface_that_is_down_counts_its_changes(hardware: Make) -> None:
     """Two changes for a flap; no bytes while it has no link."""
     parts = hardware("- {fault: ethernet_down, interface: ens2np0, at: 50s, for: 10s}")
 
@@ -170,7 +176,7 @@ def test_an_interface_that_is_down_counts_its_changes() -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_a_healthy_day_has_no_errors(preset: str) -> None:
+def test_a_healthy_day_has_no_errors(hardware: Make, preset: str) -> None:
     """No error counter moves on a node without faults."""
     parts = hardware(preset=preset)
 

@@ -9,7 +9,6 @@ import pynvml
 import pytest
 
 from commwatch.errors import ConfigError
-from commwatch.simulation.faults.nvidia_kinds import CALL_ERRORS, DRIVER_ERRORS, PACKET_COUNTERS, PCIE_COUNTERS
 from commwatch.simulation.faults.parse import parse_faults
 from commwatch.simulation.presets import PRESETS
 from simulation.asking import code_of, count, field, handle
@@ -18,6 +17,22 @@ from simulation.harness import Rehearsal
 Drive: TypeAlias = Callable[..., Rehearsal]
 
 BEFORE, DURING, AFTER = 50.0, 150.0, 250.0
+PACKET_COUNTERS = {
+    "malformed": 206, "buffer_overrun": 207, "receive": 208, "receive_remote": 209, "receive_general": 210,
+    "link_integrity": 211, "transmit_discards": 212,
+}  # fmt: skip
+PCIE_COUNTERS = {
+    "recoveries": 169, "correctable": 173, "naks_received": 174, "receiver": 175, "bad_tlps": 176, "naks_sent": 177,
+    "bad_dllps": 178, "nonfatal": 179, "fatal": 180, "unsupported_requests": 181, "lcrc": 182, "lane": 183,
+    "replay_rollovers": 95,
+}  # fmt: skip
+"""Counters of a fault by the number of their field in nvml.h."""
+DRIVER_ERRORS = {"version_mismatch": 18, "not_loaded": 9, "no_permission": 4, "unknown": 999, "no_gpu": 0}
+CALL_ERRORS = {
+    "unknown": 999, "no_permission": 4, "timeout": 10, "irq_issue": 11, "operating_system": 17, "in_use": 19,
+    "memory": 20, "insufficient_resources": 23, "not_ready": 27, "invalid_state": 29,
+}  # fmt: skip
+"""Errors by their number in nvml.h."""
 
 
 def three_times(rehearsal: Rehearsal, read: Callable[[], Any]) -> tuple[Any, Any, Any]:

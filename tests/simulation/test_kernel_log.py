@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from commwatch.simulation.kernel_log import RING_RECORDS, SimulatedKernelLog
 from simulation.harness import Rehearsal
+from support.sources import stand_in_of
 
 Rehearse = Callable[..., Rehearsal]
+RING_RECORDS = 10_000
 
 RECORD = re.compile(rb"([0-7]),([0-9]+),([0-9]+),-;([^\n]+)\n(?: SUBSYSTEM=pci\n DEVICE=\+pci:[0-9a-f:.]+\n)?")
 
@@ -20,7 +21,7 @@ class Log:
 
     def __init__(self, rehearsal: Rehearsal) -> None:
         self.rehearsal = rehearsal
-        self.device = SimulatedKernelLog(rehearsal.node, lambda: 1000.0 + rehearsal.now)
+        self.device = stand_in_of("kernel_log", rehearsal.node, lambda: 1000.0 + rehearsal.now)
 
     def records(self, time: float) -> list[tuple[int, int, int, str]]:
         """Level, number, microseconds and text of what is new at a time."""
@@ -236,5 +237,5 @@ def test_a_log_that_may_not_be_read(log: Callable[..., Log], rehearse: Rehearse)
     with pytest.raises(PermissionError):
         node.device.read()
     with pytest.raises(PermissionError):
-        SimulatedKernelLog(node.rehearsal.node)
+        stand_in_of("kernel_log", node.rehearsal.node)
     assert len(node.texts(160.0)) == 1

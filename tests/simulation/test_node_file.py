@@ -11,7 +11,6 @@ import pytest
 from commwatch.config.simulated import absolute, names_a_file, node_name
 from commwatch.errors import ConfigError
 from commwatch.simulation.find import find_preset
-from commwatch.simulation.node_file import read_node
 from commwatch.simulation.presets import PRESETS
 from commwatch.simulation.presets.parts import Preset
 from simulation.asking import handle
@@ -25,7 +24,7 @@ def node(tmp_path: Path) -> Callable[[str], Preset]:
     def read(text: str) -> Preset:
         file = tmp_path / "mine.yaml"
         file.write_text(text)
-        return read_node(file)
+        return find_preset(str(file))
 
     return read
 

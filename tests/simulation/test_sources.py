@@ -7,14 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.config.settings import Sources, section_json
 from commwatch.simulation.describe import fault_example
 from commwatch.simulation.faults.kinds import KINDS
-from commwatch.simulation.kernel_log import SimulatedKernelLog
 from commwatch.simulation.presets import PRESETS
-from commwatch.workers.child import make_source
-from commwatch.workers.wire import WorkerPlan
 from simulation.harness import Rehearsal
+from support.sources import source_of, stand_in_of
 
 Rehearse = Callable[..., Rehearsal]
 FILES = ("network", "pci", "rdma", "services", "kernel_log")
@@ -28,13 +25,11 @@ def test_a_healthy_node_can_be_read(rehearse: Rehearse, tmp_path: Path, preset: 
     sysfs, procfs = tmp_path / "sys", tmp_path / "proc"
     node.write_sysfs(sysfs, (name,))
     node.write_procfs(procfs)
-    plan = WorkerPlan((name,), section_json(Sources()), str(sysfs), str(procfs), (), None, None)
-    source = make_source(name, plan, node)
-
     if name == "rdma" and not PRESETS[preset].rdma_ports:
         assert not (sysfs / "class/infiniband").exists()
         return
-    source.open(lambda _device: None, frozenset(), None)
+    log = (lambda: stand_in_of("kernel_log", node)) if name == "kernel_log" else None
+    source = source_of(name, sysfs, procfs, stand_in=log)
     for collector in source.collectors:
         batch = source.collect(collector)
         assert batch.absences == []
@@ -49,8 +44,14 @@ def test_a_healthy_node_can_be_read(rehearse: Rehearse, tmp_path: Path, preset: 
     source.close()
 
 
+@pytest.fixture(scope="module")
+def trees(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for the files of each preset, in which a later node changes what differs."""
+    return tmp_path_factory.mktemp("trees")
+
+
 @pytest.mark.parametrize("name", KINDS)
-def test_no_kind_of_fault_breaks_the_node_itself(rehearse: Rehearse, tmp_path: Path, name: str) -> None:
+def test_no_kind_of_fault_breaks_the_node_itself(rehearse: Rehearse, trees: Path, name: str) -> None:
     """While the example of the documentation holds, GPUs, files and kernel log go on answering in their own way."""
     kind = KINDS[name]
     node = rehearse(kind.preset, f"- {fault_example(name, kind)}", 5.0).node
@@ -58,10 +59,10 @@ def test_no_kind_of_fault_breaks_the_node_itself(rehearse: Rehearse, tmp_path: P
     hardware, now = node.now()
     assert [fault.kind for fault in hardware.faults if fault.active(now)] == [name]
     assert len(hardware.epoch(now).gpus) == len(PRESETS[kind.preset].gpus)
-    node.write_sysfs(tmp_path / "sys")
-    node.write_procfs(tmp_path / "proc")
+    node.write_sysfs(trees / kind.preset / "sys")
+    node.write_procfs(trees / kind.preset / "proc")
     if name == "kernel_log_unreadable":
         with pytest.raises(PermissionError):
-            SimulatedKernelLog(node)
+            stand_in_of("kernel_log", node)
     else:
-        assert SimulatedKernelLog(node).read()
+        assert stand_in_of("kernel_log", node).read()

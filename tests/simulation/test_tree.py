@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -113,6 +114,44 @@ def test_a_second_process_finds_the_tree_and_goes_on(tmp_path: Path, root: Path)
 
     assert link_of(root, "0000:17:00.0")[1] == "16"
     assert int(read(root / "class/net/ens3f0np0/statistics/tx_bytes")) == pytest.approx(20 * 2e6, rel=0.06)
+
+
+def test_a_shrinking_file_never_shows_a_shorter_number(
+    rehearse: Rehearse, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the write and the cut, the new line is whole and the rest stands on a line of its own."""
+    rehearsal = rehearse("h100x8ndr", "- {fault: rdma_counter_reset, device: mlx5_0, at: 200s}")
+    rehearsal.node.write_sysfs(root)
+    seen: list[tuple[bytes, int]] = []
+    cut = os.ftruncate
+
+    def look(descriptor: int, length: int) -> None:
+        seen.append((Path(os.readlink(f"/proc/self/fd/{descriptor}")).read_bytes(), length))
+        cut(descriptor, length)
+
+    monkeypatch.setattr(os, "ftruncate", look)
+    rehearsal.now = 200.0
+    rehearsal.node.write_sysfs(root)
+
+    assert seen
+    assert all(text[length - 1 : length] == b"\n" and len(text) > length for text, length in seen)
+
+
+def test_a_file_that_appears_meanwhile_is_not_replaced(
+    rehearse: Rehearse, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes that make the same file: the first one wins, and no draft stays."""
+    link = os.link
+
+    def late(draft: str, target: str) -> None:
+        Path(target).write_text("first\n")
+        link(draft, target)
+
+    monkeypatch.setattr(os, "link", late)
+    rehearse("a10x2").node.write_sysfs(root)
+
+    files = [file for file in root.rglob("*") if file.is_file() and not file.is_symlink()]
+    assert {file.read_text() for file in files} == {"first\n"}
 
 
 def test_a_narrowed_link_shows_at_both_ends(rehearse: Rehearse, root: Path) -> None:

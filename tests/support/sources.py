@@ -40,6 +40,6 @@ def why_absent(name: str, sysfs: Path, procfs: Path, settings: Sources | None = 
     return SOURCES[name].why_absent(Origin(sysfs, procfs, settings or Sources())) or ""
 
 
-def stand_in_of(name: str, node: SimulatedNode) -> Any:
-    """What answers in place of the kernel on a simulated node."""
-    return load(SOURCES[name].stand_in)(node)
+def stand_in_of(name: str, node: SimulatedNode, *clock: Callable[[], float]) -> Any:
+    """What answers in place of the kernel on a simulated node; by a clock of the test where it has one."""
+    return load(SOURCES[name].stand_in)(node, *clock)
