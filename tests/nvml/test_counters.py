@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeAlias
 
 import pytest
 
-from commwatch.sources.nvml.fields import COUNTERS
-from commwatch.sources.nvml.fields.row import FieldCounter
-from commwatch.workers.child import make_source
-from commwatch.workers.wire import WorkerPlan
+from commwatch.generate.counter_tables import sections
 from commwatch_exporters.catalogue import CATALOGUE
 from nvml.harness import Opened, values_of
 from nvml.library import (
@@ -23,10 +21,12 @@ from nvml.library import (
     hopper,
     packed,
 )  # fmt: skip
+from support.sources import source_of
 
 Driver: TypeAlias = "Callable[..., Opened]"
 A = ("0", "0000:17:00.0")
 NO_DATA = 21
+NVLINKS = ("NVLink 1 to 4", "NVLink 5 and later")
 RAW = frozenset({"commwatch_nvlink_transmit_raw_bytes_total", "commwatch_nvlink_receive_raw_bytes_total"})
 
 
@@ -61,10 +61,9 @@ def test_a_worker_reads_what_its_plan_asks_for(driver: Driver) -> None:
     gpu = hopper(1)
     gpu.fields |= {(140, 0): packed(ULONGLONG, 3), (141, 0): packed(ULONGLONG, 4)}
     opened = driver(gpu)
-    plan = WorkerPlan(("nvml",), b"{}", "/sys", "/proc", (), None, None, tuple(RAW))
-    opened.source = make_source("nvml", plan, None)
+    opened.source = source_of("nvml", Path("/sys"), Path("/proc"), opt_in=RAW)
 
-    values = opened.open().read("nvlink")
+    values = opened.read("nvlink")
 
     assert values[("nvlink_transmit_raw_bytes_total", *A, "0")] == 3 * 1024
 
@@ -158,25 +157,23 @@ def test_the_history_of_error_correction_has_sixteen_bins(driver: Driver) -> Non
     assert bins == {(str(link), str(number)): 10 * number + link for number in range(16) for link in (0, 1)}
 
 
-@pytest.mark.parametrize(("gpu", "mine", "other"), [(hopper, "1_to_4", "5_up"), (blackwell, "5_up", "1_to_4")])
+@pytest.mark.parametrize(("gpu", "mine", "other"), [(hopper, *NVLINKS), (blackwell, *reversed(NVLINKS))])
 def test_a_generation_is_not_asked_for_counters_of_another(
     driver: Driver, gpu: Callable[[int], FakeGpu], mine: str, other: str
 ) -> None:
     """Not even if the driver would answer: they are unsupported and have no series."""
-    one = gpu(1)
-    of_other = [row for row in COUNTERS if row.generations == f"nvlink_{other}"]
-    for row in COUNTERS:
-        if isinstance(row, FieldCounter):
-            one.fields.setdefault((row.field, 0), packed(ULONGLONG, 1))
+    one, rows = gpu(1), sections()["NVML"]
+    for row in rows:
+        if row.source.startswith("field "):
+            one.fields.setdefault((int(row.source.split()[1]), 0), packed(ULONGLONG, 1))
     one.error_kinds |= {(0, kind): 1 for kind in range(5)}
-    opened = driver(one, opt_in=frozenset(row.metric for row in COUNTERS)).open()
+    opened = driver(one, opt_in=frozenset(row.metric for row in rows)).open()
 
     series = {key[0] for name in ("nvlink", "nvlink_errors") for key in opened.read(name)}
     states = {key[2]: value for key, value in opened.read("identity").items() if key[0] == "counters_state"}
 
-    mine_too = {row.metric for row in COUNTERS if row.generations in ("all", f"nvlink_{mine}")}
-    assert {f"commwatch_{name}" for name in series} <= mine_too
-    assert {states[row.name] for row in of_other} == {1}
+    assert {f"commwatch_{name}" for name in series} <= {row.metric for row in rows if row.generations in ("all", mine)}
+    assert {states[row.counter] for row in rows if row.generations == other} == {1}
 
 
 def test_what_a_link_leads_to_has_the_number_of_the_link_there(driver: Driver) -> None:

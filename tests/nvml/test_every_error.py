@@ -21,13 +21,12 @@ from commwatch.findings.history import CounterHistory
 from commwatch.findings.register import Register
 from commwatch.node.run import Collected, Collector
 from commwatch.node.store import Store
-from commwatch.readings import LOST_REASONS, SourceUnavailable
+from commwatch.readings import SourceUnavailable
 from commwatch.service import collection as collection_module
 from commwatch.service.collection import Collection
 from commwatch.service.instruments import Instruments
 from commwatch.service.judge import Judge
 from commwatch.service.pipeline import Pipeline
-from commwatch.sources.nvml import codes
 from commwatch.sources.nvml.source import NvmlSource
 from commwatch.state.directory import StateDirectory
 from commwatch_exporters.snapshot import Block, Layout, Series
@@ -48,6 +47,10 @@ ERRORS: dict[str, int] = dict(
     )
 )
 """All that the binding knows, by name."""
+OF_A_GPU = {"INVALID_ARGUMENT", "NOT_FOUND", "GPU_IS_LOST", "RESET_REQUIRED", "GPU_NOT_FOUND"}
+"""Said of a GPU, whatever is said of the others."""
+OF_THE_DRIVER = {"UNINITIALIZED", "DRIVER_NOT_LOADED", "LIBRARY_NOT_FOUND", "LIB_RM_VERSION_MISMATCH"}
+"""Said of the driver, whichever GPU was asked for."""
 COLLECTORS = ("identity", "gpu", "nvlink", "pcie")
 STEP, HEALTHY_STEPS, BROKEN_STEPS = 40.0, 4, 18
 """Seconds; 18 steps are twelve minutes."""
@@ -256,8 +259,8 @@ def test_what_lasts_on_a_gpu_is_found_once(way: str, name: str, seen: Callable[[
     where = Counter(one.component.identity for one in found.findings)
 
     assert set(where.values()) <= {1}
-    of_one_gpu = codes.reason_of(code) in LOST_REASONS or code in codes.HANDLE_DEAD
-    of_driver = code in codes.NO_DRIVER or (way == "each call on all GPUs" and not of_one_gpu)
+    of_one_gpu = name in OF_A_GPU
+    of_driver = name in OF_THE_DRIVER or (way == "each call on all GPUs" and not of_one_gpu)
     if of_driver and way != "one call in ten on one GPU":
         assert set(where) == {"node"}
     elif way == "each call on all GPUs":

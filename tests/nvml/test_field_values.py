@@ -1,20 +1,16 @@
-"""A prepared array of field values is read in place, and every entry says for itself whether it holds a value."""
+"""Fields are read in place, and every entry says for itself whether it holds a value."""
 
 from __future__ import annotations
 
-import ctypes
-from typing import Any
+from collections.abc import Callable
+from itertools import product
+from typing import Any, TypeAlias
 
-import pynvml
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.sources.nvml.field_values import FieldBatch, batch_of
-from commwatch.sources.nvml.fields import COUNTERS
-from commwatch.sources.nvml.fields.nvlink import bit_error_ratio
-from commwatch.sources.nvml.fields.row import FieldCounter
-from commwatch.sources.nvml.source import TOGETHER
+from nvml.harness import Opened
 from nvml.library import (
     DOUBLE,
     FORMS,
@@ -27,10 +23,20 @@ from nvml.library import (
     USHORT,
     FakeGpu,
     Library,
+    blackwell,
     install,
     packed,
 )  # fmt: skip
+from support.examples import examples
 
+Driver: TypeAlias = "Callable[..., Opened]"
+A = ("0", "0000:17:00.0")
+FIELDS = {
+    169: "recoveries", 173: "correctable_errors", 174: "naks_received", 175: "receiver_errors", 176: "bad_tlps",
+    177: "naks_sent", 178: "bad_dllps", 179: "nonfatal_errors", 180: "fatal_errors", 181: "unsupported_requests",
+    182: "lcrc_errors", 183: "lane_errors",
+}  # fmt: skip
+"""Counters of PCIe that come in one call."""
 _RANGES = {
     DOUBLE: st.floats(-1e30, 1e30), UINT: st.integers(0, 2**32 - 2), ULONG: st.integers(0, 2**64 - 2),
     ULONGLONG: st.integers(0, 2**64 - 2), LONGLONG: st.integers(0, 2**63 - 1), INT: st.integers(0, 2**31 - 1),
@@ -39,20 +45,29 @@ _RANGES = {
 _NUMBERS = st.sampled_from(sorted(FORMS)).flatmap(lambda kind: st.tuples(st.just(kind), _RANGES[kind]))
 
 
-def _handle(library: Library, index: int = 0) -> Any:  # the binding has no types
-    handle = pynvml.c_nvmlDevice_t()
-    library.functions["nvmlDeviceGetHandleByIndex_v2"](ctypes.c_uint(index), ctypes.byref(handle))
-    return handle
+def of_fields(**changes: Any) -> FakeGpu:
+    """A GPU whose fields hold their own number."""
+    return FakeGpu(fields={(field, 0): packed(UINT, field) for field in FIELDS}, **changes)
 
 
-@given(st.lists(_NUMBERS, min_size=1, max_size=40))
+def counters(opened: Opened, gpu: int = 0) -> dict[int, Any]:
+    """What is read of the fields."""
+    labels, read = (str(gpu), f"0000:{0x17 + gpu:02x}:00.0"), opened.read("pcie")
+    return {field: read.get((f"pcie_{name}_total", *labels)) for field, name in FIELDS.items()}
+
+
+@examples(50)
+@given(st.lists(_NUMBERS, min_size=len(FIELDS), max_size=len(FIELDS)))
 def test_every_value_type_is_read_from_its_member_of_the_union(numbers: list[tuple[int, float]]) -> None:
     """Whatever types a driver mixes, and whatever the unused bytes hold, the numbers come back."""
-    library = Library([FakeGpu(fields={(place, 0): packed(*number) for place, number in enumerate(numbers)})])
-    batch = FieldBatch([(place, 0, 1) for place in range(len(numbers))])
+    answers = {(field, 0): packed(*number) for field, number in zip(FIELDS, numbers, strict=True)}
     with pytest.MonkeyPatch.context() as patch:
+        library = Library([FakeGpu(fields=answers)])
+        library.gpus[0].pci_bus_id = b"00000000:17:00.0"
         install(patch, library)
-        assert [number for _, number in numbers] == batch.read(_handle(library))
+        opened = Opened(library, lambda: None, frozenset()).open()
+        assert list(counters(opened).values()) == [number for _, number in numbers]
+        opened.source.close()
 
 
 @pytest.mark.parametrize(
@@ -62,82 +77,50 @@ def test_every_value_type_is_read_from_its_member_of_the_union(numbers: list[tup
         packed(LONGLONG, -1), packed(DOUBLE, float("nan")), packed(DOUBLE, float("inf")), (9, bytes(8)), UNKNOWN, 2, 3,
     ],
 )  # fmt: skip
-def test_no_sentinel_becomes_a_number(monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
-    """Not-available values, unknown types and failed entries are absent; the entry beside them is not."""
-    library = Library([FakeGpu(fields={(1, 0): answer, (2, 0): packed(UINT, 5)})])
-    install(monkeypatch, library)
+def test_no_sentinel_becomes_a_number(driver: Driver, answer: Any) -> None:
+    """Not-available values, unknown types and failed entries are absent; the entries beside them are not."""
+    gpu = of_fields()
+    opened = driver(gpu).open()
+    gpu.fields[174, 0] = answer
 
-    assert FieldBatch([(1, 0, 3), (2, 0, 3)]).read(_handle(library)) == [None, 15]
+    assert counters(opened) == {**{field: field for field in FIELDS}, 174: None}
 
 
-def test_an_entry_that_the_driver_leaves_alone_is_not_the_last_value(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entry_that_the_driver_leaves_alone_is_not_the_last_value(driver: Driver) -> None:
     """The array is reused, its values are not."""
-    library = Library([FakeGpu(fields={(1, 0): packed(UINT, 5)})])
-    install(monkeypatch, library)
-    batch, handle = FieldBatch([(1, 0, 1)]), _handle(library)
-    assert batch.read(handle) == [5]
-    library.functions["nvmlDeviceGetFieldValues"] = lambda *arguments: 0
-    install(monkeypatch, library)
+    opened = driver(of_fields()).open()
+    assert counters(opened) == {field: field for field in FIELDS}
+    opened.library.functions["nvmlDeviceGetFieldValues"] = lambda *arguments: 0
+    opened.forget_functions()
 
-    assert batch.read(handle) == [None]
-    assert batch.failures() == {UNKNOWN: "nvmlDeviceGetFieldValues field 1 scope 0"}
+    assert set(counters(opened).values()) == {None}
+    assert [one.reason for one in opened.collect("pcie").absences] == ["unreadable"]
 
 
-def test_one_array_serves_gpus_that_answer_differently(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each gets its own numbers, by its own types and failures, in whatever order they are read."""
+def test_gpus_that_answer_differently_have_their_own_numbers(driver: Driver) -> None:
+    """By their own types and failures, in whatever order they are read."""
+    gpus = [of_fields() for _ in range(5)]
+    opened = driver(*gpus).open()
     absent = packed(UINT, 2**32 - 1)
-    answers: list[Any] = [packed(UINT, 5), packed(ULONGLONG, 2**40), packed(DOUBLE, 0.5), UNKNOWN, absent]
-    library = Library([FakeGpu(fields={(1, 0): answer, (2, 0): packed(UINT, 7)}) for answer in answers])
-    install(monkeypatch, library)
-    batch = batch_of(((1, 0, 2), (2, 0, 1)))
-    handles = [_handle(library, index) for index in range(len(answers))]
+    for gpu, answer in zip(gpus, (packed(UINT, 5), packed(ULONGLONG, 2**40), packed(DOUBLE, 0.5), UNKNOWN, absent),
+                           strict=True):  # fmt: skip
+        gpu.fields[174, 0] = answer
 
     for _ in range(2):
-        read = [(batch.read(handle), bool(batch.failures())) for handle in handles]
-        assert [one for (one, _), _ in read] == [10, 2**41, 1.0, None, None]
-        assert [failed for _, failed in read] == [False, False, False, True, False]
-    assert batch_of(((1, 0, 2), (2, 0, 1))) is batch
+        assert [counters(opened, gpu)[174] for gpu in range(5)] == [5, 2**40, 0.5, None, None]
+        assert [counters(opened, gpu)[173] for gpu in range(5)] == [173] * 5
+        assert [one.device for one in opened.collect("pcie").absences] == ["0000:1a:00.0"]
 
 
-def test_what_is_read_of_all_gpus_at_once_has_no_array() -> None:
-    """The array is for one GPU after another."""
-    assert not [row for row in COUNTERS if isinstance(row, FieldCounter) and row.collector in TOGETHER]
+def test_a_bit_error_ratio_is_mantissa_and_exponent(driver: Driver) -> None:
+    """The value is m × 10⁻ᵉ, whatever the bits above them hold; from exponent 238 on nothing is measured."""
+    gpu = blackwell(1)
+    gpu.fields[293, 0] = packed(ULONGLONG, 1 << 8 | 6)
+    opened = driver(gpu).open()
+    for mantissa, exponent, rest in product((0, 1, 7, 15), (0, 1, 6, 15, 237, 238, 254, 255), (0, 2**20 - 1)):
+        gpu.fields[293, 0] = packed(ULONGLONG, rest << 12 | mantissa << 8 | exponent)
 
+        ratio = opened.read("nvlink_errors")[("nvlink_raw_bit_error_ratio", *A, "0")]
 
-def test_a_call_that_fails_as_a_whole_gives_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then the entries are not looked at, whatever they hold."""
-    gpu = FakeGpu(fields={(1, 0): packed(UINT, 5)})
-    library = Library([gpu])
-    install(monkeypatch, library)
-    batch, handle = FieldBatch([(1, 0, 1)]), _handle(library)
-    batch.read(handle)
-    gpu.code = 1
-
-    assert batch.read(handle) == [None]
-    assert list(batch.codes) == [1]
-
-
-def test_the_binding_reads_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The layout of an entry is the binding's: both ways of reading agree."""
-    fields = {(number, link): packed(ULONGLONG, 100 * number + link) for number in (138, 139) for link in range(3)}
-    library = Library([FakeGpu(fields=dict(fields))])
-    install(monkeypatch, library)
-    handle, wanted = _handle(library), list(fields)
-
-    assert ctypes.sizeof(pynvml.c_nvmlFieldValue_t) == 40
-    theirs = [entry.value.ullVal for entry in pynvml.nvmlDeviceGetFieldValues(handle, wanted)]
-    assert theirs == FieldBatch([(*one, 1) for one in wanted]).read(handle)
-
-
-@given(mantissa=st.integers(0, 15), exponent=st.integers(0, 237), rest=st.integers(0, 2**20))
-def test_a_bit_error_ratio_is_mantissa_and_exponent(mantissa: int, exponent: int, rest: int) -> None:
-    """The value is m × 10⁻ᵉ, whatever the bits above them hold."""
-    ratio = bit_error_ratio(rest << 12 | mantissa << 8 | exponent)
-
-    assert ratio == pytest.approx(mantissa / 10**exponent, rel=1e-12, abs=0)
-
-
-@given(mantissa=st.integers(0, 15), exponent=st.integers(238, 255))
-def test_the_sentinel_and_the_floor_of_a_bit_error_ratio_are_zero(mantissa: int, exponent: int) -> None:
-    """Mantissa 15 with exponent 255 means zero, and nothing is measured from exponent 238 on."""
-    assert bit_error_ratio(mantissa << 8 | exponent) == 0
+        expected = mantissa / 10**exponent if exponent < 238 else 0
+        assert ratio == pytest.approx(expected, rel=1e-12, abs=0)

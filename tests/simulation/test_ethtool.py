@@ -21,7 +21,7 @@ class Node:
 
     def __init__(self, rehearsal: Rehearsal, sysfs: Path) -> None:
         self.rehearsal = rehearsal
-        rehearsal.node.write_sysfs(sysfs)
+        rehearsal.node.write_sysfs(sysfs, ("network",))
         self.source = source_of("ethtool", sysfs, stand_in=lambda: stand_in_of("ethtool", rehearsal.node))
 
     def collect(self) -> Batch:
