@@ -75,14 +75,9 @@ format: $(BIN)/.dev  ## rewrite to the project's style
 
 docs: $(BIN)/.dev  ## write what is generated: alerts/rules, grafana/dashboards, and of docs/reference metrics, counters, findings, alerts, exit codes and licences
 	$(BIN)/python -m commwatch_exporters.documentation
-	$(BIN)/python -m commwatch.generate.counter_tables
-	$(BIN)/python -m commwatch.generate.finding_pages
-	$(BIN)/python -m commwatch.generate.alert_list
 	$(BIN)/commwatch rules --output alerts/rules
 	$(BIN)/commwatch dashboards --output grafana/dashboards
-	$(BIN)/python -m commwatch.generate.core_metrics
-	$(BIN)/python -m commwatch.generate.inhibition
-	$(BIN)/python -m commwatch.generate.exit_codes
+	$(BIN)/python -m commwatch.generate.documents
 	$(BIN)/python packaging/licences.py
 
 cases: $(BIN)/.dev  ## rehearse the published cases, and write their outputs into docs/using/cases.md

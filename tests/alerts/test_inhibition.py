@@ -9,7 +9,7 @@ import yaml
 
 from commwatch.config.assets import asset
 from commwatch.generate.alert_rules import shipped_alerts
-from commwatch.generate.inhibition import DOCUMENT, INHIBITIONS, document_with_table, example_with_table
+from commwatch.generate.inhibition import INHIBITIONS
 from support.promtool_cases import read_yaml, shipped_groups
 
 EXAMPLE = asset("alerts/alertmanager.example.yml")
@@ -30,14 +30,9 @@ def alerts(names: str) -> list[str]:
     return [one for one in SHIPPED if re.fullmatch(f"Commwatch({names})", one)]
 
 
-def test_the_example_and_the_documentation_have_the_table() -> None:
-    """As ``make docs`` writes it."""
-    example = EXAMPLE.read_text(encoding="utf-8")
-    document = (EXAMPLE.parents[1] / DOCUMENT).read_text(encoding="utf-8")
-
-    assert example == example_with_table(example)
-    assert document == document_with_table(document)
-    assert len(yaml.safe_load(example)["inhibit_rules"]) == len(INHIBITIONS)
+def test_the_example_has_the_whole_table() -> None:
+    """Each row is a rule."""
+    assert len(yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))["inhibit_rules"]) == len(INHIBITIONS)
 
 
 def test_each_name_of_the_table_is_an_alert() -> None:

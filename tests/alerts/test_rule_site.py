@@ -14,13 +14,9 @@ import yaml
 from commwatch.__main__ import main
 from commwatch.config.assets import asset
 from commwatch.config.thresholds import load_thresholds
-from commwatch.errors import ConfigError
 from commwatch.generate import alert_rules
-from commwatch.generate.dashboards.render import files
-from commwatch.generate.site import AlertChange, alerts_about_nodes, changed_rules, read_site_file
 from support.promtool_cases import shipped_groups
 
-SHIPPED = alert_rules.shipped_alerts()
 EXAMPLE = asset("alerts/site.example.yml")
 
 
@@ -103,11 +99,13 @@ def test_the_core_set_is_all_pages_and_few_tickets(tmp_path: Path, site: Callabl
     assert result.returncode == 0, result.stderr
 
 
-def test_nothing_of_the_core_set_reads_what_it_does_not_record() -> None:
+def test_nothing_of_the_core_set_reads_what_it_does_not_record(tmp_path: Path) -> None:
     """Neither its rules nor a dashboard; and each such series is one of the extended set."""
     site, thresholds = alert_rules.Site(), load_thresholds(None)
+    assert main(["dashboards", "--output", str(tmp_path)]) == 0
     extended = "".join(alert_rules.render_all(thresholds, site).values())
-    core = "".join([*alert_rules.render_all(thresholds, site, core=True).values(), *files(thresholds, site).values()])
+    shown = (file.read_text(encoding="utf-8") for file in tmp_path.iterdir())
+    core = "".join([*alert_rules.render_all(thresholds, site, core=True).values(), *shown])
 
     for name in alert_rules.EXTENDED_RECORDS:
         assert f"- record: {name}\n" in extended
@@ -134,39 +132,28 @@ def test_a_flag_goes_before_the_file(tmp_path: Path, site: Callable[[str], Path]
     assert alerts["CommwatchDaemonDown"]["annotations"]["runbook_url"] == "https://a.test/CommwatchDaemonDown.md"
 
 
-def test_changes_are_kept_over_an_upgrade() -> None:
+def test_changes_are_kept_over_an_upgrade(
+    tmp_path: Path, site: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """New expressions and new alerts of an upgrade come with the severity and nodes of the site."""
-    before = Path(asset("alerts/rules/probe.yaml")).read_text()
-    after = before.replace("[2m]) >= 3", "[3m]) >= 3")
-    changes = {"CommwatchProbeBandwidthLow": AlertChange("critical", 'rack="r1"')}
-
-    (rule,) = [
-        rule
-        for group in yaml.safe_load(changed_rules(after, changes, "commwatch", "10m"))["groups"]
-        for rule in group["rules"]
-        if rule.get("alert") == "CommwatchProbeBandwidthLow"
-    ]
-
+    before = alert_rules.templates()
+    after = {name: text.replace("[2m]) >= @probe_low", "[3m]) >= @probe_low") for name, text in before.items()}
     assert after != before
+    monkeypatch.setattr(alert_rules, "templates", lambda: after)
+
+    own = site("alerts:\n  CommwatchProbeBandwidthLow: {severity: critical, nodes: 'rack=\"r1\"'}\n")
+    rule = rendered(tmp_path / "out", "--site", own)["CommwatchProbeBandwidthLow"]
+
     assert "[3m]) >= 3" in rule["expr"]
     assert 'up{job="commwatch", rack="r1"}' in rule["expr"]
     assert (rule["labels"]["severity"], rule["keep_firing_for"]) == ("critical", "10m")
 
 
-def test_a_file_without_changes_keeps_its_text() -> None:
+def test_a_file_without_changes_keeps_its_text(tmp_path: Path, site: Callable[[str], Path]) -> None:
     """Comments and layout go only where an alert is changed."""
-    text = Path(asset("alerts/rules/probe.yaml")).read_text()
+    rendered(tmp_path / "out", "--site", site("alerts:\n  CommwatchNvlinkDown: {severity: info}\n"))
 
-    assert changed_rules(text, {"CommwatchNvlinkDown": AlertChange("info")}, "commwatch", "10m") == text
-
-
-def test_alerts_about_nodes_are_told_from_those_about_the_fleet() -> None:
-    """A matcher on targets makes sense only where the alert names one."""
-    about = alerts_about_nodes((asset("alerts/templates") / "fleet.yaml").read_text())
-
-    assert about["CommwatchProbeBandwidthBelowPeers"]
-    assert not about["CommwatchFaultOnManyNodes"]
-    assert not SHIPPED["CommwatchDaemonAbsent"]
+    assert (tmp_path / "out/probe.yaml").read_text() == Path(asset("alerts/rules/probe.yaml")).read_text()
 
 
 @pytest.mark.parametrize(
@@ -187,27 +174,23 @@ def test_alerts_about_nodes_are_told_from_those_about_the_fleet() -> None:
         ("alerts:\n  CommwatchNvlinkDown:\n    severity: page\n", 3, "alerts.CommwatchNvlinkDown.severity", "critical"),
         ("alerts:\n  CommwatchNvlinkDown:\n    nodes: rack\n", 3, "alerts.CommwatchNvlinkDown.nodes", "matchers"),
         ("alerts:\n  CommwatchDaemonAbsent:\n    nodes: a=\"b\"\n", 3, "alerts.CommwatchDaemonAbsent.nodes", "node"),
+        ("alerts:\n  CommwatchFaultOnManyNodes:\n    nodes: a=\"b\"\n", 3, "alerts.CommwatchFaultOnManyNodes.nodes",
+         "node"),
         ("- a\n", 1, "", "expected settings"),
     ],
 )  # fmt: skip
 def test_a_wrong_site_file_is_refused(
-    site: Callable[[str], Path], text: str, line: int, key: str, problem: str
-) -> None:
-    """The error names file, line and key."""
+    tmp_path: Path, site: Callable[[str], Path], capsys: pytest.CaptureFixture[str], text: str, line: int, key: str,
+    problem: str,
+) -> None:  # fmt: skip
+    """One line on standard error that names file, line and key, and exit code 2."""
     path = site(text)
 
-    with pytest.raises(ConfigError, match=re.escape(problem)) as caught:
-        read_site_file(path, SHIPPED)
-
-    assert (caught.value.file, caught.value.line, caught.value.key) == (str(path), line, key)
-
-
-def test_the_command_says_what_is_wrong(
-    tmp_path: Path, site: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """One line on standard error and exit code 2."""
-    assert main(["rules", "--site", str(site("jobs: a\n")), "--output", str(tmp_path / "out")]) == 2
-    assert re.search(r"site\.yml:1: jobs: unknown key", capsys.readouterr().err)
+    assert main(["rules", "--site", str(path), "--output", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr().err
+    assert f"{path}:{line}: {key}{': ' if key else ''}" in said
+    assert problem in said
+    assert said.count("\n") == 1
 
 
 def test_the_shipped_rules_are_not_changed_for_a_site(site: Callable[[str], Path]) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from commwatch.config.metric_profile import CORE_FILE, unexported
+from commwatch.config.metric_profile import unexported
 from commwatch.config.settings import Metrics
-from commwatch.generate.core_metrics import page
 from commwatch.node.store import Store
 from commwatch_exporters.catalogue import OPT_IN
 from support.core import block
@@ -12,11 +11,6 @@ from support.pages import page_of
 
 GPU = ("0", "0000:17:00.0")
 ASKED_FOR, UNUSED = "commwatch_gpu_state", "commwatch_gpu_mig_mode"
-
-
-def test_the_list_is_current() -> None:
-    """It has each metric that a shipped rule or dashboard names."""
-    assert CORE_FILE.read_text(encoding="utf-8") == page(), "python -m commwatch.generate.core_metrics"
 
 
 def test_the_core_profile_leaves_off_what_no_rule_or_panel_asks_for() -> None:

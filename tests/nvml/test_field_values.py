@@ -60,7 +60,9 @@ def counters(opened: Opened, gpu: int = 0) -> dict[int, Any]:
 @given(st.lists(_NUMBERS, min_size=len(FIELDS), max_size=len(FIELDS)))
 def test_every_value_type_is_read_from_its_member_of_the_union(numbers: list[tuple[int, float]]) -> None:
     """Whatever types a driver mixes, and whatever the unused bytes hold, the numbers come back."""
-    answers = {(field, 0): packed(*number) for field, number in zip(FIELDS, numbers, strict=True)}
+    answers: dict[tuple[int, int], tuple[int, bytes] | int] = {
+        (field, 0): packed(*number) for field, number in zip(FIELDS, numbers, strict=True)
+    }
     with pytest.MonkeyPatch.context() as patch:
         library = Library([FakeGpu(fields=answers)])
         library.gpus[0].pci_bus_id = b"00000000:17:00.0"
@@ -102,8 +104,14 @@ def test_gpus_that_answer_differently_have_their_own_numbers(driver: Driver) -> 
     gpus = [of_fields() for _ in range(5)]
     opened = driver(*gpus).open()
     absent = packed(UINT, 2**32 - 1)
-    for gpu, answer in zip(gpus, (packed(UINT, 5), packed(ULONGLONG, 2**40), packed(DOUBLE, 0.5), UNKNOWN, absent),
-                           strict=True):  # fmt: skip
+    answers: list[tuple[int, bytes] | int] = [
+        packed(UINT, 5),
+        packed(ULONGLONG, 2**40),
+        packed(DOUBLE, 0.5),
+        UNKNOWN,
+        absent,
+    ]
+    for gpu, answer in zip(gpus, answers, strict=True):
         gpu.fields[174, 0] = answer
 
     for _ in range(2):

@@ -8,7 +8,7 @@ from commwatch.config.settings import Metrics
 from commwatch_exporters.catalogue import CATALOGUE
 
 CORE_FILE = Path(__file__).parents[1] / "data/core_metrics.txt"
-"""Written by commwatch.generate.core_metrics."""
+"""Written by ``make docs``."""
 
 
 def unexported(settings: Metrics) -> frozenset[str]:

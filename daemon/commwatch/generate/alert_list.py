@@ -1,4 +1,4 @@
-"""Writes docs/reference/alerts.md from templates and thresholds: ``python -m commwatch.generate.alert_list``."""
+"""docs/reference/alerts.md, made from templates and thresholds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-from commwatch.config.thresholds import Thresholds, load_thresholds
+from commwatch.config.thresholds import Thresholds
 from commwatch.generate.alert_rules import format_duration, templates
 
 FILE = Path("docs/reference/alerts.md")
@@ -78,7 +78,3 @@ def _keys(name: str, rules: Mapping[str, tuple[str, str]]) -> Iterator[str]:
 
 def _value(key: str, number: float) -> str:
     return format_duration(number) if key.endswith("_seconds") and number == int(number) else f"{number:g}"
-
-
-if __name__ == "__main__":
-    FILE.write_text(page(load_thresholds(None)), encoding="utf-8")

@@ -1,10 +1,9 @@
-"""Writes the list of metrics that the shipped rules and dashboards ask for."""
+"""The list of metrics that the shipped rules and dashboards ask for."""
 
 from __future__ import annotations
 
 import re
 
-from commwatch.config.metric_profile import CORE_FILE
 from commwatch.config.thresholds import load_thresholds
 from commwatch.generate.alert_rules import Site, render_all
 from commwatch.generate.dashboards.render import files
@@ -26,7 +25,3 @@ def page() -> str:
     # What alerts read as a recent rise stays there as the counter that it is one of.
     families |= {f"{name.removesuffix('_recent')}_total" for name in families if name.endswith("_recent")}
     return "".join(f"{name}\n" for name in sorted(families))
-
-
-if __name__ == "__main__":
-    CORE_FILE.write_text(page(), encoding="utf-8")

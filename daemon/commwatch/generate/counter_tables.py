@@ -1,4 +1,4 @@
-"""Writes the tables of docs/reference/counters.md: every counter that is read, and where it comes from."""
+"""The tables of docs/reference/counters.md: every counter that is read, and where it comes from."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from commwatch.sources.rdma import counters as rdma
 from commwatch_exporters.catalogue import CATALOGUE
 
 FILE = Path("docs/reference/counters.md")
-BEGIN, END = "<!-- tables: written by python -m commwatch.generate.counter_tables -->", "<!-- end of tables -->"
+BEGIN, END = "<!-- tables: written by make docs -->", "<!-- end of tables -->"
 _GENERATIONS = {"all": "all", "nvlink_1_to_4": "NVLink 1 to 4", "nvlink_5_up": "NVLink 5 and later"}
 _ELSEWHERE = "other sources"
 """Metrics that no table of a source names: they are told by one reader as a whole."""
@@ -106,7 +106,3 @@ def _line(entries: Sequence[Entry]) -> str:
     generations = entries[0].generations.removeprefix("all")
     opt_in = " (opt-in)" if metric.opt_in else ""
     return f"| {counters} | {sources} | {generations} | `{metric.name.removeprefix('commwatch_')}`{opt_in} |\n"
-
-
-if __name__ == "__main__":
-    FILE.write_text(page(FILE.read_text(encoding="utf-8")), encoding="utf-8")

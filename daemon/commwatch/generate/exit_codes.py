@@ -1,4 +1,4 @@
-"""Writes docs/reference/exit-codes.md: what the exit code of each command means."""
+"""docs/reference/exit-codes.md: what the exit code of each command means."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def page() -> str:
     lines = [
         "# Exit codes",
         "",
-        "Written by `python -m commwatch.generate.exit_codes` from `config/exit_codes.py`. Each help has its part.",
+        "Written by `make docs` from `config/exit_codes.py`. Each help has its part.",
         "",
         "| code | meaning |",
         "| --- | --- |",
@@ -40,7 +40,3 @@ def _cells(meanings: Meanings) -> tuple[str, str, str]:
         if code not in (ExitCode.OK, ExitCode.FOUND)
     ]
     return meanings[ExitCode.OK], meanings.get(ExitCode.FOUND, "-"), "<br>".join(others)
-
-
-if __name__ == "__main__":
-    FILE.write_text(page(), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Writes docs/reference/findings/README.md from codes and rules: ``python -m commwatch.generate.finding_pages``."""
+"""docs/reference/findings/README.md, made from codes and rules."""
 
 from __future__ import annotations
 
@@ -95,7 +95,3 @@ def _explained() -> Mapping[tuple[str, ...], list[str]]:
         ranked = tuple(sorted(weights, key=lambda fault: (-weights[fault], fault)))
         symptoms.setdefault(ranked, []).append(symptom)
     return symptoms
-
-
-if __name__ == "__main__":
-    FILE.write_text(page(), encoding="utf-8")
