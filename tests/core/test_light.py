@@ -40,7 +40,6 @@ def test_the_daemon_loads_nothing_heavy_that_it_does_not_use() -> None:
     assert "commwatch.service.daemon" in loaded
     assert HEAVY.intersection(loaded) == set()
     assert {name for name in loaded if name.startswith(PAGE)} == {PAGE, f"{PAGE}.records", f"{PAGE}.served"}
-    assert "commwatch.service.page_pairs" not in loaded
     assert [name for name in loaded if name.startswith("commwatch.simulation")] == []
 
 

@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 
@@ -35,18 +35,17 @@ from commwatch.service.notify import Notifier
 from commwatch.service.page import describe
 from commwatch.service.scheduling import ClockSteps, Scheduler, after_readers
 from commwatch.service.textfile_writer import TextfileWriter
+from commwatch.service.web_access import LOOK_SECONDS as WEB_LOOK_SECONDS
+from commwatch.service.web_access import WebAccess
 from commwatch.state.control import ControlServer
 from commwatch.state.directory import StateDirectory, state_path
 from commwatch.state.maintenance import MaintenanceFile
 from commwatch.workers.start import Spares
 from commwatch_exporters.listen import EndpointError, Peer, passed_sockets
 from commwatch_exporters.metrics_page import MetricsPage
+from commwatch_exporters.node_page.records import ProbeStatus
 from commwatch_exporters.snapshot import Snapshot
 from commwatch_exporters.web import Endpoint, Status
-
-if TYPE_CHECKING:
-    from commwatch.service.web_access import WebAccess
-    from commwatch_exporters.node_page.records import ProbeStatus
 
 log = structlog.get_logger("commwatch.service")
 
@@ -196,8 +195,6 @@ class Daemon:
             telemetry_path=web.telemetry_path,
         )
         if web.config_file:
-            from commwatch.service.web_access import WebAccess
-
             self._web = WebAccess(Path(web.config_file), self._endpoint, self._show_web_reload)
         await self._listen()
 
@@ -243,9 +240,7 @@ class Daemon:
         self._scheduler.add(LOOK, self._look, LOOK_SECONDS, owner="daemon")
         self._plan_textfile()
         if self._web is not None:
-            from commwatch.service import web_access
-
-            self._scheduler.add(WEB_FILES, self._web.look, web_access.LOOK_SECONDS, owner="daemon")
+            self._scheduler.add(WEB_FILES, self._web.look, WEB_LOOK_SECONDS, owner="daemon")
 
     def _plan_textfile(self) -> None:
         interval = self.config.textfile.interval
