@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,6 @@ class Daemon:
         self._stop = asyncio.Event()
         self._reload = asyncio.Event()
         self._ready = False
-        self._read_well = {"configuration": True, "web configuration": True}
         self._web: WebAccess | None = None
         self._answers = Answers(self)
         self._metrics = MetricsPage(self.snapshot, self._instruments.registry)
@@ -146,7 +146,11 @@ class Daemon:
             CommwatchError: thresholds, preset or faults cannot be used.
         """
         thresholds = load_thresholds(config.thresholds)
-        return thresholds, self._simulation(config)
+        if not config.simulation.preset:
+            return thresholds, None
+        from commwatch.service.simulated import simulation_plan
+
+        return thresholds, simulation_plan(config.simulation, self._state)
 
     def _build(self, config: Config, prepared: tuple[Thresholds, SimulationPlan | None]) -> Engine:
         thresholds, simulation = prepared
@@ -154,29 +158,11 @@ class Daemon:
         instruments.forget_engine()
         instruments.thresholds_info.labels(thresholds.digest)
         instruments.simulated.set(1 if config.simulation.preset else 0)
-        self._show_reload("configuration", True)
+        instruments.show_reload("configuration", True)
         return Engine(
             config, thresholds, self._state, simulation, instruments, self._scheduler, self._starvation,
             self._spares.start, self._kernel_log,
         )  # fmt: skip
-
-    def _show_reload(self, what: str, succeeded: bool) -> None:
-        """Expose whether both configurations in force are those of the files."""
-        self._read_well[what] = succeeded
-        self._instruments.config_reload_successful.set(1 if all(self._read_well.values()) else 0)
-        if succeeded:
-            self._instruments.config_reload_time.set(round(time.time(), 3))
-
-    def _show_web_reload(self, succeeded: bool) -> None:
-        self._show_reload("web configuration", succeeded)
-
-    def _simulation(self, config: Config) -> SimulationPlan | None:
-        settings = config.simulation
-        if not settings.preset:
-            return None
-        from commwatch.service.simulated import simulation_plan
-
-        return simulation_plan(settings, self._state)
 
     def _handle_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -195,7 +181,8 @@ class Daemon:
             telemetry_path=web.telemetry_path,
         )
         if web.config_file:
-            self._web = WebAccess(Path(web.config_file), self._endpoint, self._show_web_reload)
+            show = partial(self._instruments.show_reload, "web configuration")
+            self._web = WebAccess(Path(web.config_file), self._endpoint, show)
         await self._listen()
 
     async def _listen(self) -> None:
@@ -387,7 +374,7 @@ class Daemon:
                 prepared = await asyncio.to_thread(self._prepare, config)
             except CommwatchError as error:
                 log.error("the new configuration is not used; the old one stays in force", error=str(error))
-                self._show_reload("configuration", False)
+                self._instruments.show_reload("configuration", False)
             else:
                 try:
                     await self._change_to(config, prepared)

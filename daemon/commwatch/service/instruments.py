@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -23,6 +24,8 @@ class Instruments:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus_client gives it no types
         self.registry = of_this_process()
         self._layout = Layout(())
+        self._read_well: dict[str, bool] = {}
+        """Whether each configuration could be read the last time."""
         self._cpu_seconds: dict[int, float] = {}
         """Of each process that is there, as last measured, by its id."""
         self._healthcheck_unknown: dict[str, int] = {}
@@ -73,6 +76,13 @@ class Instruments:
     def worker_stuck(self, worker: str, count: int) -> None:
         """So many processes of a worker missed their deadline and have not come back."""
         self.worker_stuck_count.labels(worker).set(count)
+
+    def show_reload(self, what: str, succeeded: bool) -> None:
+        """A configuration was read: say whether all in force are those of the files."""
+        self._read_well[what] = succeeded
+        self.config_reload_successful.set(1 if all(self._read_well.values()) else 0)
+        if succeeded:
+            self.config_reload_time.set(round(time.time(), 3))
 
     def run_missed(self, job: str) -> None:
         """A job of the scheduler was not run in time."""
