@@ -94,7 +94,7 @@ def test_the_only_pair_says_nothing_of_the_host() -> None:
     [found] = seen(gpus(CARDS[:2]), matrix({}, others=1e9, ends=2))
 
     assert (found.code, found.component.identity) == ("pair_slow", pair(0, 1))
-    assert found.detail == "the only pair: GPU, link and host are possible alike"
+    assert found.detail == "the only pair: GPU, link or host; commwatch probe host_copies tells more"
 
 
 def test_one_slow_gpu_of_three_is_not_the_host() -> None:

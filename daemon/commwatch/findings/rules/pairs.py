@@ -92,7 +92,7 @@ def slow(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
         yield Sighting("pair_slow", component, tuple(evidence), _ONLY_PAIR if len(judged) == 1 else "")
 
 
-_ONLY_PAIR = "the only pair: GPU, link and host are possible alike"
+_ONLY_PAIR = "the only pair: GPU, link or host; commwatch probe host_copies tells more"
 
 
 def _all_slow(facts: Facts, thresholds: Thresholds, shares: list[float], low: int) -> Sighting:
@@ -234,9 +234,7 @@ PAIRS = RuleSet(
             role="symptom",
             meaning="The pair is below its path's expected or former rate. A ring runs at its weakest pair's speed. "
             "Two GPUs are one pair, which does not show whether a GPU, its link or the host is slow.",
-            next_step="Check the causes listed and commwatch heatmap; keep communication-heavy jobs off both GPUs. Of "
-            "the only pair, commwatch probe host_copies tells: slow for one GPU points at it or its slot, for both at "
-            "the host, for neither at the link between them.",
+            next_step="Check the causes listed and commwatch heatmap; keep communication-heavy jobs off both GPUs.",
             alert="CommwatchPairSlow",
             opens_after=_MATRIX_OPENS_AFTER,
         ),
