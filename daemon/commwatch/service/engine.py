@@ -181,9 +181,9 @@ class Engine:
     # --- what the parts ask of each other ---
 
     def _after(self, outcome: Outcome) -> None:
-        silent = self.pipeline.silent_gpus
+        silent = self.pipeline.inventory.silent_gpus
         self.pipeline.on_batch(outcome)
-        if self.pipeline.silent_gpus != silent and self.verdict.looked_at is not None:
+        if self.pipeline.inventory.silent_gpus != silent and self.verdict.looked_at is not None:
             self.look()  # the verdict is not OK for longer than that takes to be known
         self._keeping.notice()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -161,8 +161,3 @@ class Pipeline:
     def version(self) -> Sequence[int]:
         """Changes with each event that must survive a crash."""
         return tuple(tracker.version for tracker in self.trackers)
-
-    @property
-    def silent_gpus(self) -> Mapping[str, float]:
-        """See ``InventoryTracker.silent_gpus``."""
-        return self.inventory.silent_gpus
