@@ -57,6 +57,8 @@ from commwatch.workers.wire import ProgressMark, Reply, Request, WireReadings, f
 from commwatch.workers.worker import Worker
 from commwatch_exporters.http_server import HttpServer
 from commwatch_exporters.listen import Peer
+from commwatch_exporters.negotiation import Format
+from commwatch_exporters.node_collector import NodeCollector
 from commwatch_exporters.snapshot import Block, Layout, Snapshot
 from commwatch_exporters.web import Endpoint, Status
 from support.pages import snapshot_of
@@ -339,11 +341,12 @@ def _sysfs(folder: Path) -> Iterator[Check]:
 def _assert_fit(batch: Batch) -> None:
     """What was read can be sent and exposed."""
     msgspec.msgpack.encode([(one.device, one.series, list(one.values)) for one in batch.readings])
-    blocks = [Block(Layout(one.series), one.values, one.time) for one in batch.readings]
-    for block in blocks:
-        for family in block.layout.families:
-            block.text(family).encode()
-    Snapshot(blocks)
+    _page_of([Block(Layout(one.series), one.values, one.time) for one in batch.readings])
+
+
+def _page_of(blocks: Sequence[Block]) -> bytes:
+    snapshot = Snapshot(blocks)
+    return NodeCollector(lambda: snapshot).text(snapshot, Format.TEXT).encode()
 
 
 def _attributes() -> Sequence[bytes]:
@@ -451,9 +454,7 @@ def _frames(folder: Path) -> Iterator[Check]:
         assert all(one.done() for one in asked), "somebody waits forever"
         for one in asked:
             if one.exception() is None:
-                blocks = list(one.result().blocks.values())
-                for family in {name for block in blocks for name in block.layout.families}:
-                    "".join(block.text(family) for block in blocks).encode()
+                _page_of(list(one.result().blocks.values()))
 
     def check(data: bytes) -> None:
         loop.run_until_complete(receive(data))

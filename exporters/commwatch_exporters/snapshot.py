@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain
+from itertools import accumulate, chain
 
 from commwatch_exporters.blocks import Block, Layout, Series, Value
 from commwatch_exporters.catalogue import CATALOGUE, family_of
@@ -29,10 +28,9 @@ class _Laid:
         return found
 
     @cached_property
-    def repeated(self) -> Set[str]:
-        """The families of which two layouts name the same series."""
-        named = Counter(chain.from_iterable(layout.index for layout in self.layouts))
-        return {family_of(name).name for (name, _), layouts in named.items() if layouts > 1}
+    def starts(self) -> Sequence[int]:
+        """The place of the first value of each block among those of all."""
+        return list(accumulate((len(layout.series) for layout in self.layouts), initial=0))
 
 
 class Snapshot:
@@ -69,9 +67,13 @@ class Snapshot:
         return self._laid.holders
 
     @property
-    def repeated(self) -> Set[str]:
-        """The families of which two blocks name the same series."""
-        return self._laid.repeated
+    def starts(self) -> Sequence[int]:
+        """The place of the first value of each block among ``values``."""
+        return self._laid.starts
+
+    def values(self) -> list[Value]:
+        """The values of all blocks, one block after the other."""
+        return [*chain.from_iterable([one.values for one in self.blocks])]
 
     def family_blocks(self, family: str) -> Sequence[Block]:
         """The blocks that hold series of one family."""

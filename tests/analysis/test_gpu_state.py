@@ -21,6 +21,7 @@ from commwatch.node.gpu_state import (
 from commwatch.node.inventory import KnownGpu
 from commwatch.node.observation import Observation, SeenGpu
 from commwatch.readings import Absence, Reason
+from support.pages import lines_of
 
 SLOTS = ("0000:17:00.0", "0000:3d:00.0", "0000:60:00.0")
 NAMES = [(str(number), slot) for number, slot in enumerate(SLOTS)]
@@ -194,7 +195,7 @@ def test_a_gpu_without_an_address_has_those_that_it_may_have() -> None:
     found = [labels for metric, labels in block.layout.series if metric == possible[0]]
     assert found == [(*possible[1], SLOTS[1]), (*possible[1], SLOTS[2])]
     named = state_block({NAMES[0]: OK, NAMES[1]: LOST}, (), seen(0), 5.0, on_bus=SLOTS)
-    assert named.text(possible[0]) == ""
+    assert lines_of(named, possible[0]) == ""
 
 
 def test_states_become_a_block() -> None:
@@ -202,7 +203,7 @@ def test_states_become_a_block() -> None:
     block = state_block({NAMES[0]: OK, NAMES[1]: MISSING}, [], seen(0), 5.0)
 
     assert block.get("commwatch_gpu_state", *NAMES[1]) == MISSING
-    assert block.text("commwatch_gpu_state").count("\n") == 2
+    assert lines_of(block, "commwatch_gpu_state").count("\n") == 2
 
 
 def test_a_gpu_that_cannot_say_who_it_is_keeps_its_identity() -> None:
@@ -214,7 +215,7 @@ def test_a_gpu_that_cannot_say_who_it_is_keeps_its_identity() -> None:
     replaced = state_block({NAMES[0]: OK, ("", SLOTS[1]): MISSING}, [replace(named, is_replaced=True)], seen(0), 5.0)
 
     assert lost.get("commwatch_gpu_info", *NAMES[1], "GPU-1", "S1", "H100", "Hopper") == 1
-    assert [block.text("commwatch_gpu_info") for block in (here, replaced)] == ["", ""]
+    assert [lines_of(block, "commwatch_gpu_info") for block in (here, replaced)] == ["", ""]
 
 
 @pytest.mark.parametrize("device", [SLOTS[1], "index:1"])

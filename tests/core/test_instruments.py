@@ -10,6 +10,7 @@ from commwatch import __version__
 from commwatch.service.instruments import Instruments
 from commwatch_exporters.catalogue import SECTIONS
 from commwatch_exporters.snapshot import Value
+from support.pages import lines_of
 
 
 def value(instruments: Instruments, name: str, *labels: str) -> Value:
@@ -61,8 +62,8 @@ def test_whole_numbers_are_written_whole() -> None:
 
     block = instruments.block(0.0)
 
-    assert block.text("commwatch_collector_duration_seconds").endswith(" 0.25\n")
-    assert block.text("commwatch_collector_interval_seconds").endswith(" 10\n")
+    assert lines_of(block, "commwatch_collector_duration_seconds").endswith(" 0.25\n")
+    assert lines_of(block, "commwatch_collector_interval_seconds").endswith(" 10\n")
 
 
 def test_the_layout_is_kept_while_the_series_stay() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from commwatch_exporters.blocks import format_number, shapes
 from commwatch_exporters.catalogue import CATALOGUE, family_of
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot
-from support.pages import snapshot_of
+from support.pages import lines_of, snapshot_of
 
 CARRIER, LATENCY = "commwatch_ethernet_carrier", "commwatch_probe_latency_seconds"
 ADAPTERS = {"commwatch_ethernet_info", "commwatch_rdma_port_info", "commwatch_probe_slowest_rank_info"}
@@ -64,7 +64,7 @@ def test_families_of_a_histogram_are_one() -> None:
     ])  # fmt: skip
 
     assert layout.families == {LATENCY: (0, 2), CARRIER: (1,)}
-    assert layout.prefixes[0] == f'{LATENCY}_bucket{{probe="ring",backend="nccl",le="+Inf"}} '
+    assert layout.prefixes[0] == f'\n{LATENCY}_bucket{{probe="ring",backend="nccl",le="+Inf"}} '
     assert family_of(f"{LATENCY}_sum") is CATALOGUE[LATENCY]
     assert family_of("commwatch_clock_steps_total").type == "counter"
 
@@ -75,9 +75,9 @@ def test_a_block_answers_for_its_own_series() -> None:
 
     assert [block.get(CARRIER, device) for device in ("eth0", "eth1", "eth2")] == [0, None, None]
     assert block.get("commwatch_simulated") == 1
-    assert block.text(CARRIER) == f'{CARRIER}{{device="eth0"}} 0\n'
-    assert block.text("commwatch_simulated") == "commwatch_simulated 1\n"
-    assert block.text("commwatch_gpu_busy") == ""
+    assert lines_of(block, CARRIER) == f'{CARRIER}{{device="eth0"}} 0\n'
+    assert lines_of(block, "commwatch_simulated") == "commwatch_simulated 1\n"
+    assert lines_of(block, "commwatch_gpu_busy") == ""
 
 
 def test_a_snapshot_finds_a_value_in_any_of_its_blocks() -> None:
@@ -125,7 +125,7 @@ def test_every_line_has_its_number(values: list[float | None]) -> None:
     block = Block(Layout([(CARRIER, (name,)) for name in names]), values, 0.0)
     escaped = [name.replace('"', '\\"') for name in names]
 
-    assert block.text(CARRIER) == "".join(
+    assert lines_of(block, CARRIER) == "".join(
         f'{CARRIER}{{device="{name}"}} {format_number(value)}\n'
         for name, value in zip(escaped, values, strict=True)
         if value is not None

@@ -6,6 +6,7 @@ import pytest
 
 from commwatch.node.store import Store
 from commwatch_exporters.snapshot import Block, Layout
+from support.pages import lines_of
 
 CARRIER = "commwatch_ethernet_carrier"
 LAYOUT = Layout([(CARRIER, ("eth0",))])
@@ -50,7 +51,7 @@ def test_a_value_that_was_not_read_is_not_taken_from_before() -> None:
 
     store.put("network", "eth0", carrier(None), NEVER)
 
-    assert store.snapshot().blocks[0].text(CARRIER) == ""
+    assert lines_of(store.snapshot().blocks[0], CARRIER) == ""
 
 
 def test_the_snapshot_is_the_same_object_until_something_changes() -> None:

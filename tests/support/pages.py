@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families as _parse_te
 from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.metrics_page import MetricsPage
 from commwatch_exporters.negotiation import Format
+from commwatch_exporters.node_collector import NodeCollector
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
 
 
@@ -51,6 +52,13 @@ def families_of(page: str, page_format: Format) -> list[Metric]:
     if page_format is Format.TEXT:
         return list(_parse_text(page))
     return list(_parse_openmetrics(page))  # type: ignore[no-untyped-call]  # prometheus_client gives it no types
+
+
+def lines_of(block: Block, family: str) -> str:
+    """The lines of a family on the page of a block, without the header."""
+    snapshot = Snapshot([block])
+    text = NodeCollector(lambda: snapshot).text(snapshot, Format.TEXT, {family})
+    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
 
 
 def page_of(snapshot: Snapshot, page_format: Format = Format.TEXT, *, gzip: bool = False) -> bytes:
