@@ -11,17 +11,16 @@ from types import MappingProxyType
 from commwatch_exporters.http_server import Handler, HttpServer, Limits, Request, Response
 from commwatch_exporters.listen import EndpointError
 from commwatch_exporters.metrics_page import MetricsPage
-from commwatch_exporters.negotiation import accepts_gzip
+from commwatch_exporters.node.model import Node
 from commwatch_exporters.node_page.records import STILL_PATH, Status
-from commwatch_exporters.node_page.served import ServedPage
 from commwatch_exporters.selection import SelectionError
-from commwatch_exporters.shared_body import SharedBody
+from commwatch_exporters.shared_answer import SharedAnswer
 from commwatch_exporters.snapshot import Snapshot
 
 __all__ = ["Endpoint", "EndpointError", "Limits", "Status"]
 
 _VARY = ("Vary", "Accept, Accept-Encoding")
-_VARY_GZIP = ("Vary", "Accept-Encoding")
+_HTML = "text/html; charset=utf-8"
 _GZIP = ("Content-Encoding", "gzip")
 
 
@@ -33,10 +32,10 @@ class Endpoint(HttpServer):
         metrics: The page of the metrics; without it, the snapshot's and those of this process.
         ready: Whether the daemon is ready, and if not, why, one line for each reason.
         status: What the node's page says beside the snapshot.
-        documents: By path what makes its JSON; it is asked once a second at most.
+        documents: By path what makes its JSON.
         telemetry_path: Where the metrics are.
         limits: What a client may use.
-        monotonic: Seconds by a clock that nobody sets, for the documents.
+        monotonic: Seconds by a clock that nobody sets, for what is made once a second at most.
     """
 
     def __init__(
@@ -53,13 +52,20 @@ class Endpoint(HttpServer):
     ) -> None:
         self._metrics_page = metrics or MetricsPage(snapshot)
         self._ready = ready
-        self._page = ServedPage(snapshot, status, telemetry_path)
+        self._node = Node()
+        self._snapshot = snapshot
+        self._status = status
+        self._telemetry_path = telemetry_path
+
+        def shared(make: Callable[[], bytes], content_type: str) -> Handler:
+            return SharedAnswer(make, content_type, monotonic)
+
         routes: dict[str, Handler] = {
-            "/": partial(self._node_page, refreshes=True),
-            STILL_PATH: partial(self._node_page, refreshes=False),
+            "/": shared(partial(self._node_page, refreshes=True), _HTML),
+            STILL_PATH: shared(partial(self._node_page, refreshes=False), _HTML),
             "/healthz": _healthz,
             "/readyz": self._readyz,
-            **{path: _document(SharedBody(give, monotonic)) for path, give in documents.items()},
+            **{path: shared(make, "application/json") for path, make in documents.items()},
             telemetry_path: self._metrics,
         }
         # Health is about the process: whoever asks gets an answer, at any rate and without a password.
@@ -79,23 +85,15 @@ class Endpoint(HttpServer):
             return Response(HTTPStatus.OK, b"ready\n")
         return Response(HTTPStatus.SERVICE_UNAVAILABLE, "".join([f"{reason}\n" for reason in reasons]).encode())
 
-    def _node_page(self, request: Request, *, refreshes: bool) -> Response:
-        gzip = accepts_gzip(request.headers.get("accept-encoding", ""))
-        page = self._page.page(refreshes=refreshes, compressed=gzip)
-        return Response(HTTPStatus.OK, page, "text/html; charset=utf-8", (_VARY_GZIP, _GZIP) if gzip else (_VARY_GZIP,))
+    def _node_page(self, *, refreshes: bool) -> bytes:
+        # Imported at the first request: most daemons are only scraped.
+        from commwatch_exporters.node_page.page import render_node_page
+
+        self._node.show(self._snapshot())
+        page = render_node_page(self._node, self._status(), self._telemetry_path, refreshes=refreshes)
+        return page.encode("utf-8", "replace")
 
 
 def _healthz(_: Request) -> Response:
     """The process answers; whether collectors succeed is the metrics' to say."""
     return Response(HTTPStatus.OK, b"ok\n")
-
-
-def _document(body: SharedBody) -> Handler:
-    """The handler of a path with JSON."""
-
-    def answer(request: Request) -> Response:
-        gzip = accepts_gzip(request.headers.get("accept-encoding", ""))
-        headers = (_VARY_GZIP, _GZIP) if gzip else (_VARY_GZIP,)
-        return Response(HTTPStatus.OK, body.get(gzip=gzip), "application/json", headers)
-
-    return answer

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
+from commwatch_exporters.http_server import Request
 from commwatch_exporters.negotiation import Format
-from commwatch_exporters.node_page.served import ServedPage
 from commwatch_exporters.snapshot import Snapshot
 from commwatch_exporters.web import Endpoint, Status
 from support.http import Answer, ask, serving
@@ -168,12 +168,15 @@ def test_many_readers_cost_one_rendering_a_second() -> None:
         asked.append(clock.now)
         return Status(f"made at {clock.now:g}")
 
-    page = ServedPage(lambda: snapshot_of({SERIES: 0}), status, "/metrics", clock.monotonic)
+    endpoint = Endpoint(
+        snapshot=lambda: snapshot_of({SERIES: 0}), ready=lambda: (True, ()), status=status, monotonic=clock.monotonic
+    )
     for at in (0.0, 0.5, 0.99, 1.0, 1.5):
         clock.now = at
-        plain = page.page(refreshes=True, compressed=False)
+        plain = endpoint.answer(Request("/", {})).body
+        compressed = endpoint.answer(Request("/", {"accept-encoding": "gzip"})).body
 
-        assert plain == zlib.decompress(page.page(refreshes=True, compressed=True), wbits=31)
+        assert plain == zlib.decompress(compressed, wbits=31)
         assert f"made at {int(at)}".encode() in plain
     assert asked == [0.0, 1.0]
 
