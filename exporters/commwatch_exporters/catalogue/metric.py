@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, Literal, TypeAlias
 
 MetricType: TypeAlias = Literal["counter", "gauge", "histogram", "info"]
@@ -91,23 +92,30 @@ class Metric:
         return f"{self.help} Origin: {self.origin}."
 
 
-def counter(
+def _row(
+    metric_type: MetricType,
     name: str,
     labels: str,
     help_text: str,
     origin: str,
     unit: str = "",
+    *,
     saturates_at: int | None = None,
     opt_in: bool = False,
     wraps_at: int | None = None,
 ) -> Metric:
-    """A row of a number that only grows."""
-    return _metric("counter", name, labels, help_text, origin, unit, saturates_at, opt_in, wraps_at)
+    full_name, label_names = f"commwatch_{name}", tuple(labels.split())
+    return Metric(full_name, metric_type, label_names, help_text, origin, unit, saturates_at, opt_in, wraps_at)
 
 
-def gauge(name: str, labels: str, help_text: str, origin: str, unit: str = "", opt_in: bool = False) -> Metric:
-    """A row of a number that rises and falls."""
-    return _metric("gauge", name, labels, help_text, origin, unit, opt_in=opt_in)
+counter: Final = partial(_row, "counter")
+"""A row of a number that only grows."""
+gauge: Final = partial(_row, "gauge")
+"""A row of a number that rises and falls."""
+histogram: Final = partial(_row, "histogram")
+"""A row of a distribution."""
+info: Final = partial(_row, "info")
+"""A row of labels that describe something; its value is always 1."""
 
 
 def recent(name: str, labels: str) -> Metric:
@@ -118,28 +126,3 @@ def recent(name: str, labels: str) -> Metric:
         "Rise of the counter in the last 5 minutes (event_window_seconds); only while there is one.",
         f"{name}_total since the daemon started",
     )
-
-
-def histogram(name: str, labels: str, help_text: str, origin: str, unit: str) -> Metric:
-    """A row of a distribution."""
-    return _metric("histogram", name, labels, help_text, origin, unit)
-
-
-def info(name: str, labels: str, help_text: str, origin: str) -> Metric:
-    """A row of labels that describe something; its value is always 1."""
-    return _metric("info", name, labels, help_text, origin)
-
-
-def _metric(
-    metric_type: MetricType,
-    name: str,
-    labels: str,
-    help_text: str,
-    origin: str,
-    unit: str = "",
-    saturates_at: int | None = None,
-    opt_in: bool = False,
-    wraps_at: int | None = None,
-) -> Metric:
-    full_name, label_names = f"commwatch_{name}", tuple(labels.split())
-    return Metric(full_name, metric_type, label_names, help_text, origin, unit, saturates_at, opt_in, wraps_at)
