@@ -12,23 +12,20 @@ import logging
 import re
 import select
 import socket
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
+from typing import TypeAlias, TypeVar, cast
 
 import h11
 
 from commwatch_exporters.listen import BACKLOG, EndpointError, Peer, bind, name_of, peer_of
 from commwatch_exporters.shares import Places, Turns, client_of
-
-if TYPE_CHECKING:
-    import ssl
-
-    from commwatch_exporters.tls_context import TlsEntry
+from commwatch_exporters.tls_context import TlsEntry
 
 _Result = TypeVar("_Result")
 
@@ -201,9 +198,6 @@ class Connection:
         self._is_head = False
         self._is_last = False
         self._sending_since = 0.0
-        self._wants_read: tuple[type[OSError], ...] = ()
-        self._wants_write: tuple[type[OSError], ...] = ()
-        """What a TLS socket raises where it has to wait."""
         self.task = loop.create_task(self._live())
         self.task.add_done_callback(self._end)
 
@@ -256,9 +250,9 @@ class Connection:
                 return call()
             except BlockingIOError:
                 to_write = writes
-            except self._wants_read:
+            except ssl.SSLWantReadError:
                 to_write = False
-            except self._wants_write:
+            except ssl.SSLWantWriteError:
                 to_write = True
             await self._ready(to_write=to_write)
 
@@ -296,7 +290,6 @@ class Connection:
         handshakes.failed(self.client)  # until a request is answered
         self._server.places.begin_tls(self, self._server.limits.tls_connections)
         self.sock = sock = entry.wrap(self.sock)
-        self._wants_read, self._wants_write = entry.wants_read, entry.wants_write
         try:
             await self._step(sock.do_handshake)
             entry.check_name(sock)
@@ -419,9 +412,9 @@ class Connection:
             asyncio.TimeoutError: it does not end.
         """
         self._allow(_LINGER_SECONDS)
-        if self.over_tls:
+        if isinstance(self.sock, ssl.SSLSocket):
             with suppress(OSError, ValueError):  # it would wait for the client's own goodbye
-                cast("ssl.SSLSocket", self.sock).unwrap()
+                self.sock.unwrap()
         self.sock.shutdown(socket.SHUT_WR)
         while await self._step(partial(self.sock.recv, _RECEIVE_BYTES)):
             if asyncio.get_running_loop().time() > self.until:

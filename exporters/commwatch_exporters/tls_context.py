@@ -1,7 +1,4 @@
-"""TLS: from PEM texts and choices to a context of the standard library, and whose client certificates are taken.
-
-Imported only where TLS is configured: libssl and libcrypto take memory that a plain endpoint does not need.
-"""
+"""TLS: from PEM texts and choices to a context of the standard library, and whose client certificates are taken."""
 
 from __future__ import annotations
 
@@ -167,9 +164,6 @@ class TlsEntry:
     Raises:
         TlsError: as in ``make_context``.
     """
-
-    wants_read: tuple[type[OSError], ...] = (ssl.SSLWantReadError,)
-    wants_write: tuple[type[OSError], ...] = (ssl.SSLWantWriteError,)
 
     def __init__(self, settings: TlsSettings, allowed_names: frozenset[str] = frozenset()) -> None:
         self._allowed_names = allowed_names

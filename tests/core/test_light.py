@@ -39,7 +39,7 @@ def test_the_daemon_loads_nothing_heavy_that_it_does_not_use() -> None:
     assert isinstance(loaded, list)
     assert "commwatch.service.daemon" in loaded
     assert HEAVY.intersection(loaded) == set()
-    assert {name for name in loaded if name.startswith(PAGE)} == {PAGE, f"{PAGE}.records", f"{PAGE}.served"}
+    assert {name for name in loaded if name.startswith(PAGE)} == {PAGE, f"{PAGE}.records"}
     assert [name for name in loaded if name.startswith("commwatch.simulation")] == []
 
 
