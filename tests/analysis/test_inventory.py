@@ -11,11 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.node.boards import gpus_on_boards
 from commwatch.node.inventory import Inventory, Kind
 from commwatch.node.inventory_state import InventoryState
 from commwatch.node.observation import Observation, SeenGpu, SeenPort, observe_blocks
-from commwatch.node.utilisation import NvlinkExpectation
 from commwatch.state.records import decode
 from commwatch_exporters.snapshot import Block, Layout, Value
 from support.passes import in_one_pass
@@ -74,6 +72,12 @@ def rebooted(subject: Inventory) -> Inventory:
     subject = restarted(subject)
     subject.state.begin("the next boot")
     return subject
+
+
+def links_of(subject: Inventory, slot: str) -> tuple[set[int], float | None] | None:
+    """The NVLinks that a GPU should have, and what they carry together each way, bytes per second."""
+    found = subject.nvlink_expectation(slot)
+    return None if found is None else (set(found.links), found.capacity_bytes_per_second)
 
 
 ALL_PARTS = {"gpu": 4, "nvlink": 8, "pcie_lane": 64, "rdma_port": None, "ethernet_port": 1}
@@ -284,7 +288,7 @@ def test_moved_indexes_change_nothing() -> None:
     expected = [labels for name, labels in block.layout.series if name == "commwatch_nvlink_link_expected"]
     slots = {("0", SLOTS[0]), ("1", SLOTS[1]), ("1", SLOTS[2]), ("2", SLOTS[3])}
     assert {labels[:2] for labels in expected} == slots
-    assert subject.nvlink_expectation(SLOTS[2]) == NvlinkExpectation(frozenset({0, 1}), 50e9)
+    assert links_of(subject, SLOTS[2]) == ({0, 1}, 50e9)
 
 
 def test_a_swapped_gpu_is_missing_until_accepted() -> None:
@@ -387,7 +391,7 @@ def test_capacity_is_known_from_the_first_reading_on() -> None:
     subject = inventory()
     subject.observe(FOUR, 0)
 
-    assert subject.nvlink_expectation(SLOTS[0]) == NvlinkExpectation(frozenset({0, 1}), 50e9)
+    assert links_of(subject, SLOTS[0]) == ({0, 1}, 50e9)
     assert subject.ethernet_capacity("eth0") == 12.5e9
     block = subject.block(0)
     assert block.get("commwatch_nvlink_capacity_bytes_per_second", "0", SLOTS[0]) == 50e9
@@ -402,18 +406,18 @@ def test_capacity_does_not_shrink_with_the_fault() -> None:
     subject.observe(node(replace(gpu(0), links_up={}, links_down=frozenset({0, 1}))), 660)
 
     for number in range(4):
-        assert subject.nvlink_expectation(SLOTS[number]) == NvlinkExpectation(frozenset({0, 1}), 50e9)
+        assert links_of(subject, SLOTS[number]) == ({0, 1}, 50e9)
 
 
 def test_a_rate_that_was_never_read_leaves_the_capacity_unknown() -> None:
     """Links without a known rate are expected, and their capacity is absent until the rate was read and held."""
     subject = inventory()
     watch(subject, node(replace(gpu(0), links_up={0: 25e9, 1: None})), 0, 600)
-    assert subject.nvlink_expectation(SLOTS[0]) == NvlinkExpectation(frozenset({0, 1}), None)
+    assert links_of(subject, SLOTS[0]) == ({0, 1}, None)
 
     watch(subject, node(gpu(0)), 660, 1260)
 
-    assert subject.nvlink_expectation(SLOTS[0]) == NvlinkExpectation(frozenset({0, 1}), 50e9)
+    assert links_of(subject, SLOTS[0]) == ({0, 1}, 50e9)
 
 
 def test_a_gpu_without_nvlink_has_none() -> None:
@@ -534,6 +538,8 @@ def test_adapters_are_counted_by_card_behind_the_root_port_of_a_gpu() -> None:
     "switches, names, is_virtual, gpus",
     [
         (4, {"NVIDIA H200"}, True, 8),
+        (6, {"NVIDIA A100-SXM4-80GB"}, False, 8),
+        (12, {"Tesla V100-SXM3-32GB"}, False, 16),
         (4, {"NVIDIA B200"}, False, 8),
         (0, {"NVIDIA B200"}, False, 8),
         (0, {"NVIDIA B200"}, True, None),
@@ -548,7 +554,16 @@ def test_a_board_says_how_many_gpus_it_holds(
     switches: int, names: set[str], is_virtual: bool | None, gpus: int | None
 ) -> None:
     """By its NVSwitches; by the name of its GPUs only where no virtual machine has some of them."""
-    assert gpus_on_boards(switches, names, is_virtual) == gpus
+    readings: dict[tuple[str, tuple[str, ...]], Value] = {
+        ("commwatch_pcie_device_info", (f"0000:{number:02x}:00.0", "nvswitch", "", "0", "", "")): 1
+        for number in range(switches)
+    }
+    for index, name in enumerate(sorted(names)):
+        readings["commwatch_gpu_info", (str(index), SLOTS[index], f"GPU-{index}", "", name, "hopper")] = 1
+
+    seen = observe_blocks([Block(Layout(readings), tuple(readings.values()), 0.0)], {"identity"}, is_virtual)
+
+    assert seen.gpus_on_boards == gpus
 
 
 def uneven(subject: Inventory) -> dict[tuple[str, ...], Value]:
@@ -575,19 +590,50 @@ def test_a_gpu_with_less_than_its_equals_is_told_at_the_first_look() -> None:
     assert subject.odd() == []
 
 
-@pytest.mark.parametrize(
-    "gpus",
+@in_one_pass(
+    "aspect, numbers, lacks",
     [
-        pytest.param([16, 16, 8], id="three are too few"),
-        pytest.param([16, 8, 16, 8], id="half of them are no odd ones"),
-        pytest.param([16, 8, 8, 8], id="more than the others is not less"),
-        pytest.param([16, 16, 16, None], id="not read"),
+        ("lanes", [16, 16, 8], {}),  # too few to say which is odd
+        ("lanes", [16, 16, 16, 16], {}),
+        ("lanes", [16, 8, 16, 16], {1: 8}),
+        ("lanes", [16, 8, 16, 16, 8, 16, 16, 16], {1: 8, 4: 8}),
+        ("lanes", [16, 8, 16, 16, 8, 16, 8, 16], {}),  # three of eight: it is made so
+        ("lanes", [16, 16, 8, 8], {}),
+        ("lanes", [16, 8, 8, 8], {}),  # more than the others is no fault
+        ("lanes", [16, 16, 16, None], {}),  # not read
+        ("nvlinks", [12, 11, 12, 11], {1: 1, 3: 1}),  # one link joins two of them
+        ("nvlinks", [12, 10, 12, 10], {}),
+        ("nvlinks", [12, 0, 12, 0], {}),  # two with a bridge, two without
+        ("nvlinks", [12, 11, 11, 11], {}),
+        ("nvlinks", [18, 17, 18, 18], {1: 1}),
     ],
 )
-def test_gpus_that_a_board_may_well_make_uneven_are_no_odd_ones(gpus: list[int | None]) -> None:
-    """At least four of a model, of which three quarters agree."""
+def test_the_odd_ones_are_named_where_the_others_agree(
+    aspect: str, numbers: list[int | None], lacks: dict[int, int]
+) -> None:
+    """One GPU, or a quarter of those of a model, or the two ends of one link."""
+    addresses = [f"0000:{number:02x}:00.0" for number in range(len(numbers))]
+    gpus = [
+        SeenGpu(f"GPU-{place}", place, addresses[place], "H100", pcie_lanes=number if aspect == "lanes" else 16,
+                links_up=dict.fromkeys(range(number or 0), 25e9) if aspect == "nvlinks" else LINKS)
+        for place, number in enumerate(numbers)
+    ]  # fmt: skip
     subject = inventory()
-    subject.observe(node(*(replace(gpu(number), pcie_lanes=lanes) for number, lanes in enumerate(gpus))), 0)
+    subject.observe(node(*gpus), 0)
+
+    assert uneven(subject) == {(str(place), addresses[place], aspect): less for place, less in lacks.items()}
+
+
+def test_gpus_of_another_model_are_no_equals() -> None:
+    """Each is held against its own."""
+    gpus = [
+        SeenGpu(
+            f"GPU-{place}", place, f"0000:{place:02x}:00.0", "ab"[place % 2], links_up=LINKS, pcie_lanes=8 << place % 2
+        )
+        for place in range(8)
+    ]
+    subject = inventory()
+    subject.observe(node(*gpus), 0)
 
     assert uneven(subject) == {}
 

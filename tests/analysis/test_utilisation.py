@@ -1,181 +1,262 @@
-"""Utilisation of NVLink and network interfaces, seen from block to block."""
+"""How much of its expected capacity each device uses, and counters that start again, from reading to reading."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.node.utilisation import EthernetUse, NvlinkExpectation, NvlinkUse, PeakWindow
-from commwatch_exporters.snapshot import Block, Layout, Value
+from commwatch_exporters.snapshot import Series, Value
+from support.examples import examples
+from support.kept_node import KeptNode
 
-GPU = ("0", "0000:17:00.0")
-LINKS = (0, 1)
-METRICS = ("link_state", "transmit_bytes_total", "receive_bytes_total")
-LAYOUT = Layout((f"commwatch_nvlink_{metric}", (*GPU, str(link))) for link in LINKS for metric in METRICS)
-EXPECTED = NvlinkExpectation(frozenset(LINKS), 50e9)
+SLOT = "0000:17:00.0"
+GPU = ("0", SLOT)
+LINKS = ("0", "1")
 UP, DOWN = 1, 0
+NOTHING = (None, None)
+Reading = Sequence[Value]
+"""State, transmitted and received bytes of links 0 and 1."""
 
 
-def ratios(block: Block) -> tuple[Value, Value]:
-    return (
-        block.get("commwatch_nvlink_transmit_utilization_ratio", *GPU),
-        block.get("commwatch_nvlink_receive_utilization_ratio", *GPU),
-    )
+def links(reading: Reading) -> dict[Series, Value]:
+    names = ("link_state", "transmit_bytes_total", "receive_bytes_total")
+    series = [(f"commwatch_nvlink_{name}", (*GPU, link)) for link in LINKS for name in names]
+    return dict(zip(series, reading, strict=False))
 
 
-def peaks(block: Block) -> tuple[Value, Value]:
-    return (
-        block.get("commwatch_nvlink_transmit_utilization_peak_ratio", *GPU),
-        block.get("commwatch_nvlink_receive_utilization_peak_ratio", *GPU),
-    )
+def identity(speeds: Mapping[str, Value]) -> dict[Series, Value]:
+    """A GPU with the speeds of its links, in bytes per second."""
+    info: dict[Series, Value] = {("commwatch_gpu_info", (*GPU, "GPU-1", "1", "H100", "Hopper")): 1}
+    return info | {("commwatch_nvlink_link_speed_bytes_per_second", (*GPU, link)): speed
+                   for link, speed in speeds.items()}  # fmt: skip
 
 
-def run(
-    readings: Sequence[Sequence[Value]],
-    times: Sequence[float] = range(100),
-    expected: NvlinkExpectation | None = EXPECTED,
-) -> Block:
-    """The utilisation after the last of some readings: state, transmitted and received bytes of links 0 and 1."""
-    use = NvlinkUse(*GPU, max_gap_seconds=5)
-    blocks = [use.update(Block(LAYOUT, values, time), expected) for values, time in zip(readings, times, strict=False)]
-    return blocks[-1]
+class Gpu:
+    """A GPU with two links of 25 GB/s each, both of which were seen up; read each second, a gap spans 3 s."""
+
+    def __init__(self, node: KeptNode, speeds: Mapping[str, Value] | None = None) -> None:
+        self.node = node
+        self.node.keep("nvml_nvlink", {SLOT: links([UP, None, None] * 2)})
+        if speeds != {}:
+            self.node.keep("nvml_identity", {SLOT: identity(speeds or dict.fromkeys(LINKS, 26_562_000_000))})
+
+    def read(self, *readings: Reading, step: float = 1.0) -> None:
+        for reading in readings:
+            self.node.clock.now += step
+            self.node.keep("nvml_nvlink", {SLOT: links(reading)})
+
+    def use(self, kind: str = "ratio") -> tuple[Value, Value]:
+        return (
+            self.node.value(f"nvlink_transmit_utilization_{kind}", *GPU),
+            self.node.value(f"nvlink_receive_utilization_{kind}", *GPU),
+        )
 
 
-def test_the_links_count_together() -> None:
-    """The rates of both links over their nominal capacity are the ratio, for each direction."""
-    after = run([[UP, 0, 0, UP, 0, 0], [UP, 10e9, 1e9, UP, 15e9, 4e9]])
-
-    assert ratios(after) == (0.5, 0.1)
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KeptNode:
+    return KeptNode(tmp_path, monkeypatch)
 
 
-def test_the_first_reading_has_no_ratio() -> None:
-    """One reading gives no rate, and no peak."""
-    after = run([[UP, 0, 0, UP, 0, 0]])
+@pytest.mark.parametrize(
+    ("readings", "ratios"),
+    [
+        pytest.param([[UP, 0, 0] * 2, [UP, 10e9, 1e9, UP, 15e9, 4e9]], (0.5, 0.1), id="the links count together"),
+        pytest.param([[UP, 0, 0] * 2], NOTHING, id="one reading has no rate"),
+        pytest.param(
+            [[UP, 0, 0] * 2, [UP, 10e9, 5e9, DOWN, None, None]], (0.2, 0.1), id="a link that is down carries nothing"
+        ),
+        pytest.param([[UP, 0, 0] * 2, [UP, 10e9, 5e9, UP, None, 5e9]], (None, 0.2), id="one was not read one way"),
+        pytest.param([[UP, 0, 0] * 2, [UP, 10e9, 5e9, None, None, 5e9]], (None, 0.2), id="nor was its state"),
+        pytest.param([[UP, 0, 0] * 2, [UP, 5e9, 5e9, DOWN, 5e9, 5e9]], (0.1, 0.1), id="one went down"),
+        pytest.param([[UP, 0, 0, DOWN, 0, 0], [UP, 5e9, 5e9] * 2], (0.2, 0.2), id="one came up"),
+        pytest.param(
+            [[UP, 9e9, 0, DOWN, 0, 0], [UP, 5e9, 5e9] * 2], (None, 0.2), id="one came up, the other was reset"
+        ),
+        pytest.param([[UP, 0, 0], [UP, 1e9, 1e9]], NOTHING, id="an expected link is not among the readings"),
+        pytest.param([[UP, 9e9, 9e9] * 2, [UP, 0, 9e9] * 2], (None, 0.0), id="a counter that fell has no rate"),
+        pytest.param(
+            [[UP, 9e9, 9e9] * 2, [UP, 0, 9e9] * 2, [UP, 25e9, 9e9] * 2], (1.0, 0.0), id="then it has one again"
+        ),
+    ],
+)
+def test_the_use_of_nvlinks(node: KeptNode, readings: list[Reading], ratios: tuple[Value, Value]) -> None:
+    """The rates of all expected links together over their nominal capacity, each way; never of a part of them."""
+    gpu = Gpu(node)
+    gpu.read(*readings)
 
-    assert ratios(after) == (None, None)
-    assert peaks(after) == (None, None)
+    assert gpu.use() == ratios
 
 
-def test_a_link_that_is_down_carries_nothing() -> None:
-    """Use stays visible beside a fault: the inactive link counts as no traffic over the full capacity."""
-    after = run([[UP, 0, 0, UP, 0, 0], [UP, 10e9, 5e9, DOWN, None, None]])
-
-    assert ratios(after) == (0.2, 0.1)
-
-
-@pytest.mark.parametrize("state", [UP, None])
-def test_a_link_that_was_not_read_hides_the_ratio(state: Value) -> None:
-    """An expected link without a counter makes its direction absent, not the other one."""
-    after = run([[UP, 0, 0, UP, 0, 0], [UP, 10e9, 5e9, state, None, 5e9]])
-
-    assert ratios(after) == (None, 0.2)
-
-
-def test_a_link_that_is_not_in_the_block_hides_the_ratio() -> None:
-    """A link that is expected and of which nothing is said makes the sum one of a part."""
-    after = run([[UP, 0, 0] * 2, [UP, 1e9, 1e9] * 2], expected=NvlinkExpectation(frozenset({0, 1, 2}), 75e9))
-
-    assert ratios(after) == (None, None)
-
-
-def test_a_link_beyond_the_expected_ones_does_not_count() -> None:
+def test_a_link_beyond_the_expected_ones_does_not_count(node: KeptNode) -> None:
     """Numerator and denominator are of the same links."""
-    after = run([[UP, 0, 0] * 2, [UP, 5e9, 5e9, None, None, None]], expected=NvlinkExpectation(frozenset({0}), 25e9))
+    node.keep("nvml_nvlink", {SLOT: links([UP, None, None, DOWN, None, None])})
+    node.keep("nvml_identity", {SLOT: identity({"0": 26_562_000_000})})
+    gpu = Gpu(node, speeds={})
+    gpu.read([UP, 0, 0, None, 0, 0], [UP, 5e9, 5e9, None, 9e9, 9e9])
 
-    assert ratios(after) == (0.2, 0.2)
-
-
-@pytest.mark.parametrize("expected", [None, NvlinkExpectation(frozenset(LINKS), None)])
-def test_without_a_capacity_there_is_no_ratio(expected: NvlinkExpectation | None) -> None:
-    """A GPU of which nothing is expected, or whose links have no known rate, has no ratio."""
-    after = run([[UP, 0, 0] * 2, [UP, 5e9, 5e9] * 2], expected=expected)
-
-    assert ratios(after) == (None, None)
+    assert gpu.use() == (0.2, 0.2)
 
 
-@pytest.mark.parametrize(("time", "ratio"), [(5.0, 0.4), (5.1, None), (0.0, None), (-1.0, None)])
-def test_no_ratio_spans_a_gap(time: float, ratio: float | None) -> None:
-    """Readings more than the greatest gap apart, or in time that stood still, give no ratio."""
-    after = run([[UP, 0, 0] * 2, [UP, 50e9, 50e9] * 2], times=(0.0, time))
+@pytest.mark.parametrize("speeds", [{}, dict.fromkeys(LINKS)])
+def test_without_a_capacity_there_is_no_ratio(node: KeptNode, speeds: Mapping[str, Value]) -> None:
+    """A GPU of which nothing is expected, or whose links have no known rate."""
+    gpu = Gpu(node, speeds)
+    gpu.read([UP, 0, 0] * 2, [UP, 5e9, 5e9] * 2)
 
-    assert ratios(after) == (ratio, ratio)
-
-
-def test_a_reset_gives_no_ratio() -> None:
-    """A counter that fell has no rate; the next reading has one again."""
-    readings = [[UP, 9e9, 9e9] * 2, [UP, 0, 9e9] * 2, [UP, 25e9, 9e9] * 2]
-
-    assert ratios(run(readings[:2])) == (None, 0.0)
-    assert ratios(run(readings)) == (1.0, 0.0)
+    assert gpu.use() == NOTHING
 
 
-def test_another_layout_starts_anew() -> None:
-    """Blocks of two layouts are never compared."""
-    use = NvlinkUse(*GPU, max_gap_seconds=5)
-    use.update(Block(LAYOUT, [UP, 0, 0] * 2, 0.0), EXPECTED)
+@pytest.mark.parametrize(("step", "ratio"), [(3.0, 0.4), (3.1, None), (0.0, None), (-1.0, None)])
+def test_no_ratio_spans_a_gap(node: KeptNode, step: float, ratio: float | None) -> None:
+    """Readings more than three intervals apart, or in time that stood still, give no ratio."""
+    gpu = Gpu(node)
+    gpu.read([UP, 0, 0] * 2)
+    gpu.read([UP, 30e9, 30e9] * 2, step=step)
 
-    after = use.update(Block(Layout(reversed(LAYOUT.series)), [1e9, 1e9, UP] * 2, 1.0), EXPECTED)
-
-    assert ratios(after) == (None, None)
+    assert gpu.use() == (ratio, ratio)
 
 
-def test_the_peak_is_the_highest_of_a_minute() -> None:
+def test_the_peak_is_the_highest_of_a_minute(node: KeptNode) -> None:
     """The peak stays for 60 s after its sample and then gives way to the next highest."""
-    traffic = [0, 25e9, 30e9] + [30e9 + second * 1e9 for second in range(1, 70)]
-    readings = [[UP, total, 0] * 2 for total in traffic]
+    gpu = Gpu(node)
+    traffic = [0, 25e9, 30e9] + [30e9 + second * 1e9 for second in range(1, 62)]
+    peaks = []
+    for total in traffic:
+        gpu.read([UP, total, 0] * 2)
+        peaks.append(gpu.use("peak_ratio"))
 
-    assert peaks(run(readings[:62])) == (1.0, 0.0)
-    assert peaks(run(readings[:63])) == (0.2, 0.0)
-    assert peaks(run(readings[:64])) == (0.04, 0.0)
-
-
-@given(st.lists(st.tuples(st.floats(0, 40), st.floats(0, 2)), min_size=1))
-def test_the_peak_window_is_exact(steps: list[tuple[float, float]]) -> None:
-    """The window gives what a search over all samples gives."""
-    window, samples, now = PeakWindow(), [], 0.0
-    for step, value in steps:
-        now += step
-        window.add(now, value)
-        samples.append((now, value))
-
-        assert window.highest(now) == max(value for time, value in samples if time >= now - 60)
-    assert window.highest(now + 61) is None
+    assert peaks[0] == NOTHING
+    assert [peaks[place] for place in (1, 61, 62, 63)] == [(1.0, 0.0), (1.0, 0.0), (0.2, 0.0), (0.04, 0.0)]
 
 
 COUNTS = st.none() | st.integers(min_value=0, max_value=2**63)
 STATES = st.sampled_from([None, 0, 1, 2])
 
 
+@examples(30, one_fixture=True)
 @given(st.lists(st.tuples(st.floats(-2, 8), st.tuples(STATES, COUNTS, COUNTS, STATES, COUNTS, COUNTS))))
-def test_ratios_are_never_negative_and_never_span_a_gap(steps: list[tuple[float, tuple[Value, ...]]]) -> None:
+def test_ratios_are_never_negative_and_never_span_a_gap(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[float, tuple[Value, ...]]]
+) -> None:
     """Whatever was read, a ratio is at least 0, and absent where the readings are too far apart."""
-    use, now = NvlinkUse(*GPU, max_gap_seconds=5), 0.0
-    for position, (step, values) in enumerate(steps):
-        earlier, now = now, now + step
-        after = use.update(Block(LAYOUT, values, now), EXPECTED)
+    with pytest.MonkeyPatch.context() as patch:
+        gpu = Gpu(KeptNode(tmp_path_factory.mktemp("node"), patch))
+        gpu.read([UP, 0, 0] * 2)
+        for step, reading in steps:
+            gpu.read(reading, step=step)
 
-        assert all(ratio is None or ratio >= 0 for ratio in (*ratios(after), *peaks(after)))
-        if position == 0 or not 0 < now - earlier <= 5:
-            assert ratios(after) == (None, None)
+            assert all(ratio is None or ratio >= 0 for ratio in (*gpu.use(), *gpu.use("peak_ratio")))
+            if not 0 < step <= 3:
+                assert gpu.use() == NOTHING
 
 
-ETHERNET = Layout(
-    [("commwatch_ethernet_transmit_bytes_total", ("eth0",)), ("commwatch_ethernet_receive_bytes_total", ("eth0",))]
-)
+# --- other devices, which have one counter each way ---
+
+
+def ethernet(sent: Value, received: Value, speed: Value) -> dict[Series, Value]:
+    return {
+        ("commwatch_ethernet_info", ("eth0", "0000:5e:00.0", "mlx5_core", "")): 1,
+        ("commwatch_ethernet_carrier", ("eth0",)): 1,
+        ("commwatch_ethernet_speed_bytes_per_second", ("eth0",)): speed,
+        ("commwatch_ethernet_transmit_bytes_total", ("eth0",)): sent,
+        ("commwatch_ethernet_receive_bytes_total", ("eth0",)): received,
+    }
+
+
+def rdma(sent: Value, received: Value, speed: Value, prefix: str = "rdma_port") -> dict[Series, Value]:
+    port = ("mlx5_0", "1")
+    return {
+        ("commwatch_rdma_port_state", port): 4,
+        ("commwatch_rdma_port_speed_bytes_per_second", port): speed,
+        (f"commwatch_{prefix}_transmit_bytes_total", port): sent,
+        (f"commwatch_{prefix}_receive_bytes_total", port): received,
+        ("commwatch_rdma_port_info", (*port, "InfiniBand", "0x1", "0x1", "28", "MT4129", "0000:18:00.0", "")): 1,
+    }
+
+
+def efa(sent: Value, received: Value, speed: Value) -> dict[Series, Value]:
+    """An adapter without counters of its port."""
+    return rdma(sent, received, speed, "rdma")
 
 
 @pytest.mark.parametrize(
-    ("speed", "expected"), [(12.5e9, (0.8, 0.8, 0.4, 0.4)), (None, (None,) * 4)], ids=["known", "unknown"]
+    ("collector", "device", "values", "family", "labels"),
+    [
+        ("network", "eth0", ethernet, "ethernet", ("eth0",)),
+        ("rdma", "mlx5_0:1", rdma, "rdma_port", ("mlx5_0", "1")),
+        ("rdma", "mlx5_0:1", efa, "rdma_port", ("mlx5_0", "1")),
+    ],
 )
-def test_ethernet_is_measured_against_the_expected_speed(speed: float | None, expected: tuple[Value, ...]) -> None:
-    """The byte rate of an interface over its expected speed, for each direction, with the peak."""
-    use = EthernetUse("eth0", max_gap_seconds=15)
-    use.update(Block(ETHERNET, [0, 0], 0.0), speed)
+def test_the_use_of_a_port_is_of_its_expected_speed(
+    node: KeptNode, collector: str, device: str, values: Callable[[Value, Value, Value], dict[Series, Value]],
+    family: str, labels: tuple[str, ...],
+) -> None:  # fmt: skip
+    """Its byte rate each way, with the peak; without a known speed there is none, nor of what was not read."""
 
-    after = use.update(Block(ETHERNET, [50e9, 25e9], 5.0), speed)
+    def use(kind: str = "ratio") -> tuple[Value, Value]:
+        return (node.value(f"{family}_transmit_utilization_{kind}", *labels),
+                node.value(f"{family}_receive_utilization_{kind}", *labels))  # fmt: skip
 
-    assert tuple(after.values) == expected
-    assert after.get("commwatch_ethernet_receive_utilization_peak_ratio", "eth0") == expected[3]
+    found = []
+    for sent, received in ((0, 0), (10e9, 5e9), (10e9, None)):
+        node.keep(collector, {device: values(sent, received, 12.5e9)})
+        found.append((use(), use("peak_ratio")))
+        node.clock.now += 1.0
+
+    assert found == [(NOTHING, NOTHING), ((0.8, 0.4), (0.8, 0.4)), ((0.0, None), (0.8, 0.4))]
+
+
+def test_a_port_of_unknown_speed_has_no_use(node: KeptNode) -> None:
+    """Nothing is expected of it."""
+    for sent in (0, 10e9):
+        node.keep("network", {"eth0": ethernet(sent, 0, None)})
+        node.clock.now += 1.0
+
+    assert node.value("ethernet_transmit_utilization_ratio", "eth0") is None
+
+
+# --- counters that start again ---
+
+
+def counted(node: KeptNode, *readings: Mapping[str, Value]) -> list[Value]:
+    """Resets after each reading of some counters of an interface."""
+    found = []
+    for reading in readings:
+        values: dict[Series, Value] = {
+            (f"commwatch_ethernet_{name}", ("eth0",)): value for name, value in reading.items()
+        }
+        node.keep("network", {"eth0": values})
+        node.clock.now += 1.0
+        found.append(node.resets("network", "eth0"))
+    return found
+
+
+SENT, GOT, CARRIER = "transmit_bytes_total", "receive_bytes_total", "carrier"
+
+
+@pytest.mark.parametrize(
+    ("readings", "resets"),
+    [
+        pytest.param(
+            [{SENT: 5, GOT: 5, CARRIER: 1}, {SENT: 6, GOT: 6, CARRIER: 0}, {SENT: 0, GOT: 0, CARRIER: 1},
+             {SENT: 1, GOT: 1, CARRIER: 1}, {SENT: 1, GOT: 0, CARRIER: 1}],
+            [0, 0, 1, 1, 2], id="those that fall together are one, and a gauge that falls is none",
+        ),
+        pytest.param(
+            [{SENT: 100, GOT: 50}, {SENT: None, GOT: 60}, {GOT: 60, SENT: 99}], [0, 0, 1],
+            id="one that vanishes is compared with its last number, also in another order",
+        ),
+        pytest.param(
+            [{SENT: 100, GOT: 50}, {SENT: None, GOT: None}, {SENT: 100, GOT: 51}], [0, 0, 0], id="a hole is none"
+        ),
+    ],
+)  # fmt: skip
+def test_counters_that_start_again_are_counted(
+    node: KeptNode, readings: list[Mapping[str, Value]], resets: list[Value]
+) -> None:
+    """By reading, so that the reset of a device counts although it gave nothing in between."""
+    assert counted(node, *readings) == resets
