@@ -57,8 +57,8 @@ class Gpu:
 
 
 @pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KeptNode:
-    return KeptNode(tmp_path, monkeypatch)
+def node(tmp_path: Path) -> KeptNode:
+    return KeptNode(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -143,15 +143,14 @@ def test_ratios_are_never_negative_and_never_span_a_gap(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[float, tuple[Value, ...]]]
 ) -> None:
     """Whatever was read, a ratio is at least 0, and absent where the readings are too far apart."""
-    with pytest.MonkeyPatch.context() as patch:
-        gpu = Gpu(KeptNode(tmp_path_factory.mktemp("node"), patch))
-        gpu.read([UP, 0, 0] * 2)
-        for step, reading in steps:
-            gpu.read(reading, step=step)
+    gpu = Gpu(KeptNode(tmp_path_factory.mktemp("node")))
+    gpu.read([UP, 0, 0] * 2)
+    for step, reading in steps:
+        gpu.read(reading, step=step)
 
-            assert all(ratio is None or ratio >= 0 for ratio in (*gpu.use(), *gpu.use("peak_ratio")))
-            if not 0 < step <= 3:
-                assert gpu.use() == NOTHING
+        assert all(ratio is None or ratio >= 0 for ratio in (*gpu.use(), *gpu.use("peak_ratio")))
+        if not 0 < step <= 3:
+            assert gpu.use() == NOTHING
 
 
 # --- other devices, which have one counter each way ---

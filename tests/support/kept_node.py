@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import pytest
-
 from commwatch.config.settings import Config, Duration, Inventory
 from commwatch.node.run import Collected, Outcome
 from commwatch.node.store import Store
@@ -23,15 +21,13 @@ BOOT = "0f1e2d3c-0000-4000-8000-000000000000"
 class KeptNode:
     """The store of a node and what analyses each run of a collector; nothing of the node is known at first."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, interval: float = 1.0) -> None:
+    def __init__(self, folder: Path, interval: float = 1.0) -> None:
         """
         Args:
             folder: for its state and its files.
-            monkeypatch: lets the analysis have the clock.
             interval: of all collectors, seconds.
         """
         self.clock = Clock()
-        monkeypatch.setattr("commwatch.service.pipeline.time", self.clock)
         boot = folder / "proc/sys/kernel/random/boot_id"
         boot.parent.mkdir(parents=True)
         boot.write_text(f"{BOOT}\n")
@@ -39,7 +35,7 @@ class KeptNode:
         config = Config(inventory=Inventory(learn_after=Duration(600)))
         trees = (str(folder / "sys"), str(folder / "proc"))
         self._pipeline = Pipeline(
-            config, StateDirectory(folder / "state"), self.store, self.instruments, frozenset, *trees
+            config, StateDirectory(folder / "state"), self.store, self.instruments, (), *trees, clock=self.clock
         )
         self._interval = interval
         self._layouts: dict[tuple[Series, ...], Layout] = {}
@@ -50,7 +46,7 @@ class KeptNode:
         for device, block in blocks.items():
             self.store.put(name, device, block, float("inf"))
         collected = Collected(blocks, list(absences), 0.0)
-        self._pipeline.after(Outcome(collector(name, interval=self._interval), collected, None, self.clock.now))
+        self._pipeline.on_batch(Outcome(collector(name, interval=self._interval), collected, None, self.clock.now))
 
     def _block(self, values: Mapping[Series, Value]) -> Block:
         layout = self._layouts.setdefault(tuple(values), Layout(values))
