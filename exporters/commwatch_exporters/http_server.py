@@ -456,8 +456,8 @@ class HttpServer:
         self.headers: Sequence[tuple[str, str]] = COMMON_HEADERS
         self.access = Access()
         self.open_paths = frozenset(open_paths)
-        self.places = Places()
         self.handshakes: Turns[str, None] = Turns()
+        self.places = Places(self.handshakes)
         self.connections: set[Connection] = set()
         """All that are open."""
         self._routes = dict(routes)
@@ -472,7 +472,7 @@ class HttpServer:
     def let_in(self, access: Access) -> None:
         """Have clients come in otherwise: new ones as to TLS, all as to the rest, from their next request on."""
         if access.identifies != self.access.identifies:
-            self.places.forget()
+            self.handshakes.forget()
         self.places.identifies = access.identifies
         self.access = access
         changed = {name.lower() for name in access.headers}
@@ -591,7 +591,6 @@ class HttpServer:
         """A request is answered: it earns its client a place, unless everybody may ask it or nothing is there."""
         if request.path not in self.open_paths and request.path in self._routes:
             self.places.earn(connection)
-            self.handshakes.succeeded(connection.client)
 
     def closed(self, connection: Connection) -> None:
         """A connection has come to its end."""

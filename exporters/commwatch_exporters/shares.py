@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 _MAPPED_IPV4 = bytes(10) + b"\xff\xff"
@@ -70,79 +69,6 @@ class Holder(Protocol):
 
     def abort(self) -> None:
         """Close now."""
-
-
-class Places:
-    """Who holds connections, and who loses one where there is no place left: the client that holds most."""
-
-    def __init__(self) -> None:
-        self.identifies = False
-        """Whether a client that was served has shown who it is."""
-        self._held: dict[str, dict[Holder, None]] = {}
-        """By client its connections, the one longest unused first; who has done nothing for longest is first."""
-        self._known: dict[str, None] = {}
-        """Clients that were answered what earns a place, the one longest unseen first."""
-
-    def open(self, one: Holder, limit: int) -> None:
-        """Count a connection in; it is never the one that goes for it."""
-        loses = self._holds_most(limit, {client: len(held) for client, held in self._held.items()})
-        self._held[one.client] = {**self._held.pop(one.client, {}), one: None}
-        if loses is not None:
-            self._throw_out(list(self._held[loses]))
-
-    def begin_tls(self, one: Holder, limit: int) -> None:
-        """Count a connection in that begins to speak TLS."""
-        speaking = [other for held in self._held.values() for other in held if other.over_tls]
-        loses = self._holds_most(limit, Counter(other.client for other in speaking))
-        one.over_tls = True
-        if loses is not None:
-            self._throw_out([other for other in speaking if other.client == loses])
-
-    def earn(self, one: Holder) -> None:
-        """A connection was answered what earns it a place."""
-        one.served = True
-        keep(self._known, one.client, None)
-        if one in (held := self._held.get(one.client, {})):
-            del held[one], self._held[one.client]
-            self._held[one.client] = {**held, one: None}
-
-    def close(self, one: Holder) -> None:
-        """Count a connection out."""
-        held = self._held.get(one.client, {})
-        held.pop(one, None)
-        if not held:
-            self._held.pop(one.client, None)
-
-    def forget(self) -> None:
-        """Whoever was served has shown nothing of what counts from now on."""
-        self._known.clear()
-
-    def _holds_most(self, limit: int, held: Mapping[str, int]) -> str | None:
-        """The client that is to lose a connection; None while there is room."""
-        return max(held, key=lambda client: self._excess(client, held[client])) if sum(held.values()) >= limit else None
-
-    def _excess(self, client: str, held: int) -> int:
-        """How many places of a client can be taken."""
-        if client not in self._known:
-            return held
-        # Where nobody is asked who it is, anybody is answered: then two connections weigh no more than one.
-        return held - _PLACES_OF_KNOWN if self.identifies else max(1, held - 1)
-
-    def _throw_out(self, held: Sequence[Holder]) -> None:
-        leaving = _first_to_go(held)
-        self.close(leaving)
-        leaving.abort()
-
-
-def _first_to_go(held: Sequence[Holder]) -> Holder:
-    """Which of a client's connections loses its place; the one longest unused comes first.
-
-    First those that have earned none, but for the newest; then one that takes long for its answer, then an idle one.
-    """
-    unearned = [one for one in held if not one.served][:-1]
-    slow = (one for one in held if one.is_slow)
-    idle = (one for one in held if one.served and not one.sending)
-    return next(iter((*unearned[:1], *slow, *idle)), held[0])
 
 
 @dataclass(slots=True)
@@ -208,6 +134,10 @@ class Turns(Generic[_Share, _Result]):
         """Whether a turn of the share ever came to something, of the last that did."""
         return share in self._succeeded
 
+    def forget(self) -> None:
+        """No success counts from now on."""
+        self._succeeded.clear()
+
     def close(self) -> None:
         """Begin nothing any more."""
         if self._serving is not None:
@@ -238,12 +168,86 @@ class Turns(Generic[_Share, _Result]):
         return min(past.failed, _MOST_FAILED), not self.has_succeeded(share), past.turn
 
 
-class TokenBucket:
-    """Starts full.
+class Places:
+    """Who holds connections, and who loses one where there is no place left: the client that holds most.
+
+    Args:
+        turns: Which clients were answered what earns a place.
+    """
+
+    def __init__(self, turns: Turns[str, None]) -> None:
+        self._turns = turns
+        self.identifies = False
+        """Whether a client that was served has shown who it is."""
+        self._held: dict[str, dict[Holder, None]] = {}
+        """By client its connections, the one longest unused first; who has done nothing for longest is first."""
+
+    def open(self, one: Holder, limit: int) -> None:
+        """Count a connection in; it is never the one that goes for it."""
+        loses = self._holds_most(limit, {client: len(held) for client, held in self._held.items()})
+        self._held[one.client] = {**self._held.pop(one.client, {}), one: None}
+        if loses is not None:
+            self._throw_out(list(self._held[loses]))
+
+    def begin_tls(self, one: Holder, limit: int) -> None:
+        """Count a connection in that begins to speak TLS."""
+        speaking = [other for held in self._held.values() for other in held if other.over_tls]
+        loses = self._holds_most(limit, Counter(other.client for other in speaking))
+        one.over_tls = True
+        if loses is not None:
+            self._throw_out([other for other in speaking if other.client == loses])
+
+    def earn(self, one: Holder) -> None:
+        """A connection was answered what earns it a place."""
+        one.served = True
+        self._turns.succeeded(one.client)
+        if one in (held := self._held.get(one.client, {})):
+            del held[one], self._held[one.client]
+            self._held[one.client] = {**held, one: None}
+
+    def close(self, one: Holder) -> None:
+        """Count a connection out."""
+        held = self._held.get(one.client, {})
+        held.pop(one, None)
+        if not held:
+            self._held.pop(one.client, None)
+
+    def _holds_most(self, limit: int, held: Mapping[str, int]) -> str | None:
+        """The client that is to lose a connection; None while there is room."""
+        return max(held, key=lambda client: self._excess(client, held[client])) if sum(held.values()) >= limit else None
+
+    def _excess(self, client: str, held: int) -> int:
+        """How many places of a client can be taken."""
+        if not self._turns.has_succeeded(client):
+            return held
+        # Where nobody is asked who it is, anybody is answered: then two connections weigh no more than one.
+        return held - _PLACES_OF_KNOWN if self.identifies else max(1, held - 1)
+
+    def _throw_out(self, held: Sequence[Holder]) -> None:
+        leaving = _first_to_go(held)
+        self.close(leaving)
+        leaving.abort()
+
+
+def _first_to_go(held: Sequence[Holder]) -> Holder:
+    """Which of a client's connections loses its place; the one longest unused comes first.
+
+    First those that have earned none, but for the newest; then one that takes long for its answer, then an idle one.
+    """
+    unearned = [one for one in held if not one.served][:-1]
+    slow = (one for one in held if one.is_slow)
+    idle = (one for one in held if one.served and not one.sending)
+    return next(iter((*unearned[:1], *slow, *idle)), held[0])
+
+
+class ClientRates:
+    """A bucket of tokens for each address, so that a flood from one takes nothing from the others; full at first.
+
+    Of the addresses that asked last; whose bucket is forgotten has a full one the next time.
 
     Args:
         interval: Seconds after which one token more is there.
-        burst: Tokens that it holds.
+        burst: Tokens that a bucket holds.
         clock: Seconds that never go back.
     """
 
@@ -251,37 +255,14 @@ class TokenBucket:
         self._interval = interval
         self._burst = float(burst)
         self._clock = clock
-        self._tokens = self._burst
-        self._counted_at = clock()
-
-    def take(self) -> bool:
-        """Take a token; False where there is none."""
-        now = self._clock()
-        self._tokens = min(self._burst, self._tokens + (now - self._counted_at) / self._interval)
-        self._counted_at = now
-        if self._tokens < 1:
-            return False
-        self._tokens -= 1
-        return True
-
-
-class ClientRates:
-    """A bucket for each address, so that a flood from one takes nothing from the others.
-
-    Of the addresses that asked last; whose bucket is forgotten has a full one the next time.
-
-    Args:
-        interval: As of a bucket.
-        burst: As of a bucket.
-        clock: As of a bucket.
-    """
-
-    def __init__(self, interval: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._full = partial(TokenBucket, interval, burst, clock)
-        self._buckets: dict[str, TokenBucket] = {}  # who has not asked for longest comes first
+        self._buckets: dict[str, tuple[float, float]] = {}
+        """Tokens, and when they were counted; who has not asked for longest comes first."""
 
     def take(self, client: str) -> bool:
         """Take a token of a client; False where there is none."""
-        bucket = self._buckets.get(client) or self._full()
-        keep(self._buckets, client, bucket)
-        return bucket.take()
+        now = self._clock()
+        tokens, counted_at = self._buckets.get(client, (self._burst, now))
+        tokens = min(self._burst, tokens + (now - counted_at) / self._interval)
+        has_one = tokens >= 1
+        keep(self._buckets, client, (tokens - 1 if has_one else tokens, now))
+        return has_one

@@ -303,7 +303,6 @@ class RdmaPort(Part):
     gid_indexes = Keyed("rdma_port_gid_index")
     flaps = Number("rdma_port_flaps_total")
     flaps_recent = Number("rdma_port_flaps_recent")
-    link_downed = Number("rdma_port_link_downed_total")
 
     symbol_errors = Number("rdma_port_symbol_errors_total")
     receive_errors = Number("rdma_port_receive_errors_total")
@@ -345,7 +344,6 @@ class Interface(Part):
     carrier_changes = Number("ethernet_carrier_changes_total")
     carrier_downs = Number("ethernet_carrier_downs_total")
     flaps_recent = Number("ethernet_flaps_recent")
-    phy_link_down = Number("ethernet_phy_link_down_total")
     transmit_errors = Number("ethernet_transmit_errors_total")
     module_events = Keyed("ethernet_module_events_total")
 
@@ -663,8 +661,6 @@ class Daemon(Part):
     version = Word()
     python_version = Word()
     config_last_reload_successful = Number("config_last_reload_successful")
-    config_last_reload_success_timestamp_seconds = Number("config_last_reload_success_timestamp_seconds")
-    """The first time is the start of the daemon."""
     clock_steps = Number("clock_steps_total")
     starved = Number("starved")
     late_seconds = Number("daemon_late_seconds")
