@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from commwatch.jobs.logs import tracker
+from commwatch.jobs.logs.position import LogsPosition
 from commwatch.jobs.logs.tracker import JobLogs, JobLogsState
 from commwatch.node.run import Collected, Outcome
 from commwatch.node.store import Store
@@ -95,6 +98,23 @@ def test_totals_and_the_place_in_the_logs_survive_a_restart_together(node: Node)
     node.run(resume=None)
     assert node.total("errors", "ib_retry") == 2
     assert node.logs.resume_point == {"nccl_logs": b'{"files": {}}'}
+
+
+def test_which_logs_are_watched_is_saved_at_once(node: Node) -> None:
+    """A crash soon after the first look at a log must not make what is written then look like what was there before."""
+    position = LogsPosition(("/log/*.log",), looked=1e9)
+
+    def is_saved_at_once(position: LogsPosition) -> bool:
+        before = node.logs.version
+        node.run(resume=msgspec.json.encode(position))
+        return node.logs.version != before
+
+    assert is_saved_at_once(position)
+    assert not is_saved_at_once(replace(position, looked=1e9 + 5.0))
+    assert is_saved_at_once(replace(position, names=("/log/*.log", "/log/new/*.log")))
+    node.save()
+    node.start()
+    assert not is_saved_at_once(replace(position, names=("/log/*.log", "/log/new/*.log")))
 
 
 def test_failed_runs_change_nothing(node: Node) -> None:

@@ -52,6 +52,8 @@ class JobLogs(Tracker):
         store.declare(GROUP, self.collectors)
         self._counts = NcclLogCounts(state.counts)
         self._resume = state.resume
+        self._names = decode(state.resume.encode(), LogsPosition).names if state.resume else ()
+        """That are being watched, as far as it will be known after a crash."""
 
     @property
     def state(self) -> JobLogsState:
@@ -81,12 +83,15 @@ class JobLogs(Tracker):
     def _keep_resume(self, told: bytes) -> None:
         """Take over how far the logs were read; what is no such record would stop every process that follows."""
         try:
-            decode(told, LogsPosition)
+            position = decode(told, LogsPosition)
         except (ValueError, RecursionError) as error:
             log.error("how far the logs of jobs were read is not known: the source returned no such record",
                       error=type(error).__name__)  # fmt: skip
         else:
             self._resume = told.decode()
+            if position.names != self._names:  # what is written into them from now on must not be taken for old
+                self._names = position.names
+                self.version += 1
 
 
 def _announce(incident: Incident) -> None:
