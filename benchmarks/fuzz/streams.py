@@ -31,6 +31,7 @@ from commwatch.errors import CommwatchError
 from commwatch.jobs.logs.categories import SIDES
 from commwatch.jobs.logs.source import LOOK_SECONDS, NcclLogsSource
 from commwatch.lines import plain, printable
+from commwatch.node.run import Collected
 from commwatch.node.store import Store
 from commwatch.node.topology.build import build_topology
 from commwatch.node.topology.document import document
@@ -53,7 +54,7 @@ from commwatch.sources.services import ServicesSource
 from commwatch.state.client import ask_daemon
 from commwatch.state.control import ControlServer
 from commwatch.state.directory import StateDirectory
-from commwatch.workers.wire import ProgressMark, Reply, Request, WireReadings, frame
+from commwatch.workers.wire import Order, ProgressMark, WireBatch, WireReadings, WorkerPlan, frame
 from commwatch.workers.worker import Worker
 from commwatch_exporters.http_server import HttpServer
 from commwatch_exporters.listen import Peer
@@ -432,16 +433,33 @@ class _Process:
     pid = 0
 
 
+class _Taken:
+    """Keeps what was taken of a worker."""
+
+    def __init__(self) -> None:
+        self.runs: list[Collected] = []
+
+    def take(self, collected: Collected) -> None:
+        """See ``Owner``."""
+        self.runs.append(collected)
+
+    def starved(self, collector: str) -> None:
+        """See ``Owner``."""
+
+
 @contextmanager
 def _frames(folder: Path) -> Iterator[Check]:
     """What a worker sends; after its head, which a split may fall on."""
     loop = asyncio.new_event_loop()
 
     async def receive(data: bytes) -> None:
-        worker = Worker(cast("Popen[bytes]", _Process()), ProgressMark.create(), {})
+        taken = _Taken()
+        process = cast("Popen[bytes]", _Process())
+        worker = Worker(process, ProgressMark.create(), taken, deadline=60.0, start_deadline=60.0)
         wire = _Wire()
         worker._transport = wire
-        asked = [worker._ask(name, 60.0, False, 1.0) for name in ("pci", "nvlink")]
+        collectors = {"nvml_pcie": 1.0, "nvml_nvlink": 1.0}
+        worker.send(WorkerPlan((), b"", "", "", (), None, None, collectors=collectors))
         stream = frame(data[1:]) + (data[1:] if data[:1] > b"\x80" else b"")
         size = (data[0] if data else 0) or 4096
         for begin in range(0, len(stream), size):
@@ -451,10 +469,9 @@ def _frames(folder: Path) -> Iterator[Check]:
             worker.get_buffer(-1)[: len(piece)] = piece
             worker.buffer_updated(len(piece))
         worker.connection_lost(None)
-        assert all(one.done() for one in asked), "somebody waits forever"
-        for one in asked:
-            if one.exception() is None:
-                _page_of(list(one.result().blocks.values()))
+        assert worker.over.done(), "somebody waits forever"
+        for one in taken.runs:
+            _page_of(list(one.blocks.values()))
 
     def check(data: bytes) -> None:
         loop.run_until_complete(receive(data))
@@ -465,15 +482,15 @@ def _frames(folder: Path) -> Iterator[Check]:
         loop.close()
 
 
-def _replies() -> Sequence[bytes]:
+def _batches() -> Sequence[bytes]:
     series = (("commwatch_gpu_busy", ("0", "0000:17:00.0")),)
     readings = [WireReadings("0000:17:00.0", 1.0, series, [1.0])]
-    replies = (
-        Reply(1, readings, [], [], None, {"index:0": "0000:17:00.0"}, 0.1),
-        Reply(0, readings, [], [], ("unreadable", "no"), {}, 0.1, collector="pci"),
-        Reply(2, [], [], [], None, {}, 0.1, ["0000:17:00.0"], {"0000:17:00.0": (1, 2)}, [], b"{}", b"{}", "pci"),
+    batches = (
+        WireBatch("nvml_pcie", readings, [], [], None, {"index:0": "0000:17:00.0"}, 0.1),
+        WireBatch("nvml_nvlink", readings, [], [], ("unreadable", "no"), {}, 0.1),
+        WireBatch("nvml_pcie", [], [], [], None, {}, 0.1, ["0000:17:00.0"], {"0000:17:00.0": (1, 2)}, [], b"{}", b"{}"),
     )
-    return [b"\0" + msgspec.msgpack.encode(one) for one in (*replies, Request(1, "pci"))]
+    return [b"\0" + msgspec.msgpack.encode(one) for one in (*batches, Order("nvml_pcie", 1.0, now=True))]
 
 
 @contextmanager
@@ -574,7 +591,7 @@ STREAMS: Final = (
         "sysfs", _sysfs, _attributes, (b"GT/s", b"ACTIVE", b"Gb/sec", b"up", b"0x", b"processor : 0\n"), most_bytes=8192
     ),
     Target("control", _control, _control_seeds, form="json"),
-    Target("frames", _frames, _replies, (b"commwatch_gpu_busy", b"index:0"), form="msgpack", head=1),
+    Target("frames", _frames, _batches, (b"commwatch_gpu_busy", b"index:0"), form="msgpack", head=1),
     Target("rank", _rank, _rank_events, form="json"),
     Target("cluster_store", _store, _messages, (b"10.0.0.1", b"filtered", b"mtu"), form="json"),
 )

@@ -10,12 +10,12 @@ from structlog.testing import capture_logs
 
 from commwatch.node.run import Collected, Collector, Outcome
 from commwatch.node.store import Store
-from commwatch.readings import Absence, HardwareEvent, Reason, SourceUnavailable
+from commwatch.readings import Absence, Reason, SourceUnavailable
 from commwatch.service import collection as collection_module
 from commwatch.service.collection import LONGEST_STRETCH, Collection
 from commwatch.service.instruments import Instruments
 from commwatch_exporters.snapshot import Block, Value
-from support.core import SLOTS, Clock, PlannedJobs, ScriptedReader, block, collected, collector, in_loop, states
+from support.core import SLOTS, Clock, ScriptedReader, block, collected, collector, in_loop, states
 
 LINKS, ERRORS, NETWORK = "nvml_nvlink", "nvml_nvlink_errors", "network"
 
@@ -28,7 +28,6 @@ class Node:
     host: ScriptedReader = field(default_factory=lambda: ScriptedReader("network"))
     store: Store = field(default_factory=Store)
     instruments: Instruments = field(default_factory=Instruments)
-    jobs: PlannedJobs = field(default_factory=PlannedJobs)
     outcomes: list[Outcome] = field(default_factory=list)
     absent: dict[str, str] = field(default_factory=dict)
     """Why a source is not needed here."""
@@ -40,7 +39,7 @@ class Node:
                 collector(ERRORS, self.nvml, interval=10.0),
                 collector(NETWORK, self.host, interval=5.0, needs_release=False),
             ],
-            self.store, self.instruments, self.jobs, self.outcomes.append, self.absent.get,
+            self.store, self.instruments, self.outcomes.append, self.absent.get,
         )  # fmt: skip
 
     def __getitem__(self, name: str) -> Collector:
@@ -177,30 +176,18 @@ def test_a_source_that_cannot_be_read_drops_all_its_groups() -> None:
 
 
 def test_a_block_lives_for_three_intervals_and_a_deadline() -> None:
-    """Counted from the time of the reading; a slower collector's readings live longer."""
+    """Counted from the time of the reading; each interval counts as 5 s at least, in which a worker is replaced."""
     node = Node()
     taken = time.monotonic()
     node.run(LINKS, collected({SLOTS[0]: states(SLOTS[0], at=taken)}))
     node.run(ERRORS, collected({SLOTS[0]: states(SLOTS[0], at=taken)}))
 
-    for seconds, here in ((5.0, [SLOTS[0]]), (5.01, [])):
+    for seconds, here in ((17.0, [SLOTS[0]]), (17.01, [])):
         node.store.expire(taken + seconds)
         assert node.devices(LINKS) == here
     for seconds, here in ((32.0, [SLOTS[0]]), (32.01, [])):
         node.store.expire(taken + seconds)
         assert node.devices(ERRORS) == here
-
-
-@pytest.mark.parametrize("reason", ["deadline", "crashed"])
-def test_after_its_worker_failed_a_slow_collector_is_read_again_soon(reason: Reason) -> None:
-    """A replacement answers in two seconds; nobody waits a minute for its turn, and a quick one keeps its interval."""
-    node = filled()
-    failed = collected({}, Absence("", reason, "the worker process ended"))
-
-    node.run(ERRORS, failed)
-    node.run(LINKS, failed)
-
-    assert node.jobs.moved == [(ERRORS, 2.0), (ERRORS, 1.0), (LINKS, 1.0)]
 
 
 def test_a_source_that_fails_is_not_asked_more_often() -> None:
@@ -210,7 +197,7 @@ def test_a_source_that_fails_is_not_asked_more_often() -> None:
     node.run(ERRORS, collected({}, Absence(SLOTS[0], "lost", "x")), SourceUnavailable("no_driver", "x"))
     node.run(ERRORS, first(Absence(SLOTS[1], "deadline", "x")), collected())
 
-    assert node.jobs.moved == []
+    assert node.nvml.hastened == []
 
 
 @pytest.mark.parametrize("reason", ["lost", "deadline", "not_listed"])
@@ -220,11 +207,11 @@ def test_a_slow_collector_says_soon_what_went_and_reads_soon_what_came(reason: R
     gone = Absence(SLOTS[1], reason, "x")
 
     node.run(LINKS, first(gone), first(gone))
-    assert node.jobs.moved == [(ERRORS, 1.0)]
+    assert node.nvml.hastened == [ERRORS]
     node.run(ERRORS, first(gone))
-    assert node.jobs.moved == [(ERRORS, 1.0)]
+    assert node.nvml.hastened == [ERRORS]
     node.run(LINKS, both(), both())
-    assert node.jobs.moved == [(ERRORS, 1.0)] * 2
+    assert node.nvml.hastened == [ERRORS] * 2
 
 
 def test_a_slow_collector_reads_soon_what_a_driver_that_is_back_gives() -> None:
@@ -233,7 +220,7 @@ def test_a_slow_collector_reads_soon_what_a_driver_that_is_back_gives() -> None:
 
     node.run(LINKS, SourceUnavailable("no_driver", "x"), SourceUnavailable("no_driver", "x"), both(), both())
 
-    assert node.jobs.moved == [(ERRORS, 1.0)] * 2
+    assert node.nvml.hastened == [ERRORS] * 2
 
 
 def test_a_slow_collector_reads_soon_where_a_device_is_not_listed_any_more() -> None:
@@ -242,9 +229,9 @@ def test_a_slow_collector_reads_soon_where_a_device_is_not_listed_any_more() -> 
 
     node.run(NETWORK, first())
     node.run(LINKS, both(Absence(SLOTS[1], "unreadable", "x")))
-    assert node.jobs.moved == []
+    assert node.nvml.hastened + node.host.hastened == []
     node.run(LINKS, first())
-    assert node.jobs.moved == [(ERRORS, 1.0)]
+    assert node.nvml.hastened == [ERRORS]
 
 
 def test_a_slow_collector_reads_soon_where_all_that_is_asked_of_a_device_fails() -> None:
@@ -255,9 +242,9 @@ def test_a_slow_collector_reads_soon_where_all_that_is_asked_of_a_device_fails()
     silent = collected({SLOTS[0]: states(SLOTS[0]), SLOTS[1]: empty}, Absence(SLOTS[1], "unreadable", "x"))
 
     node.run(LINKS, silent, silent)
-    assert node.jobs.moved == [(ERRORS, 1.0)]
+    assert node.nvml.hastened == [ERRORS]
     node.run(LINKS, both(), both())
-    assert node.jobs.moved == [(ERRORS, 1.0)] * 2
+    assert node.nvml.hastened == [ERRORS] * 2
 
 
 def test_each_run_is_on_record(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,12 +322,12 @@ def test_three_runs_slower_than_a_tenth_of_the_interval_halve_the_rate(duration:
     node = Node()
     with capture_logs() as events:
         node.run(LINKS, *[both(duration=duration)] * 2)
-        assert (node[LINKS].stretch, node.jobs.intervals) == (1, [])
+        assert (node[LINKS].stretch, node.nvml.orders) == (1, [(LINKS, 1.0)])
         node.run(LINKS, both(duration=duration))
 
     assert node[LINKS].current_interval == stretch
-    assert node.jobs.intervals == [(LINKS, 2.0)] * (stretch - 1)
-    assert node.metric("collector_interval_seconds", LINKS) == (2 if stretch == 2 else None)
+    assert node.nvml.orders[1:] == [(LINKS, 2.0)] * (stretch - 1)
+    assert node.metric("collector_interval_seconds", LINKS) == stretch
     assert len(events) == stretch - 1
     assert node[ERRORS].stretch == 1
 
@@ -404,11 +391,12 @@ def test_what_was_under_way_when_the_pause_began_is_not_kept() -> None:
     node = Node()
 
     class PausedMeanwhile(ScriptedReader):
-        async def collect(self, collector: str, every: float = 0.0) -> Collected:
+        async def now(self, collector: str) -> Collected:
             node.collection.pause()
-            return both()
+            return self.give(collector, both())
 
     node[LINKS].reader = PausedMeanwhile()
+    node[LINKS].reader.keeper = node.collection
     in_loop(lambda: node.collection.run(node[LINKS]))
 
     assert (node.devices(LINKS), node.outcomes) == ([], [])
@@ -447,16 +435,6 @@ def test_a_source_that_is_not_needed_any_more_leaves_nothing() -> None:
     assert node.metric("source_available", "network") == 0
 
 
-def test_every_collector_is_planned_at_its_interval() -> None:
-    """The plan and the metric of the interval agree."""
-    node = Node()
-
-    node.collection.schedule()
-
-    assert node.jobs.jobs == {LINKS: (1.0, None), ERRORS: (10.0, None), NETWORK: (5.0, None)}
-    assert [node.metric("collector_interval_seconds", name) for name in node.jobs.jobs] == [1, 10, 5]
-
-
 def test_processes_on_the_gpus_are_those_of_the_last_look() -> None:
     """A collector that does not look changes nothing; one that does replaces all that was known."""
     node = Node()
@@ -470,231 +448,78 @@ def test_processes_on_the_gpus_are_those_of_the_last_look() -> None:
     assert node.store.occupants == {there: (3,)}
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The time of the collection."""
-    clock = Clock()
-    monkeypatch.setattr(collection_module, "time", clock)
-    return clock
-
-
-def standing() -> Node:
-    """A node whose worker runs the collector of links by itself after it was asked for them."""
+def running() -> Node:
+    """A node all of whose collectors run."""
     node = Node()
-    node[LINKS].is_standing = True
-    node.nvml.running.add(node[LINKS].key)
-    node.run(LINKS, both())
+    node.collection.tend()
     return node
 
 
-def gave(node: Node, *runs: Collected) -> None:
-    """The worker has read links by itself."""
-    node.nvml.samples[node[LINKS].key] = list(runs)
-
-
-def test_what_a_worker_reads_by_itself_is_taken_and_not_asked_for() -> None:
-    """The order goes out with the first request; while it is kept there is no other."""
-    node = standing()
-    assert (node.nvml.orders, node.jobs.resting) == ([1.0], [LINKS])
-
-    gave(node, both(), first())
+def test_what_is_on_the_node_is_ordered_once_and_then_kept_as_it_comes() -> None:
+    """Each at its interval; nobody asks."""
+    node = running()
     node.collection.tend()
+    assert node.nvml.orders == [(LINKS, 1.0), (ERRORS, 10.0)]
+    assert node.host.orders == [(NETWORK, 5.0)]
 
-    assert len(node.nvml.asked) == 1
+    node.nvml.give(LINKS, first())
     assert node.devices(LINKS) == [SLOTS[0]]
-    assert node.jobs.moved == [(ERRORS, 1.0)]
+    assert node.nvml.asked == []
 
 
-def test_what_its_worker_runs_by_itself_rests_from_the_start() -> None:
-    """Its first run comes before the plan is made."""
-    node = standing()
-    node.collection.schedule()
-
-    assert node.jobs.resting == [LINKS, LINKS]
-
-
-def test_what_its_worker_runs_by_itself_rests_again_after_it_was_brought_forward() -> None:
-    """As of a source of which a device came or went: else it would be asked at each interval from then on."""
-    node = standing()
-    node.run(LINKS, both())
-
-    assert (node.nvml.asked, node.jobs.resting) == ([node[LINKS].key] * 2, [LINKS, LINKS])
-
-
-def test_what_is_rarely_taken_lives_as_long_as_what_is_taken_often(clock: Clock) -> None:
-    """Three looks and a deadline: a look at what comes by itself is each 5 s."""
-    node = standing()
-
-    assert node[LINKS].lifetime == 17.0
-    node.nvml.running.clear()
-    node.collection.tend()
-    assert node[LINKS].lifetime == 5.0
-
-
-def test_where_nothing_comes_any_more_it_is_asked_for_at_once() -> None:
-    """The worker may hang, and a request has a deadline."""
-    node = standing()
-    node.collection.tend()
-    assert node.jobs.moved == []
-
-    node.nvml.running.clear()
-    node.collection.tend()
-    assert (node.jobs.intervals, node.jobs.moved) == ([(LINKS, 1.0)], [(LINKS, 0.0)])
-
-    node.run(LINKS, both())
-    assert len(node.nvml.asked) == 2
-
-
-def test_where_something_was_wrong_it_is_asked_for_as_soon_as_that_is_heard(clock: Clock) -> None:
-    """A reading that is not whole is not given: the worker has stopped to run it, and a request says what is wrong."""
-    node = standing()
-    node.collection.asked()
-    clock.now += 1.0
-    node.collection.asked()
-    node.nvml.running.clear()
-    gave(node)
-    assert node.nvml.listener is not None
-    node.nvml.listener()
-
-    assert node.jobs.moved == [(LINKS, 0.0)]
-
-
-def test_where_the_last_device_went_its_source_is_asked_for_at_once() -> None:
-    """It may not be on this node any more, which only a request notices."""
-    node = standing()
-    gave(node, collected())
-    node.collection.tend()
-    assert node.jobs.moved[-1] == (LINKS, 0.0)
-
-    node.jobs.moved.clear()
-    gave(node, collected())
-    node.collection.tend()
-    assert node.jobs.moved == []
-
-
-def test_a_driver_that_was_unloaded_is_noticed_though_its_worker_goes_on() -> None:
-    """No GPU is left that it should be read for."""
-    node = standing()
-    node.absent["nvml"] = "no NVIDIA driver is loaded"
-    node.collection.tend()
-
-    assert node.jobs.moved == [(LINKS, 0.0)]
-
-
-def test_what_is_not_on_the_node_is_looked_for_and_not_planned() -> None:
-    """Its collectors rest, and run at once when it has come."""
+def test_a_source_that_comes_is_ordered_and_one_that_goes_is_not_run_any_more() -> None:
+    """Within one check: what it gave is gone, and a run that was under way is not kept."""
     node = Node(absent={"network": "no network interface"})
-    in_loop(lambda: node.collection.run(node[NETWORK]))
-    assert node.jobs.resting == [NETWORK]
     node.collection.tend()
-    assert node.jobs.moved == []
+    assert node.host.orders == []
+    assert node.collection.absent_sources == {"network"}
 
     del node.absent["network"]
     node.collection.tend()
-    assert node.jobs.moved == [(NETWORK, 0.0)]
+    node.host.give(NETWORK, both())
+    assert (node.host.orders, node.devices(NETWORK)) == ([(NETWORK, 5.0)], [*SLOTS])
 
-    node.run(NETWORK, both())
-    node.jobs.moved.clear()
+    node.absent["network"] = "no network interface"
     node.collection.tend()
-    assert node.jobs.moved == []
+    node.host.give(NETWORK, both())
+    assert (node.host.orders[-1], node.devices(NETWORK)) == ((NETWORK, 0.0), [])
 
 
-def test_events_that_came_with_earlier_readings_are_kept_in_order() -> None:
-    """Of several readings that are taken at once only the last is shown; what happened has happened."""
-    events = [HardwareEvent("xid", SLOTS[0], code, "nvml", 1.0) for code in ("48", "79", "94")]
-    node = standing()
-    gave(node, Collected({}, [], 0.01, events=events[:1], resume=b"48"), Collected({}, [], 0.01, events=events[1:2]))
-    node.collection.tend()
-    asked = Collected({}, [], 0.01, events=events[2:], earlier=[Collected({}, [], 0.01, events=events[:1])])
-    node.run(LINKS, asked)
+def test_maintenance_ends_what_holds_a_driver_and_its_end_begins_it_again() -> None:
+    """What is read meanwhile by a worker that has not ended yet is not current; the host is read on."""
+    node = running()
+    node.collection.pause()
+    node.nvml.give(LINKS, both())
+    node.host.give(NETWORK, both())
+    assert (node.devices(LINKS), node.devices(NETWORK)) == ([], [*SLOTS])
+    assert node.nvml.orders[2:] == [(LINKS, 0.0), (ERRORS, 0.0)]
 
-    assert [one.collected.events for one in node.outcomes[-2:]] == [events[:2], [events[0], events[2]]]
-    assert [one.collected.resume for one in node.outcomes[-2:]] == [b"48", None]
-
-
-def test_who_asks_gets_what_was_read_and_who_asks_again_has_it_taken_as_it_comes(clock: Clock) -> None:
-    """A scrape each 15 s wakes nobody in between; one each second finds everything done."""
-    node = standing()
-    gave(node, first())
-    node.collection.asked()
-    assert node.devices(LINKS) == [SLOTS[0]]
-    assert node.nvml.listener is None
-
-    clock.now += 1.0
-    node.collection.asked()
-    assert node.nvml.listener is not None
-    gave(node, both())
-    node.nvml.listener()
+    node.collection.resume()
+    node.nvml.give(LINKS, both())
     assert node.devices(LINKS) == [*SLOTS]
-
-    clock.now += 3.1
-    node.collection.tend()
-    assert node.nvml.listener is None
+    assert node.nvml.orders[4:] == [(LINKS, 1.0), (ERRORS, 10.0)]
 
 
-def test_a_defect_in_the_analysis_of_a_sample_is_logged_and_no_scrape_suffers() -> None:
-    """The one who asks gets what there is."""
-    node = standing()
-    gave(node, both())
-    node.collection._analyse = lambda outcome: 1 / 0  # type: ignore[assignment]
-
+def test_a_defect_in_the_analysis_of_a_run_is_logged_and_nothing_else_suffers() -> None:
+    """The next run is kept as ever."""
+    node = running()
+    analyse, node.collection._analyse = node.collection._analyse, lambda outcome: 1 / 0  # type: ignore[assignment]
     with capture_logs() as logs:
-        node.collection.asked()
-
+        node.nvml.give(LINKS, both())
     assert [one["event"] for one in logs] == ["what was read could not be kept"]
 
-
-def test_during_maintenance_nothing_that_a_worker_read_before_is_taken() -> None:
-    """It is not current."""
-    node = standing()
-    node.collection.pause()
-    gave(node, both())
-    node.collection.asked()
-
-    assert node.devices(LINKS) == []
-
-
-def test_after_a_short_pause_it_is_asked_for() -> None:
-    """Maintenance ended its worker, and the order with it."""
-    node = standing()
-    node.collection.pause()
-    node.collection.resume()
-    assert node.jobs.intervals == [(LINKS, 1.0)]
-    node.run(LINKS, both())
-
-    assert len(node.nvml.asked) == 2
-    assert node.devices(LINKS) == [*SLOTS]
-
-
-@pytest.mark.parametrize("absence", [Absence("", "crashed", "ended"), Absence(SLOTS[1], "deadline", "no answer")])
-def test_after_the_end_of_its_worker_it_is_asked_for(absence: Absence) -> None:
-    """Another collector met the end first, and the next worker has no order."""
-    node = standing()
-    node.run(ERRORS, collected({}, absence))
-
-    assert node.jobs.intervals == [(LINKS, 1.0)]
+    node.collection._analyse = analyse
+    node.nvml.give(LINKS, both())
+    assert len(node.outcomes) == 1
 
 
 def test_a_slower_pace_is_ordered() -> None:
-    """What its worker gives at the old pace is slow."""
-    node = standing()
+    """Its worker goes by it from then on."""
+    node = running()
     for _ in range(3):
-        gave(node, both(duration=0.5))
-        node.collection.tend()
-    node.run(LINKS, both())
+        node.nvml.give(LINKS, both(duration=0.5))
 
-    assert node[LINKS].stretch == 2
-    assert node.jobs.intervals == [(LINKS, 2.0)]
-    assert node.nvml.orders == [1.0, 2.0]
-
-
-def test_what_is_not_to_be_run_by_itself_is_asked_each_time() -> None:
-    """Readers of what belongs to jobs are given their orders with each request."""
-    node = Node()
-    node.nvml.running.add(node[ERRORS].key)
-    node.run(ERRORS, both())
-
-    assert (node.nvml.orders, node.jobs.resting) == ([0.0], [])
+    assert node.nvml.orders[2:] == [(LINKS, 2.0)]
 
 
 def of_gpus(*values: Value, absence: str = "") -> Collected:
@@ -712,7 +537,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> tuple[Collection, Clock, Collect
     monkeypatch.setattr(collection_module, "time", clock)
     one = collector("nvml_gpu", ScriptedReader("nvml"), interval=10.0)
     return (
-        Collection([one], Store(), Instruments(), PlannedJobs(), lambda outcome: None, lambda source: None),
+        Collection([one], Store(), Instruments(), lambda outcome: None, lambda source: None),
         clock,
         one,
     )

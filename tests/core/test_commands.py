@@ -10,7 +10,6 @@ import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -21,7 +20,7 @@ from commwatch.commands import check_config, inventory
 from commwatch.config.settings import Config, NcclLogsSection, NetworkSection, Paths, Probes, Simulation, Sources, Web
 from commwatch.errors import CommwatchError, ConfigError
 from commwatch.node.inventory_state import origin_words
-from commwatch.node.run import Collected
+from commwatch.node.run import Collected, failed
 from commwatch.readings import Absence, SourceUnavailable
 from commwatch.state.client import DaemonAbsent
 from commwatch.state.directory import StateDirectory, state_path
@@ -328,32 +327,15 @@ def test_a_probe_without_its_library_is_no_failure(
     assert "probe" not in check(capsys, bare(tmp_path, probes=Probes(gate="off")))[1]
 
 
-class ScriptedWorker:
-    """A worker process that is none."""
-
-    def __init__(self, answer: Callable[[], Collected]) -> None:
-        self.process = SimpleNamespace(poll=lambda: -9)
-        self.stopped = False
-        self.asked: list[str] = []
-        self._answer = answer
-
-    async def start(self, plan: object, launch: object) -> ScriptedWorker:
-        return self
-
-    async def collect(self, collector: str, deadline: float) -> Collected:
-        self.asked.append(collector)
-        return self._answer()
-
-    async def stop(self, deadline: float) -> bool:
-        self.stopped = True
-        return True
-
-
 def failing(error: Exception) -> Callable[[], Collected]:
     def fail() -> Collected:
         raise error
 
     return fail
+
+
+def unavailable(error: SourceUnavailable) -> Callable[[], Collected]:
+    return lambda: failed("network", Absence("", error.reason, error.detail), error)
 
 
 @pytest.mark.parametrize(
@@ -363,20 +345,25 @@ def failing(error: Exception) -> Callable[[], Collected]:
         (lambda: collected({"": block({})}), "ok", "nothing of its kind is here"),
         (lambda: collected({}, Absence("eth0", "unreadable", "carrier: Invalid argument")), "failed",
          "eth0: carrier: Invalid argument"),
-        (failing(SourceUnavailable("not_found", "/sys/class/net: gone")), "failed", "/sys/class/net: gone"),
-        (failing(SourceUnavailable("no_permission", "/dev/x: denied")), "failed",
+        (unavailable(SourceUnavailable("not_found", "/sys/class/net: gone")), "failed", "/sys/class/net: gone"),
+        (unavailable(SourceUnavailable("no_permission", "/dev/x: denied")), "failed",
          "/dev/x: denied; user watcher lacks a privilege"),
         (failing(WorkerHung("eth0")), "failed", "no answer in time while touching eth0 within 20 s"),
-        (failing(WorkerEnded()), "failed", "its process ended with exit code -9"),
+        (failing(WorkerEnded("its process ended with exit code -9")), "failed", "its process ended with exit code -9"),
     ],
 )  # fmt: skip
 def test_a_source_has_a_verdict_whatever_happens(
     tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch,
     answer: Callable[[], Collected], verdict: str, detail: str,
 ) -> None:  # fmt: skip
-    """Read, absent, forbidden, hung or crashed: one line each, exit code 1 for a failure, and no process is left."""
-    worker = ScriptedWorker(answer)
-    monkeypatch.setattr(check_config, "Worker", worker)
+    """Read, absent, forbidden, hung or crashed: one line each, and exit code 1 for a failure."""
+    asked = []
+
+    async def read(plan: object, collector: str, deadline: float, launch: object) -> Collected:
+        asked.append(collector)
+        return answer()
+
+    monkeypatch.setattr(check_config, "read_once", read)
     monkeypatch.setenv("USER", "watcher")
     sources = msgspec.structs.replace(NOTHING, network=NetworkSection())
 
@@ -384,7 +371,7 @@ def test_a_source_has_a_verdict_whatever_happens(
 
     assert checks["source network"][0] == verdict
     assert checks["source network"][1].startswith(detail)
-    assert (code, worker.asked, worker.stopped) == (int(verdict == "failed"), ["network"], True)
+    assert (code, asked) == (int(verdict == "failed"), ["network"])
 
 
 def test_a_simulated_node_is_not_tried(tmp_path: Path, capsys: Output) -> None:

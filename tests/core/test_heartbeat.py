@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from commwatch.config.settings import Config, Textfile
-from commwatch.node.run import TAKE_SECONDS
+from commwatch.node.run import TEND_SECONDS
 from commwatch.service import daemon
 from commwatch.service.daemon import (
     HEARTBEAT_SECONDS,
@@ -154,7 +154,7 @@ def test_the_jobs_of_the_daemon_run_at_their_intervals(clock: Clock) -> None:
         assert textfile == [10_001.0, 10_016.0, 10_031.0]
         rest = [one for one in service.runs if one[0] != "textfile"]
         assert rest == sorted(
-            [("housekeeping", 10_001.0 + number * TAKE_SECONDS) for number in range(7)]
+            [("housekeeping", 10_001.0 + number * TEND_SECONDS) for number in range(7)]
             + [("look", 10_001.0 + number * LOOK_SECONDS) for number in range(1, 4)],
             key=lambda one: (one[1], one[0]),
         )

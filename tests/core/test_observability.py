@@ -22,7 +22,7 @@ from commwatch.service.visibility import PROBES, Observability
 from commwatch.workers.sources import SOURCES
 from commwatch_exporters.node import model
 from commwatch_exporters.snapshot import Series, Value
-from support.core import SLOTS, PlannedJobs, block, collector
+from support.core import SLOTS, block, collector
 from support.whole_node import whole_node
 
 GPU = Component("gpu", SLOTS[0], parts=frozenset({SLOTS[0]}))
@@ -42,7 +42,7 @@ class Node:
         self.store = Store()
         self.absent: set[str] = set()
         self.collection = Collection(
-            [collector(name) for name in names], self.store, Instruments(), PlannedJobs(), lambda outcome: None,
+            [collector(name) for name in names], self.store, Instruments(), lambda outcome: None,
             lambda source: None,
         )  # fmt: skip
         Anomalies(self.store)

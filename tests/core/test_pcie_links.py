@@ -18,7 +18,7 @@ from commwatch.service.instruments import Instruments
 from commwatch.service.pipeline import Pipeline
 from commwatch.state.directory import StateDirectory
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
-from support.core import Clock, PlannedJobs, ScriptedReader, collected, collector, in_loop
+from support.core import Clock, ScriptedReader, collected, collector, in_loop
 
 GPU = ("0", "0000:18:00.0")
 SLOT, PORT, NIC, NIC_PORT = GPU[1], "0000:17:01.0", "0000:3a:00.0", "0000:39:01.0"
@@ -41,9 +41,7 @@ class Node:
         )
         self.readers = {name: ScriptedReader() for name in (IDENTITY, LINKS, USE, GPM, PCI)}
         collectors = [collector(name, reader, interval=10.0) for name, reader in self.readers.items()]
-        self.collection = Collection(
-            collectors, self.store, instruments, PlannedJobs(), self.pipeline.on_batch, lambda source: None
-        )
+        self.collection = Collection(collectors, self.store, instruments, self.pipeline.on_batch, lambda source: None)
         self._layouts: dict[tuple[Series, ...], Layout] = {}
 
     def run(self, name: str, answer: Collected) -> None:

@@ -25,7 +25,7 @@ from commwatch.service.instruments import Instruments
 from commwatch.service.pipeline import Pipeline
 from commwatch.state.directory import StateDirectory
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
-from support.core import SLOTS, Clock, PlannedJobs, ScriptedReader, block, collected, collector, in_loop
+from support.core import SLOTS, Clock, ScriptedReader, block, collected, collector, in_loop
 
 PULSE = "nvml_gpu"
 IDENTITY, LINKS, PCIE, NETWORK, PCI = "nvml_identity", "nvml_nvlink", "nvml_pcie", "network", "pci"
@@ -59,7 +59,7 @@ class Node:
         self.readers = {name: ScriptedReader() for name in names}
         collectors = [collector(name, self.readers[name], interval=60.0) for name in names]
         self.collection = Collection(
-            collectors, self.store, self.instruments, PlannedJobs(), self.pipeline.on_batch, lambda source: None
+            collectors, self.store, self.instruments, self.pipeline.on_batch, lambda source: None
         )
 
     def collector(self, name: str) -> Collector:

@@ -45,7 +45,7 @@ class Node:
         self.pipeline = Pipeline(config, StateDirectory(folder), self.store, self.instruments)
         self.collector = collector("rdma", self.reader, interval=5.0, needs_release=False)
         self.collection = Collection(
-            [self.collector], self.store, self.instruments, PlannedJobs(), self.pipeline.on_batch, lambda source: None,
+            [self.collector], self.store, self.instruments, self.pipeline.on_batch, lambda source: None,
             self.wraps.correct,
         )  # fmt: skip
         self.now = 1e9

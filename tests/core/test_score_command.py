@@ -24,7 +24,6 @@ from commwatch.service.collection import Collection
 from commwatch.service.instruments import Instruments
 from commwatch.service.judge import Judge
 from commwatch_exporters.snapshot import Block, Layout
-from support.core import PlannedJobs
 from support.daemon import command, running
 from support.facts import NOW, shipped
 
@@ -153,7 +152,7 @@ def test_the_daemon_answers_and_says_what_was_not_measured(tmp_path: Path) -> No
 def test_a_look_puts_the_score_on_the_page(tmp_path: Path) -> None:
     """Score and parts of what was measured, and nothing of what was not."""
     store, instruments = Store(), Instruments()
-    collection = Collection([], store, instruments, PlannedJobs(), lambda outcome: None, lambda source: None)
+    collection = Collection([], store, instruments, lambda outcome: None, lambda source: None)
     verdict = Judge(shipped(), CounterHistory(WATCHED, EVENTS), Register(), store, instruments, collection)
     verdict.look(store.snapshot(), NOW)
     assert verdict.score().ratio is None

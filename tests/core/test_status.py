@@ -29,7 +29,7 @@ from commwatch.state.directory import StateDirectory
 from commwatch.workers.reader import Reader
 from commwatch_exporters.node_page.records import ClosedStatus, CollectorStatus, Fact, Mark, Status, VerdictStatus
 from commwatch_exporters.snapshot import Series, Snapshot, Value
-from support.core import Clock, PlannedJobs, block, collected, in_loop
+from support.core import Clock, PlannedJobs, block, in_loop
 
 LINKS = "nvml_nvlink"
 EMPTY = Snapshot([])
@@ -59,9 +59,9 @@ def running(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> En
     )
 
 
-async def nothing(reader: Reader, key: str, every: float) -> Collected:
+async def nothing(reader: Reader, collector: str) -> None:
     """A run that found nothing."""
-    return collected()
+    reader.keeper.keep(Collected({}, [], 0.01, collector=collector))
 
 
 def told(running: Engine, maintenance: str | None = None, snapshot: Snapshot = EMPTY) -> Status:
@@ -107,7 +107,8 @@ def test_collectors_of_a_source_that_is_not_here_are_not_listed(
     others = [name for name, one in collectors.items() if one.source != "nvml"]
     for present, listed in ((False, others), (True, [*collectors])):
         monkeypatch.setattr(engine, "nvidia_driver_present", lambda procfs, present=present: present)
-        monkeypatch.setattr(Reader, "collect", nothing)
+        monkeypatch.setattr(Reader, "now", nothing)
+        monkeypatch.setattr(Reader, "order", lambda reader, collector, every: None)
         in_loop(lambda: running.collection.run(running.collection.collectors[LINKS]))
         assert [one.name for one in told(running).collectors] == listed
 

@@ -28,7 +28,7 @@ from commwatch.service.judgement import STATE_NAME, Judgement, restore
 from commwatch.state.directory import StateDirectory
 from commwatch_exporters.node.model import NvLink
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
-from support.core import SLOTS, Clock, PlannedJobs, ScriptedReader, collected, collector, in_loop
+from support.core import SLOTS, Clock, ScriptedReader, collected, collector, in_loop
 
 LINKS = "nvml_nvlink"
 STATE, EXPECTED = "commwatch_nvlink_link_state", "commwatch_nvlink_link_expected"
@@ -52,7 +52,7 @@ class Node:
         self.reader = ScriptedReader()
         self.absent: str | None = None
         self.collection = Collection(
-            [collector(LINKS, self.reader)], self.store, self.instruments, PlannedJobs(), lambda outcome: None,
+            [collector(LINKS, self.reader)], self.store, self.instruments, lambda outcome: None,
             lambda source: self.absent,
         )  # fmt: skip
         expected: dict[Series, Value] = {(EXPECTED, (str(index), slot, "0")): 1 for index, slot in enumerate(SLOTS)}

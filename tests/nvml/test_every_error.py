@@ -32,7 +32,7 @@ from commwatch.state.directory import StateDirectory
 from commwatch_exporters.snapshot import Block, Layout, Series
 from commwatch_exporters.state_words import GPU_STATES
 from nvml.library import FakeGpu, Library, hopper
-from support.core import Clock, PlannedJobs, ScriptedReader
+from support.core import Clock, ScriptedReader
 from support.facts import shipped
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "nvml-errors.md"
@@ -111,16 +111,19 @@ class Worker(ScriptedReader):
         self._source: NvmlSource | None = None
         self._same: dict[tuple[Series, ...], Layout] = {}
 
-    async def collect(self, collector: str, every: float = 0.0) -> Collected:
+    async def now(self, collector: str) -> Collected:
+        return self.give(collector, self._run(collector.removeprefix("nvml_")))
+
+    def _run(self, collector: str) -> Collected | SourceUnavailable:
         source = self._source or NvmlSource(self._clock.monotonic)
         try:
             if self._source is None:
                 source.open(lambda device: None, frozenset(), None)
                 self._source = source
             batch = source.collect(collector)
-        except SourceUnavailable:
+        except SourceUnavailable as error:
             self.close()
-            raise
+            return error
         blocks = {
             one.device: Block(self._same.get(one.series) or self._layout(one.series), one.values, one.time)
             for one in batch.readings
@@ -196,8 +199,8 @@ async def play(state: Path, sysfs: Path, way: str, code: int, patch: pytest.Monk
     store, instruments, kept = Store(), Instruments(), StateDirectory(state)
     pipeline = Pipeline(config, kept, store, instruments, clock=clock)
     worker = Worker(clock)
-    runs = [Collector(f"nvml_{key}", key, "nvml", worker, STEP, needs_release=True) for key in COLLECTORS]
-    collection = Collection(runs, store, instruments, PlannedJobs(), pipeline.on_batch, lambda source: None)
+    runs = [Collector(f"nvml_{key}", "nvml", worker, STEP, needs_release=True) for key in COLLECTORS]
+    collection = Collection(runs, store, instruments, pipeline.on_batch, lambda source: None)
     judge = Judge(shipped(), CounterHistory(WATCHED, EVENTS), Register(), store, instruments, collection)
     instruments.config_reload_successful.set(1)
     for step in range(HEALTHY_STEPS + BROKEN_STEPS):

@@ -6,13 +6,13 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED, EVENT_JOB_SUBMITTED
 
-from commwatch.node.run import Collected, Collector
+from commwatch.node.run import Collected, Collector, failed
 from commwatch.readings import Absence, SourceUnavailable
 from commwatch.service.instruments import Instruments
 from commwatch.service.scheduling import Owner, Scheduler, Work
@@ -127,41 +127,37 @@ class ScriptedReader(Reader):
         super().__init__(settings, Instruments())
         self.answers: deque[Collected | SourceUnavailable] = deque()
         self.asked: list[str] = []
-        self.orders: list[float] = []
-        self.samples: dict[str, list[Collected]] = {}
-        """What its worker has read unasked, by collector."""
-        self.running: set[str] = set()
-        """Collectors that its worker runs by itself."""
-        self.listener: Callable[[], None] | None = None
+        """Collectors that were to run now."""
+        self.orders: list[tuple[str, float]] = []
+        """Collectors with the interval at which they are to run; 0: not any more."""
+        self.hastened: list[str] = []
 
-    def take(self) -> dict[str, list[Collected]]:
-        taken, self.samples = self.samples, {}
-        return taken
+    def order(self, collector: str, every: float) -> None:
+        self.orders.append((collector, every))
 
-    def runs(self, collector: str, every: float) -> bool:
-        return collector in self.running
+    def hasten(self, collector: str) -> None:
+        self.hastened.append(collector)
 
-    def listen(self, on_samples: Callable[[], None] | None) -> None:
-        self.listener = on_samples
-
-    async def collect(self, collector: str, every: float = 0.0) -> Collected:
+    async def now(self, collector: str) -> Collected:
         self.asked.append(collector)
-        self.orders.append(every)
-        answer = self.answers.popleft()
+        return self.give(collector, self.answers.popleft())
+
+    def give(self, collector: str, answer: Collected | SourceUnavailable) -> Collected:
+        """A worker has run a collector."""
         if isinstance(answer, SourceUnavailable):
-            raise answer
-        return answer
+            given = failed(collector, Absence("", answer.reason, answer.detail), answer)
+        else:
+            given = replace(answer, collector=collector)
+        self.keeper.keep(given)
+        return given
 
 
 def collector(
     name: str = "nvml_nvlink", reader: Reader | None = None, interval: float = 1.0, needs_release: bool = True
 ) -> Collector:
     """A collector of the source that its name begins with."""
-    source, _, key = name.partition("_")
-    if name in SOURCES:
-        source, key = name, name
-    reader = reader or ScriptedReader(source)
-    return Collector(name, key or source, source, reader, interval, needs_release=needs_release)
+    source = name if name in SOURCES else name.partition("_")[0]
+    return Collector(name, source, reader or ScriptedReader(source), interval, needs_release=needs_release)
 
 
 def block(values: Mapping[Series, Value], at: float | None = None) -> Block:

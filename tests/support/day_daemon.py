@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from commwatch.sources.base import Source
 from commwatch.sources.kernel_log import KernelLogSource
 from commwatch.sources.nvml.source import NvmlSource
 from commwatch.workers.sources import SOURCES
+from commwatch.workers.wire import Cadence
 from commwatch_exporters.snapshot import Snapshot
 from support import rehearsed_daemon
 from support.core import NodeReads, ScriptedReader, SteppedScheduler
@@ -48,14 +50,42 @@ SECOND_LOOK_SECONDS = 1.0
 
 
 class _LiveReader(ScriptedReader):
-    """Asks the source in this process."""
+    """Reads the source in this process, when a collector is due on the clock of the test."""
 
-    def __init__(self, name: str, read: Callable[[str], Collected]) -> None:
+    def __init__(
+        self, name: str, read: Callable[[str], Collected | SourceUnavailable], monotonic: Callable[[], float]
+    ) -> None:
         super().__init__(name)
         self._read = read
+        self._now = monotonic
+        self._cadences: dict[str, Cadence] = {}
 
-    async def collect(self, collector: str, every: float = 0.0) -> Collected:
-        return self._read(collector)
+    def order(self, collector: str, every: float) -> None:
+        begins = bool(every) and collector not in self._cadences
+        self._cadences.setdefault(collector, Cadence()).order(every, self._now(), at_once=begins)
+        if not every:
+            del self._cadences[collector]
+
+    def hasten(self, collector: str) -> None:
+        cadence = self._cadences[collector]
+        cadence.order(cadence.every, self._now(), at_once=True)
+
+    async def now(self, collector: str) -> Collected:
+        if collector in self._cadences:
+            self._cadences[collector].ran(self._now())
+        return self.give(collector, self._read(collector))
+
+    async def run_due(self) -> None:
+        """Run what is due, and what is hastened by that."""
+        while due := [name for name, one in self._cadences.items() if one.due <= self._now()]:
+            await self.now(due[0])
+
+
+class _AuditReader(_LiveReader):
+    """Runs nothing by itself: audits are jobs of the scheduler."""
+
+    def order(self, collector: str, every: float) -> None:
+        """See ``SettingsReader.order``."""
 
 
 class _RestlessHardware(Hardware):
@@ -119,7 +149,6 @@ class DayDaemon(RehearsedDaemon):
         patched.setattr("commwatch.simulation.node.Hardware", _RestlessHardware)
         patched.setattr(rehearsed_daemon, "probe_by_hand", lambda node, patch: None)
         super().__init__(boot.preset.name, folder, patched, boot.faults, "")
-        self._collection._scheduler = self.scheduler
         self._read_live()
         self.probing = self._scheduled_probes()
         self.instruments.simulated.set(1)
@@ -148,16 +177,18 @@ class DayDaemon(RehearsedDaemon):
         return source
 
     def _read_live(self) -> None:
-        readers: dict[str, _LiveReader] = {}
+        self._readers: dict[str, _LiveReader] = {}
         for collector in self._collectors:
             row = SOURCES[collector.source].reader
-            collector.reader = readers.setdefault(row.name, _LiveReader(row.name, self._ask))
+            kind = _AuditReader if collector.name == SETTINGS else _LiveReader
+            made = kind(row.name, self._ask, lambda: self.time)
+            made.keeper = self._collection
+            collector.reader = self._readers.setdefault(row.name, made)
             collector.needs_release = row.needs_release
-        self._keys = {one.key: one for one in self._collectors}
 
-    def _ask(self, key: str) -> Collected:
-        collector = self._keys[key]
-        if collector.name == SETTINGS:
+    def _ask(self, name: str) -> Collected | SourceUnavailable:
+        collector = self._collection.collectors[name]
+        if name == SETTINGS:
             if (nothing := self.job_settings.nothing()) is not None:
                 return nothing
             self._sources[SETTINGS] = self._open(SETTINGS, ())
@@ -166,11 +197,9 @@ class DayDaemon(RehearsedDaemon):
             source.open(lambda device: None, frozenset(), None)
             self._closed.discard(source)
         answer = self._answer(collector)
-        if isinstance(answer, SourceUnavailable):
-            if isinstance(source, NvmlSource):
-                source.close()
-                self._closed.add(source)
-            raise answer
+        if isinstance(answer, SourceUnavailable) and isinstance(source, NvmlSource):
+            source.close()
+            self._closed.add(source)
         return answer
 
     def _plan_audit(self, delay: float) -> None:
@@ -217,7 +246,8 @@ class DayDaemon(RehearsedDaemon):
         for collector in self._collectors:
             await self._collection.run(collector)
         self._pipeline.observe(self.time)
-        self._collection.schedule()
+        audits = self._collection.collectors[SETTINGS]
+        self.scheduler.add(SETTINGS, partial(self._collection.run, audits), audits.interval)
         self.job_settings.begin()
         self.probing.schedule()
 
@@ -234,11 +264,16 @@ class DayDaemon(RehearsedDaemon):
             self._write_trees()
             with capture_logs():
                 self._collection.tend()
-                self._loop.run_until_complete(self.scheduler.run_due())
+                self._loop.run_until_complete(self._run_due())
         with capture_logs():
             self.store.expire(self.time)
             self.probing.refresh()
         self.look()
+
+    async def _run_due(self) -> None:
+        for reader in self._readers.values():
+            await reader.run_due()
+        await self.scheduler.run_due()
 
     def snapshot(self) -> Snapshot:
         """What a scrape is given."""
@@ -262,9 +297,7 @@ class DayDaemon(RehearsedDaemon):
         self._collection.resume()
         self._pipeline.resume()
         self.probing.resume()
-        for name, collector in self._collection.collectors.items():
-            if collector.needs_release:
-                self.scheduler.run_in(name, 0.0)
+        self.scheduler.run_in(SETTINGS, 0.0)
 
     def step_clock(self, seconds: float) -> None:
         """The wall clock is set."""

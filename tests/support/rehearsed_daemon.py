@@ -48,12 +48,12 @@ from commwatch.state.directory import state_path
 from commwatch.workers.sources import SOURCES
 from commwatch_exporters.node_page.records import ProbeStatus
 from commwatch_exporters.snapshot import Block, Layout, Snapshot
-from support.core import NodeReads, PlannedJobs, ScriptedReader
+from support.core import NodeReads, ScriptedReader
 from support.facts import shipped
 from support.probed_node import cycle_of
 from support.rehearsed_probes import probe_by_hand
 from support.waiting import PATIENCE_SECONDS
-from support.whole_node import NodeClock, WholeNode
+from support.whole_node import KEYS, NodeClock, WholeNode
 
 ANSWERED_WITHIN = (
     (known, "_DAEMON_SECONDS"), (check, "DAEMON_SECONDS"), (check, "SNAPSHOT_SECONDS"), (check, "TOTAL_SECONDS"),
@@ -110,8 +110,7 @@ class RehearsedDaemon(WholeNode):
         self._read_no_clock()
         self._wraps = Wraps(self._kept.wraps, self._boot)
         self._collection = Collection(
-            self._collectors, self.store, self.instruments, PlannedJobs(), self._after,
-            self._absent, self._wraps.correct,
+            self._collectors, self.store, self.instruments, self._after, self._absent, self._wraps.correct,
         )  # fmt: skip
         self.verdict = Judge(
             shipped(), self._kept.history, self._kept.register, self.store, self.instruments, self._collection
@@ -154,7 +153,7 @@ class RehearsedDaemon(WholeNode):
 
     def _answer(self, collector: Collector) -> Collected | SourceUnavailable:
         try:
-            batch = self._sources[collector.source].collect(collector.key)
+            batch = self._sources[collector.source].collect(KEYS[collector.name])
         except SourceUnavailable as error:
             return error
         return Collected(

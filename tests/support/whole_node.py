@@ -38,6 +38,10 @@ STARTED_AT = 1_700_000_000.0
 """When the node booted, seconds since 1970."""
 
 
+KEYS = {row.name: row.key for source in SOURCES.values() for row in source.collectors}
+"""What its source calls a collector, by name."""
+
+
 class NodeClock:
     """Both clocks of a node; stands in for the module ``time``."""
 
@@ -123,7 +127,7 @@ class WholeNode:
         interval = getattr(source.section(self.config.sources), row.interval)
         reader = ScriptedReader(source.name)
         is_ready = self.job_settings.is_ready if source.name == SETTINGS else lambda: True
-        return Collector(row.name, row.key, source.name, reader, interval, needs_release=False, is_ready=is_ready)
+        return Collector(row.name, source.name, reader, interval, needs_release=False, is_ready=is_ready)
 
     def run(self, *names: str) -> None:
         """Run all collectors once, or those that are named, and the analysis after each."""
@@ -148,7 +152,7 @@ class WholeNode:
 
     def _run(self, collector: Collector) -> None:
         try:
-            batch = self._sources[collector.source].collect(collector.key)
+            batch = self._sources[collector.source].collect(KEYS[collector.name])
         except SourceUnavailable:
             return
         if batch.occupants is not None:

@@ -9,7 +9,7 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,10 @@ from commwatch.service.pipeline import Pipeline
 from commwatch.sources.network import COUNTERS
 from commwatch.state.directory import StateDirectory
 from commwatch.state.records import LONGEST_LABEL
-from commwatch.workers.bounds import MOST_WAITING, Bounds
+from commwatch.workers.bounds import MOST_EARLY, Bounds
 from commwatch.workers.sources import READERS
-from commwatch.workers.wire import ProgressMark, Request, WorkerPlan, frame, take_frames
-from commwatch.workers.worker import Worker, WorkerEnded, WorkerHung, WorkerStarved
+from commwatch.workers.wire import Order, ProgressMark, WorkerPlan, frame, take_frames
+from commwatch.workers.worker import Worker, WorkerEnded, WorkerHung, read_once
 from commwatch_exporters.catalogue import CATALOGUE, Metric
 from support.audited import Event, audited
 from support.core import collector, in_loop
@@ -49,22 +49,27 @@ SETTINGS = next(row.bounds for row in READERS if row.name == "settings")
 class Hostile:
     """The other end of a worker's connection, which says what the test wants."""
 
-    def __init__(self, bounds: Bounds) -> None:
-        self._bounds = bounds
+    def __init__(self, bounds: Bounds, starvation: Starvation | None = None, deadline: float = 60.0) -> None:
+        self._bounds, self._starvation, self._deadline = bounds, starvation, deadline
+        self.taken: list[Collected] = []
+        self.starving: list[str] = []
         self.worker: Worker
         self.process: subprocess.Popen[bytes]
         self.socket: socket.socket
         self.mark: ProgressMark
 
     async def start(self) -> None:
-        """As ``Worker.start``, but for the process, which does nothing."""
+        """As ``Worker.start``, but for the process, which does nothing; it is told to run one collector each second."""
         ours, self.socket = socket.socketpair()
         self.socket.setblocking(False)
         self.process = subprocess.Popen(["cat"], stdin=subprocess.PIPE)  # noqa: ASYNC220 - no other clients here
         self.mark = ProgressMark.create()
-        self.worker = Worker(self.process, self.mark, {}, self._bounds)
-        transport, _ = await asyncio.get_running_loop().create_connection(lambda: self.worker, sock=ours)
-        self.worker.connected(transport, ours)
+        self.worker = Worker(
+            self.process, self.mark, self, deadline=self._deadline, start_deadline=self._deadline, bounds=self._bounds,
+            starvation=self._starvation,
+        )  # fmt: skip
+        await self.worker.connect(ours)
+        self.worker.send(WorkerPlan((), b"", "", "", (), None, None, collectors={"run": 1.0}))
 
     async def stop(self) -> None:
         self.worker.give_up()
@@ -72,37 +77,40 @@ class Hostile:
         self.process.communicate()
         await asyncio.sleep(0)
 
+    def take(self, collected: Collected) -> None:
+        """See ``Owner``."""
+        self.taken.append(collected)
+
+    def starved(self, collector: str) -> None:
+        """See ``Owner``."""
+        self.starving.append(collector)
+
     async def say(self, message: bytes) -> None:
         """Send bytes, for as long as anyone takes them."""
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             await asyncio.get_running_loop().sock_sendall(self.socket, message)
 
-    async def answered(self, **reply: Any) -> Collected:
-        """Ask for a run and have it answered with fields of a reply.
+    async def gave(self, **batch: Any) -> Collected:
+        """Have the daemon take a batch with these fields, which was ordered.
 
         Raises:
-            WorkerEnded: the daemon did not take it.
+            WorkerEnded: it did not take it.
         """
-        every = reply.pop("every", 0.0)
-        asked = asyncio.ensure_future(self.worker.collect("run", 60.0, every=every))
-        await asyncio.sleep(0)
-        request = msgspec.msgpack.decode(await self._next(), type=Request)
-        await self.say(encoded(number=request.number, **reply))
-        return await asked
-
-    async def _next(self) -> bytes:
-        buffer = bytearray()
-        while not (messages := take_frames(buffer)):
-            buffer += await asyncio.get_running_loop().sock_recv(self.socket, 65536)
-        return messages[-1]
+        self.worker.order(Order("run", 1.0, now=True))
+        self.taken.clear()
+        await self.say(encoded(**batch))
+        while not self.taken:
+            if self.worker.over.done():
+                raise self.worker.over.result()
+            await asyncio.sleep(0)
+        return self.taken[0]
 
 
-def encoded(number: int = 1, readings: Any = (), **fields: Any) -> bytes:
-    """A frame with a reply; what is not said is empty."""
+def encoded(collector: str = "run", readings: Any = (), **fields: Any) -> bytes:
+    """A frame with a batch; what is not said is empty."""
     given = {
-        "number": number, "readings": readings, "absences": (), "events": (), "unavailable": None, "aliases": {},
-        "duration": 0.0, "gone": (), "occupants": None, "log_errors": (), "resume": None, "audit": None,
-        "collector": "", **fields,
+        "collector": collector, "readings": readings, "absences": (), "events": (), "unavailable": None, "aliases": {},
+        "duration": 0.0, "gone": (), "occupants": None, "log_errors": (), "resume": None, "audit": None, **fields,
     }  # fmt: skip
     return frame(msgspec.msgpack.encode(list(given.values())))
 
@@ -112,8 +120,8 @@ def reading(*series: tuple[str, tuple[str, ...]], values: Any = None, device: st
 
 
 @asynccontextmanager
-async def hostile(bounds: Bounds = SETTINGS) -> AsyncIterator[Hostile]:
-    one = Hostile(bounds)
+async def hostile(bounds: Bounds = SETTINGS, **arguments: Any) -> AsyncIterator[Hostile]:
+    one = Hostile(bounds, **arguments)
     await one.start()
     try:
         yield one
@@ -150,29 +158,20 @@ REFUSED: dict[str, dict[str, Any]] = {
     "a large audit": {"audit": bytes(2**20 + 1)},
     "more devices than a node has": {"readings": [reading(device=str(number)) for number in range(8193)]},
     "a reason as an object": {"absences": [("", {"__reduce__": "os.system"}, "id")]},
-    "an answer that nobody waits for": {"number": 77},
-    "a run that nobody ordered": {"number": 0, "collector": "run"},
+    "a run of what was not ordered": {"collector": "another"},
     "a duration that is none": {"duration": math.nan},
 }  # fmt: skip
 
 
 @in_one_pass("said", REFUSED)
 def test_a_worker_that_says_what_none_would_is_given_up(said: str) -> None:
-    """As if it had ended: who asked hears so at once, nothing of it is kept, and one line of the log says why."""
+    """As if it had ended, at once: nothing of it is kept, and one line of the log says why."""
 
     async def body() -> None:
         async with hostile() as one:
-            fields = dict(REFUSED[said])
-            if fields.get("number") is None:
-                with pytest.raises(WorkerEnded):
-                    await one.answered(**fields)
-            else:
-                asked = asyncio.ensure_future(one.worker.collect("run", 60.0))
-                await asyncio.sleep(0)
-                await one.say(encoded(**fields))
-                with pytest.raises(WorkerEnded):
-                    await asked
-            assert one.worker.ended
+            with pytest.raises(WorkerEnded):
+                await one.gave(**REFUSED[said])
+            assert one.taken == []
 
     with capture_logs() as logged:
         in_loop(body)
@@ -204,7 +203,7 @@ def test_each_reader_is_believed_in_its_own_field_alone(reader: str) -> None:
     async def taken(name: str, metric: Metric) -> bool:
         async with hostile(bounds) as one:
             try:
-                await one.answered(readings=[reading((name, ("1",) * len(metric.labels)))])
+                await one.gave(readings=[reading((name, ("1",) * len(metric.labels)))])
             except WorkerEnded:
                 return False
             return True
@@ -240,7 +239,7 @@ def test_what_a_worker_names_is_neither_opened_nor_run(tmp_path: Path) -> None:
         async with hostile(Bounds()) as one:
             with audited() as events:
                 for collector_name in ("nvml_identity", "kernel_log", "nccl_logs", "nccl_settings", "network"):
-                    collected = await one.answered(
+                    collected = await one.gave(
                         readings=[reading((LABELLED, (name, name, name)), device=name)], events=[event],
                         absences=[(name, "unreadable", name)], aliases={name: name}, occupants={name: (1,)},
                         log_errors=[error], resume=b'{"files": {"' + name.encode() + b'": [1, 2]}}', gone=[name],
@@ -269,16 +268,13 @@ def test_what_a_worker_names_is_neither_opened_nor_run(tmp_path: Path) -> None:
     ],
     ids=["length", "no message", "array of 4 billion", "nested", "object", "truncated"],
 )
-def test_what_is_no_reply_is_never_decoded_further(sent: bytes) -> None:
+def test_what_is_no_batch_is_never_decoded_further(sent: bytes) -> None:
     """Neither a length nor a nesting costs more than the bytes that came."""
 
     async def body() -> None:
         async with hostile() as one:
-            asked = asyncio.ensure_future(one.worker.collect("run", 60.0))
-            await asyncio.sleep(0)
             await one.say(sent)
-            with pytest.raises(WorkerEnded):
-                await asked
+            assert isinstance(await one.worker.over, WorkerEnded)
 
     in_loop(body)
 
@@ -287,13 +283,11 @@ def test_a_worker_cannot_take_its_mark_away() -> None:
     """It shares the memory that the daemon looks at; a look into what was cut off would end the daemon by SIGBUS."""
 
     async def body() -> None:
-        async with hostile() as one:
-            asked = asyncio.ensure_future(one.worker.collect("run", 0.01))
+        async with hostile(deadline=0.01) as one:
             for size in (0, 2**40):
                 with pytest.raises(PermissionError):
                     os.ftruncate(one.mark.descriptor, size)
-            with pytest.raises(WorkerHung):
-                await asked
+            assert isinstance(await one.worker.over, WorkerHung)
 
     in_loop(body)
 
@@ -313,7 +307,7 @@ def test_a_host_with_five_thousand_interfaces_is_taken() -> None:
 
     async def body() -> None:
         async with hostile(HOST) as one:
-            assert len((await one.answered(readings=rows)).blocks) == 5000
+            assert len((await one.gave(readings=rows)).blocks) == 5000
 
     in_loop(body)
 
@@ -337,7 +331,7 @@ def test_a_driver_with_72_gpus_that_see_each_other_is_taken() -> None:
     async def body() -> None:
         async with hostile(DRIVER) as one:
             for some in (rows, pairs):
-                assert len((await one.answered(readings=some)).blocks) == 72
+                assert len((await one.gave(readings=some)).blocks) == 72
 
     in_loop(body)
 
@@ -348,7 +342,7 @@ def test_text_is_made_harmless() -> None:
     async def body() -> None:
         async with hostile() as one:
             long = "v" * 5000
-            collected = await one.answered(
+            collected = await one.gave(
                 readings=[reading((LABELLED, ("a\x1b[2J\nb", long, "ü ok")))],
                 absences=[("", "unreadable", "one\r\n\x1b]0;two" + "z" * 3000)],
             )
@@ -368,18 +362,18 @@ def test_names_of_devices_are_made_harmless() -> None:
 
     async def body() -> None:
         async with hostile() as one:
-            collected = await one.answered(
+            collected = await one.gave(
                 readings=[reading((LABELLED, labels(1)), device=name)], absences=[(name, "unreadable", "")],
                 events=[event], aliases={name: name},
             )  # fmt: skip
             assert [*collected.blocks] == [absence.device for absence in collected.absences] == [shown]
             assert [(event.device, event.code) for event in collected.events] == [(shown, shown)]
             assert one.worker.aliases == {shown: shown}
-            again = await one.answered(readings=[(name, 0.0, None, [2])])
+            again = await one.gave(readings=[(name, 0.0, None, [2])])
             assert again.blocks[shown].values == [2]
-            assert (await one.answered(gone=[name])).blocks == {}
+            assert (await one.gave(gone=[name])).blocks == {}
             with pytest.raises(WorkerEnded):
-                await one.answered(readings=[(name, 0.0, None, [3])])
+                await one.gave(readings=[(name, 0.0, None, [3])])
 
     in_loop(body)
 
@@ -389,7 +383,7 @@ def test_a_time_in_the_future_is_that_of_the_answer() -> None:
 
     async def body() -> None:
         async with hostile() as one:
-            collected = await one.answered(readings=[reading((LABELLED, labels(1)), at=1e11)])
+            collected = await one.gave(readings=[reading((LABELLED, labels(1)), at=1e11)])
             assert collected.blocks[""].time <= time.monotonic()
 
     in_loop(body)
@@ -401,9 +395,9 @@ def test_series_stay_few_over_many_answers() -> None:
     async def body() -> None:
         async with hostile() as one:
             for number in range(SETTINGS.most_series):
-                await one.answered(readings=[reading((LABELLED, labels(number)), device=str(number))])
+                await one.gave(readings=[reading((LABELLED, labels(number)), device=str(number))])
             with pytest.raises(WorkerEnded):
-                await one.answered(readings=[reading((LABELLED, labels(1000)), device="1000")])
+                await one.gave(readings=[reading((LABELLED, labels(1000)), device="1000")])
 
     in_loop(body)
 
@@ -416,42 +410,35 @@ def test_devices_stay_few_over_many_answers() -> None:
             rows = [
                 reading(("commwatch_ethernet_carrier", (str(number),)), device=str(number)) for number in range(8193)
             ]
-            await one.answered(readings=rows[:4096])
-            await one.answered(readings=rows[4096:8192])
+            await one.gave(readings=rows[:4096])
+            await one.gave(readings=rows[4096:8192])
             with pytest.raises(WorkerEnded):
-                await one.answered(readings=rows[8192:])
+                await one.gave(readings=rows[8192:])
 
     in_loop(body)
 
 
 def test_a_flood_of_runs_is_given_up() -> None:
-    """Of what is ordered each second no thousand comes at once, whether somebody listens or not."""
-
-    async def body(listening: Callable[[], None] | None) -> None:
-        async with hostile() as one:
-            one.worker.listen(listening)
-            await one.answered(readings=[reading((LABELLED, labels(1)))], every=1.0)
-            taken = 0
-            for _ in range(3 * MOST_WAITING):
-                await one.say(encoded(0, [("", 0.0, None, [1])], collector="run"))
-                taken += len(one.worker.take().get("run", ()))
-                await asyncio.sleep(0)
-                if one.worker.ended:
-                    break
-            assert one.worker.ended
-            assert taken <= MOST_WAITING + 10
-
-    for listening in (None, lambda: None):
-        asyncio.run(body(listening))
-
-
-def test_a_worker_that_waits_to_be_read_can_be_stopped() -> None:
-    """What it gave unasked and nobody took fills the socket: it must get through to what it is told."""
+    """Of what is ordered each second a few come early, and no more."""
 
     async def body() -> None:
         async with hostile() as one:
-            await one.answered(readings=[reading((LABELLED, labels(1)))], every=1.0)
-            telling = asyncio.ensure_future(one.say(8 * encoded(0, collector="run", resume=bytes(2**20))))
+            await one.gave(readings=[reading((LABELLED, labels(1)))])
+            for _ in range(3 * MOST_EARLY):
+                await one.say(encoded(readings=[("", 0.0, None, [1])]))
+                await asyncio.sleep(0.001)
+            assert isinstance(await one.worker.over, WorkerEnded)
+            assert len(one.taken) <= 2 * MOST_EARLY
+
+    in_loop(body)
+
+
+def test_a_worker_that_waits_to_be_read_can_be_stopped() -> None:
+    """What it sends fills the socket: it must get through to what it is told."""
+
+    async def body() -> None:
+        async with hostile() as one:
+            telling = asyncio.ensure_future(one.say(8 * encoded(resume=bytes(2**20))))
             stopping = asyncio.ensure_future(one.worker.stop(60.0))
             await telling
             assert one.process.stdin is not None
@@ -472,12 +459,8 @@ def test_a_worker_of_ours_is_understood(tmp_path: Path) -> None:
 
     async def body() -> None:
         plan = WorkerPlan(("nccl_logs",), section_json(Sources()), "/sys", str(tmp_path), (), None, None)
-        worker = await Worker.start(plan, bounds=JOBS)
-        try:
-            collected = await worker.collect("nccl_logs", 60.0)
-            assert next(name for name, _ in collected.blocks[""].layout.series) == FILES
-        finally:
-            assert await worker.stop(60.0)
+        collected = await read_once(plan, "nccl_logs", 60.0, bounds=JOBS)
+        assert next(name for name, _ in collected.blocks[""].layout.series) == FILES
 
     in_loop(body)
 
@@ -487,23 +470,16 @@ class _Excusing(Starvation):
         return True
 
 
-def test_what_an_answer_tells_that_came_too_late_is_given_with_the_next_one(tmp_path: Path) -> None:
-    """Of a process that was starved: it tells an event only once."""
+def test_what_comes_too_late_of_a_starved_worker_is_taken(tmp_path: Path) -> None:
+    """It is said that nothing came; an event, which is told only once, is not lost."""
     xid = {"kind": "xid", "device": "0000:3b:00.0", "code": "79", "origin": "nvml", "time": 1.0}
 
     async def body() -> None:
-        one = Hostile(DRIVER)
-        await one.start()
-        one.worker._starvation = _Excusing(tmp_path)
-        try:
-            with pytest.raises(WorkerStarved):
-                await one.worker.collect("run", 0.01)
-            await one.say(encoded(events=[xid], resume=b"here"))
-            while one.worker._asked:
-                await asyncio.sleep(0.01)
-            (late,) = one.worker.take()["run"]
+        async with hostile(DRIVER, starvation=_Excusing(tmp_path), deadline=0.01) as one:
+            while not one.starving:
+                await asyncio.sleep(0.001)
+            late = await one.gave(events=[xid], resume=b"here")
+            assert one.starving[0] == "run"
             assert ([event.code for event in late.events], late.resume) == (["79"], b"here")
-        finally:
-            await one.stop()
 
     in_loop(body)

@@ -34,7 +34,7 @@ def test_a_process_that_was_killed_is_replaced_without_a_line_lost_or_counted_tw
     )
 
     async def collect() -> list[tuple[str, int]]:
-        collected = await reader.collect("nccl_logs")
+        collected = await reader.now("nccl_logs")
         if collected.resume is not None:
             told["nccl_logs"] = collected.resume
         assert collected.absences == [] or collected.absences[0].reason == "crashed"

@@ -12,21 +12,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from commwatch.config.settings import NetworkSection, Sources, section_json
 from commwatch.config.simulated import SimulationPlan
 from commwatch.node.run import Collected
-from commwatch.readings import SourceUnavailable
-from commwatch.workers import worker as worker_module
 from commwatch.workers.child import MOST_SILENT_DEVICES
 from commwatch.workers.process_state import process_state
 from commwatch.workers.reader import REJOIN_SECONDS, Reader, ReaderSettings, _Slot
 from commwatch.workers.stuck import KILL_AFTER_SECONDS, SIGNAL_AFTER_SECONDS
-from commwatch.workers.wire import Request, take_frames
 from commwatch_exporters.snapshot import Block, Layout
-from support.core import Clock
 from support.waiting import PATIENCE_SECONDS
 
 GPUS = ["0000:17:00.0", "0000:18:00.0", "0000:3a:00.0", "0000:3b:00.0",
@@ -56,11 +51,13 @@ class Node:
         self.faults.write_text("[]\n")
         self.events = Events()
         plan = SimulationPlan("h100x8", str(self.faults), time.time() - 100, str(folder / "sysfs"), "")
+        self.kept: list[Collected] = []
         self.reader = Reader(
             ReaderSettings("nvml", ("nvml",), b"{}", deadline=0.6, start_deadline=3, sysfs=plan.sysfs,
                            procfs=procfs, simulation=plan, rest_when_unavailable=True),
             self.events, monotonic,
         )  # fmt: skip
+        self.reader.keeper = self
 
     def set_faults(self, text: str) -> None:
         """Replace the file of faults; the simulated node looks at it every 0.25 s."""
@@ -68,8 +65,19 @@ class Node:
         new.write_text(text)
         new.replace(self.faults)
 
+    def keep(self, collected: Collected) -> None:
+        """See ``Keeper``."""
+        self.kept.append(collected)
+
+    async def until(self, enough: Callable[[Collected], bool]) -> Collected:
+        """The first run from now on that is enough; the test's time limit bounds it."""
+        seen = len(self.kept)
+        while not any(map(enough, self.kept[seen:])):
+            await asyncio.sleep(0.01)
+        return next(one for one in self.kept[seen:] if enough(one))
+
     async def collect(self, collector: str = "nvlink") -> Collected:
-        return await self.reader.collect(collector)
+        return await self.reader.now(f"nvml_{collector}")
 
     async def collect_until(self, enough: Callable[[Collected], bool]) -> Collected:
         """Collect until something has happened; the test's time limit bounds it."""
@@ -97,73 +105,136 @@ def in_loop(body: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(asyncio.wait_for(body(), PATIENCE_SECONDS))
 
 
-def test_a_worker_goes_on_by_itself_and_stops_when_something_is_wrong(tmp_path: Path) -> None:
-    """What it read waits for us and wakes nobody; where a GPU is lost it waits to be asked, and goes on after that."""
+LINKS = "nvml_nvlink"
+
+
+def of(name: str) -> Callable[[Collected], bool]:
+    """Whether a run is of a collector."""
+    return lambda collected: collected.collector == name
+
+
+def absent(device: str, reason: str) -> Callable[[Collected], bool]:
+    """Whether a run says that a device was not read for a reason."""
+    return lambda collected: (device, reason) in [(one.device, one.reason) for one in collected.absences]
+
+
+def test_what_is_ordered_comes_again_and_again_and_nobody_asks(tmp_path: Path) -> None:
+    """At its interval, with new values of the same series; another interval holds from then on, 0 ends it."""
 
     async def body() -> None:
         async with node(tmp_path) as one:
+            one.reader.order(LINKS, 0.05)
+            first, second = await one.until(of(LINKS)), await one.until(of(LINKS))
+            assert (sorted(first.blocks), first.absences) == (GPUS, [])
+            assert second.blocks[GPUS[0]].time > first.blocks[GPUS[0]].time
+            assert second.blocks[GPUS[0]].layout is first.blocks[GPUS[0]].layout
 
-            async def samples() -> list[Collected]:
-                while not (taken := one.reader.take()):
-                    await asyncio.sleep(0.02)
-                return taken["nvlink"]
+            one.reader.order("nvml_gpu", 5000.0)
+            await one.until(of("nvml_gpu"))
+            one.reader.order(LINKS, 5000.0)
+            await one.collect("gpu")
+            one.kept.clear()
+            await asyncio.sleep(0.3)
+            assert one.kept == []
+            one.reader.hasten(LINKS)
+            await one.until(of(LINKS))
 
-            await one.collect("identity")
-            first = await one.reader.collect("nvlink", every=0.05)
-            later = (await samples())[-1]
-            assert set(later.blocks) == set(GPUS)
-            assert later.blocks[GPUS[0]].time > first.blocks[GPUS[0]].time
-            assert later.blocks[GPUS[0]].layout is first.blocks[GPUS[0]].layout
-            assert (await one.collect("gpu")).absences == []
-            assert one.reader.runs("nvlink", 0.05)
-            assert not one.reader.runs("nvlink", 1.0)
-            assert not one.reader.runs("gpu", 0.05)
+            one.reader.order(LINKS, 0.05)
+            await one.until(of(LINKS))
+            one.reader.order(LINKS, 0.0)
+            await one.collect("gpu")
+            one.kept.clear()
+            await asyncio.sleep(0.3)
+            assert one.kept == []
+            assert len(one.reader.pids()) == 1
 
-            heard = asyncio.Event()
-            one.reader.listen(heard.set)
-            await heard.wait()
-            one.reader.listen(None)
+    in_loop(body)
 
+
+def test_a_gpu_that_is_lost_is_named_with_each_run_and_the_others_go_on(tmp_path: Path) -> None:
+    """Nothing has to be asked for."""
+
+    async def body() -> None:
+        async with node(tmp_path) as one:
+            one.reader.order(LINKS, 0.05)
+            await one.until(of(LINKS))
             one.set_faults("- {fault: gpu_lost, gpu: 5, at: 0s}")
-            worker = one.reader._main.worker
-            assert worker is not None
-            while one.reader.runs("nvlink", 0.05):
-                one.reader.take()
-                await asyncio.sleep(0.02)
-            assert {one.device for one in (await one.collect()).absences} == {GPUS[5]}
+            for _ in range(3):
+                lost = await one.until(absent(GPUS[5], "lost"))
+                assert set(lost.blocks) >= {*GPUS} - {GPUS[5]}
 
     in_loop(body)
 
 
-def test_what_is_due_and_does_not_come_is_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half a second after it was due, and not before."""
+def test_what_is_due_and_does_not_come_is_a_hang(tmp_path: Path) -> None:
+    """The suspect is named at its deadline, not before, and all that was ordered goes on in a replacement."""
 
     async def body() -> None:
         async with node(tmp_path) as one:
-            await one.collect("identity")
-            clock = Clock(10_001.0)
-            monkeypatch.setattr(worker_module, "time", clock)
-            await one.reader.collect("nvlink", every=5000.0)
-            for clock.now, runs in ((15_000.5, True), (15_000.6, False)):
-                assert one.reader.runs("nvlink", 5000.0) is runs
+            one.reader.order(LINKS, 0.2)
+            one.reader.order("nvml_gpu", 5000.0)
+            await one.until(of("nvml_gpu"))
+            one.set_faults("- {fault: driver_hang, gpu: 3}\n")
+            await one.until(absent(GPUS[3], "deadline"))
+            last = [run.blocks[GPUS[0]].time for run in one.kept if GPUS[0] in run.blocks][-1]
+            assert time.monotonic() - last >= 0.6
+            for name in (LINKS, "nvml_gpu"):
+                found = await one.until(of(name))
+                assert (sorted(found.blocks), [gap.device for gap in found.absences]) == (
+                    GPUS[:3] + GPUS[4:], [GPUS[3]]
+                )  # fmt: skip
+            assert one.reader.suspects == {GPUS[3]}
+            assert one.events.restarts == ["deadline"]
 
     in_loop(body)
 
 
-def test_the_end_of_a_worker_that_works_by_itself_is_noticed(tmp_path: Path) -> None:
-    """At the next look: nothing is taken, the request fails, and a new process follows."""
+def test_while_two_processes_hang_each_collector_says_so_at_its_interval(tmp_path: Path) -> None:
+    """No process is left that could; it is counted as often as it would have been read."""
 
     async def body() -> None:
         async with node(tmp_path) as one:
-            await one.collect("identity")
-            await one.reader.collect("nvlink", every=5000.0)
-            worker = one.reader._main.worker
-            assert worker is not None
-            os.kill(worker.process.pid, signal.SIGKILL)
-            while not worker.ended:
-                one.reader.take()
-                await asyncio.sleep(0.01)
-            assert [absence.reason for absence in (await one.collect()).absences] == ["crashed"]
+            one.reader.order(LINKS, 0.5)
+            await one.until(of(LINKS))
+            one.set_faults("".join(f"- {{fault: driver_hang, gpu: {gpu}}}\n" for gpu in (1, 2)))
+            await one.until(lambda _: one.reader.stuck_count == 2)
+            for _ in range(3):
+                assert (await one.until(absent("", "deadline"))).blocks == {}
+            assert len(one.reader.pids()) == 2
+
+    in_loop(body)
+
+
+def test_the_end_of_a_worker_is_noticed_and_another_one_runs_what_was_ordered(tmp_path: Path) -> None:
+    """At once, long before anything is due; the wait before the replacement is that of a crash."""
+
+    async def body() -> None:
+        async with node(tmp_path) as one:
+            one.reader.order(LINKS, 5000.0)
+            await one.until(of(LINKS))
+            os.kill(one.reader.pids()[0], signal.SIGKILL)
+            await one.until(absent("", "crashed"))
+            assert (await one.until(lambda run: not run.absences)).blocks.keys() == {*GPUS}
+            assert one.events.restarts == ["crashed"]
+
+    in_loop(body)
+
+
+def test_a_suspect_that_is_back_is_one_run_with_the_others(tmp_path: Path) -> None:
+    """Two processes read, and each run has all GPUs, each reading once."""
+
+    async def body() -> None:
+        async with node(tmp_path) as one:
+            one.reader.order(LINKS, 1.0)
+            await one.until(of(LINKS))
+            one.set_faults("- {fault: driver_hang, gpu: 3}\n")
+            await one.until(absent(GPUS[3], "deadline"))
+            one.set_faults("[]\n")
+            await one.until(lambda run: len(run.blocks) == 8)
+            runs = [await one.until(of(LINKS)) for _ in range(3)]
+            assert len(one.reader.pids()) == 2
+            assert [(sorted(run.blocks), run.absences) for run in runs] == [(GPUS, [])] * 3
+            assert len({run.blocks[GPUS[3]].time for run in runs}) == 3
 
     in_loop(body)
 
@@ -442,9 +513,11 @@ def test_a_source_that_is_not_there_is_tried_again_later(tmp_path: Path) -> None
         events = Events()
         reader = Reader(settings, events, lambda: now[0])
         for _ in range(2):
-            with pytest.raises(SourceUnavailable, match="no_driver"):
-                await reader.collect("identity")
-            assert reader.pids() == []
+            found = await reader.now("nvml_identity")
+            assert found.unavailable is not None
+            assert [gap.reason for gap in found.absences] == ["no_driver"]
+            while reader.pids():
+                await asyncio.sleep(0.01)
         assert events.restarts == []
         await reader.stop()
 
@@ -595,10 +668,10 @@ def test_interfaces_that_are_gone_are_forgotten(tmp_path: Path) -> None:
 
             for run in range(4):
                 interfaces(tmp_path, ["eth0", *(f"veth{run}x{number}" for number in range(50))])
-                assert len((await reader.collect("network")).blocks) == 52
+                assert len((await reader.now("network")).blocks) == 52
                 assert len(remembered()) <= 52 + MOST_SILENT_DEVICES
             interfaces(tmp_path, ["eth0", "veth0x0"])
-            again = await reader.collect("network")
+            again = await reader.now("network")
             assert again.blocks["veth0x0"].get("commwatch_ethernet_receive_bytes_total", "veth0x0") == 1
             assert remembered() == {"", "eth0", "veth0x0"}
 
@@ -613,10 +686,10 @@ def test_only_a_driver_is_opened_anew_for_a_lost_device(tmp_path: Path) -> None:
         async with network_reader(tmp_path) as (reader, events):
             now = [1000.0]
             reader._monotonic = lambda: now[0]
-            await reader.collect("network")
+            await reader.now("network")
             (tmp_path / "class/net/eth0/statistics/rx_bytes").unlink()
             for _ in range(3):
-                collected = await reader.collect("network")
+                collected = await reader.now("network")
                 assert [one.reason for one in collected.absences] == ["not_found"]
                 now[0] += 100
             assert events.restarts == []
@@ -624,25 +697,24 @@ def test_only_a_driver_is_opened_anew_for_a_lost_device(tmp_path: Path) -> None:
     in_loop(body)
 
 
-def test_the_main_process_speaks_for_the_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_main_process_speaks_for_the_source(tmp_path: Path) -> None:
     """What the process of one suspect says of the source as a whole is of that device alone, and is not shown."""
-    layout = Layout([("commwatch_counters_state", ("rdma", "symbol_error"))])
+    layout, own = Layout([("commwatch_counters_state", ("rdma", "symbol_error"))]), Block(Layout([]), [], 1.0)
     reader = Reader(ReaderSettings("rdma", ("rdma",), b"{}", 1, 1, str(tmp_path), PROC), Events())
-    reader._own["mlx5_1:1"] = _Slot(only="mlx5_1:1")
+    suspect = reader._own["mlx5_1:1"] = _Slot(reader, "mlx5_1:1")
+    kept: list[Collected] = []
 
-    async def answer(slot: _Slot, collector: str, every: float) -> Collected:
-        is_main = slot.only is None
-        own = Block(Layout([]), [], 1.0)
-        return Collected({"": Block(layout, [0 if is_main else 1], 1.0), slot.only or "mlx5_0:1": own}, [], 0)
+    class Kept:
+        def keep(self, collected: Collected) -> None:
+            kept.append(collected)
 
-    monkeypatch.setattr(reader, "_collect_slot", answer)
+    reader.keeper = Kept()
+    suspect.take(Collected({"": Block(layout, [1], 1.0), "mlx5_1:1": own}, [], 0.0, collector="rdma"))
+    reader._main.take(Collected({"": Block(layout, [0], 1.0), "mlx5_0:1": own}, [], 0.0, collector="rdma"))
 
-    async def body() -> None:
-        collected = await reader.collect("rdma")
-        assert list(collected.blocks[""].values) == [0]
-        assert set(collected.blocks) == {"", "mlx5_0:1", "mlx5_1:1"}
-
-    in_loop(body)
+    (found,) = kept
+    assert list(found.blocks[""].values) == [0]
+    assert set(found.blocks) == {"", "mlx5_0:1", "mlx5_1:1"}
 
 
 def test_a_process_that_cannot_be_started_is_an_absence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -662,32 +734,5 @@ def test_a_process_that_cannot_be_started_is_an_absence(tmp_path: Path, monkeypa
                     now[0] += 100
                 assert len(os.listdir("/proc/self/fd")) == open_before
             assert sorted((await one.collect()).blocks) == GPUS
-
-    in_loop(body)
-
-
-def test_requests_of_one_moment_wake_the_process_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They travel in one write, also where the answers come one by one."""
-    written: list[bytes] = []
-
-    async def body() -> None:
-        async with node(tmp_path) as one:
-            await one.collect()
-            worker = one.reader._main.worker
-            assert worker is not None
-            assert worker._transport is not None
-            send = worker._transport.write
-
-            def write(data: bytes) -> None:
-                written.append(data)
-                send(data)
-
-            monkeypatch.setattr(worker._transport, "write", write)
-            collectors = ("gpu", "pcie", "nvlink")
-            runs = await asyncio.gather(*map(one.reader.collect, collectors))
-            assert [sorted(run.blocks) for run in runs] == [GPUS] * 3
-            frames = take_frames(bytearray(b"".join(written)))
-            assert [msgspec.msgpack.decode(each, type=Request).collector for each in frames] == [*collectors]
-            assert len(written) == 1
 
     in_loop(body)

@@ -18,6 +18,8 @@ import msgspec
 import pytest
 
 from commwatch.config.settings import NcclLogsSection, Sources, section_json
+from commwatch.service.instruments import Instruments
+from commwatch.workers.reader import Reader, ReaderSettings
 from commwatch.workers.seccomp import (
     HARMLESS,
     KERNEL,
@@ -32,8 +34,7 @@ from commwatch.workers.seccomp import (
     filter_program,
 )
 from commwatch.workers.sources import READERS
-from commwatch.workers.wire import ProgressMark, Request, WorkerPlan, frame
-from commwatch.workers.worker import Worker
+from commwatch.workers.wire import Order, ProgressMark, WorkerPlan, frame
 from support.core import in_loop
 from support.daemon import environment
 from support.waiting import PATIENCE_SECONDS
@@ -252,12 +253,12 @@ def test_where_there_is_no_filter_the_reader_works_and_says_why(tmp_path: Path) 
             [sys.executable, "-c", ELSEWHERE, *map(str, numbers)],
             env=environment(), pass_fds=numbers, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
-        for message in (plan, Request(1, "nccl_logs")):
+        for message in (plan, Order("nccl_logs", now=True)):
             ours.sendall(frame(msgspec.msgpack.encode(message)))
         ours.settimeout(PATIENCE_SECONDS)
         assert int.from_bytes(ours.recv(4, socket.MSG_WAITALL), "little") > 0
         assert "Seccomp:\t0" in Path(f"/proc/{reader.pid}/status").read_text()
-        ours.sendall(frame(msgspec.msgpack.encode(Request(0, ""))))
+        ours.sendall(frame(msgspec.msgpack.encode(Order(""))))
         _, said = reader.communicate(timeout=PATIENCE_SECONDS)
     mark.close()
     (line,) = said.splitlines()
@@ -266,9 +267,9 @@ def test_where_there_is_no_filter_the_reader_works_and_says_why(tmp_path: Path) 
     assert json.loads(line)["reason"] == "no numbers of system calls are known for riscv64"
 
 
-def status_of(worker: Worker) -> str:
-    """What the kernel says of its process."""
-    return Path(f"/proc/{worker.process.pid}/status").read_text(encoding="utf-8")
+def status_of(pid: int) -> str:
+    """What the kernel says of a process."""
+    return Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
 
 
 def test_the_readers_of_job_files_are_confined_and_read(tmp_path: Path) -> None:
@@ -277,20 +278,23 @@ def test_the_readers_of_job_files_are_confined_and_read(tmp_path: Path) -> None:
     log = tmp_path / "job.log"
     log.touch()
     settings = section_json(Sources(nccl_logs=NcclLogsSection(paths=(str(log),))))
-    plan = WorkerPlan(("nccl_logs",), settings, "/sys", "/proc", (), None, None, confined=True)
+    reader = Reader(
+        ReaderSettings("jobs", ("nccl_logs",), settings, 60.0, 60.0, "/sys", Path("/proc"), confined=True),
+        Instruments(),
+    )
 
     async def body() -> None:
-        worker = await Worker.start(plan)
         try:
-            assert (await worker.collect("nccl_logs", 60.0)).log_errors == []
+            assert (await reader.now("nccl_logs")).log_errors == []
             log.write_text("node7:41:77 [0] init.cc:1 NCCL WARN Cuda failure 999 'unknown error'\n")
-            (found,) = (await worker.collect("nccl_logs", 60.0)).log_errors
+            (found,) = (await reader.now("nccl_logs")).log_errors
             assert found.category == "cuda"
-            status = status_of(worker)
+            status = status_of(*reader.pids())
             if "Seccomp:\t2" not in status:
                 pytest.skip("this kernel confines no process; the worker reads without a filter")
             assert "NoNewPrivs:\t1" in status
         finally:
-            assert await worker.stop(60.0)
+            await reader.stop(60.0)
+        assert reader.pids() == []
 
     in_loop(body)

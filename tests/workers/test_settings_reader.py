@@ -46,12 +46,12 @@ def test_a_process_that_cannot_be_read_is_left_out_and_the_others_are_audited(tm
     async def body() -> None:
         one = reader(table, 11, 12)
         try:
-            first = await one.collect("nccl_settings")
+            first = await one.now("nccl_settings")
             assert [(absence.device, absence.reason) for absence in first.absences] == [("12", "deadline")]
             assert first.blocks == {}
             assert len(one.pids()) == 1
 
-            found = record(await one.collect("nccl_settings"))
+            found = record(await one.now("nccl_settings"))
             assert (found.read, [(unread.pid, unread.reason) for unread in found.unread]) == (1, [(12, "no_answer")])
             assert [(remark.code, remark.pids) for remark in found.remarks] == [("buffer_small", (11,))]
             assert len(one.pids()) == 1

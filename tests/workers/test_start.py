@@ -14,7 +14,7 @@ import pytest
 
 from commwatch.config.settings import KernelLogSection, Sources, section_json
 from commwatch.workers.start import start_python
-from commwatch.workers.wire import ProgressMark, Request, WorkerPlan, frame
+from commwatch.workers.wire import ProgressMark, WorkerPlan, frame
 from support.daemon import environment
 from support.waiting import until
 
@@ -23,7 +23,7 @@ import os, signal, socket, time
 from pathlib import Path
 import msgspec
 from commwatch.workers.start import Spares, take_kernel_log
-from commwatch.workers.wire import Inbox, ProgressMark, Reply, Request, WorkerPlan, frame
+from commwatch.workers.wire import Inbox, Order, ProgressMark, WireBatch, WorkerPlan, frame
 
 
 def start(kernel_log=None):
@@ -179,10 +179,10 @@ with Spares(1) as spares:
         process, connection = start(kernel_log)
         connection.sendall(frame(msgspec.msgpack.encode(plan)))
         os.lseek(kernel_log, 0, os.SEEK_SET)
-        connection.sendall(frame(msgspec.msgpack.encode(Request(1, "kernel_log"))))
+        connection.sendall(frame(msgspec.msgpack.encode(Order("kernel_log", now=True))))
         [message] = Inbox(connection).take()
-        reply = msgspec.msgpack.decode(message, type=Reply)
-        print(kind, reply.unavailable, holds_it(process.pid), is_read_to_its_end())
+        batch = msgspec.msgpack.decode(message, type=WireBatch)
+        print(kind, batch.unavailable, holds_it(process.pid), is_read_to_its_end())
         connection.close()
         code_of(process)
     process, connection = start()
@@ -232,15 +232,16 @@ def test_a_worker_that_was_given_up_reads_nothing_more(tmp_path: Path) -> None:
     os.mkfifo(log)
     end = os.open(log, os.O_RDWR | os.O_NONBLOCK)
     settings = section_json(Sources(kernel_log=KernelLogSection(path=str(log))))
-    plan = WorkerPlan(("kernel_log",), settings, "/sys", "/proc", (), None, None)
+    plan = WorkerPlan(
+        ("kernel_log",), settings, "/sys", "/proc", (), None, None, collectors={"kernel_log": 5.0}
+    )  # fmt: skip
     ours, theirs = socket.socketpair()
     mark = ProgressMark.create()
     with ours, theirs:
         worker = start_python(theirs.fileno(), mark.descriptor)
         worker.send_signal(signal.SIGSTOP)
         os.write(end, b"4,1,0,-;a record\n")
-        for message in (plan, Request(1, "kernel_log")):
-            ours.sendall(frame(msgspec.msgpack.encode(message)))
+        ours.sendall(frame(msgspec.msgpack.encode(plan)))
     worker.send_signal(signal.SIGCONT)
 
     until(lambda: worker.poll() is not None)

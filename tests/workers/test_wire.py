@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.workers.child import StandingOrders
-from commwatch.workers.wire import Inbox, ProgressMark, Reply, Request, frame, on_grid, take_frames
+from commwatch.workers.wire import Cadence, Inbox, ProgressMark, frame, on_grid, take_frames
 
 
 @given(st.lists(st.binary(max_size=300)), st.integers(1, 64))
@@ -48,11 +47,11 @@ def test_the_mark_tells_the_last_device() -> None:
         mark.close()
 
 
-def test_a_connection_that_is_closed_with_a_reply_unread_has_ended() -> None:
+def test_a_connection_that_is_closed_with_a_batch_unread_has_ended() -> None:
     """The kernel calls that a reset; a worker that was given up on ends without an error in the log."""
     ours, theirs = socket.socketpair()
     with ours:
-        ours.sendall(b"a reply")
+        ours.sendall(b"a batch")
         theirs.close()
         assert Inbox(ours).take() is None
 
@@ -62,32 +61,38 @@ def test_a_worker_waits_no_longer_for_a_message_than_it_may() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         assert Inbox(ours).take(0.001) == []
-        theirs.sendall(frame(b"a request"))
-        assert Inbox(ours).take(5.0) == [b"a request"]
+        theirs.sendall(frame(b"an order"))
+        assert Inbox(ours).take(5.0) == [b"an order"]
 
 
-def test_a_standing_order_is_run_on_the_grid_as_long_as_all_is_well() -> None:
-    """Each second from the first clean answer; what is not clean ends it until it is ordered again, or ordered off."""
-    now = [100.3]
-    orders = StandingOrders(lambda: now[0])
-    well, ill = Reply(0, [], [], [], None, {}, 0.0), Reply(0, [], [], [], ("unreadable", "no"), {}, 0.0)
-    assert (orders.take_due(), orders.seconds_left()) == ([], None)
+def test_a_daemon_that_is_gone_is_not_heard_any_more() -> None:
+    """Whatever it said before: nobody would take what that gives."""
+    ours, theirs = socket.socketpair()
+    with ours:
+        theirs.sendall(frame(b"an order"))
+        theirs.close()
+        assert Inbox(ours).take() is None
 
-    orders.follow(Request(1, "nvlink", 1.0), well)
-    assert orders.take_due() == []
-    assert orders.seconds_left() == pytest.approx(0.7)
-    for second in (101.0, 102.0):
-        now[0] = second + 0.01
-        assert orders.take_due() == [Request(0, "nvlink")]
-        orders.follow(Request(0, "nvlink"), well)
-        assert orders.seconds_left() == pytest.approx(0.99)
-    orders.follow(Request(0, "nvlink"), ill)
-    assert orders.seconds_left() is None
 
-    orders.follow(Request(2, "nvlink", 1.0), well)
-    assert orders.seconds_left() is not None
-    orders.follow(Request(3, "nvlink"), well)
-    assert orders.seconds_left() is None
+def test_a_collector_is_due_at_once_and_then_on_the_grid() -> None:
+    """Nothing is made up for; another interval counts from the order on, and without one it is not repeated."""
+    one = Cadence()
+    assert one.due == float("inf")
+    one.order(1.0, 100.3, at_once=True)
+    assert one.due == 100.3
+    for now, due in ((100.4, 101.0), (101.01, 102.0), (107.5, 108.0)):
+        one.ran(now)
+        assert one.due == due
+    one.order(5.0, 107.6, at_once=False)
+    assert one.due == 110.0
+    one.order(5.0, 108.0, at_once=True)
+    one.order(5.0, 109.0, at_once=True)
+    assert one.due == 108.0
+    one.order(0.0, 109.0, at_once=False)
+    assert one.due == float("inf")
+    one.order(0.0, 109.0, at_once=True)
+    one.ran(109.1)
+    assert one.due == float("inf")
 
 
 @pytest.mark.parametrize(("interval", "due"), [(1.0, 8.0), (5.0, 10.0), (15.0, 20.0), (0.5, 7.5), (7.0, 14.0)])

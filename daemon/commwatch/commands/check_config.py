@@ -19,7 +19,6 @@ from commwatch.diagnosis.headline_alerts import headline_alerts
 from commwatch.errors import CommwatchError, ExitCode
 from commwatch.findings.api_documents import ProbesDocument, SnapshotDocument
 from commwatch.probes.cycle.interpreter import why_no_torch
-from commwatch.readings import SourceUnavailable
 from commwatch.simulation.node import SimulatedNode
 from commwatch.sources.base import Origin
 from commwatch.state.answer import document_of
@@ -30,7 +29,7 @@ from commwatch.workers.one_shot import NoAnswer, ask
 from commwatch.workers.sources import SOURCES, SourceRow
 from commwatch.workers.start import start_python, take_kernel_log
 from commwatch.workers.wire import WorkerPlan
-from commwatch.workers.worker import Worker, WorkerEnded, WorkerHung
+from commwatch.workers.worker import WorkerEnded, WorkerHung, read_once
 from commwatch_exporters.listen import EndpointError, bind
 from commwatch_exporters.node.model import Node
 from commwatch_exporters.snapshot import Snapshot
@@ -205,17 +204,14 @@ async def _source(config: Config, row: SourceRow, kernel_log: int | None) -> Che
     confined = row.reader.confined
     plan = WorkerPlan((row.name,), settings, paths.sysfs, paths.procfs, (), None, None, confined=confined)
     launch = partial(start_python, kernel_log=kernel_log) if row.name == "kernel_log" else start_python
-    worker = await Worker.start(plan, launch=launch)
     try:
-        collected = await worker.collect(row.collectors[0].key, RUNTIME_DEADLINE_SECONDS)
-    except SourceUnavailable as error:
-        return Check(what, "failed", _advice(error.reason, error.detail))
+        collected = await read_once(plan, row.collectors[0].name, RUNTIME_DEADLINE_SECONDS, launch)
     except WorkerHung as error:
         return Check(what, "failed", f"{error} within {RUNTIME_DEADLINE_SECONDS:g} s; its process is left alone")
-    except WorkerEnded:
-        return Check(what, "failed", f"its process ended with exit code {worker.process.poll()}")
-    finally:
-        await worker.stop(2)
+    except WorkerEnded as error:
+        return Check(what, "failed", str(error))
+    if collected.unavailable is not None:
+        return Check(what, "failed", _advice(collected.unavailable.reason, collected.unavailable.detail))
     if collected.absences:
         first = collected.absences[0]
         return Check(what, "failed", f"{first.device}: {_advice(first.reason, first.detail)}")

@@ -182,7 +182,7 @@ class LinkFlaps(Tracker):
         """Take each reading of the links."""
         collector = outcome.collector
         gap = max(GAP_SECONDS, 3 * collector.current_interval)
-        for device, block in (one for blocks in outcome.readings for one in blocks.items()):
+        for device, block in outcome.collected.blocks.items():
             if device and collector.name == _NVLINKS:
                 self._take_states(device, block, gap)
             elif device and block.layout.series:

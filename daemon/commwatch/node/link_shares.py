@@ -126,7 +126,7 @@ class Shares(Tracker):
 
     def on_batch(self, outcome: Outcome) -> None:
         """Take each reading of the links."""
-        for device, block in (one for blocks in outcome.readings for one in blocks.items()):
+        for device, block in outcome.collected.blocks.items():
             layout = block.layout
             if not layout.series:
                 continue

@@ -87,10 +87,10 @@ class Flaps(Tracker):
         """By key of the port. One that comes back within an hour goes on counting."""
 
     def on_batch(self, outcome: Outcome) -> None:
-        """Take each reading of the ports, and show their totals as of the last one."""
-        collector, last = outcome.collector, outcome.collected.blocks
+        """Take a reading of the ports, and show their totals."""
+        collector, blocks = outcome.collector, outcome.collected.blocks
         gap = 3 * collector.current_interval
-        for device, block in (one for blocks in outcome.readings for one in blocks.items()):
+        for device, block in blocks.items():
             if not device:
                 continue
             port = self._ports.get(device)
@@ -104,9 +104,8 @@ class Flaps(Tracker):
                 self.version += 1
                 if not self._link_flaps.is_port_off(block):
                     self._link_flaps.add(RDMA, tuple(block.layout.series[0][1][:2]), "state", 1, block.time)
-            if last.get(device) is block:
-                self._store.put(GROUP, device, flaps, block.time + collector.lifetime)
-        for device in gone(collector, self._ports.keys(), last):
+            self._store.put(GROUP, device, flaps, block.time + collector.lifetime)
+        for device in gone(collector, self._ports.keys(), blocks):
             self._ports[device].reset()
 
     def on_tick(self, now: float) -> None:

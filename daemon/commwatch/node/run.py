@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
 
 from commwatch.readings import LOST_REASONS, Absence, HardwareEvent, LogErrors, SourceUnavailable
 from commwatch_exporters.snapshot import Block
 
-TAKE_SECONDS = 5.0
-"""What a worker reads by itself is taken so often at least."""
+TEND_SECONDS = 5.0
+"""Between two checks of which sources the node has; a reading of a shorter interval lives as long as one of this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,10 @@ class Collected:
     """See ``Batch.resume``."""
     audit: bytes | None = None
     """See ``Batch.audit``."""
-    earlier: list[Collected] = field(default_factory=list)
-    """What the worker had read by itself before and nobody had taken, the oldest first."""
+    collector: str = ""
+    """Its name."""
+    unavailable: SourceUnavailable | None = None
+    """Set where the source as a whole could not be read; it is among the absences too."""
 
     @property
     def devices_read(self) -> frozenset[str]:
@@ -51,8 +53,23 @@ class Collected:
         return any(value is not None for block in of_devices for value in block.values)
 
 
-class AskedReader(Protocol):
-    """What a collector asks: the worker processes behind some sources."""
+def failed(collector: str, absence: Absence, unavailable: SourceUnavailable | None = None) -> Collected:
+    """What a run gave that read nothing."""
+    return Collected({}, [absence], 0.0, collector=collector, unavailable=unavailable)
+
+
+class Keeper(Protocol):
+    """Keeps what the readers give."""
+
+    def keep(self, collected: Collected) -> None:
+        """Take what one run of a collector gave, or why it gave nothing."""
+
+
+class CollectorReader(Protocol):
+    """The worker processes that run some collectors."""
+
+    keeper: Keeper
+    """Is given each run."""
 
     @property
     def deadline(self) -> float:
@@ -65,21 +82,19 @@ class AskedReader(Protocol):
     def pids(self) -> list[int]:
         """Processes of it that are there, stuck ones included."""
 
-    def take(self) -> dict[str, list[Collected]]:
-        """What was read unasked since the last time, by collector, the oldest first."""
+    def order(self, collector: str, every: float) -> None:
+        """Have a collector run at an interval, in seconds, for the first time at once; 0: not any more."""
 
-    def runs(self, collector: str, every: float) -> bool:
-        """Whether a collector is run unasked each so many seconds, and nothing that was due is missing."""
+    def hasten(self, collector: str) -> None:
+        """Have a collector run now, beside its interval."""
 
-    def listen(self, on_samples: Callable[[], None] | None) -> None:
-        """Call this whenever something was read unasked; None: nobody is woken by it."""
+    async def now(self, collector: str) -> Collected:
+        """Have a collector run now; returns once the keeper has what it gave."""
 
-    async def collect(self, collector: str, every: float = 0.0) -> Collected:
-        """Run one collector once, and unasked each so many seconds from then on, where that is not 0.
 
-        Raises:
-            SourceUnavailable: its source cannot be read.
-        """
+RunState: TypeAlias = Literal["new", "runs", "absent", "paused"]
+"""``new``: not ordered yet; ``absent``: its source is not on this node; ``paused``: for maintenance, until it is known
+what it is to read, or for good."""
 
 
 @dataclass
@@ -88,22 +103,15 @@ class Collector:
 
     name: str
     """As on the metrics: ``nvml_nvlink``."""
-    key: str
-    """As the source calls it: ``nvlink``."""
     source: str
-    reader: AskedReader
+    reader: CollectorReader
     interval: float
     """Seconds, as configured."""
     needs_release: bool
     """Whether it holds a driver or device file, or needs one that does, and so rests during maintenance."""
     is_ready: Callable[[], bool] = lambda: True
     """Whether what it is to read is known; while not, it rests too."""
-    is_standing: bool = False
-    """Whether the worker is to run it by itself after the first time, until something is wrong."""
-    is_flowing: bool = False
-    """Whether it does so now."""
-    is_absent: bool = False
-    """Whether its source was not on this node when it was to be run last."""
+    state: RunState = "new"
     stretch: int = 1
     slow_runs: int = 0
     quick_runs: int = 0
@@ -126,8 +134,7 @@ class Collector:
     @property
     def lifetime(self) -> float:
         """Seconds for which a reading counts as current."""
-        seen = max(self.current_interval, TAKE_SECONDS) if self.is_flowing else self.current_interval
-        return 3 * seen + self.reader.deadline
+        return 3 * max(self.current_interval, TEND_SECONDS) + self.reader.deadline
 
 
 @dataclass
@@ -139,13 +146,6 @@ class Outcome:
     unavailable: SourceUnavailable | None = None
     time: float = field(default=0.0)
     """Monotonic seconds at the end of the run."""
-    earlier: Sequence[Mapping[str, Block]] = ()
-    """Blocks of runs that came together with this one, the oldest first."""
-
-    @property
-    def readings(self) -> Sequence[Mapping[str, Block]]:
-        """The blocks of all runs that came together, the oldest first: for what moves from reading to reading."""
-        return (*self.earlier, self.collected.blocks)
 
 
 def is_everywhere(absence: Absence) -> bool:

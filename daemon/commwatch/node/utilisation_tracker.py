@@ -82,11 +82,11 @@ class Uses(Tracker):
             store.declare(family.group, [collector])
 
     def on_batch(self, outcome: Outcome) -> None:
-        """Take each reading of the devices, and show their use as of the last one."""
-        collector, last = outcome.collector, outcome.collected.blocks
+        """Take a reading of the devices, and show their use."""
+        collector, blocks = outcome.collector, outcome.collected.blocks
         family, gap, time = self._families[collector.name], 3 * collector.current_interval, 0.0
         all_kept = self._kept.setdefault(collector.name, {})
-        for device, block in (one for blocks in outcome.readings for one in blocks.items()):
+        for device, block in blocks.items():
             layout, time = block.layout, max(time, block.time)
             if not device or not layout.series:
                 continue
@@ -94,10 +94,10 @@ class Uses(Tracker):
             if kept is None or kept.layout is not layout or kept.gap != gap:
                 kept = all_kept[device] = _keep(family, layout, gap, kept)
             kept.use.follow(block, family.expected(device, block))
-            if not family.together and last.get(device) is block:
+            if not family.together:
                 self._store.put(family.group, device, kept.use.block(block.time), block.time + collector.lifetime)
         if family.together:
-            self._show(collector.name, family, last, time, collector.lifetime)
+            self._show(collector.name, family, blocks, time, collector.lifetime)
 
     def _show(self, collector: str, family: _Family, devices: Iterable[str], time: float, lifetime: float) -> None:
         all_kept = self._kept.get(collector, {})

@@ -1,20 +1,18 @@
-"""Runs the collectors: asks the readers on time, keeps what they gave, and says what failed."""
+"""The collectors: which of them run, what is kept of what they give, and what failed."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
 
 import structlog
 
 from commwatch.findings.verdict import UnreadSource
-from commwatch.node.run import TAKE_SECONDS, AskedReader, Collected, Collector, Outcome, is_everywhere
+from commwatch.node.run import TEND_SECONDS, Collected, Collector, Outcome, RunState, is_everywhere
 from commwatch.node.store import Store
-from commwatch.readings import WORKER_REASONS, Absence, SourceUnavailable
+from commwatch.readings import WORKER_REASONS, Absence
 from commwatch.service.instruments import Instruments
-from commwatch.service.scheduling import Scheduler
 from commwatch.workers.sources import SOURCES
 from commwatch_exporters.snapshot import Block
 
@@ -26,17 +24,12 @@ SLOW_RUNS = 3
 """So many slow runs in a row, so that one hiccup changes nothing."""
 QUICK_RUNS = 60
 LONGEST_STRETCH = 16
-AFTER_FAILURE_SECONDS = 2.0
 UNREAD_INTERVALS = 2
-"""A source is unread once its last reading is older than this number of intervals plus ``TAKE_SECONDS``."""
+"""A source is unread once its last reading is older than this number of intervals plus ``TEND_SECONDS``."""
 STARTING_SECONDS = 60.0
 """A source that was not read yet is exposed as unread only then: a driver may take as long to open."""
-WATCHED_SECONDS = 3.0
-"""Who asks again within this time watches."""
-_OF_GPUS = tuple(name for name, row in SOURCES.items() if row.needs_gpus)
-"""Sources of which only the daemon notices that nothing is left to read."""
 SOON_SECONDS = 1.0
-"""After a device went or came, the slow collectors of its source run so soon, not only when it is their turn."""
+"""After a device went or came, the collectors of its source that run less often run at once, not only in their turn."""
 
 
 class Collection:
@@ -47,7 +40,6 @@ class Collection:
         collectors: Iterable[Collector],
         store: Store,
         instruments: Instruments,
-        scheduler: Scheduler,
         analyse: Callable[[Outcome], None],
         origin_absent: Callable[[str], str | None],
         correct: Callable[[Collector, dict[str, Block]], dict[str, Block]] = lambda collector, blocks: blocks,
@@ -61,28 +53,19 @@ class Collection:
         self._paused = self._stopped = False
         self._began = time.monotonic()
         """When it was started or resumed, monotonic seconds."""
-        self._epoch = 0
-        """Changes with each pause, resume and stop: what was asked for in an earlier epoch is not kept in a later."""
         self._store = store
         self._instruments = instruments
-        self._scheduler = scheduler
         self._analyse = analyse
         self._origin_absent = origin_absent
         self._correct = correct
-        self._told_absent: set[str] = set()
-        self._asked_at = float("-inf")
-        self._listens = False
-        """Whether what workers read by themselves is taken as it comes."""
-        of_reader: dict[int, tuple[AskedReader, dict[str, Collector]]] = {}
-        for one in sorted(self.collectors.values(), key=lambda collector: collector.interval):
-            of_reader.setdefault(id(one.reader), (one.reader, {}))[1][one.key] = one
-        self._by_reader: Sequence[tuple[AskedReader, Mapping[str, Collector]]] = tuple(of_reader.values())
-        """Each reader and its collectors, by what its worker calls them, the most frequent first."""
+        for collector in self.collectors.values():
+            collector.reader.keeper = self
+            instruments.collector_interval.labels(collector.name).set(collector.current_interval)
 
     @property
     def absent_sources(self) -> frozenset[str]:
         """Sources that are not on this node."""
-        return frozenset(self._told_absent)
+        return frozenset(one.source for one in self.collectors.values() if one.state == "absent")
 
     @property
     def unanswered(self) -> tuple[str, ...]:
@@ -94,18 +77,18 @@ class Collection:
     def unread(self) -> tuple[UnreadSource, ...]:
         """The sources of this node without a current reading: none for two intervals, or none since the start.
 
-        Sources of jobs are left out, and so are those that rest, are not on this node, or were starved: without a
+        Sources of jobs are left out, and so are those that are paused, are not on this node, or were starved: without a
         reading of a job nothing is unknown of the node, and what starved is not judged.
         """
         now, found = time.monotonic(), []
         for name, row in SOURCES.items():
             pulse = self.collectors.get(row.pulse or row.collectors[0].name)
-            if pulse is None or row.of_jobs or name in self._told_absent or self._rests(pulse):
+            if pulse is None or row.of_jobs or pulse.state in ("absent", "paused"):
                 continue
             if any(gap.reason == "starved" for gap in pulse.failing):
                 continue
             age = None if pulse.last_reading is None else now - pulse.last_reading
-            if age is not None and age <= UNREAD_INTERVALS * pulse.current_interval + TAKE_SECONDS:
+            if age is not None and age <= UNREAD_INTERVALS * pulse.current_interval + TEND_SECONDS:
                 continue
             why = next(iter(sorted(gap.detail for gap in pulse.failing)), "")
             found.append(UnreadSource(name, age, why, row.lists_parts))
@@ -124,177 +107,99 @@ class Collection:
         """Whether what holds a driver rests."""
         return self._paused
 
-    def schedule(self) -> None:
-        """Plan every collector at its interval, but for those that their workers run and those that are not here."""
-        for collector in self.collectors.values():
-            self._scheduler.add(collector.name, partial(self.run, collector), collector.current_interval)
-            if collector.is_flowing or collector.is_absent:
-                self._scheduler.rest(collector.name)
-            self._instruments.collector_interval.labels(collector.name).set(collector.current_interval)
-
-    async def run(self, collector: Collector) -> None:
-        """Ask for one collector and keep what it gives; whatever goes wrong is an absence."""
-        if self._rests(collector):
-            return
-        absent = self._origin_absent(collector.source)
-        if absent is not None:
-            self._not_needed(collector, absent)
-            return
-        self._told_absent.discard(collector.source)
-        collector.is_absent = False
-        if not collector.is_ready():
-            self._store.drop_group(collector.name)
-            self._forget_run(collector)
-            return
-        epoch, unavailable = self._epoch, None
-        every = collector.current_interval if collector.is_standing else 0.0
-        try:
-            collected = await collector.reader.collect(collector.key, every)
-        except SourceUnavailable as error:
-            unavailable = error
-            collected = Collected({}, [Absence("", error.reason, error.detail)], 0.0)
-        if self._stopped or (collector.needs_release and epoch != self._epoch):
-            return
-        self._set_flow(collector, flows=bool(every) and collector.reader.runs(collector.key, every))
-        self._keep_runs(collector, [*collected.earlier, collected], unavailable)
-        if any(absence.reason in WORKER_REASONS and not absence.device for absence in collected.absences):
-            # The worker failed, not its source: a slow collector need not wait for its turn to be read again.
-            self._scheduler.run_in(collector.name, min(collector.current_interval, AFTER_FAILURE_SECONDS))
-
-    def _keep_runs(
-        self, collector: Collector, runs: Sequence[Collected], unavailable: SourceUnavailable | None = None
-    ) -> None:
-        """Keep what came of one collector at once, the oldest first; of all but the last only what moves or happens."""
-        earlier = [self._correct(collector, run.blocks) for run in runs[:-1]]
-        last = runs[-1]
-        blocks = self._correct(collector, last.blocks)
-        if blocks is not last.blocks or len(runs) > 1:
-            last = replace(
-                last,
-                blocks=blocks,
-                events=[event for run in runs for event in run.events],
-                log_errors=[error for run in runs for error in run.log_errors],
-                # Told only where it has changed.
-                resume=next((run.resume for run in reversed(runs) if run.resume is not None), None),
-            )
-        self._keep(collector, last, source_gone=unavailable is not None)
-        self._record(collector, last, unavailable)
-        self._analyse(Outcome(collector, last, unavailable, time.monotonic(), earlier))
-        if collector.slow_runs or collector.stretch > 1 or last.duration > SLOW_SHARE * collector.interval:
-            self._adapt(collector, last.duration)
-        if last.absences or collector.seen is None or collector.seen[1] or collector.seen[0] != last.blocks.keys():
-            self._follow(collector, last)
-
-    def asked(self) -> None:
-        """Somebody wants to know what is now: take what was read unasked; waits for nothing.
-
-        While somebody asks again and again, it is taken as it comes: then there is nothing to do at the question.
-        """
-        now = time.monotonic()
-        is_watched = now - self._asked_at <= WATCHED_SECONDS
-        self._asked_at = now
-        for reader, collectors in self._by_reader:
-            if is_watched and self._listens:
-                # Of a process that hangs the most frequent one is missing first.
-                self._ask_for_missing(next(iter(collectors.values())))
-                continue
-            self._take(reader, collectors)
-            if is_watched:
-                reader.listen(partial(self._take, reader, collectors))
-        self._listens = is_watched
+    # --- which collectors run ---
 
     def tend(self) -> None:
-        """Take what was read unasked, and ask for what should have been and was not, or can be again.
+        """Have those collectors run whose sources are on the node; call each ``TEND_SECONDS``."""
+        why = {source: self._origin_absent(source) for source in {one.source for one in self.collectors.values()}}
+        for collector in self.collectors.values():
+            self._change(collector, why[collector.source])
 
-        Call each ``TAKE_SECONDS``.
+    async def run(self, collector: Collector) -> None:
+        """Read one collector now; returns once that is kept, or at once where it does not run."""
+        self._change(collector, self._origin_absent(collector.source))
+        if collector.state == "runs":
+            await collector.reader.now(collector.name)
+
+    def _change(self, collector: Collector, absent: str | None) -> None:
+        """Bring the state of a collector up to date.
+
+        Args:
+            collector: one of these.
+            absent: why its source is not needed on this node; None where it is.
         """
-        self._listens = self._listens and time.monotonic() - self._asked_at <= WATCHED_SECONDS
-        for reader, collectors in self._by_reader:
-            self._take(reader, collectors)
-            for collector in collectors.values():
-                self._ask_for_missing(collector)
-            if not self._listens:
-                reader.listen(None)
-        followed = [
-            one for one in self.collectors.values() if one.is_absent or (one.is_flowing and one.source in _OF_GPUS)
-        ]
-        sources = {one.source for one in followed}
-        absent = {source for source in sources if self._origin_absent(source) is not None}
-        for collector in followed:
-            if collector.is_absent != (collector.source in absent):
-                self._ask_again(collector)
-
-    def _take(self, reader: AskedReader, collectors: Mapping[str, Collector]) -> None:
-        for key, runs in reader.take().items():
-            collector = collectors[key]
-            if runs and not self._rests(collector):
-                self._keep_taken(collector, runs)
-            self._ask_for_missing(collector)
-
-    def _ask_for_missing(self, collector: Collector) -> None:
-        if collector.is_flowing and not collector.reader.runs(collector.key, collector.current_interval):
-            self._ask_again(collector)
-
-    def _keep_taken(self, collector: Collector, runs: Sequence[Collected]) -> None:
-        had_devices = bool(self._store.devices(collector.name))
-        try:
-            self._keep_runs(collector, runs)
-        except Exception:  # a defect of ours must be seen, and nobody who asks is to suffer from it
-            log.exception("what was read could not be kept", collector=collector.name)
-        if had_devices and not runs[-1].blocks:
-            self._ask_again(collector)  # its origin may not be on this node any more
-
-    def _set_flow(self, collector: Collector, *, flows: bool) -> None:
-        """Ask for a collector at its interval, or not at all while its worker runs it by itself."""
-        if flows:
-            self._scheduler.rest(collector.name)  # also where it was brought forward once
-        elif collector.is_flowing:
-            self._scheduler.set_interval(collector.name, collector.current_interval)
-        collector.is_flowing = flows
-
-    def _ask_again(self, collector: Collector) -> None:
-        """Now: what its worker was ordered to do does not hold any more, too little came of it, or its source came."""
-        collector.is_flowing = False
-        self._scheduler.set_interval(collector.name, collector.current_interval)
-        self._scheduler.run_in(collector.name, 0.0)
-
-    def _rests(self, collector: Collector) -> bool:
-        return self._stopped or (self._paused and collector.needs_release)
-
-    def _not_needed(self, collector: Collector, why: str) -> None:
-        if collector.attempted:  # it was read until now
-            self._store.drop_group(collector.name)
+        earlier, collector.state = collector.state, self._state(collector, absent)
+        if collector.state == earlier:
+            return
+        if collector.state == "runs":
+            collector.reader.order(collector.name, collector.current_interval)
+            return
+        if earlier == "runs":
+            collector.reader.order(collector.name, 0.0)
+            self._store.drop_group(collector.name)  # it is not current any more
             self._forget_run(collector)
-        collector.is_absent, collector.is_flowing = True, False
-        self._scheduler.rest(collector.name)  # ``tend`` looks for its source
-        self._instruments.source_available.labels(collector.source).set(0)
-        if collector.source not in self._told_absent:
-            self._told_absent.add(collector.source)
-            log.info("source not available", source=collector.source, reason=why)
+        if absent is not None and collector.state == "absent":
+            self._instruments.source_available.labels(collector.source).set(0)
+            if collector is next(one for one in self.collectors.values() if one.source == collector.source):
+                log.info("source not available", source=collector.source, reason=absent)
 
-    def _keep(self, collector: Collector, collected: Collected, *, source_gone: bool) -> None:
+    def _state(self, collector: Collector, absent: str | None) -> RunState:
+        if self._stopped:
+            return "paused"
+        if absent is not None:
+            return "absent"
+        if not collector.is_ready() or (self._paused and collector.needs_release):
+            return "paused"
+        return "runs"
+
+    # --- what is kept ---
+
+    def keep(self, collected: Collected) -> None:
+        """Keep what one run of a collector gave; whatever went wrong is an absence."""
+        collector = self.collectors[collected.collector]
+        if collector.state != "runs":  # it was under way when that changed
+            return
+        try:
+            self._keep_run(collector, collected)
+        except Exception:  # a defect of ours must be seen, and no other collector is to suffer from it
+            log.exception("what was read could not be kept", collector=collector.name)
+
+    def _keep_run(self, collector: Collector, collected: Collected) -> None:
+        blocks = self._correct(collector, collected.blocks)
+        if blocks is not collected.blocks:
+            collected = replace(collected, blocks=blocks)
+        self._store_run(collector, collected)
+        self._record(collector, collected)
+        self._analyse(Outcome(collector, collected, collected.unavailable, time.monotonic()))
+        if collector.slow_runs or collector.stretch > 1 or collected.duration > SLOW_SHARE * collector.interval:
+            self._adapt(collector, collected.duration)
+        if (
+            collected.absences
+            or collector.seen is None
+            or collector.seen[1]
+            or collector.seen[0] != collected.blocks.keys()
+        ):
+            self._follow(collector, collected)
+
+    def _store_run(self, collector: Collector, collected: Collected) -> None:
         lifetime = collector.lifetime
         for device, block in collected.blocks.items():
             self._store.put(collector.name, device, block, block.time + lifetime)
         if collected.occupants is not None:
             self._store.occupants = collected.occupants
         if collected.absences:
-            self._drop_failed(collector, collected, source_gone=source_gone)
+            self._drop_failed(collector, collected)
         else:
             self._drop_missing(collector, collected)
 
-    def _drop_failed(self, collector: Collector, collected: Collected, *, source_gone: bool) -> None:
+    def _drop_failed(self, collector: Collector, collected: Collected) -> None:
         for absence in collected.absences:
             if absence.device and absence.device not in collected.blocks:
                 self._drop_device(collector, absence)
         whole = [absence for absence in collected.absences if not absence.device]
         worker_failed = any(absence.reason in WORKER_REASONS for absence in collected.absences)
-        if worker_failed or source_gone:
-            for other in self.collectors.values():
-                if other.reader is collector.reader:
-                    self._set_flow(other, flows=False)
         if whole and not collected.blocks:
-            self._drop_all(collector, whole[0], source_gone=source_gone)
+            self._drop_all(collector, whole[0], source_gone=collected.unavailable is not None)
         elif not whole and not worker_failed:
             self._drop_missing(collector, collected)
 
@@ -317,7 +222,7 @@ class Collection:
                 self._store.drop(other.name, absence.device)
 
     def _follow(self, collector: Collector, collected: Collected) -> None:
-        """Have the slow collectors of a source read soon what came, and say soon what went.
+        """Have the slow collectors of a source read at once what came, and say at once what went.
 
         Each of them notices the change in its turn, which moves the others once more; then all agree.
         """
@@ -335,13 +240,13 @@ class Collection:
             return
         for other in self.collectors.values():
             same = other.source == collector.source and other is not collector
-            if same and other.current_interval > SOON_SECONDS:
-                self._scheduler.run_in(other.name, SOON_SECONDS)
+            if same and other.current_interval > SOON_SECONDS and other.state == "runs":
+                other.reader.hasten(other.name)
 
-    def _record(self, collector: Collector, collected: Collected, unavailable: SourceUnavailable | None) -> None:
+    def _record(self, collector: Collector, collected: Collected) -> None:
         failing = frozenset(collected.absences)
         instruments = self._instruments
-        instruments.source_available.labels(collector.source).set(unavailable is None)
+        instruments.source_available.labels(collector.source).set(collected.unavailable is None)
         instruments.collector_success.labels(collector.name).set(not failing)
         instruments.collector_duration.labels(collector.name).set(collected.duration)
         if not failing:
@@ -384,19 +289,13 @@ class Collection:
     def _set_stretch(self, collector: Collector, stretch: int) -> None:
         collector.stretch = stretch
         collector.slow_runs = collector.quick_runs = 0
-        collector.is_flowing = False
-        self._scheduler.set_interval(collector.name, collector.current_interval)
+        collector.reader.order(collector.name, collector.current_interval)
         self._instruments.collector_interval.labels(collector.name).set(collector.current_interval)
 
     def pause(self) -> None:
-        """Let the collectors that hold a driver rest, and forget what they gave: it is not current any more."""
+        """Pause the collectors that hold a driver."""
         self._paused = True
-        self._epoch += 1
-        for collector in self.collectors.values():
-            if collector.needs_release:
-                self._store.drop_group(collector.name)
-                self._forget_run(collector)
-                self._set_flow(collector, flows=False)
+        self.tend()
 
     def _forget_run(self, collector: Collector) -> None:
         """Say nothing of the last run of a collector that does not run now."""
@@ -408,8 +307,8 @@ class Collection:
     def resume(self) -> None:
         """Run all collectors again."""
         self._paused = False
-        self._epoch += 1
         self._began = time.monotonic()
+        self.tend()
 
     def follow_clock(self, step: float) -> None:
         """Tell when collectors ran last by the wall clock of now, which was stepped by so many seconds."""
@@ -420,4 +319,5 @@ class Collection:
     def stop(self) -> None:
         """Run nothing any more, and keep nothing of what is under way."""
         self._stopped = True
-        self._epoch += 1
+        for collector in self.collectors.values():
+            collector.state = "paused"

@@ -37,7 +37,7 @@ class CounterResets(Tracker):
         """Compare each reading with the one before."""
         collector = outcome.collector
         watches = self._watches.setdefault(collector.name, {})
-        for device, block in (one for blocks in outcome.readings for one in blocks.items()):
+        for device, block in outcome.collected.blocks.items():
             if not block.layout.counters:
                 continue
             watch = watches.get(device)

@@ -24,7 +24,7 @@ from commwatch.diagnosis.health.counts import read_counts
 from commwatch.errors import CommwatchError, ListenError
 from commwatch.footprint import spare_the_garbage_collector
 from commwatch.jobs.settings.plan import JobSettings
-from commwatch.node.run import TAKE_SECONDS
+from commwatch.node.run import TEND_SECONDS
 from commwatch.node.starvation import Starvation
 from commwatch.service.api import Answers
 from commwatch.service.between_nodes import Taken
@@ -50,7 +50,7 @@ from commwatch_exporters.web import Endpoint, Status
 
 log = structlog.get_logger("commwatch.service")
 
-HEARTBEAT_SECONDS = TAKE_SECONDS
+HEARTBEAT_SECONDS = TEND_SECONDS
 PROGRESS_PATIENCE_SECONDS = 15.0
 """A job that has been due for longer and has not had its turn: the scheduler does not run."""
 WHOLE_PATIENCE_SECONDS = 120.0
@@ -223,7 +223,7 @@ class Daemon:
 
     def _plan(self) -> None:
         """Plan what the daemon does beside an engine."""
-        self._scheduler.add(HOUSEKEEPING, self._keep_house, TAKE_SECONDS, delay=0.0, owner="daemon")
+        self._scheduler.add(HOUSEKEEPING, self._keep_house, TEND_SECONDS, delay=0.0, owner="daemon")
         self._scheduler.add(LOOK, self._look, LOOK_SECONDS, owner="daemon")
         self._plan_textfile()
         if self._web is not None:
@@ -300,7 +300,7 @@ class Daemon:
                 log.exception("the configuration could not be read again")  # a defect of ours; the daemon goes on
 
     async def _keep_house(self) -> None:
-        """See to maintenance, take what was read, and forget what is too old."""
+        """See to maintenance, and to which collectors run, and forget what is too old."""
         await self._look_at_maintenance()
         async with self._changing:  # an engine that is being replaced reads no more
             self._engine.collection.tend()
@@ -343,12 +343,10 @@ class Daemon:
 
     def snapshot(self) -> Snapshot:
         """What a scrape is given: all that is current, the same object until something changes."""
-        self._engine.collection.asked()
         return self._engine.store.snapshot()
 
     def whole_snapshot(self) -> Snapshot:
         """The same, with the metrics of the daemon itself."""
-        self._engine.collection.asked()
         return self._engine.whole_snapshot()
 
     async def _look_at_maintenance(self) -> None:
@@ -435,7 +433,7 @@ class Daemon:
         return self._ready, [] if self._ready else ["the first run of the collectors is not over"]
 
     def _status(self) -> Status:
-        return describe(self._engine, self.maintenance, self._engine.store.snapshot())
+        return describe(self._engine, self.maintenance, self.snapshot())
 
     def _status_line(self) -> str:
         collectors = self._engine.collection.collectors.values()

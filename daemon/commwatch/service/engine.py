@@ -100,7 +100,6 @@ class Engine:
             self._build_collectors(),
             self.store,
             instruments,
-            scheduler,
             self._after,
             self._origin_absent,
             self._wraps.correct,
@@ -161,12 +160,10 @@ class Engine:
         return [
             Collector(
                 name=row.name,
-                key=row.key,
                 source=source.name,
                 reader=self._readers[source.reader.name],
                 interval=getattr(source.section(self.config.sources), row.interval),
                 needs_release=source.reader.needs_release,
-                is_standing=not source.of_jobs,
                 is_ready=self.job_settings.is_ready if source.name == SETTINGS else lambda: True,
             )
             for source in SOURCES.values()
@@ -259,19 +256,16 @@ class Engine:
         self.between_nodes.take_over(earlier.between_nodes)
 
     async def start(self) -> None:
-        """Run every collector once, then plan them; returns when the first run is over or its time is."""
-        # The PCI bus tells whether a missing driver is a fault, so the host is read first.
-        first = [one for one in self.collection.collectors.values() if not SOURCES[one.source].needs_gpus]
-        rest = [one for one in self.collection.collectors.values() if SOURCES[one.source].needs_gpus]
-        together = self._driver_present()
-        for group in ([*first, *rest],) if together else (first, rest):
-            if group:
-                runs = [asyncio.create_task(self.collection.run(one)) for one in group]
-                # The event loop itself keeps no task alive, and some may go on past our patience.
-                self._first_runs.update(runs)
-                await asyncio.wait(runs, timeout=FIRST_RUN_PATIENCE_SECONDS)
+        """Have every collector run from now on; returns when each has run once or the time for that is over."""
+        self.collection.tend()
+        runs = [asyncio.create_task(self.collection.run(one)) for one in self.collection.collectors.values()]
+        if runs:
+            # The event loop itself keeps no task alive, and some may go on past our patience.
+            self._first_runs.update(runs)
+            await asyncio.wait(runs, timeout=FIRST_RUN_PATIENCE_SECONDS)
         self.pipeline.observe(time.monotonic())
-        self.collection.schedule()
+        if (audits := self.collection.collectors.get(SETTINGS)) is not None:
+            self._scheduler.add(SETTINGS, partial(self.collection.run, audits), audits.interval)
         self.job_settings.begin()
         self.probing.schedule()
         self.refresh()
@@ -293,9 +287,7 @@ class Engine:
         self.collection.resume()
         self.pipeline.resume()
         self.probing.resume()
-        for name, collector in self.collection.collectors.items():
-            if collector.needs_release:
-                self._scheduler.run_in(name, 0.0)
+        self._scheduler.run_in(SETTINGS, 0.0)
         log.info("resumed")
 
     def released(self) -> bool:

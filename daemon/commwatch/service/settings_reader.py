@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from commwatch.node.run import Collected
 from commwatch.workers.reader import Reader, ReaderEvents, ReaderSettings
@@ -18,10 +19,15 @@ class SettingsReader(Reader):
         super().__init__(settings, events)
         self._nothing = nothing
 
-    async def collect(self, collector: str, every: float = 0.0) -> Collected:
-        """See ``Reader.collect``."""
+    def order(self, collector: str, every: float) -> None:
+        """See ``Reader.order``: audits are jobs of the daemon's scheduler, as each has a process of its own."""
+
+    async def now(self, collector: str) -> Collected:
+        """See ``Reader.now``."""
         if (nothing := self._nothing()) is not None:
+            nothing = replace(nothing, collector=collector)
+            self.keeper.keep(nothing)
             return nothing
-        collected = await super().collect(collector)
+        collected = await super().now(collector)
         await self.rest()
         return collected

@@ -10,8 +10,10 @@ from commwatch_exporters.snapshot import Series
 
 MOST_DEVICES = 8192
 """Devices of one worker, over all its collectors."""
+MOST_EARLY = 10
+"""Batches of one collector that may come before they are due."""
 MOST_WAITING = 1000
-"""Replies of one collector that nobody asked for and that were not taken yet. The socket between holds far fewer."""
+"""Batches of one collector that may wait in the socket, as after a time in which the daemon itself was not run."""
 MOST_ALIASES = 8192
 LARGEST_FRAME = 4 * 2**20
 """Bytes; the largest of b200x8 with all metrics has 340 kB."""

@@ -188,7 +188,9 @@ async def collect_patiently(reader: Reader, collector: str) -> tuple[Collected, 
     """
     absences: dict[str, Absence] = {}
     for _ in range(_TRIES):
-        collected = await reader.collect(collector)
+        collected = await reader.now(collector)
+        if collected.unavailable is not None:
+            raise collected.unavailable
         absences.update({one.device: one for one in collected.absences})
         if collected.blocks or not any(one.reason == "deadline" for one in collected.absences):
             break

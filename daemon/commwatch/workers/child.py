@@ -1,14 +1,15 @@
-"""A worker process: opens its sources, answers one request after another, and ends when the daemon does."""
+"""A worker process: runs each collector when it is due, sends what it gave, and ends when the daemon does."""
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import sys
 import time
 import traceback
-from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -22,15 +23,15 @@ from commwatch.sources.base import Origin, Source
 from commwatch.workers.bounds import LONGEST_DETAIL, MOST_DEVICES
 from commwatch.workers.sources import SOURCES, load
 from commwatch.workers.wire import (
+    Cadence,
     Inbox,
+    Order,
     ProgressMark,
-    Reply,
-    Request,
     WireAbsence,
+    WireBatch,
     WireReadings,
     WorkerPlan,
     frame,
-    on_grid,
 )
 from commwatch_exporters.snapshot import Series
 
@@ -63,8 +64,8 @@ MOST_SILENT_DEVICES = 64
 """So many devices of one collector are remembered that give nothing now. Interfaces come and go by the thousand."""
 
 
-class _Answerer:
-    """Runs requests against the sources of a plan, and keeps which are open."""
+class _Runner:
+    """Runs collectors of the sources of a plan, and keeps which are open."""
 
     def __init__(self, plan: WorkerPlan, mark: ProgressMark, kernel_log: int | None) -> None:
         self._mark = mark
@@ -72,57 +73,55 @@ class _Answerer:
         self._only = None if plan.only is None else frozenset(plan.only)
         node = _simulated_node(plan)
         sources = {name: make_source(name, plan, node, kernel_log) for name in plan.sources}
-        self._whose = {collector: item for item in sources.items() for collector in item[1].collectors}
-        """By collector: its source and the name of it."""
+        self._rows = {row.name: (name, sources[name], row.key) for name in sources for row in SOURCES[name].collectors}
+        """By collector: the name of its source, the source, and what that calls it."""
         self._open: set[Source] = set()
         self._sent: dict[str, dict[str, tuple[Series, ...]]] = {}
         """By collector and device."""
-        self._new_aliases: dict[str, str] = {}
-        self._told_aliases: dict[Source, dict[str, str]] = {}
+        self._sent_aliases: dict[Source, dict[str, str]] = {}
         self._refresh = _simulate(plan, node)
 
-    def run(self, collector: str) -> Batch:
-        name, source = self._whose[collector]
-        self._refresh(name)
-        if source not in self._open:
-            source.open(self._mark.set, self._leave_out, self._only)
-            self._open.add(source)
-            self._told_aliases.pop(source, None)
-        try:
-            batch = source.collect(collector)
-        except SourceUnavailable:
-            self._open.discard(source)
-            source.close()
-            raise
-        self._tell_aliases(source)
-        return batch
-
-    def _tell_aliases(self, source: Source) -> None:
-        """Devices come and go while a source is open: what has changed is reported."""
-        if source.aliases != self._told_aliases.get(source):
-            self._told_aliases[source] = self._new_aliases = dict(source.aliases)
-
-    def answer(self, request: Request) -> Reply:
+    def run(self, collector: str) -> WireBatch:
+        """Run a collector once."""
+        name, source, key = self._rows[collector]
         started = time.monotonic()
-        self._new_aliases = {}
         batch, unavailable = Batch(), None
         try:
-            batch = self.run(request.collector)
+            self._refresh(name)
+            batch = self._collect(source, key)
         except SourceUnavailable as error:
             unavailable = (error.reason, error.detail[:LONGEST_DETAIL])
         finally:
             self._mark.set("")
-        sent = self._sent.setdefault(request.collector, {})
+        sent = self._sent.setdefault(collector, {})
         readings = [WireReadings(one.device, one.time, _new_series(sent, one), one.values) for one in batch.readings]
         gone = _forget_gone(sent, readings)
         absences = [
             WireAbsence(one.device, one.reason, one.detail[:LONGEST_DETAIL]) for one in batch.absences[:MOST_DEVICES]
         ]
-        duration = time.monotonic() - started
-        return Reply(
-            request.number, readings, absences, batch.events, unavailable, self._new_aliases, duration, gone,
-            batch.occupants, batch.log_errors, batch.resume, batch.audit, "" if request.number else request.collector,
+        return WireBatch(
+            collector, readings, absences, batch.events, unavailable, self._new_aliases(source),
+            time.monotonic() - started, gone, batch.occupants, batch.log_errors, batch.resume, batch.audit,
         )  # fmt: skip
+
+    def _collect(self, source: Source, key: str) -> Batch:
+        if source not in self._open:
+            source.open(self._mark.set, self._leave_out, self._only)
+            self._open.add(source)
+            self._sent_aliases.pop(source, None)
+        try:
+            return source.collect(key)
+        except SourceUnavailable:
+            self._open.discard(source)
+            source.close()
+            raise
+
+    def _new_aliases(self, source: Source) -> dict[str, str]:
+        """Devices come and go while a source is open: what has changed is reported."""
+        if source not in self._open or source.aliases == self._sent_aliases.get(source):
+            return {}
+        self._sent_aliases[source] = dict(source.aliases)
+        return self._sent_aliases[source]
 
     def close(self) -> None:
         for source in self._open:
@@ -180,32 +179,34 @@ def _simulate(plan: WorkerPlan, node: Node) -> Callable[[str], None]:
     return write
 
 
-class StandingOrders:
-    """What is run again and again, unasked: on the grid that all processes share, and only as long as all is well."""
+class _Timetable:
+    """When each collector is due."""
 
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._monotonic = monotonic
-        self._every: dict[str, float] = {}
-        self._due: dict[str, float] = {}
+    def __init__(self, collectors: dict[str, float]) -> None:
+        """Args:
+        collectors: seconds between two runs by collector, as ``WorkerPlan.collectors``.
+        """
+        self._cadences: dict[str, Cadence] = {}
+        for collector, every in collectors.items():
+            self.order(Order(collector, every, now=True))
 
-    def follow(self, request: Request, reply: Reply) -> None:
-        """Take what a request orders beside its answer; an order ends at the first reply that is not clean."""
-        if request.number:
-            self._every[request.collector] = request.every
-        every = self._every[request.collector]
-        if every and reply.is_clean:
-            self._due[request.collector] = on_grid(self._monotonic() + every, every)
-        else:
-            self._due.pop(request.collector, None)
+    def order(self, order: Order) -> None:
+        """Follow an order."""
+        cadence = self._cadences.setdefault(order.collector, Cadence())
+        cadence.order(order.every, time.monotonic(), at_once=order.now)
 
-    def take_due(self) -> list[Request]:
-        """What is to be run now."""
-        now = self._monotonic()
-        return [Request(0, collector) for collector, due in self._due.items() if due <= now]
+    def seconds_left(self) -> float:
+        """Until the next run; infinitely many where nothing is to be run."""
+        return max(0.0, min((one.due for one in self._cadences.values()), default=math.inf) - time.monotonic())
 
-    def seconds_left(self) -> float | None:
-        """Until the next one is due; None where nothing is ordered."""
-        return max(0.0, min(self._due.values()) - self._monotonic()) if self._due else None
+    def due(self) -> str | None:
+        """The collector that is to be run now; None where none is."""
+        name = min(self._cadences, key=lambda name: self._cadences[name].due, default=None)
+        return name if name is not None and self._cadences[name].due <= time.monotonic() else None
+
+    def ran(self, collector: str) -> None:
+        """A collector has run."""
+        self._cadences[collector].ran(time.monotonic())
 
 
 def _confine(plan: WorkerPlan) -> None:
@@ -223,7 +224,7 @@ def write_log(level: str, message: str, **fields: str) -> None:
 
 
 def serve(connection: socket.socket, mark: ProgressMark, kernel_log: int | None = None) -> None:
-    """Answer until told to stop or until the daemon is gone."""
+    """Run what the plan and later orders say, until told to stop or until the daemon is gone."""
     inbox = Inbox(connection)
     come = inbox.take()
     if come is None:
@@ -233,32 +234,24 @@ def serve(connection: socket.socket, mark: ProgressMark, kernel_log: int | None 
     allow_late_timers()
     if plan.confined:
         _confine(plan)
-    answerer = _Answerer(plan, mark, kernel_log)
+    runner, timetable = _Runner(plan, mark, kernel_log), _Timetable(plan.collectors)
     encoder = msgspec.msgpack.Encoder()
-    decoder = msgspec.msgpack.Decoder(Request)
+    decoder = msgspec.msgpack.Decoder(Order)
     spare_the_garbage_collector()
-    waiting: deque[Request] = deque()
-    orders = StandingOrders()
     while come is not None:
-        waiting.extend(map(decoder.decode, come))
-        if any(not request.collector for request in waiting):
-            answerer.close()  # what was asked before is not wanted any more
-            return
-        # An answer goes at once. What was ordered is due together and nobody waits for it: it goes together.
-        replies: list[bytes] = []
-        for request in [waiting.popleft()] if waiting else orders.take_due():
-            if (request.number or replies) and inbox.has_ended:
-                # Given up while it hung in the request before: what the kernel log has now is for the next process.
-                os._exit(0)
-            reply = answerer.answer(request)
-            orders.follow(request, reply)
-            replies.append(frame(encoder.encode(reply)))
-        if replies:
-            try:
-                connection.sendall(b"".join(replies))
-            except (BrokenPipeError, ConnectionResetError):
-                break
-        come = inbox.take(0.0 if waiting else orders.seconds_left())
+        for order in map(decoder.decode, come):
+            if not order.collector:
+                runner.close()
+                return
+            timetable.order(order)
+        # Looked for before each run: one that was given up while it hung reads nothing more, as what the kernel log has
+        # now is for the next process.
+        come = inbox.take(timetable.seconds_left())
+        if come == [] and (collector := timetable.due()) is not None:
+            batch = runner.run(collector)
+            timetable.ran(collector)
+            with suppress(BrokenPipeError, ConnectionResetError):  # found closed before the next run
+                connection.sendall(frame(encoder.encode(batch)))
     # The daemon is gone or has given this worker up: leave without another call into a driver.
     os._exit(0)
 

@@ -12,14 +12,14 @@ from typing import Final, Protocol
 import structlog
 
 from commwatch.config.simulated import SimulationPlan
-from commwatch.node.run import Collected
+from commwatch.node.run import Collected, Keeper, failed
 from commwatch.node.starvation import Starvation
-from commwatch.readings import LOST_REASONS, Absence, Reason, SourceUnavailable
+from commwatch.readings import LOST_REASONS, Absence, SourceUnavailable
 from commwatch.workers.bounds import MOST_ALIASES, Bounds
 from commwatch.workers.start import Launch, start_python
 from commwatch.workers.stuck import StuckProcesses
-from commwatch.workers.wire import WorkerPlan
-from commwatch.workers.worker import STARVED_PATIENCE_SECONDS, Layouts, Worker, WorkerEnded, WorkerHung, WorkerStarved
+from commwatch.workers.wire import Cadence, Order, WorkerPlan, on_grid
+from commwatch.workers.worker import STARVED_PATIENCE_SECONDS, Layouts, Worker, WorkerHung
 
 log = structlog.get_logger("commwatch.workers")
 
@@ -35,6 +35,8 @@ RENEW_SECONDS = (5.0, 600.0)
 _RENEWED: Final = LOST_REASONS | {"not_listed"}
 END_SECONDS = 0.2
 """A process that has closed its connection is over in so long, or it hangs at its end."""
+RETRY_SECONDS = 1.0
+"""Between two attempts to start a process where one is missing."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class ReaderSettings:
     """JSON of the configuration's section ``sources``."""
     deadline: float
     start_deadline: float
-    """For the first answer of a new process, which opens its sources; for each device."""
+    """Until a new process has read a source, which it opens first; for each device."""
     sysfs: str
     procfs: Path
     """Where the state of our own worker processes stands."""
@@ -96,35 +98,60 @@ class _Backoff:
         self._next = self.until = 0.0
 
 
-@dataclass
 class _Slot:
     """The place of one worker process: all devices but the suspects, or one suspect alone."""
 
-    only: str | None = None
-    worker: Worker | None = None
-    backoff: _Backoff = field(default_factory=lambda: _Backoff(*CRASH_BACKOFF_SECONDS))
-    renewal: _Backoff = field(default_factory=lambda: _Backoff(*RENEW_SECONDS))
-    lost_by: str = ""
-    """The collector that found a device lost last."""
-    unavailable: SourceUnavailable | None = None
-    starting: asyncio.Lock = field(default_factory=asyncio.Lock)
-    closed: bool = False
-    """Released: whoever still holds this slot starts nothing in it."""
-    well_since: float | None = None
-    """Monotonic seconds from which on everything was answered and read."""
+    def __init__(self, reader: Reader, only: str | None = None) -> None:
+        self.only = only
+        self._reader = reader
+        self.worker: Worker | None = None
+        self.backoff = _Backoff(*(CRASH_BACKOFF_SECONDS if only is None else RETRY_SUSPECT_SECONDS))
+        self.renewal = _Backoff(*RENEW_SECONDS)
+        self.lost_by = ""
+        """The collector that found a device lost last."""
+        self.unavailable: SourceUnavailable | None = None
+        self.closed = False
+        """Released: nothing is started in it any more, and nothing is taken of it."""
+        self.well_since: float | None = None
+        """Monotonic seconds from which on everything was read."""
+        self.batches: dict[str, Collected] = {}
+        """By collector what was not handed on yet."""
+        self.absent: dict[str, Cadence] = {}
+        """By collector when its absence is said next, while there is no worker."""
+        self.wake = asyncio.Event()
+        self.serving: asyncio.Task[None] | None = None
 
-    def take(self) -> Worker | None:
+    def take(self, collected: Collected) -> None:
+        """See ``Owner``."""
+        self._reader.take(self, collected)
+
+    def starved(self, collector: str) -> None:
+        """See ``Owner``."""
+        self._reader.starved(self, collector)
+
+    def vacate(self) -> Worker | None:
         """The worker, which is no longer of this slot."""
         worker, self.worker = self.worker, None
         return worker
 
+    def close(self) -> None:
+        """Start nothing any more."""
+        self.closed = True
+        self.wake.set()
 
-def _suspect_slot(device: str) -> _Slot:
-    return _Slot(only=device, backoff=_Backoff(*RETRY_SUSPECT_SECONDS))
+
+_RELEASED: Final = Absence("", "crashed", "released")
+
+
+class _Nobody:
+    """Keeps nothing: a command waits for each run itself."""
+
+    def keep(self, collected: Collected) -> None:
+        """See ``Keeper``."""
 
 
 class Reader:
-    """Serves collectors through worker processes, each run with a deadline.
+    """Keeps worker processes running that read the devices of some sources, each run with a deadline.
 
     A missed deadline makes the device that was being touched a suspect: its process is left alone, one replacement
     serves the other devices, and the suspect gets a process of its own once no process is stuck any more. So never
@@ -144,18 +171,25 @@ class Reader:
         starvation: see ``Worker.start``.
         """
         self.settings = settings
+        self.keeper: Keeper = _Nobody()
         self._starvation = starvation
         self._events = events
         self._monotonic = monotonic
         self._stuck_elsewhere = stuck_elsewhere
-        self._main = _Slot()
+        self._every: dict[str, float] = {}
+        """Seconds between two runs by collector."""
+        self._waiting: dict[str, list[asyncio.Future[Collected]]] = {}
+        """Who waits for the next run of a collector."""
+        self._main = _Slot(self)
         self._own: dict[str, _Slot] = {}
         self._stuck = StuckProcesses(settings.name, settings.procfs, events.worker_stuck)
+        self._retiring: dict[Worker, asyncio.Task[None]] = {}
+        """Workers that were asked to end."""
+        self._stopped = False
         self._aliases: dict[str, str] = {}
         self._learned: dict[str, str] = {}
         """What a worker reported last of it."""
         self._layouts: Layouts = {}
-        self._on_samples: Callable[[], None] | None = None
 
     @property
     def suspects(self) -> frozenset[str]:
@@ -174,7 +208,8 @@ class Reader:
 
     def pids(self) -> list[int]:
         """Processes of this reader that are still there, stuck ones included."""
-        workers = [slot.worker for slot in self._slots() if slot.worker is not None] + self._stuck.workers
+        workers = [slot.worker for slot in self._slots() if slot.worker is not None]
+        workers += [*self._retiring, *self._stuck.workers]
         return [worker.process.pid for worker in workers if worker.process.poll() is None]
 
     def _slots(self) -> list[_Slot]:
@@ -184,145 +219,38 @@ class Reader:
         """Look after the stuck processes."""
         self._stuck.tend(self._monotonic())
 
-    async def collect(self, collector: str, every: float = 0.0) -> Collected:
-        """Run a collector on all devices; what could not be read is an absence, whatever went wrong.
+    # --- what is to be run ---
 
-        Args:
-            collector: as its source calls it.
-            every: seconds after which the worker is to run it again and again, for ``take``; 0: only now.
+    def order(self, collector: str, every: float) -> None:
+        """Have a collector run at an interval, in seconds, for the first time at once; 0: not any more."""
+        begins = bool(every) and collector not in self._every
+        if every:
+            self._every[collector] = every
+        else:
+            self._every.pop(collector, None)
+        self._tell(Order(collector, every, now=begins))
 
-        Raises:
-            SourceUnavailable: the source as a whole cannot be read.
-        """
-        self.tend()
-        slots = self._slots()
-        # What one of several processes gives by itself is not the whole.
-        runs = [self._collect_slot(slot, collector, every if len(slots) == 1 else 0.0) for slot in slots]
-        # One alone, as it nearly always is, needs no task of its own.
-        results = await asyncio.gather(*runs) if len(runs) > 1 else [await runs[0]]
-        looked = [result.occupants for result in reversed(results) if result.occupants is not None]
-        occupants = {gpu: pids for one in looked for gpu, pids in one.items()} if looked else None
-        merged = Collected(
-            {}, [], max(result.duration for result in results), occupants=occupants, resume=results[0].resume,
-            audit=results[0].audit, earlier=[run for result in results for run in result.earlier],
-        )  # fmt: skip
-        for result in reversed(results):  # a suspect's own process sees it alone: the main one speaks for the source
-            merged.blocks.update(result.blocks)
-        for result in results:
-            merged.events.extend(result.events)
-            merged.log_errors.extend(result.log_errors)
-            merged.absences.extend(self._by_key(absence) for absence in result.absences)
-        return merged
+    def hasten(self, collector: str) -> None:
+        """Have a collector run now, beside its interval."""
+        self._tell(Order(collector, self._every.get(collector, 0.0), now=True))
 
-    def take(self) -> dict[str, list[Collected]]:
-        """What the worker read unasked since the last time, by collector, the oldest first; waits for nothing."""
-        worker = self._main.worker
-        if worker is None or self._own:
-            return {}
-        taken = worker.take()
-        self._learn_aliases(worker.aliases)
-        return taken
+    async def now(self, collector: str) -> Collected:
+        """Have a collector run now; returns once the keeper has what it gave."""
+        if self._stopped:
+            return failed(collector, _RELEASED)
+        given: asyncio.Future[Collected] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(collector, []).append(given)
+        self.hasten(collector)
+        return await given
 
-    def runs(self, collector: str, every: float) -> bool:
-        """Whether the worker runs a collector unasked each so many seconds, and nothing that was due is missing."""
-        worker = self._main.worker
-        return worker is not None and not self._own and worker.runs(collector, every)
-
-    def listen(self, on_samples: Callable[[], None] | None) -> None:
-        """Call this whenever the worker has read something unasked; None: it waits for ``take``, and wakes nobody."""
-        self._on_samples = on_samples
-        if self._main.worker is not None:
-            self._main.worker.listen(on_samples)
-
-    def _by_key(self, absence: Absence) -> Absence:
-        """An absence by the key of its device, where the device was known by it before."""
-        return replace(absence, device=self._aliases.get(absence.device, absence.device))
-
-    async def _collect_slot(self, slot: _Slot, collector: str, every: float) -> Collected:
-        worker = None
-        try:
-            worker = await self._worker(slot)
-            if worker is None:
-                return self._not_asked(slot)
-            collected = await self._ask(worker, collector, every)
-        except WorkerHung as hung:
-            return await self._hung(slot, worker, hung.suspect)
-        except WorkerStarved:
-            return _absent(slot.only or "", "starved", "no answer in time; the node is starved, so that is not judged")
-        except WorkerEnded:
-            if slot.worker is not worker and not slot.closed:
-                # Another collector met the end first, while this one waited for its turn: the replacement answers.
-                return await self._collect_slot(slot, collector, every)
-            return await self._crashed(slot, worker)
-        except SourceUnavailable as error:
-            await self._unavailable(slot, error)
-            if slot.only is None:
-                raise
-            return _absent(slot.only, error.reason, error.detail)
-        slot.backoff.reset()
-        slot.unavailable = None
-        await self._renew_for_lost(slot, collector, collected)
-        await self._rejoin(slot, collected)
-        return collected
-
-    async def _ask(self, worker: Worker, collector: str, every: float) -> Collected:
-        opening = not worker.opened
-        deadline = self.settings.start_deadline if opening else self.settings.deadline
-        collected = await worker.collect(collector, deadline, each_device=opening, every=every)
-        self._learn_aliases(worker.aliases)
-        return collected
-
-    def _learn_aliases(self, new: dict[str, str]) -> None:
-        """Indexes move: what is said now of an index or of a device replaces all that was said before."""
-        if new is self._learned:
+    def _tell(self, order: Order) -> None:
+        if self._stopped:
             return
-        self._learned = new
-        devices = set(new.values())
-        kept = {alias: device for alias, device in self._aliases.items() if device not in devices}
-        self._aliases = dict([*kept.items(), *new.items()][-MOST_ALIASES:])
-
-    def _not_asked(self, slot: _Slot) -> Collected:
-        if self._stuck or self._stuck_elsewhere():
-            return _absent(slot.only or "", "deadline", "not asked: a process is still stuck in the driver")
-        if slot.only is not None:
-            return _absent(slot.only, "deadline", "not asked: it did not answer in time, and is tried again later")
-        return _absent("", "crashed", "not asked: its worker process is started again later")
-
-    # --- starting ---
-
-    async def _worker(self, slot: _Slot) -> Worker | None:
-        async with slot.starting:
-            if slot.worker is not None or slot.closed:
-                return slot.worker
-            if self._monotonic() < slot.backoff.until:
-                if slot.unavailable is not None:
-                    raise slot.unavailable
-                return None
-            if not self._may_start(slot):
-                return None
-            try:
-                worker = await Worker.start(
-                    self._plan(slot), launch=self.settings.launch, layouts=self._layouts,
-                    bounds=self.settings.bounds, starvation=self._starvation,
-                )  # fmt: skip
-            except OSError as error:
-                slot.backoff.start(self._monotonic())
-                log.error("a worker cannot be started", worker=self.settings.name, error=str(error))
-                return None
-            if slot.closed:
-                await self._stop_worker(worker, 1.5)
-                return None
-            slot.worker = worker
-            if slot is self._main:
-                worker.listen(self._on_samples)
-            return worker
-
-    def _may_start(self, slot: _Slot) -> bool:
-        stuck = len(self._stuck) + self._stuck_elsewhere()
-        if slot.only is not None:
-            return stuck == 0
-        # A hang outside any device would only hang the replacement too.
-        return stuck < STUCK_LIMIT and "" not in self.suspects
+        for slot in self._slots():
+            if slot.worker is not None:
+                slot.worker.order(order)
+            slot.absent.pop(order.collector, None)
+            self._serve(slot)
 
     def _plan(self, slot: _Slot) -> WorkerPlan:
         settings = self.settings
@@ -340,6 +268,7 @@ class Reader:
             settings.resume(),
             settings.confined,
             settings.name,
+            dict.fromkeys(self._waiting, 0.0) | self._every,
         )
 
     def _spellings(self, device: str) -> tuple[str, ...]:
@@ -348,28 +277,199 @@ class Reader:
         others += [self._aliases[device]] if device in self._aliases else []
         return (device, *others)
 
+    # --- what comes ---
+
+    def take(self, slot: _Slot, collected: Collected) -> None:
+        """Take what a worker gave."""
+        if slot.closed:
+            return
+        if slot.worker is not None:
+            self._learn_aliases(slot.worker.aliases)
+        slot.unavailable = collected.unavailable
+        if collected.unavailable is not None:
+            self._rest_unavailable(slot)
+            if slot.only is not None:
+                collected = failed(collected.collector, self._why_absent(slot))
+        else:
+            slot.backoff.reset()
+            self._renew_for_lost(slot, collected)
+        self._put(slot, collected)
+
+    def starved(self, slot: _Slot, collector: str) -> None:
+        """Nothing came in time: the node is starved, so that is not judged."""
+        why = "no answer in time; the node is starved, so that is not judged"
+        for name in {collector, *(self._waiting if slot.only is None else ())}:
+            self._put(slot, failed(name, Absence(slot.only or "", "starved", why)))
+
+    def _put(self, slot: _Slot, collected: Collected) -> None:
+        """Hand a batch on, together with those of the other processes, once each of these has given its own."""
+        name = collected.collector
+        if earlier := slot.batches.pop(name, None):
+            if slot.only is None:  # the others are late
+                slot.batches[name] = earlier
+                self._hand(name)
+            else:
+                collected = replace(collected, events=[*earlier.events, *collected.events])
+        slot.batches[name] = collected
+        self._hand_whole(name)
+
+    def _hand_whole(self, name: str) -> None:
+        """Hand on a run of a collector where no process has its part still to give."""
+        if name in self._main.batches and all(name in one.batches or one.worker is None for one in self._own.values()):
+            self._hand(name)
+
+    def _hand(self, name: str) -> None:
+        whole = self._main.batches.pop(name)
+        parts = []
+        for slot in self._own.values():
+            part = slot.batches.pop(name) if name in slot.batches else failed(name, self._why_absent(slot))
+            parts.append((slot, part))
+            occupants = whole.occupants if part.occupants is None else {**part.occupants, **(whole.occupants or {})}
+            whole = replace(
+                whole,
+                # A suspect's own process sees it alone: the main one speaks for the source.
+                blocks={**part.blocks, **whole.blocks},
+                absences=[*whole.absences, *part.absences],
+                events=[*whole.events, *part.events],
+                log_errors=[*whole.log_errors, *part.log_errors],
+                occupants=occupants,
+                duration=max(whole.duration, part.duration),
+            )
+        if whole.absences:
+            whole = replace(whole, absences=[*map(self._by_key, whole.absences)])
+        self.keeper.keep(whole)
+        for given in self._waiting.pop(name, ()):
+            if not given.done():
+                given.set_result(whole)
+        for slot, part in parts:
+            self._rejoin(slot, part)
+
+    def _by_key(self, absence: Absence) -> Absence:
+        """An absence by the key of its device, where the device was known by it before."""
+        return replace(absence, device=self._aliases.get(absence.device, absence.device))
+
+    def _learn_aliases(self, new: dict[str, str]) -> None:
+        """Indexes move: what is said now of an index or of a device replaces all that was said before."""
+        if new is self._learned:
+            return
+        self._learned = new
+        devices = set(new.values())
+        kept = {alias: device for alias, device in self._aliases.items() if device not in devices}
+        self._aliases = dict([*kept.items(), *new.items()][-MOST_ALIASES:])
+
+    # --- processes ---
+
+    def _serve(self, slot: _Slot) -> None:
+        """Keep a process in a slot from now on, and have it looked after now."""
+        slot.wake.set()
+        if slot.serving is None and not slot.closed:
+            slot.serving = asyncio.create_task(self._keep_serving(slot))
+
+    async def _keep_serving(self, slot: _Slot) -> None:
+        while not slot.closed:
+            slot.wake.clear()
+            try:
+                if not (self._every or self._waiting):
+                    await slot.wake.wait()
+                elif (worker := await self._started(slot)) is not None:
+                    await self._over(slot, worker)
+                else:
+                    await self._without(slot)
+            except Exception:
+                log.exception("a reader failed", worker=self.settings.name)  # a defect of ours; it goes on
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _started(self, slot: _Slot) -> Worker | None:
+        if slot.worker is not None:
+            return slot.worker
+        self.tend()
+        if self._monotonic() < slot.backoff.until or not self._may_start(slot):
+            return None
+        settings = self.settings
+        try:
+            worker = await Worker.start(
+                slot, deadline=settings.deadline, start_deadline=settings.start_deadline,
+                launch=settings.launch, layouts=self._layouts, bounds=settings.bounds, starvation=self._starvation,
+            )  # fmt: skip
+        except OSError as error:
+            slot.backoff.start(self._monotonic())
+            log.error("a worker cannot be started", worker=settings.name, error=str(error))
+            return None
+        if slot.closed:
+            await self._stop_worker(worker, 1.5)
+            return None
+        worker.send(self._plan(slot))
+        slot.worker = worker
+        slot.absent.clear()
+        return worker
+
+    def _may_start(self, slot: _Slot) -> bool:
+        stuck = len(self._stuck) + self._stuck_elsewhere()
+        if slot.only is not None:
+            return stuck == 0
+        # A hang outside any device would only hang the replacement too.
+        return stuck < STUCK_LIMIT and "" not in self.suspects
+
+    async def _over(self, slot: _Slot, worker: Worker) -> None:
+        """Wait for the end of a worker; see to it where nobody asked for that end."""
+        reason = await worker.over
+        if slot.worker is not worker:
+            return
+        if isinstance(reason, WorkerHung):
+            self._hung(slot, worker, reason)
+        else:
+            await self._crashed(slot, worker)
+        for name in [*self._main.batches]:  # that waited for this one
+            self._hand_whole(name)
+
+    async def _without(self, slot: _Slot) -> None:
+        """Say at its interval that each collector gives nothing, until a process may be started again."""
+        now = time.monotonic()
+        if slot.only is None:
+            for name in (*self._every, *self._waiting):
+                cadence = slot.absent.get(name)
+                if cadence is None:
+                    cadence = slot.absent[name] = Cadence()
+                    cadence.order(self._every.get(name, 0.0), now, at_once=True)
+                if cadence.due <= now:
+                    cadence.ran(now)
+                    self._put(slot, failed(name, self._why_absent(slot), slot.unavailable))
+        try:
+            await asyncio.wait_for(slot.wake.wait(), on_grid(now + RETRY_SECONDS, RETRY_SECONDS) - now)
+        except asyncio.TimeoutError:
+            return
+
+    def _why_absent(self, slot: _Slot) -> Absence:
+        if slot.unavailable is not None:
+            return Absence(slot.only or "", slot.unavailable.reason, slot.unavailable.detail)
+        if self._stuck or self._stuck_elsewhere():
+            return Absence(slot.only or "", "deadline", "not read: a process is still stuck in the driver")
+        if slot.only is not None:
+            return Absence(slot.only, "deadline", "not read: it did not answer in time, and is tried again later")
+        return Absence("", "crashed", "its worker process ended, and is started again later")
+
     # --- what goes wrong ---
 
-    async def _hung(self, slot: _Slot, worker: Worker | None, device: str) -> Collected:
-        device, slot.well_since = slot.only or device, None
-        if slot.worker is worker:
-            slot.take()
-        if worker is not None:
-            self._stuck.add(worker, device, self._monotonic())
-            self._events.worker_restarted(self.settings.name, "deadline")
+    def _hung(self, slot: _Slot, worker: Worker, hung: WorkerHung) -> None:
+        device, slot.well_since = slot.only or hung.suspect, None
+        slot.vacate()
+        self._stuck.add(worker, device, self._monotonic())
+        self._events.worker_restarted(self.settings.name, "deadline")
+        # A suspect that has come back waits: its process could be the third that hangs.
+        for own in self._own.values():
+            self._retire(own)
+        absent = failed(hung.collector, Absence(device, "deadline", "no answer in time; its process is left alone"))
         if slot.only is not None:
             slot.backoff.start(self._monotonic())
-        elif device:
-            self._own.setdefault(device, _suspect_slot(device))
-        # A suspect that has come back waits: its process could be the third that hangs.
-        alone = [own.take() for own in self._own.values()]
-        await asyncio.gather(*(self._stop_worker(one, 1.5) for one in alone if one is not None))
-        return _absent(device, "deadline", "no answer in time; its process is left alone")
+            self.keeper.keep(absent)
+            return
+        self._put(slot, absent)
+        if device and device not in self._own:
+            self._own[device] = _Slot(self, device)
+            self._serve(self._own[device])
 
-    async def _crashed(self, slot: _Slot, worker: Worker | None) -> Collected:
-        if slot.closed or worker is None:
-            return _absent(slot.only or "", "crashed", "released")
-        slot.take()
+    async def _crashed(self, slot: _Slot, worker: Worker) -> None:
+        slot.vacate()
         touched, slot.well_since = worker.touched, None
         slot.backoff.start(self._monotonic())
         if not await worker.ended_within(END_SECONDS):
@@ -378,53 +478,56 @@ class Reader:
         log.warning("a worker ended and will be replaced", worker=self.settings.name,
                     exit_code=worker.process.poll(), device=touched)  # fmt: skip
         self._events.worker_restarted(self.settings.name, "crashed")
-        return _absent(slot.only or "", "crashed", "its worker process ended")
 
-    async def _unavailable(self, slot: _Slot, error: SourceUnavailable) -> None:
-        slot.unavailable = error
-        if self.settings.rest_when_unavailable and (worker := slot.take()) is not None:
+    def _rest_unavailable(self, slot: _Slot) -> None:
+        if self.settings.rest_when_unavailable and slot.worker is not None:
             slot.backoff = _Backoff(*UNAVAILABLE_BACKOFF_SECONDS) if not slot.backoff.until else slot.backoff
             slot.backoff.start(self._monotonic())
-            await self._stop_worker(worker, 1.5)
+            self._retire(slot)
 
-    async def _renew_for_lost(self, slot: _Slot, collector: str, collected: Collected) -> None:
+    def _renew_for_lost(self, slot: _Slot, collected: Collected) -> None:
         """A handle of a lost GPU stays dead after the GPU has come back: only a new process sees it again.
 
         So does the list of a driver that was opened while a GPU was being bound to it, as far as is known.
         """
         is_lost = any(absence.reason in _RENEWED for absence in collected.absences)
         if not (is_lost and self.settings.rest_when_unavailable):
-            if collector == slot.lost_by:  # others may not look at it
+            if collected.collector == slot.lost_by:  # others may not look at it
                 slot.renewal.reset()
             return
-        slot.lost_by = collector
+        slot.lost_by = collected.collector
         now = self._monotonic()
         if not slot.renewal.until:
             slot.renewal.start(now)
-        elif now >= slot.renewal.until and (worker := slot.take()) is not None:
+        elif now >= slot.renewal.until and slot.worker is not None:
             slot.renewal.start(now)
             self._events.worker_restarted(self.settings.name, "device_lost")
-            await self._stop_worker(worker, 1.5)
+            self._retire(slot)
 
-    async def _rejoin(self, slot: _Slot, collected: Collected) -> None:
+    def _rejoin(self, slot: _Slot, collected: Collected) -> None:
         """Serve a former suspect with the other devices again, by a new process, once it has been well for long."""
-        if slot.only is None or collected.absences:
+        if collected.absences:
             slot.well_since = None
             return
         now = self._monotonic()
         if slot.well_since is None:
             slot.well_since = now
-        if now - slot.well_since < REJOIN_SECONDS or self._stuck or self._own.get(slot.only) is not slot:
+        if slot.only is None or now - slot.well_since < REJOIN_SECONDS or self._stuck:
             return
         del self._own[slot.only]
-        slot.closed = True
-        workers = [worker for one in (slot, self._main) if (worker := one.take()) is not None]
         log.info("a device that did not answer once is served with the others again", worker=self.settings.name,
                  device=slot.only)  # fmt: skip
         self._events.worker_restarted(self.settings.name, "rejoined")
-        await asyncio.gather(*(self._stop_worker(worker, 1.5) for worker in workers))
+        self._retire(slot)
+        self._retire(self._main)
+        slot.close()
 
     # --- stopping ---
+
+    def _retire(self, slot: _Slot) -> None:
+        """Have the worker of a slot end; another one may follow."""
+        if (worker := slot.vacate()) is not None:
+            self._retiring[worker] = asyncio.create_task(self._stop_worker(worker, 1.5))
 
     async def release(self, deadline: float = 1.5, patience: float = STARVED_PATIENCE_SECONDS) -> bool:
         """Stop all healthy processes; False where one is left that does not answer. A starved one gets more time.
@@ -433,42 +536,44 @@ class Reader:
         """
         slots = self._slots()
         for slot in slots:
-            slot.closed = True
-        workers = [worker for slot in slots if (worker := slot.take()) is not None]
-        await asyncio.gather(*(self._stop_worker(worker, deadline, patience) for worker in workers))
+            slot.close()
+        await self._stop_workers(slots, deadline, patience)
+        await asyncio.gather(*(slot.serving for slot in slots if slot.serving is not None))
         self.tend()
         suspects = {device for device in self._stuck.devices if device}
         self._aliases = {
             alias: device for alias, device in self._aliases.items() if alias in suspects or device in suspects
         }
-        self._main = _Slot()
-        self._own = {device: _suspect_slot(device) for device in suspects}
+        self._main, self._own = _Slot(self), {}
+        for name in [*self._waiting]:
+            self._put(self._main, failed(name, _RELEASED))
+        self._own = {device: _Slot(self, device) for device in suspects}
         return not self._stuck
 
     async def rest(self, deadline: float = 1.5) -> None:
         """End all healthy processes; the next run starts others."""
-        workers = [worker for slot in self._slots() if (worker := slot.take()) is not None]
-        await asyncio.gather(*(self._stop_worker(worker, deadline) for worker in workers))
+        await self._stop_workers(self._slots(), deadline, STARVED_PATIENCE_SECONDS)
+
+    async def _stop_workers(self, slots: list[_Slot], deadline: float, patience: float) -> None:
+        workers = [worker for slot in slots if (worker := slot.vacate()) is not None]
+        await asyncio.gather(
+            *self._retiring.values(), *(self._stop_worker(worker, deadline, patience) for worker in workers)
+        )
 
     async def _stop_worker(
         self, worker: Worker, deadline: float, patience: float = STARVED_PATIENCE_SECONDS
     ) -> None:  # fmt: skip
         if not await worker.stop(deadline, patience):
             self._stuck.add(worker, worker.touched, self._monotonic())
+        self._retiring.pop(worker, None)
 
     def take_over(self, earlier: Reader) -> None:
         """Look after the stuck processes of a reader that was stopped, and leave their devices alone as it did."""
         self._stuck, self._aliases = earlier._stuck, earlier._aliases
-        self._own = {device: _suspect_slot(device) for device in self._stuck.devices if device}
+        self._own = {device: _Slot(self, device) for device in self._stuck.devices if device}
         self._events.worker_stuck(self.settings.name, len(self._stuck))
 
     async def stop(self, deadline: float = 1.5) -> None:
         """Stop for good; a stuck process is left behind, and ends by itself when its call returns."""
+        self._stopped = True
         await self.release(deadline, patience=deadline)
-        self._main.closed = True
-        for slot in self._own.values():
-            slot.closed = True
-
-
-def _absent(device: str, reason: Reason, detail: str) -> Collected:
-    return Collected({}, [Absence(device, reason, detail)], 0.0)

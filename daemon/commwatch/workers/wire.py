@@ -21,7 +21,7 @@ from commwatch.workers.bounds import LARGEST_FRAME, MOST_ALIASES, MOST_DEVICES
 from commwatch_exporters.snapshot import Series
 
 MOST_OF_ONE: int = 40_000
-"""Series, values, absences or events in one reply."""
+"""Series, values, absences or events in one batch."""
 LONGEST_TEXT = 2**20
 """Bytes of what a source goes on from, and of an audit."""
 
@@ -50,15 +50,18 @@ class WorkerPlan(msgspec.Struct, array_like=True, frozen=True):
     """It only reads what others wrote: see ``seccomp``."""
     name: str = "reader"
     """Of the process, behind ``commwatch-``."""
+    collectors: dict[str, float] = {}
+    """What it runs at once, and the seconds between two runs from then on; 0: it is not repeated."""
 
 
-class Request(msgspec.Struct, array_like=True, frozen=True):
-    """Run one collector; the collector "" means: let go of everything and exit."""
+class Order(msgspec.Struct, array_like=True, frozen=True):
+    """A change of what the process runs; the collector "" means: let go of everything and exit."""
 
-    number: int
     collector: str
     every: float = 0.0
-    """Seconds after which it is run again and again, unasked, as long as nothing is wrong; 0: it is not."""
+    """Seconds between two runs from now on; 0: it is not repeated."""
+    now: bool = False
+    """Run it at once, too."""
 
 
 class WireReadings(msgspec.Struct, array_like=True, frozen=True):
@@ -78,18 +81,17 @@ class WireAbsence(msgspec.Struct, array_like=True, frozen=True):
     detail: Text
 
 
-class Reply(msgspec.Struct, array_like=True, frozen=True):
-    """The answer to a request, or what a standing order gave."""
+class WireBatch(msgspec.Struct, array_like=True, frozen=True):
+    """What one run of a collector gave, on the wire."""
 
-    number: int
-    """0: nobody asked."""
+    collector: Word
     readings: Annotated[list[WireReadings], Meta(max_length=MOST_DEVICES)]
     absences: Annotated[list[WireAbsence], Meta(max_length=MOST_DEVICES)]
     events: Annotated[list[HardwareEvent], Meta(max_length=MOST_OF_ONE)]
     unavailable: tuple[Reason, Text] | None
     """Set where the source as a whole could not be read."""
     aliases: Annotated[dict[Word, Word], Meta(max_length=MOST_ALIASES)]
-    """``Source.aliases``, in the first reply after the source was opened, and whenever they have changed."""
+    """``Source.aliases``, in the first batch after the source was opened, and whenever they have changed."""
     duration: Annotated[float, Meta(ge=0, le=1e9)]
     """Seconds that the run took in the worker."""
     gone: Annotated[list[Word], Meta(max_length=MOST_DEVICES)] = []
@@ -103,13 +105,6 @@ class Reply(msgspec.Struct, array_like=True, frozen=True):
     """``Batch.resume``."""
     audit: _Bytes | None = None
     """``Batch.audit``."""
-    collector: Word = ""
-    """What a standing order ran."""
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether all was read: after any other reply the daemon asks for itself."""
-        return not (self.absences or self.unavailable)
 
 
 GRIDS_SECONDS = (5.0, 1.0)
@@ -121,6 +116,30 @@ def on_grid(moment: float, interval: float) -> float:
     """A moment, moved back to the coarsest grid that an interval is a multiple of; any other one has its own."""
     grid = next((one for one in GRIDS_SECONDS if not interval % one), interval)
     return math.floor(moment / grid + 1e-6) * grid  # what a fraction lacks to a point of the grid is rounding
+
+
+class Cadence:
+    """When a collector is due, in monotonic seconds: the process goes by it, and the daemon expects by it."""
+
+    __slots__ = ("due", "every")
+
+    def __init__(self) -> None:
+        self.every = 0.0
+        """Seconds between two runs; 0: it is not repeated."""
+        self.due = math.inf
+
+    def order(self, every: float, now: float, *, at_once: bool) -> None:
+        """Repeat it at another interval from now on; at once: it is due now, too."""
+        self.due = min(self.due, now) if at_once else self._next(every, now)
+        self.every = every
+
+    def ran(self, now: float) -> None:
+        """It has run, and is due once an interval has gone by; what was missed is not made up for."""
+        self.due = self._next(self.every, now)
+
+    @staticmethod
+    def _next(every: float, now: float) -> float:
+        return on_grid(now + every, every) if every else math.inf
 
 
 _LENGTH = struct.Struct("<I")
@@ -165,20 +184,18 @@ class Inbox:
         self._readable = select.poll()
         self._readable.register(connection, select.POLLIN)
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether the other side has closed, whatever of its messages still lies here."""
-        return any(events & select.POLLHUP for _, events in self._readable.poll(0))
-
-    def take(self, wait: float | None = None) -> list[bytes] | None:
-        """The messages that have come; None when the other side has closed.
+    def take(self, wait: float = math.inf) -> list[bytes] | None:
+        """The messages that have come; None when the other side has closed, whatever it said before.
 
         Args:
-            wait: seconds to wait for the first one, where there is none; None: until it comes.
+            wait: seconds to wait for the first one, where there is none.
         """
         while not (messages := take_frames(self._buffer)):
-            if not self._readable.poll(None if wait is None else math.ceil(wait * 1000)):
+            ready = self._readable.poll(None if wait == math.inf else math.ceil(wait * 1000))
+            if not ready:
                 return []
+            if any(events & select.POLLHUP for _, events in ready):
+                return None
             try:
                 part = self._connection.recv(_PART_BYTES)
             except ConnectionResetError:  # closed with a reply of ours unread

@@ -1,25 +1,23 @@
-"""One worker process as the daemon sees it: started, asked with a deadline, given up on, stopped."""
+"""One worker process as the daemon sees it: started, told what to run, expected to give it, given up on, stopped."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import time
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from dataclasses import replace
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 import structlog
 
-from commwatch.node.run import Collected
+from commwatch.node.run import Collected, failed
 from commwatch.node.starvation import Sample, Starvation
 from commwatch.readings import Absence, SourceUnavailable
 from commwatch.state.records import LONGEST_LABEL
-from commwatch.workers.bounds import LONGEST_DETAIL, MOST_DEVICES, MOST_WAITING, Bounds, shortened
+from commwatch.workers.bounds import LONGEST_DETAIL, MOST_DEVICES, MOST_EARLY, MOST_WAITING, Bounds, shortened
 from commwatch.workers.start import Launch, Process, start_python
-from commwatch.workers.wire import ProgressMark, Reply, Request, WorkerPlan, frame, on_grid, take_frames
+from commwatch.workers.wire import Cadence, Order, ProgressMark, WireBatch, WorkerPlan, frame, take_frames
 from commwatch_exporters.snapshot import Block, Layout, Series
 
 log = structlog.get_logger("commwatch.workers")
@@ -27,137 +25,134 @@ log = structlog.get_logger("commwatch.workers")
 Layouts: TypeAlias = "dict[tuple[str, str], Layout]"
 """The layout of the last block by collector and device."""
 
-LATE_SECONDS = 0.5
-"""What a process runs by itself is missed so long after it was due."""
-_LOOKS = 4
+_CHECKS = 4
+"""Within a deadline."""
 _PART_BYTES = 64 * 2**10
-_SEND_BYTES = 2**20
-"""What a process may have sent and nobody has taken, as far as the kernel allows: 72 GPUs give 0.4 MB in 5 s."""
 STARVED_PATIENCE_SECONDS = 30.0
 """So long at most a starved process is waited for that has been asked to end."""
-_REPLIES = msgspec.msgpack.Decoder(Reply)
+_BATCHES = msgspec.msgpack.Decoder(WireBatch)
+_ORDERS = msgspec.msgpack.Encoder()
 
 
 class WorkerHung(Exception):
-    """The worker did not answer in time; ``suspect`` is the device that it was touching, empty where unknown."""
+    """Nothing came in time."""
 
-    def __init__(self, suspect: str) -> None:
+    def __init__(self, suspect: str, collector: str = "") -> None:
         super().__init__(f"no answer in time while touching {suspect or 'no particular device'}")
         self.suspect = suspect
-
-
-class WorkerStarved(Exception):
-    """The worker did not answer in time, and the node gave it too little CPU or memory: it is waited for."""
+        """The device that the worker was touching; empty where unknown."""
+        self.collector = collector
+        """What it was to give."""
 
 
 class WorkerEnded(Exception):
     """The worker process ended without being asked to."""
 
 
-class _Order:
-    """A collector that the process runs by itself."""
+class Owner(Protocol):
+    """Takes what a worker gives."""
 
-    __slots__ = ("_replies", "_since", "due", "every")
+    def take(self, collected: Collected) -> None:
+        """Take what one run of a collector gave."""
 
-    def __init__(self, every: float) -> None:
-        """Args:
-        every: seconds between two runs.
-        """
-        self.every = every
+    def starved(self, collector: str) -> None:
+        """Nothing came of a collector in time, for want of CPU or memory: it is waited for."""
+
+
+class _Expected(Cadence):
+    """A collector that the process runs, and the batches of it that may come."""
+
+    __slots__ = ("_allowed", "_since")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._allowed = float(MOST_EARLY)
         self._since = time.monotonic()
-        self._replies = 0
-        self.due = on_grid(self._since + every, every)
-        """Monotonic time of the next run."""
 
-    def count(self, waiting: int) -> None:
-        """Count a reply.
+    def allow(self, now: float) -> None:
+        """Allow one batch more: it was ordered."""
+        self._allowed += 1
+        self._since = now
 
-        Args:
-            waiting: replies that were not taken yet.
+    def count(self, now: float) -> None:
+        """Count a batch.
 
         Raises:
-            ValueError: there are more than could have been ordered.
+            ValueError: there are more than can have been ordered.
         """
-        now = time.monotonic()
-        self._replies += 1
-        self.due = on_grid(now + self.every, self.every)
-        ordered = (now - self._since) / self.every
-        if waiting >= MOST_WAITING or self._replies > MOST_WAITING + 2 * ordered:
-            raise ValueError(f"{self._replies} replies where {ordered:.0f} were ordered")
-
-
-@dataclass(slots=True)
-class _Asked:
-    """A request that is not answered yet."""
-
-    number: int
-    collector: str
-    every: float
-    deadline: float
-    each_device: bool
-    answer: asyncio.Future[Collected]
+        if self.every:
+            self._allowed = min(self._allowed + 2 * (now - self._since) / self.every, MOST_WAITING)
+        self._since = now
+        self._allowed -= 1
+        if self._allowed < 0:
+            raise ValueError("more batches of a collector than were ordered")
+        self.ran(now)
 
 
 class Worker(asyncio.BufferedProtocol):
-    """A worker process and the connection to it; requests of one moment go together, answered one after another."""
+    """A worker process and the connection to it."""
 
     def __init__(
         self,
         process: Process,
         mark: ProgressMark,
-        layouts: Layouts,
+        owner: Owner,
+        *,
+        deadline: float,
+        start_deadline: float,
+        layouts: Layouts | None = None,
         bounds: Bounds | None = None,
         starvation: Starvation | None = None,
     ) -> None:
+        """As ``start``, for a process that was started."""
         self.process = process
-        self._starvation = starvation
-        self._since: Sample | None = None
-        """The process when the deadline began that runs now."""
-        self._bounds = bounds or Bounds()
-        self._series = 0
-        """Of all layouts."""
-        self.opened: set[str] = set()
-        """Collectors that answered at least once."""
+        self.over: asyncio.Future[WorkerHung | WorkerEnded] = asyncio.get_running_loop().create_future()
+        """Why nothing more is to be expected of it."""
         self.aliases: dict[str, str] = {}
         """Keys of devices by what they are called before their key is known."""
         self.touched = ""
         """The device that the process was touching when its connection ended."""
         self._mark = mark
+        self._owner = owner
+        self._deadline, self._start_deadline = deadline, start_deadline
+        self._bounds = bounds or Bounds()
+        self._starvation = starvation
+        self._since: Sample | None = None
+        """The process at the first of the checks that go on now."""
+        self._is_open = False
+        """Whether a source was read."""
+        self._expected: dict[str, _Expected] = {}
+        """By collector."""
+        self._timer: asyncio.TimerHandle | None = None
         self._part = bytearray(_PART_BYTES)
         """Received into again and again: a new one each time is mapped and unmapped by the allocator."""
         self._buffer = bytearray()
         self._layouts: Layouts = {}
-        self._earlier_layouts = layouts
-        self._number = 0
-        self._asked: deque[_Asked] = deque()
-        """The first is the one that the process works on."""
-        self._unsent: list[bytes] = []
-        """Requests of this moment."""
-        self._timer: asyncio.TimerHandle | None = None
-        """Of the first."""
+        self._earlier_layouts: Layouts = {} if layouts is None else layouts
+        self._series = 0
+        """Of all layouts."""
         self._transport: asyncio.Transport | None = None
-        self.ended = False
-        self._socket: socket.socket | None = None
-        self._orders: dict[str, _Order] = {}
-        """By collector."""
-        self._samples: dict[str, list[Collected]] = {}
-        """What it gave so and was not taken yet."""
-        self._on_samples: Callable[[], None] | None = None
+        self._has_ended = False
 
     @classmethod
     async def start(
         cls,
-        plan: WorkerPlan,
+        owner: Owner,
         *,
+        deadline: float,
+        start_deadline: float,
         launch: Launch | None = None,
         layouts: Layouts | None = None,
         bounds: Bounds | None = None,
         starvation: Starvation | None = None,
     ) -> Worker:
-        """Start a process for a plan; it opens its sources at the first request.
+        """Start a process; it waits for its plan, and opens each source when it runs a collector of it.
 
         Args:
-            plan: what it is to do.
+            owner: is given each batch.
+            deadline: seconds from the time at which a collector is due, and from the batch before, until its batch has
+                come. It begins again when another device is touched.
+            start_deadline: the same until a source was read, as to open a driver takes long.
             layouts: of the blocks of the workers before, and of this one from now on: where the series are the same,
                 so is the layout, and rates go on over the replacement.
             launch: starts the process; by default with an interpreter of its own.
@@ -168,7 +163,6 @@ class Worker(asyncio.BufferedProtocol):
             OSError: no process can be started.
         """
         ours, theirs = socket.socketpair()
-        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
         mark = ProgressMark.create()
         try:
             process = (launch or start_python)(theirs.fileno(), mark.descriptor)
@@ -178,96 +172,149 @@ class Worker(asyncio.BufferedProtocol):
             raise
         finally:
             theirs.close()
-        worker = cls(process, mark, {} if layouts is None else layouts, bounds, starvation)
-        transport, _ = await asyncio.get_running_loop().create_connection(lambda: worker, sock=ours)
-        worker.connected(transport, ours)
-        transport.write(frame(msgspec.msgpack.encode(plan)))
+        worker = cls(
+            process, mark, owner, deadline=deadline, start_deadline=start_deadline, layouts=layouts, bounds=bounds,
+            starvation=starvation,
+        )  # fmt: skip
+        await worker.connect(ours)
         return worker
 
-    def connected(self, transport: asyncio.Transport, connection: socket.socket) -> None:
-        """Take the connection to the process, and the socket beneath it."""
-        self._transport, self._socket = transport, connection
+    async def connect(self, connection: socket.socket) -> None:
+        """Take the connection to the process."""
+        self._transport, _ = await asyncio.get_running_loop().create_connection(lambda: self, sock=connection)
 
-    async def collect(
-        self, collector: str, deadline: float, *, each_device: bool = False, every: float = 0.0
-    ) -> Collected:
-        """Run a collector.
+    def send(self, plan: WorkerPlan) -> None:
+        """Tell the process its plan, and expect what that says."""
+        self._write(_ORDERS.encode(plan))
+        for collector, every in plan.collectors.items():
+            self._expect(Order(collector, every, now=True))
+        self._watch()
+
+    def order(self, order: Order) -> None:
+        """Change what the process runs, and what is expected of it."""
+        self._write(_ORDERS.encode(order))
+        self._expect(order)
+        self._watch()
+
+    def _write(self, message: bytes) -> None:
+        if self._transport is not None and not self._has_ended:
+            self._transport.write(frame(message))
+
+    # --- deadlines ---
+
+    def _expect(self, order: Order) -> None:
+        expected = self._expected.setdefault(order.collector, _Expected())
+        now = time.monotonic()
+        expected.order(order.every, now, at_once=order.now)
+        expected.allow(now)
+
+    def _watch(self) -> None:
+        """Have the process checked once what is due next may be late."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due = min([one.due for one in self._expected.values()], default=float("inf"))
+        if due != float("inf") and not self.over.done():
+            begin = max(due, time.monotonic())
+            # A plain timer, as one is set for each batch: a task each time would cost more than the batch.
+            self._timer = asyncio.get_running_loop().call_at(begin + self._patience / _CHECKS, self._check, "", 0)
+
+    @property
+    def _patience(self) -> float:
+        return self._deadline if self._is_open else self._start_deadline
+
+    def _check(self, touched: str, checks: int) -> None:
+        """Check whether the process still touches the same device: it hangs once all checks of a deadline say so.
 
         Args:
-            collector: as its source calls it.
-            deadline: seconds from the moment at which the worker is free for this request.
-            each_device: the deadline begins again when another device is touched; for opening a driver, whose time
-                grows with the devices. It is so too while the worker may be at something that it runs by itself.
-            every: seconds after which it is to be run again and again, for ``take``; 0: only now.
-
-        Raises:
-            WorkerHung: no answer in time.
-            WorkerStarved: no answer in time, for want of CPU or memory. The next call for the same takes the answer
-                that is still to come.
-            WorkerEnded: the process is gone.
-            SourceUnavailable: the source cannot be read at all.
+            touched: the device at the check before.
+            checks: how many have found that device.
         """
-        return await self._ask(collector, deadline, each_device, every)
+        now = self._mark.get()
+        checks = checks + 1 if now == touched and checks else 1
+        if checks == 1:
+            self._since = self._sample()
+        step = self._patience / _CHECKS
+        if checks < _CHECKS:
+            self._timer = asyncio.get_running_loop().call_later(step, self._check, now, checks)
+        elif self._was_starved(self._since, (_CHECKS - 1) * step):
+            self._owner.starved(self._first_due())
+            self._watch()
+        else:
+            self._end_with(WorkerHung(now, self._first_due()))
 
-    def _take(self, message: bytes) -> None:
-        """Take one message.
+    def _first_due(self) -> str:
+        return min(self._expected, key=lambda name: self._expected[name].due)
+
+    def _sample(self) -> Sample | None:
+        return None if self._starvation is None else self._starvation.sample(self.process.pid)
+
+    def _was_starved(self, since: Sample | None, deadline: float) -> bool:
+        if self._starvation is None or since is None:
+            return False
+        return self._starvation.excuses(self.process.pid, since, deadline)
+
+    # --- what comes ---
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        """Where the next part of what the worker sends goes."""
+        return self._part
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take what the worker sent; one that sends what makes no sense is given up, as if it had ended."""
+        self._buffer += memoryview(self._part)[:nbytes]
+        try:
+            batches = [self._collected(message) for message in take_frames(self._buffer, self._bounds.largest_frame)]
+        except (ValueError, KeyError, RecursionError) as error:
+            log.error("a worker sent what makes no sense and is given up", pid=self.process.pid,
+                      error=shortened(str(error), LONGEST_DETAIL))  # fmt: skip
+            self.give_up()
+            return
+        if batches:
+            self._watch()
+        for collected in batches:
+            self._owner.take(collected)
+
+    def _collected(self, message: bytes) -> Collected:
+        """What a message says.
 
         Raises:
             ValueError: no worker of ours would have sent it.
         """
-        reply = _REPLIES.decode(message)
-        if not reply.number:
-            self._take_unasked(reply)
-        elif self._asked and reply.number == self._asked[0].number:
-            self._take_answer(self._asked[0], reply)
-        else:
-            raise ValueError(f"an answer to request {reply.number}, which does not wait for one")
-
-    def _take_answer(self, asked: _Asked, reply: Reply) -> None:
-        """At once, and also where nobody waits for it any more: its series are sent only once."""
-        collected = self._collected(asked.collector, reply)
-        collected.earlier.extend(self._samples.pop(asked.collector, ()))
-        if asked.every and reply.is_clean:
-            self._orders[asked.collector] = _Order(asked.every)
-        else:
-            self._orders.pop(asked.collector, None)
-        self._asked.popleft()
-        if not asked.answer.done():
-            if reply.unavailable is None:
-                asked.answer.set_result(collected)
-            else:
-                reason, detail = reply.unavailable
-                asked.answer.set_exception(SourceUnavailable(reason, shortened(detail, LONGEST_DETAIL)))
-        elif reply.unavailable is None:
-            # It came after it was waited for: what happened is told only once.
-            self._samples[asked.collector] = [*collected.earlier, replace(collected, earlier=[])]
-        self._time_first()
-        self._hear()
-
-    def _collected(self, collector: str, reply: Reply) -> Collected:
-        for device in reply.gone:
-            self._drop_layout((collector, _word(device)))
-        if reply.unavailable is not None:
-            return Collected({}, [], reply.duration)
-        self.opened.add(collector)
-        if reply.aliases:
-            self.aliases = {_word(alias): _word(device) for alias, device in reply.aliases.items()}
-        blocks = {}
+        batch = _BATCHES.decode(message)
+        expected = self._expected.get(batch.collector)
+        if expected is None:
+            raise ValueError(f"a batch of {batch.collector!r}, which was not ordered")
         now = time.monotonic()
-        for one in reply.readings:
-            key = (collector, _word(one.device))
+        expected.count(now)
+        for device in batch.gone:
+            self._drop_layout((batch.collector, _word(device)))
+        if batch.unavailable is not None:
+            reason, detail = batch.unavailable
+            unavailable = SourceUnavailable(reason, shortened(detail, LONGEST_DETAIL))
+            return failed(batch.collector, Absence("", reason, unavailable.detail), unavailable)
+        self._is_open = True
+        if batch.aliases:
+            self.aliases = {_word(alias): _word(device) for alias, device in batch.aliases.items()}
+        absences = [
+            Absence(_word(one.device), one.reason, shortened(one.detail, LONGEST_DETAIL)) for one in batch.absences
+        ]
+        events = [replace(one, device=_word(one.device), code=_word(one.code)) for one in batch.events]
+        return Collected(
+            self._blocks(batch, now), absences, batch.duration, events, batch.occupants, batch.log_errors, batch.resume,
+            batch.audit, batch.collector,
+        )  # fmt: skip
+
+    def _blocks(self, batch: WireBatch, now: float) -> dict[str, Block]:
+        blocks = {}
+        for one in batch.readings:
+            key = (batch.collector, _word(one.device))
             if one.series is not None:
                 self._keep_layout(key, one.series)
             elif key not in self._layouts:
                 raise ValueError(f"values of {one.device!r} without their series")
             blocks[key[1]] = Block(self._layouts[key], one.values, min(one.time, now))
-        absences = [
-            Absence(_word(one.device), one.reason, shortened(one.detail, LONGEST_DETAIL)) for one in reply.absences
-        ]
-        events = [replace(one, device=_word(one.device), code=_word(one.code)) for one in reply.events]
-        return Collected(
-            blocks, absences, reply.duration, events, reply.occupants, reply.log_errors, reply.resume, reply.audit
-        )  # fmt: skip
+        return blocks
 
     def _keep_layout(self, key: tuple[str, str], series: tuple[Series, ...]) -> None:
         known = self._layouts.get(key)
@@ -281,61 +328,6 @@ class Worker(asyncio.BufferedProtocol):
         self._series -= 0 if known is None else len(known.series)
         self._earlier_layouts.pop(key, None)
 
-    def take(self) -> dict[str, list[Collected]]:
-        """What the process gave unasked since the last time, by collector, the oldest first; waits for nothing.
-
-        Of a collector in which something was wrong that is not given, nor is it run any more.
-        """
-        if self._orders and self._on_samples is None and not self._asked:
-            self._receive()
-        taken, self._samples = self._samples, {}
-        return taken
-
-    def runs(self, collector: str, every: float) -> bool:
-        """Whether the process repeats a collector unasked, each so many seconds, and gave what was due."""
-        order = self._orders.get(collector)
-        return order is not None and order.every == every and time.monotonic() <= order.due + LATE_SECONDS
-
-    def listen(self, on_samples: Callable[[], None] | None) -> None:
-        """Call this for each reply that nobody asked for; None: they wait for ``take``, and wake nobody."""
-        self._on_samples = on_samples
-        self._hear()
-
-    def _hear(self) -> None:
-        """Be woken by what comes while something was asked, or somebody listens."""
-        if self._transport is None or self.ended:
-            return
-        if self._asked or self._on_samples is not None or not self._orders:
-            self._transport.resume_reading()
-        else:
-            self._transport.pause_reading()
-
-    def _receive(self) -> None:
-        """Take what lies in the socket, as the event loop would if it were woken by it."""
-        while self._socket is not None and not self.ended:
-            try:
-                received = self._socket.recv_into(self._part)
-            except OSError:  # nothing more
-                return
-            if not received:
-                self._orders.clear()
-                self._hear()  # the event loop finds the end by itself
-                return
-            self.buffer_updated(received)
-
-    def _take_unasked(self, reply: Reply) -> None:
-        order = self._orders.get(reply.collector)
-        if order is None:
-            raise ValueError(f"a reply of {reply.collector!r}, which was not ordered")
-        collected = self._collected(reply.collector, reply)  # also what is dropped, as above
-        waiting = self._samples.setdefault(reply.collector, [])
-        if reply.is_clean:
-            order.count(len(waiting))
-            waiting.append(collected)
-            return
-        self._orders.pop(reply.collector)  # its next request says what is wrong
-        self._hear()
-
     def _layout(self, key: tuple[str, str], series: tuple[Series, ...]) -> Layout:
         earlier = self._earlier_layouts.get(key)
         layout = earlier if earlier is not None and earlier.series == series else Layout(_shared(series))
@@ -344,75 +336,7 @@ class Worker(asyncio.BufferedProtocol):
         self._earlier_layouts[key] = layout
         return layout
 
-    def _ask(self, collector: str, deadline: float, each_device: bool, every: float) -> asyncio.Future[Collected]:
-        if self.ended or self._transport is None:
-            raise WorkerEnded
-        answer: asyncio.Future[Collected] = asyncio.get_running_loop().create_future()
-        for asked in self._asked:
-            if asked.answer.done() and (asked.collector, asked.every) == (collector, every):
-                asked.answer = answer  # nobody waits any more for what is still to come
-                return answer
-        self._number += 1
-        by_device = each_device or bool(self._orders)
-        self._asked.append(_Asked(self._number, collector, every, deadline, by_device, answer))
-        self._unsent.append(frame(msgspec.msgpack.encode(Request(self._number, collector, every))))
-        if len(self._unsent) == 1:  # what is due together wakes the process once
-            asyncio.get_running_loop().call_soon(self._send)
-        self._hear()
-        if len(self._asked) == 1:
-            self._time_first()
-        return answer
-
-    def _send(self) -> None:
-        if self._transport is not None and not self.ended:
-            self._transport.write(b"".join(self._unsent))
-        self._unsent.clear()
-
-    def _time_first(self) -> None:
-        """Give the request that the process works on now its deadline."""
-        if self._timer is not None:
-            self._timer.cancel()
-        first = self._asked[0] if self._asked else None
-        if first is None:
-            self._timer = None
-        elif first.each_device:
-            self._look(first, None, 0)
-        else:
-            self._since = self._sample()
-            # A plain timer: wait_for would cost a task for each request.
-            self._timer = asyncio.get_running_loop().call_later(first.deadline, self._miss, first.deadline)
-
-    def _miss(self, deadline: float) -> None:
-        waiting = [asked.answer for asked in self._asked if not asked.answer.done()]
-        if self._was_starved(self._since, deadline):
-            for answer in waiting:
-                answer.set_exception(WorkerStarved())
-            self._time_first()
-        elif waiting:
-            waiting[0].set_exception(WorkerHung(self._mark.get()))
-        else:
-            self._time_first()  # who asks next is told
-
-    def _sample(self) -> Sample | None:
-        return None if self._starvation is None else self._starvation.sample(self.process.pid)
-
-    def _was_starved(self, since: Sample | None, deadline: float) -> bool:
-        if self._starvation is None or since is None:
-            return False
-        return self._starvation.excuses(self.process.pid, since, deadline)
-
-    def _look(self, first: _Asked, seen: str | None, still: int) -> None:
-        """Look four times in a deadline whether the worker still touches the device that it was seen at."""
-        touched = self._mark.get()
-        still = still + 1 if touched == seen else 0
-        if not still:
-            self._since = self._sample()
-        if still == _LOOKS:
-            self._miss(first.deadline)
-        else:
-            self._timer = asyncio.get_running_loop().call_later(
-                first.deadline / _LOOKS, self._look, first, touched, still
-            )
+    # --- the end ---
 
     def give_up(self) -> None:
         """Close the connection and leave the process alone: it ends by itself when its call returns."""
@@ -422,9 +346,7 @@ class Worker(asyncio.BufferedProtocol):
 
     async def stop(self, deadline: float, patience: float = STARVED_PATIENCE_SECONDS) -> bool:
         """Ask the process to let go of everything and end; False where it has not ended in time."""
-        if self._transport is not None and not self.ended:
-            self.listen(lambda: None)  # one that waits for us to read gets to its order
-            self._transport.write(frame(msgspec.msgpack.encode(Request(0, ""))))
+        self._write(_ORDERS.encode(Order("")))
         ended = await self.ended_within(deadline, patience)
         self.give_up()
         return ended
@@ -442,39 +364,71 @@ class Worker(asyncio.BufferedProtocol):
             await asyncio.sleep(0.01)
         return True
 
-    def get_buffer(self, sizehint: int) -> bytearray:
-        """Where the next part of what the worker sends goes."""
-        return self._part
-
-    def buffer_updated(self, nbytes: int) -> None:
-        """Take what the worker sent; one that sends what makes no sense is given up, as if it had ended."""
-        self._buffer += memoryview(self._part)[:nbytes]
-        try:
-            for message in take_frames(self._buffer, self._bounds.largest_frame):
-                self._take(message)
-        except (ValueError, KeyError, RecursionError) as error:
-            log.error("a worker sent what makes no sense and is given up", pid=self.process.pid,
-                      error=shortened(str(error), LONGEST_DETAIL))  # fmt: skip
-            self.give_up()
-            return
-        if self._samples and self._on_samples is not None:
-            self._on_samples()
-
     def connection_lost(self, exc: Exception | None) -> None:
         """The process closed its end, or we did."""
         self._end()
 
     def _end(self) -> None:
-        if not self.ended:
-            self.ended = True
+        if not self._has_ended:
+            self._has_ended = True
             self.touched = self._mark.get()
             self._mark.close()
+        self._end_with(WorkerEnded())
+
+    def _end_with(self, reason: WorkerHung | WorkerEnded) -> None:
+        if not self.over.done():
+            self.over.set_result(reason)
         if self._timer is not None:
             self._timer.cancel()
-        while self._asked:
-            answer = self._asked.popleft().answer
-            if not answer.done():
-                answer.set_exception(WorkerEnded())
+
+
+async def read_once(
+    plan: WorkerPlan, collector: str, deadline: float, launch: Launch = start_python, bounds: Bounds | None = None
+) -> Collected:
+    """Run one collector once, in a process that is stopped afterwards or, where it hangs, left alone.
+
+    Args:
+        plan: of the process; what it runs is this collector.
+        collector: its name.
+        deadline: seconds; it begins again with each device.
+        launch: starts the process.
+        bounds: of its metrics; all are taken by default.
+
+    Raises:
+        WorkerHung: no answer in time.
+        WorkerEnded: the process ended.
+    """
+    answer = _Answer()
+    once = msgspec.structs.replace(plan, collectors={collector: 0.0})
+    worker = await Worker.start(answer, deadline=deadline, start_deadline=deadline, launch=launch, bounds=bounds)
+    try:
+        worker.send(once)
+        either: list[asyncio.Future[Any]] = [answer.given, worker.over]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if answer.given.done():
+            return answer.given.result()
+        reason = worker.over.result()
+        if isinstance(reason, WorkerEnded):
+            await worker.ended_within(deadline)
+            raise WorkerEnded(f"its process ended with exit code {worker.process.poll()}")
+        raise reason
+    finally:
+        await worker.stop(2)
+
+
+class _Answer:
+    """Waits for one batch."""
+
+    def __init__(self) -> None:
+        self.given: asyncio.Future[Collected] = asyncio.get_running_loop().create_future()
+
+    def take(self, collected: Collected) -> None:
+        """See ``Owner``."""
+        if not self.given.done():
+            self.given.set_result(collected)
+
+    def starved(self, collector: str) -> None:
+        """See ``Owner``: it is waited for."""
 
 
 def _word(text: str) -> str:

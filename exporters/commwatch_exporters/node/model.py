@@ -303,6 +303,7 @@ class RdmaPort(Part):
     gid_indexes = Keyed("rdma_port_gid_index")
     flaps = Number("rdma_port_flaps_total")
     flaps_recent = Number("rdma_port_flaps_recent")
+    link_downed = Number("rdma_port_link_downed_total")
 
     symbol_errors = Number("rdma_port_symbol_errors_total")
     receive_errors = Number("rdma_port_receive_errors_total")
@@ -344,6 +345,7 @@ class Interface(Part):
     carrier_changes = Number("ethernet_carrier_changes_total")
     carrier_downs = Number("ethernet_carrier_downs_total")
     flaps_recent = Number("ethernet_flaps_recent")
+    phy_link_down = Number("ethernet_phy_link_down_total")
     transmit_errors = Number("ethernet_transmit_errors_total")
     module_events = Keyed("ethernet_module_events_total")
 

@@ -11,8 +11,8 @@ from commwatch_exporters.node import model
 from commwatch_exporters.node.model import Node, PeerAccess, node_at
 from commwatch_exporters.snapshot import Snapshot
 
-COLLECTORS = ("identity", "nvlink", "p2p")
-"""What the nvml source is asked for."""
+COLLECTORS = ("nvml_identity", "nvml_nvlink", "nvml_p2p")
+"""What it is taken from."""
 
 _REFUSED = frozenset({1, 2, 3, 4, 5})
 """NVML's reasons why not: chipset, GPU, topology, setting, not supported. 0 is yes, 6 unknown."""
@@ -76,6 +76,6 @@ def _links(gpu: model.Gpu) -> tuple[NvLink, ...] | None:
 
 def stored_driver(store: Store) -> DriverFacts:
     """GPUs and NVLinks as the collectors of the driver read them last."""
-    blocks = [block for collector in COLLECTORS for block in store.group(f"nvml_{collector}").values()]
+    blocks = [block for collector in COLLECTORS for block in store.group(collector).values()]
     with node_at(Snapshot(blocks)) as node:
         return driver_facts(node)

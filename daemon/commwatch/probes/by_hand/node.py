@@ -30,7 +30,6 @@ from commwatch.state.maintenance import MaintenanceFile
 from commwatch.workers.by_hand import collect_patiently, nvml_reader, simulated_files
 from commwatch.workers.reader import Reader
 
-_SOURCE = "nvml_"
 """A collector's name is that of its source and the source's own name for it."""
 
 
@@ -92,8 +91,8 @@ class NodeByHand:
 
     async def _read_driver(self) -> None:
         try:
-            for key in COLLECTORS:
-                await self._collect(f"{_SOURCE}{key}")
+            for collector in COLLECTORS:
+                await self._collect(collector)
         except SourceUnavailable as error:
             self.problems = (f"{error.reason}: {error.detail}",)
 
@@ -106,7 +105,7 @@ class NodeByHand:
         if self._reader is None:
             return
         self._store.drop_group(collector)
-        collected, absences = await collect_patiently(self._reader, collector.removeprefix(_SOURCE))
+        collected, absences = await collect_patiently(self._reader, collector)
         for device, block in collected.blocks.items():
             self._store.put(collector, device, block, float("inf"))
         if collected.occupants is not None:
