@@ -29,7 +29,6 @@ from commwatch.jobs.logs.event import time_of
 from commwatch.jobs.settings.plan import JobSettings
 from commwatch.node.run import Collected, Collector
 from commwatch.node.topology.sysfs import SysfsFacts, read_sysfs
-from commwatch.node.wrap import Wraps
 from commwatch.probes import topology
 from commwatch.probes.node import ProbeNode
 from commwatch.probes.plan import CyclePlan, CycleResult, Failed
@@ -108,9 +107,8 @@ class RehearsedDaemon(WholeNode):
         self.changes: list[Change] = []
         """What opened and closed until now."""
         self._read_no_clock()
-        self._wraps = Wraps(self._kept.wraps, self._boot)
         self._collection = Collection(
-            self._collectors, self.store, self.instruments, self._after, self._absent, self._wraps.correct,
+            self._collectors, self.store, self.instruments, self._after, self._absent, self._pipeline.wraps.correct,
         )  # fmt: skip
         self.verdict = Judge(
             shipped(), self._kept.history, self._kept.register, self.store, self.instruments, self._collection
@@ -312,19 +310,11 @@ class RehearsedDaemon(WholeNode):
 
     def version(self) -> tuple[int, ...]:
         """Changes with each event that the daemon would save soon."""
-        return (*self._pipeline.version, self._wraps.version, self.verdict.register.version)
+        return (*self._pipeline.version, self.verdict.register.version)
 
     def judgement(self) -> judgement.Judgement:
         """What must survive a crash."""
-        return judgement.Judgement(
-            boot=self._boot,
-            events=self._pipeline.hardware.state,
-            job_logs=self._pipeline.job_logs.state,
-            wraps=self._wraps.state,
-            flaps=self._pipeline.link_flaps.state,
-            history=self.verdict.history.state,
-            register=self.verdict.register.state,
-        )
+        return self._pipeline.judgement(self.verdict)
 
     def close(self) -> None:
         """Let go of everything."""

@@ -23,12 +23,11 @@ from commwatch.node.gpus_now import GPU_COLLECTORS, PROCESS_COLLECTOR
 from commwatch.node.run import Collector, Outcome
 from commwatch.node.starvation import Starvation
 from commwatch.node.store import Store
-from commwatch.node.wrap import Wraps
 from commwatch.service.between_nodes import BetweenNodes
 from commwatch.service.collection import Collection
 from commwatch.service.instruments import Instruments
 from commwatch.service.judge import Judge
-from commwatch.service.judgement import STATE_NAME, Judgement, check, restore
+from commwatch.service.judgement import STATE_NAME, check, restore
 from commwatch.service.keeping import Keeping, Record
 from commwatch.service.pipeline import STATE_NAME as INVENTORY
 from commwatch.service.pipeline import Pipeline
@@ -88,21 +87,19 @@ class Engine:
             self.store, self._own_ranks, partial(scheduler.run_in, SETTINGS), identity=config.jobs.identity
         )
         self._readers = self._build_readers()
-        self._boot = boot_identity(self._roots.procfs)
-        kept = restore(state, self._boot, time.time())
+        kept = restore(state, boot_identity(self._roots.procfs), time.time())
         self.pipeline = Pipeline(
             config, state, self.store, instruments, tuple(self._readers.values()), self._roots.sysfs,
             self._roots.procfs, thresholds.event_window_seconds, kept, self.job_settings,
             flaps_per_hour=thresholds.link_flaps_per_hour,
         )  # fmt: skip
-        self._wraps = Wraps(kept.wraps, self._boot)
         self.collection = Collection(
             self._build_collectors(),
             self.store,
             instruments,
             self._after,
             self._origin_absent,
-            self._wraps.correct,
+            self.pipeline.wraps.correct,
         )
         self.verdict = Judge(thresholds, kept.history, kept.register, self.store, instruments, self.collection)
         self.probing = Probing(
@@ -355,15 +352,7 @@ class Engine:
         if self.verdict.looked_at is None:
             return records  # events may have been counted that the history does not know yet
         self.verdict.look(self.whole_snapshot(), time.time())
-        judgement = Judgement(
-            boot=self._boot,
-            events=self.pipeline.hardware.state,
-            job_logs=self.pipeline.job_logs.state,
-            wraps=self._wraps.state,
-            flaps=self.pipeline.link_flaps.state,
-            history=self.verdict.history.state,
-            register=self.verdict.register.state,
-        )
+        judgement = self.pipeline.judgement(self.verdict)
         try:
             check(judgement)
         except ValueError as error:
@@ -375,7 +364,7 @@ class Engine:
     @property
     def version(self) -> tuple[int, ...]:
         """Changes with each event that must not be lost."""
-        return (*self.pipeline.version, self._wraps.version, self.verdict.register.version)
+        return (*self.pipeline.version, self.verdict.register.version)
 
     def save_others(self) -> None:
         """Save what agrees with nothing else."""

@@ -32,9 +32,11 @@ from commwatch.node.store import Store
 from commwatch.node.tracker import Clock, Tracker
 from commwatch.node.unread_tracker import UnreadDevices
 from commwatch.node.utilisation_tracker import Uses
+from commwatch.node.wrap import Wraps, WrapsState
 from commwatch.service.counter_resets import CounterResets
 from commwatch.service.instruments import Instruments
-from commwatch.service.judgement import Kept
+from commwatch.service.judge import Judge
+from commwatch.service.judgement import Judgement, Kept
 from commwatch.sources.presence import boot_identity, is_virtual
 from commwatch.state.directory import StateDirectory
 
@@ -80,7 +82,9 @@ class Pipeline:
         """
         self._clock = clock
         procfs, sysfs = procfs or config.paths.procfs, sysfs or config.paths.sysfs
-        known = partial(_known_inventory, config.inventory, boot_identity(procfs))
+        self._boot = boot_identity(procfs)
+        self.wraps = Wraps(WrapsState() if kept is None else kept.wraps, self._boot)
+        known = partial(_known_inventory, config.inventory, self._boot)
         parts = state.restore(STATE_NAME, InventoryState, known)
         self.bus = GpusOnBus(
             parts, Path(sysfs), Path(procfs), is_simulated=bool(config.simulation.preset), clock=clock
@@ -160,4 +164,20 @@ class Pipeline:
     @property
     def version(self) -> Sequence[int]:
         """Changes with each event that must survive a crash."""
-        return tuple(tracker.version for tracker in self.trackers)
+        return (*(tracker.version for tracker in self.trackers), self.wraps.version)
+
+    def judgement(self, judge: Judge) -> Judgement:
+        """What must agree after a crash.
+
+        Args:
+            judge: has looked at all that was counted.
+        """
+        return Judgement(
+            boot=self._boot,
+            events=self.hardware.state,
+            job_logs=self.job_logs.state,
+            wraps=self.wraps.state,
+            flaps=self.link_flaps.state,
+            history=judge.history.state,
+            register=judge.register.state,
+        )
