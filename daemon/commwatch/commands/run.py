@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from functools import partial
 
 from commwatch.config.settings import Config, Process
 from commwatch.errors import UsageError
@@ -43,7 +44,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
         from commwatch.service.log import configure_logging
 
         configure_logging(config.log)
-        return asyncio.run(Daemon(config, lambda: config_from(args), spares, kernel_log).run())
+        return asyncio.run(Daemon(config, partial(config_from, args), spares, kernel_log).run())
 
 
 def _confine(settings: Process) -> None:
