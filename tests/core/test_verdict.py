@@ -23,7 +23,7 @@ from commwatch.readings import Absence, SourceUnavailable
 from commwatch.service import judge as verdict_module
 from commwatch.service.collection import Collection
 from commwatch.service.instruments import Instruments
-from commwatch.service.judge import NAMED_MAX, Judge, Readings
+from commwatch.service.judge import NAMED_MAX, About, Judge, Readings
 from commwatch.service.judgement import STATE_NAME, Judgement, restore
 from commwatch.state.directory import StateDirectory
 from commwatch_exporters.node.model import NvLink
@@ -123,6 +123,29 @@ def open_on(node: Node, *states: int) -> None:
 
 def events(logs: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
     return [(entry["event"], entry["component"]) for entry in logs if entry["event"].startswith("finding ")]
+
+
+def test_a_gpu_that_does_not_answer_is_unknown_until_it_is_critical(node: Node) -> None:
+    """From the first look on, and over as soon as it answers; in no answer the node is said to be OK."""
+
+    def answer(state: int, after: float) -> tuple[str, str]:
+        known = ("commwatch_gpu_info", ("1", SLOTS[1], "GPU-1", "", "H100", "Hopper"))
+        states: dict[Series, Value] = {("commwatch_gpu_state", ("1", SLOTS[1])): state, known: 1}
+        node.store.put("gpu_state", "", node.block(states), float("inf"))
+        node.links(1, 1)
+        node.look(after)
+        about: About = {"version": "1", "time": node.clock.time(), "simulated": None, "maintenance": None}
+        verdict = node.verdict.document(about).verdict
+        assert verdict is not None
+        return verdict.word, verdict.line
+
+    silent = f"GPU1 ({SLOTS[1]}) gave no reading for {{}} s (it does not answer)"
+    assert answer(0, 0.0) == ("OK", "no warning or critical finding")
+    assert answer(1, 10.0) == ("Unknown", silent.format(1))
+    assert answer(1, 10.0) == ("Unknown", silent.format(10))
+    assert answer(0, 10.0)[0] == "OK"
+    assert answer(1, CLOSES + 10.0)[0] == "Unknown"
+    assert answer(1, OPENS) == ("Critical", f"GPU does not answer: GPU1 ({SLOTS[1]})")
 
 
 def test_a_fault_is_found_told_and_over(node: Node) -> None:

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commwatch.findings.api_documents import FindingsDocument, finding_record
 from commwatch.findings.codes import CODES
+from commwatch.findings.finding import Cause, Component, Evidence, Finding
 from commwatch.findings.health import (
     BLIND,
     DRAIN_LIST,
@@ -21,6 +23,8 @@ from commwatch.findings.health import (
     one_line,
     unknown,
 )
+from commwatch.findings.health_report import report_of
+from commwatch.findings.rules.gpu import CALLS_FAIL
 from commwatch.findings.verdict import WORDS, Fault, Report, UnreadSource, Word
 from health.reports import LINK, LOOKED, NOW, fault, report
 from support.facts import facts_of, seen_by
@@ -78,12 +82,31 @@ def test_what_the_configuration_alone_asks_for_drains_nothing() -> None:
     assert judge(report(wanted), PLAIN).exit_code == 1
 
 
-def test_a_gpu_whose_calls_do_not_return_drains_nothing() -> None:
-    """They may return; a GPU that fails every call drains, as the evidence of the finding says."""
-    hangs = replace(fault("gpu_not_answering"), may_pass=True)
+@pytest.mark.parametrize(
+    ("what", "seconds", "drains"),
+    [("GPU state", 0.0, False), ("GPU state", 59.0, False), ("GPU state", 60.0, True), (CALLS_FAIL, 0.0, True)],
+)
+@pytest.mark.parametrize("is_cause", [False, True])
+def test_a_gpu_whose_calls_do_not_return_drains_after_a_minute(
+    what: str, seconds: float, drains: bool, is_cause: bool
+) -> None:
+    """The driver waits up to 45 s for a GPU; one that fails every call is drained at once."""
+    part, seen = Component("gpu", "0000:17:00.0", "GPU0"), (Evidence(what, "all fail"),)
+    since = LOOKED - seconds
+    hangs = Finding("gpu_not_answering", part, "critical", since, seen)
+    if is_cause:
+        cause = Cause(hangs.code, part, seen, 0.9, "Calls hang.", since=since)
+        hangs = Finding("probe_failing", Component("probe", "all_reduce"), "warning", LOOKED, (), causes=(cause,))
+    record = finding_record(hangs, {("gpu_not_answering", part.identity): LOOKED})
+    document = FindingsDocument(
+        version="1", time=NOW, simulated=None, maintenance=None, thresholds="", looked_at=LOOKED, failing_rules=(),
+        findings=(record,),
+    )  # fmt: skip
 
-    assert judge(report(hangs), SLURM).exit_code == 0
-    assert judge(report(hangs), PLAIN).exit_code == 1
+    health = judge(report_of(document), SLURM)
+    assert (health.exit_code, bool(health.drain_for)) == ((1, True) if drains else (0, False))
+    assert health.verdict != "OK"
+    assert judge(report_of(document), PLAIN).exit_code == 1
 
 
 @in_one_pass("code", sorted(CODES.keys() - DRAIN_LIST.keys()))

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import json
 import signal
+import time
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+import pytest
+
+from commwatch.findings.api_documents import FindingsDocument
+from commwatch.findings.health import Asked, judge
+from commwatch.findings.health_report import report_of
 from daemon.test_daemon import GPU0, GPU3, H100, QUICK, STARTED, faults_file
-from support.daemon import command, running
+from support.daemon import Daemon, command, running
 
 
 def test_a_lost_link_and_a_narrow_slot_are_seen(tmp_path: Path) -> None:
@@ -86,3 +94,34 @@ def test_hup_leaves_a_hung_gpu_alone(tmp_path: Path) -> None:
         assert daemon.value("worker_stuck", worker="nvml") == 1
         assert daemon.value("gpu_state", **GPU3) == 1
         assert len(daemon.children()) == 1 + len(STARTED)  # the one that hangs
+
+
+def _for_slurm(daemon: Daemon) -> tuple[str, bool]:
+    """The word for Slurm as if the node were a real one, and whether it is drained."""
+    document = msgspec.json.decode(daemon.get("/api/v1/findings")[1], type=FindingsDocument)
+    health = judge(replace(report_of(document), simulated=None), Asked(time.time(), 60.0, slurm=True))
+    return health.verdict, bool(health.drain_for)
+
+
+@pytest.mark.parametrize("hangs", [20.0, float("inf")])
+def test_a_gpu_that_hangs_is_never_ok_and_drains_after_a_minute(tmp_path: Path, hangs: float) -> None:
+    """Calls that return after 20 s drain nothing; what is not read is Unknown until it is Critical."""
+    faults = faults_file(tmp_path)
+    with running(tmp_path, *H100, "--simulate.faults", str(faults)) as daemon:
+        daemon.until(lambda: _for_slurm(daemon)[0] == "OK")
+        faults_file(tmp_path, "- {fault: driver_hang, gpu: 3}\n")
+        daemon.until(lambda: _for_slurm(daemon)[0] == "Unknown")
+        began = time.monotonic()
+        told: list[tuple[str, bool]] = []
+        while daemon.value("gpu_state", **GPU3) == 1 and not (told and told[-1][1]):
+            if time.monotonic() - began > hangs:
+                faults_file(tmp_path)
+            told.append(_for_slurm(daemon))
+            time.sleep(0.5)
+
+    words = [word for word, _ in told]
+    assert "OK" not in words[:-1]
+    assert [drains for _, drains in told][-1] == (hangs > 60)
+    if hangs > 60:
+        assert told[-1] == ("Critical", True)
+        assert time.monotonic() - began > 60

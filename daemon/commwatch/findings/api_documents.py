@@ -73,6 +73,8 @@ class CauseRecord(msgspec.Struct, frozen=True):
     next_step: str
     alert: str
     last_seen: Timestamp | None
+    since: Timestamp | None = None
+    """Seconds since 1970."""
 
 
 class FindingRecord(msgspec.Struct, frozen=True):
@@ -296,6 +298,7 @@ def _cause(cause: Cause, last_seen: LastSeen) -> CauseRecord:
         next_step=code.next_step,
         alert=code.alert,
         last_seen=last_seen.get((cause.code, cause.component.identity)),
+        since=cause.since,
     )
 
 

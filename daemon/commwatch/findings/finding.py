@@ -99,6 +99,8 @@ class Cause(msgspec.Struct, frozen=True):
     reason: str
     """Why it explains the finding."""
     detail: str = ""
+    since: float | None = None
+    """As of a finding."""
 
 
 class Finding(msgspec.Struct, frozen=True):

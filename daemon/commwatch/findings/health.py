@@ -22,7 +22,7 @@ DRAIN_LIST: Final[Mapping[str, str]] = {
     "gpu_lost": "the driver has given the GPU up",
     "gpu_reset_required": "the driver refuses the GPU until it is reset",
     "gpu_recovery_needed": "the driver itself asks for a reset, a reboot or a drain",
-    "gpu_not_answering": "every call about the GPU fails",
+    "gpu_not_answering": "every call about the GPU fails, or calls have not returned for a minute",
     "gpu_missing": "a job that asks for all GPUs of the node fails",
     "parts_never_seen": "parts that the board has do not work; a job that asks for the whole node fails or is slow",
     "gpu_not_listed": "the driver could not start the GPU; a job that asks for all GPUs of the node fails",

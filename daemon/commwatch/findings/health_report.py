@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from commwatch.findings.api_documents import CauseRecord, FindingRecord, FindingsDocument
 from commwatch.findings.rules.gpu import CALLS_FAIL
 from commwatch.findings.rules.inventory import BY_CONFIGURATION
 from commwatch.findings.verdict import Fault, Report
+
+HANG_PASSES_SECONDS: Final = 60.0
+"""A call about a GPU may return after as long: the driver waits up to 45 s for the GPU's own processor (Xid 119)."""
 
 
 def report_of(document: FindingsDocument, preset: str = "") -> Report:
@@ -62,5 +66,12 @@ def _fault(record: FindingRecord | CauseRecord, since: float | None = None, lead
         lead=lead,
         events=tuple(fact.event for fact in record.evidence),
         is_by_configuration=any(fact.what == BY_CONFIGURATION for fact in record.evidence),
-        may_pass=record.code == "gpu_not_answering" and all(fact.what != CALLS_FAIL for fact in record.evidence),
+        may_pass=record.code == "gpu_not_answering" and _has_just_hung(record),
     )
+
+
+def _has_just_hung(record: FindingRecord | CauseRecord) -> bool:
+    """Whether calls about a GPU do not return, and not for so long yet that they will not."""
+    if any(fact.what == CALLS_FAIL for fact in record.evidence):
+        return False
+    return record.since is None or record.last_seen is None or record.last_seen - record.since < HANG_PASSES_SECONDS

@@ -200,6 +200,11 @@ class Register:
         """All that are open, without causes, in no order."""
         return [_finding(spell) for spell in self._spells.values() if spell.is_open]
 
+    def unconfirmed(self) -> list[Finding]:
+        """All that are seen and have not lasted for long enough to be open, without causes, in no order."""
+        spells = [one for one in self._spells.values() if one.absent_since is None and not (one.is_open or one.is_over)]
+        return [_finding(spell) for spell in spells]
+
 
 def _key(sighting: Sighting) -> tuple[str, str]:
     return (sighting.code, sighting.component.identity)

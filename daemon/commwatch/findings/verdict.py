@@ -91,7 +91,7 @@ class Fault:
     is_by_configuration: bool = False
     """The configuration asks for the parts that lack, and no known board does."""
     may_pass: bool = False
-    """A GPU whose calls do not return may answer again by itself; one that fails every call does not wait."""
+    """Calls about a GPU have not returned for less than a minute: it may answer again by itself."""
 
     @property
     def words(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeAlias, TypedDict
 
@@ -28,7 +28,7 @@ from commwatch.findings.rules.gpu_ways import gpus_of
 from commwatch.findings.rules.rule_set import HOUR, RuleSet
 from commwatch.findings.score.records import Score
 from commwatch.findings.score.score import readings_of, score_of
-from commwatch.findings.verdict import verdict_of
+from commwatch.findings.verdict import UnreadSource, verdict_of
 from commwatch.findings.words import format_evidence
 from commwatch.node.store import Store
 from commwatch.service.collection import Collection
@@ -257,6 +257,13 @@ class Judge:
         last_seen = self.register.last_seen()
         return tuple(finding_record(finding, last_seen) for finding in self.findings)
 
+    def _gpus_not_answering(self, now: float) -> Iterator[UnreadSource]:
+        """GPUs that do not answer, and have not for long enough to be a finding: meanwhile nothing is known of them."""
+        for one in self.register.unconfirmed():
+            if one.code == "gpu_not_answering":
+                # Its first call is late by a second at least when that is seen.
+                yield UnreadSource(one.component.words, max(1.0, now - one.since), "it does not answer")
+
     def document(self, about: About) -> FindingsDocument:
         """What is wrong, with the verdict.
 
@@ -271,7 +278,7 @@ class Judge:
             findings=self.records(),
             unanswered=self._collection.unanswered,
             closed=tuple(closed_record(one) for one in reversed(self.register.closed())),
-            unread=self._collection.unread(),
+            unread=(*self._collection.unread(), *self._gpus_not_answering(about["time"])),
             has_gpus=bool(self._looking.facts.derived(gpus_of)),
             is_inventory_known=any(
                 one.kind == "gpu" and one.source != "learned" for one, _ in self._looking.facts.each(ExpectedParts.info)
