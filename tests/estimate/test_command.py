@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import shlex
@@ -17,13 +16,13 @@ import pytest
 
 from commwatch.cluster.node_record import NodeHistory
 from commwatch.cluster.node_report import NetworkRates, NodeReport
-from commwatch.commands import estimate
 from commwatch.config.settings import Config, Paths, Simulation
 from commwatch.errors import CommwatchError
 from commwatch.node.topology.pair_matrix import PairCell, PairEndpoint, PairMatrix
 from commwatch.probes.plan import Measure
 from commwatch.probes.rank_plan import Backend
 from commwatch.probes.results.history import Conditions, LastResult, ProbeHistory, ScalingRate
+from support.command_line import run_command
 
 Output = pytest.CaptureFixture[str]
 CASE = (
@@ -41,10 +40,7 @@ def config(tmp_path: Path) -> Config:
 
 
 def run(config: Config, arguments: str) -> int:
-    parser = argparse.ArgumentParser()
-    estimate.add_parser(parser.add_subparsers(), [])
-    args = parser.parse_args(["estimate", *shlex.split(arguments)])
-    return int(args.run(args, config))
+    return run_command(config, "estimate", *shlex.split(arguments))
 
 
 def document(config: Config, arguments: str, capsys: Output) -> dict[str, Any]:
@@ -348,12 +344,13 @@ def test_a_terminal_gets_colour(config: Config, monkeypatch: pytest.MonkeyPatch,
 
 
 def test_help_has_an_example_that_works(config: Config, capsys: Output) -> None:
-    """What the last line of --help says can be run as it is."""
+    """It stands in a paragraph of its own."""
     with pytest.raises(SystemExit):
         run(config, "--help")
-    example = " ".join(capsys.readouterr().out.split()).partition("example: commwatch estimate ")[2]
+    [example] = [part for part in capsys.readouterr().out.split("\n\n") if part.startswith("example: ")]
+    words = " ".join(example.split()).partition("commwatch estimate ")[2]
 
-    assert run(config, example) == 0
+    assert run(config, words) == 0
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp-grad-op", "hsdp", "tp"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import os
@@ -14,19 +13,16 @@ from unittest.mock import patch
 
 import msgspec
 
-from commwatch.commands import heatmap
 from commwatch.config.settings import Config, Paths
 from commwatch.node.topology.pair_matrix import PairMatrix
+from support.command_line import run_command
 
 NOWHERE = Config(paths=Paths(state="/nonexistent"))
 
 
 def run(config: Config, *arguments: str) -> int:
     """The exit code."""
-    parser = argparse.ArgumentParser()
-    heatmap.add_parser(parser.add_subparsers(), [])
-    args = parser.parse_args(["heatmap", *arguments])
-    return int(args.run(args, config))
+    return run_command(config, "heatmap", *arguments)
 
 
 def drawn(found: PairMatrix, *arguments: str, before: PairMatrix | None = None) -> str:

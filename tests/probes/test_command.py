@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import json
 import os
@@ -17,20 +16,17 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.commands import probe
 from commwatch.config.settings import Config, Duration, Paths, Probe, Probes, Rate, Simulation
 from commwatch.errors import CommwatchError
 from commwatch.probes.by_hand import cycles
 from commwatch.probes.by_hand.cycles import progress_of
 from commwatch.probes.cycle.lock import LOCK_FILE, ProbeLock
 from commwatch.state.maintenance import Maintenance, MaintenanceFile
+from support.command_line import run_command
 
 
 def run(config: Config, *arguments: str) -> int:
-    parser = argparse.ArgumentParser()
-    probe.add_parser(parser.add_subparsers(), [])
-    args = parser.parse_args(["probe", *arguments])
-    return int(args.run(args, config))
+    return run_command(config, "probe", *arguments)
 
 
 @pytest.fixture

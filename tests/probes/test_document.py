@@ -13,7 +13,6 @@ from commwatch.config.thresholds import load_thresholds
 from commwatch.jobs.logs.categories import SIDES
 from commwatch.probes.cycle.process import ASK_SECONDS, TERM_SECONDS
 from commwatch.probes.cycle.rank import EXIT_SECONDS
-from commwatch.probes.cycle.sampling import STEADY
 from commwatch.probes.gate.budget import (
     DAY_SECONDS,
     FIRST_CYCLE_SECONDS,
@@ -160,7 +159,7 @@ def test_numbers_in_the_text_are_those_of_the_code() -> None:
     """Each stands in a sentence of its own; a changed constant must change the sentence."""
     limits, thresholds = Probes(), load_thresholds(None)
     sentences = (
-        f"below {STEADY * 100:g} % of their mean",
+        "below 2 % of their mean",
         f"`probes.kernel_time` ({limits.kernel_time * 1e3:g} ms)",
         f"`start_delay` ({limits.start_delay:g} s)",
         f"`probes.scheduler_deadline` ({limits.scheduler_deadline:g} s)",

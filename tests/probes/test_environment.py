@@ -48,6 +48,7 @@ def test_ranks_that_share_a_gpu_are_hosts_of_their_own() -> None:
     environments = [rank_environment(plan, rank, Path("/private"), {}) for rank in range(2)]
 
     assert plan.shares_gpus
+    assert [plan.rank_plan(rank, "file").device for rank in range(2)] == [0, 0]
     assert environments[0]["NCCL_HOSTID"] != environments[1]["NCCL_HOSTID"]
     assert environments[0]["NCCL_SOCKET_IFNAME"] == "lo"
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from commwatch.config import settings
 from commwatch.probes.cycle.measure import RankError, in_short, measure
+from commwatch.probes.plan import Measure
 from commwatch.probes.rank_plan import Purpose, RankPlan, RankResult, Step
+from commwatch.probes.workload import plan_cycle
 
 EVERYONE = (0, 1, 2, 3)
 
@@ -30,11 +36,14 @@ class Books:
         """``others``: what another rank says where the largest number is asked for."""
         self.log: list[object] = []
         self.calls: dict[Step, int] = {}
-        self.timings: dict[Step, int] = {}
+        self.asked: dict[Step, list[int]] = {}
+        """How many calls were asked for, time after time."""
         self.now = 0.0
         self._seconds = seconds
         self._wrong = wrong
         self._others = others
+        self.cost: float | None = None
+        """What the ranks agree on for the cost of a call; None: this rank's, unless the others say more."""
 
     def rendezvous(self) -> None:
         self.log.append("met")
@@ -47,7 +56,7 @@ class Books:
         if self.log[-1] != step:
             self.log.append(step)
         self.calls[step] = self.calls.get(step, 0) + 1 + calls
-        self.timings[step] = self.timings.get(step, 0) + 1
+        self.asked.setdefault(step, []).append(calls)
         seconds = self._seconds(step)
         self.now += seconds * (1 + calls)
         return seconds
@@ -56,6 +65,8 @@ class Books:
         return self.now
 
     def slowest(self, step: Step, seconds: float) -> float:
+        if self.cost is not None and len(self.asked[step]) == 2:
+            return self.cost
         return max(seconds, self._others)
 
     def exact(self, step: Step) -> bool:
@@ -171,6 +182,98 @@ def test_the_slowest_rank_sets_the_number_of_calls() -> None:
     slow.run(BANDWIDTH)
 
     assert fast.calls == slow.calls
+
+
+NEVER_STEADY = 0.05
+
+
+@pytest.mark.parametrize(
+    ("purpose", "seconds", "budget", "warmup", "timings"),
+    [
+        ("latency", 60e-6, 0.025, [5], [20] * 10),
+        ("bandwidth", 600e-6, 0.075, [5], [5] * 12),
+        # Timings above the least go first, then warm-up, then calls of a timing, then timings.
+        ("bandwidth", 1.0, 78.0, [5], [5] * 12),
+        ("bandwidth", 1.0, 36.0, [5], [5] * 5),
+        ("bandwidth", 1.0, 28.0, [3], [5] * 4),
+        ("bandwidth", 1.0, 24.0, [], [5] * 4),
+        ("bandwidth", 1.0, 12.0, [], [2] * 4),
+        ("bandwidth", 1.0, 5.0, [], [1] * 2),
+        ("bandwidth", 1.0, 1.5, [], []),
+    ],
+)
+def test_what_a_tight_budget_leaves_out_first(
+    purpose: Purpose, seconds: float, budget: float, warmup: list[int], timings: list[int]
+) -> None:
+    """After the two calls of the estimate; on NVLink all calls of a cycle take a small part of the time they may."""
+    group, one = Books(constant(seconds), others=NEVER_STEADY), step(purpose)
+    group.cost = seconds
+
+    group.run(one, timed_seconds=budget)
+
+    assert group.asked[one] == [1, 1, *warmup, *timings]
+
+
+def test_calls_that_take_no_time_are_made_as_often_as_wanted() -> None:
+    """A clock that shows nothing is no reason to measure less; equal timings are steady."""
+    group = Books(constant(0.0))
+    group.run(BANDWIDTH)
+
+    assert group.asked[BANDWIDTH] == [1, 1, 5, *[5] * 4]
+
+
+def test_steps_of_different_ranks_do_not_share_their_time() -> None:
+    """GPUs that copy one after another have the whole time each; a step waits for its busiest member."""
+    steps = [step("bandwidth", 0), step("bandwidth", 1), step("bandwidth", 1, 2), step("bandwidth", 1, 2, size_bytes=8)]
+    alone, busy = Books(constant(4e-3), others=NEVER_STEADY), Books(constant(4e-3), others=NEVER_STEADY)
+    for group, rank in ((alone, 0), (busy, 1)):
+        group.cost = 4e-3
+        group.run(*steps, rank=rank, timed_seconds=0.12)
+
+    assert alone.asked == {steps[0]: [1, 1, 5, *[5] * 4]}
+    assert busy.asked == {one: [1, 1, 1, *[1] * 4] for one in steps[1:]}
+
+
+@given(
+    st.sampled_from(["all_reduce", "pairs", "host_copies", "scaling"]),
+    st.integers(min_value=2, max_value=9),
+    st.sampled_from([None, lambda one, two: frozenset({"socket"})]),
+    st.floats(min_value=1e-5, max_value=0.05),
+)
+def test_no_rank_is_busy_for_longer_than_the_cycle_may(
+    measure: Measure, ranks: int, shared_links: Any, seconds: float
+) -> None:
+    """Whatever is measured: but for the four calls that make the estimate of each step."""
+    plan = plan_cycle(
+        "x", settings.Probe(measure=measure), settings.Probes(), backend="nccl",
+        devices=tuple(str(gpu) for gpu in range(ranks)), shared_links=shared_links,
+    )  # fmt: skip
+    for rank in (0, ranks - 1):
+        group = Books(constant(seconds), others=NEVER_STEADY)
+        group.cost = seconds
+        group.run(*plan.steps, rank=rank, timed_seconds=0.1)
+        assert sum(calls - 4 for calls in group.calls.values()) * seconds <= 0.1 * (1 + 1e-9)
+
+
+@given(st.floats(min_value=1e-5, max_value=0.3), st.floats(min_value=2.0, max_value=10.0))
+def test_a_sustained_step_fills_its_time_and_no_more(seconds: float, budget: float) -> None:
+    """However many calls fit: with the estimate and the check at most the budget, and no more than a timing less."""
+    group, one = Books(constant(seconds)), step("sustained", size_bytes=2**20)
+    group.run(one, timed_seconds=budget)
+
+    first, second, *timings = group.asked[one]
+    spent = sum(calls + 1 for calls in timings) * seconds + 5 * seconds
+    assert (first, second) == (1, 1)
+    assert spent <= budget + 1e-9 or len(timings) == 1
+    assert spent > budget - (timings[0] + 2) * seconds
+
+
+def test_a_sustained_call_longer_than_its_step_is_made_once() -> None:
+    """A path that crawls is measured all the same, and one whose clock shows nothing too."""
+    for seconds, calls in ((5.0, 1), (0.0, 20)):
+        group, one = Books(constant(seconds)), step("sustained", size_bytes=2**20)
+        group.run(one, timed_seconds=2.0)
+        assert group.asked[one] == [1, 1, calls]
 
 
 PAIRS = ((0, 3), (1, 2))

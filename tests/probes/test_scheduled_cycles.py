@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeAlias, get_args
 
+import msgspec
 import pytest
 
 from commwatch.config.settings import DEFAULT_PROBES, Config, Duration, Probe, Probes
@@ -20,7 +21,6 @@ from commwatch.probes import node as probe_node
 from commwatch.probes.plan import Collective, Measure
 from commwatch.probes.rank_plan import Phase
 from commwatch.probes.results.history import ProbeHistory
-from commwatch.probes.results.level import Level
 from commwatch.service.probing import Probing
 from commwatch.simulation.presets import PRESETS
 from commwatch.state.directory import StateDirectory
@@ -197,10 +197,12 @@ def test_spikes_in_a_row_are_a_streak(build: Build) -> None:
 def test_what_is_accepted_stays_accepted_over_a_restart(build: Build, tmp_path: Path) -> None:
     """A loss that an earlier daemon found is shown before any cycle; once it is accepted the next daemon has none."""
     state = StateDirectory(tmp_path)
-    level = Level(
-        name="all_reduce 2", seconds=1e-3, bus_bandwidth=11e9, bad=3, since=1e9, low_seconds=1.5e-3, is_lost=True
-    )
-    state.save("probe-all_reduce", ProbeHistory("simulated", levels={"all_reduce  x2 67108864 all_reduce 2": level}))
+    level = {
+        "name": "all_reduce 2", "seconds": 1e-3, "bus_bandwidth": 11e9, "bad": 3, "since": 1e9,
+        "low_seconds": 1.5e-3, "is_lost": True,
+    }  # fmt: skip
+    kept = {"backend": "simulated", "levels": {"all_reduce  x2 67108864 all_reduce 2": level}}
+    state.save("probe-all_reduce", msgspec.convert(kept, ProbeHistory))
     node = build("a10x2", "all_reduce")
     node.probing.schedule()
     assert node.value("probe_losses", "all_reduce", "simulated") == 1
@@ -208,9 +210,9 @@ def test_what_is_accepted_stays_accepted_over_a_restart(build: Build, tmp_path: 
 
     [given_up] = node.probing.accept()
     node.probing.save()
-    kept = state.load("probe-all_reduce", ProbeHistory)
+    saved = state.load("probe-all_reduce", ProbeHistory)
 
     assert given_up == "probe all_reduce: all_reduce 2 gives 7.33 GB/s, before 11 GB/s"
     assert node.value("probe_losses", "all_reduce", "simulated") == 0
-    assert kept is not None
-    assert not any(one.is_lost for one in kept.levels.values())
+    assert saved is not None
+    assert not any(one.is_lost for one in saved.levels.values())

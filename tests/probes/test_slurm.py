@@ -1,19 +1,23 @@
-"""What Slurm says of a node: cgroups of jobs, texts of ``scontrol show node``, and a stand-in of that program."""
+"""What Slurm says of a node: cgroups of jobs, and a stand-in of scontrol that prints what it does."""
 
 from __future__ import annotations
 
 import asyncio
+import shutil
 import socket
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commwatch.config.settings import Duration, Probes
 from commwatch.probes.gate.decision import SchedulerAnswer
-from commwatch.probes.gate.slurm import NodeState, ask_slurm, job_cgroups, judge_node, node_name, parse_node
+from commwatch.probes.gate.schedulers import scheduler_facts
 from commwatch.workers.process_state import process_state
+from support.examples import examples
 from support.passes import in_one_pass
 
 # Layout as of Slurm 17.11.
@@ -76,127 +80,21 @@ NodeName={name} Arch=x86_64 CoresPerSocket=48
 """
 
 
-def test_documented_outputs_are_understood() -> None:
-    """Layouts of Slurm 17.11, 20.02 and 24.05; a reason that looks like a field is none."""
-    assert parse_node(DRAINED) == NodeState("gn0101", "IDLE", frozenset({"DRAIN"}), 0, "")
-    assert parse_node(ALLOCATED) == NodeState("nid07679", "ALLOCATED", frozenset(), 64, "cpu=64,mem=128448M")
-    assert parse_node(modern("MIXED+PLANNED", 32, "cpu=32,gres/gpu=8")) == NodeState(
-        "gpu-7", "MIXED", frozenset({"PLANNED"}), 32, "cpu=32,gres/gpu=8"
-    )
-
-
-@pytest.mark.parametrize("text", ["", "Node gpu-7 not found\n", "No nodes in the system\n", "NodeName=gpu-7\n"])
-def test_other_texts_are_no_node(text: str) -> None:
-    """They say nothing of an allocation."""
-    assert parse_node(text) is None
-
-
-@given(st.text(max_size=300))
-def test_no_text_breaks_the_parser(text: str) -> None:
-    """Whatever a wrapper prints, the answer is a node with a name or none."""
-    node = parse_node(text)
-
-    assert node is None or node.name
-
-
-@in_one_pass(
-    "state, cpus, allocated, expected",
-    [
-        ("IDLE", 0, "", "free"),
-        ("IDLE", 0, "(null)", "free"),
-        ("IDLE+DRAIN", 0, "", "free"),
-        ("IDLE*+DRAIN", 0, "", "free"),
-        ("IDLE+PLANNED", 0, "", "free"),
-        ("IDLE+DYNAMIC_NORM", 0, "", "free"),
-        ("IDLE+RESERVED", 0, "", "free"),
-        ("IDLE", 1, "", "busy"),
-        ("IDLE", 0, "gres/gpu=2", "busy"),
-        ("IDLE+COMPLETING", 0, "", "busy"),
-        ("IDLE+MAINTENANCE", 0, "", "busy"),
-        ("MAINT", 0, "", "busy"),
-        ("MIXED", 32, "cpu=32,gres/gpu=8", "busy"),
-        ("ALLOCATED", 192, "cpu=192", "busy"),
-        ("ALLOCATED+DRAIN", 192, "cpu=192", "busy"),
-        ("DOWN*", 0, "", "busy"),
-        ("UNKNOWN", 0, "", "busy"),
-    ],
-)
-def test_states_of_a_node(state: str, cpus: int, allocated: str, expected: str) -> None:
-    """Only an idle node with nothing allocated and no job that is completing is free; draining does not matter."""
-    node = parse_node(modern(state, cpus, allocated))
-
-    assert node is not None
-    assert judge_node(node).state == expected
-
-
-def test_a_node_whose_allocation_is_not_told_is_not_known_to_be_free() -> None:
-    """An output without CPUAlloc is of no version that is known."""
-    node = parse_node("NodeName=gpu-7\n   State=IDLE\n")
-
-    assert node is not None
-    assert judge_node(node).state == "unknown"
-
-
-@pytest.mark.parametrize(
-    ("folders", "jobs"),
-    [
-        ((), set()),
-        (("system.slice/sshd.service/job_1",), set()),
-        (("system.slice/slurmstepd.scope/system",), set()),
-        (
-            ("system.slice/slurmstepd.scope/job_17/step_0", "system.slice/slurmstepd.scope/job_17/step_extern"),
-            {"job_17"},
-        ),
-        (
-            ("system.slice/node1_slurmstepd.scope/job_17/step_0", "system.slice/node1_slurmstepd.scope/job_18/step_0"),
-            {"job_17", "job_18"},
-        ),
-        (("cpuset/slurm",), set()),
-        (("cpuset/slurm/uid_1000/job_5/step_0", "memory/slurm/uid_1000/job_5/step_0"), {"job_5"}),
-        (("cpuset/slurm_node1/uid_1000/job_5", "freezer/slurm_node1/uid_1001/job_6"), {"job_5", "job_6"}),
-    ],
-)
-def test_jobs_show_as_cgroups(tmp_path: Path, folders: tuple[str, ...], jobs: set[str]) -> None:
-    """Jobs are found over both cgroup versions, each once."""
-    for folder in folders:
-        (tmp_path / folder).mkdir(parents=True)
-
-    assert job_cgroups(tmp_path) == jobs
-
-
-@pytest.mark.parametrize(
-    ("configured", "command", "expected"),
-    [
-        ("gpu-7", ("slurmd", "-N", "other"), "gpu-7"),
-        ("", ("/usr/sbin/slurmd", "-D", "-N", "gpu-8"), "gpu-8"),
-        ("", ("slurmd", "-Ngpu-9"), "gpu-9"),
-        ("", ("slurmd", "-D", "-N"), "host"),
-        ("", (), "host"),
-    ],
-)
-def test_the_name_of_this_node(
-    monkeypatch: pytest.MonkeyPatch, configured: str, command: tuple[str, ...], expected: str
-) -> None:
-    """Configured, else as slurmd was started, else the host's name up to the first dot."""
-    monkeypatch.setattr(socket, "gethostname", lambda: "host.example.org")
-
-    assert node_name(configured, command) == expected
-
-
-# --- a stand-in of scontrol ---
-
-
 def ask(
     folder: Path, monkeypatch: pytest.MonkeyPatch, script: str, *, name: str = "gpu-7", deadline: float = 10.0
 ) -> SchedulerAnswer:
     """Ask with a program of that name alone on the PATH."""
     programs = folder / "bin"
-    programs.mkdir()
+    programs.mkdir(exist_ok=True)
     if script:
         (programs / "scontrol").write_text(f"#!/bin/sh\n{script}\n")
         (programs / "scontrol").chmod(0o755)
     monkeypatch.setenv("PATH", str(programs))
-    return asyncio.run(ask_slurm(folder / "cgroup", name, deadline))
+    limits = Probes(gate="slurm", slurm_node=name, scheduler_deadline=Duration(deadline))
+    (folder / "proc").mkdir(exist_ok=True)
+    answer = asyncio.run(scheduler_facts(limits, folder / "proc", folder)).slurm
+    assert answer is not None
+    return answer
 
 
 def ended(pid: int) -> bool:
@@ -213,26 +111,121 @@ def printing(folder: Path, text: str) -> str:
     return f"/bin/cat {folder / 'answer'}"
 
 
-def test_an_idle_node_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No cgroup of a job, and nothing allocated."""
-    assert ask(tmp_path, monkeypatch, printing(tmp_path, modern())) == ("free", "")
+@in_one_pass(
+    "text, name, expected",
+    [
+        (DRAINED, "gn0101", ("free", "")),
+        (ALLOCATED, "nid07679", ("busy", "Slurm has node nid07679 in state ALLOCATED")),
+        (modern("MIXED+PLANNED", 32, "cpu=32,gres/gpu=8"), "gpu-7",
+         ("busy", "Slurm has node gpu-7 in state MIXED+PLANNED")),
+        (modern("IDLE", 0, "gres/gpu=2"), "gpu-7", ("busy", "Slurm has allocated gres/gpu=2 of node gpu-7")),
+        (modern("IDLE", 1), "gpu-7", ("busy", "Slurm has allocated 1 CPUs of node gpu-7")),
+        ("NodeName=gpu-7\n   State=IDLE\n", "gpu-7",
+         ("unknown", "scontrol does not say how many CPUs of node gpu-7 are allocated")),
+    ],
+)  # fmt: skip
+def test_documented_outputs_are_understood(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, name: str, expected: tuple[str, str]
+) -> None:
+    """Layouts of Slurm 17.11, 20.02 and 24.05; a reason that looks like a field is none."""
+    assert ask(tmp_path, monkeypatch, printing(tmp_path, text), name=name) == expected
 
 
-def test_an_allocation_without_a_step_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """salloc has no cgroup before the first srun."""
-    answer = ask(tmp_path, monkeypatch, printing(tmp_path, modern("MIXED", 32, "cpu=32,gres/gpu=8")))
+@examples(15)  # each starts a process
+@given(st.one_of(st.sampled_from(["", "Node gpu-7 not found\n", "No nodes in the system\n", "NodeName=gpu-7\n"]),
+                 st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=300)))  # fmt: skip
+def test_other_texts_are_no_node(text: str) -> None:
+    """Whatever a wrapper prints: they say nothing of an allocation."""
+    with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as monkeypatch:
+        assert ask(Path(name), monkeypatch, printing(Path(name), text)).state == "unknown"
 
-    assert answer == ("busy", "Slurm has node gpu-7 in state MIXED")
+
+@in_one_pass(
+    "state, expected",
+    [
+        ("IDLE", "free"),
+        ("IDLE+DRAIN", "free"),
+        ("IDLE*+DRAIN", "free"),
+        ("IDLE+PLANNED", "free"),
+        ("IDLE+DYNAMIC_NORM", "free"),
+        ("IDLE+RESERVED", "free"),
+        ("IDLE+COMPLETING", "busy"),
+        ("IDLE+MAINTENANCE", "busy"),
+        ("MAINT", "busy"),
+        ("MIXED", "busy"),
+        ("ALLOCATED", "busy"),
+        ("ALLOCATED+DRAIN", "busy"),
+        ("DOWN*", "busy"),
+        ("UNKNOWN", "busy"),
+    ],
+)
+def test_states_of_a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, expected: str) -> None:
+    """Only an idle node with nothing allocated and no job that is completing is free; draining does not matter."""
+    assert ask(tmp_path, monkeypatch, printing(tmp_path, modern(state, allocated="(null)"))).state == expected
 
 
-def test_a_step_is_seen_without_the_controller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its cgroup is enough; scontrol is not even started."""
-    (tmp_path / "cgroup/system.slice/slurmstepd.scope/job_17/step_0").mkdir(parents=True)
+@in_one_pass(
+    "folders, jobs",
+    [
+        (("system.slice/sshd.service/job_1",), ""),
+        (("system.slice/slurmstepd.scope/system",), ""),
+        (
+            ("system.slice/slurmstepd.scope/job_17/step_0", "system.slice/slurmstepd.scope/job_17/step_extern"),
+            "Slurm job 17 runs on this node",
+        ),
+        (
+            ("system.slice/node1_slurmstepd.scope/job_17/step_0", "system.slice/node1_slurmstepd.scope/job_18/step_0"),
+            "Slurm jobs 17, 18 run on this node",
+        ),
+        (("cpuset/slurm",), ""),
+        (
+            ("cpuset/slurm/uid_1000/job_5/step_0", "memory/slurm/uid_1000/job_5/step_0"),
+            "Slurm job 5 runs on this node",
+        ),
+        (
+            ("cpuset/slurm_node1/uid_1000/job_5", "freezer/slurm_node1/uid_1001/job_6"),
+            "Slurm jobs 5, 6 run on this node",
+        ),
+    ],
+)
+def test_jobs_show_as_cgroups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folders: tuple[str, ...], jobs: str
+) -> None:
+    """Jobs are found over both cgroup versions, each once; scontrol is not even started for them."""
+    for folder in folders:
+        (tmp_path / "fs/cgroup" / folder).mkdir(parents=True)
 
     answer = ask(tmp_path, monkeypatch, f"/bin/touch {tmp_path / 'asked'}")
 
-    assert answer == ("busy", "Slurm job 17 runs on this node")
-    assert not (tmp_path / "asked").exists()
+    assert (answer.state == "busy", answer.detail if jobs else "") == (bool(jobs), jobs)
+    assert (tmp_path / "asked").exists() == (not jobs)
+    shutil.rmtree(tmp_path)
+    tmp_path.mkdir()
+
+
+@in_one_pass(
+    "configured, command, expected",
+    [
+        ("gpu-7", ("slurmd", "-N", "other"), "gpu-7"),
+        ("", ("/usr/sbin/slurmd", "-D", "-N", "gpu-8"), "gpu-8"),
+        ("", ("slurmd", "-Ngpu-9"), "gpu-9"),
+        ("", ("slurmd", "-D", "-N"), "host"),
+        ("", (), "host"),
+    ],
+)
+def test_the_name_of_this_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, configured: str, command: tuple[str, ...], expected: str
+) -> None:
+    """Configured, else as slurmd was started, else the host's name up to the first dot."""
+    monkeypatch.setattr(socket, "gethostname", lambda: "host.example.org")
+    process = tmp_path / "proc/100"
+    process.mkdir(parents=True, exist_ok=True)
+    (process / "comm").write_text("slurmd" if command else "bash")
+    (process / "cmdline").write_text("\0".join(command))
+
+    ask(tmp_path, monkeypatch, f'echo "$@" > {tmp_path / "arguments"}', name=configured)
+
+    assert (tmp_path / "arguments").read_text() == f"show node {expected}\n"
 
 
 @pytest.mark.parametrize(

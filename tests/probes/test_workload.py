@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import combinations
 from typing import Any, Literal, get_args
 
 import pytest
@@ -11,8 +13,9 @@ from hypothesis import strategies as st
 from commwatch.config import settings as config
 from commwatch.config.settings import Size
 from commwatch.probes.plan import CyclePlan, Measure
-from commwatch.probes.rank_plan import Backend, Operation
+from commwatch.probes.rank_plan import Backend, Operation, Step
 from commwatch.probes.workload import choose_backend, plan_cycle
+from support.examples import examples
 from support.passes import in_one_pass
 
 MIB = 2**20
@@ -45,6 +48,17 @@ def test_choice_of_backend(
 ) -> None:
     """gloo is used where it is configured or no driver is here; a node that does not exist is simulated."""
     assert choose_backend(config.Probe(backend=configured), simulated=simulated, driver=driver) == expected
+
+
+def test_a_rank_for_each_gpu() -> None:
+    """Each GPU is occupied by one rank; gloo has two ranks and occupies none."""
+    made = plan("all_reduce", 3)
+    gloo = plan_cycle("x", config.Probe(), LIMITS, backend="gloo", devices=("GPU-a",))
+
+    assert (made.ranks, made.gpus, made.shares_gpus) == (3, 3, False)
+    assert [made.rank_plan(rank, "file").device for rank in range(3)] == [0, 1, 2]
+    assert (gloo.ranks, gloo.gpus, gloo.devices, gloo.shares_gpus) == (2, 0, (), False)
+    assert gloo.rank_plan(1, "file").device is None
 
 
 @pytest.mark.parametrize("operation", ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"])
@@ -124,6 +138,49 @@ def test_every_ordered_pair_is_measured_once_in_each_way(ranks: int, shared_link
         assert step.members == tuple(sorted({rank for pair in step.pairs for rank in pair}))
         if shared_links:
             assert len(step.members) == 2
+
+
+def rounds(steps: Sequence[Step]) -> list[tuple[tuple[int, int], ...]]:
+    """The pairs of each round, the smaller rank first."""
+    return [tuple(pair for pair in one.pairs if pair[0] < pair[1]) for one in steps if one.both_ways]
+
+
+@given(st.integers(min_value=2, max_value=64))
+def test_there_is_no_round_too_many(count: int) -> None:
+    """Nobody has two partners in a round; of an odd number one rank is idle in each and each one once."""
+    found = rounds(plan("pairs", count).steps)
+
+    assert len(found) == (count if count % 2 else count - 1)
+    for one in found:
+        ranks = [rank for pair in one for rank in pair]
+        assert len(ranks) == len(set(ranks)) == count // 2 * 2
+
+
+@examples(40)  # each draws the links of up to 120 pairs
+@given(st.data(), st.integers(min_value=2, max_value=16))
+def test_pairs_of_a_round_share_no_link(data: st.DataObject, count: int) -> None:
+    """Whatever the links, all pairs are measured, and no link is used twice at a time."""
+    kinds = st.frozensets(st.sampled_from(["switch", "socket", "bridge"]))
+    links = {pair: data.draw(kinds) for pair in combinations(range(count), 2)}
+    found = rounds(plan("pairs", count, shared_links=lambda *ends: links[min(ends), max(ends)]).steps)
+
+    assert sorted(pair for one in found for pair in one) == sorted(links)
+    for one in found:
+        used = [link for pair in one for link in links[pair]]
+        assert len(used) == len(set(used))
+
+
+def test_pairs_through_one_link_take_turns() -> None:
+    """Three pairs through one socket link and one beside it: three rounds, the free pair in the first."""
+    between_sockets = {(0, 7), (1, 6), (2, 5)}
+
+    def shared(one: int, two: int) -> frozenset[str]:
+        return frozenset({"socket"} if (min(one, two), max(one, two)) in between_sockets else ())
+
+    found = rounds(plan("pairs", 8, shared_links=shared).steps)
+
+    assert found[:3] == [((0, 7), (3, 4)), ((1, 6),), ((2, 5),)]
+    assert len(found) == 7 + 2
 
 
 def test_gpus_copy_one_after_another() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 from collections.abc import Iterable
 from contextlib import redirect_stdout
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from commwatch.commands import topology as command
 from commwatch.config.settings import Config, Paths
 from commwatch.node.topology.build import build_topology
 from commwatch.node.topology.document import NodeDocument, PathDocument, document
@@ -18,6 +16,7 @@ from commwatch.node.topology.measured import Measured
 from commwatch.node.topology.model import Gpu, NvLink, Topology
 from commwatch.node.topology.nvlink import DriverFacts
 from commwatch.node.topology.sysfs import read_sysfs
+from support.command_line import run_command
 
 NO_DRIVER = DriverFacts(note="no_driver: no library")
 
@@ -50,12 +49,9 @@ def shown(found: Topology, measured: Measured | str = "") -> NodeDocument:
 
 def printed(found: Topology, *arguments: str) -> list[str]:
     """What the command prints of it in a pipe."""
-    parser = argparse.ArgumentParser()
-    command.add_parser(parser.add_subparsers(), [])
-    args = parser.parse_args(["topology", *arguments])
     read = patch("commwatch.workers.by_hand.read_topology", lambda config: (found, ()))
     with read, redirect_stdout(io.StringIO()) as out:
-        assert args.run(args, Config(paths=Paths(state="/nonexistent"))) == 0
+        assert run_command(Config(paths=Paths(state="/nonexistent")), "topology", *arguments) == 0
     return out.getvalue().splitlines()
 
 

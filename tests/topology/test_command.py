@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import subprocess
@@ -13,21 +12,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from commwatch.commands import topology
 from commwatch.config.settings import Config, NvmlSection, Paths, Simulation, Sources
 from commwatch.errors import CommwatchError
 from commwatch.node.topology.pair_matrix import PairCell, PairEndpoint, PairMatrix
 from commwatch.simulation.presets import PRESETS
+from support.command_line import run_command
 from support.topologies import simulated_topology
 from support.waiting import PATIENCE_SECONDS
 from topology.trees import Tree, rtx3090x4, two_sockets
 
 
 def run(config: Config, *arguments: str) -> int:
-    parser = argparse.ArgumentParser()
-    topology.add_parser(parser.add_subparsers(), [])
-    args = parser.parse_args(["topology", *arguments])
-    return int(args.run(args, config))
+    return run_command(config, "topology", *arguments)
 
 
 def fixture(root: Path) -> Config:
@@ -219,12 +215,10 @@ def test_a_gpu_that_hangs_does_not_hang_the_command(tmp_path: Path) -> None:
 
 
 _RUN = """
-import argparse, sys
-from commwatch.commands import topology
-from commwatch.config.flags import config_from, settings_parser
-parser = argparse.ArgumentParser()
-topology.add_parser(parser.add_subparsers(), [settings_parser(listed=True)])
-args = parser.parse_args(["topology", *sys.argv[1:]])
+import sys
+from commwatch.__main__ import build_parser
+from commwatch.config.flags import config_from
+args = build_parser(["topology"]).parse_args(["topology", *sys.argv[1:]])
 sys.exit(args.run(args, config_from(args)))
 """
 

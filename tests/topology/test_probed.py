@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 from pathlib import Path
 
 import pytest
 
-from commwatch.commands import probe, topology
 from commwatch.config.settings import Config, Paths, Simulation
+from support.command_line import run_command
 
 
 @pytest.fixture(autouse=True)
 def no_pause_between_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The busy test of a simulated driver needs no second between its two looks."""
     monkeypatch.setattr("commwatch.node.gpus_now.BUSY_SAMPLES_APART_SECONDS", 0.0)
-
-
-def run(config: Config, *arguments: str) -> int:
-    parser = argparse.ArgumentParser()
-    commands = parser.add_subparsers()
-    for command in (probe, topology):
-        command.add_parser(commands, [])
-    args = parser.parse_args(arguments)
-    return int(args.run(args, config))
 
 
 def test_a_near_pair_that_is_slow_contradicts_the_topology(
@@ -35,9 +25,9 @@ def test_a_near_pair_that_is_slow_contradicts_the_topology(
     faults.write_text("- {fault: slow_switch, device: 0000:21:00.0, bandwidth: 0.4, traffic: peer}\n")
     config = Config(paths=Paths(state=str(tmp_path)), simulation=Simulation(preset="rtx3090x4", faults=str(faults)))
 
-    run(config, "probe", "--pairs", "--json")
+    run_command(config, "probe", "--pairs", "--json")
     (tmp_path / "pairs.json").write_text(capsys.readouterr().out)
-    assert run(config, "topology", "--pairs", str(tmp_path / "pairs.json")) == 0
+    assert run_command(config, "topology", "--pairs", str(tmp_path / "pairs.json")) == 0
 
     out = " ".join(capsys.readouterr().out.split())
     assert re.search(r"GPU0-GPU1 under one PCIe switch \(PIX\) carry [\d.]+ GB/s, less than GPU\d-GPU\d across", out)
@@ -49,9 +39,9 @@ def test_a_healthy_node_contradicts_nothing(tmp_path: Path, capsys: pytest.Captu
     """The noise of a probe is no finding."""
     config = Config(paths=Paths(state=str(tmp_path)), simulation=Simulation(preset="rtx3090x4"))
 
-    assert run(config, "probe", "--pairs", "--json") == 0
+    assert run_command(config, "probe", "--pairs", "--json") == 0
     (tmp_path / "pairs.json").write_text(capsys.readouterr().out)
-    assert run(config, "topology", "--pairs", str(tmp_path / "pairs.json")) == 0
+    assert run_command(config, "topology", "--pairs", str(tmp_path / "pairs.json")) == 0
 
     out = capsys.readouterr().out
     assert "Measured, one direction" in out

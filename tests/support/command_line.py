@@ -1,0 +1,15 @@
+"""A command as the command line reads it, in this process and with a configuration that a test made."""
+
+from __future__ import annotations
+
+from commwatch.__main__ import build_parser
+from commwatch.config.settings import Config
+
+_PARSER = build_parser()
+"""Made before any test replaces standard error, which the log takes when the commands are imported."""
+
+
+def run_command(config: Config, command: str, *arguments: str) -> int:
+    """The exit code; errors are raised as the command raises them."""
+    args = _PARSER.parse_args([command, *arguments])
+    return int(args.run(args, config))
