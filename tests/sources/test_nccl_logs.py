@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from commwatch.jobs.logs import source
 from commwatch.jobs.logs.categories import SIDES
-from commwatch.jobs.logs.position import LogsPosition
 from commwatch.jobs.logs.source import LOOK_SECONDS, NcclLogsSource
 from commwatch.readings import Batch
 from commwatch_exporters.snapshot import Layout, Value
@@ -184,6 +183,105 @@ def test_a_job_that_writes_its_log_anew_is_read_from_the_beginning(node: Node) -
     assert node.count() == {"ib_retry": 1}
 
 
+UNFINISHED_SECONDS = 30.0
+"""After which a line without an end is taken for one."""
+LONGEST_LINE = 64 * 1024
+
+
+def test_a_line_that_is_never_ended_is_taken_after_a_while(node: Node) -> None:
+    """The last words of a process that died; what comes behind them later is not taken for a line."""
+    node.write(CUDA.strip())
+    assert node.count(1) == {}
+    assert node.count(UNFINISHED_SECONDS - 1) == {}
+    assert node.count(1) == {"cuda": 1}
+    node.write(f" and {RETRY.strip()}\r{CUDA}")
+    assert node.count(1) == {"cuda": 1}
+
+
+def test_a_line_that_still_grows_is_waited_for(node: Node) -> None:
+    """The time begins again with each growth; then it is one line."""
+    begin, rest = RETRY[:40], RETRY[40:]
+    node.write(begin)
+    assert node.count(1) == {}
+    node.write(rest[:20])
+    assert node.count(UNFINISHED_SECONDS) == {}
+    node.write(rest[20:])
+    assert node.count(1) == {"ib_retry": 1}
+    assert node.count(UNFINISHED_SECONDS) == {}
+
+
+@pytest.mark.parametrize(("there", "counted"), [(RETRY, {"cuda": 1}), (RETRY.strip(), {}), ("", {"cuda": 1})])
+def test_a_file_is_read_from_behind_what_was_there(tmp_path: Path, there: str, counted: dict[str, int]) -> None:
+    """The rest of a line that was begun before is old too."""
+    node = Node(tmp_path)
+    node.write(there)
+    node.start()
+    node.run()
+    node.write(CUDA)
+
+    assert node.count() == counted
+
+
+@pytest.mark.parametrize("length", [LONGEST_LINE, 40 * LONGEST_LINE])
+def test_a_line_without_end_costs_little(node: Node, length: int) -> None:
+    """Its beginning is looked at once, and the line after it is read."""
+    node.write(RETRY.strip() + " " + "x" * length + f" {CUDA}{CUDA}")
+
+    assert node.count() == {"ib_retry": 1, "cuda": 1}
+
+
+def test_far_behind_only_the_last_part_is_read(node: Node) -> None:
+    """And it is told how much was passed over; the file has a hole, so it takes no room."""
+    node.write(RETRY)
+    caught_up, hole, cut_through = 1 << 20, 65 << 20, CUDA.strip() * 40
+    with (node.folder / "job.log").open("r+b") as file:
+        file.truncate(hole)
+    node.write(cut_through + "\n" * (caught_up - len(cut_through) // 2 - len(RETRY)) + RETRY)
+    batch = node.run()
+
+    assert [one.category for one in batch.log_errors] == ["ib_retry"]
+    skipped = hole + len(cut_through) // 2 - len(RETRY)
+    assert value(batch, "nccl_log_skipped_bytes_total") == skipped
+    assert value(node.run(), "nccl_log_skipped_bytes_total") == skipped
+
+
+def test_carriage_returns_end_lines_too(node: Node) -> None:
+    """A progress bar is one line of many thousand characters otherwise."""
+    node.write(RETRY.replace("\n", "\r") + "1%\r2%\r" + CUDA.replace("\n", "\r"))
+
+    assert node.count(1) == {"ib_retry": 1, "cuda": 1}
+
+
+def test_a_file_that_was_put_in_the_place_of_another_counts_once(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the old one was not kept open, so that its name leads to the new one."""
+    monkeypatch.setattr(source, "MOST_OPEN", 0)
+    node.run()
+    (node.folder / "job.log").rename(node.folder / "job.old")
+    node.write(CUDA)
+
+    assert node.count(1) == {"cuda": 1}
+    assert node.count() == {}
+
+
+def test_a_new_log_beside_an_empty_one_is_no_copy_of_it(node: Node) -> None:
+    """Nothing was read of the empty one."""
+    node.write("", "empty.log")
+    node.run()
+    node.write(RETRY, "next.log")
+
+    assert node.count() == {"ib_retry": 1}
+
+
+def test_another_process_begins_again_in_a_file_of_other_content(node: Node) -> None:
+    """Though it is as long as the one that was read."""
+    node.write(RETRY)
+    node.run()
+    node.write(CUDA + RETRY.replace("129", "130"), mode="w")
+    node.start()
+
+    assert node.count() == {"cuda": 1, "ib_retry": 1}
+
+
 def test_only_own_lines_of_a_log_of_several_hosts_count(node: Node) -> None:
     """All nodes of a job may write into one file that all of them see."""
     node.write(INFO.format(host="gpu6") + INFO.format(host="gpu7"))
@@ -296,8 +394,8 @@ def test_what_to_go_on_from_is_told_when_it_changes(node: Node) -> None:
     node.write(RETRY)
     told = node.run(1).resume
     assert told is not None
-    position = msgspec.json.decode(told, type=LogsPosition)
-    assert [one.offset for one in position.files.values()] == [2 * len(RETRY)]
+    [[offset, *_]] = msgspec.json.decode(told)["files"].values()
+    assert offset == 2 * len(RETRY)
     assert node.run(1).resume is None
     assert node.run(source.TELL_SECONDS).resume is not None
 
