@@ -23,7 +23,6 @@ from commwatch.jobs.logs.lines import (
     telling_lines,
     transport_of,
 )
-from commwatch.jobs.logs.rules import MESSAGES, TORCH
 from support.passes import in_one_pass
 
 OLD = "node1:41:77 [0] transport/net_ib.cc:1296 NCCL WARN "
@@ -303,7 +302,6 @@ def test_every_category_has_a_line_here_and_a_side() -> None:
 
     assert tested == set(get_args(Category))
     assert set(SIDES) == set(get_args(Category))
-    assert {category for category, _ in MESSAGES} | {category for category, _, _ in TORCH} <= set(SIDES)
     assert {one for group in PRECEDENCE for one in group} == {
         one for one, side in SIDES.items() if side not in {"symptom", "unknown"}
     }
