@@ -3,102 +3,146 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pytest
 
-from commwatch.node.link_shares import MOST_SECONDS, SHARE_SECONDS, LinkShares
-from commwatch_exporters.snapshot import Block, Layout, Series, Value
+from commwatch.readings import Absence
+from commwatch_exporters.snapshot import Series, Value
+from support.core import SLOTS, collector
+from support.kept_node import KeptNode
 
-GPU = ("0", "0000:17:00.0")
-SENT, RECEIVED = "commwatch_nvlink_transmit_bytes_total", "commwatch_nvlink_receive_bytes_total"
-STATE = "commwatch_nvlink_link_state"
-SWITCHES = dict.fromkeys("0123", "switch")
+GPU = ("0", SLOTS[0])
+MINUTE = 60.0
+LINKS = "0123"
+SWITCHES = dict.fromkeys(LINKS, "switch")
 
 
-class Node:
-    """Four links of a GPU, minute by minute."""
+class Links:
+    """Four links of a GPU that lead to the same switches, minute by minute."""
 
-    def __init__(self, far_ends: Mapping[str, str] = SWITCHES) -> None:
-        self._far_ends = far_ends
-        self._layout = Layout(
-            (name, (*GPU, link)) for name in (STATE, SENT, RECEIVED) for link in "0123"
-        )  # fmt: skip
-        self._watch = LinkShares(*GPU)
+    def __init__(self, folder: Path) -> None:
+        self.node = KeptNode(folder)
         self._bytes = [0.0] * 4
-        self._time = 1000.0
         self.states: list[Value] = [1, 1, 1, 1]
-        self.step((0, 0, 0, 0))
+        self.lead(SWITCHES)
 
-    def step(self, rates: Sequence[float | None], seconds: float = SHARE_SECONDS) -> dict[Series, Value]:
-        """What is told after a time in which the links sent so many bytes per second; None: not read at its end."""
-        self._time += seconds
-        self._bytes = [
-            count + (rate or 0.0) * seconds for count, rate in zip(self._bytes, rates, strict=True)
-        ]  # fmt: skip
+    def lead(self, far_ends: Mapping[str, str]) -> None:
+        """What the driver says of where the links lead: the switches, or the address of a GPU."""
+        ends = {link: (end, "") if end == "switch" else ("gpu", end) for link, end in far_ends.items()}
+        infos: dict[Series, Value] = {
+            ("commwatch_nvlink_info", (*GPU, link, "4.0", *ends.get(link, ("", "")), "")): 1 for link in LINKS
+        }
+        self.node.keep("nvml_identity", {GPU[1]: infos})
+
+    def step(self, *rates: float | None, seconds: float = MINUTE) -> tuple[Value, ...]:
+        """What is told after a time in which the links sent so many bytes per second; None: not read at its end.
+
+        The slowest link, its rate, and the median of its siblings.
+        """
+        self.node.clock.now += seconds
+        self._bytes = [count + (rate or 0.0) * seconds for count, rate in zip(self._bytes, rates, strict=True)]
         shown = [None if rate is None else count for count, rate in zip(self._bytes, rates, strict=True)]
-        reading = Block(self._layout, [*self.states, *shown, *self._bytes], self._time)
-        told = self._watch.update(reading, lambda: self._far_ends)
-        return {} if told is None else dict(zip(told.layout.series, told.values, strict=True))
+        values: dict[Series, Value] = {
+            (f"commwatch_nvlink_{name}", (*GPU, link)): value
+            for name, of_links in (
+                ("link_state", self.states), ("transmit_bytes_total", shown), ("receive_bytes_total", self._bytes)
+            )
+            for link, value in zip(LINKS, of_links, strict=True)
+        }  # fmt: skip
+        self.node.keep("nvml_nvlink", {GPU[1]: values})
+        return self.told("transmit")
+
+    def told(self, direction: str) -> tuple[Value, ...]:
+        names = ("slowest_link", "slowest_link_bytes_per_second", "sibling_bytes_per_second")
+        return tuple(self.node.value(f"nvlink_{name}", *GPU, direction) for name in names)
 
 
-def slowest(told: Mapping[Series, Value], direction: str = "transmit") -> tuple[Value, ...]:
-    """Link, its rate, and the median of its siblings."""
-    names = ("slowest_link", "slowest_link_bytes_per_second", "sibling_bytes_per_second")
-    return tuple(told[f"commwatch_nvlink_{name}", (*GPU, direction)] for name in names)
+NOTHING = (None, None, None)
 
 
-def test_the_link_that_falls_furthest_behind_is_told() -> None:
+@pytest.fixture
+def links(tmp_path: Path) -> Links:
+    links = Links(tmp_path)
+    assert links.step(0, 0, 0, 0) == NOTHING
+    return links
+
+
+def test_the_link_that_falls_furthest_behind_is_told(links: Links) -> None:
     """With what it carried and the median of the others, in each direction."""
-    told = Node().step((100.0, 40.0, 90.0, 110.0))
-
-    assert slowest(told) == (1, 40.0, 100.0)
-    assert slowest(told, "receive") == (1, 40.0, 100.0)
+    assert links.step(100.0, 40.0, 90.0, 110.0) == (1, 40.0, 100.0)
+    assert links.told("receive") == (1, 40.0, 100.0)
 
 
-def test_a_minute_must_be_over() -> None:
+def test_a_minute_must_be_over(links: Links) -> None:
     """Over a second traffic is uneven on healthy links too; the next minute begins where the last one ended."""
-    node = Node()
-
-    assert node.step((100.0, 40.0, 100.0, 100.0), seconds=SHARE_SECONDS - 1.0) == {}
-    assert slowest(node.step((100.0, 40.0, 100.0, 100.0), seconds=1.0)) == (1, 40.0, 100.0)
-    assert slowest(node.step((100.0, 100.0, 50.0, 100.0))) == (2, 50.0, 100.0)
-
-
-def test_only_links_to_the_same_place_are_compared() -> None:
-    """A neighbour that gets nothing has no slow link; links to an idle one do not hide a slow one."""
-    ends = {"0": "0000:18:00.0", "1": "0000:18:00.0", "2": "0000:18:00.0", "3": "0000:19:00.0"}
-
-    assert slowest(Node(ends).step((100.0, 100.0, 50.0, 0.0))) == (2, 50.0, 100.0)
+    assert links.step(100.0, 40.0, 100.0, 100.0, seconds=MINUTE - 1.0) == NOTHING
+    assert links.step(100.0, 40.0, 100.0, 100.0, seconds=1.0) == (1, 40.0, 100.0)
+    assert links.step(100.0, 100.0, 0.0, 100.0, seconds=MINUTE / 2) == (1, 40.0, 100.0)
+    assert links.step(100.0, 100.0, 100.0, 100.0, seconds=MINUTE / 2) == (2, 50.0, 100.0)
 
 
-@pytest.mark.parametrize("ends", [{}, {"0": "switch", "1": "switch"}], ids=["unknown", "one sibling"])
-def test_a_link_without_two_siblings_is_not_judged(ends: Mapping[str, str]) -> None:
-    """With one it is not known which of the two is at fault."""
-    assert slowest(Node(ends).step((100.0, 0.0, 100.0, 100.0))) == (None, None, None)
+@pytest.mark.parametrize(
+    ("far_ends", "rates", "told"),
+    [
+        ({"0": SLOTS[1], "1": SLOTS[1], "2": SLOTS[1], "3": "0000:19:00.0"}, (100.0, 100.0, 50.0, 0.0), (2, 50, 100)),
+        ({}, (100.0, 0.0, 100.0, 100.0), NOTHING),
+        ({"0": "switch", "1": "switch"}, (100.0, 0.0, 100.0, 100.0), NOTHING),
+    ],
+    ids=["another end", "ends unknown", "one sibling"],
+)
+def test_only_links_to_the_same_place_are_compared(
+    links: Links, far_ends: Mapping[str, str], rates: Sequence[float], told: Sequence[Value]
+) -> None:
+    """A neighbour that gets nothing has no slow link, and with one sibling it is not known which is at fault."""
+    links.lead(far_ends)
+
+    assert links.step(*rates) == told
 
 
-def test_a_link_that_is_down_is_no_sibling() -> None:
+def test_without_an_identity_nothing_is_compared(links: Links) -> None:
+    """Then no one knows where the links lead."""
+    links.node.store.drop("nvml_identity", GPU[1])
+
+    assert links.step(100.0, 0.0, 100.0, 100.0) == NOTHING
+
+
+def test_a_link_that_is_down_is_no_sibling(links: Links) -> None:
     """That it carries nothing is another finding; one that came up within the minute has no minute yet."""
-    node = Node()
-    node.states[1] = 0
+    links.states[1] = 0
 
-    assert slowest(node.step((100.0, 0.0, 90.0, 100.0))) == (2, 90.0, 100.0)
-    node.states[1] = 1
-    assert slowest(node.step((100.0, 10.0, 90.0, 100.0))) == (2, 90.0, 100.0)
-    assert slowest(node.step((100.0, 10.0, 90.0, 100.0))) == (1, 10.0, 100.0)
+    assert links.step(100.0, 0.0, 90.0, 100.0) == (2, 90.0, 100.0)
+    links.states[1] = 1
+    assert links.step(100.0, 10.0, 90.0, 100.0) == (2, 90.0, 100.0)
+    assert links.step(100.0, 10.0, 90.0, 100.0) == (1, 10.0, 100.0)
 
 
-def test_without_the_rate_of_one_nothing_is_said() -> None:
+def test_without_the_rate_of_one_nothing_is_said(links: Links) -> None:
     """What was not read is not 0; the other direction was read."""
-    told = Node().step((100.0, None, 100.0, 50.0))
-
-    assert slowest(told) == (None, None, None)
-    assert slowest(told, "receive") == (1, 0.0, 100.0)
+    assert links.step(100.0, None, 100.0, 50.0) == NOTHING
+    assert links.told("receive") == (1, 0.0, 100.0)
 
 
-def test_a_gap_says_nothing_of_the_time_in_it() -> None:
+def test_a_gap_says_nothing_of_the_time_in_it(links: Links) -> None:
     """The comparison begins again."""
-    node = Node()
+    assert links.step(100.0, 0.0, 100.0, 100.0, seconds=2 * MINUTE + 1.0) == NOTHING
+    assert links.step(100.0, 40.0, 100.0, 100.0) == (1, 40.0, 100.0)
 
-    assert node.step((100.0, 0.0, 100.0, 100.0), seconds=MOST_SECONDS + 1.0) == {}
-    assert slowest(node.step((100.0, 40.0, 100.0, 100.0))) == (1, 40.0, 100.0)
+
+def test_what_is_told_is_no_older_than_the_next_minute(links: Links) -> None:
+    """And the runs of the collector that may be missed."""
+    links.step(100.0, 40.0, 100.0, 100.0)
+    lifetime = collector("nvml_nvlink", interval=1.0).lifetime
+    for seconds, told in ((MINUTE + lifetime - 0.1, 1), (0.2, None)):
+        links.node.clock.now += seconds
+        links.node.store.expire(links.node.clock.now)
+        assert links.told("transmit")[0] == told
+
+
+def test_what_is_not_read_any_more_is_not_told(links: Links) -> None:
+    """As of a GPU that is lost."""
+    links.step(100.0, 40.0, 100.0, 100.0)
+    links.node.store.drop("nvml_nvlink", GPU[1])
+    links.node.keep("nvml_nvlink", {}, Absence(GPU[1], "lost", ""))
+
+    assert links.told("transmit") == NOTHING

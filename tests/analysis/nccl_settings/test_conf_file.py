@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import ctypes
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.nccl_settings.cases import HGX, KNOWN
-from commwatch.jobs.settings.conf_file import ConfFile, effective_settings, parse_conf_file
-from commwatch.jobs.settings.facts import ProcessSettings, Setting
+from commwatch.jobs.settings.facts import ProcessSettings
 from commwatch.jobs.settings.judge import judge_settings
 from commwatch.jobs.settings.names import kept_name
 from commwatch.jobs.settings.process import read_number
+from commwatch.jobs.settings.process_environment import settings_of_environment, settings_of_file
 
 
-def parsed(content: bytes) -> ConfFile:
-    return parse_conf_file(content, "system_file", kept_name)
+def parsed(content: bytes) -> ProcessSettings:
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "nccl.conf")
+        path.write_bytes(content)
+        return settings_of_file(path, KNOWN)
 
 
 def values(content: bytes) -> dict[str, str | None]:
@@ -26,7 +31,9 @@ def values(content: bytes) -> dict[str, str | None]:
 
 def test_lines_are_names_and_values() -> None:
     """The value is all behind the first equals sign; comments and what is not wanted are left out."""
-    content = b"# NCCL_DEBUG=INFO\nNCCL_DEBUG=WARN\n\nNCCL_SOCKET_IFNAME==ens1f0\nPATH=/bin\nNCCL_PROTO=\n"
+    content = (
+        b"# NCCL_DEBUG=INFO\n # NCCL_ALGO\nNCCL_DEBUG=WARN\n\nNCCL_SOCKET_IFNAME==ens1f0\nPATH=/bin\nNCCL_PROTO=\n"
+    )
 
     assert values(content) == {"NCCL_DEBUG": "WARN", "NCCL_SOCKET_IFNAME": "=ens1f0", "NCCL_PROTO": ""}
     assert parsed(content).malformed == ()
@@ -42,7 +49,7 @@ def test_the_first_line_of_a_name_counts() -> None:
 )
 def test_a_line_that_sets_another_name_than_was_meant_is_malformed(line: bytes) -> None:
     """Blanks and export become part of the name, which nothing reads."""
-    assert parsed(b"NCCL_PROTO=LL\n" + line).malformed == (2,)
+    assert parsed(b"NCCL_PROTO=LL\n" + line).malformed == (("conf_file", 2),)
     assert values(b"NCCL_PROTO=LL\n" + line) == {"NCCL_PROTO": "LL"}
 
 
@@ -60,23 +67,23 @@ def test_malformed_lines_and_unread_files_are_said() -> None:
     assert "permission denied" in found[1].words
 
 
-def test_the_environment_comes_before_the_files_in_their_order() -> None:
+def test_the_environment_comes_before_the_files_in_their_order(tmp_path: Path) -> None:
     """What is overridden with another value is told, with the origin that wins."""
-    environment = [Setting("NCCL_DEBUG", "WARN", "environment"), Setting("NCCL_ALGO", "", "environment")]
-    home = ConfFile("home_file", (Setting("NCCL_DEBUG", "INFO", "home_file"), Setting("NCCL_PROTO", "LL", "home_file")))
-    system = ConfFile(
-        "system_file", (Setting("NCCL_PROTO", "LL", "system_file"), Setting("NCCL_ALGO", "Ring", "system_file"))
-    )
+    for path, content in (("home/.nccl.conf", "NCCL_DEBUG=INFO\nNCCL_PROTO=LL\n"),
+                          ("etc/nccl.conf", "NCCL_PROTO=LL\nNCCL_ALGO=Ring\n")):  # fmt: skip
+        (tmp_path / path).parent.mkdir()
+        (tmp_path / path).write_text(content)
 
-    settings, shadowed = effective_settings(environment, [home, system])
+    process = settings_of_environment({"NCCL_DEBUG": "WARN", "NCCL_ALGO": "", "HOME": "/home"}, KNOWN, tmp_path)
 
-    assert [(one.name, one.value, one.origin) for one in settings] == [
+    assert [(one.name, one.value, one.origin) for one in process.settings] == [
         ("NCCL_ALGO", "", "environment"),
         ("NCCL_DEBUG", "WARN", "environment"),
         ("NCCL_PROTO", "LL", "home_file"),
     ]
-    assert [(one.name, one.origin) for one in shadowed] == [("NCCL_DEBUG", "home_file"), ("NCCL_ALGO", "system_file")]
-    found = judge_settings([ProcessSettings(settings, shadowed)], HGX, KNOWN)
+    shadowed = [(one.name, one.origin) for one in process.shadowed]
+    assert shadowed == [("NCCL_DEBUG", "home_file"), ("NCCL_ALGO", "system_file")]
+    found = judge_settings([process], HGX, KNOWN)
     assert {one.variable for one in found if one.code == "shadowed"} == {"NCCL_DEBUG", "NCCL_ALGO"}
 
 
@@ -100,7 +107,9 @@ def as_nccl_reads(content: bytes) -> dict[bytes, bytes]:
 
 lines = st.lists(
     st.one_of(
-        st.sampled_from([b"NCCL_DEBUG=WARN", b"#NCCL_X=1", b"NCCL_X==a=b", b"NCCL_LONG=" + b"x" * 2000, b"="]),
+        st.sampled_from(
+            [b"NCCL_DEBUG=WARN", b"NCCL_Y=a\0b", b"#NCCL_X=1", b"NCCL_X==a=b", b"NCCL_LONG=" + b"x" * 2000, b"="]
+        ),
         st.binary(max_size=40).filter(lambda line: not set(line) & set(b"\n\v\f\x1c\x1d\x1e\x85")),
     ),
     max_size=20,
