@@ -284,9 +284,9 @@ class Connection:
             self._refused = _HTTPS_ONLY
             return
         handshakes = self._server.handshakes
-        await handshakes.ask(
-            self.client, partial(asyncio.sleep, 0)
-        )  # one each time the loop comes round: it takes 1 ms
+        # One begins each time the loop comes round: it takes a millisecond.
+        turn = handshakes.ask(self.client, partial(asyncio.sleep, 0))
+        await asyncio.wait_for(turn, self.until - asyncio.get_running_loop().time())
         handshakes.failed(self.client)  # until a request is answered
         self._server.places.begin_tls(self, self._server.limits.tls_connections)
         self.sock = sock = entry.wrap(self.sock)

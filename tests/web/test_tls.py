@@ -9,6 +9,7 @@ import ssl
 import time
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 
@@ -247,6 +248,20 @@ def test_a_handshake_that_is_not_finished(material: Material, said: bytes) -> No
             client.send(said)
             await client.rest()
             assert time.monotonic() - start > 3 * SOON
+
+    asyncio.run(test())
+
+
+def test_a_handshake_whose_turn_does_not_come(material: Material) -> None:
+    """It has the same deadline."""
+
+    async def test() -> None:
+        made = server(material, limits=Limits(head_seconds=SOON))
+        never = made.handshakes.ask("192.0.2.9", partial(asyncio.sleep, PATIENCE_SECONDS))
+        async with serving(made) as port, connected(port) as client:
+            client.send(hello())
+            assert await client.rest() == b""
+            assert not never.done()
 
     asyncio.run(test())
 
