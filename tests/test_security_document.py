@@ -101,7 +101,7 @@ def test_the_numbers_are_those_in_force() -> None:
         f"| {LONGEST_LABEL} characters, in one line",
         f"| {bounds.LONGEST_DETAIL:,} characters, printable |",
         f"| {bounds.MOST_DEVICES:,} |",
-        f"| {bounds.MOST_WAITING:,}, and twice the rate",
+        f"| {bounds.MOST_EARLY}, and after a silence twice what was ordered, {bounds.MOST_WAITING:,} at most |",
         f"| {LONGEST_TEXT // mebibyte} MiB each |",
         f"| {nccl_notes.MOST_FILES} files, {nccl_notes.MOST_BYTES // mebibyte} MiB |",
         f"| {of['nvml'].largest_frame // mebibyte} MiB; {of['jobs'].largest_frame // mebibyte} MiB; 1 MiB |",
