@@ -57,13 +57,13 @@ def test_labels_stand_in_the_order_of_the_catalogue() -> None:
 def test_whole_numbers_are_written_whole() -> None:
     """A count has no decimal point, and a fraction keeps its own."""
     instruments = Instruments()
-    instruments.collector_duration.labels("pci").set(0.25)
-    instruments.collector_interval.labels("pci").set(10.0)
+    instruments.daemon_late.set(0.25)
+    instruments.worker_stuck("nvml", 2)
 
     block = instruments.block(0.0)
 
-    assert lines_of(block, "commwatch_collector_duration_seconds").endswith(" 0.25\n")
-    assert lines_of(block, "commwatch_collector_interval_seconds").endswith(" 10\n")
+    assert lines_of(block, "commwatch_daemon_late_seconds").endswith(" 0.25\n")
+    assert lines_of(block, "commwatch_worker_stuck").endswith(" 2\n")
 
 
 def test_the_layout_is_kept_while_the_series_stay() -> None:

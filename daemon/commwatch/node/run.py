@@ -117,11 +117,14 @@ class Collector:
     quick_runs: int = 0
     failing: frozenset[Absence] = frozenset()
     """What could not be read at the last run; a change of it is an event of the log."""
+    duration: float = 0.0
+    """Seconds that the last run took."""
     last_success: float | None = None
     """Wall clock seconds since 1970."""
     last_reading: float | None = None
     """Monotonic seconds of the last run that read anything; None: none did since it was started or resumed."""
     attempted: bool = False
+    """Whether it has run since it was started or resumed."""
     seen: tuple[frozenset[str], frozenset[str]] | None = None
     """Devices of which the last run read anything, and those that it found gone or silent; an empty name is the source
     itself."""

@@ -60,7 +60,9 @@ class Collection:
         self._correct = correct
         for collector in self.collectors.values():
             collector.reader.keeper = self
-            instruments.collector_interval.labels(collector.name).set(collector.current_interval)
+        self.available: dict[str, bool] = {}
+        """By source that was tried or looked for: whether it can be read."""
+        instruments.collectors.of = self
 
     @property
     def absent_sources(self) -> frozenset[str]:
@@ -94,13 +96,12 @@ class Collection:
             found.append(UnreadSource(name, age, why, row.lists_parts))
         return tuple(sorted(found, key=lambda one: not one.lists_parts))
 
-    def show_unread(self) -> None:
-        """Expose which sources have no current reading; one that starts or resumes has time for its first one."""
+    def exposed_as_unread(self) -> dict[str, bool]:
+        """By source: whether it has no current reading; one that starts or resumes has time for its first one."""
         unread = {one.source: one.seconds for one in self.unread()}
         starts = time.monotonic() - self._began < STARTING_SECONDS
-        for name in {one.source for one in self.collectors.values()}:
-            flag = name in unread and not (unread[name] is None and starts)
-            self._instruments.source_unread.labels(name).set(flag)
+        sources = {one.source for one in self.collectors.values()}
+        return {name: name in unread and not (unread[name] is None and starts) for name in sources}
 
     @property
     def is_paused(self) -> bool:
@@ -139,7 +140,7 @@ class Collection:
             self._store.drop_group(collector.name)  # it is not current any more
             self._forget_run(collector)
         if absent is not None and collector.state == "absent":
-            self._instruments.source_available.labels(collector.source).set(0)
+            self.available[collector.source] = False
             if collector is next(one for one in self.collectors.values() if one.source == collector.source):
                 log.info("source not available", source=collector.source, reason=absent)
 
@@ -245,24 +246,18 @@ class Collection:
 
     def _record(self, collector: Collector, collected: Collected) -> None:
         failing = frozenset(collected.absences)
-        instruments = self._instruments
-        instruments.source_available.labels(collector.source).set(collected.unavailable is None)
-        instruments.collector_success.labels(collector.name).set(not failing)
-        instruments.collector_duration.labels(collector.name).set(collected.duration)
+        self.available[collector.source] = collected.unavailable is None
+        collector.duration = collected.duration
         if not failing:
-            self._set_last_success(collector, time.time())
+            collector.last_success = time.time()
         if collected.has_reading:
             collector.last_reading = time.monotonic()
         for absence in failing:
-            instruments.collector_errors.labels(collector.name, absence.reason).inc()
+            self._instruments.collector_errors.labels(collector.name, absence.reason).inc()
         if failing != collector.failing or not collector.attempted:
             self._log_change(collector, failing)
         collector.failing = failing
         collector.attempted = True
-
-    def _set_last_success(self, collector: Collector, moment: float) -> None:
-        collector.last_success = moment
-        self._instruments.collector_last_success.labels(collector.name).set(round(moment, 3))
 
     def _log_change(self, collector: Collector, failing: frozenset[Absence]) -> None:
         for absence in sorted(failing - collector.failing, key=lambda one: (one.device, one.detail)):
@@ -290,7 +285,6 @@ class Collection:
         collector.stretch = stretch
         collector.slow_runs = collector.quick_runs = 0
         collector.reader.order(collector.name, collector.current_interval)
-        self._instruments.collector_interval.labels(collector.name).set(collector.current_interval)
 
     def pause(self) -> None:
         """Pause the collectors that hold a driver."""
@@ -302,7 +296,7 @@ class Collection:
         collector.failing = frozenset()
         collector.attempted = False
         collector.last_reading = None
-        self._instruments.forget_run(collector.name, collector.source)
+        self.available.pop(collector.source, None)
 
     def resume(self) -> None:
         """Run all collectors again."""
@@ -314,7 +308,7 @@ class Collection:
         """Tell when collectors ran last by the wall clock of now, which was stepped by so many seconds."""
         for collector in self.collectors.values():
             if collector.last_success is not None:
-                self._set_last_success(collector, collector.last_success + step)
+                collector.last_success += step
 
     def stop(self) -> None:
         """Run nothing any more, and keep nothing of what is under way."""

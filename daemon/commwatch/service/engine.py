@@ -335,7 +335,6 @@ class Engine:
 
     def look(self) -> None:
         """Look at the node with the rules; what opens or closes is saved at once."""
-        self.collection.show_unread()
         self.verdict.look(self.whole_snapshot(), time.time())
         self._keeping.notice()
 

@@ -11,6 +11,7 @@ from prometheus_client import Counter, Gauge, Info, disable_created_metrics
 
 from commwatch import __version__
 from commwatch.node.starvation import Starvation
+from commwatch.service.collector_metrics import CollectorMetrics
 from commwatch.workers.process_state import process_use
 from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.metrics_page import of_this_process
@@ -30,10 +31,8 @@ class Instruments:
         """Of each process that is there, as last measured, by its id."""
         self._healthcheck_unknown: dict[str, int] = {}
         """As last read, by reason."""
-        self.collector_success = self._gauge("collector_success")
-        self.collector_duration = self._gauge("collector_duration_seconds")
-        self.collector_interval = self._gauge("collector_interval_seconds")
-        self.collector_last_success = self._gauge("collector_last_success_timestamp_seconds")
+        self.collectors = CollectorMetrics()
+        self.registry.register(self.collectors)
         self.collector_errors = self._counter("collector_errors_total")
         self.worker_restarts = self._counter("worker_restarts_total")
         self.worker_stuck_count = self._gauge("worker_stuck")
@@ -49,8 +48,6 @@ class Instruments:
         self.healthcheck_unknown = self._counter("healthcheck_unknown_total")
         self.process_cpu = self._counter("process_cpu_seconds_total")
         self.process_memory = self._gauge("process_resident_memory_bytes")
-        self.source_available = self._gauge("source_available")
-        self.source_unread = self._gauge("source_unread")
         self.maintenance = self._gauge("maintenance")
         self.simulated = self._gauge("simulated")
         self.thresholds_info = self._info("thresholds_info")
@@ -90,19 +87,9 @@ class Instruments:
 
     def forget_engine(self) -> None:
         """Say nothing of collectors, sources and processes: another configuration may not have them."""
-        for gauge in (
-            self.collector_success, self.collector_duration, self.collector_interval, self.collector_last_success,
-            self.source_available, self.source_unread, self.worker_stuck_count, self.process_memory,
-            self.thresholds_info,
-        ):  # fmt: skip
+        self.collectors.of = None
+        for gauge in (self.worker_stuck_count, self.process_memory, self.thresholds_info):
             gauge.clear()
-
-    def forget_run(self, collector: str, source: str) -> None:
-        """Say nothing of the last run of a collector that rests; there may have been none."""
-        for gauge in (self.collector_success, self.collector_duration):
-            gauge.remove(collector)
-        self.source_available.remove(source)
-        self.source_unread.remove(source)
 
     def show_maintenance(self, reason: str | None) -> None:
         """Say which maintenance is in force, if any."""
