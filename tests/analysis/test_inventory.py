@@ -386,6 +386,31 @@ def test_interfaces_are_learned_with_their_speed() -> None:
     assert subject.accept() == ["interface eth0 is no longer expected", "interface eth2 is no longer expected"]
 
 
+def test_an_interface_that_one_reading_has_shown_up_is_expected_while_it_is_here() -> None:
+    """In this boot, without its speed, which may settle. One that never was up is not; nor is one that has been moved
+    into a container, also when it comes back."""
+    subject = inventory()
+    subject.state.begin("this boot")
+
+    def expected(**up: bool) -> list[Value]:
+        seen = {name: SeenPort(is_up, 12.5e9 if is_up else None) for name, is_up in up.items()}
+        subject.observe(replace(FOUR, ports=seen), 10)
+        block = subject.block(10)
+        assert block.get("commwatch_ethernet_speed_expected_bytes_per_second", "eth0") is None
+        return [block.get("commwatch_ethernet_expected", name) for name in ("eth0", "eth1")]
+
+    assert expected(eth0=True, eth1=False) == [1, None]
+    assert expected(eth0=False, eth1=False) == [1, None]
+    subject = restarted(subject)
+    subject.state.begin("this boot")
+    assert expected(eth0=False, eth1=False) == [1, None]
+    assert expected(eth1=False) == [None, None]
+    assert expected(eth0=False, eth1=False) == [None, None]
+    assert expected(eth0=True, eth1=False) == [1, None]
+    subject.state.begin("another boot")
+    assert expected(eth0=False, eth1=False) == [None, None]
+
+
 def test_capacity_is_known_from_the_first_reading_on() -> None:
     """Of the parts that it has shown, and of an interface that is here."""
     subject = inventory()

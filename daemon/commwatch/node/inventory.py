@@ -19,6 +19,7 @@ from commwatch.node.inventory_state import (
     expected_speed,
     observe_ports,
     ports_up,
+    stable_ports,
 )
 from commwatch.node.observation import Observation, SeenGpu, SeenPort
 from commwatch.node.utilisation import NvlinkExpectation
@@ -78,9 +79,10 @@ class Inventory:
     """Learns what the node should have, and compares it with what is here.
 
     A part that one reading of this boot has shown is expected until the node boots again; one that was there for
-    ``learn_after_seconds`` also after that. Of a quantity the largest such value is expected. Network interfaces come
-    and go on healthy nodes, and are expected only once they were stable. Only ``accept`` lowers an expectation. GPUs
-    are told apart by UUID, so that a moved index means nothing.
+    ``learn_after_seconds`` also after that. Of a quantity the largest such value is expected. Network interfaces are
+    moved into containers on healthy nodes: one that was not stable yet is expected only while it is here, at no speed
+    and without being counted. Only ``accept`` lowers an expectation. GPUs are told apart by UUID, so that a moved index
+    means nothing.
 
     Args:
         state: what was kept from earlier runs; it is changed in place.
@@ -124,11 +126,11 @@ class Inventory:
             self._observe_gpus(elapsed, learned)
         if seen.ports is not None:
             learned += observe_ports(
-                self.state.ports, seen.ports, "interface", elapsed, self._learn_after, at_once=False
+                self.state.ports, seen.ports, "interface", elapsed, self._learn_after, is_missed=False
             )
         if seen.rdma_ports is not None:
             learned += observe_ports(
-                self.state.rdma_ports, seen.rdma_ports, "RDMA port", elapsed, self._learn_after, at_once=True
+                self.state.rdma_ports, seen.rdma_ports, "RDMA port", elapsed, self._learn_after, is_missed=True
             )
         self.learned += bool(learned or self.state.watched() != watched_before)
         self._begin_anew()
@@ -279,7 +281,7 @@ class Inventory:
             "nvlink": sum(len(self._links_due(uuid, gpu)) for uuid, gpu in gpus.items()) or None,
             "pcie_lane": sum(lanes) or None,
             "rdma_port": len(self._rdma_ports_due()) or None,
-            "ethernet_port": len(expected_ports(self.state.ports)) or None,
+            "ethernet_port": len(stable_ports(self.state.ports)) or None,
         }
         return {**learned, **self._asked()}
 
@@ -398,7 +400,7 @@ class Inventory:
             "nvlink": None if gpus is None else _total(self._links_up(gpu) for gpu in gpus),
             "pcie_lane": None if gpus is None else _total(gpu.pcie_lanes for gpu in gpus),
             "rdma_port": None if rdma_ports is None else ports_up(self._rdma_ports_due(), rdma_ports),
-            "ethernet_port": None if ports is None else ports_up(expected_ports(self.state.ports), ports),
+            "ethernet_port": None if ports is None else ports_up(stable_ports(self.state.ports), ports),
         }
 
     def never_seen(self, faulty_strangers: int) -> dict[Kind, int | None]:
@@ -411,7 +413,7 @@ class Inventory:
         """
         present, asked = self.present(), self._asked()
         known = {**self._known_of_gpus(), "rdma_port": _known_ports(self._rdma_ports_due(), self._seen.rdma_ports),
-                 "ethernet_port": _known_ports(expected_ports(self.state.ports), self._seen.ports)}  # fmt: skip
+                 "ethernet_port": _known_ports(stable_ports(self.state.ports), self._seen.ports)}  # fmt: skip
         gpus, absent_gpus = asked.get("gpu", 0), 0
         if gpus:
             absent_gpus = max(0, gpus - known["gpu"])
@@ -509,9 +511,10 @@ class Inventory:
                 readings.update(self._gpu_readings(uuid, record))
         for name in self._rdma_ports_due():
             device, _, port = name.rpartition(":")
-            readings |= _port_readings("rdma_port", (device, port), self.state.rdma_ports.get(name, Learned()))
+            speed = self.state.rdma_ports.get(name, Learned()).due
+            readings |= _port_readings("rdma_port", (device, port), speed)
         for name in expected_ports(self.state.ports):
-            readings |= _port_readings("ethernet", (name,), self.state.ports[name])
+            readings |= _port_readings("ethernet", (name,), self.state.ports[name].expected)
         gpus, _ = self._below_equals()
         for (uuid, aspect), less in gpus.items():
             lacking = max(0, less - self._named(uuid, aspect))
@@ -593,11 +596,11 @@ class Inventory:
         return readings
 
 
-def _port_readings(family: str, labels: tuple[str, ...], record: Learned) -> dict[Series, Value]:
-    """What is expected of a port that is expected; its speed where one was ever read."""
+def _port_readings(family: str, labels: tuple[str, ...], speed: float | None) -> dict[Series, Value]:
+    """What is expected of a port that is expected; its speed where one is known, in bytes per second."""
     return {
         (f"commwatch_{family}_expected", labels): 1,
-        (f"commwatch_{family}_speed_expected_bytes_per_second", labels): record.due or None,
+        (f"commwatch_{family}_speed_expected_bytes_per_second", labels): speed or None,
     }
 
 

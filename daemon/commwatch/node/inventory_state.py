@@ -198,7 +198,7 @@ def observe_ports(
     elapsed: float,
     learn_after: float,
     *,
-    at_once: bool,
+    is_missed: bool,
 ) -> list[str]:
     """Take the ports that are here; returns which have become stable, in sentences.
 
@@ -208,7 +208,7 @@ def observe_ports(
         what: how a port is called: ``interface``.
         elapsed: seconds since the last observation.
         learn_after: seconds for which a port must be up to be stable.
-        at_once: whether one reading that shows a port as up is enough to expect it in this boot.
+        is_missed: whether a port that one reading of this boot has shown as up is expected also once it is gone.
     """
     learned = []
     for name in records.keys() - seen.keys():
@@ -221,7 +221,7 @@ def observe_ports(
         if record.see(speed if port.is_up else None, elapsed, learn_after):
             learned.append(f"{what} {name} is expected" + (f" at {format_rate(speed)}" if speed else ""))
     for name, record in list(records.items()):
-        if not at_once:
+        if not is_missed and name not in seen:
             record.seen = None
         if record == Learned():
             del records[name]
@@ -245,6 +245,11 @@ def accept_ports(records: dict[str, Learned], seen: Mapping[str, SeenPort], what
 def expected_ports(records: Mapping[str, Learned]) -> list[str]:
     """Names of the ports that are expected."""
     return [name for name, record in records.items() if record.due is not None]
+
+
+def stable_ports(records: Mapping[str, Learned]) -> list[str]:
+    """Names of those that were up for the learning time, or accepted."""
+    return [name for name, record in records.items() if record.expected is not None]
 
 
 def ports_up(expected: Iterable[str], seen: Mapping[str, SeenPort]) -> int | None:

@@ -31,8 +31,6 @@ PROBE_CYCLE_SECONDS = 900.0
 """Between two probes by default; the third bad one speaks."""
 ENOUGH_EQUALS = 4
 """Equal parts of which the odd one is known; of fewer, a slot that was narrow from the first start is no alert."""
-LEARNED_SECONDS = 630.0
-"""Interfaces without RDMA come and go on healthy nodes: one is expected once it had a link for 10 min."""
 PAIR_SECONDS = 7200.0
 """A single slow pair is a ticket within this time: a ring need not lead over it, and pairs are measured in turn."""
 GROUP_WAIT_SECONDS = 5.0
@@ -97,8 +95,6 @@ class Row:
     """It shows only while a job communicates."""
     lasts: tuple[float, float] = (200.0, 600.0)
     weight: float = 1.0
-    known_after: float = 0.0
-    """Seconds since the boot from which on the part is known: some are only after they were well for a while."""
 
 
 def _gpu(drawn: random.Random, preset: Preset) -> tuple[int, str]:
@@ -313,8 +309,7 @@ HARDWARE: Mapping[str, Row] = {
         _port("rdma_saturated", counter="excessive_buffer_overrun_errors"), "ticket", RATE_SECONDS + 5, _PORT,
         from_boot=None, ends=None, lasts=(500.0, 800.0),
     ),
-    "cable_out": Row(_cable, "either", RATE_SECONDS + 15, _PORT, from_boot=None, known_after=LEARNED_SECONDS,
-                     lasts=(400.0, 700.0)),
+    "cable_out": Row(_cable, "either", RATE_SECONDS + 15, _PORT, from_boot=None, lasts=(400.0, 700.0)),
     "gpu_hot": Row(
         _of_a_gpu("gpu_throttled", reason="hw_thermal"), "ticket", RATE_SECONDS + 10, _GPU, "slow",
         from_boot="ticket", needs_job=True, lasts=(500.0, 800.0),

@@ -69,8 +69,8 @@ class Broken:
 
     @property
     def is_from_boot(self) -> bool:
-        """Whether no reading of this boot shows the part well before, for as long as it takes."""
-        return self.begin < max(FROM_BOOT_SECONDS, self.row.known_after)
+        """Whether no reading of this boot shows the part well before."""
+        return self.begin < FROM_BOOT_SECONDS
 
     @property
     def wanted(self) -> Wanted | None:

@@ -31,7 +31,7 @@ _BITS = 8.0
 
 
 def down(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
-    """Interfaces that had a link for the learning time and have none now."""
+    """Interfaces that had a link in this boot, or for the learning time, and have none now."""
     for interface, _ in facts.each(Interface.expected):
         # One that is switched off says nothing of its link.
         if interface.carrier == 0:
