@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
+from pathlib import Path
 from typing import Final
 
 LIGHT: Final = """color-scheme:light;--bg:#fff;--fg:#1b1f24;--dim:#59636e;--line:#d8dee4;--card:#f6f8fa;
@@ -18,5 +18,5 @@ _MORE_DARK = """--warn:#e3b341;--badbg:#2a1416;--warnbg:#282009;--goodbg:#0f2216
 
 STYLE: Final = (
     f":root{{{LIGHT};{_MORE_LIGHT}}}@media(prefers-color-scheme:dark){{:root{{{DARK};{_MORE_DARK}}}}}"
-    "\n" + files("commwatch_exporters.node_page").joinpath("page.css").read_text("utf-8")
+    "\n" + Path(__file__).with_name("page.css").read_text("utf-8")
 )
