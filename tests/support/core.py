@@ -82,9 +82,6 @@ class PlannedJobs(Scheduler):
         """Interval and delay of each job that was added."""
         self.moved: list[tuple[str, float]] = []
         """Jobs whose next run was moved, with the seconds until it."""
-        self.intervals: list[tuple[str, float]] = []
-        self.resting: list[str] = []
-        """Jobs that are not to run."""
         self.planned: dict[str, float] = {}
         """What ``next_run`` answers."""
 
@@ -93,12 +90,6 @@ class PlannedJobs(Scheduler):
 
     def run_in(self, name: str, delay: float) -> None:
         self.moved.append((name, delay))
-
-    def set_interval(self, name: str, interval: float) -> None:
-        self.intervals.append((name, interval))
-
-    def rest(self, name: str) -> None:
-        self.resting.append(name)
 
     def next_run(self, name: str) -> float | None:
         return self.planned.get(name)

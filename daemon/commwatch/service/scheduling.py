@@ -159,16 +159,6 @@ class Scheduler:
         if self._job(name) is not None:
             self.library.modify_job(name, next_run_time=self._zone.at(self._monotonic() + delay))
 
-    def set_interval(self, name: str, interval: float) -> None:
-        """Change how often a job runs; one that is not planned stays so."""
-        if self._job(name) is not None:
-            self.library.reschedule_job(name, trigger=_Each(self._zone, interval))
-
-    def rest(self, name: str) -> None:
-        """Do not run a job until it is brought forward or its interval is changed."""
-        if self._job(name) is not None:
-            self.library.pause_job(name)
-
     def remove_all(self, owner: Owner = "engine") -> None:
         """Run none of its jobs any more; what is running comes to its end."""
         self.library.remove_all_jobs(jobstore=owner)
@@ -176,7 +166,7 @@ class Scheduler:
     def next_run(self, name: str) -> float | None:
         """Wall clock seconds since 1970 of a job's next run; None where it has none."""
         job = self._job(name)
-        if job is None or job.next_run_time is None:
+        if job is None:
             return None
         return time.time() + float(job.next_run_time.timestamp()) - self._monotonic()
 
@@ -186,7 +176,7 @@ class Scheduler:
         A job whose last run is still under way has had its turn: it waits for a reader, and the scheduler lives.
         """
         late = self._zone.at(self._monotonic() - patience)
-        return all(job.next_run_time is None or job.next_run_time >= late for job in self.library.get_jobs())
+        return all(job.next_run_time >= late for job in self.library.get_jobs())
 
     def since_whole_run(self, name: str) -> float:
         """Seconds since a run of a job came to its end, or since it was planned; inf where the last run failed."""

@@ -110,6 +110,7 @@ class _Slot:
         self.lost_by = ""
         """The collector that found a device lost last."""
         self.unavailable: SourceUnavailable | None = None
+        """Why it has no worker, where its driver cannot be read."""
         self.closed = False
         """Released: nothing is started in it any more, and nothing is taken of it."""
         self.well_since: float | None = None
@@ -285,12 +286,12 @@ class Reader:
             return
         if slot.worker is not None:
             self._learn_aliases(slot.worker.aliases)
-        slot.unavailable = collected.unavailable
-        if collected.unavailable is not None:
-            self._rest_unavailable(slot)
+        if (error := collected.unavailable) is not None:
+            self._rest_unavailable(slot, error)
             if slot.only is not None:
-                collected = failed(collected.collector, self._why_absent(slot))
+                collected = failed(collected.collector, Absence(slot.only, error.reason, error.detail))
         else:
+            slot.unavailable = None
             slot.backoff.reset()
             self._renew_for_lost(slot, collected)
         self._put(slot, collected)
@@ -470,7 +471,7 @@ class Reader:
 
     async def _crashed(self, slot: _Slot, worker: Worker) -> None:
         slot.vacate()
-        touched, slot.well_since = worker.touched, None
+        touched, slot.well_since, slot.unavailable = worker.touched, None, None
         slot.backoff.start(self._monotonic())
         if not await worker.ended_within(END_SECONDS):
             self._stuck.add(worker, slot.only or touched, self._monotonic())
@@ -479,8 +480,9 @@ class Reader:
                     exit_code=worker.process.poll(), device=touched)  # fmt: skip
         self._events.worker_restarted(self.settings.name, "crashed")
 
-    def _rest_unavailable(self, slot: _Slot) -> None:
+    def _rest_unavailable(self, slot: _Slot, error: SourceUnavailable) -> None:
         if self.settings.rest_when_unavailable and slot.worker is not None:
+            slot.unavailable = error
             slot.backoff = _Backoff(*UNAVAILABLE_BACKOFF_SECONDS) if not slot.backoff.until else slot.backoff
             slot.backoff.start(self._monotonic())
             self._retire(slot)
