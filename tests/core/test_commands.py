@@ -8,7 +8,6 @@ import io
 import json
 import socket
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,12 @@ from commwatch.commands import check_config, inventory
 from commwatch.config.settings import Config, NcclLogsSection, NetworkSection, Paths, Probes, Simulation, Sources, Web
 from commwatch.errors import CommwatchError, ConfigError
 from commwatch.node.inventory_state import origin_words
-from commwatch.node.run import Collected, failed
+from commwatch.node.run import Collected
 from commwatch.readings import Absence, SourceUnavailable
 from commwatch.state.client import DaemonAbsent
 from commwatch.state.directory import StateDirectory, state_path
 from commwatch.views.terminal import print_json, print_table
-from commwatch.workers.worker import WorkerEnded, WorkerHung
-from support.core import block, collected
+from support.core import ScriptedReader, block, collected
 
 Output = pytest.CaptureFixture[str]
 NOTHING = Sources(**{one.name: one.type(enabled=False) for one in msgspec.structs.fields(Sources)})
@@ -327,43 +325,37 @@ def test_a_probe_without_its_library_is_no_failure(
     assert "probe" not in check(capsys, bare(tmp_path, probes=Probes(gate="off")))[1]
 
 
-def failing(error: Exception) -> Callable[[], Collected]:
-    def fail() -> Collected:
-        raise error
+class ReaderOnce(ScriptedReader):
+    """A reader that a command runs once."""
 
-    return fail
+    stopped = False
 
-
-def unavailable(error: SourceUnavailable) -> Callable[[], Collected]:
-    return lambda: failed("network", Absence("", error.reason, error.detail), error)
+    async def stop(self, deadline: float = 1.5) -> None:
+        self.stopped = True
 
 
 @pytest.mark.parametrize(
     ("answer", "verdict", "detail"),
     [
-        (lambda: collected({"": block({}), "eth1": block({}), "eth0": block({})}), "ok", "2 read: eth0, eth1"),
-        (lambda: collected({"": block({})}), "ok", "nothing of its kind is here"),
-        (lambda: collected({}, Absence("eth0", "unreadable", "carrier: Invalid argument")), "failed",
+        (collected({"": block({}), "eth1": block({}), "eth0": block({})}), "ok", "2 read: eth0, eth1"),
+        (collected({"": block({})}), "ok", "nothing of its kind is here"),
+        (collected({}, Absence("eth0", "unreadable", "carrier: Invalid argument")), "failed",
          "eth0: carrier: Invalid argument"),
-        (unavailable(SourceUnavailable("not_found", "/sys/class/net: gone")), "failed", "/sys/class/net: gone"),
-        (unavailable(SourceUnavailable("no_permission", "/dev/x: denied")), "failed",
+        (SourceUnavailable("not_found", "/sys/class/net: gone"), "failed", "/sys/class/net: gone"),
+        (SourceUnavailable("no_permission", "/dev/x: denied"), "failed",
          "/dev/x: denied; user watcher lacks a privilege"),
-        (failing(WorkerHung("eth0")), "failed", "no answer in time while touching eth0 within 20 s"),
-        (failing(WorkerEnded("its process ended with exit code -9")), "failed", "its process ended with exit code -9"),
+        (collected({}, Absence("eth0", "deadline", "no answer in time")), "failed", "eth0: no answer in time"),
+        (collected({}, Absence("", "crashed", "it ended with exit code -9")), "failed", "it ended with exit code -9"),
     ],
 )  # fmt: skip
 def test_a_source_has_a_verdict_whatever_happens(
     tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch,
-    answer: Callable[[], Collected], verdict: str, detail: str,
+    answer: Collected | SourceUnavailable, verdict: str, detail: str,
 ) -> None:  # fmt: skip
-    """Read, absent, forbidden, hung or crashed: one line each, and exit code 1 for a failure."""
-    asked = []
-
-    async def read(plan: object, collector: str, deadline: float, launch: object) -> Collected:
-        asked.append(collector)
-        return answer()
-
-    monkeypatch.setattr(check_config, "read_once", read)
+    """Read, absent, forbidden, hung or crashed: one line each, exit code 1 for a failure, and no process is left."""
+    reader = ReaderOnce("host")
+    reader.answers.append(answer)
+    monkeypatch.setattr(check_config, "reader_by_hand", lambda *_, **__: reader)
     monkeypatch.setenv("USER", "watcher")
     sources = msgspec.structs.replace(NOTHING, network=NetworkSection())
 
@@ -371,7 +363,7 @@ def test_a_source_has_a_verdict_whatever_happens(
 
     assert checks["source network"][0] == verdict
     assert checks["source network"][1].startswith(detail)
-    assert (code, asked) == (int(verdict == "failed"), ["network"])
+    assert (code, reader.asked, reader.stopped) == (int(verdict == "failed"), ["network"], True)
 
 
 def test_a_simulated_node_is_not_tried(tmp_path: Path, capsys: Output) -> None:

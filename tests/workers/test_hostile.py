@@ -18,7 +18,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from commwatch.config.settings import Config, Sources, section_json
+from commwatch.config.settings import Config, Paths
 from commwatch.jobs.settings.plan import JobSettings
 from commwatch.node.run import Collected, Outcome
 from commwatch.node.starvation import Sample, Starvation
@@ -29,9 +29,10 @@ from commwatch.sources.network import COUNTERS
 from commwatch.state.directory import StateDirectory
 from commwatch.state.records import LONGEST_LABEL
 from commwatch.workers.bounds import MOST_EARLY, Bounds
-from commwatch.workers.sources import READERS
+from commwatch.workers.by_hand import reader_by_hand
+from commwatch.workers.sources import READERS, SOURCES
 from commwatch.workers.wire import Order, ProgressMark, WorkerPlan, frame, take_frames
-from commwatch.workers.worker import Worker, WorkerEnded, WorkerHung, read_once
+from commwatch.workers.worker import Hung, Worker
 from commwatch_exporters.catalogue import CATALOGUE, Metric
 from support.audited import Event, audited
 from support.core import collector, in_loop
@@ -44,6 +45,10 @@ JOBS = next(row.bounds for row in READERS if row.name == "jobs")
 HOST = next(row.bounds for row in READERS if row.name == "host")
 DRIVER = next(row.bounds for row in READERS if row.name == "nvml")
 SETTINGS = next(row.bounds for row in READERS if row.name == "settings")
+
+
+class GivenUpError(Exception):
+    """The daemon has given the worker up."""
 
 
 class Hostile:
@@ -94,14 +99,14 @@ class Hostile:
         """Have the daemon take a batch with these fields, which was ordered.
 
         Raises:
-            WorkerEnded: it did not take it.
+            GivenUpError: it did not take it.
         """
         self.worker.order(Order("run", 1.0, now=True))
         self.taken.clear()
         await self.say(encoded(**batch))
         while not self.taken:
             if self.worker.over.done():
-                raise self.worker.over.result()
+                raise GivenUpError
             await asyncio.sleep(0)
         return self.taken[0]
 
@@ -169,7 +174,7 @@ def test_a_worker_that_says_what_none_would_is_given_up(said: str) -> None:
 
     async def body() -> None:
         async with hostile() as one:
-            with pytest.raises(WorkerEnded):
+            with pytest.raises(GivenUpError):
                 await one.gave(**REFUSED[said])
             assert one.taken == []
 
@@ -204,7 +209,7 @@ def test_each_reader_is_believed_in_its_own_field_alone(reader: str) -> None:
         async with hostile(bounds) as one:
             try:
                 await one.gave(readings=[reading((name, ("1",) * len(metric.labels)))])
-            except WorkerEnded:
+            except GivenUpError:
                 return False
             return True
 
@@ -274,7 +279,7 @@ def test_what_is_no_batch_is_never_decoded_further(sent: bytes) -> None:
     async def body() -> None:
         async with hostile() as one:
             await one.say(sent)
-            assert isinstance(await one.worker.over, WorkerEnded)
+            assert await one.worker.over is None
 
     in_loop(body)
 
@@ -287,7 +292,7 @@ def test_a_worker_cannot_take_its_mark_away() -> None:
             for size in (0, 2**40):
                 with pytest.raises(PermissionError):
                     os.ftruncate(one.mark.descriptor, size)
-            assert isinstance(await one.worker.over, WorkerHung)
+            assert await one.worker.over == Hung("", "run")
 
     in_loop(body)
 
@@ -372,7 +377,7 @@ def test_names_of_devices_are_made_harmless() -> None:
             again = await one.gave(readings=[(name, 0.0, None, [2])])
             assert again.blocks[shown].values == [2]
             assert (await one.gave(gone=[name])).blocks == {}
-            with pytest.raises(WorkerEnded):
+            with pytest.raises(GivenUpError):
                 await one.gave(readings=[(name, 0.0, None, [3])])
 
     in_loop(body)
@@ -396,7 +401,7 @@ def test_series_stay_few_over_many_answers() -> None:
         async with hostile() as one:
             for number in range(SETTINGS.most_series):
                 await one.gave(readings=[reading((LABELLED, labels(number)), device=str(number))])
-            with pytest.raises(WorkerEnded):
+            with pytest.raises(GivenUpError):
                 await one.gave(readings=[reading((LABELLED, labels(1000)), device="1000")])
 
     in_loop(body)
@@ -412,7 +417,7 @@ def test_devices_stay_few_over_many_answers() -> None:
             ]
             await one.gave(readings=rows[:4096])
             await one.gave(readings=rows[4096:8192])
-            with pytest.raises(WorkerEnded):
+            with pytest.raises(GivenUpError):
                 await one.gave(readings=rows[8192:])
 
     in_loop(body)
@@ -427,7 +432,7 @@ def test_a_flood_of_runs_is_given_up() -> None:
             for _ in range(3 * MOST_EARLY):
                 await one.say(encoded(readings=[("", 0.0, None, [1])]))
                 await asyncio.sleep(0.001)
-            assert isinstance(await one.worker.over, WorkerEnded)
+            assert await one.worker.over is None
             assert len(one.taken) <= 2 * MOST_EARLY
 
     in_loop(body)
@@ -458,9 +463,12 @@ def test_a_worker_of_ours_is_understood(tmp_path: Path) -> None:
     """The bounds are wide enough for the real process."""
 
     async def body() -> None:
-        plan = WorkerPlan(("nccl_logs",), section_json(Sources()), "/sys", str(tmp_path), (), None, None)
-        collected = await read_once(plan, "nccl_logs", 60.0, bounds=JOBS)
-        assert next(name for name, _ in collected.blocks[""].layout.series) == FILES
+        reader = reader_by_hand(Config(paths=Paths(procfs=str(tmp_path))), SOURCES["nccl_logs"], 60.0, 60.0)
+        try:
+            collected = await reader.now("nccl_logs")
+            assert next(name for name, _ in collected.blocks[""].layout.series) == FILES
+        finally:
+            await reader.stop(60.0)
 
     in_loop(body)
 

@@ -178,11 +178,11 @@ def test_what_is_due_and_does_not_come_is_a_hang(tmp_path: Path) -> None:
             await one.until(absent(GPUS[3], "deadline"))
             last = [run.blocks[GPUS[0]].time for run in one.kept if GPUS[0] in run.blocks][-1]
             assert time.monotonic() - last >= 0.6
-            for name in (LINKS, "nvml_gpu"):
-                found = await one.until(of(name))
-                assert (sorted(found.blocks), [gap.device for gap in found.absences]) == (
-                    GPUS[:3] + GPUS[4:], [GPUS[3]]
-                )  # fmt: skip
+            await one.until(of(LINKS))
+            after = (await one.until(of(LINKS)), await one.collect("gpu"))
+            for found in after:
+                assert sorted(found.blocks) == GPUS[:3] + GPUS[4:]
+                assert [gap.device for gap in found.absences] == [GPUS[3]]
             assert one.reader.suspects == {GPUS[3]}
             assert one.events.restarts == ["deadline"]
 

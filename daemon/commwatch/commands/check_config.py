@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from commwatch.children import clean_environment
-from commwatch.config.settings import Config, section_json
+from commwatch.config.settings import Config
 from commwatch.config.thresholds import Thresholds, load_thresholds
 from commwatch.config.web import read_web_config
 from commwatch.diagnosis.headline_alerts import headline_alerts
@@ -25,11 +25,10 @@ from commwatch.state.answer import document_of
 from commwatch.state.client import DaemonAbsent, ask_daemon
 from commwatch.state.directory import StateDirectory, state_path
 from commwatch.views.terminal import json_option, print_json, print_table
+from commwatch.workers.by_hand import reader_by_hand
 from commwatch.workers.one_shot import NoAnswer, ask
 from commwatch.workers.sources import SOURCES, SourceRow
 from commwatch.workers.start import start_python, take_kernel_log
-from commwatch.workers.wire import WorkerPlan
-from commwatch.workers.worker import WorkerEnded, WorkerHung, read_once
 from commwatch_exporters.listen import EndpointError, bind
 from commwatch_exporters.node.model import Node
 from commwatch_exporters.snapshot import Snapshot
@@ -200,21 +199,15 @@ async def _source(config: Config, row: SourceRow, kernel_log: int | None) -> Che
     absent = row.why_absent(Origin(Path(paths.sysfs), Path(paths.procfs), config.sources))
     if absent is not None:
         return Check(what, "absent", absent)
-    settings = section_json(config.sources)
-    confined = row.reader.confined
-    plan = WorkerPlan((row.name,), settings, paths.sysfs, paths.procfs, (), None, None, confined=confined)
     launch = partial(start_python, kernel_log=kernel_log) if row.name == "kernel_log" else start_python
+    reader = reader_by_hand(config, row, RUNTIME_DEADLINE_SECONDS, RUNTIME_DEADLINE_SECONDS, launch=launch)
     try:
-        collected = await read_once(plan, row.collectors[0].name, RUNTIME_DEADLINE_SECONDS, launch)
-    except WorkerHung as error:
-        return Check(what, "failed", f"{error} within {RUNTIME_DEADLINE_SECONDS:g} s; its process is left alone")
-    except WorkerEnded as error:
-        return Check(what, "failed", str(error))
-    if collected.unavailable is not None:
-        return Check(what, "failed", _advice(collected.unavailable.reason, collected.unavailable.detail))
+        collected = await reader.now(row.collectors[0].name)
+    finally:
+        await reader.stop(2)
     if collected.absences:
         first = collected.absences[0]
-        return Check(what, "failed", f"{first.device}: {_advice(first.reason, first.detail)}")
+        return Check(what, "failed", f"{first.device}: ".lstrip(": ") + _advice(first.reason, first.detail))
     devices = sorted(device for device in collected.blocks if device)
     logs = Node(Snapshot(collected.blocks.values())).daemon.nccl_log_files
     if logs is not None:

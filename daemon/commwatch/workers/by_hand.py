@@ -28,7 +28,8 @@ from commwatch.readings import Absence, SourceUnavailable
 from commwatch.state.directory import state_path
 from commwatch.workers.one_shot import NoAnswer, ask
 from commwatch.workers.reader import Reader, ReaderSettings
-from commwatch.workers.start import start_python
+from commwatch.workers.sources import SOURCES, SourceRow
+from commwatch.workers.start import Launch, start_python
 from commwatch_exporters.node.model import Node, NvLink
 from commwatch_exporters.snapshot import Block, Snapshot
 
@@ -136,23 +137,49 @@ async def _ask(module: str, kind: type[_Facts], sysfs: str, procfs: str, deadlin
 
 def nvml_reader(config: Config, simulation: SimulationPlan | None) -> Reader:
     """A reader of the driver for a command, with the deadlines of the configuration; starts nothing yet."""
-    settings = config.sources.nvml
-    return Reader(
-        ReaderSettings(
-            name="nvml",
-            sources=("nvml",),
-            settings=section_json(config.sources),
-            deadline=settings.deadline,
-            start_deadline=settings.start_deadline,
-            sysfs=simulation.sysfs if simulation else config.paths.sysfs,
-            procfs=Path(config.paths.procfs),
-            source_procfs=simulation.procfs if simulation else config.paths.procfs,
-            simulation=simulation,
-            opt_in=(NvLink.speed_bytes_per_second.metric,),
-            launch=partial(start_python, quiet=True),
-        ),
-        _NoEvents(),
+    settings, opt_in = config.sources.nvml, (NvLink.speed_bytes_per_second.metric,)
+    return reader_by_hand(
+        config, SOURCES["nvml"], settings.deadline, settings.start_deadline, simulation=simulation, opt_in=opt_in
     )
+
+
+def reader_by_hand(
+    config: Config,
+    source: SourceRow,
+    deadline: float,
+    start_deadline: float,
+    *,
+    simulation: SimulationPlan | None = None,
+    opt_in: tuple[str, ...] = (),
+    launch: Launch | None = None,
+) -> Reader:
+    """A reader of one source for a command; starts nothing yet.
+
+    Args:
+        config: where the machine shows itself, and the settings of the source.
+        source: its row.
+        deadline: as ``ReaderSettings``, in seconds.
+        start_deadline: likewise.
+        simulation: files of a simulated node; None: the real machine.
+        opt_in: metrics that are read only where they are asked for.
+        launch: starts its process; by default it writes nothing to our standard error.
+    """
+    settings = ReaderSettings(
+        name=source.reader.name,
+        sources=(source.name,),
+        settings=section_json(config.sources),
+        deadline=deadline,
+        start_deadline=start_deadline,
+        sysfs=simulation.sysfs if simulation else config.paths.sysfs,
+        procfs=Path(config.paths.procfs),
+        source_procfs=simulation.procfs if simulation else config.paths.procfs,
+        simulation=simulation,
+        opt_in=opt_in,
+        bounds=source.reader.bounds,
+        confined=source.reader.confined,
+        launch=launch or partial(start_python, quiet=True),
+    )
+    return Reader(settings, _NoEvents())
 
 
 async def read_driver(config: Config, simulation: SimulationPlan | None) -> DriverFacts:

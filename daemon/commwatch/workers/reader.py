@@ -19,7 +19,7 @@ from commwatch.workers.bounds import MOST_ALIASES, Bounds
 from commwatch.workers.start import Launch, start_python
 from commwatch.workers.stuck import StuckProcesses
 from commwatch.workers.wire import Cadence, Order, WorkerPlan, on_grid
-from commwatch.workers.worker import STARVED_PATIENCE_SECONDS, Layouts, Worker, WorkerHung
+from commwatch.workers.worker import STARVED_PATIENCE_SECONDS, Hung, Layouts, Worker
 
 log = structlog.get_logger("commwatch.workers")
 
@@ -111,6 +111,8 @@ class _Slot:
         """The collector that found a device lost last."""
         self.unavailable: SourceUnavailable | None = None
         """Why it has no worker, where its driver cannot be read."""
+        self.failure = ""
+        """What became of the worker before, where that ended by itself or was none."""
         self.closed = False
         """Released: nothing is started in it any more, and nothing is taken of it."""
         self.well_since: float | None = None
@@ -394,6 +396,7 @@ class Reader:
             )  # fmt: skip
         except OSError as error:
             slot.backoff.start(self._monotonic())
+            slot.failure = f"cannot be started ({error})"
             log.error("a worker cannot be started", worker=settings.name, error=str(error))
             return None
         if slot.closed:
@@ -416,10 +419,10 @@ class Reader:
         reason = await worker.over
         if slot.worker is not worker:
             return
-        if isinstance(reason, WorkerHung):
-            self._hung(slot, worker, reason)
-        else:
+        if reason is None:
             await self._crashed(slot, worker)
+        else:
+            self._hung(slot, worker, reason)
         for name in [*self._main.batches]:  # that waited for this one
             self._hand_whole(name)
 
@@ -447,11 +450,11 @@ class Reader:
             return Absence(slot.only or "", "deadline", "not read: a process is still stuck in the driver")
         if slot.only is not None:
             return Absence(slot.only, "deadline", "not read: it did not answer in time, and is tried again later")
-        return Absence("", "crashed", "its worker process ended, and is started again later")
+        return Absence("", "crashed", f"its worker process {slot.failure}, and is started again later")
 
     # --- what goes wrong ---
 
-    def _hung(self, slot: _Slot, worker: Worker, hung: WorkerHung) -> None:
+    def _hung(self, slot: _Slot, worker: Worker, hung: Hung) -> None:
         device, slot.well_since = slot.only or hung.suspect, None
         slot.vacate()
         self._stuck.add(worker, device, self._monotonic())
@@ -476,8 +479,10 @@ class Reader:
         if not await worker.ended_within(END_SECONDS):
             self._stuck.add(worker, slot.only or touched, self._monotonic())
         worker.give_up()
-        log.warning("a worker ended and will be replaced", worker=self.settings.name,
-                    exit_code=worker.process.poll(), device=touched)  # fmt: skip
+        exit_code = worker.process.poll()
+        slot.failure = "has closed its connection" if exit_code is None else f"ended with exit code {exit_code}"
+        log.warning("a worker ended and will be replaced", worker=self.settings.name, exit_code=exit_code,
+                    device=touched)  # fmt: skip
         self._events.worker_restarted(self.settings.name, "crashed")
 
     def _rest_unavailable(self, slot: _Slot, error: SourceUnavailable) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import socket
 import time
 from dataclasses import replace
-from typing import Any, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import msgspec
 import structlog
@@ -34,19 +34,13 @@ _BATCHES = msgspec.msgpack.Decoder(WireBatch)
 _ORDERS = msgspec.msgpack.Encoder()
 
 
-class WorkerHung(Exception):
-    """Nothing came in time."""
+class Hung(NamedTuple):
+    """Nothing came of a worker in time."""
 
-    def __init__(self, suspect: str, collector: str = "") -> None:
-        super().__init__(f"no answer in time while touching {suspect or 'no particular device'}")
-        self.suspect = suspect
-        """The device that the worker was touching; empty where unknown."""
-        self.collector = collector
-        """What it was to give."""
-
-
-class WorkerEnded(Exception):
-    """The worker process ended without being asked to."""
+    suspect: str
+    """The device that it was touching; empty where unknown."""
+    collector: str
+    """What it was to give."""
 
 
 class Owner(Protocol):
@@ -106,8 +100,8 @@ class Worker(asyncio.BufferedProtocol):
     ) -> None:
         """As ``start``, for a process that was started."""
         self.process = process
-        self.over: asyncio.Future[WorkerHung | WorkerEnded] = asyncio.get_running_loop().create_future()
-        """Why nothing more is to be expected of it."""
+        self.over: asyncio.Future[Hung | None] = asyncio.get_running_loop().create_future()
+        """Done once nothing more is to be expected of it; None: it has ended."""
         self.aliases: dict[str, str] = {}
         """Keys of devices by what they are called before their key is known."""
         self.touched = ""
@@ -241,7 +235,7 @@ class Worker(asyncio.BufferedProtocol):
             self._owner.starved(self._first_due())
             self._watch()
         else:
-            self._end_with(WorkerHung(now, self._first_due()))
+            self._end_with(Hung(now, self._first_due()))
 
     def _first_due(self) -> str:
         return min(self._expected, key=lambda name: self._expected[name].due)
@@ -373,62 +367,13 @@ class Worker(asyncio.BufferedProtocol):
             self._has_ended = True
             self.touched = self._mark.get()
             self._mark.close()
-        self._end_with(WorkerEnded())
+        self._end_with(None)
 
-    def _end_with(self, reason: WorkerHung | WorkerEnded) -> None:
+    def _end_with(self, reason: Hung | None) -> None:
         if not self.over.done():
             self.over.set_result(reason)
         if self._timer is not None:
             self._timer.cancel()
-
-
-async def read_once(
-    plan: WorkerPlan, collector: str, deadline: float, launch: Launch = start_python, bounds: Bounds | None = None
-) -> Collected:
-    """Run one collector once, in a process that is stopped afterwards or, where it hangs, left alone.
-
-    Args:
-        plan: of the process; what it runs is this collector.
-        collector: its name.
-        deadline: seconds; it begins again with each device.
-        launch: starts the process.
-        bounds: of its metrics; all are taken by default.
-
-    Raises:
-        WorkerHung: no answer in time.
-        WorkerEnded: the process ended.
-    """
-    answer = _Answer()
-    once = msgspec.structs.replace(plan, collectors={collector: 0.0})
-    worker = await Worker.start(answer, deadline=deadline, start_deadline=deadline, launch=launch, bounds=bounds)
-    try:
-        worker.send(once)
-        either: list[asyncio.Future[Any]] = [answer.given, worker.over]
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if answer.given.done():
-            return answer.given.result()
-        reason = worker.over.result()
-        if isinstance(reason, WorkerEnded):
-            await worker.ended_within(deadline)
-            raise WorkerEnded(f"its process ended with exit code {worker.process.poll()}")
-        raise reason
-    finally:
-        await worker.stop(2)
-
-
-class _Answer:
-    """Waits for one batch."""
-
-    def __init__(self) -> None:
-        self.given: asyncio.Future[Collected] = asyncio.get_running_loop().create_future()
-
-    def take(self, collected: Collected) -> None:
-        """See ``Owner``."""
-        if not self.given.done():
-            self.given.set_result(collected)
-
-    def starved(self, collector: str) -> None:
-        """See ``Owner``: it is waited for."""
 
 
 def _word(text: str) -> str:
