@@ -151,6 +151,25 @@ def test_what_is_ordered_comes_again_and_again_and_nobody_asks(tmp_path: Path) -
     in_loop(body)
 
 
+def test_who_waits_for_a_run_that_is_not_wanted_any_more_goes_on(tmp_path: Path) -> None:
+    """Its source has gone, or maintenance begins: a probe that looks at the GPUs first is not held up."""
+
+    async def body() -> None:
+        async with node(tmp_path) as one:
+            await one.collect()
+            waiting = asyncio.create_task(one.collect("gpu"))
+            await asyncio.sleep(0)
+            one.reader.order("nvml_gpu", 0.0)
+            assert [gap.detail for gap in (await waiting).absences] == ["released"]
+            waiting = asyncio.create_task(one.collect("gpu"))
+            await asyncio.sleep(0)
+            await one.reader.stop()
+            assert [gap.detail for gap in (await waiting).absences] == ["released"]
+            assert [gap.detail for gap in (await one.collect()).absences] == ["released"]
+
+    in_loop(body)
+
+
 def test_a_gpu_that_is_lost_is_named_with_each_run_and_the_others_go_on(tmp_path: Path) -> None:
     """Nothing has to be asked for."""
 

@@ -100,7 +100,7 @@ class Collection:
         """By source: whether it has no current reading; one that starts or resumes has time for its first one."""
         unread = {one.source: one.seconds for one in self.unread()}
         starts = time.monotonic() - self._began < STARTING_SECONDS
-        sources = {one.source for one in self.collectors.values()}
+        sources = dict.fromkeys(one.source for one in self.collectors.values())
         return {name: name in unread and not (unread[name] is None and starts) for name in sources}
 
     @property
@@ -112,7 +112,8 @@ class Collection:
 
     def tend(self) -> None:
         """Have those collectors run whose sources are on the node; call each ``TEND_SECONDS``."""
-        why = {source: self._origin_absent(source) for source in {one.source for one in self.collectors.values()}}
+        sources = dict.fromkeys(one.source for one in self.collectors.values())
+        why = {source: self._origin_absent(source) for source in sources}
         for collector in self.collectors.values():
             self._change(collector, why[collector.source])
 

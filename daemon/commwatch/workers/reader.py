@@ -232,6 +232,8 @@ class Reader:
         else:
             self._every.pop(collector, None)
         self._tell(Order(collector, every, now=begins))
+        if not every and collector in self._waiting:
+            self._put(self._main, failed(collector, _RELEASED))
 
     def hasten(self, collector: str) -> None:
         """Have a collector run now, beside its interval."""
