@@ -127,8 +127,8 @@ def test_what_is_put_later_may_expire_earlier() -> None:
     assert store.group("network") == {}
 
 
-def test_the_store_knows_where_a_metric_was_and_on_whose_readings_it_rests() -> None:
-    """A collector's group rests on its own readings, another on those that were declared; what was held stays known."""
+def test_the_store_knows_which_groups_have_a_metric_and_which_collectors_they_depend_on() -> None:
+    """A collector's group depends on itself, another on those declared; a metric that was dropped stays known."""
     store = Store()
     assert store.holders(CARRIER) == frozenset()
     store.put("network", "eth0", carrier(1), NEVER)

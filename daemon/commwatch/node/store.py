@@ -33,7 +33,7 @@ class Store:
         self.jobs: Mapping[int, int] = {}
         """By id of a process whose launcher names its job: the id of the job's first process; as of the last audit."""
         self._collectors: dict[str, tuple[str, ...]] = {}
-        """By group of an analysis: those on whose readings it rests."""
+        """By group of an analysis: those whose readings it depends on."""
         self._holders: dict[str, set[str]] = {}
         """By metric: the groups that have held it, or that were declared to."""
         self.silent: set[str] = set()
@@ -54,11 +54,11 @@ class Store:
     def declare(
         self, group: str, collectors: Iterable[str] = (), silent: Collection[str] = (), holds: Iterable[str] = ()
     ) -> None:
-        """Say what stands behind a group whose blocks no collector reads itself.
+        """Declare a group whose blocks no collector reads itself.
 
         Args:
             group: of an analysis, or of the daemon itself.
-            collectors: on whose readings it rests; none where what it holds is known without any.
+            collectors: whose readings it depends on; none where its content is known without any.
             silent: its metrics that have no series while nothing is wrong.
             holds: its metrics that may have no series for another reason.
         """
@@ -68,7 +68,7 @@ class Store:
             self._holders.setdefault(metric, set()).add(group)
 
     def collectors(self, group: str) -> Sequence[str]:
-        """On whose readings a group rests: those of an analysis, else the collector whose group it is."""
+        """Those whose readings a group depends on: declared of an analysis, else the collector with the name of the group."""
         return self._collectors.get(group, (group,))
 
     def holders(self, metric: str) -> Set[str]:
