@@ -68,7 +68,7 @@ class Store:
             self._holders.setdefault(metric, set()).add(group)
 
     def collectors(self, group: str) -> Sequence[str]:
-        """Those whose readings a group depends on: declared of an analysis, else the collector with the name of the group."""
+        """Those whose readings a group depends on; a group that was not declared is that of a collector."""
         return self._collectors.get(group, (group,))
 
     def holders(self, metric: str) -> Set[str]:
