@@ -22,7 +22,7 @@ from commwatch.service.pipeline import Pipeline
 from commwatch.simulation.library import install
 from commwatch.simulation.node import SimulatedNode
 from commwatch.sources.base import Source
-from commwatch.sources.gpu_bus import gpus_to_list
+from commwatch.sources.gpu_bus import bound_devices, gpus_to_list
 from commwatch.sources.nvml.source import NvmlSource
 from commwatch.sources.presence import boot_identity
 from commwatch.sources.rdma.source import RdmaSource
@@ -114,6 +114,7 @@ class WholeNode:
                 monotonic=lambda: self.time,
                 opt_in=frozenset(opt_in),
                 to_list=lambda: gpus_to_list(self._sysfs, self._procfs, None),
+                bound=lambda: bound_devices(self._sysfs),
             )
         elif name == "rdma":  # by the clock of this machine a file would be slow where another process has the CPU
             source = RdmaSource(self._sysfs, opt_in, clock=lambda: self.time)

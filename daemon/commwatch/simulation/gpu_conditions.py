@@ -25,7 +25,7 @@ _IDLE_CELSIUS, _BUSY_CELSIUS, _HOT_CELSIUS = 32, 61, 89
 _IDLE = 0x1
 """Bit of the reasons for lower clocks."""
 
-Answer: TypeAlias = Literal["ok", "lost", "reset_required", "missing", "not_started"]
+Answer: TypeAlias = Literal["ok", "lost", "reset_required", "missing", "not_started", "unbound"]
 """How a GPU answers its driver."""
 
 
@@ -210,6 +210,8 @@ def _answer(kinds: set[str]) -> Answer:
         return "missing"
     if "gpu_not_started" in kinds:
         return "not_started"
+    if "gpu_unbound" in kinds:
+        return "unbound"
     if "gpu_lost" in kinds:
         return "lost"
     return "reset_required" if "gpu_reset_required" in kinds else "ok"

@@ -97,7 +97,7 @@ class Hardware:
         start, end = self.timeline.epoch(time)
         active = [fault for fault in self.faults if fault.active(start)]
         kinds = {fault.kind for fault in active}
-        missing = {fault.gpu for fault in active if fault.kind in REBOOTS}
+        missing = {fault.gpu for fault in active if fault.kind in REBOOTS or fault.kind == "gpu_unbound"}
         places = range(len(self.preset.gpus))
         return Epoch(
             start=start,

@@ -46,6 +46,7 @@ _CODES: Mapping[Answer, int] = {
     "reset_required": RESET_REQUIRED,
     "missing": GPU_NOT_FOUND,
     "not_started": GPU_NOT_FOUND,
+    "unbound": GPU_NOT_FOUND,
 }
 
 

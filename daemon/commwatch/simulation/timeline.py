@@ -11,7 +11,7 @@ from commwatch.simulation.pace import happened
 
 REBOOTS = frozenset({"gpu_missing", "gpu_not_started"})
 """Kinds at the beginning and end of which the node boots."""
-_RESET_KINDS = frozenset({"counter_reset", "gpu_lost", "gpu_reset_required", "driver_reload"})
+_RESET_KINDS = frozenset({"counter_reset", "gpu_lost", "gpu_reset_required", "driver_reload", "gpu_unbound"})
 """After these the counters of a GPU begin again at 0."""
 
 

@@ -189,6 +189,12 @@ GPU: Mapping[str, Kind] = {
         "the driver and not listed, and later GPUs move one index down; at the end it reboots with it",
         "gpu: 2",
     ),
+    "gpu_unbound": Kind(
+        "gpu",
+        "the card is on the PCI bus and unbound from the driver, which lists it no more, and later GPUs move one index "
+        "down; at the end it is bound again",
+        "gpu: 2, for: 1m",
+    ),
     "gpu_throttled": Kind(
         "gpu",
         f"clocks are lowered; `reason` (hw_thermal): {', '.join(THROTTLE_REASONS)}",

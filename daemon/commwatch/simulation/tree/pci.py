@@ -57,15 +57,22 @@ class PciPart:
             writer.put(f"devices/system/node/node{node}/cpulist", processors)
         if self._processors:
             writer.put("devices/system/node/online", _ranges(self._processors))
+        unbound = {
+            self._preset.gpus[place].pci_address for place, gpu in enumerate(epoch.gpus) if gpu.answer == "unbound"
+        }
         for address in gone:
             writer.remove(f"bus/pci/devices/{address}", self._paths[address])
         for device in self._preset.devices:
+            folder, driver = self._paths[device.address], f"bus/pci/drivers/{device.driver}"
             if device.address not in gone:
-                folder = self._paths[device.address]
                 for name, content in self._files(device, epoch):
                     writer.put(f"{folder}/{name}", content)
                 writer.link(f"bus/pci/devices/{device.address}", folder)
-                writer.link(f"{folder}/driver", f"bus/pci/drivers/{device.driver}")
+            if device.address in gone | unbound:
+                writer.remove(f"{folder}/driver", f"{driver}/{device.address}")
+            else:
+                writer.link(f"{folder}/driver", driver)
+                writer.link(f"{driver}/{device.address}", folder)
 
     def _files(self, device: PciDevice, epoch: Epoch) -> Iterator[tuple[str, str]]:
         speed, width = self._link_now(device, epoch)
