@@ -26,7 +26,7 @@ from commwatch.findings.history import CounterHistory  # noqa: E402 - as below
 from commwatch.findings.looking import Looking  # noqa: E402 - as below
 from commwatch.findings.rules import RULE_SETS  # noqa: E402 - as below
 from commwatch.simulation.presets import PRESETS  # noqa: E402 - as below
-from support.whole_node import whole_node  # noqa: E402 - the checkout need not be installed
+from support.simulated_daemon import whole_node  # noqa: E402 - the checkout need not be installed
 
 WARM_UP_LOOKS = 7
 """Windows of a minute are full then."""

@@ -35,7 +35,7 @@ from commwatch.views.heatmap.matrix_view import view_of
 from commwatch.views.heatmap.svg import matrix_svg
 from commwatch.views.heatmap.text import heatmap_lines
 from heatmap.matrices import matrix
-from support.rehearsed_daemon import rehearsed
+from support.simulated_daemon import rehearsed
 from support.state_files import unsealed
 
 _YAML: Final = (

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from commwatch.config.settings import Config, Inventory, Paths
-from commwatch.node.driver_tracker import LASTS_SECONDS, LOADS_SECONDS, SILENT_SECONDS, DriverWatch
-from commwatch.node.gpus_on_bus import GpusOnBus
-from commwatch.node.run import Collected, Outcome
+from commwatch.node.run import Collected
 from commwatch.node.store import Store
 from commwatch.readings import Absence, Reason, SourceUnavailable
 from commwatch.service.instruments import Instruments
@@ -20,61 +19,52 @@ from commwatch.sources.gpu_bus import bound_devices, gpus_to_list
 from commwatch.sources.presence import NvidiaGpus, nvidia_gpus
 from commwatch.state.directory import StateDirectory
 from commwatch_exporters.snapshot import Value
-from support.core import ScriptedReader, block, collected, collector
+from support.core import collected
+from support.fed_daemon import FedDaemon
 
-METRIC = "commwatch_driver_unusable"
+LASTS_SECONDS = 20.0
+SILENT_SECONDS = 35.0
+LOADS_SECONDS = 60.0
 MISMATCH: Final = "library_mismatch"
 NOT_LOADED: Final = "no_driver"
 
 
-class Watched:
-    """A driver whose collectors run when they are told to."""
+GPU = "0000:17:00.0"
 
-    def __init__(self) -> None:
-        self.store, self.now, self.is_wanted = Store(), 1000.0, True
-        self.watch = DriverWatch(self.store, _Bus(self))
-        names = ("nvml_identity", "nvml_nvlink", "nvml_gpu")
-        self.identity, self.links, self.pulse = (collector(name, ScriptedReader()) for name in names)
+
+class Watched(FedDaemon):
+    """A driver with a GPU on the bus, whose collectors run when they are told to."""
+
+    def __init__(self, folder: Path, patched: pytest.MonkeyPatch) -> None:
+        self.bus = put(folder / "sysfs", GPU, "nvidia")
+        super().__init__(folder, patched)
 
     def fails(self, reason: Reason, after: float = 0.0) -> dict[str, Value]:
-        self.now += after
-        self.watch.on_batch(Outcome(self.links, Collected({}, [], 0.0), SourceUnavailable(reason, "x"), self.now))
+        self.feed("nvml_nvlink", SourceUnavailable(reason, "x"), after)
         return self.said()
 
     def answers(self, *gpus: str, absences: tuple[Absence, ...] = (), after: float = 0.0) -> dict[str, Value]:
-        self.now += after
-        blocks = {device: block({("commwatch_gpu_busy", ("0", device)): 1}, self.now) for device in ("", *gpus)}
-        self.watch.on_batch(Outcome(self.identity, collected(blocks, *absences), None, self.now))
+        blocks = {device: self.block({("commwatch_gpu_busy", ("0", device)): 1}) for device in ("", *gpus)}
+        self.feed("nvml_identity", collected(blocks, *absences), after)
         return self.said()
 
     def gives(self, *absences: tuple[str, Reason], value: Value = None, after: float = 0.0) -> dict[str, Value]:
         """A run of the collector that shows whether GPUs are read; each has this value."""
-        self.now += after
-        blocks = {device: block({("commwatch_gpu_busy", ("0", device)): value}, self.now) for device, _ in absences}
+        blocks = {device: self.block({("commwatch_gpu_busy", ("0", device)): value}) for device, _ in absences}
         gaps = [Absence(device, reason, "x") for device, reason in absences]
-        self.watch.on_batch(Outcome(self.pulse, Collected(blocks if any(blocks) else {}, gaps, 0.0), None, self.now))
+        self.feed("nvml_gpu", Collected(blocks if any(blocks) else {}, gaps, 0.0), after)
         return self.said()
 
     def said(self) -> dict[str, Value]:
-        self.store.expire(self.now)
-        return {labels["reason"]: flag for labels, flag in self.store.snapshot().samples(METRIC)}
-
-
-class _Bus(GpusOnBus):
-    """A bus on which there is or is not something for the driver."""
-
-    def __init__(self, watched: Watched) -> None:
-        self._watched = watched
-
-    def is_driver_wanted(self, fault: str = "") -> bool:
-        return self._watched.is_wanted
+        self.engine.expire()
+        return {labels[0]: flag for labels, flag in self.series("driver_unusable").items()}
 
 
 @pytest.fixture
-def driver() -> Watched:
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watched:
     """One that was read."""
-    watched = Watched()
-    assert watched.answers("0000:17:00.0") == {"none": 0}
+    watched = Watched(tmp_path, monkeypatch)
+    assert watched.answers(GPU) == {"none": 0}
     return watched
 
 
@@ -85,7 +75,7 @@ def test_a_driver_that_fails_is_said_to_be_unusable_once_that_has_lasted(driver:
 
     assert driver.fails(MISMATCH, 0.1) == {MISMATCH: 1}
 
-    assert driver.answers("0000:17:00.0", after=1.0) == {"none": 0}
+    assert driver.answers(GPU, after=1.0) == {"none": 0}
     driver.fails(MISMATCH)
     assert driver.fails(MISMATCH, LASTS_SECONDS - 0.1) == {"none": 0}
 
@@ -98,23 +88,21 @@ def test_the_reason_is_that_of_now(driver: Watched) -> None:
     assert driver.fails("not_ready", LOADS_SECONDS - LASTS_SECONDS) == {"unreadable": 1}
 
 
-def test_a_driver_that_was_not_read_yet_may_still_be_loading() -> None:
+@pytest.mark.parametrize(("reason", "seconds"), [(NOT_LOADED, LOADS_SECONDS), (MISMATCH, LASTS_SECONDS)])
+def test_a_driver_that_was_not_read_yet_may_still_be_loading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: Reason, seconds: float
+) -> None:
     """The daemon starts with the node; any other reason needs no time to load."""
-    young = Watched()
-    young.fails(NOT_LOADED)
-    assert young.fails(NOT_LOADED, LOADS_SECONDS - 0.1) == {}
-    assert young.fails(NOT_LOADED, 0.1) == {NOT_LOADED: 1}
-
-    other = Watched()
-    other.fails(MISMATCH)
-    assert other.fails(MISMATCH, LASTS_SECONDS) == {MISMATCH: 1}
+    young = Watched(tmp_path, monkeypatch)
+    young.fails(reason)
+    assert young.fails(reason, seconds - 0.1) == {}
+    assert young.fails(reason, 0.1) == {reason: 1}
 
 
 def test_a_driver_that_lists_no_gpu_cannot_be_used(driver: Watched) -> None:
     """The other collectors read nothing then and fail with nothing; a GPU that fails is listed."""
     driver.answers()
-    assert driver.watch.lists_none
-    driver.watch.on_batch(Outcome(driver.links, collected({}), None, driver.now + LASTS_SECONDS))
+    driver.feed("nvml_nvlink", seconds=LASTS_SECONDS)
     assert driver.said() == {"no_gpu": 1}
 
     assert driver.answers(absences=(Absence("index:0", "unreadable", "x"),)) == {"none": 0}
@@ -123,26 +111,26 @@ def test_a_driver_that_lists_no_gpu_cannot_be_used(driver: Watched) -> None:
 def test_a_session_that_opens_and_reads_nothing_does_not_begin_the_wait_again(driver: Watched) -> None:
     """Until its identity is read, or anything of a GPU."""
     driver.fails(NOT_LOADED)
-    driver.watch.on_batch(Outcome(driver.links, collected({}), None, driver.now + 5.0))
+    driver.feed("nvml_nvlink", seconds=5.0)
 
-    driver.answers(after=LASTS_SECONDS)
+    driver.answers(after=LASTS_SECONDS - 5.0)
 
     assert driver.said() == {"no_gpu": 1}
 
 
 def test_a_worker_that_fails_says_nothing_of_the_driver(driver: Watched) -> None:
     """A missed deadline, with or without a device, is neither a fault of the driver nor its end."""
-    hung = Outcome(driver.identity, collected({}, Absence("", "deadline", "x")), None, driver.now)
-    driver.watch.on_batch(hung)
+    hung = collected({}, Absence("", "deadline", "x"))
+    driver.feed("nvml_identity", hung)
     assert driver.said() == {"none": 0}
 
     driver.fails(MISMATCH)
     driver.fails(MISMATCH, LASTS_SECONDS)
-    driver.watch.on_batch(hung)
+    driver.feed("nvml_identity", hung)
     assert driver.said() == {MISMATCH: 1}
 
 
-FAILS: Final = (("0000:17:00.0", "unreadable"), ("0000:18:00.0", "not_ready"))
+FAILS: Final = ((GPU, "unreadable"), ("0000:18:00.0", "not_ready"))
 
 
 @pytest.mark.parametrize(
@@ -151,7 +139,7 @@ FAILS: Final = (("0000:17:00.0", "unreadable"), ("0000:18:00.0", "not_ready"))
         (FAILS, "calls_fail"),
         ((("", "deadline"),), "no_answer"),
         ((("", "crashed"),), "no_answer"),
-        ((("0000:17:00.0", "no_permission"), ("0000:18:00.0", "no_permission")), "no_permission"),
+        (((GPU, "no_permission"), ("0000:18:00.0", "no_permission")), "no_permission"),
     ],
 )
 def test_a_driver_that_opens_and_gives_nothing_cannot_be_used(
@@ -159,21 +147,19 @@ def test_a_driver_that_opens_and_gives_nothing_cannot_be_used(
 ) -> None:
     """Once it has lasted, not just before, whatever other collectors keep of the GPUs; a reading takes it back."""
     assert driver.gives(*absences) == {"none": 0}
-    driver.answers("0000:17:00.0")
+    driver.answers(GPU)
     assert driver.gives(*absences, after=SILENT_SECONDS - 0.1) == {"none": 0}
-    assert driver.watch.hides_gpus
 
     assert driver.gives(*absences, after=0.1) == {reason: 1}
 
-    assert driver.gives(("0000:17:00.0", "unreadable"), value=1, after=1.0) == {"none": 0}
-    assert not driver.watch.hides_gpus
+    assert driver.gives((GPU, "unreadable"), value=1, after=1.0) == {"none": 0}
 
 
 @pytest.mark.parametrize(
     "absences",
     [
-        (("0000:17:00.0", "lost"), ("0000:18:00.0", "unreadable")),
-        (("0000:17:00.0", "deadline"),),
+        ((GPU, "lost"), ("0000:18:00.0", "unreadable")),
+        ((GPU, "deadline"),),
         (("", "starved"),),
     ],
 )
@@ -200,16 +186,16 @@ def test_where_no_driver_is_wanted_or_it_was_let_go_nothing_is_said(driver: Watc
     """And what was said ends; it also ends when no collector runs any more."""
     driver.fails(MISMATCH)
     driver.fails(MISMATCH, LASTS_SECONDS)
-    driver.is_wanted = False
-    assert driver.fails(MISMATCH, 1.0) == {}
+    shutil.rmtree(driver.bus)
+    assert driver.fails(MISMATCH, 60.0) == {}
 
-    driver.is_wanted = True
-    driver.answers("0000:17:00.0")
-    driver.watch.pause()
+    driver.answers(GPU)
+    driver.pause()
     assert driver.said() == {}
 
-    driver.answers("0000:17:00.0")
-    driver.now += 181.0
+    driver.resume()
+    driver.answers(GPU)
+    driver.clock.now += 190.0
     assert driver.said() == {}
 
 
@@ -240,7 +226,7 @@ def test_gpus_are_told_apart_by_who_should_serve_them(
     driver: str, pci_class: str, vendor: str, found: tuple[int, int], tmp_path: Path
 ) -> None:
     """Ours are those of NVIDIA's driver, bound or not; vfio-pci holds one for a virtual machine."""
-    put(tmp_path, "0000:17:00.0", driver, pci_class, vendor)
+    put(tmp_path, GPU, driver, pci_class, vendor)
 
     assert nvidia_gpus(tmp_path) == NvidiaGpus(*found)
 
@@ -280,7 +266,7 @@ def test_a_driver_is_wanted_where_it_has_gpus_or_should_have(
     assert tuple(map(pipeline.bus.is_driver_wanted, ("no_driver", "no_gpu"))) == (wanted, wanted_of_none)
 
 
-TWO: Final = ("0000:17:00.0", "0000:18:00.0")
+TWO: Final = (GPU, "0000:18:00.0")
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from commwatch.footprint import spare_the_garbage_collector
-from support.day_daemon import stepped
 from support.pages import page_of
+from support.simulated_daemon import simulated
 
 
 @pytest.fixture(autouse=True)
@@ -55,12 +55,12 @@ def test_later_garbage_is_found() -> None:
 def test_half_an_hour_leaves_the_collector_nothing(tmp_path: Path) -> None:
     """Readings, rules, probes and scrapes are freed at once; with rings in them the daemon grows by MiB until the
     collector comes, after 20,000 objects."""
-    with stepped("h100x8ndr", tmp_path) as daemon:
+    with simulated("h100x8ndr", tmp_path) as daemon:
 
         def minutes(begin: int, end: int) -> None:
             for minute in range(begin, end):
                 daemon.step_to(60.0 * minute)
-                page_of(daemon.snapshot(), gzip=True)
+                page_of(daemon.exposed(), gzip=True)
 
         minutes(1, 6)
         gc.collect()
@@ -70,7 +70,7 @@ def test_half_an_hour_leaves_the_collector_nothing(tmp_path: Path) -> None:
             left = gc.collect()
         finally:
             gc.enable()
-        probes = sum(number for _, number in daemon.snapshot().samples("commwatch_probe_attempts_total"))
+        probes = sum(number for _, number in daemon.exposed().samples("commwatch_probe_attempts_total"))
 
     assert probes > 2
     assert left < 200, "of the ctypes of pynvml some dozen"

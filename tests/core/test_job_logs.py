@@ -8,55 +8,37 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec.structs import replace
-from structlog.testing import capture_logs
 
-from commwatch.jobs.logs import tracker
 from commwatch.jobs.logs.position import LogsPosition
-from commwatch.jobs.logs.tracker import JobLogs, JobLogsState
-from commwatch.node.run import Collected, Outcome
-from commwatch.node.store import Store
+from commwatch.node.run import Collected
 from commwatch.readings import LogErrors, SourceUnavailable
-from commwatch.state.directory import StateDirectory
 from commwatch_exporters.snapshot import Value
-from support.core import Clock, collector
+from support.fed_daemon import FedDaemon
 
 RETRY = LogErrors("ib_retry", True, 2, "/log/job.log", "NCCL WARN NET/IB : Got completion with error 12")
 TIMEOUT = LogErrors("timeout", True, 8, "/log/job.log", "Watchdog caught collective operation timeout")
 
 
-class Node:
-    """What keeps the totals, over a state directory."""
-
-    def __init__(self, folder: Path, clock: Clock) -> None:
-        self.state = StateDirectory(folder)
-        self.clock = clock
-        self.start()
-
-    def start(self) -> None:
-        """A daemon that has just been started."""
-        self.store = Store()
-        self.logs = JobLogs(self.state.load("logs", JobLogsState) or JobLogsState(), self.store)
-
-    def save(self) -> None:
-        self.state.save("logs", self.logs.state)
+class Node(FedDaemon):
+    """A daemon that reads the logs of jobs."""
 
     def run(self, *errors: LogErrors, seconds: float = 5.0, resume: bytes | None = b"{}") -> list[Any]:
-        """One run after so many seconds; returns what was logged."""
-        self.clock.now += seconds
+        """What is logged of one run, so many seconds after the last."""
         found = Collected({}, [], 0.0, log_errors=list(errors), resume=resume)
-        with capture_logs() as logged:
-            self.logs.on_batch(Outcome(collector("nccl_logs"), found, None, self.clock.now))
-        return logged
+        return [line for line in self.feed("nccl_logs", found, seconds) if "read again" not in line["event"]]
 
     def total(self, metric: str, category: str) -> Value:
-        return self.store.snapshot().value(f"commwatch_nccl_log_{metric}_total", category)
+        return self.value(f"nccl_log_{metric}_total", category)
+
+    @property
+    def place(self) -> dict[str, bytes]:
+        """From where a new worker goes on."""
+        return self.engine.pipeline.job_logs.resume_point
 
 
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
-    clock = Clock()
-    monkeypatch.setattr(tracker, "time", clock)
-    return Node(tmp_path, clock)
+    return Node(tmp_path, monkeypatch)
 
 
 def test_errors_are_on_the_page_after_the_run_that_found_them(node: Node) -> None:
@@ -92,12 +74,12 @@ def test_totals_and_the_place_in_the_logs_survive_a_restart_together(node: Node)
     """So nothing is counted twice, and nothing is lost."""
     node.run(RETRY, resume=b'{"files": {}}')
     node.save()
-    node.start()
+    node.restart()
 
-    assert node.logs.resume_point == {"nccl_logs": b'{"files": {}}'}
+    assert node.place == {"nccl_logs": b'{"files": {}}'}
     node.run(resume=None)
     assert node.total("errors", "ib_retry") == 2
-    assert node.logs.resume_point == {"nccl_logs": b'{"files": {}}'}
+    assert node.place == {"nccl_logs": b'{"files": {}}'}
 
 
 def test_which_logs_are_watched_is_saved_at_once(node: Node) -> None:
@@ -105,27 +87,25 @@ def test_which_logs_are_watched_is_saved_at_once(node: Node) -> None:
     position = LogsPosition(("/log/*.log",), looked=1e9)
 
     def is_saved_at_once(position: LogsPosition) -> bool:
-        before = node.logs.version
+        before = node.engine.version
         node.run(resume=msgspec.json.encode(position))
-        return node.logs.version != before
+        return node.engine.version != before
 
     assert is_saved_at_once(position)
     assert not is_saved_at_once(replace(position, looked=1e9 + 5.0))
     assert is_saved_at_once(replace(position, names=("/log/*.log", "/log/new/*.log")))
     node.save()
-    node.start()
+    node.restart()
     assert not is_saved_at_once(replace(position, names=("/log/*.log", "/log/new/*.log")))
 
 
 def test_failed_runs_change_nothing(node: Node) -> None:
     """Also not the place from which a new process goes on."""
     node.run(resume=b'{"files": {}}')
-    found = Collected({}, [], 0.0, log_errors=[RETRY], resume=b"elsewhere")
-    failed = SourceUnavailable("unreadable", "nothing")
-    node.logs.on_batch(Outcome(collector("nccl_logs"), found, failed, 0.0))
+    node.feed("nccl_logs", SourceUnavailable("unreadable", "nothing"))
 
     assert node.total("errors", "ib_retry") == 0
-    assert node.logs.resume_point == {"nccl_logs": b'{"files": {}}'}
+    assert node.place == {"nccl_logs": b'{"files": {}}'}
 
 
 @pytest.mark.parametrize("told", [b"\xff", b"[", b'{"files": {"1:2": [-1]}}', b"[" * 100_000], ids=repr)
@@ -135,4 +115,4 @@ def test_a_place_in_the_logs_that_is_none_is_not_kept(node: Node, told: bytes) -
     (event,) = node.run(resume=told)
 
     assert event["event"].startswith("how far the logs of jobs were read is not known")
-    assert node.logs.resume_point == {"nccl_logs": b'{"looked": 5.0}'}
+    assert node.place == {"nccl_logs": b'{"looked": 5.0}'}

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pynvml
 import pytest
 from structlog.testing import capture_logs
 
@@ -18,11 +17,9 @@ from commwatch.node.hardware_events import HardwareEvents
 from commwatch.node.store import Store
 from commwatch.service.judge import Judge
 from commwatch.service.judgement import EARLIER, STATE_NAME, Judgement, check, restore
-from commwatch.simulation.presets import PRESETS
 from commwatch.state.directory import StateDirectory
-from support.day_daemon import Boot, DayDaemon
 from support.facts import shipped
-from support.rehearsed_daemon import BOOTED_AT
+from support.simulated_daemon import BOOTED_AT, SimulatedDaemon
 
 PRESET = "h100x8"
 FAULT_AT = 660.0
@@ -41,12 +38,11 @@ FIRST = 645.0
 
 
 @contextmanager
-def living(folder: Path, seconds: float, faults: str = FAULTS) -> Iterator[DayDaemon]:
+def living(folder: Path, seconds: float, faults: str = FAULTS) -> Iterator[SimulatedDaemon]:
     """A daemon that starts so many seconds after the boot, on what an earlier one has saved, and is killed."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(pynvml, "nvmlLib", None)
-        patched.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
-        daemon = DayDaemon(Boot(PRESETS[PRESET], faults, BOOTED_AT, 0.0), folder, patched, seconds)
+        daemon = SimulatedDaemon(PRESET, folder, patched, faults=faults, time_now=seconds)
+        daemon.start()
         try:
             daemon.look()
             yield daemon
@@ -54,20 +50,26 @@ def living(folder: Path, seconds: float, faults: str = FAULTS) -> Iterator[DayDa
             daemon.close()
 
 
-def told(daemon: DayDaemon) -> tuple[set[tuple[str, str]], dict[Any, Any]]:
+def told(daemon: SimulatedDaemon) -> tuple[set[tuple[str, str]], dict[Any, Any]]:
     """Findings, and how often each event was counted."""
-    events = daemon.judgement().events
+    events = kept_by(daemon).events
     findings = daemon.verdict.register.open_findings()
     return {one.key for one in findings}, {table: getattr(events, table) for table in ("xids", "sxids", "messages")}
 
 
-def go_on(daemon: DayDaemon, *moments: float) -> None:
+def kept_by(daemon: SimulatedDaemon) -> Judgement:
+    """What the daemon saves now."""
+    daemon.save()
+    return msgspec.json.decode((daemon.state.path / f"{STATE_NAME}.json").read_bytes(), type=Judgement)
+
+
+def go_on(daemon: SimulatedDaemon, *moments: float) -> None:
     """Look at these times, and save whenever the daemon would."""
     for moment in moments:
         before = daemon.version()
         daemon.step_to(moment)
         if daemon.version() != before:
-            daemon.save_judgement()
+            daemon.save()
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +79,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with living(folder, 0.0) as daemon:
         for place in range(1, 6):
             daemon.step_to(FIRST / 5 * place)  # what is looked at more seldom than every three minutes is not learned
-        daemon.save_judgement()
+        daemon.save()
     return folder
 
 
@@ -110,7 +112,7 @@ def test_no_finding_is_lost_and_no_event_counts_twice(whole: Path, tmp_path: Pat
 
 
 @pytest.fixture(scope="module")
-def aged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DayDaemon]:
+def aged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimulatedDaemon]:
     """A daemon whose node has had an SXid and an Xid, over an hour ago, and is well."""
     faults = """
 - {fault: sxid, nvswitch: 0, sxid: 20034, severity: Fatal, link: 12, at: 2m, for: 1s}
@@ -120,7 +122,7 @@ def aged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DayDaemon]:
     with living(tmp_path_factory.mktemp("aged"), 0.0, faults) as daemon:
         for moment in (60.0, 115.0, 125.0, 140.0, 1200.0, 2990.0, 3005.0, 3020.0, 4300.0, 4400.0, 4700.0):
             daemon.step_to(moment)
-        daemon.save_judgement()
+        daemon.save()
         yield daemon
 
 
@@ -150,7 +152,7 @@ CHANGED_KINDS = ("79", "94", "20034", "121", "22011")
 QUIET = ("0000:18:00.0", "0000:3b:00.0", "0000:9b:00.0", "0000:ba:00.0", "0000:bb:00.0")
 
 
-def opened(daemon: DayDaemon, folder: Path, record: Judgement) -> set[tuple[str, str]]:
+def opened(daemon: SimulatedDaemon, folder: Path, record: Judgement) -> set[tuple[str, str]]:
     """Critical findings of a daemon that starts with a record, on a node where nothing has happened since."""
     state = StateDirectory(folder)
     state.save(STATE_NAME, record)
@@ -165,16 +167,16 @@ def opened(daemon: DayDaemon, folder: Path, record: Judgement) -> set[tuple[str,
     indexes = {labels[1]: labels[0] for metric, labels in known.layout.series if metric.startswith("commwatch_gpu_xid")}
     events.know(indexes, (), list(record.events.sxids))
     store.put("hardware_events", "", events.block(0.0), float("inf"))
-    judge = Judge(shipped(), kept.history, kept.register, store, daemon.instruments, daemon._collection)
+    judge = Judge(shipped(), kept.history, kept.register, store, daemon.instruments, daemon.engine.collection)
     for seconds in (10.0, 30.0):
         judge.look(store.snapshot(), BOOTED_AT + daemon.time + seconds)
     return {one.key for one in judge.findings if one.severity == "critical"}
 
 
-def test_one_changed_number_opens_nothing_critical(aged: DayDaemon, tmp_path: Path) -> None:
+def test_one_changed_number_opens_nothing_critical(aged: SimulatedDaemon, tmp_path: Path) -> None:
     """Whichever number of what was counted, of when it rose, and of what was found."""
-    whole = json.loads(msgspec.json.encode(aged.judgement()))
-    assert opened(aged, tmp_path, aged.judgement()) == set()
+    whole = json.loads(msgspec.json.encode(kept_by(aged)))
+    assert opened(aged, tmp_path, kept_by(aged)) == set()
     assert not list(tmp_path.glob("*damaged*"))
     ways = [way for way in numbers(whole) if is_changed(way)]
     assert len(ways) > 50
@@ -225,9 +227,9 @@ def disagreeing() -> Iterator[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize("change", [change for _, change in disagreeing()], ids=[name for name, _ in disagreeing()])
-def test_a_record_that_disagrees_with_itself_is_set_aside(aged: DayDaemon, tmp_path: Path, change: Any) -> None:
+def test_a_record_that_disagrees_with_itself_is_set_aside(aged: SimulatedDaemon, tmp_path: Path, change: Any) -> None:
     """With one warning; the daemon starts without it."""
-    record = msgspec.json.decode(msgspec.json.encode(aged.judgement()), type=Judgement)
+    record = msgspec.json.decode(msgspec.json.encode(kept_by(aged)), type=Judgement)
     change(record)
     state = StateDirectory(tmp_path)
     state.save(STATE_NAME, record)
@@ -239,9 +241,9 @@ def test_a_record_that_disagrees_with_itself_is_set_aside(aged: DayDaemon, tmp_p
     assert len(list(tmp_path.glob("*damaged*"))) == 1
 
 
-def test_the_files_of_an_earlier_version_are_taken_over_once(aged: DayDaemon, tmp_path: Path) -> None:
+def test_the_files_of_an_earlier_version_are_taken_over_once(aged: SimulatedDaemon, tmp_path: Path) -> None:
     """They go when the record that stands in for them has been read."""
-    record, state = aged.judgement(), StateDirectory(tmp_path)
+    record, state = kept_by(aged), StateDirectory(tmp_path)
     parts = (record.events, record.job_logs, record.wraps, record.history, record.register)
     for name, part in zip(EARLIER, parts, strict=True):
         state.save(name, part)
@@ -254,9 +256,9 @@ def test_the_files_of_an_earlier_version_are_taken_over_once(aged: DayDaemon, tm
     assert [file.name for file in tmp_path.iterdir()] == [f"{STATE_NAME}.json"]
 
 
-def test_files_of_an_earlier_version_that_disagree_open_nothing(aged: DayDaemon, tmp_path: Path) -> None:
+def test_files_of_an_earlier_version_that_disagree_open_nothing(aged: SimulatedDaemon, tmp_path: Path) -> None:
     """It saved them at different times: after a crash the totals are gone on with, and no finding stands on them."""
-    record, state = msgspec.json.decode(msgspec.json.encode(aged.judgement()), type=Judgement), StateDirectory(tmp_path)
+    record, state = msgspec.json.decode(msgspec.json.encode(kept_by(aged)), type=Judgement), StateDirectory(tmp_path)
     device, totals = next(iter(record.events.xids.items()))
     totals["136"] = totals.get("136", 0) + 1
     for name, part in zip(EARLIER, (record.events, record.job_logs, record.wraps, record.history), strict=False):

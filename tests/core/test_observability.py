@@ -23,7 +23,7 @@ from commwatch.workers.sources import SOURCES
 from commwatch_exporters.node import model
 from commwatch_exporters.snapshot import Series, Value
 from support.core import SLOTS, block, collector
-from support.whole_node import whole_node
+from support.simulated_daemon import whole_node
 
 GPU = Component("gpu", SLOTS[0], parts=frozenset({SLOTS[0]}))
 LINK = Component("nvlink", f"{SLOTS[0]}/3", parts=frozenset({SLOTS[0]}))

@@ -2,73 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from commwatch.config.settings import Config, Duration, Inventory
-from commwatch.node.run import Collected
-from commwatch.node.store import Store
 from commwatch.readings import Absence
-from commwatch.service import collection as collection_module
-from commwatch.service.collection import Collection
-from commwatch.service.instruments import Instruments
-from commwatch.service.pipeline import Pipeline
-from commwatch.state.directory import StateDirectory
-from commwatch_exporters.snapshot import Block, Layout, Series, Value
-from support.core import Clock, ScriptedReader, collected, collector, in_loop
+from commwatch_exporters.snapshot import Series, Value
+from support.core import collected
+from support.fed_daemon import FedDaemon
 
 GPU = ("0", "0000:18:00.0")
 SLOT, PORT, NIC, NIC_PORT = GPU[1], "0000:17:01.0", "0000:3a:00.0", "0000:39:01.0"
 IDENTITY, LINKS, USE, GPM, PCI = "nvml_identity", "nvml_pcie", "nvml_gpu", "nvml_gpm", "pci"
 LEARN_SECONDS = 15.0
-LINK_DEGRADED = "commwatch_pcie_link_degraded"
-DEVICE_DEGRADED = "commwatch_pcie_device_link_degraded"
+LINK_DEGRADED = "pcie_link_degraded"
+DEVICE_DEGRADED = "pcie_device_link_degraded"
 
 
-class Node:
-    """A pipeline behind the collectors of a node with one GPU and one adapter, each under a port of its own."""
+class Node(FedDaemon):
+    """A node with one GPU and one adapter, each under a port of its own."""
 
-    def __init__(self, folder: Path, clock: Clock) -> None:
-        self.clock = clock
-        self.store = Store()
-        settings = Inventory(learn_after=Duration(LEARN_SECONDS))
-        instruments = Instruments()
-        self.pipeline = Pipeline(
-            Config(inventory=settings), StateDirectory(folder), self.store, instruments, clock=clock
-        )
-        self.readers = {name: ScriptedReader() for name in (IDENTITY, LINKS, USE, GPM, PCI)}
-        collectors = [collector(name, reader, interval=10.0) for name, reader in self.readers.items()]
-        self.collection = Collection(collectors, self.store, instruments, self.pipeline.on_batch, lambda source: None)
-        self._layouts: dict[tuple[Series, ...], Layout] = {}
-
-    def run(self, name: str, answer: Collected) -> None:
-        self.readers[name].answers.append(answer)
-        in_loop(lambda: self.collection.run(self.collection.collectors[name]))
-
-    def block(self, values: Mapping[Series, Value]) -> Block:
-        layout = self._layouts.setdefault(tuple(values), Layout(values))
-        return Block(layout, list(values.values()), self.clock.now)
+    def __init__(self, folder: Path, patched: pytest.MonkeyPatch) -> None:
+        super().__init__(folder, patched, Config(inventory=Inventory(learn_after=Duration(LEARN_SECONDS))))
 
     def identify(self) -> None:
         info: dict[Series, Value] = {("commwatch_gpu_info", (*GPU, "GPU-0", "1", "H100", "hopper")): 1}
         driver: dict[Series, Value] = {("commwatch_software_info", ("580", "13", "13.0")): 1}
-        self.run(IDENTITY, collected({"": self.block(driver), SLOT: self.block(info)}))
+        self.feed(IDENTITY, collected({"": self.block(driver), SLOT: self.block(info)}))
 
     def link(self, width: Value = 16, generation: Value = 5) -> None:
         """NVML's word on the link: both ends can do 16 lanes of generation 5."""
         values = {"width_lanes": width, "generation": generation, "width_max_lanes": 16, "generation_max": 5}
         series: dict[Series, Value] = {(f"commwatch_pcie_link_{name}", GPU): value for name, value in values.items()}
-        self.run(LINKS, collected({SLOT: self.block(series)}))
+        self.feed(LINKS, collected({SLOT: self.block(series)}))
 
     def use(self, ratio: Value, state: Value = None) -> None:
         values: dict[Series, Value] = {
             ("commwatch_gpu_utilization_ratio", GPU): ratio,
             ("commwatch_gpu_performance_state", GPU): state,
         }
-        self.run(USE, collected({SLOT: self.block(values)}))
+        self.feed(USE, collected({SLOT: self.block(values)}))
 
     def traffic(self, rate: Value, total: Value = None) -> None:
         values: dict[Series, Value] = {
@@ -77,7 +51,7 @@ class Node:
             ("commwatch_pcie_transmit_bytes_total", GPU): total,
             ("commwatch_pcie_receive_bytes_total", GPU): 0,
         }
-        self.run(GPM, collected({SLOT: self.block(values)}))
+        self.feed(GPM, collected({SLOT: self.block(values)}))
 
     def tree(self, adapter: tuple[Value, Value] = (5, 16), port_above_gpu: tuple[Value, Value] = (5, 16)) -> None:
         """What sysfs says: generation and width now of the adapter, and the maxima of the port above the GPU."""
@@ -97,7 +71,7 @@ class Node:
                 (f"{metric}_width_max_lanes", (address,)): most[1],
                 ("commwatch_pcie_device_info", (address, role, parent, "0", "0x10de", "0x2330")): 1,
             })  # fmt: skip
-        self.run(PCI, collected(blocks))
+        self.feed(PCI, collected(blocks))
 
     def cycle(self, width: Value = 16, generation: Value = 5, use: Value = 1.0) -> None:
         self.use(use)
@@ -105,21 +79,13 @@ class Node:
         self.clock.now += 10
 
     def verdict(self, aspect: str) -> Value:
-        return self.store.snapshot().value(LINK_DEGRADED, *GPU, aspect)
+        return self.value(LINK_DEGRADED, *GPU, aspect)
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The clock of the collection."""
-    moved = Clock()
-    monkeypatch.setattr(collection_module, "time", moved)
-    return moved
-
-
-@pytest.fixture
-def node(tmp_path: Path, clock: Clock) -> Node:
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     """A node of which nothing is known."""
-    return Node(tmp_path, clock)
+    return Node(tmp_path, monkeypatch)
 
 
 def test_a_narrow_link_is_degraded_until_it_is_accepted(node: Node) -> None:
@@ -135,7 +101,7 @@ def test_a_narrow_link_is_degraded_until_it_is_accepted(node: Node) -> None:
     assert node.verdict("width") == 1
 
     node.identify()
-    node.pipeline.inventory.accept()
+    node.accept()
     node.cycle(width=8)
     assert node.verdict("width") == 0
 
@@ -149,7 +115,7 @@ def test_a_slow_link_counts_under_load_alone(node: Node) -> None:
     for _ in range(4):
         node.cycle(generation=3)
     assert node.verdict("generation") == 1
-    assert node.store.snapshot().value("commwatch_pcie_link_degraded_seconds_total", *GPU, "generation") == 20
+    assert node.value("pcie_link_degraded_seconds_total", *GPU, "generation") == 20
 
 
 def test_traffic_is_load(node: Node) -> None:
@@ -192,34 +158,32 @@ def test_a_gpu_that_is_not_read_has_no_verdict(node: Node) -> None:
     """With the readings the verdict goes; its seconds go on from where they were."""
     for _ in range(3):
         node.cycle(width=8)
-    node.run(LINKS, collected(None, Absence(SLOT, "lost", "nvml: GPU is lost")))
+    node.feed(LINKS, collected(None, Absence(SLOT, "lost", "nvml: GPU is lost")))
     assert node.verdict("width") is None
 
     node.clock.now += 100
     node.cycle(width=8)
-    assert node.store.snapshot().value("commwatch_pcie_link_degraded_seconds_total", *GPU, "width") == 20
+    assert node.value("pcie_link_degraded_seconds_total", *GPU, "width") == 20
 
 
 def test_the_driver_let_go_leaves_no_verdict(node: Node) -> None:
     """In maintenance the driver is not read, and nothing is said of its links."""
     node.cycle(width=8)
-    node.collection.pause()
-    node.pipeline.pause()
+    node.pause()
 
     assert node.verdict("width") is None
 
 
 def test_an_adapters_link_stands_beside_its_device(node: Node) -> None:
     """A slow or narrow link of an adapter is degraded without any load, and told once in the log."""
-    with capture_logs() as logs:
-        node.tree(adapter=(5, 8))
-        node.tree(adapter=(5, 8))
-        assert node.store.snapshot().value(DEVICE_DEGRADED, NIC, "nic", "width") == 1
-        assert node.store.snapshot().value(DEVICE_DEGRADED, NIC, "nic", "generation") == 0
-        node.tree()
+    node.tree(adapter=(5, 8))
+    node.tree(adapter=(5, 8))
+    assert node.value(DEVICE_DEGRADED, NIC, "nic", "width") == 1
+    assert node.value(DEVICE_DEGRADED, NIC, "nic", "generation") == 0
+    node.tree()
 
-    assert node.store.snapshot().value(DEVICE_DEGRADED, NIC, "nic", "width") == 0
-    told = [(one["event"], one["device"], one["aspect"]) for one in logs if "a PCIe link" in one["event"]]
+    assert node.value(DEVICE_DEGRADED, NIC, "nic", "width") == 0
+    told = [(one["event"], one["device"], one["aspect"]) for one in node.log if "a PCIe link" in one["event"]]
     assert told == [
         ("a PCIe link is degraded", NIC, "width"),
         ("a PCIe link is as it should be again", NIC, "width"),
@@ -229,9 +193,9 @@ def test_an_adapters_link_stands_beside_its_device(node: Node) -> None:
 def test_without_the_tree_there_is_no_verdict_on_adapters(node: Node) -> None:
     """When sysfs cannot be read any more, or its worker is gone, nothing is said."""
     node.tree(adapter=(5, 8))
-    node.run(PCI, collected(None, Absence("", "crashed", "the worker ended")))
+    node.feed(PCI, collected(None, Absence("", "crashed", "the worker ended")))
 
-    assert node.store.snapshot().value(DEVICE_DEGRADED, NIC, "nic", "width") is None
+    assert node.value(DEVICE_DEGRADED, NIC, "nic", "width") is None
 
 
 def test_pcie_use_is_of_the_expected_link(node: Node) -> None:
@@ -243,5 +207,5 @@ def test_pcie_use_is_of_the_expected_link(node: Node) -> None:
     node.clock.now += 10
     node.traffic(1.0, total=630_153_846_154)
 
-    used = node.store.snapshot().value("commwatch_pcie_transmit_utilization_ratio", *GPU)
+    used = node.value("pcie_transmit_utilization_ratio", *GPU)
     assert used == pytest.approx(1.0)

@@ -13,66 +13,28 @@ from structlog.testing import capture_logs
 
 from commwatch.config.settings import Config, Duration, Inventory, Jobs
 from commwatch.errors import CommwatchError
-from commwatch.jobs.settings.plan import JobSettings
-from commwatch.node.run import Collected, Collector
-from commwatch.node.store import Store
+from commwatch.node.run import Collected
 from commwatch.node.tracker import Tracker
 from commwatch.readings import Absence, HardwareEvent, Reason, SourceUnavailable
-from commwatch.service import collection as collection_module
-from commwatch.service import pipeline as pipeline_module
-from commwatch.service.collection import Collection
-from commwatch.service.instruments import Instruments
-from commwatch.service.pipeline import Pipeline
-from commwatch.state.directory import StateDirectory
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
-from support.core import SLOTS, Clock, ScriptedReader, block, collected, collector, in_loop
+from support.core import SLOTS, block, collected
+from support.fed_daemon import FedDaemon
 
 PULSE = "nvml_gpu"
 IDENTITY, LINKS, PCIE, NETWORK, PCI = "nvml_identity", "nvml_nvlink", "nvml_pcie", "network", "pci"
 ETHTOOL, LOG = "ethtool", "kernel_log"
 LEARN_SECONDS = 15.0
-NVLINK_USE = "commwatch_nvlink_transmit_utilization_ratio"
-ETHERNET_USE = "commwatch_ethernet_transmit_utilization_ratio"
-RESETS = "commwatch_counters_reset_total"
+NVLINK_USE = "nvlink_transmit_utilization_ratio"
+ETHERNET_USE = "ethernet_transmit_utilization_ratio"
 LABELS = {slot: (str(index), slot) for index, slot in enumerate(SLOTS)}
 
 
-class Node:
-    """A pipeline behind the collectors of a node with two GPUs of one NVLink each."""
+class Node(FedDaemon):
+    """A node with two GPUs of one NVLink each."""
 
-    def __init__(self, folder: Path, clock: Clock, expected: Mapping[str, int] | None = None) -> None:
-        self.clock = clock
-        self.state = StateDirectory(folder)
-        self.suspects: frozenset[str] = frozenset()
-        self.sysfs = str(folder / "no-sysfs")
-        self._expected = dict(expected or {})
-        self._layouts: dict[tuple[Series, ...], Layout] = {}
-        self.start()
-
-    def start(self) -> None:
-        """A daemon that has just been started, with what the state directory holds."""
-        settings = Inventory(expected=self._expected, learn_after=Duration(LEARN_SECONDS))  # type: ignore[arg-type]  # names of kinds
-        self.store, self.instruments = Store(), Instruments()
-        config = Config(inventory=settings)
-        self.pipeline = Pipeline(config, self.state, self.store, self.instruments, [self], self.sysfs, clock=self.clock)
-        names = (IDENTITY, PULSE, LINKS, PCIE, NETWORK, PCI, ETHTOOL, LOG)
-        self.readers = {name: ScriptedReader() for name in names}
-        collectors = [collector(name, self.readers[name], interval=60.0) for name in names]
-        self.collection = Collection(
-            collectors, self.store, self.instruments, self.pipeline.on_batch, lambda source: None
-        )
-
-    def collector(self, name: str) -> Collector:
-        return self.collection.collectors[name]
-
-    def run(self, name: str, answer: Collected | SourceUnavailable) -> None:
-        self.readers[name].answers.append(answer)
-        in_loop(lambda: self.collection.run(self.collector(name)))
-
-    def block(self, values: Mapping[Series, Value]) -> Block:
-        """A block taken now; readings of the same series share a layout, as those of a worker do."""
-        layout = self._layouts.setdefault(tuple(values), Layout(values))
-        return Block(layout, list(values.values()), self.clock.now)
+    def __init__(self, folder: Path, patched: pytest.MonkeyPatch, expected: Mapping[str, int] | None = None) -> None:
+        settings = Inventory(expected=dict(expected or {}), learn_after=Duration(LEARN_SECONDS))  # type: ignore[arg-type]  # names of kinds
+        super().__init__(folder, patched, Config(inventory=settings))
 
     def identify(self, *slots: str, absences: tuple[Absence, ...] = ()) -> None:
         """The driver lists the GPUs of these slots."""
@@ -81,7 +43,7 @@ class Node:
             slot: self.block({("commwatch_gpu_info", (*LABELS[slot], f"GPU-{slot}", "1", "H100", "hopper")): 1})
             for slot in slots
         }
-        self.run(IDENTITY, collected(driver | infos, *absences))
+        self.feed(IDENTITY, collected(driver | infos, *absences))
 
     def links(
         self, sent: int | None, *slots: str, received: int | None = None, absences: tuple[Absence, ...] = ()
@@ -96,7 +58,7 @@ class Node:
                 ("commwatch_nvlink_transmit_bytes_total", link): sent,
                 ("commwatch_nvlink_receive_bytes_total", link): received,
             })  # fmt: skip
-        self.run(LINKS, collected(blocks, *absences))
+        self.feed(LINKS, collected(blocks, *absences))
 
     def use(self, *slots: str, failing: Mapping[str, Reason] = MappingProxyType({})) -> None:
         """The temperature of the GPUs in these slots is read, and every call about others fails with a reason."""
@@ -106,7 +68,7 @@ class Node:
             slot: self.block({(heat, LABELS[slot]): None}) for slot in failing if slot in LABELS and slot not in slots
         }
         absences = [Absence(device, reason, "Unknown Error") for device, reason in failing.items()]
-        self.run(PULSE, collected(read | empty, *absences))
+        self.feed(PULSE, collected(read | empty, *absences))
 
     def port(self, sent: int, speed: float | None = 1.25e9, driver: str = "mlx5_core") -> None:
         """One interface that is up and has sent so many bytes."""
@@ -117,7 +79,7 @@ class Node:
             ("commwatch_ethernet_transmit_bytes_total", ("eth0",)): sent,
             ("commwatch_ethernet_receive_bytes_total", ("eth0",)): 0,
         }
-        self.run(NETWORK, collected({"eth0": self.block(values)}))
+        self.feed(NETWORK, collected({"eth0": self.block(values)}))
 
     def learn(self) -> None:
         """Both GPUs with their links are there for the learning time."""
@@ -126,66 +88,52 @@ class Node:
             self.identify(*SLOTS)
             self.clock.now += LEARN_SECONDS / 2
 
-    def value(self, metric: str, *labels: str) -> Value:
-        return self.store.snapshot().value(metric, *labels)
+    def reset_count(self, source: str, device: str) -> float | None:
+        return self.resets().get((source, device))
 
-    def resets(self, source: str, device: str) -> Value:
-        return self.instruments.block(0.0).get(RESETS, source, device)
-
-    def gpu_states(self) -> dict[tuple[str, str], Value]:
-        states = self.store.snapshot().samples("commwatch_gpu_state")
-        return {(labels["gpu"], labels["pci_bus_id"]): state for labels, state in states}
+    def gpu_states(self) -> dict[tuple[str, ...], Value]:
+        return self.series("gpu_state")
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The clock of the collection."""
-    moved = Clock()
-    monkeypatch.setattr(collection_module, "time", moved)
-    return moved
-
-
-@pytest.fixture
-def node(tmp_path: Path, clock: Clock) -> Node:
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     """A node of which nothing is known."""
-    return Node(tmp_path, clock)
-
-
-def test_each_tracker_is_listed_once(tmp_path: Path) -> None:
-    """One that is made and not listed follows nothing."""
-    store = Store()
-    config, audits = Config(jobs=Jobs(identity=True)), JobSettings(store, tuple, lambda delay: None)
-    pipeline = Pipeline(config, StateDirectory(tmp_path), store, Instruments(), job_settings=audits)
-
-    assert Counter(map(type, pipeline.trackers)) == Counter(Tracker.__subclasses__())
+    return Node(tmp_path, monkeypatch)
 
 
 def test_resets_are_counted_by_source_and_device(node: Node) -> None:
     """A counter that fell is one reset, of its device alone; the series is there from the first reading."""
     node.links(100, *SLOTS)
-    assert [node.resets("nvml", slot) for slot in SLOTS] == [0, 0]
+    assert [node.reset_count("nvml", slot) for slot in SLOTS] == [0, 0]
     node.links(200, *SLOTS)
     node.links(50, SLOTS[0])
     node.links(60, *SLOTS)
     node.links(70, *SLOTS)
 
-    assert [node.resets("nvml", slot) for slot in SLOTS] == [1, 1]
-    assert node.resets("network", "eth0") is None
+    assert [node.reset_count("nvml", slot) for slot in SLOTS] == [1, 1]
+    assert node.reset_count("network", "eth0") is None
+
+
+def test_each_tracker_is_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is made and not listed follows nothing."""
+    daemon = FedDaemon(tmp_path, monkeypatch, Config(jobs=Jobs(identity=True)))
+
+    assert Counter(map(type, daemon.engine.pipeline.trackers)) == Counter(Tracker.__subclasses__())
 
 
 def test_what_a_worker_counts_itself_is_no_hardware(node: Node) -> None:
     """The losses of the kernel log begin again with each worker."""
     for losses in (3, 0):
-        node.run(LOG, collected({"": node.block({("commwatch_kernel_log_losses_total", ()): losses})}))
+        node.feed(LOG, collected({"": node.block({("commwatch_kernel_log_losses_total", ()): losses})}))
 
-    assert node.resets("kernel", "") is None
+    assert node.reset_count("kernel", "") is None
 
 
 def test_gauges_have_no_resets(node: Node) -> None:
     """A collector without a counter makes no series."""
     node.identify(*SLOTS)
 
-    assert node.resets("nvml", SLOTS[0]) is None
+    assert node.reset_count("nvml", SLOTS[0]) is None
 
 
 def test_use_needs_two_readings_and_something_to_expect(node: Node) -> None:
@@ -200,7 +148,7 @@ def test_use_needs_two_readings_and_something_to_expect(node: Node) -> None:
     node.links(6 * 10**9, SLOTS[0])
 
     assert node.value(NVLINK_USE, *LABELS[SLOTS[0]]) == pytest.approx(5e9 / 25e9)
-    assert node.value("commwatch_nvlink_receive_utilization_ratio", *LABELS[SLOTS[0]]) is None
+    assert node.value("nvlink_receive_utilization_ratio", *LABELS[SLOTS[0]]) is None
 
 
 def test_use_of_a_reading_that_failed_is_absent(node: Node) -> None:
@@ -214,7 +162,7 @@ def test_use_of_a_reading_that_failed_is_absent(node: Node) -> None:
         ratios.append(node.value(NVLINK_USE, *LABELS[SLOTS[0]]))
 
     assert ratios == [pytest.approx(0.2), None, None, None, pytest.approx(0.2)]
-    assert node.value("commwatch_nvlink_transmit_utilization_peak_ratio", *LABELS[SLOTS[0]]) == pytest.approx(0.2)
+    assert node.value("nvlink_transmit_utilization_peak_ratio", *LABELS[SLOTS[0]]) == pytest.approx(0.2)
 
 
 def test_use_goes_with_its_device(node: Node) -> None:
@@ -238,20 +186,19 @@ def test_use_goes_with_a_device_that_another_collector_misses(node: Node) -> Non
         node.clock.now += 1
     before = node.value(NVLINK_USE, *LABELS[SLOTS[1]])
 
-    node.store.drop(LINKS, SLOTS[0])
-    node.pipeline.observe(node.clock.now)
+    node.engine.store.drop(LINKS, SLOTS[0])
+    node.observe()
     assert [used(node, slot) for slot in SLOTS] == [False, True]
     assert node.value(NVLINK_USE, *LABELS[SLOTS[1]]) == before
 
-    node.store.drop(LINKS, SLOTS[1])
-    node.pipeline.observe(node.clock.now)
-    assert node.store.group("nvlink_use") == {}
+    node.engine.store.drop(LINKS, SLOTS[1])
+    node.observe()
+    assert node.engine.store.group("nvlink_use") == {}
 
 
 def used(node: Node, slot: str) -> bool:
     """Whether the page has the use of the NVLinks of a GPU."""
-    block = node.store.get("nvlink_use", "")
-    return block is not None and (NVLINK_USE, LABELS[slot]) in block.layout.index
+    return LABELS[slot] in node.series(NVLINK_USE)
 
 
 def test_the_use_of_an_interface_is_of_its_speed(node: Node) -> None:
@@ -270,9 +217,9 @@ def test_an_interface_without_a_device_has_use_and_is_never_missed(node: Node) -
         node.clock.now += LEARN_SECONDS
     assert node.value(ETHERNET_USE, "eth0") == pytest.approx(10**9 / LEARN_SECONDS / 1.25e9)
 
-    node.run(NETWORK, collected({"": Block(Layout(()), [], node.clock.now)}))
-    node.pipeline.observe(node.clock.now)
-    assert node.pipeline.inventory.describe()["kinds"]["ethernet_port"] == {
+    node.feed(NETWORK, collected({"": Block(Layout(()), [], node.clock.now)}))
+    node.observe()
+    assert node.inventory()["kinds"]["ethernet_port"] == {
         "expected": None,
         "present": 0,
         "source": None,
@@ -283,14 +230,14 @@ def test_an_interface_without_a_device_has_use_and_is_never_missed(node: Node) -
 def test_an_interface_that_is_gone_leaves_no_count_of_resets(node: Node) -> None:
     """Also the resets of what its driver counted go."""
     node.port(10)
-    node.run(ETHTOOL, collected({"eth0": node.block({("commwatch_ethernet_phy_crc_errors_total", ("eth0",)): 1})}))
-    assert [node.resets(source, "eth0") for source in (NETWORK, ETHTOOL)] == [0, 0]
+    node.feed(ETHTOOL, collected({"eth0": node.block({("commwatch_ethernet_phy_crc_errors_total", ("eth0",)): 1})}))
+    assert [node.reset_count(source, "eth0") for source in (NETWORK, ETHTOOL)] == [0, 0]
 
     for name in (NETWORK, ETHTOOL):
-        node.run(name, collected({}))
-    node.pipeline.observe(node.clock.now)
+        node.feed(name, collected({}))
+    node.observe()
 
-    assert [node.resets(source, "eth0") for source in (NETWORK, ETHTOOL)] == [None, None]
+    assert [node.reset_count(source, "eth0") for source in (NETWORK, ETHTOOL)] == [None, None]
 
 
 def test_an_interface_without_a_known_speed_has_no_use(node: Node) -> None:
@@ -306,18 +253,17 @@ def test_what_is_there_for_the_learning_time_is_expected(node: Node) -> None:
     """As from the first reading on; the log says what was learned."""
     node.links(0, *SLOTS)
     node.identify(*SLOTS)
-    assert (node.value("commwatch_expected", "gpu"), node.value("commwatch_present", "gpu")) == (2, 2)
-    assert node.pipeline.inventory.expects("gpu") == 2
+    assert (node.value("expected", "gpu"), node.value("present", "gpu")) == (2, 2)
+    assert node.engine.pipeline.inventory.expects("gpu") == 2
 
-    with capture_logs() as events:
-        node.learn()
+    node.learn()
 
-    assert (node.value("commwatch_expected", "gpu"), node.value("commwatch_expected", "nvlink")) == (2, 2)
-    assert node.pipeline.inventory.expects("gpu") == 2
-    learned = [text for event in events if event["event"] == "learned what to expect" for text in event["what"]]
+    assert (node.value("expected", "gpu"), node.value("expected", "nvlink")) == (2, 2)
+    assert node.engine.pipeline.inventory.expects("gpu") == 2
+    learned = [text for event in node.log if event["event"] == "learned what to expect" for text in event["what"]]
     assert len([text for text in learned if "it is expected" in text]) == 2
     nothing = {"expected": None, "present": None, "source": None, "learning_seconds": 0}
-    assert node.pipeline.inventory.describe() == {
+    assert node.inventory() == {
         "kinds": {
             "gpu": {"expected": 2, "present": 2, "source": "learned", "learning_seconds": 0},
             "nvlink": {"expected": 2, "present": 2, "source": "learned", "learning_seconds": 0},
@@ -332,16 +278,16 @@ def test_what_is_there_for_the_learning_time_is_expected(node: Node) -> None:
 def test_what_was_learned_survives_a_restart(node: Node) -> None:
     """A card that is gone after a reboot is missing, by name and in the count of its parts."""
     node.learn()
-    node.state.save("inventory", node.pipeline.inventory.state)
+    node.save()
 
-    node.start()
+    node.restart()
     assert node.gpu_states() == {}  # the driver has not been asked yet
     node.links(0, SLOTS[0])
     node.identify(SLOTS[0])
 
     assert node.gpu_states() == {LABELS[SLOTS[0]]: 0, LABELS[SLOTS[1]]: 4}
-    assert (node.value("commwatch_expected", "gpu"), node.value("commwatch_present", "gpu")) == (2, 1)
-    assert node.pipeline.inventory.describe()["missing"] == [
+    assert (node.value("expected", "gpu"), node.value("present", "gpu")) == (2, 1)
+    assert node.inventory()["missing"] == [
         f"GPU1 ({SLOTS[1]}): missing", "nvlink: 1 of 2 expected",
     ]  # fmt: skip
 
@@ -350,7 +296,7 @@ def test_what_was_not_saved_is_learned_anew(node: Node) -> None:
     """The state directory is the memory, and nothing else."""
     node.learn()
 
-    node.start()
+    node.restart()
     node.identify(SLOTS[0])
 
     assert node.gpu_states() == {LABELS[SLOTS[0]]: 0}
@@ -364,24 +310,24 @@ def test_accepting_forgets_what_is_gone(node: Node) -> None:
     assert node.gpu_states()[LABELS[SLOTS[1]]] == 4
 
     with capture_logs() as events:
-        given_up = node.pipeline.inventory.accept()
+        given_up = node.accept()
 
     assert [("is no longer expected" in text, SLOTS[1] in text) for text in given_up] == [(True, True)]
     assert [event["what"] for event in events if event["event"] == "accepted"] == given_up
     assert node.gpu_states() == {LABELS[SLOTS[0]]: 0}
-    assert node.pipeline.inventory.describe()["missing"] == []
-    node.state.save("inventory", node.pipeline.inventory.state)
-    node.start()
-    assert node.pipeline.inventory.expects("gpu") == 1
+    assert node.inventory()["missing"] == []
+    node.save()
+    node.restart()
+    assert node.engine.pipeline.inventory.expects("gpu") == 1
 
 
-def test_a_configured_number_needs_no_learning(tmp_path: Path, clock: Clock) -> None:
+def test_a_configured_number_needs_no_learning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The operator's count is expected from the start."""
-    node = Node(tmp_path, clock, expected={"gpu": 8})
+    node = Node(tmp_path, monkeypatch, expected={"gpu": 8})
 
-    assert node.pipeline.inventory.expects("gpu") == 8
+    assert node.engine.pipeline.inventory.expects("gpu") == 8
     node.identify(*SLOTS)
-    assert (node.value("commwatch_expected", "gpu"), node.value("commwatch_present", "gpu")) == (8, 2)
+    assert (node.value("expected", "gpu"), node.value("present", "gpu")) == (8, 2)
 
 
 def test_a_stuck_worker_makes_its_gpu_not_answering(node: Node) -> None:
@@ -411,7 +357,7 @@ def test_a_stuck_worker_makes_its_gpu_not_answering(node: Node) -> None:
         (10.0, {"reason": "no_permission"}, 0),  # perhaps commwatch alone lacks a right
         (10.0, {"between": LINKS}, 0),  # its links are read
         (10.0, {"between": IDENTITY}, 1),  # the driver may have kept its name
-        (10.0, {"starved": True}, 0),
+        (10.0, {"starved": True}, None),  # its worker has read nothing, of any GPU
         (10.0, {"alone": True}, None),  # one fault of the driver, and not one of each GPU
     ],
 )
@@ -433,13 +379,13 @@ def test_a_gpu_of_which_two_runs_read_nothing_does_not_answer(
     if others.get("between") == IDENTITY:
         node.identify(*SLOTS)
     if others.get("starved"):
-        node.run(PULSE, collected({}, Absence("", "starved", "no answer in time")))
+        node.feed(PULSE, collected({}, Absence("", "starved", "no answer in time")))
     node.clock.now += second / 2
     reads = (*fails, SLOTS[1]) if others.get("answers") else fails
     node.use(*reads, failing={slot: others.get("reason", "unreadable") for slot in SLOTS if slot not in fails})
 
     assert node.gpu_states().get(LABELS[SLOTS[1]]) == state
-    since = node.value("commwatch_gpu_calls_failing_timestamp_seconds", *LABELS[SLOTS[1]])
+    since = node.value("gpu_calls_failing_timestamp_seconds", *LABELS[SLOTS[1]])
     assert since == (pytest.approx(read, abs=0.001) if state == 1 else None)
 
 
@@ -463,12 +409,11 @@ def test_a_gpu_that_fails_every_call_is_named_until_it_answers(node: Node) -> No
     failing = Absence(SLOTS[1], "unreadable", "Unknown Error"), Absence("index:7", "unreadable", "Unknown Error")
     node.identify(SLOTS[0], absences=failing)
     assert node.gpu_states() == {LABELS[SLOTS[0]]: 0, LABELS[SLOTS[1]]: 1, ("7", ""): 1}
-    assert node.value("commwatch_gpu_info", *LABELS[SLOTS[1]], f"GPU-{SLOTS[1]}", "1", "H100", "hopper") == 1
+    assert node.value("gpu_info", *LABELS[SLOTS[1]], f"GPU-{SLOTS[1]}", "1", "H100", "hopper") == 1
 
-    node.collection.pause()
-    node.pipeline.pause()
+    node.pause()
     assert node.gpu_states() == {}
-    node.collection.resume()
+    node.resume()
     node.use(SLOTS[0], failing={SLOTS[1]: "unreadable"})
     node.identify(SLOTS[0], absences=failing)
     assert node.gpu_states() == {LABELS[SLOTS[0]]: 0}  # not missing, as the driver still counts it
@@ -481,21 +426,21 @@ def test_a_gpu_that_fails_every_call_is_named_until_it_answers(node: Node) -> No
     assert node.gpu_states() == {LABELS[slot]: 0 for slot in SLOTS}
 
 
-def test_a_gpu_that_hangs_in_the_first_minute_was_seen(tmp_path: Path, clock: Clock) -> None:
+def test_a_gpu_that_hangs_in_the_first_minute_was_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not answer, and is neither never seen nor in need of an acceptance; also after the worker is replaced."""
-    node = Node(tmp_path, clock, {"gpu": 2, "nvlink": 2})
+    node = Node(tmp_path, monkeypatch, {"gpu": 2, "nvlink": 2})
     node.links(0, *SLOTS)
     node.identify(*SLOTS)
     assert set(node.gpu_states().values()) == {0}
     hang = Absence(SLOTS[1], "deadline", "no answer within 2 s")
     node.suspects = frozenset({SLOTS[1]})
     for _ in range(3):
-        clock.now += 1.0
+        node.clock.now += 1.0
         node.links(0, SLOTS[0], absences=(hang,))
         node.identify(SLOTS[0], absences=(hang,))
 
         assert node.gpu_states()["1", SLOTS[1]] == 1
-        assert (node.value("commwatch_never_seen", "gpu"), node.value("commwatch_never_seen", "nvlink")) == (0, 0)
+        assert (node.value("never_seen", "gpu"), node.value("never_seen", "nvlink")) == (0, 0)
 
 
 def test_a_gpu_that_falls_off_the_list_in_the_first_minute_is_missing(node: Node) -> None:
@@ -506,10 +451,10 @@ def test_a_gpu_that_falls_off_the_list_in_the_first_minute_is_missing(node: Node
     node.links(0, SLOTS[0])
     node.identify(SLOTS[0])
     assert node.gpu_states() == {LABELS[SLOTS[0]]: 0, LABELS[SLOTS[1]]: 4}
-    assert (node.value("commwatch_expected", "gpu"), node.value("commwatch_present", "gpu")) == (2, 1)
+    assert (node.value("expected", "gpu"), node.value("present", "gpu")) == (2, 1)
 
-    node.state.save(pipeline_module.STATE_NAME, node.pipeline.inventory.state)
-    node.start()
+    node.save()
+    node.restart()
     node.links(0, SLOTS[0])
     node.identify(SLOTS[0])
     assert node.gpu_states() == {LABELS[SLOTS[0]]: 0, LABELS[SLOTS[1]]: 4}
@@ -533,8 +478,8 @@ def test_a_lost_gpu_is_not_present_although_the_driver_lists_it(node: Node) -> N
     node.links(0, SLOTS[0], absences=(Absence(SLOTS[1], "lost", "GPU is lost"),))
 
     assert node.gpu_states() == {LABELS[SLOTS[0]]: 0, LABELS[SLOTS[1]]: 2}
-    assert node.value("commwatch_present", "gpu") == 1
-    assert node.pipeline.inventory.describe()["missing"][0] == f"GPU1 ({SLOTS[1]}): lost"
+    assert node.value("present", "gpu") == 1
+    assert node.inventory()["missing"][0] == f"GPU1 ({SLOTS[1]}): lost"
 
 
 def test_evidence_of_one_collector_stands_until_that_collector_succeeds(node: Node) -> None:
@@ -553,13 +498,13 @@ def test_a_driver_that_is_away_is_not_eight_missing_gpus(node: Node) -> None:
     node.learn()
     gone = SourceUnavailable("no_driver", "driver not loaded")
 
-    node.run(LINKS, gone)
-    node.run(IDENTITY, gone)
+    node.feed(LINKS, gone)
+    node.feed(IDENTITY, gone)
 
     assert node.gpu_states() == {}
-    assert node.value("commwatch_present", "gpu") is None
-    assert node.value("commwatch_expected", "gpu") == 2
-    assert node.pipeline.inventory.describe()["missing"] == []
+    assert node.value("present", "gpu") is None
+    assert node.value("expected", "gpu") == 2
+    assert node.inventory()["missing"] == []
 
 
 def test_a_driver_that_lists_nothing_misses_every_expected_gpu(node: Node) -> None:
@@ -570,7 +515,7 @@ def test_a_driver_that_lists_nothing_misses_every_expected_gpu(node: Node) -> No
     node.identify()
 
     assert node.gpu_states() == {LABELS[slot]: 4 for slot in SLOTS}
-    assert node.value("commwatch_present", "gpu") == 0
+    assert node.value("present", "gpu") == 0
 
 
 def test_during_a_pause_nothing_is_said_of_the_gpus(node: Node) -> None:
@@ -578,13 +523,12 @@ def test_during_a_pause_nothing_is_said_of_the_gpus(node: Node) -> None:
     node.learn()
     node.links(0, SLOTS[0], absences=(Absence(SLOTS[1], "lost", "GPU is lost"),))
 
-    node.collection.pause()
-    node.pipeline.pause()
+    node.pause()
 
     assert node.gpu_states() == {}
-    assert node.value("commwatch_expected", "gpu") == 2
-    assert node.value("commwatch_present", "gpu") is None
-    assert node.store.group("nvlink_use") == {}
+    assert node.value("expected", "gpu") == 2
+    assert node.value("present", "gpu") is None
+    assert node.engine.store.group("nvlink_use") == {}
     node.clock.now += 1
     node.links(10**9, *SLOTS)
     assert node.value(NVLINK_USE, *LABELS[SLOTS[0]]) is None  # no rate over the pause
@@ -593,49 +537,31 @@ def test_during_a_pause_nothing_is_said_of_the_gpus(node: Node) -> None:
 def test_events_of_a_pause_are_counted_and_are_no_news_after_it(node: Node) -> None:
     """A driver that is loaded again reports Xids; what comes after the pause is news."""
     node.learn()
-    recent = ("commwatch_gpu_xid_events_recent", *LABELS[SLOTS[0]], "79")
+    recent = ("gpu_xid_events_recent", *LABELS[SLOTS[0]], "79")
 
     def report(sequence: int) -> None:
         event = HardwareEvent("xid", SLOTS[0], "79", "kernel_log", 1.7e9 + sequence, "", "boot", sequence)
-        node.run(LOG, Collected({}, [], 0.0, [event]))
+        node.feed(LOG, Collected({}, [], 0.0, [event]))
 
-    node.pipeline.pause()
+    node.pause()
     report(1)
-    node.pipeline.resume()
+    node.resume()
     node.links(0, *SLOTS)
     node.identify(*SLOTS)
     assert node.value(*recent) is None
-    assert node.value("commwatch_gpu_xid_events_total", *LABELS[SLOTS[0]], "79") == 1
+    assert node.value("gpu_xid_events_total", *LABELS[SLOTS[0]], "79") == 1
 
     report(2)
     assert node.value(*recent) == 1
-
-
-def test_the_inventory_is_looked_at_now_and_then_and_at_each_change(node: Node) -> None:
-    """A collector that runs each second does not cost a comparison each second."""
-    node.learn()
-    node.links(0, *SLOTS)
-    looked_at = node.store.get("inventory", "")
-
-    node.clock.now += LEARN_SECONDS / 3 - 0.1
-    node.links(0, *SLOTS)
-    assert node.store.get("inventory", "") is looked_at
-
-    node.links(0, SLOTS[0], absences=(Absence(SLOTS[1], "lost", "GPU is lost"),))
-    assert node.store.get("inventory", "") is not looked_at
-
-    looked_at = node.store.get("inventory", "")
-    node.clock.now += LEARN_SECONDS / 3
-    node.links(0, SLOTS[0], absences=(Absence(SLOTS[1], "lost", "GPU is lost"),))
-    assert node.store.get("inventory", "") is not looked_at
 
 
 def test_an_inventory_that_cannot_be_saved_is_an_error(node: Node, tmp_path: Path) -> None:
     """Whoever accepted something must hear that it would be lost."""
     (tmp_path / "inventory.json").mkdir()  # nothing can be written under this name
 
-    with pytest.raises(OSError, match="directory"):
-        node.state.save("inventory", node.pipeline.inventory.state)
+    node.learn()
+    with pytest.raises(CommwatchError, match="the state is not saved"):
+        node.accept()
 
 
 def test_a_gpu_that_does_not_answer_is_not_given_up(node: Node) -> None:
@@ -645,37 +571,35 @@ def test_a_gpu_that_does_not_answer_is_not_given_up(node: Node) -> None:
     assert node.gpu_states()[LABELS[SLOTS[1]]] == 1
 
     with pytest.raises(CommwatchError, match="does not answer, which is not gone: nothing was accepted"):
-        node.pipeline.inventory.accept()
+        node.accept()
 
-    assert node.value("commwatch_expected", "gpu") == 2
+    assert node.value("expected", "gpu") == 2
 
 
 def test_nothing_is_accepted_while_the_gpus_are_not_read(node: Node) -> None:
     """During a pause the driver lists nothing, which says nothing."""
     node.learn()
-    node.collection.pause()
-    node.pipeline.pause()
+    node.pause()
 
     with pytest.raises(CommwatchError, match="not read now"):
-        node.pipeline.inventory.accept()
+        node.accept()
 
-    assert node.value("commwatch_expected", "gpu") == 2
+    assert node.value("expected", "gpu") == 2
 
 
 def test_a_driver_that_lists_no_gpu_is_one_fault_and_not_one_of_each_gpu(node: Node, tmp_path: Path) -> None:
     """While GPUs are on the bus for it; the GPUs have no state and are not counted as missing until it lists some."""
-    gpu = tmp_path / "sys/bus/pci/devices/0000:17:00.0"
+    gpu = tmp_path / "sysfs/bus/pci/devices/0000:17:00.0"
     gpu.mkdir(parents=True)
     (gpu / "class").write_text("0x030200\n")
     (gpu / "vendor").write_text("0x10de\n")
-    node.sysfs = str(tmp_path / "sys")
-    node.start()
+    node.restart()
     node.learn()
 
     node.identify()
 
     assert node.gpu_states() == {}
-    assert node.value("commwatch_present", "gpu") is None
+    assert node.value("present", "gpu") is None
 
     node.identify(SLOTS[0])
     assert node.gpu_states() == {LABELS[SLOTS[0]]: 0, LABELS[SLOTS[1]]: 4}

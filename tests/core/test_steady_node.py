@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from support.whole_node import whole_node
+from support.simulated_daemon import whole_node
 
 
 def test_what_is_expected_stays_while_nothing_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,12 +25,12 @@ def test_what_is_expected_stays_while_nothing_changes(tmp_path: Path, monkeypatc
             node.time = 3600.0 + 60.0 * minutes
             node.run()
             assert shown() == before
-            assert node._pipeline.inventory.describe()["kinds"]["gpu"]["learning_seconds"] == 60 * (10 - minutes)
+            assert node.engine.inventory()["kinds"]["gpu"]["learning_seconds"] == 60 * (10 - minutes)
         assert node.snapshot().value("commwatch_expected", "ethernet_port") is None
         node.time = 3600.0 + 660.0
         node.run()
         assert node.snapshot().value("commwatch_expected", "ethernet_port") == 2
-        learned = msgspec.json.encode(node._pipeline.inventory.state)
+        learned = msgspec.json.encode(node.engine.pipeline.inventory.state)
         node.time += 60.0
         node.run()
-        assert msgspec.json.encode(node._pipeline.inventory.state) == learned, "nothing that is worth a write"
+        assert msgspec.json.encode(node.engine.pipeline.inventory.state) == learned, "nothing that is worth a write"

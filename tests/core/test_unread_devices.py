@@ -2,62 +2,60 @@
 
 from __future__ import annotations
 
-from commwatch.node.inventory import Inventory
-from commwatch.node.inventory_state import InventoryState
-from commwatch.node.observation import Observation, SeenGpu
-from commwatch.node.run import Outcome
-from commwatch.node.store import Store
-from commwatch.node.unread_tracker import UnreadDevices
+from pathlib import Path
+
+import pytest
+
 from commwatch.readings import Absence
-from support.core import SLOTS, ScriptedReader, collected, collector
+from support.core import SLOTS, collected
+from support.fed_daemon import FedDaemon
+
+LISTED = {SLOTS[0]: {("commwatch_gpu_info", ("0", SLOTS[0], "GPU-1", "1", "H100", "hopper")): 1}}
 
 
-class Watched:
-    """A collector whose runs go as they are told."""
-
-    def __init__(self) -> None:
-        self.store = Store()
-        inventory = Inventory(InventoryState(), {}, 60.0)
-        inventory.observe(Observation(gpus=(SeenGpu("GPU-0", 0, SLOTS[0]),)), 0.0)
-        self.devices = UnreadDevices(self.store, inventory)
-
-    def run(self, *absences: Absence, name: str = "nvml_gpu", at: float = 0.0) -> list[tuple[str, str, str]]:
-        self.devices.on_batch(Outcome(collector(name, ScriptedReader()), collected({}, *absences), None, at))
-        return self.named()
-
-    def named(self) -> list[tuple[str, str, str]]:
-        samples = self.store.snapshot().samples("commwatch_collector_device_failing")
-        return [(labels["collector"], labels["device"], labels["reason"]) for labels, _ in samples]
+@pytest.fixture
+def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FedDaemon:
+    return FedDaemon(tmp_path, monkeypatch)
 
 
-def test_a_device_that_fails_is_named_until_it_is_read() -> None:
-    """By its address where only its index was told; two failures of one reason are one."""
-    watched = Watched()
-    unknown = Absence("index:0", "unreadable", "a"), Absence(SLOTS[0], "unreadable", "b")
-
-    assert watched.run(*unknown) == [("nvml_gpu", SLOTS[0], "unreadable")]
-    assert watched.run(name="nvml_pcie") == [("nvml_gpu", SLOTS[0], "unreadable")]
-    assert watched.run() == []
+def named(daemon: FedDaemon, name: str, *absences: Absence) -> set[tuple[str, ...]]:
+    """What is named after a run in which this failed: collector, device and reason."""
+    daemon.feed(name, collected({}, *absences))
+    return set(daemon.series("collector_device_failing"))
 
 
-def test_what_is_the_whole_source_is_no_device() -> None:
+def test_a_device_that_fails_is_named_until_it_is_read(daemon: FedDaemon) -> None:
+    """Two failures of one reason are one, and another collector says nothing of it."""
+    twice = Absence(SLOTS[0], "unreadable", "a"), Absence(SLOTS[0], "unreadable", "b")
+    found = {("nvml_gpu", SLOTS[0], "unreadable")}
+
+    assert named(daemon, "nvml_gpu", *twice) == found
+    assert named(daemon, "nvml_pcie") == found
+    assert named(daemon, "nvml_gpu") == set()
+
+
+def test_a_gpu_that_is_known_by_its_index_alone_is_named_by_its_address(daemon: FedDaemon) -> None:
+    """That of the GPU which had the index last and is not listed any more."""
+    daemon.feed("nvml_identity", LISTED)
+    daemon.feed("nvml_identity", collected({}, Absence("index:0", "lost", "x")))
+
+    assert named(daemon, "nvml_gpu", Absence("index:0", "unreadable", "a")) >= {("nvml_gpu", SLOTS[0], "unreadable")}
+
+
+def test_a_failure_of_the_whole_source_names_no_device(daemon: FedDaemon) -> None:
     """It is a failing collector."""
-    assert Watched().run(Absence("", "unreadable", "x")) == []
+    assert named(daemon, "nvml_gpu", Absence("", "unreadable", "x")) == set()
 
 
-def test_during_maintenance_no_device_of_the_driver_is_named() -> None:
-    """Its collectors do not run; others do."""
-    watched = Watched()
-    watched.run(Absence(SLOTS[0], "unreadable", "x"))
-    watched.run(Absence("mlx5_0:1", "unreadable", "x"), name="rdma")
+def test_a_collector_that_is_paused_names_none(daemon: FedDaemon) -> None:
+    """Of its source alone."""
+    named(daemon, "network", Absence("eth0", "unreadable", "x"))
+    assert len(named(daemon, "nvml_gpu", Absence(SLOTS[0], "unreadable", "x"))) == 2
 
-    watched.devices.pause()
-
-    assert watched.named() == [("rdma", "mlx5_0:1", "unreadable")]
+    daemon.pause()
+    assert set(daemon.series("collector_device_failing")) == {("network", "eth0", "unreadable")}
 
 
-def test_many_devices_are_not_all_named() -> None:
+def test_many_devices_are_not_all_named(daemon: FedDaemon) -> None:
     """A node of ten thousand interfaces has one page."""
-    watched = Watched()
-
-    assert len(watched.run(*(Absence(f"eth{n}", "unreadable", "x") for n in range(100)), name="network")) == 64
+    assert len(named(daemon, "network", *(Absence(f"eth{n}", "unreadable", "x") for n in range(100)))) == 64

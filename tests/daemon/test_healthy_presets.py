@@ -8,7 +8,7 @@ import pytest
 
 from commwatch.simulation.presets import PRESETS
 from support.no_alarm import assert_no_alarm
-from support.whole_node import whole_node
+from support.simulated_daemon import whole_node
 
 
 @pytest.mark.parametrize("preset", sorted(PRESETS))

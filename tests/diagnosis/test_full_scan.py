@@ -9,12 +9,12 @@ import pytest
 
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.document import Diagnosis
-from support.rehearsed_daemon import RehearsedDaemon, rehearsed
+from support.simulated_daemon import SimulatedDaemon, rehearsed
 
 JOB = "- {fault: job, at: 20m}\n"
 
 
-def scanned(daemon: RehearsedDaemon, *options: str) -> tuple[int, Diagnosis]:
+def scanned(daemon: SimulatedDaemon, *options: str) -> tuple[int, Diagnosis]:
     """Exit code and answer of a full scan."""
     code, output = daemon.command("diagnose", "--full-scan", "--json", *options)
     return code, msgspec.json.decode(output, type=Diagnosis)

@@ -13,14 +13,14 @@ from commwatch.findings.api_documents import ProbeRecord
 from commwatch.generate.alert_rules import shipped_alerts
 from commwatch_exporters.node.model import Node
 from support.facts import facts_of, shipped
-from support.rehearsed_daemon import RehearsedDaemon, rehearsed
+from support.simulated_daemon import SimulatedDaemon, rehearsed
 
 NOON = 1_767_268_800.0
 """2026-01-01 12:00 UTC."""
 INFO = ("all_reduce", "nccl", "all_reduce", "8", "67108864", "8", "2.27.5", "", "", "reference")
 
 
-def told(daemon: RehearsedDaemon, next_run_at: float | None = None) -> dict[str, HeadlineAlert]:
+def told(daemon: SimulatedDaemon, next_run_at: float | None = None) -> dict[str, HeadlineAlert]:
     """By alert, as the daemon's node is now; the probe runs next in ten minutes."""
     due = time.time() + 600 if next_run_at is None else next_run_at
     record = ProbeRecord("all_reduce", "simulated", "", None, due, "")

@@ -1,6 +1,6 @@
 """The published cases, each from a simulated node to what the commands print, as docs/using/cases.md has it.
 
-``make cases`` writes the outputs again. Time, sources and ranks are those of ``support.rehearsed_daemon``.
+``make cases`` writes the outputs again. Time, sources and ranks are those of ``support.simulated_daemon``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 from commwatch import __main__
 from commwatch.config.yaml_file import load_config
 from support.case_page import CASES, PAGE, names_on_the_page, show, until
-from support.rehearsed_daemon import Change, RehearsedDaemon, rehearsed
+from support.simulated_daemon import Change, SimulatedDaemon, rehearsed
 
 Show: TypeAlias = Callable[[str, str], None]
 
@@ -36,7 +36,7 @@ def shown_fixture(request: pytest.FixtureRequest) -> Show:
 
 
 @contextmanager
-def scenario(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RehearsedDaemon]:
+def scenario(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedDaemon]:
     """The node of a case with its faults and its job's log, as ``docs/using/cases`` has them."""
     node, log = CASES / f"{name}.yaml", CASES / f"{name}-job.log"
     with rehearsed(
@@ -49,7 +49,7 @@ def scenario(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
         yield daemon
 
 
-def told(daemon: RehearsedDaemon, *arguments: str) -> dict[str, Any]:
+def told(daemon: SimulatedDaemon, *arguments: str) -> dict[str, Any]:
     """The JSON of a command."""
     document = json.loads(daemon.command(*arguments, "--json")[1])
     assert isinstance(document, dict)
@@ -211,7 +211,7 @@ PROBED_FROM = 12
 class Course:
     """What the page of a daemon said at each look, and what that is over time."""
 
-    def __init__(self, daemon: RehearsedDaemon) -> None:
+    def __init__(self, daemon: SimulatedDaemon) -> None:
         self._daemon = daemon
         self._counts: dict[float, dict[str, float]] = {}
         """By minute."""

@@ -9,7 +9,7 @@ import pytest
 
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.document import Diagnosis
-from support.rehearsed_daemon import RehearsedDaemon, rehearsed
+from support.simulated_daemon import SimulatedDaemon, rehearsed
 
 NODE = """\
 like: h100x8ndr
@@ -35,7 +35,7 @@ def is_failed(check: Check) -> bool:
     return check.verdict == "failed"
 
 
-def checked(daemon: RehearsedDaemon) -> list[Check]:
+def checked(daemon: SimulatedDaemon) -> list[Check]:
     """What the command shows of the three branches."""
     document = msgspec.json.decode(daemon.command("diagnose", "--json")[1], type=Diagnosis)
     return [check for check in document.checks if check.branch in BRANCHES]

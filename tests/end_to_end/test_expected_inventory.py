@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import pynvml
 import pytest
 
 from commwatch.config.settings import Config, Inventory, Paths
@@ -19,7 +18,7 @@ from commwatch.node import gpus_on_bus
 from commwatch.simulation.presets import PRESETS
 from commwatch.sources.presence import NvidiaGpus
 from support.facts import shipped
-from support.whole_node import STARTED_AT, WholeNode
+from support.simulated_daemon import SimulatedDaemon, rehearsed
 
 WHOLE = {"gpu": 8, "nvlink": 144, "pcie_lane": 128, "rdma_port": 10}
 PRESET = "h100x8ndr"
@@ -28,30 +27,25 @@ PRESET = "h100x8ndr"
 @contextmanager
 def node(
     folder: Path, expected: Mapping[str, int], faults: str, patched: pytest.MonkeyPatch, preset: str = PRESET
-) -> Iterator[WholeNode]:
+) -> Iterator[SimulatedDaemon]:
     """A node with these faults since its boot, and a daemon that has just started."""
-    patched.setattr(pynvml, "nvmlLib", None)
-    patched.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
     config = Config(paths=Paths(state=str(folder / "state")), inventory=Inventory(expected=dict(expected)))  # type: ignore[arg-type]
-    one = WholeNode(preset, folder, faults=faults, config=config)
-    try:
+    with rehearsed(preset, folder, patched, faults, config=config) as one:
         one.run()
         one.time += 1.0
         one.run()
         yield one
-    finally:
-        one.close()
 
 
-def seen(one: WholeNode) -> list[Sighting]:
+def seen(one: SimulatedDaemon) -> list[Sighting]:
     def failed(rule: str, error: Exception) -> None:
         raise AssertionError(rule) from error
 
     looking = Looking(RULE_SETS, shipped(), CounterHistory(WATCHED, EVENTS), failed)
-    return looking.at(one.snapshot(), STARTED_AT + one.time)
+    return looking.at(one.snapshot(), one.clock.time())
 
 
-def never_seen(one: WholeNode) -> dict[str, float | str]:
+def never_seen(one: SimulatedDaemon) -> dict[str, float | str]:
     """By component: how many parts were never seen."""
     return {
         sighting.component.identity: sighting.evidence[0].value
@@ -60,7 +54,7 @@ def never_seen(one: WholeNode) -> dict[str, float | str]:
     }
 
 
-def named(one: WholeNode) -> set[tuple[str, str]]:
+def named(one: SimulatedDaemon) -> set[tuple[str, str]]:
     """Codes and names of the parts that are down or lack."""
     codes = ("nvlink_down", "pcie_width_dropped", "rdma_port_down", "gpu_missing", "gpu_not_answering", "gpu_lost")
     return {(sighting.code, sighting.component.name) for sighting in seen(one) if sighting.code in codes}

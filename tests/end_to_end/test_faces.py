@@ -22,7 +22,7 @@ from commwatch_exporters.node_page.page import render_node_page
 from commwatch_exporters.node_page.records import Status
 from commwatch_exporters.state_words import GPU_STATES
 from support.html_pages import Page, check
-from support.rehearsed_daemon import RehearsedDaemon, rehearsed
+from support.simulated_daemon import SimulatedDaemon, rehearsed
 
 KNOWN = 2
 """Minutes after which each part has been read; the fault begins then."""
@@ -40,26 +40,26 @@ FAULTS = {
 
 
 @contextmanager
-def struck(fault: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RehearsedDaemon]:
+def struck(fault: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedDaemon]:
     """A node with ten RDMA ports a few minutes after a fault began."""
     with rehearsed("h100x8ndr", folder, monkeypatch, f"- {{{fault}, at: {KNOWN}m}}\n") as daemon:
         daemon.until(SEEN)
         yield daemon
 
 
-def found(daemon: RehearsedDaemon, code: str) -> Finding:
+def found(daemon: SimulatedDaemon, code: str) -> Finding:
     [finding] = [one for one in daemon.verdict.findings if one.code == code]
     return finding
 
 
-def told_by(daemon: RehearsedDaemon) -> FindingsDocument:
+def told_by(daemon: SimulatedDaemon) -> FindingsDocument:
     """What /api/v1/findings gives."""
     return daemon.verdict.document(
         {"version": "1.2.3", "time": time.time(), "simulated": None, "maintenance": daemon.maintenance}
     )
 
 
-def page_of(daemon: RehearsedDaemon) -> Page:
+def page_of(daemon: SimulatedDaemon) -> Page:
     told = told_by(daemon)
     shown = [finding_status(one, time.time()) for one in told.findings]
     status = Status(
@@ -68,12 +68,12 @@ def page_of(daemon: RehearsedDaemon) -> Page:
     return check(render_node_page(Node(daemon.snapshot()), status, "/metrics"))
 
 
-def printed(daemon: RehearsedDaemon, *arguments: str) -> str:
+def printed(daemon: SimulatedDaemon, *arguments: str) -> str:
     """What a command prints, in one line."""
     return " ".join(daemon.command(*arguments)[1].split())
 
 
-def one_verdict(daemon: RehearsedDaemon, word: Word, named: str = "") -> str:
+def one_verdict(daemon: SimulatedDaemon, word: Word, named: str = "") -> str:
     """The line of the verdict, which all faces say after this word; a diagnosis that is OK counts its checks.
 
     Args:

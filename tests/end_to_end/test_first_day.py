@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pynvml
 import pytest
 
 from commwatch.findings.codes import EVENTS, WATCHED
@@ -13,7 +12,7 @@ from commwatch.findings.looking import Looking
 from commwatch.findings.rules import RULE_SETS
 from commwatch.simulation.presets import PRESETS
 from support.facts import shipped
-from support.whole_node import STARTED_AT, WholeNode
+from support.simulated_daemon import rehearsed
 
 DOWN = "{fault: nvlink_down, gpu: 1, link: 2, at: 0s}"
 NARROW = "{fault: pcie_width, gpu: 1, lanes: 8, at: 0s}"
@@ -53,24 +52,19 @@ def test_a_part_that_lacks_is_named_at_the_first_look(
     preset: str, faults: str, found: set[tuple[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And still when all that is there has been learned, after ten minutes."""
-    monkeypatch.setattr(pynvml, "nvmlLib", None)
-    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
 
     def failed(rule: str, error: Exception) -> None:
         raise AssertionError(rule) from error
 
-    node = WholeNode(preset, tmp_path, faults=faults)
     looking = Looking(RULE_SETS, shipped(), CounterHistory(WATCHED, EVENTS), failed)
-    try:
+    with rehearsed(preset, tmp_path, monkeypatch, faults) as node:
         for minutes in (0, 1, 2, 3, 3, 3):  # a part that was not looked at for longer is not taken for watched
             node.time += 60.0 * minutes
             node.run()
             if minutes == 0:
                 node.time += 1.0
                 node.run()
-            seen = looking.at(node.snapshot(), STARTED_AT + node.time)
+            seen = looking.at(node.snapshot(), node.clock.time())
             assert {(one.code, one.component.name) for one in seen if one.code in NAMED} == found
-        kinds = node._pipeline.inventory.describe()["kinds"]
+        kinds = node.engine.inventory()["kinds"]
         assert {kind["learning_seconds"] for kind in kinds.values()} == {0.0}, "all has been learned"
-    finally:
-        node.close()

@@ -16,8 +16,8 @@ from commwatch_exporters.metrics_page import MetricsPage
 from commwatch_exporters.negotiation import Format
 from commwatch_exporters.snapshot import Snapshot
 from support.pages import families_of, page_of
+from support.simulated_daemon import whole_node
 from support.waiting import PATIENCE_SECONDS
-from support.whole_node import whole_node
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 WITH_OPT_IN = ("b200x8", "h100x8ndr")

@@ -16,8 +16,7 @@ from commwatch.findings.rules import RULE_SETS
 from commwatch.findings.rules.rule_set import RuleSet
 from commwatch.simulation.presets import PRESETS
 from support.facts import seen_by, shipped
-from support.rehearsed_daemon import rehearsed
-from support.whole_node import STARTED_AT, WholeNode, whole_node
+from support.simulated_daemon import SimulatedDaemon, rehearsed, whole_node
 
 HARDWARE = [rules for rules in RULE_SETS if rules.name in (
     "GPU", "Fabric", "NVLink", "NVLink errors", "PCIe links", "PCIe errors", "Kernel log"
@@ -37,14 +36,14 @@ def failed(rule: str, error: Exception) -> None:
 class Watched:
     """A node under the rules."""
 
-    def __init__(self, node: WholeNode, rule_sets: Sequence[RuleSet] = RULE_SETS) -> None:
+    def __init__(self, node: SimulatedDaemon, rule_sets: Sequence[RuleSet] = RULE_SETS) -> None:
         self._node = node
         self._codes = [rule.codes[0] for rules in rule_sets for rule in rules.rules]
         self._looking = Looking(rule_sets, shipped(), CounterHistory(WATCHED, EVENTS), failed)
         self._look()
 
     def _look(self) -> list[Sighting]:
-        return self._looking.at(self._node.snapshot(), STARTED_AT + self._node.time)
+        return self._looking.at(self._node.snapshot(), self._node.clock.time())
 
     def after(self, seconds: float, step: float = STEP) -> dict[tuple[str, str], Sighting]:
         """What is sighted after some time, by code and component; at last by what the rules declare alone."""
@@ -193,7 +192,7 @@ def test_a_link_that_was_down_for_a_minute_leaves_the_verdict(tmp_path: Path, mo
         assert (down.code, {one.code for one in down.causes}) == ("nvlink_down", {"sxid_fatal", "xid_fabric"})
         assert [one for one in daemon.verdict.findings if one.severity != "info"] == []
         assert all(loss.part != "cap" for loss in score.losses)
-        closed = {one.sighting.code: (one.since - daemon.started_at, one.until - daemon.started_at)
+        closed = {one.sighting.code: (one.since - daemon.booted_at, one.until - daemon.booted_at)
                   for one in daemon.verdict.register.closed()}  # fmt: skip
     assert closed.keys() == {"nvlink_down", "sxid_fatal", "xid_fabric"}
     assert all(800 <= since < 830 and 860 <= until <= 900 for since, until in closed.values())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.rehearsed_daemon import rehearsed
+from support.simulated_daemon import rehearsed
 
 HALF = "- {fault: job, at: 2m, until: 70m, gpu_utilization: 0.45}\n"
 UNEVEN = "- {fault: job, at: 2m, gpu: 0, gpu_utilization: 0.6}\n- {fault: job, at: 2m, gpu: 1}\n"

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from support.day_daemon import STEP_SECONDS
 from support.lives import hardware, healthy, life
 from support.lives.hardware import HARDWARE, Place, Struck
 from support.lives.healthy import healthy_life, silence
@@ -17,6 +16,7 @@ from support.lives.life import Broken, Life
 from support.lives.play import BEFORE_SECONDS, Course, play
 from support.lives.told import Alert, Sent, alerts_of, sent
 from support.passes import in_one_pass
+from support.simulated_daemon import STEP_SECONDS
 
 _SEEDS = range(200)
 _PORT = Place(("0000:99:00.0",))

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from support.rehearsed_daemon import RehearsedDaemon, rehearsed
+from support.simulated_daemon import SimulatedDaemon, rehearsed
 
 
-def codes(node: RehearsedDaemon) -> set[str]:
+def codes(node: SimulatedDaemon) -> set[str]:
     """What is open of the probes."""
     return {one.code for one in node.verdict.findings if one.code.startswith("probe_")}
 
 
-def score(node: RehearsedDaemon) -> float:
+def score(node: SimulatedDaemon) -> float:
     """The communication score."""
     [(_, ratio)] = node.snapshot().samples("commwatch_communication_score_ratio")
     return float(ratio)
@@ -43,8 +43,7 @@ def test_a_third_of_the_bandwidth_is_a_ticket_until_it_is_accepted(
         node.until(82, step=300.0)
         assert codes(node) == {"probe_bandwidth_lost"}
 
-        [sentence] = node.record("all_reduce").accept()
-        node.show("all_reduce")
+        [sentence] = node.engine.probing.accept()
         node.until(85)
         assert "all_reduce 8" in sentence
         assert codes(node) == set()

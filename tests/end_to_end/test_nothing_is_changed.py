@@ -11,7 +11,7 @@ import pytest
 
 from commwatch_exporters.catalogue import OPT_IN
 from support.audited import audited, changes
-from support.whole_node import whole_node
+from support.simulated_daemon import whole_node
 
 ROOT = Path(__file__).parents[2]
 READING = re.compile(

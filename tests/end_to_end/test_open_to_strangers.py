@@ -19,7 +19,7 @@ from commwatch.state.directory import SOCKET_NAME
 from commwatch_exporters.snapshot import Snapshot
 from commwatch_exporters.web import Endpoint, Status
 from support.daemon import Daemon, running
-from support.rehearsed_daemon import AskedDaemon, rehearsed
+from support.simulated_daemon import rehearsed
 
 PRIVATE = {
     "command line": ("train.py", "corpus", "python3 "),
@@ -134,8 +134,7 @@ def test_nothing_of_a_user_is_in_a_finding(tmp_path: Path, monkeypatch: pytest.M
     with rehearsed("a10x2", tmp_path, monkeypatch, FAULTS, log) as node:
         node.until(6)
         codes = {one.code for one in node.verdict.findings}
-        answers = Answers(AskedDaemon(node, node.config))
-        shown = "".join(give().decode() for give in answers.pages().values())
+        shown = "".join(give().decode() for give in node.answers.pages().values())
 
     assert {"nccl_errors", "nccl_setting_harmful"} <= codes
     assert {word for words in PRIVATE.values() for word in words if _shows(shown, word)} == set()

@@ -11,7 +11,7 @@ from commwatch.config.settings import Metrics
 from commwatch.simulation.presets import PRESETS
 from commwatch_exporters.catalogue import SECTIONS
 from commwatch_exporters.snapshot import Snapshot
-from support.whole_node import whole_node
+from support.simulated_daemon import whole_node
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "series.md"
 BUDGETS = {"h100x8": 4_500, "h100x8ndr": 4_500, "b200x8": 8_000}

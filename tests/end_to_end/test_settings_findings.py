@@ -10,7 +10,7 @@ from commwatch.state.client import ask_daemon
 from commwatch.state.directory import state_path
 from commwatch.workers.sources import READERS
 from support.daemon import running
-from support.rehearsed_daemon import RehearsedDaemon, rehearsed
+from support.simulated_daemon import SimulatedDaemon, rehearsed
 
 JOB = "- {fault: job, at: 5m, until: 30m}\n"
 SMALL_BUFFER = "- {fault: nccl_setting, at: 10m, until: 20m, variable: NCCL_BUFFSIZE, value: '65536'}\n"
@@ -24,14 +24,14 @@ TIMEOUTS = "".join(
 )
 
 
-def about_settings(node: RehearsedDaemon) -> set[tuple[str, str]]:
+def about_settings(node: SimulatedDaemon) -> set[tuple[str, str]]:
     """Open findings on settings, be they causes or findings of their own."""
     keys = {one.key for one in node.verdict.findings}
     keys |= {(cause.code, cause.component.identity) for one in node.verdict.findings for cause in one.causes}
     return {key for key in keys if key[0].startswith("nccl_setting")}
 
 
-def judged(node: RehearsedDaemon) -> float | None:
+def judged(node: SimulatedDaemon) -> float | None:
     return node.snapshot().value("commwatch_nccl_setting_read_processes")
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from commwatch.drill.catalogue import load_drills
 from commwatch.simulation.presets import PRESETS
-from support.rehearsed_daemon import rehearsed
+from support.simulated_daemon import rehearsed
 
 DRILLS = load_drills()
 

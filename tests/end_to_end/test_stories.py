@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from support.fault_stories import stories
-from support.rehearsed_daemon import rehearsed
+from support.simulated_daemon import rehearsed
 from support.story_score import RIGHT_FROM, score
 
 SEED = 267

@@ -27,7 +27,7 @@ from commwatch.state.directory import StateDirectory
 from commwatch_exporters.snapshot import Value
 from probes.cycles import hurry
 from support.core import NodeReads, PlannedJobs, in_loop
-from support.whole_node import WholeNode, whole_node
+from support.simulated_daemon import SimulatedDaemon, whole_node
 
 OF_A_PAIR = ("latency_seconds", "bandwidth_bytes_per_second", "expected_bandwidth_bytes_per_second")
 LAST_RESULT = (
@@ -38,7 +38,7 @@ LAST_RESULT = (
 class Node:
     """The probes of a simulated node whose GPUs are free; nothing runs unless it is told to."""
 
-    def __init__(self, whole: WholeNode, folder: Path, *measures: Measure) -> None:
+    def __init__(self, whole: SimulatedDaemon, folder: Path, *measures: Measure) -> None:
         self.jobs, self.store = PlannedJobs(), whole.store
         self._whole, self._faults = whole, folder / "faults.yaml"
         self.inject()
@@ -52,7 +52,7 @@ class Node:
         )  # fmt: skip
 
     async def _read(self) -> None:
-        self._whole.run(*GPU_COLLECTORS)
+        await self._whole.read(*GPU_COLLECTORS)
         self.store.occupants = {gpu.pci_bus_id: () for gpu in GpusNow(self.store).gpus()}
 
     def monotonic(self) -> float:

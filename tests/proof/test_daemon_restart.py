@@ -6,13 +6,11 @@ import json
 import subprocess
 from pathlib import Path
 
-import pynvml
 import pytest
 
 from commwatch.config.assets import asset
-from commwatch.simulation.presets import PRESETS
-from support.day_daemon import STEP_SECONDS, Boot, DayDaemon
 from support.scraped_day import ScrapedDay
+from support.simulated_daemon import STEP_SECONDS, SimulatedDaemon
 
 pytestmark = pytest.mark.prometheus
 
@@ -47,26 +45,27 @@ def scraped(folder: Path) -> ScrapedDay:
     """A node with these faults whose daemon is stopped and started again on what it has kept."""
     scrapes = ScrapedDay(UNSEEN)
     with pytest.MonkeyPatch.context() as patched:
-        boot = Boot(PRESETS["h100x8ndr"], FAULTS, STEP_SECONDS, 0.0)
 
-        def start(place: int) -> DayDaemon:
-            patched.setattr(pynvml, "nvmlLib", None)
-            patched.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
-            return DayDaemon(boot, folder, patched, place * STEP_SECONDS)
+        def start(place: int) -> SimulatedDaemon:
+            daemon = SimulatedDaemon(
+                "h100x8ndr", folder, patched, faults=FAULTS, booted_at=STEP_SECONDS, time_now=place * STEP_SECONDS
+            )
+            daemon.start()
+            return daemon
 
         daemon = start(0)
         for place in range(1, BEFORE):
             daemon.step_to(place * STEP_SECONDS)
             if place >= UNSEEN:
-                scrapes.scrape(daemon.snapshot())
+                scrapes.scrape(daemon.exposed())
         daemon.stop()
         for _ in range(MISSED):
             scrapes.scrape(None)
         daemon = start(BEFORE + MISSED)
-        scrapes.scrape(daemon.snapshot())  # what it exports at once
+        scrapes.scrape(daemon.exposed())  # what it exports at once
         for place in range(BEFORE + MISSED + 1, BEFORE + MISSED + AFTER):
             daemon.step_to(place * STEP_SECONDS)
-            scrapes.scrape(daemon.snapshot())
+            scrapes.scrape(daemon.exposed())
         daemon.stop()
     return scrapes
 

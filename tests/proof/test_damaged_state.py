@@ -30,7 +30,7 @@ from commwatch.state.records import LARGEST_NUMBER
 from commwatch_exporters.catalogue import family_of
 from support.daemon import running
 from support.mutated_files import FORMS, mutated, places
-from support.rehearsed_daemon import RehearsedDaemon, rehearsed
+from support.simulated_daemon import SimulatedDaemon, rehearsed
 from support.state_files import unsealed
 from support.state_records import CLUSTER, TRIALS
 
@@ -83,7 +83,7 @@ class Kept(NamedTuple):
     state: Path
 
     @contextmanager
-    def daemon(self, folder: Path) -> Iterator[RehearsedDaemon]:
+    def daemon(self, folder: Path) -> Iterator[SimulatedDaemon]:
         """A daemon with a state in this folder, on the node as it is when all is over."""
         with (
             pytest.MonkeyPatch.context() as patched,
@@ -110,7 +110,7 @@ def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         return found._replace(state=daemon.state.path)
 
 
-def _save_what_no_probe_makes(daemon: RehearsedDaemon) -> None:
+def _save_what_no_probe_makes(daemon: SimulatedDaemon) -> None:
     """A run between nodes, settings that were tried, a hold that is over, and a counter that has wrapped."""
     state, now = daemon.state, time.time()
     assert CLUSTER.last is not None
@@ -153,7 +153,7 @@ def _damaged(draw: random.Random, content: bytes) -> tuple[bytes, str]:
     return bytes(flipped), f"{sum(a != b for a, b in zip(content, flipped, strict=True))} bytes"
 
 
-def _alarms(daemon: RehearsedDaemon) -> set[str]:
+def _alarms(daemon: SimulatedDaemon) -> set[str]:
     """Codes of the critical findings that are open."""
     return {one.code for one in daemon.verdict.records() if one.severity == "critical"}
 

@@ -19,7 +19,7 @@ from commwatch.findings.rules import RULE_SETS
 from commwatch_exporters.node.model import Node
 from commwatch_exporters.snapshot import Block, Layout, Snapshot
 from support.facts import shipped
-from support.whole_node import STARTED_AT, WholeNode, whole_node
+from support.simulated_daemon import SimulatedDaemon, whole_node
 
 NETWORK = [rules for rules in RULE_SETS if rules.name in (
     "RDMA ports", "RDMA errors", "RDMA traffic", "Network interfaces", "Traffic of network interfaces", "Flapping links"
@@ -32,7 +32,7 @@ LEARNED = 80.0
 class Watched:
     """A node that is looked at every 30 s of its own time."""
 
-    def __init__(self, node: WholeNode) -> None:
+    def __init__(self, node: SimulatedDaemon) -> None:
         self._node = node
         self._failed: list[str] = []
         self.history = CounterHistory(WATCHED, EVENTS)
@@ -49,7 +49,7 @@ class Watched:
     @property
     def now(self) -> float:
         """Seconds since 1970."""
-        return STARTED_AT + self._node.time
+        return self._node.clock.time()
 
     def until(self, minutes: float) -> list[tuple[str, str]]:
         """Code and component of what is open so many minutes after the boot."""

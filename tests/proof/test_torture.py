@@ -25,9 +25,8 @@ import pytest
 from commwatch.sources.kernel_log import KernelLogSource
 from commwatch.state.records import LARGEST_NUMBER
 from support.daemon import Daemon, children_of, running
-from support.day_daemon import DayDaemon, stepped
 from support.pages import page_of
-from support.rehearsed_daemon import BOOTED_AT
+from support.simulated_daemon import BOOTED_AT, SimulatedDaemon, simulated
 from support.torture import (
     FAST,
     NODE,
@@ -508,9 +507,9 @@ def test_a_driver_that_hangs(tmp_path: Path) -> None:
 # --- time ---
 
 
-def counters_of(daemon: DayDaemon) -> dict[str, float]:
+def counters_of(daemon: SimulatedDaemon) -> dict[str, float]:
     """By series, but those of the daemon's own processes, which are real ones."""
-    page = page_of(daemon.snapshot()).decode()
+    page = page_of(daemon.exposed()).decode()
     samples = (line.rpartition(" ") for line in page.splitlines() if not line.startswith(("#", "commwatch_process")))
     return {series: float(value) for series, _, value in samples if "_total" in series}
 
@@ -521,7 +520,7 @@ def test_clock_steps(tmp_path: Path) -> None:
     steps = (3600.0, -7200.0, 3600.0, 365 * 86400.0, -365 * 86400.0, -BOOTED_AT, BOOTED_AT, 1.9, -1.9)
     now, fallen, findings, failing = 0.0, 0, set[str](), set[str]()
     for place, step in enumerate(steps):
-        with stepped(NODE, tmp_path, now) as daemon:
+        with simulated(NODE, tmp_path, time_now=now) as daemon:
             for _ in range(20):
                 now += 15
                 daemon.step_to(now)
@@ -545,14 +544,14 @@ def test_clock_steps(tmp_path: Path) -> None:
 def test_a_day_in_steps(tmp_path: Path) -> None:
     """24 hours at a step a minute, with probes: what is held after two hours is what is held at the end."""
 
-    def held(daemon: DayDaemon) -> tuple[float, int, int]:
+    def held(daemon: SimulatedDaemon) -> tuple[float, int, int]:
         gc.collect()
         resident = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
-        page = page_of(daemon.snapshot())
+        page = page_of(daemon.exposed())
         return resident, len(os.listdir("/proc/self/fd")), sum(not line.startswith(b"#") for line in page.splitlines())
 
     minutes = times(24 * 60)
-    with stepped(NODE, tmp_path) as daemon:
+    with simulated(NODE, tmp_path) as daemon:
         for minute in range(1, minutes + 1):
             daemon.step_to(60.0 * minute)
             if minute == minutes // 12:

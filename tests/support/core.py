@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
@@ -10,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED, EVENT_JOB_SUBMITTED
 
 from commwatch.node.run import Collected, Collector, failed
@@ -38,6 +40,36 @@ class Clock:
 
     def time(self) -> float:
         return self.WALL_START + self.now
+
+
+_ON_THE_CLOCK = ("commwatch.service.", "commwatch.probes.node", "commwatch.jobs.logs.tracker")
+"""Modules that read the daemon's clocks."""
+
+
+def keep_time(patched: pytest.MonkeyPatch, clock: Clock) -> None:
+    """Have the daemon's modules read a clock of the test's in place of the module ``time``."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith(_ON_THE_CLOCK) and hasattr(module, "time") and not callable(module.time):
+            patched.setattr(module, "time", clock)
+
+
+def give_clock(thing: object, clock: Clock, depth: int = 3) -> None:
+    """Give a thing, and what it holds, a clock of the test's for that of the machine which they took by default."""
+    for name, value in vars(thing).items():
+        if value is time:
+            setattr(thing, name, clock)
+        elif value is _MACHINE_MONOTONIC:
+            setattr(thing, name, clock.monotonic)
+        elif value is _MACHINE_TIME or isinstance(getattr(value, "__self__", None), Clock):
+            # The latter where the module was imported while an earlier daemon's clock stood in.
+            setattr(thing, name, clock.time if value.__name__ == "time" else clock.monotonic)
+        elif depth:
+            for part in value if isinstance(value, list | tuple) else [value]:
+                if type(part).__module__.startswith("commwatch.") and hasattr(part, "__dict__"):
+                    give_clock(part, clock, depth - 1)
+
+
+_MACHINE_MONOTONIC, _MACHINE_TIME = time.monotonic, time.time
 
 
 class SteppedScheduler(Scheduler):
@@ -141,6 +173,10 @@ class ScriptedReader(Reader):
             given = replace(answer, collector=collector)
         self.keeper.keep(given)
         return given
+
+
+KEYS = {row.name: (source.name, row.key) for source in SOURCES.values() for row in source.collectors}
+"""The source of a collector, and what that calls it, by its name on the metrics."""
 
 
 def collector(

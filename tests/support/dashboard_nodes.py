@@ -10,14 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pynvml
 import pytest
 
-from commwatch.simulation.presets import PRESETS
 from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.snapshot import Snapshot
-from support.day_daemon import STEP_SECONDS, Boot, DayDaemon
 from support.prometheus import Prometheus, prometheus, quick_rules
+from support.simulated_daemon import STEP_SECONDS, SimulatedDaemon
 
 HEALTHY, FAULTY, NVLINK_5 = "node1:28029", "node2:28029", "node3:28029"
 EAST, WEST = "east", "west"
@@ -122,17 +120,17 @@ def play(preset: str, faults: str, wanted: set[str], folder: Path, end: float) -
     """
     length, pages = _SCRAPED[-1], []
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(pynvml, "nvmlLib", None)
-        patched.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
-        boot = Boot(PRESETS[preset], faults, end - length, _CHANGE_SECONDS)
-        daemon = DayDaemon(boot, folder, patched, 0.0)
+        daemon = SimulatedDaemon(
+            preset, folder, patched, faults=faults, booted_at=end - length, change_seconds=_CHANGE_SECONDS
+        )
+        daemon.start()
         for at in (*_LEARNING, *_BASELINE, *_SCRAPED):
             if at > length - _FAST_SECONDS:
                 daemon.step_to(at - 1)
             daemon.step_to(at)
             if at > length - _KEPT_SECONDS:
                 started = ("process_start_time_seconds ", repr(end - length))
-                pages.append(Page(length - at, [started, *_samples(daemon.snapshot(), wanted)]))
+                pages.append(Page(length - at, [started, *_samples(daemon.exposed(), wanted)]))
         daemon.stop()
     return pages
 

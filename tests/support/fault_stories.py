@@ -13,7 +13,7 @@ from commwatch.simulation.faults.kinds import KINDS
 from commwatch.simulation.find import find_preset
 from commwatch.simulation.presets.parts import Preset
 from commwatch.simulation.timeline import REBOOTS
-from support.rehearsed_daemon import BOOTED_AT
+from support.simulated_daemon import BOOTED_AT
 
 PRESETS = ("h100x8", "h100x8ndr", "b200x8", "a10x2", *("a100x4",) * 2, *("rtx3090x4",) * 2)
 """Those of four GPUs twice: a story of eight takes three times as long."""

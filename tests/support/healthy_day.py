@@ -6,14 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import pynvml
 import pytest
 
 from commwatch.findings.codes import CODES
 from commwatch.simulation.presets.parts import Preset
-from support.day_daemon import STEP_SECONDS, Boot, DayDaemon
-from support.rehearsed_daemon import Change
 from support.scraped_day import Fired, ScrapedDay, alerts_fired
+from support.simulated_daemon import STEP_SECONDS, Change, SimulatedDaemon
 from support.simulated_day import GENERATION_CHANGE_SECONDS, Day, Step, faults_of, with_spare_port
 
 BEFORE_SECONDS = 60.0
@@ -47,7 +45,7 @@ class _Play:
         self._preset, self._day, self._folder, self._patched, self._faults = preset, day, folder, patched, faults
         self.scraped = ScrapedDay(round(BEFORE_SECONDS / STEP_SECONDS))
         self.findings: list[Change] = []
-        self._daemon: DayDaemon | None = None
+        self._daemon: SimulatedDaemon | None = None
         self._clock_error = 0.0
         self._paused = False
         self._failing_until = -1.0
@@ -64,22 +62,24 @@ class _Play:
                 self._daemon.step_to(now - 60 * self._day.booted_at(now / 60))
             answers = self._daemon is not None and now >= self._failing_until
             self.scrapes += 1
-            self.scraped.scrape(self._daemon.snapshot() if self._daemon is not None and answers else None)
+            self.scraped.scrape(self._daemon.exposed() if self._daemon is not None and answers else None)
         self._stop()
 
     def _start(self, now: float) -> None:
         booted = 60 * self._day.booted_at(now / 60)
         faults = faults_of(self._preset, self._day, booted / 60) + self._faults
-        boot = Boot(with_spare_port(self._preset), faults, BEFORE_SECONDS + booted, GENERATION_CHANGE_SECONDS)
-        self._patched.setattr(pynvml, "nvmlLib", None)
-        self._patched.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
-        self._daemon = DayDaemon(boot, self._folder, self._patched, now - booted, self._clock_error)
+        self._daemon = SimulatedDaemon(
+            with_spare_port(self._preset), self._folder, self._patched, faults=faults,
+            booted_at=BEFORE_SECONDS + booted, time_now=now - booted, clock_error=self._clock_error,
+            change_seconds=GENERATION_CHANGE_SECONDS,
+        )  # fmt: skip
+        self._daemon.start()
         if self._paused:
             self._daemon.pause("reboot")
 
     def _stop(self) -> None:
         if self._daemon is not None:
-            since = self._daemon.started_at - BEFORE_SECONDS
+            since = self._daemon.booted_at - BEFORE_SECONDS
             self.findings += [
                 Change(since + one.seconds, one.event, one.code, one.component)
                 for one in self._daemon.changes

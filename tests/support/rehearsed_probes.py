@@ -28,7 +28,7 @@ class Rehearsed(Protocol):
     """What is asked of the node."""
 
     time: float
-    started_at: float
+    booted_at: float
     preset: str
     store: Store
 
@@ -49,7 +49,7 @@ def probe_by_hand(node: Rehearsed, monkeypatch: pytest.MonkeyPatch) -> None:
             super().__init__(config)
             self._store, self.view = node.store, GpusNow(node.store)
             self.driver = True
-            self.simulation = SimulatedNodePlan(preset=node.preset, faults_file=None, started_at=node.started_at)
+            self.simulation = SimulatedNodePlan(preset=node.preset, faults_file=None, started_at=node.booted_at)
 
         async def __aenter__(self) -> NodeByHand:
             addresses = [gpu.pci_bus_id for gpu in self.gpus]

@@ -8,25 +8,24 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
-import pynvml
 import pytest
 
 from commwatch.findings.finding import Finding
 from commwatch.probes.gate.budget import DAY_SECONDS, first_guess_seconds, used
 from commwatch.probes.plan import CyclePlan, CycleResult
-from commwatch.simulation.presets import PRESETS
-from support.day_daemon import Boot, DayDaemon
+from support.simulated_daemon import SimulatedDaemon
 
 
-class SteppedNode(DayDaemon):
+class SteppedNode(SimulatedDaemon):
     """The shipped probes at their shipped intervals; each cadence shorter than a step is that of the steps."""
 
     step_seconds = 15.0
 
-    def __init__(self, boot: Boot, folder: Path, patched: pytest.MonkeyPatch) -> None:
+    def __init__(self, preset: str, folder: Path, patched: pytest.MonkeyPatch, faults: str) -> None:
         self.cycles: list[tuple[float, CyclePlan]] = []
         """Seconds since the boot, and what ran then."""
-        super().__init__(boot, folder, patched, 0.0)
+        super().__init__(preset, folder, patched, faults=faults, booted_at=1_700_000_000.0)
+        self.start()
 
     def outcome(self, plan: CyclePlan) -> CycleResult:
         result = super().outcome(plan)
@@ -55,9 +54,9 @@ class SteppedNode(DayDaemon):
 
     def occupied_share(self) -> float:
         """Of the GPUs' time of a day, what all probes of the last day took."""
-        records = self.probing._records.values()
+        records = self.engine.probing._records.values()
         seconds = used([one for record in records for one in record.history.occupied], time.time(), DAY_SECONDS)
-        return seconds / self.probing._node.gpu_count() / DAY_SECONDS
+        return seconds / self.engine.probing._node.gpu_count() / DAY_SECONDS
 
 
 @contextmanager
@@ -70,9 +69,7 @@ def stepped(preset: str, faults: str, folder: Path) -> Iterator[SteppedNode]:
         folder: for its files and its state.
     """
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(pynvml, "nvmlLib", None)
-        patched.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
-        node = SteppedNode(Boot(PRESETS[preset], faults, 1_700_000_000.0, 0.0), folder, patched)
+        node = SteppedNode(preset, folder, patched, faults)
         try:
             yield node
         finally:

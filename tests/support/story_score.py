@@ -15,7 +15,7 @@ import pytest
 
 from commwatch.findings.finding import Component, Finding
 from support.fault_stories import ENDS_AT, LEARNED_AT, Injected, Story
-from support.rehearsed_daemon import rehearsed
+from support.simulated_daemon import rehearsed
 
 Part: TypeAlias = tuple[str, str]
 """Code and identity of the component."""

@@ -18,11 +18,10 @@ from commwatch.findings.api_documents import (
 )
 from commwatch.probes.gate.decision import Skip
 from commwatch.probes.results.records import Known, status_of
-from commwatch.service.api import Answers
 from commwatch.views.top.frame import Documents
 from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.node_page.records import ProbeStatus
-from support.rehearsed_daemon import AskedDaemon, RehearsedDaemon, rehearsed
+from support.simulated_daemon import SimulatedDaemon, rehearsed
 
 FAULTS = """\
 - {fault: nvlink_down, gpu: 3, link: 5, at: 11m}
@@ -58,16 +57,17 @@ def healthy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Documents:
         return _documents(daemon)
 
 
-def _documents(daemon: RehearsedDaemon) -> Documents:
-    answers = Answers(AskedDaemon(daemon, daemon.config, probes=partial(_statuses, daemon)))
+def _documents(daemon: SimulatedDaemon) -> Documents:
+    daemon.statuses = partial(_statuses, daemon)
+    answers = daemon.answers
     said = Documents(answers.findings(), answers.probes(), answers.snapshot())
     return with_version(said, "1.2.3")
 
 
-def _statuses(daemon: RehearsedDaemon, now: float) -> list[ProbeStatus]:
+def _statuses(daemon: SimulatedDaemon, now: float) -> list[ProbeStatus]:
     next_run, skip = now + 720, Skip("gpu_busy", BUSY.partition(": ")[2])
     known = {"all_reduce": Known(None, None, next_run), "pairs": Known(None, skip, now + 60)}
-    return [status_of(name, daemon._records[name], known[name], now) for name in _PROBES]
+    return [status_of(name, daemon.engine.probing._records[name], known[name], now) for name in _PROBES]
 
 
 def with_version(said: Documents, version: str) -> Documents:

@@ -18,7 +18,7 @@ from commwatch.node.topology.sysfs import read_sysfs
 from commwatch.simulation.presets import PRESETS
 from commwatch_exporters.node.model import Node
 from diagnosis.exposed import branch_of, known_of
-from support.whole_node import whole_node
+from support.simulated_daemon import whole_node
 from topology.harness import codes, shown
 
 

@@ -22,7 +22,7 @@ from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.node.model import Node, NvLink
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
 from support.facts import NOW, facts_of, seen_in, shipped
-from support.whole_node import whole_node
+from support.simulated_daemon import whole_node
 
 STATE, RECOVERIES = "commwatch_nvlink_link_state", "commwatch_nvlink_recoveries_total"
 REPLAYS = "commwatch_pcie_replays_total"

@@ -9,7 +9,7 @@ import pytest
 from commwatch.findings.profile import LONGEST_VALUE, profile_of, profile_readings, shortened
 from commwatch_exporters.node.model import Node
 from support.facts import Numbers, facts_of, shipped
-from support.whole_node import whole_node
+from support.simulated_daemon import whole_node
 
 READ: Numbers = {
     "commwatch_software_info": {("570.124.06", "12.570", "12.8"): 1.0},

@@ -15,14 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pynvml
 import pytest
 
 from commwatch.simulation.presets.parts import NVLINK_5, Preset
-from support.day_daemon import STEP_SECONDS, Boot, DayDaemon
 from support.lives.life import HALF_A_BOARD, Span, preset_of
 from support.lives.told import Alert, alerts_of
 from support.scraped_day import ScrapedDay
+from support.simulated_daemon import STEP_SECONDS, SimulatedDaemon
 from support.simulated_day import HARMLESS_XIDS
 
 DAY_SECONDS = 86400.0
@@ -223,7 +222,7 @@ class Silence:
 class _Player:
     def __init__(self, life: HealthyLife, folder: Path, patched: pytest.MonkeyPatch, quiet: float) -> None:
         self._life, self._folder, self._patched, self._quiet = life, folder, patched, quiet
-        self._daemon: DayDaemon | None = None
+        self._daemon: SimulatedDaemon | None = None
         self._booted = 0.0
         self._is_paused = False
         self.scraped = ScrapedDay(round(BEFORE_SECONDS / STEP_SECONDS))
@@ -255,19 +254,18 @@ class _Player:
     def _scrape(self, now: float) -> None:
         is_deaf = any(begin <= now < end for begin, end in self._life.deaf)
         self.times.append(now)
-        self.scraped.scrape(None if self._daemon is None or is_deaf else self._daemon.snapshot())
+        self.scraped.scrape(None if self._daemon is None or is_deaf else self._daemon.exposed())
         for one in self._daemon.verdict.findings if self._daemon is not None else ():
             if one.severity != "info":
                 self.open.setdefault(one.key, now)
 
     def _start(self, now: float) -> None:
-        self._patched.setattr(pynvml, "nvmlLib", None)
-        self._patched.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
-        boot = Boot(
-            preset_of(self._life.node), self._life.faults_file(self._booted), BEFORE_SECONDS + self._booted,
-            _GENERATION_CHANGE_SECONDS,
+        self._daemon = SimulatedDaemon(
+            preset_of(self._life.node), self._folder, self._patched, faults=self._life.faults_file(self._booted),
+            booted_at=BEFORE_SECONDS + self._booted, time_now=now - self._booted,
+            change_seconds=_GENERATION_CHANGE_SECONDS,
         )  # fmt: skip
-        self._daemon = DayDaemon(boot, self._folder, self._patched, now - self._booted)
+        self._daemon.start()
         if self._is_paused:
             self._daemon.pause("reboot")
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from support.day_daemon import STEP_SECONDS
 from support.lives.hardware import (
     GROUP_INTERVAL_SECONDS,
     GROUP_WAIT_SECONDS,
@@ -18,6 +17,7 @@ from support.lives.hardware import (
 from support.lives.life import Broken, Life, Span, observable
 from support.lives.play import Course
 from support.lives.told import Alert, Sent
+from support.simulated_daemon import STEP_SECONDS
 
 Record: TypeAlias = Mapping[str, Any]
 

@@ -8,15 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
-import pynvml
 import pytest
 
-from commwatch.service.api import Answers
-from support.day_daemon import STEP_SECONDS, Boot, DayDaemon
 from support.lives.life import Life, Span
-from support.rehearsed_daemon import AskedDaemon
 from support.scraped_day import ScrapedDay
+from support.simulated_daemon import STEP_SECONDS, SimulatedDaemon
 
 BEFORE_SECONDS = 60.0
 """promtool's clock begins at 0, and the node boots so much later."""
@@ -65,7 +61,7 @@ def asked_again(life: Life) -> set[float]:
 class _Player:
     def __init__(self, life: Life, folder: Path, patched: pytest.MonkeyPatch) -> None:
         self._life, self._folder, self._patched = life, folder, patched
-        self._daemon: DayDaemon | None = None
+        self._daemon: SimulatedDaemon | None = None
         self._is_paused = False
         self.course = Course(ScrapedDay(round(BEFORE_SECONDS / STEP_SECONDS)))
 
@@ -78,8 +74,7 @@ class _Player:
             self._act(now, life.pause, self._pause, self._resume)
             if self._daemon is not None:
                 if now in again and not self._is_paused:
-                    self._daemon._sources["nvml"].close()
-                    self._daemon._sources["nvml"] = self._daemon._open("nvml", ())
+                    self._daemon.renew()
                 self._daemon.step_to(now)
             if now % STEP_SECONDS == 0.0:
                 self._scrape(now)
@@ -92,20 +87,15 @@ class _Player:
 
     def _scrape(self, now: float) -> None:
         daemon = self._daemon
-        self.course.scraped.scrape(None if daemon is None else daemon.snapshot())
-        self.course.documents.append((now, None if daemon is None else self._document(daemon)))
-
-    def _document(self, daemon: DayDaemon) -> Mapping[str, Any]:
-        reason = "upgrade" if self._is_paused else None
-        answers = Answers(AskedDaemon(daemon, daemon.config, reason))
-        document: Mapping[str, Any] = msgspec.json.decode(msgspec.json.encode(answers.findings()))
-        return document
+        self.course.scraped.scrape(None if daemon is None else daemon.exposed())
+        self.course.documents.append((now, None if daemon is None else daemon.findings()))
 
     def _start(self, now: float) -> None:
-        self._patched.setattr(pynvml, "nvmlLib", None)
-        self._patched.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
-        boot = Boot(self._life.preset, self._life.faults_file(), BEFORE_SECONDS, _GENERATION_CHANGE_SECONDS)
-        self._daemon = DayDaemon(boot, self._folder, self._patched, now)
+        self._daemon = SimulatedDaemon(
+            self._life.preset, self._folder, self._patched, faults=self._life.faults_file(),
+            booted_at=BEFORE_SECONDS, time_now=now, change_seconds=_GENERATION_CHANGE_SECONDS,
+        )  # fmt: skip
+        self._daemon.start()
 
     def _stop(self) -> None:
         if self._daemon is not None:

@@ -6,11 +6,11 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from support.day_daemon import STEP_SECONDS
 from support.lives.judge import Score, judge
 from support.lives.life import Life, life
 from support.lives.play import BEFORE_SECONDS, play
 from support.lives.told import alerts_of, sent
+from support.simulated_daemon import STEP_SECONDS
 
 BUILT_ON = range(150)
 """Seeds of the half that was used while the rules were built."""
