@@ -7,17 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.config.settings import Config, Metrics, Paths
-from commwatch.config.thresholds import load_thresholds
-from commwatch.node.starvation import Starvation
-from commwatch.service.engine import Engine
-from commwatch.service.instruments import Instruments
+from commwatch.config.settings import Config, Metrics
 from commwatch.sources.base import Origin
-from commwatch.state.directory import StateDirectory
 from commwatch.units import parse_duration
 from commwatch.workers.sources import READERS, SOURCES, SourceRow, load
 from commwatch_exporters.catalogue import OPT_IN
-from support.core import PlannedJobs
+from support.fed_daemon import FedDaemon
 
 SAMPLED = "commwatch_pcie_sampled_receive_rate_bytes_per_second"
 OTHER = "commwatch_nvlink_link_low_power"
@@ -25,19 +20,10 @@ OTHER = "commwatch_nvlink_link_low_power"
 
 @pytest.mark.parametrize(("opt_in", "runs"), [((), False), ((SAMPLED,), True), ((OTHER,), False)])
 def test_a_collector_that_is_only_for_some_metrics_waits_until_one_is_asked_for(
-    tmp_path: Path, opt_in: tuple[str, ...], runs: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opt_in: tuple[str, ...], runs: bool
 ) -> None:
     """Sampling PCIe keeps the driver busy, so it is there only on request."""
-    config = Config(metrics=Metrics(opt_in=opt_in), paths=Paths(procfs=str(tmp_path), sysfs=str(tmp_path)))
-    engine = Engine(
-        config,
-        load_thresholds(None),
-        StateDirectory(tmp_path),
-        None,
-        Instruments(),
-        PlannedJobs(),
-        Starvation(Path("/nonexistent")),
-    )
+    engine = FedDaemon(tmp_path, monkeypatch, Config(metrics=Metrics(opt_in=opt_in))).engine
 
     assert ("nvml_pcie_sampled" in engine.collection.collectors) == runs
     others = {row.name for source in SOURCES.values() for row in source.collectors if not row.only_for}

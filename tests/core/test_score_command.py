@@ -16,16 +16,9 @@ from commwatch.commands import score
 from commwatch.config.settings import Config, Paths
 from commwatch.errors import CommwatchError
 from commwatch.findings.api_documents import ScoreDocument
-from commwatch.findings.codes import EVENTS, WATCHED
-from commwatch.findings.history import CounterHistory
-from commwatch.findings.register import Register
-from commwatch.node.store import Store
-from commwatch.service.collection import Collection
-from commwatch.service.instruments import Instruments
-from commwatch.service.judge import Judge
-from commwatch_exporters.snapshot import Block, Layout
 from support.daemon import command, running
-from support.facts import NOW, shipped
+from support.facts import NOW
+from support.fed_daemon import FedDaemon
 
 Output = pytest.CaptureFixture[str]
 
@@ -149,20 +142,18 @@ def test_the_daemon_answers_and_says_what_was_not_measured(tmp_path: Path) -> No
     assert "no commwatch daemon runs" in absent.stderr
 
 
-def test_a_look_puts_the_score_on_the_page(tmp_path: Path) -> None:
+def test_a_look_puts_the_score_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Score and parts of what was measured, and nothing of what was not."""
-    store, instruments = Store(), Instruments()
-    collection = Collection([], store, instruments, lambda outcome: None, lambda source: None)
-    verdict = Judge(shipped(), CounterHistory(WATCHED, EVENTS), Register(), store, instruments, collection)
-    verdict.look(store.snapshot(), NOW)
-    assert verdict.score().ratio is None
+    daemon = FedDaemon(tmp_path, monkeypatch)
+    daemon.engine.look()
+    assert daemon.value("communication_score_ratio") is None
 
     values = {(f"commwatch_{metric}", labels): value for (metric, labels), value in HEALTHY.items()}
-    store.put("probes", "", Block(Layout(values), list(values.values()), 0.0), float("inf"))
-    verdict.look(store.snapshot(), NOW + 10)
-    page = store.snapshot()
+    daemon.engine.store.put("probes", "", daemon.block(values), float("inf"))
+    daemon.clock.now += 10.0
+    daemon.engine.look()
 
-    assert page.value("commwatch_communication_score_ratio") == pytest.approx(1.0)
-    parts = {labels["component"] for labels, _ in page.samples("commwatch_communication_score_component_ratio")}
+    assert daemon.value("communication_score_ratio") == pytest.approx(1.0)
+    parts = {part for (part,) in daemon.series("communication_score_component_ratio")}
     assert parts == {"bandwidth", "latency", "balance", "stability"}
-    assert verdict.score().word == "excellent"
+    assert daemon.engine.verdict.score().word == "excellent"

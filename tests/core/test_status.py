@@ -9,59 +9,41 @@ import pytest
 from msgspec.structs import replace
 
 from commwatch import __version__
-from commwatch.config.settings import Config, Paths
-from commwatch.config.thresholds import load_thresholds
 from commwatch.findings.codes import CODES
 from commwatch.findings.finding import Cause, Component, Finding, Sighting
 from commwatch.findings.register import Closed, Register, RegisterState
-from commwatch.node.run import Collected
-from commwatch.node.starvation import Starvation
 from commwatch.node.topology.pair_matrix import PairCell, PairEndpoint, PairMatrix
 from commwatch.readings import Absence
-from commwatch.service import engine
-from commwatch.service import page as status
 from commwatch.service.collection import Collection
 from commwatch.service.engine import Engine
-from commwatch.service.instruments import Instruments
 from commwatch.service.judge import Judge
 from commwatch.service.page import NO_DRIVER, describe, marks_of
-from commwatch.state.directory import StateDirectory
 from commwatch.workers.reader import Reader
 from commwatch_exporters.node_page.records import ClosedStatus, CollectorStatus, Fact, Mark, Status, VerdictStatus
 from commwatch_exporters.snapshot import Series, Snapshot, Value
-from support.core import Clock, PlannedJobs, block, in_loop
+from support.core import Clock, block
+from support.fed_daemon import FedDaemon
 
 LINKS = "nvml_nvlink"
 EMPTY = Snapshot([])
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The clock of the page."""
-    moved = Clock()
-    monkeypatch.setattr(status, "time", moved)
-    return moved
+def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FedDaemon:
+    """One with a driver that has not read anything."""
+    return FedDaemon(tmp_path, monkeypatch)
 
 
 @pytest.fixture
-def running(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Engine:
-    """An engine with a driver that has not collected anything; it starts no process."""
-    monkeypatch.setattr(engine, "nvidia_driver_present", lambda procfs: True)
-    config = Config(paths=Paths(procfs=str(tmp_path), sysfs=str(tmp_path)))
-    return Engine(
-        config,
-        load_thresholds(None),
-        StateDirectory(tmp_path),
-        None,
-        Instruments(),
-        PlannedJobs(),
-        Starvation(Path("/nonexistent")),
-    )
+def clock(daemon: FedDaemon) -> Clock:
+    """The clock of the page."""
+    return daemon.clock
 
 
-async def nothing(reader: Reader, collector: str) -> None:
-    """A run that found nothing."""
-    reader.keeper.keep(Collected({}, [], 0.01, collector=collector))
+@pytest.fixture
+def running(daemon: FedDaemon) -> Engine:
+    """What it runs."""
+    return daemon.engine
 
 
 def told(running: Engine, maintenance: str | None = None, snapshot: Snapshot = EMPTY) -> Status:
@@ -99,18 +81,14 @@ def test_an_engine_that_has_not_run_has_nothing_to_tell(running: Engine) -> None
     assert {(one.success, one.age_seconds, one.last_error) for one in before.collectors} == {(None, None, "")}
 
 
-def test_collectors_of_a_source_that_is_not_here_are_not_listed(
-    running: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_collectors_of_a_source_that_is_not_here_are_not_listed(daemon: FedDaemon) -> None:
     """A node without GPUs shows no line about them, until a driver is there."""
-    collectors = running.collection.collectors
+    collectors = daemon.engine.collection.collectors
     others = [name for name, one in collectors.items() if one.source != "nvml"]
-    for present, listed in ((False, others), (True, [*collectors])):
-        monkeypatch.setattr(engine, "nvidia_driver_present", lambda procfs, present=present: present)
-        monkeypatch.setattr(Reader, "now", nothing)
-        monkeypatch.setattr(Reader, "order", lambda reader, collector, every: None)
-        in_loop(lambda: running.collection.run(running.collection.collectors[LINKS]))
-        assert [one.name for one in told(running).collectors] == listed
+    for absent, listed in (({"nvml": "no driver"}, others), ({}, [*collectors])):
+        daemon.absent = absent
+        daemon.feed(LINKS)
+        assert [one.name for one in told(daemon.engine).collectors] == listed
 
 
 def test_a_collector_tells_its_last_success(running: Engine, clock: Clock) -> None:
@@ -179,7 +157,7 @@ def test_the_facts_name_parts_and_driver(running: Engine) -> None:
 
 def test_maintenance_is_said_first(running: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever opens the page learns why it is empty; a missing driver comes after."""
-    monkeypatch.setattr(engine, "nvidia_driver_present", lambda procfs: False)
+    monkeypatch.setattr(running, "driver_absent", lambda: True)
 
     notices = told(running, maintenance="swap").notices
 

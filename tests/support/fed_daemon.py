@@ -42,13 +42,15 @@ class FedDaemon:
         self._layouts: dict[tuple[Series, ...], Layout] = {}
         self.suspects: frozenset[str] = frozenset()
         """Devices whose worker hangs."""
+        self.absent: dict[str, str] = {}
+        """Sources that are not on this node, and why."""
         self.log: list[Any] = []
         """All that was logged of the runs until now."""
         keep_time(patched, self.clock)
         fed = type("_FedReader", (ScriptedReader,), {"suspects": property(lambda reader: self.suspects)})
         for reader in ("Reader", "SettingsReader"):
             patched.setattr(f"commwatch.service.engine.{reader}", lambda one, *_, **__: fed(one.name))
-        patched.setattr(Engine, "_origin_absent", lambda engine, source: None)
+        patched.setattr(Engine, "_origin_absent", lambda engine, source: self.absent.get(source))
         self.restart()
 
     def restart(self, boot: str = "boot") -> None:
