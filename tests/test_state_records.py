@@ -26,7 +26,7 @@ from commwatch.state.directory import StateDirectory
 from commwatch.state.maintenance import Maintenance
 from commwatch.state.records import encode, read_file
 from support.state_files import sealed, unsealed
-from support.state_records import CLUSTER, HISTORY, INVENTORY, LOGS, NOW, PAIRS, TRIALS, WRAPS
+from support.state_records import NOW, record
 
 Change = Callable[[Any], None]
 
@@ -56,7 +56,7 @@ def double(*way: Any) -> Change:
 
 ESCAPE = "\x1b[2J"
 WRONG: dict[type[msgspec.Struct], tuple[msgspec.Struct, dict[str, Change]]] = {
-    InventoryState: (INVENTORY, {
+    InventoryState: (record(InventoryState), {
         "one slot twice": put("gpus", "GPU-2", "pci_bus_id", "0000:10:00.0"),
         "less than nothing is expected": put("ports", "eth0", "expected", -1.0),
         "more than there is": put("ports", "eth0", "candidate", 1e16),
@@ -73,7 +73,7 @@ WRONG: dict[type[msgspec.Struct], tuple[msgspec.Struct, dict[str, Change]]] = {
         "a long port": put("rdma_ports", "m" * 257, {}),
         "less accepted": put("accepted", {"GPU-1 nvlink": -1}),
     }),
-    ProbeHistory: (HISTORY, {
+    ProbeHistory: (record(ProbeHistory), {
         "a number of GPUs twice": double("last", "scaling"),
         "a copy twice": double("last", "copies"),
         "a negative bandwidth": put("last", "bus_bandwidth", -1.0),
@@ -99,7 +99,7 @@ WRONG: dict[type[msgspec.Struct], tuple[msgspec.Struct, dict[str, Change]]] = {
         "a negative share": put("occupied", 0, "gpu_seconds", -1.0),
         "another backend": put("backend", "mpi"),
     }),
-    PairHistory: (PAIRS, {
+    PairHistory: (record(PairHistory), {
         "a matrix twice": double("matrices"),
         "a good one twice": double("good"),
         "a cell twice": double("matrices", 0, "cells"),
@@ -113,7 +113,7 @@ WRONG: dict[type[msgspec.Struct], tuple[msgspec.Struct, dict[str, Change]]] = {
         "an end that clears the screen": put("matrices", 0, "endpoints", 0, "label", ESCAPE),
         "before 1970": put("matrices", 0, "taken_at", -1.0),
     }),
-    WrapsState: (WRAPS, {
+    WrapsState: (record(WrapsState), {
         "a counter twice": double("devices", "rdma", "mlx5_0:1"),
         "more than it holds": put("devices", "rdma", "mlx5_0:1", 0, 1, 2**32),
         "less than nothing": put("devices", "rdma", "mlx5_0:1", 0, 1, -1),
@@ -124,7 +124,7 @@ WRONG: dict[type[msgspec.Struct], tuple[msgspec.Struct, dict[str, Change]]] = {
         "a label more": put("devices", "rdma", "mlx5_0:1", 0, 0, 1, ["mlx5_0", "1", "2"]),
         "a device that clears the screen": put("devices", "rdma", "mlx5_0:1", 0, 0, 1, [ESCAPE, "1"]),
     }),
-    JobLogsState: (LOGS, {
+    JobLogsState: (record(JobLogsState), {
         "a kind twice": double("counts", "open", "errors"),
         "less than no line": put("counts", "errors", "ib", -1),
         "no line": put("counts", "open", "errors", 0, "count", 0),
@@ -134,7 +134,7 @@ WRONG: dict[type[msgspec.Struct], tuple[msgspec.Struct, dict[str, Change]]] = {
         "a place before the file": put("resume", '{"files":{"1:2":[-1,99,false]}}'),
         "no place": put("resume", "{"),
     }),
-    NodeHistory: (CLUSTER, {
+    NodeHistory: (record(NodeHistory), {
         "a rail twice": double("last", "rails"),
         "a name twice": double("named"),
         "a run twice": double("known"),
@@ -148,7 +148,7 @@ WRONG: dict[type[msgspec.Struct], tuple[msgspec.Struct, dict[str, Change]]] = {
         "less than no time": put("occupied_seconds", -1.0),
         "a rail that clears the screen": put("last", "rails", 0, "device", ESCAPE),
     }),
-    SettingTrials: (TRIALS, {
+    SettingTrials: (record(SettingTrials), {
         "a step twice": double("trials", 0, "gains"),
         "a negative time": put("trials", 0, "gains", 0, "with_seconds", -1.0),
         "a setting that clears the screen": put("trials", 0, "settings", {"NCCL_ALGO": ESCAPE}),
@@ -168,18 +168,18 @@ WRONG: dict[type[msgspec.Struct], tuple[msgspec.Struct, dict[str, Change]]] = {
 @pytest.mark.parametrize("kind", WRONG)
 def test_what_makes_sense_is_read(kind: type[msgspec.Struct], tmp_path: Path) -> None:
     """With its check sum, and without one as version 0.1.0 wrote it."""
-    record, _ = WRONG[kind]
+    kept, _ = WRONG[kind]
     file = tmp_path / "record.json"
-    for content in (encode(record), msgspec.json.encode(record)):
+    for content in (encode(kept), msgspec.json.encode(kept)):
         file.write_bytes(content)
-        assert read_file(file, kind) == record
+        assert read_file(file, kind) == kept
 
 
 @pytest.mark.parametrize(("kind", "what"), [(kind, what) for kind, (_, changes) in WRONG.items() for what in changes])
 def test_what_makes_no_sense_is_set_aside(kind: type[msgspec.Struct], what: str, tmp_path: Path) -> None:
     """Although its types are right and its check sum fits."""
-    record, changes = WRONG[kind]
-    document = unsealed(encode(record))
+    kept, changes = WRONG[kind]
+    document = unsealed(encode(kept))
     changes[what](document)
     file = tmp_path / "record.json"
     for content in (sealed(document), msgspec.json.encode(document)):

@@ -9,15 +9,11 @@ from typing import Final
 
 import pytest
 
-from commwatch.config.settings import Config, Inventory, Paths
+from commwatch.config.settings import Config, Inventory
 from commwatch.node.run import Collected
-from commwatch.node.store import Store
 from commwatch.readings import Absence, Reason, SourceUnavailable
-from commwatch.service.instruments import Instruments
-from commwatch.service.pipeline import Pipeline
 from commwatch.sources.gpu_bus import bound_devices, gpus_to_list
 from commwatch.sources.presence import NvidiaGpus, nvidia_gpus
-from commwatch.state.directory import StateDirectory
 from commwatch_exporters.snapshot import Value
 from support.core import collected
 from support.fed_daemon import FedDaemon
@@ -252,18 +248,16 @@ def test_virtual_functions_and_a_node_without_a_bus_have_no_gpus(tmp_path: Path)
     ],
 )
 def test_a_driver_is_wanted_where_it_has_gpus_or_should_have(
-    bound: list[str], expected: int | None, wanted: bool, wanted_of_none: bool, tmp_path: Path
-) -> None:
+    bound: list[str], expected: int | None, wanted: bool, wanted_of_none: bool, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     """GPUs for a virtual machine want none; that it lists no GPU is its fault only while there is one for it."""
     for place, driver in enumerate(bound):
-        put(tmp_path / "sys", f"0000:1{place}:00.0", driver)
-    config = Config(
-        paths=Paths(sysfs=str(tmp_path / "sys")),
-        inventory=Inventory(expected={} if expected is None else {"gpu": expected}),
-    )
-    pipeline = Pipeline(config, StateDirectory(tmp_path / "state"), Store(), Instruments())
+        put(tmp_path / "sysfs", f"0000:1{place}:00.0", driver)
+    config = Config(inventory=Inventory(expected={} if expected is None else {"gpu": expected}))
+    bus = FedDaemon(tmp_path, monkeypatch, config).engine.pipeline.bus
 
-    assert tuple(map(pipeline.bus.is_driver_wanted, ("no_driver", "no_gpu"))) == (wanted, wanted_of_none)
+    assert tuple(map(bus.is_driver_wanted, ("no_driver", "no_gpu"))) == (wanted, wanted_of_none)
 
 
 TWO: Final = (GPU, "0000:18:00.0")

@@ -11,18 +11,12 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from commwatch.config.settings import Config, Paths, Sources
-from commwatch.config.thresholds import load_thresholds
-from commwatch.node.run import Collected, Outcome
-from commwatch.node.starvation import Starvation
+from commwatch.node.run import Collected
 from commwatch.readings import HardwareEvent
-from commwatch.service import engine
-from commwatch.service.engine import Engine
-from commwatch.service.instruments import Instruments
 from commwatch.service.keeping import ALL_SECONDS, CHANGED_SECONDS, SOON_SECONDS, Keeping, Record
 from commwatch.state.directory import StateDirectory
-from commwatch.workers.sources import SOURCES
-from support.core import PlannedJobs, SteppedScheduler, collector
+from support.core import SteppedScheduler
+from support.fed_daemon import FedDaemon
 
 
 class Counts(msgspec.Struct):
@@ -246,57 +240,32 @@ def test_saving_outlives_a_failure(node: Node, error: Exception) -> None:
 
 def test_what_disagrees_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was written before agrees; the defect is told, and all else is saved."""
-    config = Config(paths=Paths(procfs=str(tmp_path), sysfs=str(tmp_path)))
-    node = Engine(
-        config,
-        load_thresholds(None),
-        StateDirectory(tmp_path),
-        None,
-        Instruments(),
-        PlannedJobs(),
-        Starvation(tmp_path),
-    )
+    daemon = FedDaemon(tmp_path, monkeypatch)
 
     def disagree(record: object) -> None:
         raise ValueError("it does not agree")
 
-    node.look()
-    monkeypatch.setattr(engine, "check", disagree)
-    with capture_logs() as logs:
-        in_loop(node.save)
+    with monkeypatch.context() as patched, capture_logs() as logs:
+        patched.setattr("commwatch.service.engine.check", disagree)
+        daemon.save()
 
     assert [one["log_level"] for one in logs] == ["error"]
     assert [file.name for file in tmp_path.glob("*.json")] == ["inventory.json"]
-    monkeypatch.undo()
-    in_loop(node.save)
+    daemon.save()
     assert (tmp_path / "judgement.json").exists()
 
 
-def test_what_an_engine_counted_is_kept_though_it_was_replaced_at_once(tmp_path: Path) -> None:
-    """A configuration may be read again within seconds, before the next look of the daemon at itself."""
+def test_an_event_is_kept_though_the_configuration_is_read_again_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the next look of the daemon at itself."""
+    daemon = FedDaemon(tmp_path, monkeypatch)
+    daemon.engine.look()
     xid = HardwareEvent("xid", "0000:3b:00.0", "79", "nvml", 1.0)
+    daemon.feed("nvml_events", Collected({}, [], 0.0, events=[xid]))
+    asyncio.run(daemon.engine.stop())
+    daemon.restart()
+    daemon.feed("nvml_events")
 
-    async def run() -> None:
-        one = engine_without_sources(tmp_path)
-        await one.start()
-        events = collector("nvml_events")
-        one.pipeline.on_batch(Outcome(events, Collected({}, [], 0.0, events=[xid]), None, 1.0))
-        await one.stop()
-
-    in_loop(run)
-
-    assert engine_without_sources(tmp_path).pipeline.hardware.state.xids["0000:3b:00.0"]["79"] == 1
-
-
-def engine_without_sources(folder: Path) -> Engine:
-    sources = {name: type(getattr(Config().sources, name))(enabled=False) for name in SOURCES}
-    config = Config(paths=Paths(procfs=str(folder), sysfs=str(folder)), sources=Sources(**sources))
-    return Engine(
-        config,
-        load_thresholds(None),
-        StateDirectory(folder),
-        None,
-        Instruments(),
-        PlannedJobs(),
-        Starvation(folder),
-    )
+    totals = daemon.series("gpu_xid_events_total")
+    assert {labels[1:]: value for labels, value in totals.items() if value} == {("0000:3b:00.0", "79"): 1}

@@ -15,10 +15,11 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
+from commwatch.cluster.node_record import NodeHistory
 from commwatch.config.settings import Cluster
 from commwatch.diagnosis.health.counts import count_unknown, read_counts
 from commwatch.node.wrap import Wrapped, WrapsState
-from commwatch.probes.by_hand.trial import known_trials
+from commwatch.probes.by_hand.trial import SettingTrials, known_trials
 from commwatch.probes.gate.hold import HoldFile
 from commwatch.service.between_nodes import BetweenNodes
 from commwatch.service.judgement import STATE_NAME, Judgement
@@ -32,7 +33,7 @@ from support.daemon import running
 from support.mutated_files import FORMS, mutated, places
 from support.simulated_daemon import SimulatedDaemon, rehearsed
 from support.state_files import unsealed
-from support.state_records import CLUSTER, TRIALS
+from support.state_records import record
 
 FILES_OF_A_START = 5
 REAL_STARTS = 20
@@ -113,12 +114,13 @@ def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def _save_what_no_probe_makes(daemon: SimulatedDaemon) -> None:
     """A run between nodes, settings that were tried, a hold that is over, and a counter that has wrapped."""
     state, now = daemon.state, time.time()
-    assert CLUSTER.last is not None
-    assert CLUSTER.check is not None
-    run = msgspec.structs.replace(CLUSTER.last, finished_at=now)
-    check = msgspec.structs.replace(CLUSTER.check, finished_at=now)
-    state.save("cluster", msgspec.structs.replace(CLUSTER, last=run, check=check))
-    state.save("setting-trials", TRIALS)
+    cluster = record(NodeHistory)
+    assert cluster.last is not None
+    assert cluster.check is not None
+    run = msgspec.structs.replace(cluster.last, finished_at=now)
+    check = msgspec.structs.replace(cluster.check, finished_at=now)
+    state.save("cluster", msgspec.structs.replace(cluster, last=run, check=check))
+    state.save("setting-trials", record(SettingTrials))
     HoldFile(state.path).hold(1.0, now)
     count_unknown(state.path, "stale")
     judgement = state.load(STATE_NAME, Judgement)
