@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import io
 from collections.abc import Iterable
+from contextlib import redirect_stdout
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -16,8 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from commwatch.cluster.locate import Named, Verdict, locate
-from commwatch.cluster.run_file import SCHEMA, Measured, Member, Rail, Run
-from commwatch.commands.cluster_locate import lines_of
+from commwatch.cluster.run_file import SCHEMA, Measured, Member, Rail, Run, encode_run
+from commwatch.config.settings import Config
+from support.command_line import run_command
 
 GBIT = 1e9 / 8
 QUIET = Conditions(noise=0.01, spikes=0.0, latency_noise=0.01)
@@ -130,7 +134,11 @@ def test_any_run_has_a_verdict_that_can_be_shown(
 
     known = {one.name for one in listed} | {one.leaf for one in listed}
     assert all(set(one.elements) <= known for one in (*verdict.named, *verdict.open))
-    assert len(list(lines_of(run, verdict))) >= 2
+    with TemporaryDirectory() as folder, redirect_stdout(io.StringIO()) as out:
+        file = Path(folder, "run.json")
+        file.write_bytes(encode_run(run))
+        run_command(Config(), "cluster", "locate", str(file))
+    assert len(out.getvalue().splitlines()) >= 2
 
 
 @pytest.mark.parametrize("leaf_size", [1, 2, 3])

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -174,12 +174,10 @@ def test_the_report_of_a_node_has_the_conditions_of_its_ranks(tmp_path: Path) ->
         assert one.nccl_version == "simulated"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_member_that_is_ended_leaves_no_rank_and_the_other_one_ends(tmp_path: Path, number: signal.Signals) -> None:
-    """Asked to or not; the other one has too few nodes then."""
-    members = [started(tmp_path, rank) for rank in (0, 1)]
+def end_second(members: list[subprocess.Popen[str]], number: signal.Signals, running: Callable[[], bool]) -> str:
+    """End the second of two members once its ranks run; what it says. The first one then has too few nodes."""
     try:
-        until(lambda: len(ranks_of(tmp_path)) >= 4)
+        until(running)
         members[1].send_signal(number)
         _, said = members[1].communicate(timeout=60)
         printed, _ = members[0].communicate(timeout=60)
@@ -189,6 +187,14 @@ def test_a_member_that_is_ended_leaves_no_rank_and_the_other_one_ends(tmp_path: 
             one.wait()
     assert members[0].returncode == 3
     assert "lost: b: came, and left" in printed
+    return said
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_member_that_is_ended_leaves_no_rank_and_the_other_one_ends(tmp_path: Path, number: signal.Signals) -> None:
+    """Asked to or not; the other one has too few nodes then."""
+    members = [started(tmp_path, rank) for rank in (0, 1)]
+    said = end_second(members, number, lambda: len(ranks_of(tmp_path)) >= 4)
     until(lambda: ranks_of(tmp_path) == [])
     if number == signal.SIGTERM:
         assert (members[1].returncode, said.splitlines()[-1]) == (5, "commwatch: cluster: ended by SIGTERM")

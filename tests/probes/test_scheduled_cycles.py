@@ -79,10 +79,6 @@ class Node:
         samples = self.store.snapshot().samples(f"commwatch_probe_{metric}")
         return {labels["reason"]: value for labels, value in samples if value}
 
-    def suspects(self) -> set[tuple[str, str]]:
-        samples = self.store.snapshot().samples("commwatch_suspect_ratio")
-        return {(labels["kind"], labels["element"]) for labels, _ in samples}
-
 
 Build: TypeAlias = Callable[..., Node]
 
@@ -125,25 +121,6 @@ def test_the_default_probes_give_their_series(build: Build) -> None:
     points = snapshot.samples("commwatch_probe_scaling_bus_bandwidth_bytes_per_second")
     assert [labels["ranks"] for labels, _ in points] == ["2"]
     assert sum(value for _, value in snapshot.samples("commwatch_probe_gpu_occupied_seconds_total")) > 0
-
-
-def test_what_slow_pairs_have_in_common_is_a_suspect_after_three_matrices(build: Build) -> None:
-    """The second and third look come 30 s after the one before, and a good matrix clears it."""
-    node = build("rtx3090x4", "pairs")
-    node.inject("slow_switch, device: 0000:21:00.0, bandwidth: 0.5")
-
-    found = []
-    for _ in range(3):
-        node.cycle("pairs")
-        found.append(node.suspects())
-    brought_forward = [delay for _, delay in node.jobs.moved if delay == 30.0]
-    node.inject()
-    node.cycle("pairs")
-
-    # Without peer access all traffic crosses the link above the switch: the two cannot be told apart by pairs.
-    assert found == [set(), set(), {("pcie_link", "0000:21:00.0")}]
-    assert len(brought_forward) == 2
-    assert node.suspects() == set()
 
 
 @pytest.mark.parametrize("phase", ["setup", "measure"])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.test_probe import started
+from cluster.test_probe import end_second, started
 from support.waiting import until
 
 
@@ -30,16 +30,6 @@ def forked_by(member: int) -> list[str]:
 def test_ranks_that_were_forked_end_with_their_member(tmp_path: Path, number: signal.Signals) -> None:
     """As those that it started itself; the other member has too few nodes then, and leaves nothing either."""
     members = [started(tmp_path, rank, "--backend", "gloo") for rank in (0, 1)]
-    try:
-        until(lambda: len(forked_by(members[1].pid)) >= 3)  # nursery, rank and guard
-        members[1].send_signal(number)
-        members[1].communicate(timeout=60)
-        printed, _ = members[0].communicate(timeout=60)
-    finally:
-        for one in members:
-            one.kill()
-            one.wait()
-    assert members[0].returncode == 3
-    assert "lost: b: came, and left" in printed
+    end_second(members, number, lambda: len(forked_by(members[1].pid)) >= 3)  # nursery, rank and guard
     until(lambda: not any(forked_by(one.pid) for one in members))
     until(lambda: not list(tmp_path.glob("commwatch-probe-*")))
