@@ -8,9 +8,8 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from commwatch.diagnosis.fresh import FreshProbe
 from commwatch.diagnosis.known import Known
-from commwatch.diagnosis.scan_findings import overlaid, with_scan
+from commwatch.diagnosis.scan_findings import FreshProbe, with_scan
 from commwatch.findings.api_documents import ComponentRecord, FindingRecord
 from commwatch.findings.finding import Component
 from commwatch.probes.by_hand.answer import Answer
@@ -252,10 +251,9 @@ def test_fresh_numbers_take_the_place_of_those_of_their_probe_alone() -> None:
             "commwatch_suspect_ratio": {("gpu", "GPU2"): 0.9},
         },
     )
-    snapshot = known_of(numbers).snapshot
-
-    scanned = overlaid(snapshot, [fresh_probe(MEASURED, last_latency_seconds=20e-6, setup_seconds=2.0), fresh_pairs()])
-    seen = {(metric.name, *one.labels.values()): one.value for metric in scanned.metrics for one in metric.series}
+    fresh = fresh_probe(MEASURED, last_latency_seconds=20e-6, setup_seconds=2.0), fresh_pairs()
+    metrics = with_scan(known_of(numbers), fresh).snapshot.metrics
+    seen = {(metric.name, *one.labels.values()): one.value for metric in metrics for one in metric.series}
 
     assert seen[("commwatch_probe_last_latency_seconds", *PROBE)] == 20e-6
     assert seen["commwatch_probe_last_latency_seconds", "other", BACKEND] == 5e-6
@@ -268,6 +266,6 @@ def test_fresh_numbers_take_the_place_of_those_of_their_probe_alone() -> None:
 
 def test_a_scan_that_measured_nothing_leaves_the_snapshot() -> None:
     """Skipped probes have no numbers."""
-    snapshot = known_of(node(last_latency_seconds=14e-6)).snapshot
+    known = known_of(node(last_latency_seconds=14e-6))
 
-    assert overlaid(snapshot, [fresh_probe(BUSY)]) == snapshot
+    assert with_scan(known, [fresh_probe(BUSY)]).snapshot == known.snapshot

@@ -42,11 +42,6 @@ def settings(folder: Path, preset: str = "rtx3090x4", faults: str = "") -> Confi
     return config
 
 
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("commwatch.node.gpus_now.BUSY_SAMPLES_APART_SECONDS", 0.0)
-
-
 def children() -> set[int]:
     """Processes that this one has started and that run."""
     found = set()

@@ -45,12 +45,6 @@ def faults(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.fixture(autouse=True)
-def no_pause_between_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The busy test of a simulated driver needs no second between its two looks."""
-    monkeypatch.setattr("commwatch.node.gpus_now.BUSY_SAMPLES_APART_SECONDS", 0.0)
-
-
 def with_probe(node: Config, definition: Probe) -> Config:
     return Config(paths=node.paths, simulation=node.simulation, probes=Probes(definitions={"ring": definition}))
 

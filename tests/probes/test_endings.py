@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +27,10 @@ from probes.cycles import (
     hurry,
     run,
     scripted,
-    wait_until_gone,
 )
 from support.waiting import until
 
-
-@pytest.fixture(autouse=True)
-def nothing_left(tmp_path: Path) -> Iterator[None]:
-    """No process and no private folder is left after any test."""
-    yield
-    wait_until_gone(tmp_path)
+pytestmark = pytest.mark.usefixtures("nothing_left")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,11 +22,7 @@ from support.waiting import PATIENCE_SECONDS, comes
 GUEST = Halt("process_appeared", "process 4711 came to GPU-a")
 
 
-@pytest.fixture(autouse=True)
-def nothing_left(tmp_path: Path) -> Iterator[None]:
-    """No process and no private folder is left after any test."""
-    yield
-    wait_until_gone(tmp_path)
+pytestmark = pytest.mark.usefixtures("nothing_left")
 
 
 class GuestAtGate:

@@ -11,13 +11,12 @@ import pytest
 
 from commwatch.config import settings
 from commwatch.node.topology.reach import GpuPaths, gpu_paths
+from commwatch.probes.by_hand.answer import Answer, answer_of
 from commwatch.probes.cycle.measure import measure
 from commwatch.probes.cycle.rank_simulated import SimulatedGroup
 from commwatch.probes.plan import CyclePlan, Measured, StepOutcome
 from commwatch.probes.rank_plan import RankResult, SimulatedNodePlan
-from commwatch.probes.results.bus_bandwidth import bus_bandwidth
 from commwatch.probes.results.expected import expected_of_pair, expected_of_step
-from commwatch.probes.results.rates import balance_of_ranks
 from commwatch.probes.workload import plan_cycle
 from commwatch.simulation.presets import PRESETS
 from support.topologies import simulated_topology
@@ -76,18 +75,28 @@ def outcomes_of(plan: CyclePlan) -> tuple[StepOutcome, ...]:
     )
 
 
-def shares(outcomes: tuple[StepOutcome, ...], paths: GpuPaths) -> Iterator[tuple[str, float]]:
+def answered(plan: CyclePlan, outcomes: tuple[StepOutcome, ...], paths: GpuPaths) -> Answer:
+    """What the command says of them."""
+    return answer_of(
+        plan,
+        Measured(finished_at=0, occupied_seconds=0, setup_seconds=0, outcomes=outcomes),
+        (),
+        expected_of=lambda step: expected_of_step(step, paths, configured=None, backend="simulated"),
+        low_ratio=0.6,
+        short_ratio=0.85,
+        latency_limit=None,
+    )
+
+
+def shares(answer: Answer, outcomes: tuple[StepOutcome, ...], paths: GpuPaths) -> Iterator[tuple[str, float]]:
     """What was measured, and its share of what is expected."""
+    for row in answer.rows:
+        if row.purpose == "bandwidth":
+            assert row.utilization_ratio is not None
+            yield f"{row.operation} over {row.members}", row.utilization_ratio
     for outcome in outcomes:
         step = outcome.step
-        if step.purpose != "bandwidth":
-            continue
-        if not step.pairs:
-            expected = expected_of_step(step, paths, configured=None, backend="simulated")
-            assert expected is not None
-            rate = bus_bandwidth(step.operation, len(step.members), step.size_bytes, outcome.slowest_seconds)
-            yield f"{step.operation} over {step.members}", rate / expected.bytes_per_second
-        for pair in step.pairs:
+        for pair in step.pairs if step.purpose == "bandwidth" else ():
             expected = expected_of_pair(pair, step.size_bytes, paths, configured=None, backend="simulated")
             seconds = outcome.seconds[pair[1]]
             assert expected is not None
@@ -99,13 +108,13 @@ def assert_as_expected(preset: str) -> None:
     """Each measure of the default schedule, each step and each pair; and no rank is behind the others."""
     paths, amiss, steps = paths_of(preset), [], 0
     for name, probe in settings.DEFAULT_PROBES.items():
-        outcomes = outcomes_of(cycle_of(preset, name, probe))
-        found = dict(shares(outcomes, paths))
+        plan = cycle_of(preset, name, probe)
+        outcomes = outcomes_of(plan)
+        answer = answered(plan, outcomes, paths)
+        found = dict(shares(answer, outcomes, paths))
         steps += len(found)
         amiss += [(name, what, round(share, 2)) for what, share in found.items() if not LEAST <= share <= MOST]
-        whole = Measured(finished_at=0, occupied_seconds=0, setup_seconds=0, outcomes=outcomes)
-        balance = balance_of_ranks(whole)
-        assert balance is None or balance.ratio > 0.9
+        assert all(row.balance_ratio is None or row.balance_ratio > 0.9 for row in answer.rows)
 
     assert amiss == []
     count = len(paths.addresses)

@@ -75,7 +75,6 @@ def test_a_simulated_node_is_asked_by_name_or_by_the_shortcut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Configured or not."""
-    monkeypatch.setattr("commwatch.node.gpus_now.BUSY_SAMPLES_APART_SECONDS", 0.0)
     defined = Probes(definitions={"step": Settings(measure="training")})
     config = Config(paths=Paths(state=str(tmp_path)), simulation=Simulation(preset="a10x2"), probes=defined)
 

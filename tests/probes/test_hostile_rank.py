@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +11,13 @@ import pytest
 from commwatch.probes.cycle.launch import Launcher
 from commwatch.probes.cycle.nccl_notes import MOST_SETTINGS, MOST_WARNINGS, read_notes
 from commwatch.probes.plan import Failed
-from probes.cycles import cycle_plan, deadlines, failure, run, wait_until_gone
+from probes.cycles import cycle_plan, deadlines, failure, run
 
 GARBLED = "the rank wrote something that is no event"
 GOOD = {"timings": [[0.001], [0.01]], "first_call_seconds": 0.1, "torch_version": "2.13.0+cu126"}
 
 
-@pytest.fixture(autouse=True)
-def nothing_left(tmp_path: Path) -> Iterator[None]:
-    """No process and no private folder is left after any test."""
-    yield
-    wait_until_gone(tmp_path)
+pytestmark = pytest.mark.usefixtures("nothing_left")
 
 
 def failure_of(temporary: Path, script: str, **limits: float) -> Failed:

@@ -25,11 +25,7 @@ from support.waiting import until
 PHASES = ("start", "rendezvous", "setup", "measure")
 
 
-@pytest.fixture(autouse=True)
-def nothing_left(tmp_path: Path) -> Iterator[None]:
-    """No process and no private folder is left after any test."""
-    yield
-    wait_until_gone(tmp_path)
+pytestmark = pytest.mark.usefixtures("nothing_left")
 
 
 async def kill_in(phase: str, launcher: Launcher, plan: CyclePlan) -> CycleResult:

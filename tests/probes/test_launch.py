@@ -9,7 +9,6 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +30,9 @@ from probes.cycles import (
     failure,
     run,
     scripted,
-    wait_until_gone,
 )
 
-
-@pytest.fixture(autouse=True)
-def nothing_left(tmp_path: Path) -> Iterator[None]:
-    """No process and no private folder is left after any test."""
-    yield
-    wait_until_gone(tmp_path)
+pytestmark = pytest.mark.usefixtures("nothing_left")
 
 
 def test_good_cycle_gives_each_ranks_median(tmp_path: Path) -> None:

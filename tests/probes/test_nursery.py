@@ -102,12 +102,11 @@ def test_a_rank_has_each_descriptor_under_the_number_that_it_has_here(first: int
     assert (said, rank.wait()) == (b"lock socket", 0)
 
 
-@pytest.mark.parametrize("python", ["", sys.executable], ids=["own", "probes.python"])
 @pytest.mark.torch
 @pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
-def test_cycles_after_each_other_have_their_ranks_from_one_process(python: str, tmp_path: Path) -> None:
+def test_cycles_after_each_other_have_their_ranks_from_one_process(tmp_path: Path) -> None:
     """They measure, end and are reaped as those that are started one by one; without the process a cycle says so."""
-    plan = gloo_plan("all_reduce")
+    plan, python = gloo_plan("all_reduce"), sys.executable
 
     async def body() -> None:
         environment = nursery_environment(plan, os.environ)

@@ -23,11 +23,6 @@ def node(tmp_path: Path) -> Config:
     return Config(paths=Paths(state=str(tmp_path / "state")), simulation=Simulation(preset="a10x2"))
 
 
-@pytest.fixture(autouse=True)
-def no_pause_between_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("commwatch.node.gpus_now.BUSY_SAMPLES_APART_SECONDS", 0.0)
-
-
 def test_sizes_rise_by_the_factor_up_to_the_last_one() -> None:
     """As nccl-tests -b 8 -e 1G -f 2; a last one that is not met is not passed."""
     assert sweep_sizes("8B:1GiB:2") == tuple(8 * 2**step for step in range(28))

@@ -28,11 +28,6 @@ from probes.test_answer import NOW, answer
 from probes.test_command import run
 
 
-@pytest.fixture(autouse=True)
-def no_pause_between_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("commwatch.node.gpus_now.BUSY_SAMPLES_APART_SECONDS", 0.0)
-
-
 @pytest.fixture
 def node(tmp_path: Path) -> Config:
     """A simulated node whose GPUs reach each other directly."""

@@ -12,9 +12,8 @@ import structlog
 
 from commwatch.config.settings import Config, Probe
 from commwatch.config.thresholds import Thresholds
-from commwatch.diagnosis.fresh import FreshProbe
 from commwatch.diagnosis.known import Known, ask
-from commwatch.diagnosis.scan_findings import with_scan
+from commwatch.diagnosis.scan_findings import FreshProbe, with_scan
 from commwatch.diagnosis.stress_run import run_stress
 from commwatch.errors import CommwatchError, StateError
 from commwatch.probes.by_hand.answer import Answer
