@@ -10,16 +10,10 @@ import pytest
 from commwatch.config.settings import Config, Paths, Probes, Simulation
 from commwatch.config.settings import Probe as Settings
 from commwatch.probes.by_hand.answer import notes_of
-from commwatch.probes.rank_plan import Operation
-from commwatch.probes.results.hidden import hidden_of
 from probes.recorded import Probe
 from probes.results import measured, plan_of
 from probes.test_answer import NOW, answer
 from probes.test_command import run
-
-
-def times(alone: float, product: float, both: float) -> dict[Operation, float]:
-    return {"all_reduce": alone, "matrix_product": product, "overlapped": both}
 
 
 @pytest.mark.parametrize(
@@ -35,15 +29,10 @@ def times(alone: float, product: float, both: float) -> dict[Operation, float]:
 )
 def test_of_the_shorter_one_so_much_is_hidden(alone: float, product: float, both: float, ratio: float) -> None:
     """All of it where both take as long as the longer one, nothing where they take as long as one after the other."""
-    hidden = hidden_of(times(alone, product, both))
+    probe = Probe(plan_of("training"))
+    probe.steps(alone, product, both)
 
-    assert hidden is not None
-    assert hidden.hidden_ratio == pytest.approx(ratio)
-
-
-def test_other_probes_hide_nothing() -> None:
-    """An all_reduce alone says nothing of computing."""
-    assert hidden_of({"all_reduce": 1.0}) is None
+    assert probe.value("hidden_ratio") == pytest.approx(ratio)
 
 
 def test_the_answer_says_what_is_hidden() -> None:
@@ -72,7 +61,7 @@ def test_the_daemon_exposes_the_share_of_its_last_result() -> None:
 
 
 def test_a_simulated_node_is_asked_by_name_or_by_the_shortcut(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Configured or not."""
     defined = Probes(definitions={"step": Settings(measure="training")})

@@ -17,10 +17,10 @@ from commwatch.config import settings
 from commwatch.probes.cycle.launch import Launcher
 from commwatch.probes.plan import Collective, Failed, Measured, Skipped
 from commwatch.probes.rank_plan import RankResult
-from commwatch.probes.results.hidden import hidden_of
 from commwatch.probes.workload import plan_cycle
 from probes import test_torch
 from probes.cycles import PROCFS, all_quiet
+from probes.test_answer import answer as answer_to
 from probes.test_torch import KIB, gloo_plan, rank_environment, run_ranks, torch_version
 from support.waiting import PATIENCE_SECONDS
 
@@ -129,7 +129,6 @@ def test_a_sum_runs_while_the_rank_computes(tmp_path: Path) -> None:
     result = asyncio.run(Launcher(procfs=PROCFS, temporary=tmp_path).run(plan, all_quiet))
 
     assert isinstance(result, Measured)
-    seconds = {outcome.step.operation: outcome.slowest_seconds for outcome in result.outcomes}
-    hidden = hidden_of(seconds)
+    hidden = answer_to(plan, result, None).hidden
     assert hidden is not None
     assert 0 <= hidden.hidden_ratio <= 1
