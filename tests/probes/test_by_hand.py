@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
@@ -17,13 +16,11 @@ from commwatch.config.settings import Config, NvmlSection, Paths, Probes, Simula
 from commwatch.errors import CommwatchError
 from commwatch.probes.by_hand.node import NodeByHand
 from commwatch.probes.cycle.launch import Launcher
-from commwatch.probes.gate.decision import GateFacts, SchedulerFacts, decide
-from commwatch.probes.gate.hold import HoldFile
+from commwatch.probes.gate.decision import SchedulerFacts, decide
 from commwatch.probes.gate.watch import Halt
 from commwatch.probes.plan import CyclePlan, Yielded
 from commwatch.probes.workload import plan_cycle
 from commwatch.state.directory import state_path
-from commwatch.state.maintenance import Maintenance, MaintenanceFile
 from probes.cycles import cycle_plan
 from support.waiting import PATIENCE_SECONDS, comes
 
@@ -96,63 +93,6 @@ def test_a_simulated_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert started
     assert not started & children()
     assert os.listdir(temporary) == []
-
-
-def test_a_job_is_seen_with_its_process(tmp_path: Path) -> None:
-    """By the busy test at the gate, and by the watch."""
-
-    async def body(node: NodeByHand) -> None:
-        facts = await node.facts(PLAN)
-        skip = decide("auto", PLAN, facts)
-        device = node.gpus[2].pci_bus_id
-        assert skip == ("gpu_busy", f"GPU {device} has 1 compute process (4100002)")
-        assert await node.watch(PLAN)(frozenset()) == Halt("process_appeared", f"process 4100002 came to GPU {device}")
-        assert await node.watch(PLAN)(frozenset({4_100_002})) is None
-
-    visit(settings(tmp_path, faults="- {fault: job, gpu: 2, at: 0s}"), body)
-
-
-def test_two_looks_of_the_busy_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A GPU that worked at the first look only is busy: utilisation is a sample of the past."""
-
-    async def body(node: NodeByHand) -> None:
-        readings = 0
-        real = node.view.facts
-
-        def first_busy(fresh_from: float) -> tuple[Any, ...]:
-            nonlocal readings
-            readings += 1
-            found = real(fresh_from)
-            return tuple(replace(one, busy=True) for one in found) if readings == 1 else found
-
-        monkeypatch.setattr(node.view, "facts", first_busy)
-        facts = await node.facts(PLAN)
-        assert readings == 2
-        assert [gpu.busy for gpu in facts.gpus] == [True, True]
-
-    visit(settings(tmp_path, "a10x2"), body)
-
-
-def test_pause_and_hold_are_known(tmp_path: Path) -> None:
-    """From the files of the state directory, as the daemon knows them."""
-    config = settings(tmp_path, preset="")
-    found: list[GateFacts] = []
-
-    async def body(node: NodeByHand) -> None:
-        found.append(await node.facts(GLOO))
-        MaintenanceFile(state_path(config)).write(Maintenance("upgrade", time.time() + 3600, time.time()))
-        HoldFile(state_path(config)).hold(3600.0, time.time())
-        found.append(await node.facts(GLOO))
-        halt = await node.watch(GLOO)(frozenset())
-        assert halt is not None
-        assert halt.reason == "requested"
-
-    visit(config, body)
-
-    before, after = found
-    assert (before.maintenance, before.hold_seconds) == ("", 0.0)
-    assert after.maintenance == "upgrade"
-    assert 0 < after.hold_seconds <= 3600
 
 
 def test_a_machine_without_a_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

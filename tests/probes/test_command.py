@@ -21,6 +21,7 @@ from commwatch.errors import CommwatchError
 from commwatch.probes.by_hand import cycles
 from commwatch.probes.by_hand.cycles import progress_of
 from commwatch.probes.cycle.lock import LOCK_FILE, ProbeLock
+from commwatch.probes.gate.hold import HoldFile
 from commwatch.state.maintenance import Maintenance, MaintenanceFile
 from support.command_line import run_command
 
@@ -274,15 +275,17 @@ def test_what_several_probes_share_is_said_once(node: Config, faults: Path, caps
     assert "broadcast (2 of 2): measure after" in err
 
 
-def test_maintenance_is_exit_code_3(node: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """While the daemon is paused nothing is probed by hand either."""
+def test_a_pause_and_a_hold_are_exit_code_3(node: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """While the daemon is paused or the node is held for a job nothing is probed by hand either."""
     state = tmp_path / "state" / "simulated-a10x2"
     state.mkdir(parents=True)
     now = time.time()
-    MaintenanceFile(state).write(Maintenance("driver-upgrade", until=now + 600, since=now))
-
+    HoldFile(state).hold(3600.0, now)
     assert run(node, "all_reduce") == 3
+    assert "all_reduce: yielded: " in capsys.readouterr().out
 
+    MaintenanceFile(state).write(Maintenance("driver-upgrade", until=now + 600, since=now))
+    assert run(node, "all_reduce") == 3
     assert "maintenance: the daemon is paused: driver-upgrade" in capsys.readouterr().out
 
 
