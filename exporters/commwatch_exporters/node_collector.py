@@ -121,12 +121,12 @@ def _present(snapshot: Snapshot, values: Sequence[Value], family: str) -> Iterat
         for position in layout.families[family]:
             if values[start + position] is None:
                 continue
-            series = layout.series[position]
-            if series in seen:
+            prefix = layout.prefixes[position]
+            if prefix in seen:
                 _report_repeat(family)
             else:
-                seen.add(series)
-                yield series, start + position, layout.prefixes[position]
+                seen.add(prefix)
+                yield layout.series[position], start + position, prefix
 
 
 @cache
