@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import os
-import socket
-import subprocess
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +15,7 @@ from structlog.testing import capture_logs
 
 from commwatch.config.settings import Config, Paths
 from commwatch.jobs.settings.plan import JobSettings
-from commwatch.node.run import Collected, Outcome
+from commwatch.node.run import Outcome
 from commwatch.node.starvation import Sample, Starvation
 from commwatch.node.store import Store
 from commwatch.service.instruments import Instruments
@@ -31,11 +26,12 @@ from commwatch.state.records import LONGEST_LABEL
 from commwatch.workers.bounds import MOST_EARLY, Bounds
 from commwatch.workers.by_hand import reader_by_hand
 from commwatch.workers.sources import READERS, SOURCES
-from commwatch.workers.wire import Order, ProgressMark, WorkerPlan, frame, take_frames
-from commwatch.workers.worker import Hung, Worker
+from commwatch.workers.wire import frame, take_frames
+from commwatch.workers.worker import Hung
 from commwatch_exporters.catalogue import CATALOGUE, Metric
 from support.audited import Event, audited
 from support.core import collector, in_loop
+from support.hostile_worker import GivenUpError, encoded, hostile
 from support.passes import in_one_pass
 
 FILES = "commwatch_nccl_log_files"
@@ -47,91 +43,8 @@ DRIVER = next(row.bounds for row in READERS if row.name == "nvml")
 SETTINGS = next(row.bounds for row in READERS if row.name == "settings")
 
 
-class GivenUpError(Exception):
-    """The daemon has given the worker up."""
-
-
-class Hostile:
-    """The other end of a worker's connection, which says what the test wants."""
-
-    def __init__(self, bounds: Bounds, starvation: Starvation | None = None, deadline: float = 60.0) -> None:
-        self._bounds, self._starvation, self._deadline = bounds, starvation, deadline
-        self.taken: list[Collected] = []
-        self.starving: list[str] = []
-        self.worker: Worker
-        self.process: subprocess.Popen[bytes]
-        self.socket: socket.socket
-        self.mark: ProgressMark
-
-    async def start(self) -> None:
-        """As ``Worker.start``, but for the process, which does nothing; it is told to run one collector each second."""
-        ours, self.socket = socket.socketpair()
-        self.socket.setblocking(False)
-        self.process = subprocess.Popen(["cat"], stdin=subprocess.PIPE)  # noqa: ASYNC220 - no other clients here
-        self.mark = ProgressMark.create()
-        self.worker = Worker(
-            self.process, self.mark, self, deadline=self._deadline, start_deadline=self._deadline, bounds=self._bounds,
-            starvation=self._starvation,
-        )  # fmt: skip
-        await self.worker.connect(ours)
-        self.worker.send(WorkerPlan((), b"", "", "", (), None, None, collectors={"run": 1.0}))
-
-    async def stop(self) -> None:
-        self.worker.give_up()
-        self.socket.close()
-        self.process.communicate()
-        await asyncio.sleep(0)
-
-    def take(self, collected: Collected) -> None:
-        """See ``Owner``."""
-        self.taken.append(collected)
-
-    def starved(self, collector: str) -> None:
-        """See ``Owner``."""
-        self.starving.append(collector)
-
-    async def say(self, message: bytes) -> None:
-        """Send bytes, for as long as anyone takes them."""
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            await asyncio.get_running_loop().sock_sendall(self.socket, message)
-
-    async def gave(self, **batch: Any) -> Collected:
-        """Have the daemon take a batch with these fields, which was ordered.
-
-        Raises:
-            GivenUpError: it did not take it.
-        """
-        self.worker.order(Order("run", 1.0, now=True))
-        self.taken.clear()
-        await self.say(encoded(**batch))
-        while not self.taken:
-            if self.worker.over.done():
-                raise GivenUpError
-            await asyncio.sleep(0)
-        return self.taken[0]
-
-
-def encoded(collector: str = "run", readings: Any = (), **fields: Any) -> bytes:
-    """A frame with a batch; what is not said is empty."""
-    given = {
-        "collector": collector, "readings": readings, "absences": (), "events": (), "unavailable": None, "aliases": {},
-        "duration": 0.0, "gone": (), "occupants": None, "log_errors": (), "resume": None, "audit": None, **fields,
-    }  # fmt: skip
-    return frame(msgspec.msgpack.encode(list(given.values())))
-
-
 def reading(*series: tuple[str, tuple[str, ...]], values: Any = None, device: str = "", at: float = 0.0) -> Any:
     return (device, at, series, [1] * len(series) if values is None else values)
-
-
-@asynccontextmanager
-async def hostile(bounds: Bounds = SETTINGS, **arguments: Any) -> AsyncIterator[Hostile]:
-    one = Hostile(bounds, **arguments)
-    await one.start()
-    try:
-        yield one
-    finally:
-        await one.stop()
 
 
 def labels(number: int) -> tuple[str, ...]:
@@ -173,7 +86,7 @@ def test_a_worker_that_says_what_none_would_is_given_up(said: str) -> None:
     """As if it had ended, at once: nothing of it is kept, and one line of the log says why."""
 
     async def body() -> None:
-        async with hostile() as one:
+        async with hostile(SETTINGS) as one:
             with pytest.raises(GivenUpError):
                 await one.gave(**REFUSED[said])
             assert one.taken == []
@@ -277,7 +190,7 @@ def test_what_is_no_batch_is_never_decoded_further(sent: bytes) -> None:
     """Neither a length nor a nesting costs more than the bytes that came."""
 
     async def body() -> None:
-        async with hostile() as one:
+        async with hostile(SETTINGS) as one:
             await one.say(sent)
             assert await one.worker.over is None
 
@@ -288,7 +201,7 @@ def test_a_worker_cannot_take_its_mark_away() -> None:
     """It shares the memory that the daemon looks at; a look into what was cut off would end the daemon by SIGBUS."""
 
     async def body() -> None:
-        async with hostile(deadline=0.01) as one:
+        async with hostile(SETTINGS, deadline=0.01) as one:
             for size in (0, 2**40):
                 with pytest.raises(PermissionError):
                     os.ftruncate(one.mark.descriptor, size)
@@ -345,7 +258,7 @@ def test_text_is_made_harmless() -> None:
     """Control characters and long labels do not reach the page, the log or a terminal; nothing else is changed."""
 
     async def body() -> None:
-        async with hostile() as one:
+        async with hostile(SETTINGS) as one:
             long = "v" * 5000
             collected = await one.gave(
                 readings=[reading((LABELLED, ("a\x1b[2J\nb", long, "ü ok")))],
@@ -366,7 +279,7 @@ def test_names_of_devices_are_made_harmless() -> None:
     event = {"kind": "xid", "device": name, "code": name, "origin": "nvml", "time": 1.0}
 
     async def body() -> None:
-        async with hostile() as one:
+        async with hostile(SETTINGS) as one:
             collected = await one.gave(
                 readings=[reading((LABELLED, labels(1)), device=name)], absences=[(name, "unreadable", "")],
                 events=[event], aliases={name: name},
@@ -387,7 +300,7 @@ def test_a_time_in_the_future_is_that_of_the_answer() -> None:
     """Else its values would never grow old."""
 
     async def body() -> None:
-        async with hostile() as one:
+        async with hostile(SETTINGS) as one:
             collected = await one.gave(readings=[reading((LABELLED, labels(1)), at=1e11)])
             assert collected.blocks[""].time <= time.monotonic()
 
@@ -398,7 +311,7 @@ def test_series_stay_few_over_many_answers() -> None:
     """A worker that tells other label values each time is given up before it has filled the page."""
 
     async def body() -> None:
-        async with hostile() as one:
+        async with hostile(SETTINGS) as one:
             for number in range(SETTINGS.most_series):
                 await one.gave(readings=[reading((LABELLED, labels(number)), device=str(number))])
             with pytest.raises(GivenUpError):
@@ -427,7 +340,7 @@ def test_a_flood_of_runs_is_given_up() -> None:
     """Of what is ordered each second a few come early, and no more."""
 
     async def body() -> None:
-        async with hostile() as one:
+        async with hostile(SETTINGS) as one:
             await one.gave(readings=[reading((LABELLED, labels(1)))])
             for _ in range(3 * MOST_EARLY):
                 await one.say(encoded(readings=[("", 0.0, None, [1])]))
@@ -442,7 +355,7 @@ def test_a_worker_that_waits_to_be_read_can_be_stopped() -> None:
     """What it sends fills the socket: it must get through to what it is told."""
 
     async def body() -> None:
-        async with hostile() as one:
+        async with hostile(SETTINGS) as one:
             telling = asyncio.ensure_future(one.say(8 * encoded(resume=bytes(2**20))))
             stopping = asyncio.ensure_future(one.worker.stop(60.0))
             await telling
