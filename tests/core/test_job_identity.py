@@ -9,21 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.config.settings import Config
+from commwatch.config.settings import Config, Jobs
 from commwatch.config.yaml_file import load_config
 from commwatch.errors import ConfigError
-from commwatch.jobs.identity import GROUP, MOST_OWNERS, JobIdentity
 from commwatch.jobs.settings.owner import OwnedProcesses, Owner, owner_of, read_owners
 from commwatch.jobs.settings.plan import JobSettings
 from commwatch.jobs.settings.records import AuditOrder, AuditRecord
 from commwatch.jobs.settings.source import NcclSettingsSource
-from commwatch.node.run import Collected, Outcome
+from commwatch.node.run import Collected
 from commwatch.node.store import Store
-from commwatch_exporters.snapshot import Series
-from support.core import SLOTS, block, collected, collector
+from support.core import SLOTS
+from support.fed_daemon import FedDaemon
 from support.passes import in_one_pass
 from support.processes import ProcessTable
 
+MOST_OWNERS = 8
 UID = "0f3c2a11-9d7e-4b0a-8c55-1234567890ab"
 UNDERSCORED = UID.replace("-", "_")
 STATIC = Owner("kubernetes", "4d6a0a3a26d8f9c4e5c0ffee12345678")
@@ -104,37 +104,47 @@ def test_an_audit_names_owners_only_where_it_is_ordered_to(tmp_path: Path, ident
     assert (b"4711" in audit) is identity
 
 
-class Node:
+class Node(FedDaemon):
     """Two GPUs whose processes and owners a test sets."""
 
-    def __init__(self) -> None:
-        self.store = Store()
-        self.identity = JobIdentity(self.store)
+    def __init__(self, folder: Path, patched: pytest.MonkeyPatch) -> None:
+        super().__init__(folder, patched, Config(jobs=Jobs(identity=True)))
+        self.feed("nvml_identity", {
+            slot: {("commwatch_gpu_info", (str(index), slot, f"GPU-{slot}", "1", "H100", "hopper")): 1}
+            for index, slot in enumerate(SLOTS)
+        })  # fmt: skip
 
     def list(self, *occupants: tuple[int, ...] | None) -> None:
         """The collector of processes runs; None: a GPU does not answer."""
-        self.store.occupants = {slot: pids for slot, pids in zip(SLOTS, occupants, strict=True) if pids is not None}
-        for index, slot in enumerate(SLOTS):
-            count = ("commwatch_gpu_compute_processes", (str(index), slot))
-            self.store.put("nvml_processes", slot, block({count: 1}), float("inf"))
-        self.identity.on_batch(Outcome(collector("nvml_processes"), collected()))
+        here = {slot: pids for slot, pids in zip(SLOTS, occupants, strict=True) if pids is not None}
+        blocks = {
+            slot: self.block({("commwatch_gpu_compute_processes", (str(index), slot)): len(here.get(slot, ()))})
+            for index, slot in enumerate(SLOTS)
+        }
+        self.feed("nvml_processes", Collected(blocks, [], 0.0, occupants=here))
 
     def audit(self, *owners: OwnedProcesses) -> None:
         """The audit ends."""
-        audit = msgspec.json.encode(AuditRecord(owners=owners))
-        self.identity.on_batch(Outcome(collector("nccl_settings"), Collected({}, [], 0.1, audit=audit)))
+        self.end(msgspec.json.encode(AuditRecord(owners=owners)))
+
+    def end(self, audit: bytes) -> None:
+        """The audit ends with this."""
+        self.feed("nccl_settings", Collected({}, [], 0.1, audit=audit))
 
     def exposed(self) -> set[tuple[str, ...]]:
         """Labels of the series."""
-        blocks = self.store.group(GROUP).values()
-        assert all(value == 1 for one in blocks for value in one.values)
-        series: list[Series] = [two for one in blocks for two in one.layout.series]
-        return {labels for name, labels in series if name == "commwatch_gpu_job_info"}
+        found = self.series("gpu_job_info")
+        assert set(found.values()) <= {1}
+        return set(found)
 
 
-def test_each_gpu_has_the_owners_of_its_own_processes() -> None:
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    return Node(tmp_path, monkeypatch)
+
+
+def test_each_gpu_has_the_owners_of_its_own_processes(node: Node) -> None:
     """One series for each, whatever number of processes it has there; gone with the last of them."""
-    node = Node()
     node.list((11, 12), (14, 15))
     assert node.exposed() == set()
 
@@ -148,9 +158,8 @@ def test_each_gpu_has_the_owners_of_its_own_processes() -> None:
     assert node.exposed() == set()
 
 
-def test_a_process_that_came_later_has_no_owner_before_the_next_audit() -> None:
+def test_a_process_that_came_later_has_no_owner_before_the_next_audit(node: Node) -> None:
     """Nor has one of an earlier audit one after it: numbers of processes are used again."""
-    node = Node()
     node.list((11,), ())
     node.audit(OwnedProcesses(SLURM, (11,)))
     node.list((16,), ())
@@ -162,9 +171,8 @@ def test_a_process_that_came_later_has_no_owner_before_the_next_audit() -> None:
     assert node.exposed() == set()
 
 
-def test_the_owners_of_one_gpu_are_bounded() -> None:
+def test_the_owners_of_one_gpu_are_bounded(node: Node) -> None:
     """However many share it."""
-    node = Node()
     node.list(tuple(range(100, 200)), ())
     node.audit(*(OwnedProcesses(Owner("slurm", str(pid)), (pid,)) for pid in range(100, 200)))
 
@@ -174,11 +182,10 @@ def test_the_owners_of_one_gpu_are_bounded() -> None:
 @pytest.mark.parametrize(
     "audit", [b"{", b'{"read":0,"owners":[{"owner":{"scheduler":"slurm","job":"4\\n7"},"pids":[11]}]}']
 )
-def test_what_no_audit_says_is_not_shown(audit: bytes) -> None:
+def test_what_no_audit_says_is_not_shown(node: Node, audit: bytes) -> None:
     """Whatever became of the process that reads what jobs wrote, its words get on no page and end no run."""
-    node = Node()
     node.list((11,), ())
-    node.identity.on_batch(Outcome(collector("nccl_settings"), Collected({}, [], 0.1, audit=audit)))
+    node.end(audit)
 
     assert node.exposed() == set()
 
