@@ -10,16 +10,14 @@ from typing import get_args
 
 import pytest
 
-from commwatch.findings.api_documents import FindingsDocument, finding_record
+from commwatch.findings.api_documents import FindingsDocument
 from commwatch.findings.codes import CODES
 from commwatch.findings.finding import Component, Evidence, Finding
-from commwatch.findings.health_report import report_of
-from commwatch.findings.verdict import WORDS, Word, verdict_of
+from commwatch.findings.verdict import WORDS, Word
 from commwatch.generate.dashboards.words import GPU_STATE
-from commwatch.service.page import finding_status, marks_of, verdict_status
+from commwatch.service.page import describe
 from commwatch_exporters.node.model import Node
 from commwatch_exporters.node_page.page import render_node_page
-from commwatch_exporters.node_page.records import Status
 from commwatch_exporters.state_words import GPU_STATES
 from support.html_pages import Page, check
 from support.simulated_daemon import SimulatedDaemon, rehearsed
@@ -60,12 +58,8 @@ def told_by(daemon: SimulatedDaemon) -> FindingsDocument:
 
 
 def page_of(daemon: SimulatedDaemon) -> Page:
-    told = told_by(daemon)
-    shown = [finding_status(one, time.time()) for one in told.findings]
-    status = Status(
-        "1.2.3", verdict=verdict_status(told.verdict), findings=shown, marks=marks_of(daemon.verdict.findings)
-    )
-    return check(render_node_page(Node(daemon.snapshot()), status, "/metrics"))
+    snapshot = daemon.snapshot()
+    return check(render_node_page(Node(snapshot), describe(daemon.engine, daemon.maintenance, snapshot), "/metrics"))
 
 
 def printed(daemon: SimulatedDaemon, *arguments: str) -> str:
@@ -246,12 +240,9 @@ def test_all_faces_name_every_finding_alike(tmp_path: Path, monkeypatch: pytest.
             title, part = CODES[finding.code].title, finding.component.words
             daemon.verdict.findings = [finding]
             page = " ".join(" ".join(page_of(daemon).texts).split())
-            alone = FindingsDocument(
-                version="1.2.3", time=0.0, simulated=None, maintenance=None, thresholds="", looked_at=0.0,
-                failing_rules=(), findings=(finding_record(finding, {finding.key: 0.0}),),
-            )  # fmt: skip
-            verdict = verdict_of(report_of(alone), 0.0)
+            verdict = told_by(daemon).verdict
 
+            assert verdict is not None
             assert title in page, finding.code
             assert part in page, finding.code
             assert finding.severity == "info" or f"{title}: {part}" in verdict.line, finding.code
