@@ -227,13 +227,37 @@ def test_gzip_holds_the_same_page(page_format: Format) -> None:
     assert reader.unused_data == b""
 
 
-def test_a_changed_value_is_shown_at_once() -> None:
-    """Nothing is kept of the page before."""
+@FORMATS
+def test_each_page_is_that_of_its_snapshot(page_format: Format) -> None:
+    """Of one endpoint: values change, series come and go with the same layout or another, a family is left out."""
     layout = block_of({GPU_0: 0, GPU_1: 0}).layout
-    for state in (0, 1, 0):
-        page = page_of(Snapshot([Block(layout, [0, state], 0.0)]))
+    snapshots = [Snapshot([Block(layout, [0, 1], 0.0)])]
+    for values in ([1, 1], [None, 2], [3, None], [None, None], [4, 4]):
+        snapshots.append(Snapshot([Block(layout, values, 0.0)], alike=snapshots[-1]))
+    snapshots += [
+        Snapshot([Block(layout, [5, 5], 0.0)], unexported=frozenset({STATE}), alike=snapshots[-1]),
+        Snapshot([Block(layout, [6, 6], 0.0)], hidden=[STATE], alike=snapshots[-1]),
+        snapshot_of({GPU_1: 7}, {GPU_0: 8}),
+        snapshot_of({GPU_0: 9, GPU_1: 10}),
+    ]
+    served = iter(snapshots)
+    page = MetricsPage(lambda: next(served), CollectorRegistry())
 
-        assert expected({GPU_0: 0, GPU_1: state}) == read(page, Format.TEXT)
+    found = [read(page.answer(page_format.content_type, "", "").body, page_format) for _ in snapshots]
+
+    values_of = [
+        (0, 1),
+        (1, 1),
+        (None, 2),
+        (3, None),
+        (None, None),
+        (4, 4),
+        (None, None),
+        (None, None),
+        (8, 7),
+        (9, 10),
+    ]
+    assert found == [expected({GPU_0: one, GPU_1: other}) for one, other in values_of]
 
 
 @FORMATS
