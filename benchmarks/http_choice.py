@@ -20,9 +20,12 @@ from pathlib import Path
 from benchmarks.scrape_client import WARM_UP_SCRAPES, measure
 from benchmarks.scrape_page import Pages
 
+from commwatch_exporters.http_server import Request
 from commwatch_exporters.metrics_page import MetricsPage
 from commwatch_exporters.negotiation import Format
 from commwatch_exporters.snapshot import Snapshot
+
+_REQUEST = Request("/metrics", {"accept": Format.OPENMETRICS.content_type})
 
 
 def pss_kib() -> int:
@@ -46,7 +49,7 @@ async def start_aiohttp(snapshot: Callable[[], Snapshot]) -> str:
     page = MetricsPage(snapshot)
 
     async def metrics(_: web.Request) -> web.Response:
-        return web.Response(body=page.answer(Format.OPENMETRICS.content_type, "", "").body)
+        return web.Response(body=page.answer(_REQUEST).body)
 
     application = web.Application()
     application.router.add_get("/metrics", metrics)
@@ -65,7 +68,7 @@ def serve(server: str, series: int, scrapes: int, parent: Connection) -> None:
     """Start one server, report its cost, and serve until the parent ends the process."""
     pages = Pages(series)
     snapshots = [pages.next() for _ in range(scrapes)]
-    MetricsPage(lambda: snapshots[0]).answer(Format.OPENMETRICS.content_type, "", "")
+    MetricsPage(lambda: snapshots[0]).answer(_REQUEST)
 
     async def run() -> None:
         memory, start = pss_kib(), time.perf_counter()

@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from http import HTTPStatus
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.registry import Collector
 
-from commwatch_exporters.negotiation import Format, accepts_gzip, choose_format, compressed
+from commwatch_exporters.http_server import Request, Response
+from commwatch_exporters.negotiation import GZIP, Format, accepts_gzip, choose_format, compressed
 from commwatch_exporters.node_collector import NodeCollector
-from commwatch_exporters.selection import PROCESS_METRICS, selected
+from commwatch_exporters.selection import PROCESS_METRICS, SelectionError, selected
 from commwatch_exporters.snapshot import Snapshot
 
 OWN_SECONDS = 5.0
 """How old what the process says of itself may be: the library takes as long for 150 samples as ours for 3,000. Where a
 part of the node comes or goes, which often has to do with it, it is asked again at once."""
-
-
-class Page(NamedTuple):
-    """An answer to a scrape."""
-
-    content_type: str
-    body: bytes
-    is_gzip: bool
+_VARY = ("Vary", "Accept, Accept-Encoding")
 
 
 def of_this_process() -> CollectorRegistry:
@@ -66,26 +60,21 @@ class MetricsPage:
         self._bodies: dict[tuple[Format, bool], bytes] = {}
         """Whole pages with that text, of this snapshot."""
 
-    def answer(self, accept: str, accept_encoding: str, query: str) -> Page:
-        """The page for a client.
-
-        Args:
-            accept: Its header Accept, or nothing.
-            accept_encoding: Its header Accept-Encoding, or nothing.
-            query: Of the target, as it was sent.
-
-        Raises:
-            SelectionError: the query names no page.
-        """
-        page_format, is_gzip = choose_format(accept), accepts_gzip(accept_encoding)
-        families = selected(query) if query else None
+    def answer(self, request: Request) -> Response:
+        """The page as the client takes it, whole or of the groups that it asks for; 400 where its query names none."""
+        page_format = choose_format(request.headers.get("accept", ""))
+        is_gzip = accepts_gzip(request.headers.get("accept-encoding", ""))
+        try:
+            families = selected(request.query) if request.query else None
+        except SelectionError as error:
+            return Response(HTTPStatus.BAD_REQUEST, f"{error}\n".encode())
         if families is None:
             body = self._whole(page_format, is_gzip=is_gzip)
         else:  # made for each request: what is kept must not grow with what clients think of
             snapshot = self._snapshot()
             own = self._own_text(snapshot, page_format, self._own_names & families)
             body = _encoded(self._node.text(snapshot, page_format, families), own, is_gzip=is_gzip)
-        return Page(page_format.content_type, body, is_gzip)
+        return Response(HTTPStatus.OK, body, page_format.content_type, (_VARY, GZIP) if is_gzip else (_VARY,))
 
     def textfile(self) -> bytes:
         """The page as text 0.0.4 for node_exporter, without ``process_*``.

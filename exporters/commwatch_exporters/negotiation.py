@@ -28,6 +28,8 @@ class Format(enum.Enum):
         return self.value[0](families)
 
 
+GZIP = ("Content-Encoding", "gzip")
+"""The header of an answer that is compressed."""
 _GZIP_LEVEL = 1  # 3 times faster than level 6 on a page, for a seventh more bytes
 
 

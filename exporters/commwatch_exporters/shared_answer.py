@@ -7,7 +7,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 
 from commwatch_exporters.http_server import Request, Response
-from commwatch_exporters.negotiation import accepts_gzip, compressed
+from commwatch_exporters.negotiation import GZIP, accepts_gzip, compressed
 
 KEPT_SECONDS = 1.0
 """Within this time every client gets the same body: readers, many or hostile, take little from the scrapes."""
@@ -41,4 +41,4 @@ class SharedAnswer:
         if not accepts_gzip(request.headers.get("accept-encoding", "")):
             return Response(HTTPStatus.OK, self._plain, self._content_type, (_VARY,))
         self._compressed = self._compressed or compressed(self._plain)
-        return Response(HTTPStatus.OK, self._compressed, self._content_type, (_VARY, ("Content-Encoding", "gzip")))
+        return Response(HTTPStatus.OK, self._compressed, self._content_type, (_VARY, GZIP))

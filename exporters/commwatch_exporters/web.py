@@ -13,15 +13,12 @@ from commwatch_exporters.listen import EndpointError
 from commwatch_exporters.metrics_page import MetricsPage
 from commwatch_exporters.node.model import Node
 from commwatch_exporters.node_page.records import STILL_PATH, Status
-from commwatch_exporters.selection import SelectionError
 from commwatch_exporters.shared_answer import SharedAnswer
 from commwatch_exporters.snapshot import Snapshot
 
 __all__ = ["Endpoint", "EndpointError", "Limits", "Status"]
 
-_VARY = ("Vary", "Accept, Accept-Encoding")
 _HTML = "text/html; charset=utf-8"
-_GZIP = ("Content-Encoding", "gzip")
 
 
 class Endpoint(HttpServer):
@@ -50,7 +47,6 @@ class Endpoint(HttpServer):
         limits: Limits | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._metrics_page = metrics or MetricsPage(snapshot)
         self._ready = ready
         self._node = Node()
         self._snapshot = snapshot
@@ -66,18 +62,10 @@ class Endpoint(HttpServer):
             "/healthz": _healthz,
             "/readyz": self._readyz,
             **{path: shared(make, "application/json") for path, make in documents.items()},
-            telemetry_path: self._metrics,
+            telemetry_path: (metrics or MetricsPage(snapshot)).answer,
         }
         # Health is about the process: whoever asks gets an answer, at any rate and without a password.
         super().__init__(routes, limits, open_paths=("/healthz", "/readyz"))
-
-    def _metrics(self, request: Request) -> Response:
-        accept, accept_encoding = (request.headers.get(name, "") for name in ("accept", "accept-encoding"))
-        try:
-            page = self._metrics_page.answer(accept, accept_encoding, request.query)
-        except SelectionError as error:
-            return Response(HTTPStatus.BAD_REQUEST, f"{error}\n".encode())
-        return Response(HTTPStatus.OK, page.body, page.content_type, (_VARY, _GZIP) if page.is_gzip else (_VARY,))
 
     def _readyz(self, _: Request) -> Response:
         is_ready, reasons = self._ready()

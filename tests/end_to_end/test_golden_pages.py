@@ -15,7 +15,7 @@ from commwatch_exporters.catalogue import CATALOGUE, OPT_IN, family_of
 from commwatch_exporters.metrics_page import MetricsPage
 from commwatch_exporters.negotiation import Format
 from commwatch_exporters.snapshot import Snapshot
-from support.pages import families_of, page_of
+from support.pages import asked, families_of, page_of
 from support.simulated_daemon import whole_node
 from support.waiting import PATIENCE_SECONDS
 
@@ -88,7 +88,7 @@ def test_the_page_has_the_samples_that_the_library_makes_of_its_registry(
     with whole_node(preset, tmp_path, monkeypatch, sorted(OPT_IN)) as node:
         page = MetricsPage(node.snapshot, node.instruments.registry)
         for page_format in Format:
-            shown = families_of(page.answer(page_format.content_type, "", "").body.decode(), page_format)
+            shown = families_of(asked(page, page_format).decode(), page_format)
             library = families_of(page_format.encode(page.registry).decode(), page_format)
 
             assert described(shown) == described(library)

@@ -19,7 +19,7 @@ from commwatch_exporters.metrics_page import OWN_SECONDS, MetricsPage, of_this_p
 from commwatch_exporters.negotiation import Format
 from commwatch_exporters.node_collector import NodeCollector
 from commwatch_exporters.snapshot import Block, Series, Snapshot, Value
-from support.pages import block_of, families_of, histogram_values, page_of, snapshot_of, whole_catalogue
+from support.pages import asked, block_of, families_of, histogram_values, page_of, snapshot_of, whole_catalogue
 from support.waiting import PATIENCE_SECONDS
 
 FORMATS = pytest.mark.parametrize("page_format", Format)
@@ -141,7 +141,7 @@ def test_scrapes_between_two_samples_share_one_rendering(page_format: Format, en
     page = MetricsPage(lambda: now[0], monotonic=lambda: clock[0])
 
     def scrape() -> bytes:
-        return page.answer(page_format.content_type, encoding, "").body
+        return asked(page, page_format, encoding)
 
     first = scrape()
     clock[0] = OWN_SECONDS / 2
@@ -163,7 +163,7 @@ def test_what_the_process_says_of_itself_is_at_most_five_seconds_old() -> None:
     page = MetricsPage(lambda: now[0], own, lambda: clock[0])
 
     def steps() -> float:
-        return read(page.answer("", "", "").body, Format.TEXT)["commwatch_clock_steps_total", frozenset()]
+        return read(asked(page), Format.TEXT)["commwatch_clock_steps_total", frozenset()]
 
     assert steps() == 0
     counter.inc()
@@ -183,7 +183,7 @@ def test_the_process_speaks_for_itself() -> None:
 
     page = MetricsPage(lambda: snapshot_of({GPU_0: 0, ("commwatch_simulated", ()): 1}), own)
 
-    assert read(page.answer("", "", "").body, Format.TEXT) == expected({GPU_0: 0, ("commwatch_simulated", ()): 0})
+    assert read(asked(page), Format.TEXT) == expected({GPU_0: 0, ("commwatch_simulated", ()): 0})
 
 
 def test_a_profile_holds_for_what_the_process_says_of_itself() -> None:
@@ -193,7 +193,7 @@ def test_a_profile_holds_for_what_the_process_says_of_itself() -> None:
     Gauge("commwatch_starved", "Of the daemon.", registry=own)
     snapshot = Snapshot(snapshot_of({GPU_0: 0}).blocks, unexported=frozenset({"commwatch_starved"}))
 
-    page = MetricsPage(lambda: snapshot, own).answer("", "", "").body
+    page = asked(MetricsPage(lambda: snapshot, own))
 
     assert read(page, Format.TEXT) == expected({GPU_0: 0, ("commwatch_simulated", ()): 0})
     assert b"process_open_fds" in page
@@ -220,7 +220,7 @@ def test_gzip_holds_the_same_page(page_format: Format) -> None:
     """One complete gzip member."""
     snapshot, reader = snapshot_of(whole_catalogue()), zlib.decompressobj(wbits=31)
     page = MetricsPage(lambda: snapshot, CollectorRegistry())
-    plain, compressed = (page.answer(page_format.content_type, encoding, "").body for encoding in ("", "gzip"))
+    plain, compressed = (asked(page, page_format, encoding) for encoding in ("", "gzip"))
 
     assert plain == reader.decompress(compressed)
     assert reader.eof
@@ -243,7 +243,7 @@ def test_each_page_is_that_of_its_snapshot(page_format: Format) -> None:
     served = iter(snapshots)
     page = MetricsPage(lambda: next(served), CollectorRegistry())
 
-    found = [read(page.answer(page_format.content_type, "", "").body, page_format) for _ in snapshots]
+    found = [read(asked(page, page_format), page_format) for _ in snapshots]
 
     values_of = [
         (0, 1),

@@ -14,7 +14,7 @@ from commwatch_exporters.node_page.records import Status
 from commwatch_exporters.selection import GROUPS, SelectionError, selected
 from commwatch_exporters.web import Endpoint
 from support.http import Answer, ask, serving
-from support.pages import families_of, snapshot_of, whole_catalogue
+from support.pages import asked, families_of, snapshot_of, whole_catalogue
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "using" / "endpoint.md"
 SNAPSHOT = snapshot_of(whole_catalogue())
@@ -105,7 +105,7 @@ def test_nothing_is_kept_of_a_part() -> None:
     page = MetricsPage(lambda: SNAPSHOT)
 
     for name in GROUPS:
-        assert page.answer("", "gzip", f"collect[]={name}").body
+        assert asked(page, encoding="gzip", query=f"collect[]={name}")
 
     assert page._bodies == {}
 

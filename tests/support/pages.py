@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from http import HTTPStatus
 
 from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as _parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as _parse_text
 
 from commwatch_exporters.catalogue import CATALOGUE
+from commwatch_exporters.http_server import Request
 from commwatch_exporters.metrics_page import MetricsPage
 from commwatch_exporters.negotiation import Format
 from commwatch_exporters.node_collector import NodeCollector
@@ -61,8 +63,15 @@ def lines_of(block: Block, family: str) -> str:
     return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
 
 
+def asked(page: MetricsPage, page_format: Format = Format.TEXT, encoding: str = "", query: str = "") -> bytes:
+    """What a client gets that takes a format and an encoding."""
+    headers = {"accept": page_format.content_type, "accept-encoding": encoding}
+    answer = page.answer(Request("/metrics", headers, query))
+    assert (answer.status, answer.content_type) == (HTTPStatus.OK, page_format.content_type)
+    assert (("Content-Encoding", "gzip") in answer.headers) == bool(encoding)
+    return answer.body
+
+
 def page_of(snapshot: Snapshot, page_format: Format = Format.TEXT, *, gzip: bool = False) -> bytes:
     """The page of a snapshot, and of this process."""
-    page = MetricsPage(lambda: snapshot).answer(page_format.content_type, "gzip" if gzip else "", "")
-    assert page[::2] == (page_format.content_type, gzip)
-    return page.body
+    return asked(MetricsPage(lambda: snapshot), page_format, "gzip" if gzip else "")
