@@ -142,7 +142,7 @@ def _samples(snapshot: Snapshot, wanted: set[str]) -> Iterator[tuple[str, str]]:
         for block in snapshot.family_blocks(family):
             for place in block.layout.families[family]:
                 if (value := block.values[place]) is not None:
-                    yield block.layout.prefixes[place], repr(value)
+                    yield block.layout.prefixes[place].strip(), repr(value)
 
 
 def _lines(pages: Sequence[Page], instance: str, end: float, families: Sequence[str] = ()) -> Iterator[str]:

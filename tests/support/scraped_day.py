@@ -127,7 +127,7 @@ class ScrapedDay:
 
 def _with_target(prefix: str) -> str:
     """A series as Prometheus stores it, from its text on the page."""
-    name, brace, labels = prefix.rstrip().partition("{")
+    name, brace, labels = prefix.strip().partition("{")
     return f"{name}{{{_LABELS},{labels}" if brace else f"{name}{{{_LABELS}}}"
 
 
