@@ -190,9 +190,9 @@ def test_a_slot_that_was_always_narrow_may_be_so(begin: float, built_so: bool, k
     assert [one.kind for one in _judged([], one=dataclasses.replace(LIFE, broken=(narrow,))).misses] == kinds
 
 
-@pytest.mark.parametrize(("begin", "kinds"), [(620.0, []), (640.0, ["not told"])])
+@pytest.mark.parametrize(("begin", "kinds"), [(0.0, []), (20.0, ["not told"])])
 def test_a_cable_is_missed_once_its_interface_is_known(begin: float, kinds: list[str]) -> None:
-    """Interfaces come and go on healthy nodes: one that had a link for less than 10 min is not expected."""
+    """One that never had a link in this boot need not have one; one that a single reading has shown up is missed."""
     out = Broken("cable_out", Struck(Place(("ens1np0",)), (), ()), ((begin, begin + 400.0),), is_repaired=True)
 
     assert [
