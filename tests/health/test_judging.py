@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.findings.api_documents import FindingsDocument, finding_record
+from commwatch.findings.api_documents import FindingRecord, FindingsDocument, finding_record
 from commwatch.findings.codes import CODES
-from commwatch.findings.finding import Cause, Component, Evidence, Finding
+from commwatch.findings.finding import Cause, Component, Evidence, Finding, Sighting
 from commwatch.findings.health import (
     BLIND,
     DRAIN_LIST,
@@ -24,6 +25,7 @@ from commwatch.findings.health import (
     unknown,
 )
 from commwatch.findings.health_report import report_of
+from commwatch.findings.register import Register
 from commwatch.findings.rules.gpu import CALLS_FAIL
 from commwatch.findings.verdict import WORDS, Fault, Report, UnreadSource, Word
 from health.reports import LINK, LOOKED, NOW, fault, report
@@ -82,6 +84,14 @@ def test_what_the_configuration_alone_asks_for_drains_nothing() -> None:
     assert judge(report(wanted), PLAIN).exit_code == 1
 
 
+def document_of(*findings: FindingRecord, looked_at: float = LOOKED) -> FindingsDocument:
+    """What a daemon answers at that time."""
+    return FindingsDocument(
+        version="1", time=NOW, simulated=None, maintenance=None, thresholds="", looked_at=looked_at, failing_rules=(),
+        findings=findings,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("what", "seconds", "drains"),
     [("GPU state", 0.0, False), ("GPU state", 59.0, False), ("GPU state", 60.0, True), (CALLS_FAIL, 0.0, True)],
@@ -92,21 +102,55 @@ def test_a_gpu_whose_calls_do_not_return_drains_after_a_minute(
 ) -> None:
     """The driver waits up to 45 s for a GPU; one that fails every call is drained at once."""
     part, seen = Component("gpu", "0000:17:00.0", "GPU0"), (Evidence(what, "all fail"),)
-    since = LOOKED - seconds
-    hangs = Finding("gpu_not_answering", part, "critical", since, seen)
+    hangs = Finding("gpu_not_answering", part, "critical", LOOKED - 3600, seen, seen_seconds=seconds)
     if is_cause:
-        cause = Cause(hangs.code, part, seen, 0.9, "Calls hang.", since=since)
+        cause = Cause(hangs.code, part, seen, 0.9, "Calls hang.", seen_seconds=seconds)
         hangs = Finding("probe_failing", Component("probe", "all_reduce"), "warning", LOOKED, (), causes=(cause,))
     record = finding_record(hangs, {("gpu_not_answering", part.identity): LOOKED})
-    document = FindingsDocument(
-        version="1", time=NOW, simulated=None, maintenance=None, thresholds="", looked_at=LOOKED, failing_rules=(),
-        findings=(record,),
-    )  # fmt: skip
+    document = document_of(record)
 
     health = judge(report_of(document), SLURM)
     assert (health.exit_code, bool(health.drain_for)) == ((1, True) if drains else (0, False))
     assert health.verdict != "OK"
     assert judge(report_of(document), PLAIN).exit_code == 1
+
+
+def _always(is_read: bool, sighting: Sighting) -> bool:
+    return is_read
+
+
+@pytest.mark.parametrize(
+    ("looks", "drains"),
+    [
+        ([(10.0, "hangs")] * 5, False),
+        ([(10.0, "hangs")] * 6, True),
+        ([(10.0, "hangs")] * 2 + [(10.0, "answers")] * 3 + [(10.0, "hangs")] * 6, False),
+        ([(10.0, "hangs")] * 2 + [(10.0, "answers")] * 3 + [(10.0, "hangs")] * 7, True),
+        ([(10.0, "hangs")] * 2 + [(10.0, "is not read")] + [(10.0, "hangs")] * 6, False),
+        ([(10.0, "hangs")] * 4 + [(3600.0, "hangs")], False),
+        ([(10.0, "hangs")] * 3 + [(50.0, "hangs")], False),
+        ([(10.0, "hangs")] * 5 + [(-3600.0, "hangs")], False),
+        ([(10.0, "hangs")] * 3 + [(-3600.0, "hangs")] + [(10.0, "hangs")] * 3, True),
+        ([(20.0, "hangs")] * 3, True),
+    ],
+)
+def test_the_minute_of_a_hang_is_that_of_the_looks_that_see_it_in_a_row(
+    looks: list[tuple[float, str]], drains: bool
+) -> None:
+    """An answer in between begins it anew although the finding stays open; a wall clock that is set adds nothing."""
+    hang = Sighting("gpu_not_answering", Component("gpu", "0000:17:00.0", "GPU0"), (Evidence("GPU state", "hangs"),))
+    register, now = Register(), LOOKED
+    register.update([hang], partial(_always, True), now)
+    for seconds, sight in looks:
+        now += seconds
+        is_read = sight != "is not read"
+        register.update([hang] if sight == "hangs" else [], partial(_always, is_read), now)
+    records = [finding_record(finding, register.last_seen()) for finding in register.open_findings()]
+
+    health = judge(report_of(document_of(*records, looked_at=now)), replace(SLURM, now=now))
+
+    assert health.exit_code == int(drains)
+    assert [one.code for one in health.drain_for] == ["gpu_not_answering"] * drains
 
 
 @in_one_pass("code", sorted(CODES.keys() - DRAIN_LIST.keys()))

@@ -157,8 +157,9 @@ def _flat(told: Iterable[FindingRecord]) -> dict[tuple[str, str], Finding]:
         together: list[FindingRecord | CauseRecord] = [record, *known_causes]
         for one in together:
             finding = Finding(
-                one.code, one.component.component, CODES[one.code].severity, record.since, one.evidence, one.detail
-            )
+                one.code, one.component.component, CODES[one.code].severity, record.since, one.evidence, one.detail,
+                seen_seconds=one.seen_seconds,
+            )  # fmt: skip
             known = found.get(finding.key)
             if known is None or finding.since < known.since:
                 found[finding.key] = finding

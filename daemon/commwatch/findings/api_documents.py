@@ -73,8 +73,8 @@ class CauseRecord(msgspec.Struct, frozen=True):
     next_step: str
     alert: str
     last_seen: Timestamp | None
-    since: Timestamp | None = None
-    """Seconds since 1970."""
+    seen_seconds: float = 0.0
+    """As of a finding."""
 
 
 class FindingRecord(msgspec.Struct, frozen=True):
@@ -97,6 +97,8 @@ class FindingRecord(msgspec.Struct, frozen=True):
     next_step: str
     alert: str
     also_seen: tuple[CauseRecord, ...] = ()
+    seen_seconds: float = 0.0
+    """Time up to ``last_seen`` over which each look saw it."""
 
     @property
     def lead(self) -> FindingRecord | CauseRecord:
@@ -271,6 +273,7 @@ def finding_record(finding: Finding, last_seen: LastSeen) -> FindingRecord:
         next_step=code.next_step,
         alert=code.alert,
         also_seen=tuple(_cause(cause, last_seen) for cause in finding.also_seen),
+        seen_seconds=finding.seen_seconds,
     )
 
 
@@ -298,7 +301,7 @@ def _cause(cause: Cause, last_seen: LastSeen) -> CauseRecord:
         next_step=code.next_step,
         alert=code.alert,
         last_seen=last_seen.get((cause.code, cause.component.identity)),
-        since=cause.since,
+        seen_seconds=cause.seen_seconds,
     )
 
 

@@ -288,6 +288,6 @@ def _ranked(links: Iterable[_Link]) -> tuple[Cause, ...]:
     """What was measured at its place first, then by weight."""
     ordered = sorted(links, key=lambda one: (not one.is_measured, -one.why.weight, *one.fault.key))
     return tuple(
-        Cause(fault.code, fault.component, fault.evidence, why.weight, why.reason, fault.detail, fault.since)
+        Cause(fault.code, fault.component, fault.evidence, why.weight, why.reason, fault.detail, fault.seen_seconds)
         for fault, why, *_ in ordered
     )

@@ -99,7 +99,7 @@ class Cause(msgspec.Struct, frozen=True):
     reason: str
     """Why it explains the finding."""
     detail: str = ""
-    since: float | None = None
+    seen_seconds: float = 0.0
     """As of a finding."""
 
 
@@ -118,6 +118,9 @@ class Finding(msgspec.Struct, frozen=True):
     also_seen: tuple[Cause, ...] = ()
     """Faults of the same time that can do this, of which it is not known that they touch it; each is a finding of its
     own, or a cause of another one."""
+    seen_seconds: float = 0.0
+    """Time up to the last look over which each look saw it. The first look that sees it again after one that did not
+    counts from 0, although the finding may have stayed open."""
     grew_at: float | None = None
     """When it was last seen to be more than before, seconds since 1970; None where that is not known."""
     well_at: float | None = None

@@ -71,7 +71,6 @@ def _fault(record: FindingRecord | CauseRecord, since: float | None = None, lead
 
 
 def _has_just_hung(record: FindingRecord | CauseRecord) -> bool:
-    """Whether calls about a GPU do not return, and not for so long yet that they will not."""
-    if any(fact.what == CALLS_FAIL for fact in record.evidence):
-        return False
-    return record.since is None or record.last_seen is None or record.last_seen - record.since < HANG_PASSES_SECONDS
+    """Whether the calls about a GPU that do not return now may still return."""
+    is_failing = any(fact.what == CALLS_FAIL for fact in record.evidence)
+    return not is_failing and record.seen_seconds < HANG_PASSES_SECONDS

@@ -35,6 +35,11 @@ UNSEEN_CLOSES_AFTER = 7 * 24 * 3600.0
 it is well again."""
 
 
+LOOK_SECONDS_MAX = 20.0
+"""At most this much of the time between two looks counts for ``seen_seconds``: the rules look each 10 s, and a longer
+time may be a wall clock that was set forward."""
+
+
 class Spell(msgspec.Struct):
     """One code at one component, from its first sighting until it has been gone for long enough."""
 
@@ -43,6 +48,8 @@ class Spell(msgspec.Struct):
     first_seen: Timestamp
     """Seconds since 1970."""
     last_seen: Timestamp
+    seen_seconds: float = 0.0
+    """As of a finding."""
     is_open: bool = False
     absent_since: Timestamp | None = None
     """First look without it, since it was seen last."""
@@ -95,6 +102,7 @@ class Register:
         if len(self._spells) != len(spells):
             raise ValueError("a finding is there twice")
         self._closed = [one for one in known.closed if one.sighting.code in CODES]
+        self._looked_at: float | None = None
         self.version = 0
         """Grows with each finding that is seen first, opens or goes."""
 
@@ -136,6 +144,7 @@ class Register:
                 changes += self._miss(key, now, note)
         for key in [key for key in seen if key[0] in EVENTS]:
             changes += self._follow_event(self._spells[key], repaired, now)
+        self._looked_at = now
         self._closed = [one for one in self._closed if now - one.until < DAY][-CLOSED_MAX:]
         self.version += bool(changes or self._spells.keys() != known)
         return changes
@@ -146,8 +155,14 @@ class Register:
         spell = self._spells.get(key)
         if spell is None:
             spell = self._spells[key] = Spell(sighting, began, now, grew_at=now, well_at=known_well(sighting))
-        is_interrupted = not (spell.is_open or spell.is_over) and now - spell.last_seen > STATE_CLOSES_AFTER
-        if is_interrupted or spell.first_seen > now:  # not looked at for a while, or the wall clock was set back
+        between = now - spell.last_seen
+        is_interrupted = between > STATE_CLOSES_AFTER
+        if spell.last_seen == self._looked_at and not is_interrupted:
+            spell.seen_seconds += min(max(between, 0.0), LOOK_SECONDS_MAX)
+        else:
+            spell.seen_seconds = 0.0
+        begins_anew = is_interrupted and not (spell.is_open or spell.is_over)
+        if begins_anew or spell.first_seen > now:  # not looked at for a while, or the wall clock was set back
             spell.first_seen, spell.well_at = began, known_well(sighting)
         if spell.first_seen == now or _grew(spell, sighting, now):
             spell.grew_at, spell.healthy_since, spell.is_over = now, None, False
@@ -230,5 +245,6 @@ def _finding(spell: Spell) -> Finding:
     seen = spell.sighting
     return Finding(
         seen.code, seen.component, CODES[seen.code].severity, spell.first_seen, seen.evidence, seen.detail,
-        grew_at=spell.grew_at, well_at=spell.well_at, healthy_since=spell.healthy_since,
+        seen_seconds=spell.seen_seconds, grew_at=spell.grew_at, well_at=spell.well_at,
+        healthy_since=spell.healthy_since,
     )  # fmt: skip
