@@ -130,7 +130,9 @@ def _always(is_read: bool, sighting: Sighting) -> bool:
         ([(10.0, "hangs")] * 4 + [(3600.0, "hangs")], False),
         ([(10.0, "hangs")] * 3 + [(50.0, "hangs")], False),
         ([(10.0, "hangs")] * 5 + [(-3600.0, "hangs")], False),
-        ([(10.0, "hangs")] * 3 + [(-3600.0, "hangs")] + [(10.0, "hangs")] * 3, True),
+        ([(10.0, "hangs")] * 3 + [(-3600.0, "hangs")] + [(10.0, "hangs")] * 5, False),
+        ([(10.0, "hangs")] * 3 + [(-3600.0, "hangs")] + [(10.0, "hangs")] * 6, True),
+        ([(10.0, "hangs")] * 3 + [(-50.0, "hangs")] + [(10.0, "hangs")] * 3, True),
         ([(20.0, "hangs")] * 3, True),
     ],
 )

@@ -155,10 +155,9 @@ class Register:
         spell = self._spells.get(key)
         if spell is None:
             spell = self._spells[key] = Spell(sighting, began, now, grew_at=now, well_at=known_well(sighting))
-        between = now - spell.last_seen
-        is_interrupted = between > STATE_CLOSES_AFTER
+        is_interrupted = _is_interrupted(spell, now)
         if spell.last_seen == self._looked_at and not is_interrupted:
-            spell.seen_seconds += min(max(between, 0.0), LOOK_SECONDS_MAX)
+            spell.seen_seconds += min(max(now - spell.last_seen, 0.0), LOOK_SECONDS_MAX)
         else:
             spell.seen_seconds = 0.0
         begins_anew = is_interrupted and not (spell.is_open or spell.is_over)
@@ -215,14 +214,23 @@ class Register:
         """All that are open, without causes, in no order."""
         return [_finding(spell) for spell in self._spells.values() if spell.is_open]
 
-    def unconfirmed(self) -> list[Finding]:
-        """All that are seen and have not lasted for long enough to be open, without causes, in no order."""
-        spells = [one for one in self._spells.values() if one.absent_since is None and not (one.is_open or one.is_over)]
-        return [_finding(spell) for spell in spells]
+    def unconfirmed(self, now: float) -> list[Finding]:
+        """All that were seen and have not lasted for long enough to be open, without causes, in no order.
+
+        Args:
+            now: seconds since 1970.
+        """
+        unopened = [one for one in self._spells.values() if not (one.is_open or one.is_over)]
+        return [_finding(one) for one in unopened if not _is_interrupted(one, now)]
 
 
 def _key(sighting: Sighting) -> tuple[str, str]:
     return (sighting.code, sighting.component.identity)
+
+
+def _is_interrupted(spell: Spell, now: float) -> bool:
+    """Whether it was not seen for so long, or by a clock that was set so far, that it begins anew if it is seen."""
+    return abs(now - spell.last_seen) > STATE_CLOSES_AFTER
 
 
 def _grew(spell: Spell, sighting: Sighting, now: float) -> bool:

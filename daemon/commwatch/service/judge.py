@@ -259,7 +259,7 @@ class Judge:
 
     def _gpus_not_answering(self, now: float) -> Iterator[UnreadSource]:
         """GPUs that do not answer, and have not for long enough to be a finding: meanwhile nothing is known of them."""
-        for one in self.register.unconfirmed():
+        for one in self.register.unconfirmed(now):
             if one.code == "gpu_not_answering":
                 # Its first call is late by a second at least when that is seen.
                 yield UnreadSource(one.component.words, max(1.0, now - one.since), "it does not answer")

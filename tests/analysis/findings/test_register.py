@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from commwatch.findings.code import STATE_CLOSES_AFTER
 from commwatch.findings.codes import CODES
 from commwatch.findings.finding import Component, Evidence, Sighting
-from commwatch.findings.register import UNSEEN_CLOSES_AFTER, Register, RegisterState
+from commwatch.findings.register import UNSEEN_CLOSES_AFTER, Observable, Register, RegisterState
 from commwatch.findings.repaired import OVER_AFTER
 
 LINK = Component("nvlink", "0000:17:00.0/3", "GPU0 link 3", frozenset({"0000:17:00.0"}))
@@ -136,6 +137,30 @@ def test_two_samples_around_a_blind_hour_are_two_beginnings() -> None:
     assert register.update([DOWN], see, 4600.0) == []
     [(_, finding)] = register.update([DOWN], see, 4600.0 + OPENS)
     assert finding.since == 4600.0
+
+
+@pytest.mark.parametrize(
+    ("sightings", "observable", "seconds", "is_unconfirmed"),
+    [
+        ([DOWN], see, 10.0, True),
+        ([], see, 10.0, False),
+        ([], blind, STATE_CLOSES_AFTER, True),
+        ([], blind, STATE_CLOSES_AFTER + 1.0, False),
+        ([], blind, 24 * 3600.0, False),
+        ([], blind, -24 * 3600.0, False),
+        ([DOWN], see, OPENS, False),
+    ],
+)
+def test_a_sighting_is_unconfirmed_until_it_opens_or_was_not_seen_for_a_minute(
+    sightings: list[Sighting], observable: Observable, seconds: float, is_unconfirmed: bool
+) -> None:
+    """A part that cannot be looked at any more is not called faulty for longer by the one look that saw it."""
+    register = Register()
+    register.update([DOWN], see, 100_000.0)
+
+    register.update(sightings, observable, 100_000.0 + seconds)
+
+    assert [one.code for one in register.unconfirmed(100_000.0 + seconds)] == ["nvlink_down"] * is_unconfirmed
 
 
 def test_a_clock_that_was_set_back_holds_nothing_up() -> None:
