@@ -496,3 +496,31 @@ def test_a_link_that_flaps_was_well_until_it_fell_first(node: Node, counter: boo
     [found] = [one for one in node.verdict.register.open_findings() if one.key == FLAPPING]
 
     assert found.well_at == began + well_for
+
+
+HOUR = 3600.0
+
+
+@pytest.mark.parametrize(
+    ("recoveries", "well_at"),
+    [
+        ([0.0, 1000.0, 1900.0], 0.0),
+        ([0.0, 20 * HOUR, 20 * HOUR + 100.0, 20 * HOUR + 200.0], 19 * HOUR + 190.0),
+        ([2 * HOUR * number for number in range(10)], 0.0),
+    ],
+    ids=["three in the hour", "three in the hour and one the day before", "ten in the day"],
+)
+def test_a_count_began_within_the_time_over_which_it_is_counted(
+    node: Node, recoveries: list[float], well_at: float
+) -> None:
+    """One recovery of the day before explains nothing of the day, where it takes three in an hour."""
+    began = node.clock.time()
+    series = ("commwatch_nvlink_recovery_errors_total", ("0", SLOTS[0], "0"))
+    for total, after in enumerate(recoveries):
+        for count, seconds in ((total, after - 10.0), (total + 1, after)):
+            node.links(1, 1)
+            node.store.put("recoveries", "", node.block({series: count}), float("inf"))
+            node.look(began + seconds - node.clock.time())
+    [found] = [one for one in node.verdict.register.open_findings() if one.code == "nvlink_recovering"]
+
+    assert found.well_at == began + well_at

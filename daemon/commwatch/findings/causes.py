@@ -13,7 +13,7 @@ from commwatch.findings.explanations import EXPLANATIONS, SYMPTOMS, Explanation,
 from commwatch.findings.finding import SEVERITIES, Cause, Component, ComponentKind, Finding, Sighting
 from commwatch.findings.measured import Measured
 from commwatch.findings.rules.gpu_ways import PEERS, by_nvlink, by_pcie
-from commwatch.findings.rules.rule_set import HOUR
+from commwatch.findings.rules.rule_set import DAY, HOUR
 
 READING_SECONDS = 90.0
 """By which a part may have read well after its effect began and still explain it: most collectors read each 60 s or
@@ -222,6 +222,16 @@ def is_counted(fault: Finding | Sighting) -> bool:
     code = CODES.get(fault.code)
     is_event = code is not None and code.closes_after >= COUNT_CLOSES_AFTER
     return is_event and any(one.threshold is not None for one in fault.evidence)
+
+
+def counted_over(fault: Finding | Sighting) -> float:
+    """Seconds in which the events came that make it a fault: a day where those of the last hour are too few."""
+    reached = [
+        one.threshold_origin
+        for one in fault.evidence
+        if one.threshold is not None and isinstance(one.value, (int, float)) and one.value >= one.threshold
+    ]
+    return DAY if reached and all(key.endswith("_per_day") for key in reached) else HOUR
 
 
 def seen_within(fault: Finding) -> float:

@@ -12,7 +12,7 @@ import structlog
 
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.api_documents import FindingRecord, FindingsDocument, closed_record, finding_record
-from commwatch.findings.causes import is_counted, join
+from commwatch.findings.causes import counted_over, is_counted, join
 from commwatch.findings.codes import CODES
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Finding, Sighting
@@ -25,7 +25,7 @@ from commwatch.findings.register import Change, Register
 from commwatch.findings.repaired import reads_healthy
 from commwatch.findings.rules import RULE_SETS
 from commwatch.findings.rules.gpu_ways import gpus_of
-from commwatch.findings.rules.rule_set import HOUR, RuleSet
+from commwatch.findings.rules.rule_set import RuleSet
 from commwatch.findings.score.records import Score
 from commwatch.findings.score.score import readings_of, score_of
 from commwatch.findings.verdict import UnreadSource, verdict_of
@@ -166,8 +166,8 @@ class Judge:
         """When what is sighted for the first time was last known not to be so; None where that is not known.
 
         The look before would have seen a fault that is read. What probes measure is as old as their last result, and a
-        suspect is named at the third matrix that shows it. What is a fault from a number of events in an hour on began
-        with the first of them.
+        suspect is named at the third matrix that shows it. What is a fault from a number of events on began with the
+        first of them, and no earlier than the hour or the day in which they are counted.
         """
         reads = self._looking.reads_of(sighting.code)
         if self._before is None or self.looked_at is None or reads is None or sighting.since is not None:
@@ -183,8 +183,8 @@ class Judge:
                 return None
         if not is_counted(sighting):
             return self.looked_at
-        first = self._looking.first_counted(sighting)
-        return self.looked_at - HOUR if first is None else min(first, self.looked_at)
+        first = self._looking.first_counted(sighting) or 0.0
+        return max(min(first, self.looked_at), self.looked_at - counted_over(sighting))
 
     def _failed(self, rule: str, error: Exception) -> None:
         """Count a failure, and log it once for each rule and kind."""
