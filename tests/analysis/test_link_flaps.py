@@ -354,14 +354,37 @@ def test_three_times_in_an_hour_is_flapping_and_less_is_information(kind: str) -
     assert found(2.0, down) == found(None, up) == found(None, down) == []
 
 
-def test_a_link_between_two_gpus_that_flaps_is_one_finding() -> None:
-    """Both ends count each fall; the end with the lower address stands for the link."""
+LOWER, HIGHER = "nvlink/0000:17:00.0/3", "nvlink/0000:2a:00.0/7"
+
+
+@pytest.mark.parametrize(
+    ("counts", "states", "told"),
+    [
+        ((3, 3), (1, 1), ("nvlink_flapping", LOWER)),
+        ((2, 3), (1, 1), ("nvlink_flapping", HIGHER)),
+        ((3, 2), (1, 1), ("nvlink_flapping", LOWER)),
+        ((1, 3), (None, 1), ("nvlink_flapping", HIGHER)),
+        ((1, 2), (1, 1), ("nvlink_flapped", HIGHER)),
+        ((2, 1), (None, 1), ("nvlink_flapped", LOWER)),
+        ((1, 1), (None, 1), ("nvlink_flapped", LOWER)),
+        ((1, 1), (None, None), None),
+        ((1, 1), (1, 0), None),
+        ((1, 2), (0, 1), None),
+    ],
+)
+@pytest.mark.parametrize("known", [(0, 1), (0,), (1,)], ids=["both say where it leads", "the lower", "the higher"])
+def test_a_link_between_two_gpus_that_flaps_is_one_finding(
+    counts: tuple[float, float], states: tuple[float | None, float | None], told: tuple[str, str] | None,
+    known: tuple[int, ...],
+) -> None:  # fmt: skip
+    """Of the end that fell more often, as that one pages; of the lower one where both fell alike."""
     ends = (("0", GPU, "3"), ("1", "0000:2a:00.0", "7"))
-    infos = [(*near, "4", "gpu", *far[1:]) for near, far in (ends, ends[::-1])]
+    infos = [(*ends[end], "4", "gpu", *ends[1 - end][1:]) for end in known]
+    read = {end: state for end, state in zip(ends, states, strict=True) if state is not None}
     now: Numbers = {
-        NVLINK: dict.fromkeys(ends, 3.0),
-        "commwatch_nvlink_link_state": dict.fromkeys(ends, 1.0),
+        NVLINK: dict(zip(ends, counts, strict=True)),
+        "commwatch_nvlink_link_state": read,
         "commwatch_nvlink_info": dict.fromkeys(infos, 1.0),
     }
 
-    assert codes_of(seen_by("nvlink_flapping", facts_of(now))) == [("nvlink_flapping", "nvlink/0000:17:00.0/3")]
+    assert codes_of(seen_by("nvlink_flapping", facts_of(now))) == ([told] if told else [])

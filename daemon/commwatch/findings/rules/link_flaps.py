@@ -17,14 +17,20 @@ _WHAT = "times it went down in the last hour"
 
 
 def nvlinks(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
-    """NVLinks that went down within the last hour, each by one of its ends."""
-    counted = list(facts.each(NvLink.flaps_recent))
-    ends = {(link.address, link.number) for link, _ in counted}
-    for link, count in counted:
-        far = (link.remote_address, link.remote_number)
-        if far in ends and far < (link.address, link.number):
+    """NVLinks that went down within the last hour, each by the end that saw it go down more often."""
+    counted = {(link.address, link.number): (link, count) for link, count in facts.each(NvLink.flaps_recent)}
+    far_ends = {}
+    for end, (link, _) in counted.items():
+        far_end = (link.remote_address, link.remote_number)
+        if far_end in counted:  # one end may not say where its link leads
+            far_ends |= {end: far_end, far_end: end}
+    for end, (link, count) in counted.items():
+        far_end = far_ends.get(end, end)
+        far_link, far_count = counted[far_end]
+        if (-far_count, far_end) < (-count, end):
             continue
-        yield from _judged("nvlink", nvlink_of(link), count, link.is_up, thresholds)
+        is_up = {link.is_up, far_link.is_up} - {None} == {True}
+        yield from _judged("nvlink", nvlink_of(link), count, is_up, thresholds)
 
 
 def rdma_ports(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
@@ -39,9 +45,7 @@ def interfaces(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
         yield from _judged("ethernet", interface_of(interface), count, interface.carrier == 1, thresholds)
 
 
-def _judged(
-    kind: str, component: Component, count: float, is_up: bool | None, thresholds: Thresholds
-) -> Iterable[Sighting]:
+def _judged(kind: str, component: Component, count: float, is_up: bool, thresholds: Thresholds) -> Iterable[Sighting]:
     most = thresholds.link_flaps_per_hour
     if count >= most:
         yield Sighting(f"{kind}_flapping", component, (Evidence(_WHAT, count, "", most, "link_flaps_per_hour"),))
