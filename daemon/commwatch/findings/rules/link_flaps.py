@@ -19,7 +19,7 @@ _WHAT = "times it went down in the last hour"
 def nvlinks(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     """NVLinks that went down within the last hour, each by the end that saw it go down more often."""
     counted = {(link.address, link.number): (link, count) for link, count in facts.each(NvLink.flaps_recent)}
-    far_ends = {}
+    far_ends: dict[tuple[str, str], tuple[str, str]] = {}
     for end, (link, _) in counted.items():
         far_end = (link.remote_address, link.remote_number)
         if far_end in counted:  # one end may not say where its link leads
