@@ -180,6 +180,7 @@ def test_what_came_after_explains_nothing() -> None:
         for seconds, findings in ((READING_SECONDS, 1), (READING_SECONDS + 1, 2)):
             late = replace(fault, since=START + 3000.0, well_at=START + seconds)
             assert len(join([late, timeouts(GPU)])) == findings
+    assert seen_within(replace(counted, evidence=(Evidence("an event", 1),))) == READING_SECONDS
 
 
 def test_what_was_seen_later_without_having_been_well_before_is_a_cause() -> None:

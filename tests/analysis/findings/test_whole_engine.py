@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Mapping
 from functools import cache
 from itertools import permutations
 from pathlib import Path
@@ -17,7 +18,7 @@ from commwatch.findings.codes import CODES
 from commwatch.findings.finding import SEVERITIES, Finding, Sighting
 from commwatch_exporters.catalogue import CATALOGUE
 from support.examples import examples
-from support.facts import HOUR, NOW, RULES, Numbers, facts_of, shipped
+from support.facts import HOUR, NOW, RULES, Numbers, before, facts_of, seen_in, shipped
 
 PAGES = Path(__file__).parents[2] / "golden"
 PRESETS = sorted(page.stem for page in PAGES.glob("*.txt") if not page.stem.endswith("-opt-in"))
@@ -145,3 +146,35 @@ def test_what_is_seen_is_told_with_evidence(preset: str, dice: random.Random) ->
     assert all(one.evidence for one in seen.values())
     causes = {(cause.code, cause.component.identity) for one in told for cause in one.causes}
     assert {one.key for one in told} | causes == seen.keys()
+
+
+LABELS = {
+    "gpu": "0", "pci_bus_id": "0000:17:00.0", "peer": "1", "peer_pci_bus_id": "0000:18:00.0", "link": "3",
+    "device": "0000:17:00.0", "parent": "0000:16:00.0", "role": "gpu", "severity": "correctable", "xid": "79",
+    "sxid": "20034", "message": "fallen_off_bus", "check": "route_unhealthy", "reason": "hw_slowdown",
+    "aspect": "generation", "capability": "nvlink", "service": "nvidia-fabricmanager", "direction": "transmit",
+}  # fmt: skip
+HARDWARE = ("gpu", "nvlink", "nvswitch", "fabric", "service", "pcie", "c2c", "kernel_log", "rdma", "ethernet")
+METRICS = [
+    family.name
+    for family in CATALOGUE.values()
+    if family.type != "histogram" and family.name.startswith(tuple(f"commwatch_{one}" for one in HARDWARE))
+]
+ODD_NUMBERS = st.one_of(st.integers(0, 300), st.sampled_from([-1, 2**32 - 1, 2**63, 0.5, 1e-15, 1e-9, 1e300]))
+MOVED = st.dictionaries(st.sampled_from(METRICS), ODD_NUMBERS, max_size=20)
+
+
+def series(values: Mapping[str, float]) -> Numbers:
+    """One series of each metric, all of them of parts that belong together."""
+    return {
+        metric: {tuple(LABELS.get(label, "x") for label in CATALOGUE[metric].labels): value}
+        for metric, value in values.items()
+    }
+
+
+@given(st.dictionaries(st.sampled_from(METRICS), ODD_NUMBERS, max_size=len(METRICS)), MOVED)
+def test_no_number_breaks_a_rule(values: dict[str, float], earlier: dict[str, float]) -> None:
+    """Whatever stands there, and however it moved: a rule sights codes of the list with evidence, or nothing."""
+    now = series(values)
+
+    seen_in(facts_of(now, {30.0: {**before(now), **series(earlier)}}))
