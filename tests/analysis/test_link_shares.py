@@ -9,8 +9,8 @@ import pytest
 
 from commwatch.readings import Absence
 from commwatch_exporters.snapshot import Series, Value
-from support.core import SLOTS, collector
-from support.kept_node import KeptNode
+from support.core import SLOTS, collected
+from support.fed_daemon import FedDaemon
 
 GPU = ("0", SLOTS[0])
 MINUTE = 60.0
@@ -21,8 +21,8 @@ SWITCHES = dict.fromkeys(LINKS, "switch")
 class Links:
     """Four links of a GPU that lead to the same switches, minute by minute."""
 
-    def __init__(self, folder: Path) -> None:
-        self.node = KeptNode(folder)
+    def __init__(self, node: FedDaemon) -> None:
+        self.node = node
         self._bytes = [0.0] * 4
         self.states: list[Value] = [1, 1, 1, 1]
         self.lead(SWITCHES)
@@ -33,7 +33,7 @@ class Links:
         infos: dict[Series, Value] = {
             ("commwatch_nvlink_info", (*GPU, link, "4.0", *ends.get(link, ("", "")), "")): 1 for link in LINKS
         }
-        self.node.keep("nvml_identity", {GPU[1]: infos})
+        self.node.feed("nvml_identity", {GPU[1]: infos})
 
     def step(self, *rates: float | None, seconds: float = MINUTE) -> tuple[Value, ...]:
         """What is told after a time in which the links sent so many bytes per second; None: not read at its end.
@@ -50,7 +50,7 @@ class Links:
             )
             for link, value in zip(LINKS, of_links, strict=True)
         }  # fmt: skip
-        self.node.keep("nvml_nvlink", {GPU[1]: values})
+        self.node.feed("nvml_nvlink", {GPU[1]: values})
         return self.told("transmit")
 
     def told(self, direction: str) -> tuple[Value, ...]:
@@ -62,8 +62,8 @@ NOTHING = (None, None, None)
 
 
 @pytest.fixture
-def links(tmp_path: Path) -> Links:
-    links = Links(tmp_path)
+def links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Links:
+    links = Links(FedDaemon(tmp_path, monkeypatch))
     assert links.step(0, 0, 0, 0) == NOTHING
     return links
 
@@ -102,7 +102,7 @@ def test_only_links_to_the_same_place_are_compared(
 
 def test_without_an_identity_nothing_is_compared(links: Links) -> None:
     """Then no one knows where the links lead."""
-    links.node.store.drop("nvml_identity", GPU[1])
+    links.node.engine.store.drop("nvml_identity", GPU[1])
 
     assert links.step(100.0, 0.0, 100.0, 100.0) == NOTHING
 
@@ -132,17 +132,17 @@ def test_a_gap_says_nothing_of_the_time_in_it(links: Links) -> None:
 def test_what_is_told_is_no_older_than_the_next_minute(links: Links) -> None:
     """And the runs of the collector that may be missed."""
     links.step(100.0, 40.0, 100.0, 100.0)
-    lifetime = collector("nvml_nvlink", interval=1.0).lifetime
+    lifetime = links.node.engine.collection.collectors["nvml_nvlink"].lifetime
     for seconds, told in ((MINUTE + lifetime - 0.1, 1), (0.2, None)):
         links.node.clock.now += seconds
-        links.node.store.expire(links.node.clock.now)
+        links.node.engine.store.expire(links.node.clock.now)
         assert links.told("transmit")[0] == told
 
 
 def test_what_is_not_read_any_more_is_not_told(links: Links) -> None:
     """As of a GPU that is lost."""
     links.step(100.0, 40.0, 100.0, 100.0)
-    links.node.store.drop("nvml_nvlink", GPU[1])
-    links.node.keep("nvml_nvlink", {}, Absence(GPU[1], "lost", ""))
+    links.node.engine.store.drop("nvml_nvlink", GPU[1])
+    links.node.feed("nvml_nvlink", collected({}, Absence(GPU[1], "lost", "")))
 
     assert links.told("transmit") == NOTHING

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from commwatch_exporters.snapshot import Series, Value
 from support.examples import examples
-from support.kept_node import KeptNode
+from support.fed_daemon import FedDaemon
 
 SLOT = "0000:17:00.0"
 GPU = ("0", SLOT)
@@ -38,16 +38,16 @@ def identity(speeds: Mapping[str, Value]) -> dict[Series, Value]:
 class Gpu:
     """A GPU with two links of 25 GB/s each, both of which were seen up; read each second, a gap spans 3 s."""
 
-    def __init__(self, node: KeptNode, speeds: Mapping[str, Value] | None = None) -> None:
+    def __init__(self, node: FedDaemon, speeds: Mapping[str, Value] | None = None) -> None:
         self.node = node
-        self.node.keep("nvml_nvlink", {SLOT: links([UP, None, None] * 2)})
+        self.node.feed("nvml_nvlink", {SLOT: links([UP, None, None] * 2)})
         if speeds != {}:
-            self.node.keep("nvml_identity", {SLOT: identity(speeds or dict.fromkeys(LINKS, 26_562_000_000))})
+            self.node.feed("nvml_identity", {SLOT: identity(speeds or dict.fromkeys(LINKS, 26_562_000_000))})
 
     def read(self, *readings: Reading, step: float = 1.0) -> None:
         for reading in readings:
             self.node.clock.now += step
-            self.node.keep("nvml_nvlink", {SLOT: links(reading)})
+            self.node.feed("nvml_nvlink", {SLOT: links(reading)})
 
     def use(self, kind: str = "ratio") -> tuple[Value, Value]:
         return (
@@ -57,8 +57,8 @@ class Gpu:
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> KeptNode:
-    return KeptNode(tmp_path)
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FedDaemon:
+    return FedDaemon(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def node(tmp_path: Path) -> KeptNode:
         ),
     ],
 )
-def test_the_use_of_nvlinks(node: KeptNode, readings: list[Reading], ratios: tuple[Value, Value]) -> None:
+def test_the_use_of_nvlinks(node: FedDaemon, readings: list[Reading], ratios: tuple[Value, Value]) -> None:
     """The rates of all expected links together over their nominal capacity, each way; never of a part of them."""
     gpu = Gpu(node)
     gpu.read(*readings)
@@ -91,10 +91,10 @@ def test_the_use_of_nvlinks(node: KeptNode, readings: list[Reading], ratios: tup
     assert gpu.use() == ratios
 
 
-def test_a_link_beyond_the_expected_ones_does_not_count(node: KeptNode) -> None:
+def test_a_link_beyond_the_expected_ones_does_not_count(node: FedDaemon) -> None:
     """Numerator and denominator are of the same links."""
-    node.keep("nvml_nvlink", {SLOT: links([UP, None, None, DOWN, None, None])})
-    node.keep("nvml_identity", {SLOT: identity({"0": 26_562_000_000})})
+    node.feed("nvml_nvlink", {SLOT: links([UP, None, None, DOWN, None, None])})
+    node.feed("nvml_identity", {SLOT: identity({"0": 26_562_000_000})})
     gpu = Gpu(node, speeds={})
     gpu.read([UP, 0, 0, None, 0, 0], [UP, 5e9, 5e9, None, 9e9, 9e9])
 
@@ -102,7 +102,7 @@ def test_a_link_beyond_the_expected_ones_does_not_count(node: KeptNode) -> None:
 
 
 @pytest.mark.parametrize("speeds", [{}, dict.fromkeys(LINKS)])
-def test_without_a_capacity_there_is_no_ratio(node: KeptNode, speeds: Mapping[str, Value]) -> None:
+def test_without_a_capacity_there_is_no_ratio(node: FedDaemon, speeds: Mapping[str, Value]) -> None:
     """A GPU of which nothing is expected, or whose links have no known rate."""
     gpu = Gpu(node, speeds)
     gpu.read([UP, 0, 0] * 2, [UP, 5e9, 5e9] * 2)
@@ -111,7 +111,7 @@ def test_without_a_capacity_there_is_no_ratio(node: KeptNode, speeds: Mapping[st
 
 
 @pytest.mark.parametrize(("step", "ratio"), [(3.0, 0.4), (3.1, None), (0.0, None), (-1.0, None)])
-def test_no_ratio_spans_a_gap(node: KeptNode, step: float, ratio: float | None) -> None:
+def test_no_ratio_spans_a_gap(node: FedDaemon, step: float, ratio: float | None) -> None:
     """Readings more than three intervals apart, or in time that stood still, give no ratio."""
     gpu = Gpu(node)
     gpu.read([UP, 0, 0] * 2)
@@ -120,7 +120,7 @@ def test_no_ratio_spans_a_gap(node: KeptNode, step: float, ratio: float | None) 
     assert gpu.use() == (ratio, ratio)
 
 
-def test_the_peak_is_the_highest_of_a_minute(node: KeptNode) -> None:
+def test_the_peak_is_the_highest_of_a_minute(node: FedDaemon) -> None:
     """The peak stays for 60 s after its sample and then gives way to the next highest."""
     gpu = Gpu(node)
     traffic = [0, 25e9, 30e9] + [30e9 + second * 1e9 for second in range(1, 62)]
@@ -143,14 +143,15 @@ def test_ratios_are_never_negative_and_never_span_a_gap(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[float, tuple[Value, ...]]]
 ) -> None:
     """Whatever was read, a ratio is at least 0, and absent where the readings are too far apart."""
-    gpu = Gpu(KeptNode(tmp_path_factory.mktemp("node")))
-    gpu.read([UP, 0, 0] * 2)
-    for step, reading in steps:
-        gpu.read(reading, step=step)
+    with pytest.MonkeyPatch.context() as patched:
+        gpu = Gpu(FedDaemon(tmp_path_factory.mktemp("node"), patched))
+        gpu.read([UP, 0, 0] * 2)
+        for step, reading in steps:
+            gpu.read(reading, step=step)
 
-        assert all(ratio is None or ratio >= 0 for ratio in (*gpu.use(), *gpu.use("peak_ratio")))
-        if not 0 < step <= 3:
-            assert gpu.use() == NOTHING
+            assert all(ratio is None or ratio >= 0 for ratio in (*gpu.use(), *gpu.use("peak_ratio")))
+            if not 0 < step <= 3:
+                assert gpu.use() == NOTHING
 
 
 # --- other devices, which have one counter each way ---
@@ -191,7 +192,7 @@ def efa(sent: Value, received: Value, speed: Value) -> dict[Series, Value]:
     ],
 )
 def test_the_use_of_a_port_is_of_its_expected_speed(
-    node: KeptNode, collector: str, device: str, values: Callable[[Value, Value, Value], dict[Series, Value]],
+    node: FedDaemon, collector: str, device: str, values: Callable[[Value, Value, Value], dict[Series, Value]],
     family: str, labels: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Its byte rate each way, with the peak; without a known speed there is none, nor of what was not read."""
@@ -202,17 +203,17 @@ def test_the_use_of_a_port_is_of_its_expected_speed(
 
     found = []
     for sent, received in ((0, 0), (10e9, 5e9), (10e9, None)):
-        node.keep(collector, {device: values(sent, received, 12.5e9)})
+        node.feed(collector, {device: values(sent, received, 12.5e9)})
         found.append((use(), use("peak_ratio")))
         node.clock.now += 1.0
 
     assert found == [(NOTHING, NOTHING), ((0.8, 0.4), (0.8, 0.4)), ((0.0, None), (0.8, 0.4))]
 
 
-def test_a_port_of_unknown_speed_has_no_use(node: KeptNode) -> None:
+def test_a_port_of_unknown_speed_has_no_use(node: FedDaemon) -> None:
     """Nothing is expected of it."""
     for sent in (0, 10e9):
-        node.keep("network", {"eth0": ethernet(sent, 0, None)})
+        node.feed("network", {"eth0": ethernet(sent, 0, None)})
         node.clock.now += 1.0
 
     assert node.value("ethernet_transmit_utilization_ratio", "eth0") is None
@@ -221,16 +222,16 @@ def test_a_port_of_unknown_speed_has_no_use(node: KeptNode) -> None:
 # --- counters that start again ---
 
 
-def counted(node: KeptNode, *readings: Mapping[str, Value]) -> list[Value]:
+def counted(node: FedDaemon, *readings: Mapping[str, Value]) -> list[Value]:
     """Resets after each reading of some counters of an interface."""
     found = []
     for reading in readings:
         values: dict[Series, Value] = {
             (f"commwatch_ethernet_{name}", ("eth0",)): value for name, value in reading.items()
         }
-        node.keep("network", {"eth0": values})
+        node.feed("network", {"eth0": values})
         node.clock.now += 1.0
-        found.append(node.resets("network", "eth0"))
+        found.append(node.resets().get(("network", "eth0")))
     return found
 
 
@@ -255,7 +256,7 @@ SENT, GOT, CARRIER = "transmit_bytes_total", "receive_bytes_total", "carrier"
     ],
 )  # fmt: skip
 def test_counters_that_start_again_are_counted(
-    node: KeptNode, readings: list[Mapping[str, Value]], resets: list[Value]
+    node: FedDaemon, readings: list[Mapping[str, Value]], resets: list[Value]
 ) -> None:
     """By reading, so that the reset of a device counts although it gave nothing in between."""
     assert counted(node, *readings) == resets
