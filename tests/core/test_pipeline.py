@@ -32,8 +32,11 @@ LABELS = {slot: (str(index), slot) for index, slot in enumerate(SLOTS)}
 class Node(FedDaemon):
     """A node with two GPUs of one NVLink each."""
 
-    def __init__(self, folder: Path, patched: pytest.MonkeyPatch, expected: Mapping[str, int] | None = None) -> None:
-        settings = Inventory(expected=dict(expected or {}), learn_after=Duration(LEARN_SECONDS))  # type: ignore[arg-type]  # names of kinds
+    def __init__(
+        self, folder: Path, patched: pytest.MonkeyPatch, expected: Mapping[str, int] | None = None,
+        learn_after: float = LEARN_SECONDS,
+    ) -> None:  # fmt: skip
+        settings = Inventory(expected=dict(expected or {}), learn_after=Duration(learn_after))  # type: ignore[arg-type]  # names of kinds
         super().__init__(folder, patched, Config(inventory=settings))
 
     def identify(self, *slots: str, absences: tuple[Absence, ...] = ()) -> None:
@@ -553,6 +556,30 @@ def test_events_of_a_pause_are_counted_and_are_no_news_after_it(node: Node) -> N
 
     report(2)
     assert node.value(*recent) == 1
+
+
+@pytest.mark.parametrize(("learn_after", "every"), [(LEARN_SECONDS, LEARN_SECONDS / 3), (60.0, 10.0)])
+def test_the_inventory_is_looked_at_now_and_then_and_at_each_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, learn_after: float, every: float
+) -> None:
+    """Each 10 s, or what learns faster more often: a collector that runs each second does not cost a comparison."""
+    node = Node(tmp_path, monkeypatch, learn_after=learn_after)
+    node.learn()
+
+    def is_looked_at(seconds: float, *slots: str) -> bool:
+        """Whether a run of a collector some seconds later, which misses the GPUs of all other slots, is a look."""
+        before = node.engine.store.get("inventory", "")
+        node.clock.now += seconds
+        node.links(0, *slots, absences=tuple(Absence(one, "lost", "GPU is lost") for one in SLOTS if one not in slots))
+        return node.engine.store.get("inventory", "") is not before
+
+    node.observe()
+    assert not is_looked_at(every - 0.1, *SLOTS)
+    assert is_looked_at(0.1, *SLOTS)
+    assert not is_looked_at(1.0, *SLOTS)
+    assert is_looked_at(1.0, SLOTS[0]), "one is missed"
+    assert not is_looked_at(1.0, SLOTS[0])
+    assert is_looked_at(1.0, *SLOTS), "it is back"
 
 
 def test_an_inventory_that_cannot_be_saved_is_an_error(node: Node, tmp_path: Path) -> None:

@@ -606,6 +606,30 @@ def test_a_link_has_a_speed_while_it_is_physically_up(
     assert (values(opened(folder).collect("rdma"))["port_speed_bytes_per_second"] is not None) == is_up
 
 
+def test_a_file_is_opened_once_and_again_when_it_was_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written in place is read through the same descriptor; a new file of the name is read, the old is not."""
+    counter = add_port(add_device(tmp_path)) / "counters/symbol_error"
+    tried: list[str] = []
+    real = os.open
+
+    def opening(path: str, flags: int) -> int:
+        tried.append(path)
+        return real(path, flags)
+
+    monkeypatch.setattr("commwatch.sources.kept_file.os.open", opening)
+    source = opened(tmp_path)
+
+    def read(text: str) -> tuple[Value, int]:
+        counter.write_text(text)
+        return values(source.collect("rdma"))["port_symbol_errors_total"], sum(
+            one.endswith("/symbol_error") for one in tried
+        )
+
+    assert [read("1\n"), read("22\n"), read("333\n")] == [(1, 1), (22, 1), (333, 1)]
+    counter.unlink()
+    assert [read("4\n"), read("5\n")] == [(4, 2), (5, 2)]
+
+
 @pytest.mark.parametrize("number", [errno.ENODEV, errno.ESTALE])
 def test_a_device_that_came_back_is_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """The kernel refuses the descriptor of a device that went away; the path leads to the new one."""
