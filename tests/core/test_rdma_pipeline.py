@@ -9,8 +9,9 @@ import pytest
 from commwatch.config.settings import Config, Duration, Inventory
 from commwatch.readings import Absence
 from commwatch_exporters.snapshot import Block, Layout, Value
-from support.core import collected
+from support.core import ScriptedReader, collected
 from support.fed_daemon import FedDaemon
+from support.infiniband import add_device, add_port
 
 FORGOTTEN_SECONDS = 3600.0
 """After which a port that is gone is another one when it comes back."""
@@ -164,6 +165,15 @@ def test_a_counter_that_has_wrapped_goes_on_when_its_port_comes_back(node: Node)
     assert node.port("rdma_out_of_sequence_total") == 2**32 + 6
 
 
+def test_of_a_port_that_is_gone_nothing_is_left(node: Node) -> None:
+    """What a counter that never wrapped had read is forgotten: containers' ports come and go."""
+    node.run(4, 1000, 2**32 - 1)
+    node.run(None, here=False)
+    node.run(4, 1001, 4)
+
+    assert node.port("rdma_out_of_sequence_total") == 4
+
+
 def test_a_reset_is_not_kept(node: Node) -> None:
     """Counters that began again before the daemon ended have lost nothing any more."""
     for sent, lost in ((1000, 2**32 - 1), (1001, 4)):
@@ -183,6 +193,25 @@ def test_a_cleared_counter_is_a_reset(node: Node) -> None:
 
     assert node.resets() == {("rdma", KEY): 1}
     assert node.port("rdma_port_transmit_bytes_total") == 6
+
+
+@pytest.mark.parametrize("has_rdma", [False, True])
+def test_a_node_without_rdma_starts_no_process(
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_rdma: bool
+) -> None:
+    """Nothing is ordered of the reader, which starts its worker at the first order."""
+    monkeypatch.undo()
+    monkeypatch.setattr("commwatch.service.engine.Reader", lambda settings, *_, **__: ScriptedReader(settings.name))
+    node.restart()
+    if has_rdma:
+        add_port(add_device(tmp_path / "sysfs"))
+    collection = node.engine.collection
+    collection.tend()
+    reader = collection.collectors["rdma"].reader
+
+    assert isinstance(reader, ScriptedReader)
+    assert [name for name, _ in reader.orders if name == "rdma"] == ["rdma"] * has_rdma
+    assert ("rdma" in collection.absent_sources) == (not has_rdma)
 
 
 @pytest.mark.parametrize(("is_learned", "absent"), [(True, None), (False, "no RDMA device")])
