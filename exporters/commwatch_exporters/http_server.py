@@ -287,7 +287,7 @@ class Connection:
         # One begins each time the loop comes round: it takes a millisecond.
         turn = handshakes.ask(self.client, partial(asyncio.sleep, 0))
         await asyncio.wait_for(turn, self.until - asyncio.get_running_loop().time())
-        handshakes.failed(self.client)  # until a request is answered
+        handshakes.failed(self.client)  # until a request for a path that exists is answered
         self._server.places.begin_tls(self, self._server.limits.tls_connections)
         self.sock = sock = entry.wrap(self.sock)
         try:
@@ -589,7 +589,11 @@ class HttpServer:
 
     def used(self, request: Request, connection: Connection) -> None:
         """A request is answered: it earns its client a place, unless everybody may ask it or nothing is there."""
-        if request.path not in self.open_paths and request.path in self._routes:
+        if request.path not in self._routes:
+            return
+        if request.path in self.open_paths:
+            self.handshakes.completed(connection.client)
+        else:
             self.places.earn(connection)
 
     def closed(self, connection: Connection) -> None:

@@ -126,9 +126,13 @@ class Turns(Generic[_Share, _Result]):
 
     def succeeded(self, share: _Share) -> None:
         """A turn came to something: earlier failures do not count any more."""
+        self.completed(share)
+        keep(self._succeeded, share, None)
+
+    def completed(self, share: _Share) -> None:
+        """A turn came to its end without success: earlier failures do not count any more."""
         if (past := self._past.get(share)) is not None:
             past.failed = 0
-        keep(self._succeeded, share, None)
 
     def has_succeeded(self, share: _Share) -> bool:
         """Whether a turn of the share ever came to something, of the last that did."""

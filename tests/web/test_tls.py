@@ -59,8 +59,10 @@ def server(
         {
             "/text": lambda _: Response(HTTPStatus.OK, b"text\n"),
             "/large": lambda _: Response(HTTPStatus.OK, LARGE),
+            "/healthz": lambda _: Response(HTTPStatus.OK, b"ok\n"),
         },
         limits,
+        ("/healthz",),
     )
     settings = TlsSettings(
         material.node.certificate.read_bytes(),
@@ -366,9 +368,13 @@ class Recording(TlsEntry):
         return super().wrap(sock)
 
 
-@pytest.mark.parametrize("crowd", [1, 32], ids=["of one address", "of 32 addresses"])
-def test_handshakes_have_turns_by_address(material: Material, crowd: int) -> None:
-    """A client in the midst of 97 is next as soon as it is accepted, where the others' addresses have had turns."""
+@pytest.mark.parametrize(
+    ("crowd", "health_checks"),
+    [(1, 0), (32, 0), (32, 5)],
+    ids=["of one address", "of 32 addresses", "of 32 addresses, after five checks of health"],
+)
+def test_handshakes_have_turns_by_address(material: Material, crowd: int, health_checks: int) -> None:
+    """A client in the midst of 97 is next as soon as it is accepted, where the others' addresses have failed."""
     settings = TlsSettings(material.node.certificate.read_bytes(), material.node.key.read_bytes())
 
     async def test() -> None:
@@ -382,6 +388,10 @@ def test_handshakes_have_turns_by_address(material: Material, crowd: int) -> Non
                     client = socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS, (address, 0))
                     stack.enter_context(client).sendall(hello())
 
+                for _ in range(health_checks):
+                    answer = await ask(port, "/healthz", tls=trusting(material), local="127.0.0.2")
+                    assert answer.status == 200
+                entry.begun.clear()
                 for number in range(crowd):
                     greet(f"127.0.1.{number + 1}")
                 await comes(lambda: len(entry.begun) == crowd)
