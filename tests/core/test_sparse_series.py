@@ -198,6 +198,21 @@ def test_a_link_that_is_up_again_is_a_fault_if_it_flaps_or_the_driver_reports_an
 
 
 @pytest.mark.parametrize(
+    ("state", "now", "told"), [(1, 1039.0, [1, 1, 1]), (1, 1041.0, [1, None, None]), (0, 1200.0, [0, 1, 1])]
+)
+def test_the_ends_of_a_link_that_is_up_again_are_named_for_40_s(state: int, now: float, told: list[Value]) -> None:
+    """The driver reports a fall within this time; what it reports there later is of another link."""
+    node = Node(SeenGpu("GPU-0", 0, SLOTS[0], link_ends={11: ("switch", SWITCH, "7")}))
+    node.store.put("hardware_events", "", block({XID: 1}), float("inf"))
+    node.flaps.add(NVLINK, LINK, "state", 1, 1000.0)
+    node.run(LINKS, now, block({("commwatch_nvlink_link_state", LINK): state}))
+
+    shown = node.store.snapshot()
+    ends = [shown.value("commwatch_nvlink_end_down", one) for one in (SLOTS[0], SWITCH)]
+    assert [shown.value("commwatch_nvlink_link_down", *LINK, SWITCH), *ends] == told
+
+
+@pytest.mark.parametrize(
     ("earlier", "far"),
     [([("GPU-0", SLOTS[1], "0000:a0:00.0")], []),
      ([("GPU-0", SLOTS[0], "0000:a0:00.0"), ("GPU-9", SLOTS[0], "0000:a9:00.0")], ["0000:a0:00.0"])],

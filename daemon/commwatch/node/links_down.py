@@ -9,7 +9,7 @@ of it. It is shown for as long as such errors are, so that its falls and their e
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from commwatch.node.down_links import DownLinks, FarEnds, Link, grouped
@@ -35,6 +35,9 @@ _EXPECTED: Final = "inventory"
 """Group of the store that says which links are expected."""
 FLAPS_PER_HOUR: Final = 3
 """As ``link_flaps_per_hour`` of the thresholds."""
+_ENDS_SECONDS: Final = 40.0
+"""For which the ends of a link that is up again are shown after it went down: two scrapes see them. Errors that the
+driver reports at these ends later are of other links."""
 _ERRORS: Final = (
     ("commwatch_gpu_xid_events_recent", "commwatch_gpu_xid_nonfatal_events_recent", re.compile(LINK_XIDS)),
     ("commwatch_nvswitch_sxid_events_recent", "commwatch_nvswitch_sxid_nonfatal_events_recent", re.compile(LINK_SXIDS)),
@@ -90,7 +93,8 @@ class LinksDown(Tracker):
                 state = max([one for one in of_fault if one not in NVLINK_UP] or of_fault)
                 down["commwatch_nvlink_link_down", _labels(fault, gpus)] = state
             alike = _switches_of_all(ends)
-            for one in states:
+            just_fallen = {link for link, times in lately.items() if outcome.time - times[-1] < _ENDS_SECONDS}
+            for one in [one for one, state in states.items() if state not in NVLINK_UP or one in just_fallen]:
                 far_gpu, _ = ends.gpus.get(one, ("", ""))
                 switch = ends.switches.get(one) or (alike.get(one[1]) if not far_gpu else None)
                 for device in filter(None, (one[0], switch, far_gpu)):
@@ -101,20 +105,20 @@ class LinksDown(Tracker):
         else:
             self._store.drop(GROUP, "")
 
-    def _gone_down_lately(self, now: float) -> Mapping[Link, int]:
-        """Links whose last fall is recent, with how many falls they had within the hour."""
+    def _gone_down_lately(self, now: float) -> Mapping[Link, Sequence[float]]:
+        """When links whose last fall is recent went down within the hour, monotonic seconds in order."""
         return {
-            link: len(times)
+            link: times
             for link, times in self._flaps.of_nvlinks(now).items()
             if now - times[-1] < self._recent_seconds
         }
 
-    def _coming_back(self, lately: Mapping[Link, int], ends: FarEnds) -> set[Link]:
+    def _coming_back(self, lately: Mapping[Link, Sequence[float]], ends: FarEnds) -> set[Link]:
         """Of the links that went down lately, by both ends: those that are a fault even while they are up."""
         erring = set(self._erring()) if lately else set()
         found = {
-            link for link, count in lately.items()
-            if count >= self._flaps_per_hour
+            link for link, times in lately.items()
+            if len(times) >= self._flaps_per_hour
             or not erring.isdisjoint((link[0], ends.switches.get(link), ends.gpus.get(link, ("", ""))[0]))
         }  # fmt: skip
         return found | {ends.gpus[one] for one in found if one in ends.gpus}

@@ -32,7 +32,8 @@ ROWS: tuple[Metric, ...] = (
           "within an hour, or an Xid or SXid of a link came with it.",
           "nvlink_link_state, nvlink_link_expected, nvlink_info, nvlink_link_flaps_total"),
     gauge("nvlink_end_down", "device",
-          "1 for a GPU or NVSwitch at which a link of `nvlink_link_down` ends: its driver reports the link, too.",
+          "1 for a GPU or NVSwitch at which a link of `nvlink_link_down` ends: its driver reports the link, too. Of a "
+          "link that is up again only for 40 s after it went down.",
           "nvlink_link_down, nvlink_info"),
     counter("nvlink_link_flaps_total", LINK, "Times the link went down, counted over restarts of the daemon.",
             "nvlink_link_state"),
