@@ -119,6 +119,54 @@ def test_links_of_one_part_are_one_series() -> None:
     assert down_of(dict.fromkeys(all_links, 0)) == {("all", "all", "several", "")}
 
 
+@pytest.mark.parametrize(
+    ("down", "back", "faults"),
+    [
+        (["0"], ["1", "2"], {("0", ""): 0, ("several", ""): 1}),
+        (["0", "1"], ["2"], {("several", ""): 0, ("2", ""): 1}),
+        (["0"], ["1"], {("0", ""): 0, ("1", ""): 1}),
+        ([], ["0", "1"], {("several", ""): 1}),
+    ],
+    ids=["one is down", "most are down", "one of each", "none is down"],
+)
+def test_a_link_that_is_down_is_a_fault_beside_links_that_came_back(
+    down: Sequence[str], back: Sequence[str], faults: Mapping[tuple[str, str], int]
+) -> None:
+    """Of one GPU with three links: no page says of links that are up that they are down."""
+    node = Node()
+    links = [("0", SLOTS[0], f"{number}") for number in range(3)]
+    expected: dict[Series, Value] = {("commwatch_nvlink_link_expected", link): 1 for link in links}
+    node.store.put("inventory", "", block(expected), float("inf"))
+    for number in back:
+        node.flaps.add(NVLINK, ("0", SLOTS[0], number), "state", 3, 1000.0)
+    node.run(LINKS, 1010.0, block({("commwatch_nvlink_link_state", one): int(one[2] not in down) for one in links}))
+
+    assert {labels[2:]: value for labels, value in shown_of(node.store).items()} == faults
+
+
+@pytest.mark.parametrize("down", [("0", SLOTS[0], "11"), ("1", "0000:c1:00.0", "7")], ids=["near end", "far end"])
+def test_a_link_between_gpus_is_one_fault_whichever_end_reads_it_as_down(down: tuple[str, ...]) -> None:
+    """By its first end, as while both ends read that it came back."""
+    links = [LINK, ("1", "0000:c1:00.0", "7")]
+    node = Node(
+        SeenGpu("GPU-0", 0, SLOTS[0], link_ends={11: ("gpu", "0000:c1:00.0", "7")}),
+        SeenGpu("GPU-1", 1, "0000:c1:00.0", link_ends={7: ("gpu", SLOTS[0], "11")}),
+    )
+    expected: dict[Series, Value] = {("commwatch_nvlink_link_expected", link): 1 for link in links}
+    node.store.put("inventory", "", block(expected), float("inf"))
+    node.flaps.add(NVLINK, LINK, "state", 3, 1000.0)
+    node.run(LINKS, 1010.0, block({("commwatch_nvlink_link_state", one): int(one != down) for one in links}))
+
+    assert shown_of(node.store) == {(*LINK, ""): 0}
+
+
+def shown_of(store: Store) -> dict[tuple[str, ...], Value]:
+    """State of what is down or came back, by labels."""
+    found = store.get("nvlink_down", "")
+    series = {} if found is None else dict(zip(found.layout.series, found.values, strict=True))
+    return {labels: value for (name, labels), value in series.items() if name == "commwatch_nvlink_link_down"}
+
+
 def test_both_ends_of_a_link_that_is_down_are_named() -> None:
     """The GPU and its NVSwitch, while the link is down; none while all links are up."""
     ends = "commwatch_nvlink_end_down"

@@ -3,7 +3,8 @@ fault.
 
 The rule of a page would read the state of every link at each evaluation; of these it reads none while nothing is wrong.
 A link that comes back is a fault, too, where it has gone down three times within an hour or the driver reports an error
-of it. It is shown for as long as such errors are, so that its falls and their errors are one page.
+of it. It is shown for as long as such errors are, so that its falls and their errors are one page. Links that came back
+are grouped with one another, and not with those that are down: "most links of a GPU are inactive" would not be true.
 """
 
 from __future__ import annotations
@@ -88,10 +89,12 @@ class LinksDown(Tracker):
             ends = self._ends()
             coming_back = self._coming_back(lately, ends)
             states = {one: state for one, state in states.items() if state not in NVLINK_UP or one in coming_back}
-            for fault in grouped([(address, link) for _, address, link in links], states, ends):
-                of_fault = [states[one] for one in fault.links]
-                state = max([one for one in of_fault if one not in NVLINK_UP] or of_fault)
-                down["commwatch_nvlink_link_down", _labels(fault, gpus)] = state
+            still_down = _still_down(states, ends)
+            for together in (states.keys() - still_down, still_down):
+                for fault in grouped([(address, link) for _, address, link in links], together, ends):
+                    of_fault = [states[one] for one in fault.links]
+                    state = max([one for one in of_fault if one not in NVLINK_UP] or of_fault)
+                    down["commwatch_nvlink_link_down", _labels(fault, gpus)] = state
             alike = _switches_of_all(ends)
             just_fallen = {link for link, times in lately.items() if outcome.time - times[-1] < _ENDS_SECONDS}
             for one in [one for one, state in states.items() if state not in NVLINK_UP or one in just_fallen]:
@@ -108,9 +111,7 @@ class LinksDown(Tracker):
     def _gone_down_lately(self, now: float) -> Mapping[Link, Sequence[float]]:
         """When links whose last fall is recent went down within the hour, monotonic seconds in order."""
         return {
-            link: times
-            for link, times in self._flaps.of_nvlinks(now).items()
-            if now - times[-1] < self._recent_seconds
+            link: times for link, times in self._flaps.of_nvlinks(now).items() if now - times[-1] < self._recent_seconds
         }
 
     def _coming_back(self, lately: Mapping[Link, Sequence[float]], ends: FarEnds) -> set[Link]:
@@ -145,6 +146,13 @@ class LinksDown(Tracker):
                 elif kind == "gpu":
                     gpus[record.pci_bus_id, str(link)] = (remote, remote_link)
         return FarEnds(switches, gpus)
+
+
+def _still_down(states: Mapping[Link, int | float], ends: FarEnds) -> set[Link]:
+    """Links of which either end reads that it is down, by both ends as far as they are in ``states``."""
+    read = {link for link, state in states.items() if state not in NVLINK_UP}
+    far = {ends.gpus[link] for link in read if link in ends.gpus}
+    return read | {link for link in states if link in far or ends.gpus.get(link) in read}
 
 
 def _switches_of_all(ends: FarEnds) -> dict[str, str]:
