@@ -121,16 +121,16 @@ INHIBITIONS: Final[Sequence[Inhibition]] = (
         same=("pci_bus_id",),
     ),
     Inhibition(
-        "As above, of links of all GPUs.",
-        causes="NvlinkDown", cause_if='gpu="all"', symptoms="XidFabric|XidNonfatal", symptom_if=f'xid=~"{LINK_XIDS}"',
+        "As above, of links of all GPUs. Of other Xids the rules of the alerts know which came with a fall.",
+        causes="NvlinkDown", cause_if='gpu="all"', symptoms="XidNonfatal", symptom_if=f'xid=~"{LINK_XIDS}"',
     ),
     Inhibition(
         "The NVSwitch reports the link that went down, too.",
         causes="NvlinkDown", symptoms="SxidFatal", symptom_if=f'sxid=~"{LINK_SXIDS}"', same=("nvswitch",),
     ),
     Inhibition(
-        "As above, of links at several NVSwitches.",
-        causes="NvlinkDown", cause_if='link="several"', symptoms="SxidFatal", symptom_if=f'sxid=~"{LINK_SXIDS}"',
+        "As above, of links of all GPUs where no NVSwitch is known to have them.",
+        causes="NvlinkDown", cause_if='pci_bus_id="all"', symptoms="SxidFatal", symptom_if=f'sxid=~"{LINK_SXIDS}"',
     ),
     Inhibition(
         "A GPU whose links are down, or which is not in the fabric, is slow in each comparison over NVLink.",
