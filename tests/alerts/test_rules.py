@@ -283,10 +283,11 @@ def test_an_alert_has_been_tried_in_every_case(name: str) -> None:
 
 def _metrics_read(expression: str) -> set[str]:
     """Metrics in an expression and in the recorded series that it rests on, some of which read themselves."""
-    read, names = [expression], []
+    read = [expression]
+    names: set[str] = set()
     for one in read:
-        more = {name for name in re.findall(r"\b[a-z_]+:\w+:\w+\b", one) if name not in names}
-        names += more
+        more = set(re.findall(r"\b[a-z_]+:\w+:\w+\b", one)) - names
+        names |= more
         read += [RECORDED_BY[name] for name in more]
     return {metric for one in read for metric in re.findall(r"(?<![:\w])commwatch_\w+(?![:\w])", one)}
 
