@@ -23,8 +23,8 @@ after seven days unseen.
 A fault that explains a symptom is listed under it as a cause and is no finding of its own; the symptom is as severe as
 its most severe cause. Causes are ranked by a weight between 0 and 1, a judgement, not a measurement.
 
-A cause begins before its effect (it is seen up to 90 s later; a count begins with its first event, or up to an hour
-before it was a fault where nothing tells), lasts until the effect begins, and touches it. Across parts: an NVSwitch's
+A cause begins before its effect (it is seen up to 90 s later; a count begins with its first event, at most an hour
+before it was a fault, or a day where only the day's number is too high), lasts until the effect begins, and touches it. Across parts: an NVSwitch's
 link and a GPU with link trouble within 90 s; a job's time-outs and the GPU whose rank alone did not report one; an
 adapter's errors by its name. If time or place is unknown, or the weight is below 0.5 (0.8 for a probe over several
 GPUs), the fault is *also seen*: named beside the symptom, and a finding of its own.
