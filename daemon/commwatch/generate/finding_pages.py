@@ -24,10 +24,10 @@ A fault that explains a symptom is listed under it as a cause and is no finding 
 its most severe cause. Causes are ranked by a weight between 0 and 1, a judgement, not a measurement.
 
 A cause begins before its effect (it is seen up to 90 s later; a count begins with its first event, at most an hour
-before it was a fault, or a day where only the day's number is too high), lasts until the effect begins, and touches it. Across parts: an NVSwitch's
-link and a GPU with link trouble within 90 s; a job's time-outs and the GPU whose rank alone did not report one; an
-adapter's errors by its name. If time or place is unknown, or the weight is below 0.5 (0.8 for a probe over several
-GPUs), the fault is *also seen*: named beside the symptom, and a finding of its own.
+before it was a fault, or a day where only the day's number is too high), lasts until the effect begins, and touches it.
+Across parts: an NVSwitch's link and a GPU with link trouble within 90 s; a job's time-outs and the GPU whose rank alone
+did not report one; an adapter's errors by its name. If time or place is unknown, or the weight is below 0.5 (0.8 for a
+probe over several GPUs), the fault is *also seen*: named beside the symptom, and a finding of its own.
 
 Open findings: `commwatch_finding`, `/api/v1/findings` ([API](../../using/api.md)), the node's page, the log.
 Alerts come from metrics, not from findings; a linked runbook belongs to the matching alert.
