@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 from commwatch.probes.cycle import process
@@ -93,6 +95,17 @@ def no_rank_stands_behind_the_tests() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(process, "let_others_go_first", lambda pid: None)
         yield
+
+
+@pytest.fixture(autouse=True)
+def the_log_of_before() -> Iterator[None]:
+    """It comes back: a command that logs would write for later tests to standard error as its own test had it."""
+    root = logging.getLogger()
+    handlers, level, known = root.handlers[:], root.level, structlog.get_config()
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.configure(**known)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

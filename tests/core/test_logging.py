@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any
 
@@ -26,16 +26,10 @@ class Terminal(io.StringIO):
 
 
 @pytest.fixture(autouse=True)
-def restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The configuration of before comes back, and the environment is that of no service."""
+def no_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment is that of no service."""
     monkeypatch.delenv("JOURNAL_STREAM", raising=False)
     monkeypatch.delenv("NO_COLOR", raising=False)
-    root = logging.getLogger()
-    handlers, level, known = root.handlers[:], root.level, structlog.get_config()
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.configure(**known)
 
 
 def logged(settings: Log, say: Callable[[], object], stream: io.StringIO | None = None) -> str:
@@ -171,6 +165,14 @@ def test_outside_of_the_journal_no_level_is_prefixed(monkeypatch: pytest.MonkeyP
     assert logged(JSON, ours).startswith("{")
     monkeypatch.setenv("JOURNAL_STREAM", "8:4711")
     assert logged(JSON, ours, Terminal()).startswith("{")
+
+
+def test_records_go_to_standard_error_as_it_is_at_the_call(capsys: pytest.CaptureFixture[str]) -> None:
+    """Standard error that was replaced after the import gets them."""
+    configure_logging(JSON)
+    ours()
+
+    assert json.loads(capsys.readouterr().err)["msg"] == "it happened"
 
 
 def test_a_new_configuration_replaces_the_old_one() -> None:

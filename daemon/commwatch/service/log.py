@@ -40,8 +40,14 @@ def _harmless(logger: WrappedLogger, method: str, event: EventDict) -> EventDict
     }
 
 
-def configure_logging(settings: Log, stream: TextIO = sys.stderr) -> None:
-    """Send our own records and those of third parties the same way; keys time, level, msg, logger, then the fields."""
+def configure_logging(settings: Log, stream: TextIO | None = None) -> None:
+    """Send our own records and those of third parties the same way; keys time, level, msg, logger, then the fields.
+
+    Args:
+        settings: Level and format.
+        stream: Where records go; None: standard error as it is at the call.
+    """
+    stream = sys.stderr if stream is None else stream
     shared: list[Processor] = [
         structlog.stdlib.add_logger_name,
         structlog.stdlib.add_log_level,
