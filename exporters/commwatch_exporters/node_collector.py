@@ -65,7 +65,7 @@ class NodeCollector(Collector):
 
 
 class _Lines:
-    """What stands on a page before each value; the same as long as the same series have a value.
+    """The text on a page before each value; the same as long as the same series have a value.
 
     Args:
         snapshot: With the series.
@@ -143,7 +143,7 @@ def _family(metric: Metric) -> Family:
 
 @cache
 def _header(name: str, page_format: Format) -> str:
-    """What the library writes before the samples, with the end of the line before and not its own."""
+    """The header that the library writes before the samples, with the end of the line before and not its own."""
     lines = page_format.encode(_Alone(_family(CATALOGUE[name]))).decode().removesuffix("# EOF\n")
     return "\n" + lines.removesuffix("\n")
 

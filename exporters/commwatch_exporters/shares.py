@@ -1,4 +1,4 @@
-"""What each client may take of an endpoint: places for connections, turns at what takes long, requests in a second."""
+"""The share of each client in an endpoint: places for connections, turns at slow work, requests in a second."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Holder(Protocol):
 
 @dataclass(slots=True)
 class _Past:
-    """What a share has had."""
+    """The turns that a share has had."""
 
     failed: int = 0
     """Turns that came to nothing since the last that did not."""

@@ -27,7 +27,7 @@ def links(*numbers: int, gpus: tuple[str, ...] = GPUS) -> list[Link]:
 
 
 def faults(expected: Collection[Link], down: Collection[Link], ends: Ends) -> list[Sighting]:
-    """What the rule says of links that should be up and of those that are down."""
+    """The findings of the rule about links that should be up and links that are down."""
     gpus = sorted({gpu for gpu, _ in [*expected, *down]})
     index = {gpu: str(number) for number, gpu in enumerate(gpus)}
     numbers: Numbers = {

@@ -1,4 +1,4 @@
-"""NVLinks to the same place are compared once a minute, and the one that falls furthest behind is told."""
+"""NVLinks to the same place are compared once a minute, and the one that falls furthest behind is named."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Links:
         self.lead(SWITCHES)
 
     def lead(self, far_ends: Mapping[str, str]) -> None:
-        """What the driver says of where the links lead: the switches, or the address of a GPU."""
+        """Have the driver report where the links lead: to the switches, or to the address of a GPU."""
         ends = {link: (end, "") if end == "switch" else ("gpu", end) for link, end in far_ends.items()}
         infos: dict[Series, Value] = {
             ("commwatch_nvlink_info", (*GPU, link, "4.0", *ends.get(link, ("", "")), "")): 1 for link in LINKS
@@ -36,7 +36,7 @@ class Links:
         self.node.feed("nvml_identity", {GPU[1]: infos})
 
     def step(self, *rates: float | None, seconds: float = MINUTE) -> tuple[Value, ...]:
-        """What is told after a time in which the links sent so many bytes per second; None: not read at its end.
+        """The shares after a time in which the links sent at these rates, bytes per second; None: not read at its end.
 
         The slowest link, its rate, and the median of its siblings.
         """

@@ -22,7 +22,7 @@ GAP = 15.0
 
 
 class Watched:
-    """What is exposed of one port, and how often one of its counters fell."""
+    """The exposed counters of one port, and how often one of them fell."""
 
     def __init__(self) -> None:
         self.unwrap, self.time, self.falls = Unwrap(), 0.0, 0

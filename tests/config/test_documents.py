@@ -1,4 +1,4 @@
-"""What is made from rules, codes and tables is as they are now."""
+"""The documents made from rules, codes and tables are current."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_a_gpu_that_fails_is_not_looked_at_and_hastens_nothing(node: Node) -> No
 
 
 def fed(node: Node, sent: tuple[int, int], jobs: tuple[int, int] = (7, 7), nvlink: float = 0.0) -> int:
-    """Counters that cannot be trusted after two minutes at full use, in which GPUs got so many bytes a second."""
+    """Counters that cannot be trusted after two minutes at full use, by the bytes per second that each GPU got."""
     for step in range(13):
         time = 10.0 * step
         node.clock.now = 20_000.0 + time

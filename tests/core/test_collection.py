@@ -486,7 +486,7 @@ def test_a_source_that_comes_is_ordered_and_one_that_goes_is_not_run_any_more() 
 
 
 def test_maintenance_ends_what_holds_a_driver_and_its_end_begins_it_again() -> None:
-    """What is read meanwhile by a worker that has not ended yet is not current; the host is read on."""
+    """A reading by a worker that has not ended yet is not current; the host is still read."""
     node = running()
     node.collection.pause()
     node.nvml.give(LINKS, both())

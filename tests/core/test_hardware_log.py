@@ -24,7 +24,7 @@ class Node(FedDaemon):
     """Two GPUs, the second a Blackwell, and an NVSwitch."""
 
     def events(self, *events: HardwareEvent) -> list[Any]:
-        """What is logged of a run of the kernel log with these events."""
+        """The log of a run of the kernel log with these events."""
         found = collected()
         found.events.extend(events)
         return [line for line in self.feed("kernel_log", found) if "hardware" in line["event"]]

@@ -23,7 +23,7 @@ class Node(FedDaemon):
     """A daemon that reads the logs of jobs."""
 
     def run(self, *errors: LogErrors, seconds: float = 5.0, resume: bytes | None = b"{}") -> list[Any]:
-        """What is logged of one run, so many seconds after the last."""
+        """The log of one run, this number of seconds after the last."""
         found = Collected({}, [], 0.0, log_errors=list(errors), resume=resume)
         return [line for line in self.feed("nccl_logs", found, seconds) if "read again" not in line["event"]]
 

@@ -58,7 +58,7 @@ def told(daemon: SimulatedDaemon) -> tuple[set[tuple[str, str]], dict[Any, Any]]
 
 
 def kept_by(daemon: SimulatedDaemon) -> Judgement:
-    """What the daemon saves now."""
+    """The state that the daemon saves now."""
     daemon.save()
     return msgspec.json.decode((daemon.state.path / f"{STATE_NAME}.json").read_bytes(), type=Judgement)
 

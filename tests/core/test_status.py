@@ -42,7 +42,7 @@ def clock(daemon: FedDaemon) -> Clock:
 
 @pytest.fixture
 def running(daemon: FedDaemon) -> Engine:
-    """What it runs."""
+    """The engine that the daemon runs."""
     return daemon.engine
 
 

@@ -19,7 +19,7 @@ def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FedDaemon:
 
 
 def named(daemon: FedDaemon, name: str, *absences: Absence) -> set[tuple[str, ...]]:
-    """What is named after a run in which this failed: collector, device and reason."""
+    """The unread devices after a run in which this failed: collector, device and reason."""
     daemon.feed(name, collected({}, *absences))
     return set(daemon.series("collector_device_failing"))
 

@@ -106,7 +106,7 @@ def branch_of(known: Known, branch: Branch) -> list[Check]:
 
 
 def answer_of(result: CycleResult, verdict: CycleVerdict = "good", probe: str = "all_reduce", **changes: Any) -> Answer:
-    """What one cycle of a probe came to."""
+    """The result of one cycle of a probe."""
     known: dict[str, Any] = {
         "probe": probe, "measure": "all_reduce", "backend": "simulated", "ranks": 8, "gpus": (), "verdict": verdict,
         "shares_gpus": False, "result": result,

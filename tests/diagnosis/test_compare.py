@@ -26,7 +26,7 @@ def measured(rate: float = 300e9, delay: float = 10e-6) -> dict[str, Any]:
 
 
 class Compared(NamedTuple):
-    """What the command says of two diagnoses."""
+    """The command's output for two diagnoses."""
 
     is_worse: bool
     told: dict[str, Any]

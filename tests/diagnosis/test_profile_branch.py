@@ -16,7 +16,7 @@ A100, H100, A10G = "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3", "NVIDIA A10
 
 
 def checks(asked: Asked, *parts: Numbers) -> list[Check]:
-    """What the branch makes of a node."""
+    """The verdict of the branch about a node."""
     return branch_of(replace(known_of(merged(*parts)), asked=asked), "profile")
 
 

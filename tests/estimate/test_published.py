@@ -22,7 +22,7 @@ Row: TypeAlias = dict[str, str]
 with (Path(__file__).parent / "published.csv").open(encoding="utf-8", newline="") as file:
     ROWS: list[Row] = list(csv.DictReader(file))
 SLOWEST_TCP_RATE = 4.2e9 / 8
-"""What the command takes for the slow end of a faster interface, bytes per second."""
+"""The bandwidth that the command assumes for the slow end of a faster interface, bytes per second."""
 DOCUMENT = Path(__file__).parents[2] / "docs/using/estimate.md"
 
 

@@ -26,7 +26,7 @@ def run(config: Config, *arguments: str) -> int:
 
 
 def drawn(found: PairMatrix, *arguments: str, before: PairMatrix | None = None) -> str:
-    """What the command prints of a matrix, or of two, in a pipe."""
+    """The output of the command for a matrix, or for two, in a pipe."""
     with TemporaryDirectory() as folder, redirect_stdout(io.StringIO()) as out:
         run(NOWHERE, *_files(Path(folder), found, before), *arguments)
         return out.getvalue()

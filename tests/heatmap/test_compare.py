@@ -17,7 +17,7 @@ def changed(found: PairMatrix, **fields: Any) -> PairMatrix:
 
 
 def notes(before: PairMatrix, now: PairMatrix, *arguments: str) -> list[str]:
-    """What is said beneath the matrix, each note in one line."""
+    """The notes beneath the matrix, each in one line."""
     found: list[str] = []
     for line in lines(now, *arguments, before=before):
         if line.startswith("-  ") and line != "-  not measured":

@@ -28,7 +28,7 @@ def document(**changes: Any) -> dict[str, Any]:
 
 
 def read(content: bytes, *arguments: str) -> str:
-    """What the command prints of a file."""
+    """The output of the command for a file."""
     with TemporaryDirectory() as folder, redirect_stdout(io.StringIO()) as out:
         file = Path(folder, "pairs.json")
         file.write_bytes(content)

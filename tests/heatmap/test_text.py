@@ -15,7 +15,7 @@ from heatmap.matrices import Pair, matrix, of_gpu, slow_gpu
 
 
 def cells(found: PairMatrix, *arguments: str) -> dict[Pair, str]:
-    """What stands in each cell, with its mark."""
+    """The text of each cell, with its mark."""
     rows = [line.split()[1:] for line in lines(found, *arguments) if line.startswith("GPU")]
     return {
         (source, target): text
@@ -141,7 +141,7 @@ def test_ranks_without_gpus_are_called_so() -> None:
 
 
 def test_gaps_are_explained() -> None:
-    """What was not measured, which is not 0, and what nothing is known to hold against."""
+    """A pair that was not measured, which is not 0, and a value without an expectation."""
     found = matrix(3, missing=[(0, 1)])
     assert cells(found)[0, 1] == "-"
     assert "-  not measured" in lines(found)

@@ -51,7 +51,7 @@ def of_fields(**changes: Any) -> FakeGpu:
 
 
 def counters(opened: Opened, gpu: int = 0) -> dict[int, Any]:
-    """What is read of the fields."""
+    """The values of the fields."""
     labels, read = (str(gpu), f"0000:{0x17 + gpu:02x}:00.0"), opened.read("pcie")
     return {field: read.get((f"pcie_{name}_total", *labels)) for field, name in FIELDS.items()}
 

@@ -1,4 +1,4 @@
-"""What tests of probes share."""
+"""Fixtures that tests of probes share."""
 
 from __future__ import annotations
 

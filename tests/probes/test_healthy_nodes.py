@@ -76,7 +76,7 @@ def outcomes_of(plan: CyclePlan) -> tuple[StepOutcome, ...]:
 
 
 def answered(plan: CyclePlan, outcomes: tuple[StepOutcome, ...], paths: GpuPaths) -> Answer:
-    """What the command says of them."""
+    """The output of the command for them."""
     return answer_of(
         plan,
         Measured(finished_at=0, occupied_seconds=0, setup_seconds=0, outcomes=outcomes),

@@ -43,7 +43,7 @@ class Books:
         self._wrong = wrong
         self._others = others
         self.cost: float | None = None
-        """What the ranks agree on for the cost of a call; None: this rank's, unless the others say more."""
+        """The cost of a call that the ranks agree on; None: this rank's, unless another rank has a higher one."""
 
     def rendezvous(self) -> None:
         self.log.append("met")

@@ -1,4 +1,4 @@
-"""What Slurm says of a node: cgroups of jobs, and a stand-in of scontrol that prints what it does."""
+"""Slurm on a node: cgroups of jobs, and a stand-in of scontrol with the same output."""
 
 from __future__ import annotations
 

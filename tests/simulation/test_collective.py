@@ -337,7 +337,7 @@ def test_ranks_are_on_the_gpus_that_the_plan_names(rehearse: Rehearse) -> None:
 
 
 def calls(rehearsal: Rehearsal, first: int, number: int, rank: int = 0) -> list[float]:
-    """Seconds of so many calls in a row."""
+    """Seconds of this number of calls in a row."""
     ask, members = rehearsal.node.operation_seconds, range(8)
     return [ask("all_reduce", LARGE, members, rank, call) for call in range(first, first + number)]
 
@@ -355,7 +355,7 @@ def test_a_call_is_late_now_and_then(rehearse: Rehearse) -> None:
 
 
 def test_ranks_end_almost_together(rehearse: Rehearse) -> None:
-    """What one call takes on two ranks differs by less than half a percent, late calls among them."""
+    """The times of one call on two ranks differ by less than half a percent, late calls among them."""
     rehearsal = rehearse("h100x8")
     for one, other in zip(calls(rehearsal, 1000, 1000), calls(rehearsal, 1000, 1000, rank=7), strict=True):
         assert abs(one / other - 1) < 0.005

@@ -231,7 +231,7 @@ def test_a_line_without_end_costs_little(node: Node, length: int) -> None:
 
 
 def test_far_behind_only_the_last_part_is_read(node: Node) -> None:
-    """And it is told how much was passed over; the file has a hole, so it takes no room."""
+    """The result says how much was passed over; the file has a hole, so it takes no room."""
     node.write(RETRY)
     caught_up, hole, cut_through = 1 << 20, 65 << 20, CUDA.strip() * 40
     with (node.folder / "job.log").open("r+b") as file:

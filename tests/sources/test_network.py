@@ -333,7 +333,7 @@ def test_hostile_bytes_are_absent(tmp_path_factory: pytest.TempPathFactory, cont
 
 @in_one_pass("text", [b"", b"\n", b"1_000", b"0x10", b"1.5", b"+1", b"\xff", b"1" * 21, b"12 34", b"- 1"])
 def test_other_text_is_no_number(tmp_path_factory: pytest.TempPathFactory, text: bytes) -> None:
-    """What is not a plain decimal integer is not read as one."""
+    """A text that is not a plain decimal integer is not read as one."""
     sysfs = tmp_path_factory.mktemp("sys")
     add_interface(sysfs, "eth0", "pci0000:17/0000:18:00.0", changes={"statistics/rx_errors": text})
 

@@ -17,7 +17,7 @@ NOTHING_KNOWN = Path("/nonexistent")
 
 
 def estimated(words: str, state: Path = NOTHING_KNOWN) -> Answer:
-    """What the command answers to its options."""
+    """The command's answer to its options."""
     args = _parser().parse_args(["estimate", *shlex.split(words)])
     return answer(read_request(args, Config(paths=Paths(state=str(state))), 0.0))
 

@@ -111,7 +111,7 @@ class FedDaemon:
         self.engine.pipeline.observe(self.clock.now)
 
     def inventory(self) -> dict[str, Any]:
-        """What ``commwatch inventory`` shows."""
+        """The output of ``commwatch inventory``."""
         return self.engine.inventory()
 
     def accept(self) -> list[str]:

@@ -49,7 +49,7 @@ class Hostile:
         self.socket: socket.socket
 
     async def start(self) -> None:
-        """As ``Worker.start``, but for the process, which does nothing; it is told to run one collector each second."""
+        """As ``Worker.start``, but the process does nothing; its order is to run one collector each second."""
         ours, self.socket = socket.socketpair()
         self.socket.setblocking(False)
         self.process = subprocess.Popen(["cat"], stdin=subprocess.PIPE)  # noqa: ASYNC220 - no other clients here

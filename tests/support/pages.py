@@ -64,7 +64,7 @@ def lines_of(block: Block, family: str) -> str:
 
 
 def asked(page: MetricsPage, page_format: Format = Format.TEXT, encoding: str = "", query: str = "") -> bytes:
-    """What a client gets that takes a format and an encoding."""
+    """The answer to a client that takes a format and an encoding."""
     headers = {"accept": page_format.content_type, "accept-encoding": encoding}
     answer = page.answer(Request("/metrics", headers, query))
     assert (answer.status, answer.content_type) == (HTTPStatus.OK, page_format.content_type)

@@ -218,7 +218,7 @@ def _restless(change_seconds: float) -> type:
 
 
 class SimulatedDaemon:
-    """What the daemon knows of a simulated node as time passes.
+    """A daemon of a simulated node as time passes.
 
     Sources are read in this process and not in workers, and a probe's ranks are asked for their times without being
     started. All else is what the daemon does. No clock of the machine is read.
@@ -302,9 +302,9 @@ class SimulatedDaemon:
         self.job_settings = self.engine.job_settings
         self.answers = Answers(self)
         self.statuses: Callable[[float], Sequence[Any]] = lambda now: ()
-        """What the document of probes says."""
+        """The document of probes."""
         self.changes: list[Change] = []
-        """What opened and closed until now."""
+        """The findings that opened and closed until now."""
         self._measure_without_ranks()
 
     def _patch(self, preset: str | Preset, change_seconds: float) -> None:
@@ -366,12 +366,12 @@ class SimulatedDaemon:
         return not any(self.store.occupants.values())
 
     def snapshot(self) -> Snapshot:
-        """What would be exposed now, without the daemon's own metrics."""
+        """The series that would be exposed now, without the daemon's own metrics."""
         self.store.drop_group("daemon")
         return self.store.snapshot()
 
     def whole_snapshot(self) -> Snapshot:
-        """What documents are made of."""
+        """The snapshot that documents are made of."""
         return self.snapshot()
 
     def probe_statuses(self, now: float) -> Sequence[Any]:
@@ -379,7 +379,7 @@ class SimulatedDaemon:
         return self.statuses(now)
 
     def exposed(self) -> Snapshot:
-        """What a scrape is given."""
+        """The node as a scrape gets it."""
         return self.engine.whole_snapshot()
 
     def findings(self) -> dict[str, Any]:
@@ -416,7 +416,7 @@ class SimulatedDaemon:
         return True
 
     def until(self, minutes: float, step: float = LOOK_SECONDS) -> None:
-        """Let time pass until so many minutes after the boot: jobs write their log, all is read, the rules look.
+        """Let time pass until this number of minutes after the boot: jobs write their log, all is read, the rules look.
 
         Args:
             minutes: at the end.
@@ -443,7 +443,7 @@ class SimulatedDaemon:
         ]
 
     def _write_log(self) -> None:
-        """What the job has written by now."""
+        """The log that the job has written by now."""
         due = [line for at, line in self._log_left if at <= time.time()]
         if due:
             with self._log_file.open("a", encoding="utf-8") as log:
@@ -469,7 +469,7 @@ class SimulatedDaemon:
         self._note(logged)
 
     def step_to(self, seconds: float) -> None:
-        """Let time pass until so many seconds after the boot: what is due runs, and the rules look."""
+        """Let time pass until this number of seconds after the boot: what is due runs, and the rules look."""
         for moment in (seconds - SECOND_LOOK_SECONDS, seconds):
             self.time = max(self.time, moment)
             self._write_trees()

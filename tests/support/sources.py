@@ -41,5 +41,5 @@ def why_absent(name: str, sysfs: Path, procfs: Path, settings: Sources | None = 
 
 
 def stand_in_of(name: str, node: SimulatedNode, *clock: Callable[[], float]) -> Any:
-    """What answers in place of the kernel on a simulated node; by a clock of the test where it has one."""
+    """Stand-ins of the kernel on a simulated node; by a clock of the test where it has one."""
     return load(SOURCES[name].stand_in)(node, *clock)

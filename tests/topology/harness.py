@@ -48,7 +48,7 @@ def shown(found: Topology, measured: Measured | str = "") -> NodeDocument:
 
 
 def printed(found: Topology, *arguments: str) -> list[str]:
-    """What the command prints of it in a pipe."""
+    """The output of the command for it in a pipe."""
     read = patch("commwatch.workers.by_hand.read_topology", lambda config: (found, ()))
     with read, redirect_stdout(io.StringIO()) as out:
         assert run_command(Config(paths=Paths(state="/nonexistent")), "topology", *arguments) == 0

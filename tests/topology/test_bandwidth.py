@@ -16,7 +16,7 @@ from topology.trees import Tree, hgx, rtx3090x4, two_sockets, virtual_machine
 
 
 def between(found: Topology, first: int, second: int, kind: str = "gpu") -> Any:
-    """What should be there; None where it is not known."""
+    """The expected bandwidth; None where it is not known."""
     return way(found, first, second, kind).expected
 
 

@@ -214,7 +214,7 @@ def test_values_age(age: float, interval: float, stale: bool) -> None:
 
 
 def printed_with(found: Topology, rates: Rates, folder: Path) -> list[str]:
-    """What the command prints with a matrix of two hours ago."""
+    """The output of the command with a matrix of two hours ago."""
     file = folder / "pairs.json"
     file.write_bytes(msgspec.json.encode(matrix(rates, taken_at=time.time() - 7200)))
     return printed(found, "--pairs", str(file))

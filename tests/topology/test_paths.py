@@ -196,7 +196,7 @@ CLASSES = ("PIX", "PXB", "PHB", "NODE", "SYS", "?")
 
 
 def above(node: Topology, address: str) -> list[str]:
-    """What stands above a device, the nearest first, and the host bridge at the end."""
+    """The bridges above a device, the nearest first, and the host bridge at the end."""
     found = [node.devices[address].parent]
     while found[-1] in node.devices:
         found.append(node.devices[found[-1]].parent)

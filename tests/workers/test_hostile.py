@@ -352,7 +352,7 @@ def test_a_flood_of_runs_is_given_up() -> None:
 
 
 def test_a_worker_that_waits_to_be_read_can_be_stopped() -> None:
-    """What it sends fills the socket: it must get through to what it is told."""
+    """Its messages fill the socket: it must still reach its orders."""
 
     async def body() -> None:
         async with hostile(SETTINGS) as one:
@@ -392,7 +392,7 @@ class _Excusing(Starvation):
 
 
 def test_what_comes_too_late_of_a_starved_worker_is_taken(tmp_path: Path) -> None:
-    """It is said that nothing came; an event, which is told only once, is not lost."""
+    """The reading counts as missing; an event, which arrives only once, is not lost."""
     xid = {"kind": "xid", "device": "0000:3b:00.0", "code": "79", "origin": "nvml", "time": 1.0}
 
     async def body() -> None:

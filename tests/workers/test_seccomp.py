@@ -268,7 +268,7 @@ def test_where_there_is_no_filter_the_reader_works_and_says_why(tmp_path: Path) 
 
 
 def status_of(pid: int) -> str:
-    """What the kernel says of a process."""
+    """The status of a process in the kernel."""
     return Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
 
 

@@ -61,7 +61,7 @@ class FreshProbe:
     bad: tuple[bool, ...]
     """Of each: whether it failed, or was slow or low."""
     readings: tuple[Reading, ...] = ()
-    """What the daemon would expose after these; empty where nothing was measured."""
+    """The series that the daemon would expose after these; empty where nothing was measured."""
     matrix: PairMatrix | None = None
     """Of pairs: the last one, with what three in a row have in common."""
     comparable: bool = True

@@ -334,7 +334,7 @@ class Anomalies(Tracker):
         )
 
     def _job_of(self, device: str) -> frozenset[int]:
-        """What distinguishes the jobs on a GPU from others."""
+        """The identities of the jobs on a GPU."""
         return frozenset(self._store.jobs.get(one, one) for one in self._store.occupants.get(device, ()))
 
     def _keep(

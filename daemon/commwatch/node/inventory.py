@@ -597,7 +597,7 @@ class Inventory:
 
 
 def _port_readings(family: str, labels: tuple[str, ...], speed: float | None) -> dict[Series, Value]:
-    """What is expected of a port that is expected; its speed where one is known, in bytes per second."""
+    """The expected values of an expected port; its speed where one is known, in bytes per second."""
     return {
         (f"commwatch_{family}_expected", labels): 1,
         (f"commwatch_{family}_speed_expected_bytes_per_second", labels): speed or None,

@@ -84,7 +84,7 @@ class InventoryTracker(Tracker):
         """By collector: those of its last run."""
         self._judged_silent: Mapping[str, float] = {}
         self._working = Observation()
-        """What was seen last, without the GPUs that do not work."""
+        """The inventory that was seen last, without the GPUs that do not work."""
         self._faulty_strangers = 0
         """GPUs that are faulty and were never read whole."""
         self._states: dict[tuple[str, str], int] = {}

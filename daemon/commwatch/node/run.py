@@ -54,7 +54,7 @@ class Collected:
 
 
 def failed(collector: str, absence: Absence, unavailable: SourceUnavailable | None = None) -> Collected:
-    """What a run gave that read nothing."""
+    """The result of a run that read nothing."""
     return Collected({}, [absence], 0.0, collector=collector, unavailable=unavailable)
 
 

@@ -1,4 +1,4 @@
-"""What follows the readings of collectors: one class for each thing that is worked out of them."""
+"""Trackers follow the readings of collectors: one class for each thing that is worked out of them."""
 
 from __future__ import annotations
 

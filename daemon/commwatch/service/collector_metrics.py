@@ -1,4 +1,4 @@
-"""What the page says of the collectors and their sources: as they are when it is rendered."""
+"""The metrics of the collectors and their sources, as they are when the page is rendered."""
 
 from __future__ import annotations
 

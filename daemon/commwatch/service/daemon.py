@@ -67,7 +67,7 @@ VITAL = (HOUSEKEEPING, LOOK)
 
 
 class Daemon:
-    """What lives from the start of the process to its end; what depends on the configuration is an ``Engine``.
+    """The part that lives from the start of the process to its end; an ``Engine`` depends on the configuration.
 
     Args:
         config: its configuration.

@@ -34,14 +34,14 @@ class Record(NamedTuple):
 
 
 class Keepable(Protocol):
-    """What is kept."""
+    """The kept values."""
 
     @property
     def version(self) -> Hashable:
         """Changes with each event that must not be lost."""
 
     def records(self) -> tuple[Record, ...]:
-        """What must agree after a crash, as it is now, in the order in which it is written."""
+        """The parts of the state that must agree after a crash, in the order in which they are written."""
 
     def save_others(self) -> None:
         """Save what agrees with nothing else; called in a thread each ``CHANGED_SECONDS``, and with all."""

@@ -167,7 +167,7 @@ class Pipeline:
         return (*(tracker.version for tracker in self.trackers), self.wraps.version)
 
     def judgement(self, judge: Judge) -> Judgement:
-        """What must agree after a crash.
+        """The parts of the state that must agree after a crash.
 
         Args:
             judge: has looked at all that was counted.

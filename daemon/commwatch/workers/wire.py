@@ -51,7 +51,7 @@ class WorkerPlan(msgspec.Struct, array_like=True, frozen=True):
     name: str = "reader"
     """Of the process, behind ``commwatch-``."""
     collectors: dict[str, float] = {}
-    """What it runs at once, and the seconds between two runs from then on; 0: it is not repeated."""
+    """The collectors that it runs at once, and the seconds between two runs from then on; 0: it is not repeated."""
 
 
 class Order(msgspec.Struct, array_like=True, frozen=True):
@@ -82,7 +82,7 @@ class WireAbsence(msgspec.Struct, array_like=True, frozen=True):
 
 
 class WireBatch(msgspec.Struct, array_like=True, frozen=True):
-    """What one run of a collector gave, on the wire."""
+    """The result of one run of a collector, on the wire."""
 
     collector: Word
     readings: Annotated[list[WireReadings], Meta(max_length=MOST_DEVICES)]

@@ -1,4 +1,4 @@
-"""What a mark makes of a measured value, and what a step of a profile's model takes on measured bandwidth."""
+"""The mark of a measured value, and the time of a step of a profile's model on measured bandwidth."""
 
 from __future__ import annotations
 

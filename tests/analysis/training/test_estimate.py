@@ -1,4 +1,4 @@
-"""What a training step takes, which layout to choose, and what can never happen."""
+"""The time of a training step, the choice of its layout, and results that are impossible."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_seconds_on_the_wire_over_9_gigabit(options: str, low: float, high: floa
 
 
 def test_the_published_pair_of_a10_nodes_does_less_than_one() -> None:
-    """What was observed lies within: 2.46 s a step on one node, 8.68 s on two, which is 0.57 of the work."""
+    """The observed times lie within: 2.46 s a step on one node, 8.68 s on two, which is 0.57 of the work."""
     found = estimated(f"{A10} --strategy zero3 {A10_NETWORK} {WITHIN}")
     [one] = [point for point in found.scaling if (point.nodes, point.gpus_per_node) == (1, 2)]
     [both] = [point for point in found.scaling if point.nodes == 2]

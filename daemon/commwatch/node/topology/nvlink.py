@@ -12,7 +12,7 @@ from commwatch_exporters.node.model import Node, PeerAccess, node_at
 from commwatch_exporters.snapshot import Snapshot
 
 COLLECTORS = ("nvml_identity", "nvml_nvlink", "nvml_p2p")
-"""What it is taken from."""
+"""The collectors that provide them."""
 
 _REFUSED = frozenset({1, 2, 3, 4, 5})
 """NVML's reasons why not: chipset, GPU, topology, setting, not supported. 0 is yes, 6 unknown."""
