@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from commwatch.workers.bounds import Bounds
@@ -70,3 +72,16 @@ def test_the_collector_that_has_been_due_for_longest_is_the_one_that_did_not_com
             assert await one.worker.over == Hung("", "third")
 
     in_loop(body)
+
+
+def test_an_order_does_not_put_a_deadline_off() -> None:
+    """A process that hangs is found although something is ordered of it again and again."""
+
+    async def body() -> None:
+        async with hostile(Bounds(), deadline=0.02) as one:
+            while not one.worker.over.done():
+                one.worker.order(Order("run", 1.0, now=True))
+                await asyncio.sleep(0)
+            assert await one.worker.over == Hung("", "run")
+
+    in_loop(body, 5.0)

@@ -185,10 +185,12 @@ class Worker(asyncio.BufferedProtocol):
         self._watch()
 
     def order(self, order: Order) -> None:
-        """Change what the process runs, and what is expected of it."""
+        """Change what the process runs, and what is expected of it. Checks of what is due already go on as they are."""
+        was_due = self._is_due()
         self._write(_ORDERS.encode(order))
         self._expect(order)
-        self._watch()
+        if not (was_due and self._is_due()):
+            self._watch()
 
     def _write(self, message: bytes) -> None:
         if self._transport is not None and not self._has_ended:
@@ -201,6 +203,10 @@ class Worker(asyncio.BufferedProtocol):
         now = time.monotonic()
         expected.order(order.every, now, at_once=order.now)
         expected.allow(now)
+
+    def _is_due(self) -> bool:
+        """Whether anything is due, so that its checks go on."""
+        return any(one.due <= time.monotonic() for one in self._expected.values())
 
     def _watch(self) -> None:
         """Have the process checked once what is due next may be late."""
