@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
@@ -33,6 +34,8 @@ class Collected:
     """Its name."""
     unavailable: SourceUnavailable | None = None
     """Set where the source as a whole could not be read; it is among the absences too."""
+    began: float = math.inf
+    """Monotonic seconds at which its run began; infinite where it read nothing, which answers whoever asked before."""
 
     @property
     def devices_read(self) -> frozenset[str]:

@@ -101,7 +101,7 @@ class _Runner:
         ]
         return WireBatch(
             collector, readings, absences, batch.events, unavailable, self._new_aliases(source),
-            time.monotonic() - started, gone, batch.occupants, batch.log_errors, batch.resume, batch.audit,
+            started, time.monotonic() - started, gone, batch.occupants, batch.log_errors, batch.resume, batch.audit,
         )  # fmt: skip
 
     def _collect(self, source: Source, key: str) -> Batch:

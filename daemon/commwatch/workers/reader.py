@@ -181,8 +181,8 @@ class Reader:
         self._stuck_elsewhere = stuck_elsewhere
         self._every: dict[str, float] = {}
         """Seconds between two runs by collector."""
-        self._waiting: dict[str, list[asyncio.Future[Collected]]] = {}
-        """Who waits for the next run of a collector."""
+        self._waiting: dict[str, list[tuple[float, asyncio.Future[Collected]]]] = {}
+        """By collector who waits for a run of it, and since which monotonic time: a run under way by then is none."""
         self._main = _Slot(self)
         self._own: dict[str, _Slot] = {}
         self._stuck = StuckProcesses(settings.name, settings.procfs, events.worker_stuck)
@@ -244,7 +244,7 @@ class Reader:
         if self._stopped:
             return failed(collector, _RELEASED)
         given: asyncio.Future[Collected] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(collector, []).append(given)
+        self._waiting.setdefault(collector, []).append((time.monotonic(), given))
         self.hasten(collector)
         return await given
 
@@ -319,8 +319,16 @@ class Reader:
         self._hand_whole(name)
 
     def _hand_whole(self, name: str) -> None:
-        """Hand on a run of a collector where no process has its part still to give."""
-        if name in self._main.batches and all(name in one.batches or one.worker is None for one in self._own.values()):
+        """Hand on a run of a collector where no process has its part still to give.
+
+        Where that of the others answers who waits, that of a suspect is to do so too.
+        """
+        if name not in self._main.batches:
+            return
+        began = self._main.batches[name].began
+        asked = max((asked for asked, _ in self._waiting.get(name, ()) if asked <= began), default=0.0)
+        parts = [one.batches.get(name) for one in self._own.values() if one.worker is not None]
+        if all(part is not None and part.began >= asked for part in parts):
             self._hand(name)
 
     def _hand(self, name: str) -> None:
@@ -343,11 +351,18 @@ class Reader:
         if whole.absences:
             whole = replace(whole, absences=[*map(self._by_key, whole.absences)])
         self.keeper.keep(whole)
-        for given in self._waiting.pop(name, ()):
-            if not given.done():
-                given.set_result(whole)
+        self._answer(whole)
         for slot, part in parts:
             self._rejoin(slot, part)
+
+    def _answer(self, collected: Collected) -> None:
+        """Answer whoever waits for a collector and asked before this run began."""
+        waiting = self._waiting.pop(collected.collector, [])
+        if later := [one for one in waiting if one[0] > collected.began]:
+            self._waiting[collected.collector] = later
+        for asked, given in waiting:
+            if asked <= collected.began and not given.done():
+                given.set_result(collected)
 
     def _by_key(self, absence: Absence) -> Absence:
         """An absence by the key of its device, where the device was known by it before."""

@@ -92,6 +92,8 @@ class WireBatch(msgspec.Struct, array_like=True, frozen=True):
     """Set where the source as a whole could not be read."""
     aliases: Annotated[dict[Word, Word], Meta(max_length=MOST_ALIASES)]
     """``Source.aliases``, in the first batch after the source was opened, and whenever they have changed."""
+    began: Annotated[float, Meta(ge=0, le=1e12)]
+    """Monotonic seconds at which the run began."""
     duration: Annotated[float, Meta(ge=0, le=1e9)]
     """Seconds that the run took in the worker."""
     gone: Annotated[list[Word], Meta(max_length=MOST_DEVICES)] = []

@@ -302,7 +302,7 @@ class Worker(asyncio.BufferedProtocol):
         events = [replace(one, device=_word(one.device), code=_word(one.code)) for one in batch.events]
         return Collected(
             self._blocks(batch, now), absences, batch.duration, events, batch.occupants, batch.log_errors, batch.resume,
-            batch.audit, batch.collector,
+            batch.audit, batch.collector, began=min(batch.began, now),
         )  # fmt: skip
 
     def _blocks(self, batch: WireBatch, now: float) -> dict[str, Block]:
