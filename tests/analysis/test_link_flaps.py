@@ -54,11 +54,9 @@ class Links:
     def miss(self, name: str, *absences: Absence) -> None:
         """One run of a collector that gave no device."""
         self.now += self.collectors[name].interval
-        self.collectors[name].failing = frozenset(absences)
         for follower in (self.port_flaps, self.flaps):
             if name in follower.collectors:
-                follower.on_batch(Outcome(self.collectors[name], collected()))
-        self.collectors[name].failing = frozenset()
+                follower.on_batch(Outcome(self.collectors[name], collected({}, *absences)))
 
     def nvlink(self, *states: Value, step: float = 1.0) -> None:
         """Readings of the state of one NVLink."""

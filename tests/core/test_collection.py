@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from structlog.testing import capture_logs
@@ -103,6 +103,25 @@ def test_a_hang_drops_its_device_and_leaves_the_others_that_were_not_reached() -
     node.run(LINKS, collected({}, Absence(SLOTS[1], "deadline", "no answer within 2 s")))
 
     assert (node.devices(LINKS), node.devices(ERRORS)) == ([SLOTS[0]], [SLOTS[0]])
+
+
+def test_a_device_whose_own_process_is_late_keeps_its_values() -> None:
+    """A run without its part says nothing of it."""
+    node = filled()
+
+    node.run(LINKS, replace(first(), is_part=True))
+
+    assert (node.devices(LINKS), node[LINKS].failing) == ([*SLOTS], frozenset())
+
+
+def test_a_device_whose_own_process_hangs_is_dropped_at_once() -> None:
+    """Before the next run of the others, which go on as before."""
+    node = filled()
+
+    node.collection.lose(LINKS, Absence(SLOTS[1], "deadline", "no answer within 2 s"))
+
+    assert [node.devices(name) for name in (LINKS, ERRORS, NETWORK)] == [[SLOTS[0]], [SLOTS[0]], [*SLOTS]]
+    assert len(node.outcomes) == 3
 
 
 def test_a_device_that_is_not_there_any_more_goes() -> None:

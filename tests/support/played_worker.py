@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from commwatch.node.run import Collected
+from commwatch.readings import Absence
 from commwatch.workers.reader import Reader, ReaderSettings
 from commwatch.workers.wire import Order, ProgressMark, WireBatch, WireReadings, WorkerPlan, frame, take_frames
 
@@ -82,8 +83,11 @@ class PlayedReader:
     def __init__(self) -> None:
         self.ahead = 0.0
         """Seconds by which the reader's clock is ahead."""
+        self.own_deadline = LONG
+        """Start deadline of the process that a suspect gets."""
         self.workers: list[PlayedWorker] = []
         self.kept: list[Collected] = []
+        self.lost: list[tuple[str, str, str]] = []
         self.settings = ReaderSettings(
             "nvml", ("nvml",), b"{}", LONG, LONG, "/sys", Path("/proc"), rest_when_unavailable=True, launch=self._launch
         )
@@ -97,6 +101,10 @@ class PlayedReader:
     def keep(self, collected: Collected) -> None:
         """See ``Keeper``."""
         self.kept.append(collected)
+
+    def lose(self, collector: str, absence: Absence) -> None:
+        """See ``Keeper``."""
+        self.lost.append((collector, absence.device, absence.reason))
 
     def worker_restarted(self, worker: str, reason: str) -> None:
         """See ``ReaderEvents``."""
@@ -135,6 +143,7 @@ class PlayedReader:
         hangs.mark.set(device)
         self.reader.settings = self.settings
         main = await self.started(2)
+        self.reader.settings = replace(self.settings, start_deadline=self.own_deadline)
         hangs.end()
         own = await self.started(3)
         self.kept.clear()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 
+from commwatch.readings import HardwareEvent, LogErrors
 from support.core import in_loop
-from support.played_worker import played_reader
+from support.played_worker import SHORT, played_reader
 
 GPU, OTHER = "nvml_gpu", "nvml_nvlink"
 SUSPECT, HEALTHY = "0000:3b:00.0", "0000:17:00.0"
@@ -47,5 +48,79 @@ def test_a_question_waits_for_the_own_process_of_a_device_too() -> None:
             assert not answer.done()
             own.gives(GPU, SUSPECT)
             assert (await answer).blocks[SUSPECT].time > before
+
+    in_loop(body, 5.0)
+
+
+def test_a_run_goes_on_without_the_part_of_a_device_that_is_late() -> None:
+    """Nothing is said of the device while its deadline is not over, and its part comes with the next run."""
+
+    async def body() -> None:
+        async with played_reader() as one:
+            one.reader.order(GPU, 600.0)
+            main, own = await one.with_suspect(SUSPECT)
+            for _ in range(2):
+                main.gives(GPU, HEALTHY)
+            run = await one.next_run()
+            assert (set(run.blocks), run.absences, run.is_part) == ({HEALTHY}, [], True)
+            own.gives(GPU, SUSPECT)
+            run = await one.next_run()
+            assert (set(run.blocks), run.absences, run.is_part) == ({HEALTHY, SUSPECT}, [], False)
+
+    in_loop(body, 5.0)
+
+
+def test_two_parts_of_a_device_are_joined_with_all_that_happened_in_both() -> None:
+    """Its events and the errors of the kernel log."""
+
+    async def body() -> None:
+        async with played_reader() as one:
+            one.reader.order(GPU, 600.0)
+            main, own = await one.with_suspect(SUSPECT)
+            for number in (1, 2):
+                own.gives(
+                    GPU, SUSPECT,
+                    events=[HardwareEvent("xid", SUSPECT, str(number), "nvml", 1.0)],
+                    log_errors=[LogErrors("other", True, number, "a.log", "text")],
+                )  # fmt: skip
+            await asyncio.sleep(0.01)
+            main.gives(GPU, HEALTHY)
+            run = await one.next_run()
+            assert [event.code for event in run.events] == ["1", "2"]
+            assert [error.count for error in run.log_errors] == [1, 2]
+
+    in_loop(body, 5.0)
+
+
+def test_the_hang_of_a_devices_own_process_is_its_part_of_the_run() -> None:
+    """The values of the device go at once; the others, which are read as before, give the run."""
+
+    async def body() -> None:
+        async with played_reader() as one:
+            one.reader.order(GPU, 600.0)
+            one.own_deadline = SHORT
+            main, _ = await one.with_suspect(SUSPECT)
+            await one.until(lambda: bool(one.lost))
+            assert (one.lost, one.kept) == ([(GPU, SUSPECT, "deadline")], [])
+            main.gives(GPU, HEALTHY)
+            run = await one.next_run()
+            assert set(run.blocks) == {HEALTHY}
+            assert [(gap.device, gap.reason) for gap in run.absences] == [(SUSPECT, "deadline")]
+
+    in_loop(body, 5.0)
+
+
+def test_who_waits_for_a_collector_that_is_not_wanted_any_more_goes_on_beside_an_own_process() -> None:
+    """Neither process has to give its part first."""
+
+    async def body() -> None:
+        async with played_reader() as one:
+            one.reader.order(OTHER, 600.0)
+            one.reader.order(GPU, 600.0)
+            await one.with_suspect(SUSPECT)
+            answer = asyncio.create_task(one.reader.now(GPU))
+            await asyncio.sleep(0)
+            one.reader.order(GPU, 0.0)
+            assert [gap.detail for gap in (await answer).absences] == ["released"]
 
     in_loop(body, 5.0)

@@ -17,6 +17,7 @@ import pytest
 from commwatch.config.settings import NetworkSection, Sources, section_json
 from commwatch.config.simulated import SimulationPlan
 from commwatch.node.run import Collected
+from commwatch.readings import Absence
 from commwatch.workers.child import MOST_SILENT_DEVICES
 from commwatch.workers.process_state import process_state
 from commwatch.workers.reader import REJOIN_SECONDS, Reader, ReaderSettings, _Slot
@@ -68,6 +69,9 @@ class Node:
     def keep(self, collected: Collected) -> None:
         """See ``Keeper``."""
         self.kept.append(collected)
+
+    def lose(self, collector: str, absence: Absence) -> None:
+        """See ``Keeper``."""
 
     async def until(self, enough: Callable[[Collected], bool]) -> Collected:
         """The first run from now on that is enough; the test's time limit bounds it."""
@@ -726,6 +730,9 @@ def test_the_main_process_speaks_for_the_source(tmp_path: Path) -> None:
     class Kept:
         def keep(self, collected: Collected) -> None:
             kept.append(collected)
+
+        def lose(self, collector: str, absence: Absence) -> None:
+            """See ``Keeper``."""
 
     reader.keeper = Kept()
     suspect.take(Collected({"": Block(layout, [1], 1.0), "mlx5_1:1": own}, [], 0.0, collector="rdma"))

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from commwatch.node.run import Collector, Outcome
+from commwatch.node.run import Collected, Outcome
 from commwatch.node.store import Store
 from commwatch.node.tracker import Clock, Tracker
 from commwatch.state.records import Count, Timestamp, check_labels, check_unique
@@ -189,7 +189,7 @@ class LinkFlaps(Tracker):
                 self._take_counter(collector.name, device, block)
         if collector.name != _NVLINKS:
             counted = self._counted[collector.name]
-            for device in gone(collector, counted.keys(), outcome.collected.blocks):
+            for device in gone(outcome.collected, counted.keys()):
                 del counted[device]
                 self._off.pop(device, None)
 
@@ -337,20 +337,20 @@ class LinkFlaps(Tracker):
                     yield labels[-1], labels[:2]
 
 
-def gone(collector: Collector, known: Collection[str], blocks: Mapping[str, Block]) -> set[str]:
+def gone(collected: Collected, known: Collection[str]) -> set[str]:
     """Devices that are not here any more, as while their driver is loaded again: what they showed before says nothing.
 
-    Of a device that could not be read once, or of a run that failed as a whole, the reading before still counts.
+    Of a device that could not be read once, or of a run that failed as a whole or was cut short, the reading before
+    still counts.
 
     Args:
-        collector: after its last run.
+        collected: the last run.
         known: devices that were read before.
-        blocks: of this run.
     """
-    if any(not one.device for one in collector.failing):
+    if collected.is_cut_short or any(not one.device for one in collected.absences):
         return set()
-    unread = {one.device for one in collector.failing if one.reason != "not_found"}
-    return set(known) - blocks.keys() - unread
+    unread = {one.device for one in collected.absences if one.reason != "not_found"}
+    return set(known) - collected.blocks.keys() - unread
 
 
 def _labels_of(block: Block, family: str) -> Iterator[tuple[str, ...]]:

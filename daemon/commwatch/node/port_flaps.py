@@ -105,7 +105,7 @@ class Flaps(Tracker):
                 if not self._link_flaps.is_port_off(block):
                     self._link_flaps.add(RDMA, tuple(block.layout.series[0][1][:2]), "state", 1, block.time)
             self._store.put(GROUP, device, flaps, block.time + collector.lifetime)
-        for device in gone(collector, self._ports.keys(), blocks):
+        for device in gone(outcome.collected, self._ports.keys()):
             self._ports[device].reset()
 
     def on_tick(self, now: float) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
-from commwatch.readings import LOST_REASONS, Absence, HardwareEvent, LogErrors, SourceUnavailable
+from commwatch.readings import LOST_REASONS, WORKER_REASONS, Absence, HardwareEvent, LogErrors, SourceUnavailable
 from commwatch_exporters.snapshot import Block
 
 TEND_SECONDS = 5.0
@@ -36,6 +36,13 @@ class Collected:
     """Set where the source as a whole could not be read; it is among the absences too."""
     began: float = math.inf
     """Monotonic seconds at which its run began; infinite where it read nothing, which answers whoever asked before."""
+    is_part: bool = False
+    """A device has a process of its own, which is late: the run says nothing of that device."""
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether it lacks what a worker was to give: a device that is missing may be here all the same."""
+        return self.is_part or any(absence.reason in WORKER_REASONS for absence in self.absences)
 
     @property
     def devices_read(self) -> frozenset[str]:
@@ -66,6 +73,9 @@ class Keeper(Protocol):
 
     def keep(self, collected: Collected) -> None:
         """Take what one run of a collector gave, or why it gave nothing."""
+
+    def lose(self, collector: str, absence: Absence) -> None:
+        """Keep nothing more of a device that does not answer; the next run says so."""
 
 
 class CollectorReader(Protocol):

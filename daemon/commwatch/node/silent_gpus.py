@@ -9,7 +9,7 @@ from commwatch.node.inventory import IDENTITY, Inventory
 from commwatch.node.run import Collector, Outcome
 from commwatch.node.store import Store
 from commwatch.node.tracker import Tracker
-from commwatch.readings import WORKER_REASONS, Reason
+from commwatch.readings import Reason
 
 PULSE: Final = "nvml_gpu"
 """The collector that reads each GPU, whatever it supports."""
@@ -68,8 +68,7 @@ class SilentGpus(Tracker):
             self._read_at.update(dict.fromkeys(read, now))
             address_of, listed = self._inventory.address_of, self._store.devices(IDENTITY)
             failed = {address_of(one.device, listed) for one in collected.absences if one.reason in _FAILURES}
-            is_whole = all(one.reason not in WORKER_REASONS for one in collected.absences)
-            self._follow(failed - read - {""}, now, is_whole=is_whole)
+            self._follow(failed - read - {""}, now, is_whole=not collected.is_cut_short)
         return None
 
     def pause(self) -> None:

@@ -166,6 +166,10 @@ class Collection:
         except Exception:  # a defect of ours must be seen, and no other collector is to suffer from it
             log.exception("what was read could not be kept", collector=collector.name)
 
+    def lose(self, collector: str, absence: Absence) -> None:
+        """Keep nothing more of a device that does not answer; the next run says so."""
+        self._drop_device(self.collectors[collector], absence)
+
     def _keep_run(self, collector: Collector, collected: Collected) -> None:
         blocks = self._correct(collector, collected.blocks)
         if blocks is not collected.blocks:
@@ -191,7 +195,7 @@ class Collection:
             self._store.occupants = collected.occupants
         if collected.absences:
             self._drop_failed(collector, collected)
-        else:
+        elif not collected.is_cut_short:
             self._drop_missing(collector, collected)
 
     def _drop_failed(self, collector: Collector, collected: Collected) -> None:
@@ -199,10 +203,9 @@ class Collection:
             if absence.device and absence.device not in collected.blocks:
                 self._drop_device(collector, absence)
         whole = [absence for absence in collected.absences if not absence.device]
-        worker_failed = any(absence.reason in WORKER_REASONS for absence in collected.absences)
         if whole and not collected.blocks:
             self._drop_all(collector, whole[0], source_gone=collected.unavailable is not None)
-        elif not whole and not worker_failed:
+        elif not whole and not collected.is_cut_short:
             self._drop_missing(collector, collected)
 
     def _drop_missing(self, collector: Collector, collected: Collected) -> None:
@@ -234,7 +237,7 @@ class Collection:
             if not one.device or is_everywhere(one) or one.reason == "not_listed"
         )  # fmt: skip
         before = collector.seen
-        cut_short = "" in gone or any(one.reason in WORKER_REASONS for one in collected.absences)
+        cut_short = "" in gone or collected.is_cut_short
         # A run that was cut short does not say which of the others are here.
         here = before[0] if cut_short and before is not None else collected.devices_read
         seen = collector.seen = (here, gone)

@@ -152,6 +152,9 @@ class _Nobody:
     def keep(self, collected: Collected) -> None:
         """See ``Keeper``."""
 
+    def lose(self, collector: str, absence: Absence) -> None:
+        """See ``Keeper``."""
+
 
 class Reader:
     """Keeps worker processes running that read the devices of some sources, each run with a deadline.
@@ -232,8 +235,10 @@ class Reader:
         else:
             self._every.pop(collector, None)
         self._tell(Order(collector, every, now=begins))
-        if not every and collector in self._waiting:
-            self._put(self._main, failed(collector, _RELEASED))
+        if not every:
+            for slot in self._slots():
+                slot.batches.pop(collector, None)
+            self._answer(failed(collector, _RELEASED))
 
     def hasten(self, collector: str) -> None:
         """Have a collector run now, beside its interval."""
@@ -314,7 +319,11 @@ class Reader:
                 slot.batches[name] = earlier
                 self._hand(name)
             else:
-                collected = replace(collected, events=[*earlier.events, *collected.events])
+                collected = replace(
+                    collected,
+                    events=[*earlier.events, *collected.events],
+                    log_errors=[*earlier.log_errors, *collected.log_errors],
+                )
         slot.batches[name] = collected
         self._hand_whole(name)
 
@@ -335,7 +344,11 @@ class Reader:
         whole = self._main.batches.pop(name)
         parts = []
         for slot in self._own.values():
-            part = slot.batches.pop(name) if name in slot.batches else failed(name, self._why_absent(slot))
+            part = slot.batches.pop(name, None)
+            if part is None and slot.worker is not None:  # it is late, and its deadline is not over
+                whole = replace(whole, is_part=True)
+                continue
+            part = part or failed(name, self._why_absent(slot))
             parts.append((slot, part))
             occupants = whole.occupants if part.occupants is None else {**part.occupants, **(whole.occupants or {})}
             whole = replace(
@@ -479,12 +492,11 @@ class Reader:
         # A suspect that has come back waits: its process could be the third that hangs.
         for own in self._own.values():
             self._retire(own)
-        absent = failed(hung.collector, Absence(device, "deadline", "no answer in time; its process is left alone"))
+        absence = Absence(device, "deadline", "no answer in time; its process is left alone")
         if slot.only is not None:
             slot.backoff.start(self._monotonic())
-            self.keeper.keep(absent)
-            return
-        self._put(slot, absent)
+            self.keeper.lose(hung.collector, self._by_key(absence))
+        self._put(slot, failed(hung.collector, absence))
         if device and device not in self._own:
             self._own[device] = _Slot(self, device)
             self._serve(self._own[device])
