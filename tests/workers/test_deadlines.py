@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from commwatch.workers.bounds import Bounds
+from commwatch.workers.bounds import MOST_EARLY, Bounds
 from commwatch.workers.wire import Order, ProgressMark
 from commwatch.workers.worker import Hung
 from support.core import in_loop
-from support.hostile_worker import hostile
+from support.hostile_worker import encoded, hostile
 
 SHORT, LONG = 0.01, 600.0
 CHECKS = 4
@@ -83,5 +83,21 @@ def test_an_order_does_not_put_a_deadline_off() -> None:
                 one.worker.order(Order("run", 1.0, now=True))
                 await asyncio.sleep(0)
             assert await one.worker.over == Hung("", "run")
+
+    in_loop(body, 5.0)
+
+
+def test_orders_take_no_batch_away_that_was_allowed_before() -> None:
+    """One that is hastened at each of its intervals gives two batches each time, and is not given up."""
+
+    async def body() -> None:
+        async with hostile(Bounds()) as one:
+            every = 0.01
+            for _ in range(3 * MOST_EARLY):
+                await asyncio.sleep(every)
+                one.worker.order(Order("run", every, now=True))
+                await one.say(2 * encoded())
+                await asyncio.sleep(0)
+            assert not one.worker.over.done()
 
     in_loop(body, 5.0)

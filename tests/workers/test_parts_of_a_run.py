@@ -124,3 +124,55 @@ def test_who_waits_for_a_collector_that_is_not_wanted_any_more_goes_on_beside_an
             assert [gap.detail for gap in (await answer).absences] == ["released"]
 
     in_loop(body, 5.0)
+
+
+def test_a_collector_that_ends_its_process_goes_last_in_the_next_one_and_the_wait_grows() -> None:
+    """The others are read first; the wait begins anew only once each of them has given."""
+
+    async def body() -> None:
+        async with played_reader() as one:
+            one.reader.order(GPU, 600.0)
+            one.reader.order(OTHER, 600.0)
+            worker = await one.started(1)
+            assert [*worker.plan.collectors] == [GPU, OTHER]
+            worker.end()
+            await one.until(lambda: len(one.kept) == 2)
+            one.ahead += 1.0
+            worker = await one.started(2)
+            assert [*worker.plan.collectors] == [OTHER, GPU]
+            worker.gives(OTHER, HEALTHY)
+            await one.until(lambda: len(one.kept) == 3)
+            worker.end()
+            await one.until(lambda: len(one.kept) == 5)
+            one.ahead += 1.0
+            one.reader.hasten(OTHER)
+            await one.until(lambda: len(one.kept) == 6)
+            assert len(one.workers) == 2
+            one.ahead += 1.0
+            worker = await one.started(3)
+            for collector in (OTHER, GPU):
+                worker.gives(collector, HEALTHY)
+            await one.until(lambda: [run.absences for run in one.kept[-2:]] == [[], []])
+            worker.end()
+            await one.until(lambda: bool(one.kept[-1].absences))
+            one.ahead += 1.0
+            await one.started(4)
+
+    in_loop(body, 5.0)
+
+
+def test_a_run_under_way_when_its_source_was_found_unavailable_changes_nothing() -> None:
+    """The next process waits for as long as without it, and the reason stays."""
+
+    async def body() -> None:
+        async with played_reader() as one:
+            one.reader.order(GPU, 600.0)
+            worker = await one.started(1)
+            worker.gives(GPU, unavailable=("unreadable", "no driver"))
+            worker.gives(GPU, HEALTHY)
+            await one.until(lambda: worker.poll() is not None)
+            await one.until(lambda: len(one.kept) > 2)
+            assert one.kept[-1].unavailable is not None
+            assert len(one.workers) == 1
+
+    in_loop(body, 5.0)

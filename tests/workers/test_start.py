@@ -14,7 +14,7 @@ import pytest
 
 from commwatch.config.settings import KernelLogSection, Sources, section_json
 from commwatch.workers.start import start_python
-from commwatch.workers.wire import ProgressMark, WorkerPlan, frame
+from commwatch.workers.wire import Order, ProgressMark, WireBatch, WorkerPlan, frame, take_frames
 from support.daemon import environment
 from support.waiting import until
 
@@ -248,3 +248,28 @@ def test_a_worker_that_was_given_up_reads_nothing_more(tmp_path: Path) -> None:
     assert (worker.poll(), os.read(end, 100)) == (0, b"4,1,0,-;a record\n")
     mark.close()
     os.close(end)
+
+
+def test_a_worker_whose_source_cannot_be_read_runs_nothing_more_where_it_is_to_rest() -> None:
+    """It waits for the order to end, whatever else is due or ordered."""
+    plan = WorkerPlan(
+        ("nvml",), b"{}", "/sys", "/proc", (), None, None,
+        collectors=dict.fromkeys(("nvml_gpu", "nvml_identity"), 0.01), rest_when_unavailable=True,
+    )  # fmt: skip
+    ours, theirs = socket.socketpair()
+    mark = ProgressMark.create()
+    with ours:
+        with theirs:
+            worker = start_python(theirs.fileno(), mark.descriptor)
+        ours.sendall(frame(msgspec.msgpack.encode(plan)))
+        come = bytearray(ours.recv(2**16))
+        ours.sendall(frame(msgspec.msgpack.encode(Order("nvml_gpu", 0.01, now=True))))
+        ours.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            ours.recv(2**16)
+        ours.settimeout(None)
+        ours.sendall(frame(msgspec.msgpack.encode(Order(""))))
+        until(lambda: worker.poll() is not None)
+    (batch,) = [msgspec.msgpack.decode(one, type=WireBatch) for one in take_frames(come)]
+    assert (batch.unavailable is not None, worker.poll()) == (True, 0)
+    mark.close()

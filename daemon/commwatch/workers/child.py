@@ -238,6 +238,7 @@ def serve(connection: socket.socket, mark: ProgressMark, kernel_log: int | None 
     encoder = msgspec.msgpack.Encoder()
     decoder = msgspec.msgpack.Decoder(Order)
     spare_the_garbage_collector()
+    rests = False
     while come is not None:
         for order in map(decoder.decode, come):
             if not order.collector:
@@ -246,12 +247,13 @@ def serve(connection: socket.socket, mark: ProgressMark, kernel_log: int | None 
             timetable.order(order)
         # Looked for before each run: one that was given up while it hung reads nothing more, as what the kernel log has
         # now is for the next process.
-        come = inbox.take(timetable.seconds_left())
+        come = inbox.take(math.inf if rests else timetable.seconds_left())
         if come == [] and (collector := timetable.due()) is not None:
             batch = runner.run(collector)
             timetable.ran(collector)
             with suppress(BrokenPipeError, ConnectionResetError):  # found closed before the next run
                 connection.sendall(frame(encoder.encode(batch)))
+            rests = plan.rest_when_unavailable and batch.unavailable is not None
     # The daemon is gone or has given this worker up: leave without another call into a driver.
     os._exit(0)
 

@@ -113,6 +113,8 @@ class _Slot:
         """Why it has no worker, where its driver cannot be read."""
         self.failure = ""
         """What became of the worker before, where that ended by itself or was none."""
+        self.given: set[str] = set()
+        """Collectors that the worker has given."""
         self.closed = False
         """Released: nothing is started in it any more, and nothing is taken of it."""
         self.well_since: float | None = None
@@ -278,7 +280,8 @@ class Reader:
             settings.resume(),
             settings.confined,
             settings.name,
-            dict.fromkeys(self._waiting, 0.0) | self._every,
+            self._every | {name: 0.0 for name in self._waiting if name not in self._every},
+            settings.rest_when_unavailable,
         )
 
     def _spellings(self, device: str) -> tuple[str, ...]:
@@ -299,10 +302,13 @@ class Reader:
             self._rest_unavailable(slot, error)
             if slot.only is not None:
                 collected = failed(collected.collector, Absence(slot.only, error.reason, error.detail))
-        else:
+        elif slot.worker is not None:  # and has not been asked to end
             slot.unavailable = None
-            slot.backoff.reset()
             self._renew_for_lost(slot, collected)
+        if slot.worker is not None:
+            slot.given.add(collected.collector)
+            if slot.given >= self._every.keys():  # before that, one that ends its process each time is still to come
+                slot.backoff.reset()
         self._put(slot, collected)
 
     def starved(self, slot: _Slot, collector: str) -> None:
@@ -435,6 +441,7 @@ class Reader:
         worker.send(self._plan(slot))
         slot.worker = worker
         slot.absent.clear()
+        slot.given.clear()
         return worker
 
     def _may_start(self, slot: _Slot) -> bool:
@@ -504,6 +511,8 @@ class Reader:
     async def _crashed(self, slot: _Slot, worker: Worker) -> None:
         slot.vacate()
         touched, slot.well_since, slot.unavailable = worker.touched, None, None
+        if (name := worker.first_due()) in self._every:  # it goes last: those after it would not be read
+            self._every[name] = self._every.pop(name)
         slot.backoff.start(self._monotonic())
         if not await worker.ended_within(END_SECONDS):
             self._stuck.add(worker, slot.only or touched, self._monotonic())

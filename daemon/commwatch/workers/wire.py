@@ -52,6 +52,8 @@ class WorkerPlan(msgspec.Struct, array_like=True, frozen=True):
     """Of the process, behind ``commwatch-``."""
     collectors: dict[str, float] = {}
     """The collectors that it runs at once, and the seconds between two runs from then on; 0: it is not repeated."""
+    rest_when_unavailable: bool = False
+    """Run nothing more once a source cannot be read: the process is asked to end."""
 
 
 class Order(msgspec.Struct, array_like=True, frozen=True):

@@ -64,8 +64,14 @@ class _Expected(Cadence):
         self._since = time.monotonic()
 
     def allow(self, now: float) -> None:
-        """Allow one batch more: it was ordered."""
+        """Allow one batch more: it was ordered. Call before the interval changes."""
+        self._credit(now)
         self._allowed += 1
+
+    def _credit(self, now: float) -> None:
+        """Allow what may have come by its interval until now."""
+        if self.every:
+            self._allowed = min(self._allowed + 2 * (now - self._since) / self.every, MOST_WAITING)
         self._since = now
 
     def count(self, now: float) -> None:
@@ -74,9 +80,7 @@ class _Expected(Cadence):
         Raises:
             ValueError: there are more than can have been ordered.
         """
-        if self.every:
-            self._allowed = min(self._allowed + 2 * (now - self._since) / self.every, MOST_WAITING)
-        self._since = now
+        self._credit(now)
         self._allowed -= 1
         if self._allowed < 0:
             raise ValueError("more batches of a collector than were ordered")
@@ -201,8 +205,8 @@ class Worker(asyncio.BufferedProtocol):
     def _expect(self, order: Order) -> None:
         expected = self._expected.setdefault(order.collector, _Expected())
         now = time.monotonic()
-        expected.order(order.every, now, at_once=order.now)
         expected.allow(now)
+        expected.order(order.every, now, at_once=order.now)
 
     def _is_due(self) -> bool:
         """Whether anything is due, so that its checks go on."""
@@ -238,13 +242,14 @@ class Worker(asyncio.BufferedProtocol):
         if checks < _CHECKS:
             self._timer = asyncio.get_running_loop().call_later(step, self._check, now, checks)
         elif self._was_starved(self._since, (_CHECKS - 1) * step):
-            self._owner.starved(self._first_due())
+            self._owner.starved(self.first_due())
             self._watch()
         else:
-            self._end_with(Hung(now, self._first_due()))
+            self._end_with(Hung(now, self.first_due()))
 
-    def _first_due(self) -> str:
-        return min(self._expected, key=lambda name: self._expected[name].due)
+    def first_due(self) -> str:
+        """The collector that is due first, so that the process runs it where any is due; empty where it has none."""
+        return min(self._expected, key=lambda name: self._expected[name].due, default="")
 
     def _sample(self) -> Sample | None:
         return None if self._starvation is None else self._starvation.sample(self.process.pid)
