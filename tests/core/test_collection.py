@@ -351,6 +351,16 @@ def test_three_runs_slower_than_a_tenth_of_the_interval_halve_the_rate(duration:
     assert node[ERRORS].stretch == 1
 
 
+def test_a_collector_that_the_scheduler_runs_keeps_its_interval_however_slow_it_is() -> None:
+    """Nothing is said of an interval that would not hold."""
+    node = Node()
+    node[LINKS].adapts = False
+    with capture_logs() as events:
+        node.run(LINKS, *[both(duration=0.9)] * 6)
+
+    assert (node[LINKS].stretch, node.nvml.orders, events) == (1, [(LINKS, 1.0)], [])
+
+
 def test_slow_runs_count_in_a_row_only() -> None:
     """A hiccup now and then changes nothing."""
     node = Node()

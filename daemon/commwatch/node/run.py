@@ -124,6 +124,8 @@ class Collector:
     """Whether it holds a driver or device file, or needs one that does, and so rests during maintenance."""
     is_ready: Callable[[], bool] = lambda: True
     """Whether what it is to read is known; while not, it rests too."""
+    adapts: bool = True
+    """Whether it runs less often while it is slow; audits are jobs of the scheduler, at their own interval."""
     state: RunState = "new"
     stretch: int = 1
     slow_runs: int = 0

@@ -272,6 +272,8 @@ class Collection:
 
     def _adapt(self, collector: Collector, duration: float) -> None:
         """Run half as often what takes too long, and as often as before once it is quick again."""
+        if not collector.adapts:
+            return
         slow = duration > SLOW_SHARE * collector.current_interval
         quick = duration < SLOW_SHARE * collector.current_interval / 4
         collector.slow_runs = collector.slow_runs + 1 if slow else 0

@@ -162,6 +162,7 @@ class Engine:
                 interval=getattr(source.section(self.config.sources), row.interval),
                 needs_release=source.reader.needs_release,
                 is_ready=self.job_settings.is_ready if source.name == SETTINGS else lambda: True,
+                adapts=source.name != SETTINGS,
             )
             for source in SOURCES.values()
             if source.section(self.config.sources).enabled
