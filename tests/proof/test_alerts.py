@@ -113,7 +113,7 @@ def test_a_restart_with_a_card_fewer_alerts_for_that_card_alone(tmp_path: Path) 
     arguments = ("--simulate", "h100x8", "--simulate.faults", str(faults), "--config.file", str(config))
     with prometheus(tmp_path, quick_rules(tmp_path)) as server:
         with running(tmp_path, *arguments) as daemon:
-            daemon.until(lambda: _learned(daemon) and _is_kept(daemon, "0000:3a:00.0"))
+            daemon.until(lambda: _learned(daemon) and daemon.keeps("0000:3a:00.0"))
         inject(faults, "- {fault: gpu_missing, gpu: 2}\n")
         with running(tmp_path, *arguments) as daemon:
             server.scrape(daemon.address)
@@ -130,9 +130,3 @@ def test_a_restart_with_a_card_fewer_alerts_for_that_card_alone(tmp_path: Path) 
 
 def _learned(daemon: Daemon) -> bool:
     return daemon.count("nvlink_link_expected") == 144 and daemon.count("pcie_link_width_expected_lanes") == 8
-
-
-def _is_kept(daemon: Daemon, address: str) -> bool:
-    """Whether a GPU is expected by the next daemon too: it was here for long enough."""
-    told = [words for one in daemon.events("learned what to expect") for words in one["what"]]
-    return any(address in words and words.endswith("it is expected") for words in told)

@@ -62,6 +62,11 @@ class Daemon:
         lines = self.log_file.read_text().splitlines()
         return [json.loads(line) for line in lines if line.startswith("{")]
 
+    def keeps(self, address: str) -> bool:
+        """Whether a GPU is expected by the next daemon too: it was here for long enough."""
+        learned = [words for one in self.events("learned what to expect") for words in one["what"]]
+        return any(address in words and words.endswith("it is expected") for words in learned)
+
     def events(self, message: str) -> list[dict[str, Any]]:
         """The events with a message."""
         return [event for event in self.log() if event["msg"] == message]
