@@ -282,7 +282,7 @@ def test_an_alert_has_been_tried_in_every_case(name: str) -> None:
 
 
 def _metrics_read(expression: str) -> set[str]:
-    """Metrics in an expression and in the recorded series that it rests on, some of which read themselves."""
+    """Metrics in an expression and in the recorded series that it uses, some of which read themselves."""
     read = [expression]
     names: set[str] = set()
     for one in read:

@@ -650,7 +650,7 @@ def test_the_odd_ones_are_named_where_the_others_agree(
 
 
 def test_gpus_of_another_model_are_no_equals() -> None:
-    """Each is held against its own."""
+    """Each is compared with its own."""
     gpus = [
         SeenGpu(
             f"GPU-{place}", place, f"0000:{place:02x}:00.0", "ab"[place % 2], links_up=LINKS, pcie_lanes=8 << place % 2

@@ -352,7 +352,7 @@ def test_three_runs_slower_than_a_tenth_of_the_interval_halve_the_rate(duration:
 
 
 def test_a_collector_that_the_scheduler_runs_keeps_its_interval_however_slow_it_is() -> None:
-    """Nothing is said of an interval that would not hold."""
+    """No log line announces an interval that would not hold."""
     node = Node()
     node[LINKS].adapts = False
     with capture_logs() as events:

@@ -126,7 +126,7 @@ def events(logs: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
 
 
 def test_a_gpu_that_does_not_answer_is_unknown_until_it_is_critical(node: Node) -> None:
-    """From the first look on, and over as soon as it answers; in no answer the node is said to be OK."""
+    """From the first look on, and over as soon as it answers; no answer calls the node OK."""
 
     def answer(state: int, after: float) -> tuple[str, str]:
         known = ("commwatch_gpu_info", ("1", SLOTS[1], "GPU-1", "", "H100", "Hopper"))

@@ -25,7 +25,7 @@ def found(asked: Asked, *parts: Numbers) -> dict[str, Check]:
     return {check.what.split(",")[0]: check for check in checks(asked, *parts)}
 
 
-def one(start: str, *parts: Numbers, asked: Asked = Asked()) -> Check:  # noqa: B008
+def one(start: str, *parts: Numbers, asked: Asked = Asked()) -> Check:  # noqa: B008 - it is frozen
     """The check that begins so."""
     return next(check for what, check in found(asked, *parts).items() if what.startswith(start))
 

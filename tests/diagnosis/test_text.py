@@ -136,7 +136,7 @@ def test_different_things_are_not_mixed() -> None:
 
 
 def test_a_note_is_said_once() -> None:
-    """However many checks share it; of what passed nothing is said."""
+    """However many checks share it; no line for what passed."""
     shared = [
         Check(branch="topology", what="a", where=str(number), verdict="failed", detail="Dirty", next_step="Clean it.")
         for number in range(3)

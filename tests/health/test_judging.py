@@ -139,7 +139,7 @@ def _always(is_read: bool, sighting: Sighting) -> bool:
 def test_the_minute_of_a_hang_is_that_of_the_looks_that_see_it_in_a_row(
     looks: list[tuple[float, str]], drains: bool
 ) -> None:
-    """An answer in between begins it anew although the finding stays open; a wall clock that is set adds nothing."""
+    """An answer in between starts it again although the finding stays open; a wall clock that is set adds nothing."""
     hang = Sighting("gpu_not_answering", Component("gpu", "0000:17:00.0", "GPU0"), (Evidence("GPU state", "hangs"),))
     register, now = Register(), LOOKED
     register.update([hang], partial(_always, True), now)

@@ -71,7 +71,7 @@ def test_a_picture_is_written(config: Config, tmp_path: Path, capsys: pytest.Cap
     assert run(config, "--from", save(tmp_path, "a.json", slow_gpu()), "--output", str(target)) == 0
 
     assert capsys.readouterr().out == f"drawn into {target}\n"
-    assert "GPU3 is slow" in "".join(ET.parse(target).getroot().itertext())  # noqa: S314
+    assert "GPU3 is slow" in "".join(ET.parse(target).getroot().itertext())  # noqa: S314 - our own drawing
 
 
 def test_two_matrices_are_compared(config: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

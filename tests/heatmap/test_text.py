@@ -25,7 +25,7 @@ def cells(found: PairMatrix, *arguments: str) -> dict[Pair, str]:
 
 
 def words(found: PairMatrix, *arguments: str) -> str:
-    """All that is said, in one line."""
+    """The whole output, in one line."""
     return " ".join(" ".join(lines(found, *arguments)).split())
 
 
@@ -66,7 +66,7 @@ def test_the_matrix_reads_without_colour() -> None:
 def test_the_heading_says_quantity_and_unit(
     arguments: tuple[str, ...], made: Mapping[str, Any], heading: str
 ) -> None:  # fmt: skip
-    """Percent is said once, with what 100 % is."""
+    """Percent stands once, with what 100 % is."""
     assert lines(matrix(3, **made), *arguments)[0] == heading
 
 

@@ -48,9 +48,9 @@ ERRORS: dict[str, int] = dict(
 )
 """All that the binding knows, by name."""
 OF_A_GPU = {"INVALID_ARGUMENT", "NOT_FOUND", "GPU_IS_LOST", "RESET_REQUIRED", "GPU_NOT_FOUND"}
-"""Said of a GPU, whatever is said of the others."""
+"""Answers about one GPU, whatever those about the others are."""
 OF_THE_DRIVER = {"UNINITIALIZED", "DRIVER_NOT_LOADED", "LIBRARY_NOT_FOUND", "LIB_RM_VERSION_MISMATCH"}
-"""Said of the driver, whichever GPU was asked for."""
+"""Answers about the driver, whichever GPU was asked for."""
 COLLECTORS = ("identity", "gpu", "nvlink", "pcie")
 STEP, HEALTHY_STEPS, BROKEN_STEPS = 40.0, 4, 18
 """Seconds; 18 steps are twelve minutes."""

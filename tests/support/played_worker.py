@@ -43,7 +43,7 @@ class PlayedWorker:
         return msgspec.msgpack.decode(self._messages[0], type=WorkerPlan)
 
     def gives(self, collector: str, *devices: str, began: float | None = None, **batch: Any) -> None:
-        """Give one run; it began now where nothing else is said."""
+        """Give one run; by default it began now."""
         now = time.monotonic()
         readings = [WireReadings(device, now, NUMBER, [1]) for device in devices]
         fields = {"began": now if began is None else began, "absences": [], "events": [], "unavailable": None}

@@ -53,7 +53,7 @@ def test_a_question_waits_for_the_own_process_of_a_device_too() -> None:
 
 
 def test_a_run_goes_on_without_the_part_of_a_device_that_is_late() -> None:
-    """Nothing is said of the device while its deadline is not over, and its part comes with the next run."""
+    """The device is not reported as absent before its deadline, and its part comes with the next run."""
 
     async def body() -> None:
         async with played_reader() as one:
@@ -127,7 +127,7 @@ def test_who_waits_for_a_collector_that_is_not_wanted_any_more_goes_on_beside_an
 
 
 def test_a_collector_that_ends_its_process_goes_last_in_the_next_one_and_the_wait_grows() -> None:
-    """The others are read first; the wait begins anew only once each of them has given."""
+    """The others are read first; the wait starts again only once each of them has given."""
 
     async def body() -> None:
         async with played_reader() as one:

@@ -16,7 +16,7 @@ DIAGNOSIS_SCHEMA: Literal["commwatch-diagnosis/1"] = "commwatch-diagnosis/1"
 
 
 class Measure(msgspec.Struct, frozen=True):
-    """A number that another diagnosis can be held against."""
+    """A number that can be compared with that of another diagnosis."""
 
     what: str
     """With size and ranks, so that two of the same name are comparable."""

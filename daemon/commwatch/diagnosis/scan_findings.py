@@ -52,7 +52,7 @@ _OF_NOW = ("gauge", "info")
 
 @dataclass(frozen=True, slots=True)
 class FreshProbe:
-    """One probe of a scan, measured once or several times, held against the past that the daemon knows of it."""
+    """One probe of a scan, measured once or several times, compared with what the daemon has measured before."""
 
     name: str
     backend: str

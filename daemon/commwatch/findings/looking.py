@@ -109,7 +109,7 @@ class Looking:
         return judge is None or judge(facts or self.facts, self._thresholds, sighting.component)
 
     def first_counted(self, sighting: Sighting) -> float | None:
-        """When the first event came that a count rests on, seconds since 1970; None where that is not known."""
+        """When the first of the counted events came, seconds since 1970; None where that is not known."""
         return self._history.first_rise(self._rule_of[sighting.code].metrics_counted, sighting.component.key)
 
     def reads_of(self, code: str) -> tuple[str, ...] | None:

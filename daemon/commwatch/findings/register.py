@@ -229,7 +229,7 @@ def _key(sighting: Sighting) -> tuple[str, str]:
 
 
 def _is_interrupted(spell: Spell, now: float) -> bool:
-    """Whether it was not seen for so long, or by a clock that was set so far, that it begins anew if it is seen."""
+    """Whether it was not seen for longer than a finding stays open, by this clock: the next time it begins again."""
     return abs(now - spell.last_seen) > STATE_CLOSES_AFTER
 
 

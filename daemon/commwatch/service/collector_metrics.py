@@ -37,7 +37,7 @@ class CollectorMetrics(Registered):
 
     def __init__(self) -> None:
         self.of: Collectors | None = None
-        """None: nothing is said, as between two configurations."""
+        """None: no series, as between two configurations."""
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         """As of now."""

@@ -122,7 +122,7 @@ class _Slot:
         self.batches: dict[str, Collected] = {}
         """By collector what was not handed on yet."""
         self.absent: dict[str, Cadence] = {}
-        """By collector when its absence is said next, while there is no worker."""
+        """By collector when its absence is reported next, while there is no worker."""
         self.wake = asyncio.Event()
         self.serving: asyncio.Task[None] | None = None
 

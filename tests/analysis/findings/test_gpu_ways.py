@@ -25,7 +25,7 @@ def parts(numbers: Numbers, first: int, second: int) -> frozenset[str]:
 
 
 def are_near(numbers: Numbers, first: int, second: int) -> bool:
-    """Whether a pair is held against those that have to go through the CPU."""
+    """Whether a pair is compared with those that have to go through the CPU."""
     return codes_by("pair_nearer_slower", facts_of(merged(numbers, matrix((first, second))))) != []
 
 

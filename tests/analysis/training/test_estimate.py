@@ -137,7 +137,7 @@ def test_scaling_shows_gpus_then_nodes() -> None:
     ],
 )
 def test_model_state_of_each_strategy_and_optimizer(options: str, gigabytes: float) -> None:
-    """1.5 B parameters over two nodes of two GPUs, bf16 with fp32 Adam where nothing else is said: 2 + 2 + 12 bytes."""
+    """1.5 B parameters over two nodes of two GPUs, bf16 with fp32 Adam by default: 2 + 2 + 12 bytes."""
     assert estimated(f"{TWO_BY_TWO} {options} {BETWEEN} {WITHIN}").memory.total_bytes == gigabytes * 10**9
 
 
@@ -183,7 +183,7 @@ def test_the_simplest_of_the_best_layouts_is_chosen(options: str, expected: tupl
 
 
 def test_gpus_that_reach_each_other_slowly_are_not_joined() -> None:
-    """100 ms alone, 30 s with eight: one GPU does more, and what the larger one does is said."""
+    """100 ms alone, 30 s with eight: one GPU does more, and the answer names what the larger one does."""
     words = "--parameters 1.5B --step-time 100ms --gpus 8 --intra-node 0.1GB/s"
 
     assert chosen(words) == layout("ddp", 1, 1)

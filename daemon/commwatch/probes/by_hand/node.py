@@ -30,8 +30,6 @@ from commwatch.state.maintenance import MaintenanceFile
 from commwatch.workers.by_hand import collect_patiently, nvml_reader, simulated_files
 from commwatch.workers.reader import Reader
 
-"""A collector's name is that of its source and the source's own name for it."""
-
 
 class NodeByHand:
     """A node, real or simulated, whose driver is open from ``async with`` on to its end."""
