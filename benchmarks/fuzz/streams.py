@@ -54,6 +54,7 @@ from commwatch.sources.services import ServicesSource
 from commwatch.state.client import ask_daemon
 from commwatch.state.control import ControlServer
 from commwatch.state.directory import StateDirectory
+from commwatch.workers.bounds import Bounds
 from commwatch.workers.wire import Order, ProgressMark, WireBatch, WireReadings, WorkerPlan, frame
 from commwatch.workers.worker import Worker
 from commwatch_exporters.http_server import HttpServer
@@ -455,7 +456,7 @@ def _frames(folder: Path) -> Iterator[Check]:
     async def receive(data: bytes) -> None:
         taken = _Taken()
         process = cast("Popen[bytes]", _Process())
-        worker = Worker(process, ProgressMark.create(), taken, deadline=60.0, start_deadline=60.0)
+        worker = Worker(process, ProgressMark.create(), taken, deadline=60.0, start_deadline=60.0, bounds=Bounds())
         wire = _Wire()
         worker._transport = wire
         collectors = {"nvml_pcie": 1.0, "nvml_nvlink": 1.0}

@@ -19,7 +19,7 @@ from commwatch.workers.bounds import MOST_ALIASES, Bounds
 from commwatch.workers.start import Launch, start_python
 from commwatch.workers.stuck import StuckProcesses
 from commwatch.workers.wire import Cadence, Order, WorkerPlan, on_grid
-from commwatch.workers.worker import STARVED_PATIENCE_SECONDS, Hung, Layouts, Worker
+from commwatch.workers.worker import STARVED_PATIENCE_SECONDS, Hung, Worker
 
 log = structlog.get_logger("commwatch.workers")
 
@@ -197,7 +197,6 @@ class Reader:
         self._aliases: dict[str, str] = {}
         self._learned: dict[str, str] = {}
         """What a worker reported last of it."""
-        self._layouts: Layouts = {}
 
     @property
     def suspects(self) -> frozenset[str]:
@@ -427,8 +426,8 @@ class Reader:
         settings = self.settings
         try:
             worker = await Worker.start(
-                slot, deadline=settings.deadline, start_deadline=settings.start_deadline,
-                launch=settings.launch, layouts=self._layouts, bounds=settings.bounds, starvation=self._starvation,
+                settings.launch, slot, deadline=settings.deadline, start_deadline=settings.start_deadline,
+                bounds=settings.bounds, starvation=self._starvation,
             )  # fmt: skip
         except OSError as error:
             slot.backoff.start(self._monotonic())

@@ -118,7 +118,8 @@ wake-up."""
 
 def on_grid(moment: float, interval: float) -> float:
     """A moment, moved back to the coarsest grid that an interval is a multiple of; any other one has its own."""
-    grid = next((one for one in GRIDS_SECONDS if not interval % one), interval)
+    coarse, fine = GRIDS_SECONDS
+    grid = interval if interval % fine else fine if interval % coarse else coarse
     return math.floor(moment / grid + 1e-6) * grid  # what a fraction lacks to a point of the grid is rounding
 
 

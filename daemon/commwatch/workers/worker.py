@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 import time
 from dataclasses import replace
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol
 
 import msgspec
 import structlog
@@ -16,14 +17,11 @@ from commwatch.node.starvation import Sample, Starvation
 from commwatch.readings import Absence, SourceUnavailable
 from commwatch.state.records import LONGEST_LABEL
 from commwatch.workers.bounds import LONGEST_DETAIL, MOST_DEVICES, MOST_EARLY, MOST_WAITING, Bounds, shortened
-from commwatch.workers.start import Launch, Process, start_python
+from commwatch.workers.start import Launch, Process
 from commwatch.workers.wire import Cadence, Order, ProgressMark, WireBatch, WorkerPlan, frame, take_frames
 from commwatch_exporters.snapshot import Block, Layout, Series
 
 log = structlog.get_logger("commwatch.workers")
-
-Layouts: TypeAlias = "dict[tuple[str, str], Layout]"
-"""The layout of the last block by collector and device."""
 
 _CHECKS = 4
 """Within a deadline."""
@@ -54,14 +52,16 @@ class Owner(Protocol):
 
 
 class _Expected(Cadence):
-    """A collector that the process runs, and the batches of it that may come."""
+    """A collector that the process runs, the batches of it that may come, and the series that it gave last."""
 
-    __slots__ = ("_allowed", "_since")
+    __slots__ = ("_allowed", "_since", "layouts")
 
     def __init__(self) -> None:
         super().__init__()
         self._allowed = float(MOST_EARLY)
         self._since = time.monotonic()
+        self.layouts: dict[str, tuple[str, Layout]] = {}
+        """By device, as the process calls it: how it is shown, and the layout of its last block."""
 
     def allow(self, now: float) -> None:
         """Allow one batch more: it was ordered. Call before the interval changes."""
@@ -98,11 +98,19 @@ class Worker(asyncio.BufferedProtocol):
         *,
         deadline: float,
         start_deadline: float,
-        layouts: Layouts | None = None,
-        bounds: Bounds | None = None,
+        bounds: Bounds,
         starvation: Starvation | None = None,
     ) -> None:
-        """As ``start``, for a process that was started."""
+        """Args:
+        process: it waits for its plan, and opens each source when it runs a collector of it.
+        mark: where it says what it touches.
+        owner: is given each batch.
+        deadline: seconds from the time at which a collector is due, and from the batch before, until its batch has
+            come. It begins again when another device is touched.
+        start_deadline: the same until a source was read, as to open a driver takes long.
+        bounds: of its metrics.
+        starvation: knows whether a deadline is missed for want of CPU or memory; None: that is not asked.
+        """
         self.process = process
         self.over: asyncio.Future[Hung | None] = asyncio.get_running_loop().create_future()
         """Done once nothing more is to be expected of it; None: it has ended."""
@@ -113,7 +121,7 @@ class Worker(asyncio.BufferedProtocol):
         self._mark = mark
         self._owner = owner
         self._deadline, self._start_deadline = deadline, start_deadline
-        self._bounds = bounds or Bounds()
+        self._bounds = bounds
         self._starvation = starvation
         self._since: Sample | None = None
         """The process at the first of the checks that go on now."""
@@ -121,13 +129,15 @@ class Worker(asyncio.BufferedProtocol):
         """Whether a source was read."""
         self._expected: dict[str, _Expected] = {}
         """By collector."""
+        self._heard = 0.0
+        """Monotonic seconds at which the last batch came, or the process was found starved."""
         self._timer: asyncio.TimerHandle | None = None
+        self._checked_from = math.inf
+        """Where the deadline begins of which the next check is one; infinite: nothing is due."""
         self._part = bytearray(_PART_BYTES)
         """Received into again and again: a new one each time is mapped and unmapped by the allocator."""
         self._buffer = bytearray()
-        self._layouts: Layouts = {}
-        self._earlier_layouts: Layouts = {} if layouts is None else layouts
-        self._series = 0
+        self._devices = self._series = 0
         """Of all layouts."""
         self._transport: asyncio.Transport | None = None
         self._has_ended = False
@@ -135,27 +145,15 @@ class Worker(asyncio.BufferedProtocol):
     @classmethod
     async def start(
         cls,
+        launch: Launch,
         owner: Owner,
         *,
         deadline: float,
         start_deadline: float,
-        launch: Launch | None = None,
-        layouts: Layouts | None = None,
-        bounds: Bounds | None = None,
+        bounds: Bounds,
         starvation: Starvation | None = None,
     ) -> Worker:
-        """Start a process; it waits for its plan, and opens each source when it runs a collector of it.
-
-        Args:
-            owner: is given each batch.
-            deadline: seconds from the time at which a collector is due, and from the batch before, until its batch has
-                come. It begins again when another device is touched.
-            start_deadline: the same until a source was read, as to open a driver takes long.
-            layouts: of the blocks of the workers before, and of this one from now on: where the series are the same,
-                so is the layout, and rates go on over the replacement.
-            launch: starts the process; by default with an interpreter of its own.
-            bounds: of its metrics; all are taken by default.
-            starvation: knows whether a deadline is missed for want of CPU or memory; by default that is not asked.
+        """Start a process; arguments as above.
 
         Raises:
             OSError: no process can be started.
@@ -163,7 +161,7 @@ class Worker(asyncio.BufferedProtocol):
         ours, theirs = socket.socketpair()
         mark = ProgressMark.create()
         try:
-            process = (launch or start_python)(theirs.fileno(), mark.descriptor)
+            process = launch(theirs.fileno(), mark.descriptor)
         except OSError:
             mark.close()
             ours.close()
@@ -171,9 +169,8 @@ class Worker(asyncio.BufferedProtocol):
         finally:
             theirs.close()
         worker = cls(
-            process, mark, owner, deadline=deadline, start_deadline=start_deadline, layouts=layouts, bounds=bounds,
-            starvation=starvation,
-        )  # fmt: skip
+            process, mark, owner, deadline=deadline, start_deadline=start_deadline, bounds=bounds, starvation=starvation
+        )
         await worker.connect(ours)
         return worker
 
@@ -186,15 +183,11 @@ class Worker(asyncio.BufferedProtocol):
         self._write(_ORDERS.encode(plan))
         for collector, every in plan.collectors.items():
             self._expect(Order(collector, every, now=True))
-        self._watch()
 
     def order(self, order: Order) -> None:
         """Change what the process runs, and what is expected of it. Checks of what is due already go on as they are."""
-        was_due = self._is_due()
         self._write(_ORDERS.encode(order))
         self._expect(order)
-        if not (was_due and self._is_due()):
-            self._watch()
 
     def _write(self, message: bytes) -> None:
         if self._transport is not None and not self._has_ended:
@@ -207,21 +200,21 @@ class Worker(asyncio.BufferedProtocol):
         now = time.monotonic()
         expected.allow(now)
         expected.order(order.every, now, at_once=order.now)
+        if self._deadline_begins() < self._checked_from:
+            self._watch()
 
-    def _is_due(self) -> bool:
-        """Whether anything is due, so that its checks go on."""
-        return any(one.due <= time.monotonic() for one in self._expected.values())
+    def _deadline_begins(self) -> float:
+        """When what is due first was due, or the last batch came; infinite where nothing is to be run."""
+        return max(self._heard, min([one.due for one in self._expected.values()], default=math.inf))
 
     def _watch(self) -> None:
         """Have the process checked once what is due next may be late."""
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
-        due = min([one.due for one in self._expected.values()], default=float("inf"))
-        if due != float("inf") and not self.over.done():
-            begin = max(due, time.monotonic())
-            # A plain timer, as one is set for each batch: a task each time would cost more than the batch.
-            self._timer = asyncio.get_running_loop().call_at(begin + self._patience / _CHECKS, self._check, "", 0)
+        begins = self._checked_from = self._deadline_begins()
+        if begins != math.inf and not self.over.done():
+            # A plain timer, which goes on over the batches: a task or a timer for each would cost more than the batch.
+            self._timer = asyncio.get_running_loop().call_at(begins + self._patience / _CHECKS, self._check, "", 0)
 
     @property
     def _patience(self) -> float:
@@ -234,6 +227,9 @@ class Worker(asyncio.BufferedProtocol):
             touched: the device at the check before.
             checks: how many have found that device.
         """
+        if self._deadline_begins() != self._checked_from:  # something came since
+            self._watch()
+            return
         now = self._mark.get()
         checks = checks + 1 if now == touched and checks else 1
         if checks == 1:
@@ -243,6 +239,7 @@ class Worker(asyncio.BufferedProtocol):
             self._timer = asyncio.get_running_loop().call_later(step, self._check, now, checks)
         elif self._was_starved(self._since, (_CHECKS - 1) * step):
             self._owner.starved(self.first_due())
+            self._heard = time.monotonic()
             self._watch()
         else:
             self._end_with(Hung(now, self.first_due()))
@@ -275,8 +272,6 @@ class Worker(asyncio.BufferedProtocol):
                       error=shortened(str(error), LONGEST_DETAIL))  # fmt: skip
             self.give_up()
             return
-        if batches:
-            self._watch()
         for collected in batches:
             self._owner.take(collected)
 
@@ -290,56 +285,45 @@ class Worker(asyncio.BufferedProtocol):
         expected = self._expected.get(batch.collector)
         if expected is None:
             raise ValueError(f"a batch of {batch.collector!r}, which was not ordered")
-        now = time.monotonic()
+        now = self._heard = time.monotonic()
         expected.count(now)
         for device in batch.gone:
-            self._drop_layout((batch.collector, _word(device)))
+            if (known := expected.layouts.pop(device, None)) is not None:
+                self._devices -= 1
+                self._series -= len(known[1].series)
         if batch.unavailable is not None:
             reason, detail = batch.unavailable
             unavailable = SourceUnavailable(reason, shortened(detail, LONGEST_DETAIL))
             return failed(batch.collector, Absence("", reason, unavailable.detail), unavailable)
-        self._is_open = True
+        if not self._is_open:
+            self._is_open = True
+            self._watch()  # the shorter deadline holds from now on
         if batch.aliases:
             self.aliases = {_word(alias): _word(device) for alias, device in batch.aliases.items()}
         absences = [
             Absence(_word(one.device), one.reason, shortened(one.detail, LONGEST_DETAIL)) for one in batch.absences
         ]
         events = [replace(one, device=_word(one.device), code=_word(one.code)) for one in batch.events]
-        return Collected(
-            self._blocks(batch, now), absences, batch.duration, events, batch.occupants, batch.log_errors, batch.resume,
-            batch.audit, batch.collector, began=min(batch.began, now),
-        )  # fmt: skip
-
-    def _blocks(self, batch: WireBatch, now: float) -> dict[str, Block]:
         blocks = {}
         for one in batch.readings:
-            key = (batch.collector, _word(one.device))
             if one.series is not None:
-                self._keep_layout(key, one.series)
-            elif key not in self._layouts:
+                self._keep_layout(expected, one.device, one.series)
+            elif one.device not in expected.layouts:
                 raise ValueError(f"values of {one.device!r} without their series")
-            blocks[key[1]] = Block(self._layouts[key], one.values, min(one.time, now))
-        return blocks
+            shown, layout = expected.layouts[one.device]
+            blocks[shown] = Block(layout, one.values, min(one.time, now))
+        return Collected(
+            blocks, absences, batch.duration, events, batch.occupants, batch.log_errors, batch.resume, batch.audit,
+            batch.collector, began=min(batch.began, now),
+        )  # fmt: skip
 
-    def _keep_layout(self, key: tuple[str, str], series: tuple[Series, ...]) -> None:
-        known = self._layouts.get(key)
-        self._series += len(series) - (0 if known is None else len(known.series))
-        if self._series > self._bounds.most_series or len(self._layouts) + (known is None) > MOST_DEVICES:
-            raise ValueError(f"{self._series} series of {len(self._layouts)} devices")
-        self._layouts[key] = self._layout(key, self._bounds.checked(series))
-
-    def _drop_layout(self, key: tuple[str, str]) -> None:
-        known = self._layouts.pop(key, None)
-        self._series -= 0 if known is None else len(known.series)
-        self._earlier_layouts.pop(key, None)
-
-    def _layout(self, key: tuple[str, str], series: tuple[Series, ...]) -> Layout:
-        earlier = self._earlier_layouts.get(key)
-        layout = earlier if earlier is not None and earlier.series == series else Layout(_shared(series))
-        if len(self._earlier_layouts) > 2 * MOST_DEVICES:  # of processes before this one
-            self._earlier_layouts.clear()
-        self._earlier_layouts[key] = layout
-        return layout
+    def _keep_layout(self, expected: _Expected, device: str, series: tuple[Series, ...]) -> None:
+        known = expected.layouts.get(device)
+        self._series += len(series) - (0 if known is None else len(known[1].series))
+        self._devices += known is None
+        if self._series > self._bounds.most_series or self._devices > MOST_DEVICES:
+            raise ValueError(f"{self._series} series of {self._devices} devices")
+        expected.layouts[device] = _word(device), Layout(self._bounds.checked(series))
 
     # --- the end ---
 
@@ -390,19 +374,3 @@ class Worker(asyncio.BufferedProtocol):
 def _word(text: str) -> str:
     """A name that becomes a label value, as it may be shown."""
     return shortened(text, LONGEST_LABEL)
-
-
-def _shared(series: tuple[Series, ...]) -> tuple[Series, ...]:
-    """The same series with each name, label value and set of labels once: a message repeats them for each metric.
-
-    That saves 0.4 MiB on h100x8.
-    """
-    words: dict[str, str] = {}
-    label_sets: dict[tuple[str, ...], tuple[str, ...]] = {}
-    shared = []
-    for name, labels in series:
-        known = label_sets.get(labels)
-        if known is None:
-            known = label_sets[labels] = tuple([words.setdefault(value, value) for value in labels])
-        shared.append((words.setdefault(name, name), known))
-    return tuple(shared)
