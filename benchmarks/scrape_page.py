@@ -47,13 +47,11 @@ class Pages:
             raise ValueError(f"between {moving} and {moving + len(list(_slow_series()))} series can be made")
         layout = Layout(slow)
         self._slow = Block(layout, [self._random.choice((0, 0, 0, 17, 12_345)) for _ in slow], 0.0)
-        self._last: Snapshot | None = None
 
     def next(self) -> Snapshot:
         """The snapshot a second later; none of its text is rendered yet."""
         fast = [Block(layout, self._values(layout), 0.0) for layout in self._fast]
-        self._last = Snapshot([*fast, self._slow], alike=self._last)
-        return self._last
+        return Snapshot([*fast, self._slow])
 
     def _values(self, layout: Layout) -> list[Value]:
         return [self._random.randrange(10**15) for _ in layout.series]

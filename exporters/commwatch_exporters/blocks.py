@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
-from weakref import WeakValueDictionary
 
 from commwatch_exporters.catalogue import CATALOGUE, family_of
 
@@ -35,34 +34,10 @@ def _prefix(series: Series) -> str:
     return f"\n{name}{{{pairs}}} "
 
 
-class _Shape:
-    """What the names of a layout's series say; one for all devices that have the same."""
-
-    __slots__ = ("__weakref__", "counters", "families", "family_at", "slices", "wraps")
-
-    def __init__(self, names: tuple[str, ...]) -> None:
-        self.family_at = tuple([family_of(name).name for name in names])
-        families: dict[str, list[int]] = {}
-        for position, family in enumerate(self.family_at):
-            families.setdefault(family, []).append(position)
-        self.families = {name: tuple(positions) for name, positions in families.items()}
-        self.slices = {name: slice(positions[0], positions[-1] + 1) for name, positions in families.items()}
-        self.counters = tuple(
-            [position for position, family in enumerate(self.family_at) if CATALOGUE[family].type == "counter"]
-        )
-        self.wraps = any(CATALOGUE[name].wraps_at is not None for name in families)
-
-
-shapes: WeakValueDictionary[tuple[str, ...], _Shape] = WeakValueDictionary()
-"""By the names, as long as a layout has them: of events, series come and go."""
-
-
 class Layout:
     """The series of a block, with the text before each value prepared; made once and used for every block alike."""
 
-    __slots__ = (
-        "_shape", "counters", "families", "family_at", "index", "prefixes", "series", "slices", "wraps",
-    )  # fmt: skip
+    __slots__ = ("counters", "families", "family_at", "index", "prefixes", "series", "slices", "wraps")
 
     def __init__(self, series: Iterable[Series]) -> None:
         self.series: tuple[Series, ...] = tuple(series)
@@ -71,17 +46,20 @@ class Layout:
         self.index = {one: position for position, one in enumerate(self.series)}
         if len(self.index) != len(self.series):
             raise ValueError("a layout names one series twice")
-        names = tuple([name for name, _ in self.series])
-        shape = self._shape = shapes.get(names) or shapes.setdefault(names, _Shape(names))
-        self.family_at = shape.family_at
+        self.family_at = tuple([family_of(name).name for name, _ in self.series])
         """The family of each value."""
-        self.families: Mapping[str, tuple[int, ...]] = shape.families
+        families: dict[str, list[int]] = {}
+        for position, family in enumerate(self.family_at):
+            families.setdefault(family, []).append(position)
+        self.families = {name: tuple(positions) for name, positions in families.items()}
         """The positions of each family."""
-        self.slices: Mapping[str, slice] = shape.slices
+        self.slices = {name: slice(positions[0], positions[-1] + 1) for name, positions in families.items()}
         """For each family the shortest stretch of the block that holds it; others may stand between."""
-        self.counters = shape.counters
+        self.counters = tuple(
+            [position for position, family in enumerate(self.family_at) if CATALOGUE[family].type == "counter"]
+        )
         """The positions of all counters."""
-        self.wraps = shape.wraps
+        self.wraps = any(CATALOGUE[name].wraps_at is not None for name in families)
         """Whether one of them wraps."""
 
 

@@ -87,7 +87,7 @@ class MetricsPage:
 
     def _whole(self, page_format: Format, *, is_gzip: bool) -> bytes:
         snapshot, now = self._snapshot(), self._monotonic()
-        if now >= self._until or snapshot.layouts is not self._layouts:
+        if now >= self._until or snapshot.layouts != self._layouts:
             self._until, self._layouts, self._own_texts, self._of = now + OWN_SECONDS, snapshot.layouts, {}, None
         if snapshot is not self._of:
             self._of, self._bodies = snapshot, {}

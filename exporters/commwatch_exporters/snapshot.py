@@ -12,11 +12,23 @@ from commwatch_exporters.catalogue import CATALOGUE, family_of
 __all__ = ["Block", "Layout", "Series", "Snapshot", "Value"]
 
 
-class _Laid:
-    """What follows from the layouts of all blocks of a snapshot; one while they are the same."""
+class Snapshot:
+    """All that is known at one moment; every scrape until the next snapshot shares its rendering."""
 
-    def __init__(self, layouts: Sequence[Layout]) -> None:
-        self.layouts = layouts
+    def __init__(
+        self, blocks: Iterable[Block], hidden: Collection[str] = (), unexported: frozenset[str] = frozenset()
+    ) -> None:
+        """
+        Args:
+            blocks: what was read, in the order of the page.
+            hidden: families that are in the blocks and not shown.
+            unexported: families that are not on the metrics page; whoever reads the snapshot itself sees them.
+        """
+        self.blocks = tuple(blocks)
+        self.layouts: Sequence[Layout] = [one.layout for one in self.blocks]
+        self.hidden = hidden
+        self.unexported = unexported
+        self._families: dict[str, Sequence[Block]] = {}
 
     @cached_property
     def holders(self) -> Mapping[str, Sequence[int]]:
@@ -29,47 +41,8 @@ class _Laid:
 
     @cached_property
     def starts(self) -> Sequence[int]:
-        """The place of the first value of each block among those of all."""
-        return list(accumulate((len(layout.series) for layout in self.layouts), initial=0))
-
-
-class Snapshot:
-    """All that is known at one moment; every scrape until the next snapshot shares its rendering."""
-
-    __slots__ = ("_families", "_laid", "blocks", "hidden", "unexported")
-
-    def __init__(
-        self,
-        blocks: Iterable[Block],
-        hidden: Collection[str] = (),
-        unexported: frozenset[str] = frozenset(),
-        alike: Snapshot | None = None,
-    ) -> None:
-        """Args:
-        hidden: families that are in the blocks and not shown.
-        unexported: families that are not on the metrics page; whoever reads the snapshot itself sees them.
-        alike: one whose blocks have the same layouts: what follows from these alone is taken over.
-        """
-        self.blocks = tuple(blocks)
-        self._laid: _Laid = _Laid([one.layout for one in self.blocks]) if alike is None else alike._laid
-        self.hidden = hidden
-        self.unexported = unexported
-        self._families: dict[str, Sequence[Block]] = {}
-
-    @property
-    def layouts(self) -> Sequence[Layout]:
-        """Of the blocks; the same object while they are the same."""
-        return self._laid.layouts
-
-    @property
-    def holders(self) -> Mapping[str, Sequence[int]]:
-        """Which blocks hold series of each family, hidden ones too."""
-        return self._laid.holders
-
-    @property
-    def starts(self) -> Sequence[int]:
         """The place of the first value of each block among ``values``."""
-        return self._laid.starts
+        return list(accumulate((len(layout.series) for layout in self.layouts), initial=0))
 
     def values(self) -> list[Value]:
         """The values of all blocks, one block after the other."""

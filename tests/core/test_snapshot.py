@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch_exporters.blocks import format_number, shapes
+from commwatch_exporters.blocks import format_number
 from commwatch_exporters.catalogue import CATALOGUE, family_of
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot
 from support.pages import lines_of, snapshot_of
@@ -164,14 +164,3 @@ def test_a_snapshot_keeps_what_it_was_made_of() -> None:
     blocks.clear()
 
     assert len(snapshot.blocks) == 1
-
-
-def test_what_follows_from_names_is_shared_and_goes_with_the_last_layout() -> None:
-    """Devices that are alike share it; of series that come and go with events nothing is left."""
-    names = ("commwatch_gpu_xid_events_recent",) * 7
-    layouts = [Layout((name, ("0", gpu, str(code))) for code, name in enumerate(names)) for gpu in ("a", "b")]
-    assert layouts[0].families is layouts[1].families
-    assert names in shapes
-    layouts.clear()
-
-    assert names not in shapes

@@ -167,7 +167,7 @@ def test_what_the_process_says_of_itself_is_at_most_five_seconds_old() -> None:
 
     assert steps() == 0
     counter.inc()
-    clock[0], now[0] = OWN_SECONDS - 0.1, Snapshot([Block(block.layout, [1], 1.0)], alike=now[0])
+    clock[0], now[0] = OWN_SECONDS - 0.1, Snapshot([Block(block.layout, [1], 1.0)])
     assert steps() == 0
     clock[0] = OWN_SECONDS
     assert steps() == 1
@@ -231,12 +231,11 @@ def test_gzip_holds_the_same_page(page_format: Format) -> None:
 def test_each_page_is_that_of_its_snapshot(page_format: Format) -> None:
     """Of one endpoint: values change, series come and go with the same layout or another, a family is left out."""
     layout = block_of({GPU_0: 0, GPU_1: 0}).layout
-    snapshots = [Snapshot([Block(layout, [0, 1], 0.0)])]
-    for values in ([1, 1], [None, 2], [3, None], [None, None], [4, 4]):
-        snapshots.append(Snapshot([Block(layout, values, 0.0)], alike=snapshots[-1]))
+    rows = [[0, 1], [1, 1], [None, 2], [3, None], [None, None], [4, 4]]
+    snapshots = [Snapshot([Block(layout, values, 0.0)]) for values in rows]
     snapshots += [
-        Snapshot([Block(layout, [5, 5], 0.0)], unexported=frozenset({STATE}), alike=snapshots[-1]),
-        Snapshot([Block(layout, [6, 6], 0.0)], hidden=[STATE], alike=snapshots[-1]),
+        Snapshot([Block(layout, [5, 5], 0.0)], unexported=frozenset({STATE})),
+        Snapshot([Block(layout, [6, 6], 0.0)], hidden=[STATE]),
         snapshot_of({GPU_1: 7}, {GPU_0: 8}),
         snapshot_of({GPU_0: 9, GPU_1: 10}),
     ]

@@ -48,8 +48,6 @@ class Store:
         """No block expires before this monotonic time."""
         self._snapshot: Snapshot | None = None
         """Of what is current; None after a change."""
-        self._alike: Snapshot | None = None
-        """The last one, while the layouts of all blocks are those that it has."""
 
     def declare(
         self, group: str, collectors: Iterable[str] = (), silent: Collection[str] = (), holds: Iterable[str] = ()
@@ -88,7 +86,6 @@ class Store:
             if block.layout is not earlier.layout and block.layout.series == earlier.layout.series:
                 block.layout = earlier.layout  # for another one the whole page would be laid out again
             if block.layout is not earlier.layout:
-                self._alike = None
                 self._note(group, block)
             kept.block, kept.expires = block, expires
             if self._current is not None:
@@ -143,10 +140,8 @@ class Store:
         """All current blocks; the same object as before while nothing has changed."""
         if self._snapshot is None:
             if self._current is None:
-                self._alike = None
                 self._current = self._in_order()
-            self._snapshot = Snapshot(self._current, self._hidden, self._unexported, self._alike)
-            self._alike = self._snapshot
+            self._snapshot = Snapshot(self._current, self._hidden, self._unexported)
         return self._snapshot
 
     def _in_order(self) -> list[Block]:
