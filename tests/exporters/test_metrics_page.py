@@ -231,7 +231,7 @@ def test_gzip_holds_the_same_page(page_format: Format) -> None:
 def test_each_page_is_that_of_its_snapshot(page_format: Format) -> None:
     """Of one endpoint: values change, series come and go with the same layout or another, a family is left out."""
     layout = block_of({GPU_0: 0, GPU_1: 0}).layout
-    rows = [[0, 1], [1, 1], [None, 2], [3, None], [None, None], [4, 4]]
+    rows: list[list[Value]] = [[0, 1], [1, 1], [None, 2], [3, None], [None, None], [4, 4]]
     snapshots = [Snapshot([Block(layout, values, 0.0)]) for values in rows]
     snapshots += [
         Snapshot([Block(layout, [5, 5], 0.0)], unexported=frozenset({STATE})),
