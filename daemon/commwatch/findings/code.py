@@ -39,3 +39,5 @@ class FindingCode:
     """Seconds for which it must be seen."""
     closes_after: float = STATE_CLOSES_AFTER
     """Seconds for which it must be gone."""
+    replaces: tuple[str, ...] = ()
+    """Names of the codes that are lesser degrees of it: at a component where it is open, none of them is."""

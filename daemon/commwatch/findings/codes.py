@@ -22,6 +22,13 @@ def _gathered() -> Mapping[str, FindingCode]:
 CODES: Mapping[str, FindingCode] = _gathered()
 """By name, in the order of the documentation."""
 
+REPLACED_BY: Mapping[str, tuple[str, ...]] = {
+    lesser: tuple(code.name for code in CODES.values() if lesser in code.replaces)
+    for code in CODES.values()
+    for lesser in code.replaces
+}
+"""By code: those of which it is a lesser degree."""
+
 _WINDOWS = (*(rules.metrics_watched for rules in RULE_SETS), parts.WINDOWS)
 
 WATCHED: Mapping[str, float] = {

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from commwatch.findings.code import STATE_CLOSES_AFTER
-from commwatch.findings.codes import CODES
+from commwatch.findings.codes import CODES, REPLACED_BY
 from commwatch.findings.finding import Finding, Sighting
 from commwatch.findings.repaired import EVENTS, OVER_AFTER
 from commwatch.findings.rules.rule_set import DAY, HOUR
@@ -137,13 +137,17 @@ class Register:
         for sighting in sightings:
             seen.setdefault(_key(sighting), sighting)
         known = set(self._spells)
-        changes = [change for sighting in seen.values() for change in self._see(sighting, now, known_well)]
+        changes: list[Change] = []
         for key in [key for key in self._spells if key not in seen]:
             spell = self._spells[key]
             if observable(spell.sighting) or now - spell.last_seen >= UNSEEN_CLOSES_AFTER:
                 changes += self._miss(key, now, note)
+        # Of several degrees of one fault the highest comes first.
+        for sighting in sorted(seen.values(), key=lambda one: len(REPLACED_BY.get(one.code, ()))):
+            changes += self._see(sighting, now, known_well)
         for key in [key for key in seen if key[0] in EVENTS]:
             changes += self._follow_event(self._spells[key], repaired, now)
+        changes += self._close_replaced(now)
         self._looked_at = now
         self._closed = [one for one in self._closed if now - one.until < DAY][-CLOSED_MAX:]
         self.version += bool(changes or self._spells.keys() != known)
@@ -166,10 +170,25 @@ class Register:
         if spell.first_seen == now or _grew(spell, sighting, now):
             spell.grew_at, spell.healthy_since, spell.is_over = now, None, False
         spell.sighting, spell.last_seen, spell.absent_since = sighting, now, None
-        if spell.is_open or spell.is_over or now - spell.first_seen < CODES[sighting.code].opens_after:
+        lasted = now - spell.first_seen >= CODES[sighting.code].opens_after
+        if spell.is_open or spell.is_over or not lasted or self._replacement(key):
             return []
         spell.is_open = True
         return [("opened", _finding(spell))]
+
+    def _replacement(self, key: tuple[str, str]) -> str:
+        """The open code at the same component that a code is a lesser degree of; empty where none is open."""
+        code, component = key
+        greater = (self._spells.get((one, component)) for one in REPLACED_BY.get(code, ()))
+        return next((one.sighting.code for one in greater if one is not None and one.is_open), "")
+
+    def _close_replaced(self, now: float) -> list[Change]:
+        changes = []
+        for key, spell in list(self._spells.items()):
+            if spell.is_open and (code := self._replacement(key)):
+                del self._spells[key]
+                changes.append(self._close(spell, now, f"became: {CODES[code].title}"))
+        return changes
 
     def _follow_event(self, spell: Spell, repaired: Repaired, now: float) -> list[Change]:
         """An event is over once its part reads healthy, and nothing of it happened for long enough."""

@@ -18,7 +18,8 @@ _INTRODUCTION = """\
 What commwatch can find wrong on a node, one row per code. Rules read the daemon's own metrics every 10 s; each row
 names those that decide. A finding opens after the first number of seconds in its row, and closes after the second.
 While a metric is unread or the node is in maintenance, it neither opens nor closes. It survives a restart, and closes
-after seven days unseen.
+after seven days unseen. One that becomes a graver one of the same part (a GPU that does not answer is lost) closes at
+once.
 
 A fault that explains a symptom is listed under it as a cause and is no finding of its own; the symptom is as severe as
 its most severe cause. Causes are ranked by a weight between 0 and 1, a judgement, not a measurement.

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from commwatch.findings.code import STATE_CLOSES_AFTER
 from commwatch.findings.codes import CODES
-from commwatch.findings.finding import Component, Evidence, Sighting
+from commwatch.findings.finding import SEVERITIES, Component, Evidence, Sighting
 from commwatch.findings.register import UNSEEN_CLOSES_AFTER, Observable, Register, RegisterState
 from commwatch.findings.repaired import OVER_AFTER
 
@@ -85,6 +85,52 @@ def test_a_link_that_is_fast_again_is_well_before_the_load_ends(seconds_under_lo
     register.update([], blind, 600.0)
 
     assert bool(register.open_findings()) == is_open
+
+
+DEGREES = [(greater, lesser) for greater, code in CODES.items() for lesser in code.replaces]
+
+
+@pytest.mark.parametrize(("greater", "lesser"), DEGREES)
+def test_a_greater_degree_of_a_fault_takes_the_place_of_a_lesser_one(greater: str, lesser: str) -> None:
+    """At the look at which it opens, at its own part alone; the lesser one is open again once the greater is over."""
+    elsewhere = replace(LINK, key="0000:17:00.0/4")
+    small, large = replace(DOWN, code=lesser), replace(DOWN, code=greater)
+    other = replace(small, component=elsewhere)
+    register = Register()
+    for now in (1000.0, 1060.0):
+        register.update([small, other], see, now)
+    begun = 1070.0 + CODES[greater].opens_after
+    if begun > 1070.0:
+        assert register.update([large, other], see, 1070.0) == []
+    changes = [(event, one.key) for event, one in register.update([large, other], see, begun)]
+    open_now = [one.key for one in register.open_findings()]
+
+    assert changes == [("opened", (greater, LINK.identity)), ("closed", (lesser, LINK.identity))]
+    assert open_now == [(lesser, elsewhere.identity), (greater, LINK.identity)]
+    assert register.update([small, large, other], see, begun + 10.0) == []
+    if CODES[lesser].severity != "info":
+        assert [one.note for one in register.closed()] == [f"became: {CODES[greater].title}"]
+    gone = begun + 20.0
+    register.update([small, other], see, gone)
+    register.update([small, other], see, gone + CODES[greater].closes_after)
+    assert sorted(one.key for one in register.open_findings()) == [
+        (lesser, LINK.identity),
+        (lesser, elsewhere.identity),
+    ]
+
+
+def test_the_degrees_of_a_fault() -> None:
+    """Which codes take the place of which; none takes the place of a graver one, nor of itself by way of others."""
+    assert set(DEGREES) == {
+        ("nvlink_flapping", "nvlink_flapped"), ("rdma_port_flapping", "rdma_port_flapped"),
+        ("ethernet_flapping", "ethernet_flapped"), ("nvlink_recovering", "nvlink_recovered"),
+        ("gpu_lost", "gpu_not_answering"), ("gpu_lost", "gpu_not_listed"),
+        ("gpu_recovery_needed", "gpu_recovery_other"), ("probe_bandwidth_low", "probe_bandwidth_lost"),
+        ("probe_bandwidth_low", "probe_bandwidth_short"), ("probe_bandwidth_lost", "probe_bandwidth_short"),
+    }  # fmt: skip
+    for greater, lesser in DEGREES:
+        assert SEVERITIES.index(CODES[greater].severity) <= SEVERITIES.index(CODES[lesser].severity)
+        assert (lesser, greater) not in DEGREES
 
 
 def test_what_goes_before_it_opened_starts_again() -> None:

@@ -127,6 +127,7 @@ GPU = RuleSet(
             next_step="Drain the node, save the kernel log (nvidia-bug-report), power cycle. Again: have card, slot "
             "and power inspected.",
             alert="CommwatchGpuLost",
+            replaces=("gpu_not_answering", "gpu_not_listed"),
         ),
         FindingCode(
             name="gpu_reset_required",
@@ -167,6 +168,7 @@ GPU = RuleSet(
             "traffic fails.",
             next_step="Drain the node and do it; check the preceding Xid.",
             alert="CommwatchGpuRecoveryNeeded",
+            replaces=("gpu_recovery_other",),
         ),
         FindingCode(
             name="gpu_recovery_other",

@@ -64,6 +64,7 @@ def _flapping(name: str, title: str, meaning: str, next_step: str, alert: str) -
         alert=alert,
         opens_after=0.0,
         closes_after=COUNT_CLOSES_AFTER,
+        replaces=(name.replace("flapping", "flapped"),),
     )
 
 

@@ -114,6 +114,7 @@ NVLINK_ERRORS = RuleSet(
             alert="CommwatchNvlinkRecovering",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
+            replaces=("nvlink_recovered",),
         ),
         FindingCode(
             name="nvlink_recovered",

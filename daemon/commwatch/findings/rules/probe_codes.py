@@ -31,6 +31,7 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         "node.",
         alert="CommwatchProbeBandwidthLow",
         opens_after=0.0,
+        replaces=("probe_bandwidth_lost", "probe_bandwidth_short"),
     ),
     FindingCode(
         name="probe_bandwidth_lost",
@@ -43,6 +44,7 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         "Lower for good and on purpose: commwatch inventory accept.",
         alert="CommwatchProbeBandwidthLost",
         opens_after=0.0,
+        replaces=("probe_bandwidth_short",),
     ),
     FindingCode(
         name="probe_bandwidth_short",
