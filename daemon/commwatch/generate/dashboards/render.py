@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from commwatch.config.thresholds import Thresholds
 from commwatch.generate.alert_rules import Site
 from commwatch.generate.dashboards import DASHBOARDS
 from commwatch.generate.dashboards.grafana import Renderer
+from commwatch.generate.dashboards.panel_json import Json
 from commwatch.generate.dashboards.panels import INSTANCE
 
 
@@ -16,4 +18,21 @@ def files(thresholds: Thresholds, site: Site) -> dict[str, str]:
     models = {
         one.uid: Renderer(thresholds, site, of_one_node=INSTANCE in one.variables).dashboard(one) for one in DASHBOARDS
     }
-    return {f"{uid}.json": json.dumps(model, indent=2, ensure_ascii=False) + "\n" for uid, model in models.items()}
+    return {f"{uid}.json": _one_panel_a_line(model) for uid, model in models.items()}
+
+
+def _one_panel_a_line(model: Json) -> str:
+    """JSON with a line for each key of the dashboard, each panel, and each panel of a collapsed row."""
+    lines = [f"{_json(key)}: {_json(value)}" for key, value in model.items() if key != "panels"]
+    panels = ",\n".join(_row(panel) if panel.get("panels") else _json(panel) for panel in model["panels"])
+    return ",\n".join(("{" + lines[0], *lines[1:], f'"panels": [\n{panels}\n]}}\n'))
+
+
+def _row(row: Json) -> str:
+    heading = _json({key: value for key, value in row.items() if key != "panels"})
+    panels = ",\n".join(map(_json, row["panels"]))
+    return f'{heading[:-1]}, "panels": [\n{panels}\n]}}'
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
