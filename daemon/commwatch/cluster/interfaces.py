@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from commwatch.cluster.messages import WORD, Choice, Interface
-from commwatch.jobs.settings.network import parse_names
+from commwatch.jobs.settings.values import parse_names
 
 _SIOCGIFFLAGS, _SIOCGIFADDR, _SIOCGIFNETMASK, _SIOCGIFMTU = 0x8913, 0x8915, 0x891B, 0x8921
 _UP_AND_RUNNING = 0x1 | 0x40

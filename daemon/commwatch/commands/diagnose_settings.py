@@ -223,7 +223,7 @@ def _unquoted(value: str) -> str:
 
 def answer_lines(answer: SettingsAnswer) -> Iterator[Line]:
     """The answer as text."""
-    from commwatch.jobs.settings.values import WHERE
+    from commwatch.jobs.settings.judge import WHERE
 
     files = {origin: where for origin, where in WHERE.items() if origin != "environment"}
     if answer.simulated is not None:

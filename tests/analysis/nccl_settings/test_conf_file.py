@@ -14,8 +14,8 @@ from analysis.nccl_settings.cases import HGX, KNOWN
 from commwatch.jobs.settings.facts import ProcessSettings
 from commwatch.jobs.settings.judge import judge_settings
 from commwatch.jobs.settings.names import kept_name
-from commwatch.jobs.settings.process import read_number
 from commwatch.jobs.settings.process_environment import settings_of_environment, settings_of_file
+from commwatch.jobs.settings.values import read_number
 
 
 def parsed(content: bytes) -> ProcessSettings:

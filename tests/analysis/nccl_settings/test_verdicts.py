@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.nccl_settings.cases import CONSUMER, HGX, KNOWN, judged, port, process, said
+from commwatch.jobs.settings.conditions import CONDITIONS, FIGURES
 from commwatch.jobs.settings.facts import Level, NodeFacts
 from commwatch.jobs.settings.judge import judge_settings, remark_counts
 from commwatch.jobs.settings.records import CODES
@@ -62,6 +64,7 @@ FIRES = [
     (HGX, {"NCCL_CROSS_NIC": "0"}, ("cross_nic", "NCCL_CROSS_NIC", "note")),
     (HGX, {"NCCL_IB_HCA": "mlx4"}, ("adapter_missing", "NCCL_IB_HCA", "harmful")),
     (HGX, {"NCCL_IB_HCA": "mlx5_0:2"}, ("adapter_missing", "NCCL_IB_HCA", "harmful")),
+    (HGX, {"NCCL_IB_HCA": "mlx5_0:" + "9" * 5000}, ("adapter_missing", "NCCL_IB_HCA", "harmful")),
     (HGX, {"NCCL_IB_HCA": "=mlx5_0,mlx5_9"}, ("adapter_missing", "NCCL_IB_HCA", "suspicious")),
     (CONSUMER, {"NCCL_IB_HCA": "mlx5"}, ("adapter_missing", "NCCL_IB_HCA", "suspicious")),
     (MANY, {"NCCL_IB_HCA": "mlx5_1"}, ("adapter_prefix", "NCCL_IB_HCA", "harmful")),
@@ -280,6 +283,14 @@ def test_what_may_leave_the_node_is_counted_by_process() -> None:
         (("unknown_name", "other", "note"), 3),
     ]
     assert list(remark_counts(remarks, KNOWN, most=1)) == [("rdma_off", "NCCL_NET", "harmful")]
+
+
+def test_each_row_names_conditions_and_figures_that_there_are() -> None:
+    """And there is none that no row names."""
+    rows = [row for variable in KNOWN.variables.values() for row in variable.remarks]
+
+    assert {name for row in rows for name in row.when} == CONDITIONS.keys()
+    assert {name for row in rows for name in re.findall(r"{(.*?)}", row.words + row.next_step)} == FIGURES.keys()
 
 
 settings_of_anyone = st.dictionaries(st.sampled_from(sorted(KNOWN.variables)), st.text(max_size=20), max_size=12)

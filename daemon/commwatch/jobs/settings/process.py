@@ -2,43 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
 from typing import TypeAlias
 
 from commwatch.jobs.settings.facts import NodeFacts, ProcessSettings, Setting
 from commwatch.jobs.settings.records import RemarkCode, SettingRemark, SettingSeverity
+from commwatch.jobs.settings.values import read_number
 from commwatch.jobs.settings.variables import KnownVariables, read_by
 
 Said: TypeAlias = Iterator[SettingRemark]
 
-_NUMBER = re.compile(r"[ \t\n\v\f\r]*([+-]?)(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)(.*)", re.DOTALL)
-_LONGEST_NUMBER = 24
 _LONGEST_NAME = 200
-
-
-@dataclass(frozen=True, slots=True)
-class Number:
-    """A value as C's ``strtoll`` with base 0 reads it."""
-
-    value: int
-    """0 for text that does not begin with a number."""
-    whole: bool
-    """Whether all of the text is the number."""
-
-
-def read_number(text: str) -> Number:
-    """What NCCL makes of a value: ``0x10`` is 16, ``010`` is 8, ``4M`` is 4, ``true`` is 0."""
-    match = _NUMBER.match(text)
-    if match is None:
-        return Number(0, whole=False)
-    sign, digits, rest = match.groups()
-    digits = digits[:_LONGEST_NUMBER]
-    base = 16 if digits[:2] in ("0x", "0X") else 8 if digits.startswith("0") else 10
-    value = int(digits, base)
-    return Number(-value if sign == "-" else value, whole=not rest.strip())
 
 
 def printable(text: str) -> str:
@@ -61,15 +35,6 @@ class View:
     def names(self) -> tuple[str, ...]:
         """All names that are set."""
         return tuple(self._settings)
-
-    @cached_property
-    def elsewhere(self) -> SettingSeverity:
-        """How grave it is what harms traffic between nodes: no harm to a job that runs on this node only."""
-        return "note" if self.process.single_node else "harmful"
-
-    def softened(self, severity: SettingSeverity) -> SettingSeverity:
-        """The severity of what concerns the network only."""
-        return "note" if self.process.single_node else severity
 
     def is_read(self, name: str) -> bool:
         """Whether the version of NCCL that the process has reads a name; where not known, the newest counts."""

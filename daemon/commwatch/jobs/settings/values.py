@@ -1,21 +1,41 @@
-"""Values that NCCL does not read as they were meant, and settings that another origin overrides."""
+"""Values as NCCL reads them: numbers, levels, lists of names, of adapters and of algorithms."""
 
 from __future__ import annotations
 
-from commwatch.jobs.settings.facts import Level, Origin
-from commwatch.jobs.settings.process import Said, View, read_number
+import re
+from dataclasses import dataclass
 
-_INNER_LEVELS = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS")
+from commwatch.jobs.settings.facts import Level, RdmaPort
+
+_NUMBER = re.compile(r"[ \t\n\v\f\r]*([+-]?)(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)(.*)", re.DOTALL)
+_LONGEST_NUMBER = 24
+
+LEVELS = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS")
 """All that NCCL tells apart, the nearest first; what is not documented is accepted too."""
 _BY_NUMBER = ("LOC", "PIX", "PXB", "PHB", "SYS")
 """What the numbers of old meant; greater ones are SYS."""
 
-WHERE: dict[Origin, str] = {
-    "environment": "the environment",
-    "conf_file": "the file of NCCL_CONF_FILE",
-    "home_file": "~/.nccl.conf",
-    "system_file": "/etc/nccl.conf",
-}
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A value as C's ``strtoll`` with base 0 reads it."""
+
+    value: int
+    """0 for text that does not begin with a number."""
+    whole: bool
+    """Whether all of the text is the number."""
+
+
+def read_number(text: str) -> Number:
+    """What NCCL makes of a value: ``0x10`` is 16, ``010`` is 8, ``4M`` is 4, ``true`` is 0."""
+    match = _NUMBER.match(text)
+    if match is None:
+        return Number(0, whole=False)
+    sign, digits, rest = match.groups()
+    digits = digits[:_LONGEST_NUMBER]
+    base = 16 if digits[:2] in ("0x", "0X") else 8 if digits.startswith("0") else 10
+    value = int(digits, base)
+    return Number(-value if sign == "-" else value, whole=not rest.strip())
 
 
 def level_reached(text: str) -> str | None:
@@ -23,73 +43,16 @@ def level_reached(text: str) -> str | None:
 
     Source: ``ncclGetLevel`` in ``src/graph/paths.cc``.
     """
-    if text in _INNER_LEVELS:
+    if text in LEVELS:
         return text
     if text[:1].isascii() and text[:1].isdigit():
         return _BY_NUMBER[min(max(read_number(text).value, 0), len(_BY_NUMBER) - 1)]
     return None
 
 
-def within(level: Level, reached: str) -> bool:
-    """Whether a distance is within a level."""
-    return _INNER_LEVELS.index(level) <= _INNER_LEVELS.index(reached)
-
-
-def judge_values(view: View) -> Said:
-    """Values by the kind of their variable."""
-    for name in view.names:
-        variable, text = view.known.variables.get(name), view.text(name)
-        if variable is None or text is None:
-            continue
-        if variable.kind in ("flag", "integer"):
-            yield from _number(view, name, text)
-        elif variable.kind == "words" and text.upper() not in variable.accepted:
-            choice = ", ".join(variable.accepted)
-            yield view.remark(
-                "not_accepted", name, "suspicious", "Not a word that this setting knows.", f"One of: {choice}."
-            )
-        elif variable.kind == "level":
-            yield from _level(view, name, text)
-        elif variable.kind == "choices":
-            yield from _choices(view, name, text)
-        if name in view.process.missing_files:
-            words = "The file that it names is not there."
-            yield view.remark("file_missing", name, "suspicious", words, "Correct the path, or take the setting out.")
-
-
-def _number(view: View, name: str, text: str) -> Said:
-    variable, number = view.known.variables[name], read_number(text)
-    if not number.whole:
-        words = "Not a number: NCCL reads the digits in front, and 0 where there are none. Words such as true are 0."
-        yield view.remark("unreadable_number", name, "suspicious", words, "Write a number without unit.")
-        return
-    low, high = (0, 1) if variable.kind == "flag" else (variable.minimum, variable.maximum)
-    if (low is not None and number.value < low) or (high is not None and number.value > high):
-        span = f"from {low} to {high}" if high is not None else f"of at least {low}"
-        words = "Outside of what the setting takes."
-        yield view.remark("out_of_range", name, "suspicious", words, f"A number {span}.")
-
-
-def _level(view: View, name: str, text: str) -> Said:
-    choice = ", ".join(view.known.variables[name].accepted)
-    if level_reached(text) is None:
-        words = "Not a level as NCCL spells it, in capitals: it takes no notice."
-        yield view.remark("not_accepted", name, "suspicious", words, f"One of: {choice}.")
-    elif text not in _INNER_LEVELS:
-        words = "Levels by number are of old; their meaning has changed between versions, and none stands for NVL."
-        yield view.remark("old_style_level", name, "suspicious", words, f"One of: {choice}.")
-
-
-def _choices(view: View, name: str, text: str) -> Said:
-    unknown = [word for word in chosen(text) if word not in view.known.variables[name].accepted]
-    if not unknown:
-        return
-    if view.version_at_least(2, 24):
-        words = "It names something that NCCL does not know: since 2.24 the communicator then fails."
-        yield view.remark("not_accepted", name, "harmful", words, "Take the setting out.")
-    else:
-        words = "It names something that NCCL does not know, and passes over."
-        yield view.remark("not_accepted", name, "suspicious", words, "Take the setting out.")
+def beyond(levels: frozenset[Level], reached: str) -> frozenset[Level]:
+    """Those distances that a level leaves out."""
+    return frozenset(level for level in levels if LEVELS.index(level) > LEVELS.index(reached))
 
 
 def chosen(text: str) -> list[str]:
@@ -101,26 +64,49 @@ def chosen(text: str) -> list[str]:
     return [word.lower() for part in lists for word in part.split(",") if word]
 
 
-def judge_origins(view: View) -> Said:
-    """Lines and files that do not do what they were meant to."""
-    for origin, number in view.process.malformed:
-        words = f"Line {number} sets a name that nothing reads: NCCL strips no blanks and knows no export."
-        yield view.remark(
-            "malformed_line", WHERE[origin], "useless", words, "Write NAME=value, without blanks or quotes."
+@dataclass(frozen=True, slots=True)
+class NameList:
+    """A list of names as NCCL_SOCKET_IFNAME and NCCL_IB_HCA have it: ``^=eth0,eth1``."""
+
+    excludes: bool
+    exact: bool
+    names: tuple[str, ...]
+
+    def fits(self, entry: str, name: str) -> bool:
+        """Whether an entry means a name."""
+        return name == entry if self.exact else name.startswith(entry)
+
+    def selects(self, name: str) -> bool:
+        """Whether a name is used."""
+        return any(self.fits(entry, name) for entry in self.names) != self.excludes
+
+
+def parse_names(text: str) -> NameList:
+    """Read a list; ``^`` and ``=`` count at its beginning only and hold for all entries."""
+    excludes = text.startswith("^")
+    rest = text.removeprefix("^")
+    return NameList(excludes, rest.startswith("="), tuple(one for one in rest.removeprefix("=").split(",") if one))
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterList:
+    """A value of NCCL_IB_HCA: a list of adapters, each with a port or all of them, such as ``mlx5_0:1``."""
+
+    names: NameList
+    ports: tuple[int | None, ...]
+
+    def selects(self, port: RdmaPort) -> bool:
+        """Whether a port is used."""
+        found = any(
+            self.names.fits(entry, port.device) and number in (None, port.port)
+            for entry, number in zip(self.names.names, self.ports, strict=True)
         )
-    for origin, reason in view.process.files_not_read:
-        words = f"The file was not read ({reason}): what it sets is not judged."
-        yield view.remark(
-            "file_not_read", WHERE[origin], "note", words, "Run the check as the user of the process or as root."
-        )
-    for setting in view.process.shadowed:
-        origins: list[Origin] = [one.origin for one in view.process.settings if one.name == setting.name]
-        winner = origins[0] if origins else "environment"
-        words = f"Set in {WHERE[setting.origin]} too, to another value; that of {WHERE[winner]} counts."
-        yield view.remark("shadowed", setting.name, "note", words, "Keep one of the two.")
-    plugin = view.text("NCCL_ENV_PLUGIN")
-    if plugin is not None and plugin.lower() != "none":
-        words = "The plugin may replace any setting: what is said here holds for what stands in environment and files."
-        yield view.remark(
-            "environment_plugin", "NCCL_ENV_PLUGIN", "note", words, "Look at NCCL's own lines with NCCL_DEBUG=INFO."
-        )
+        return found != self.names.excludes
+
+
+def parse_adapters(text: str) -> AdapterList:
+    """Read a value of NCCL_IB_HCA."""
+    entries = parse_names(text)
+    fields = [one.split(":") for one in entries.names]
+    ports = tuple(int(one[1][:_LONGEST_NUMBER]) if len(one) > 1 and one[1].isdecimal() else None for one in fields)
+    return AdapterList(NameList(entries.excludes, entries.exact, tuple(one[0] for one in fields)), ports)

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from commwatch.config.yaml_file import read_shipped
+from commwatch.jobs.settings.records import RemarkCode, SettingSeverity
 
 _FILE = Path(__file__).resolve().parents[2] / "data/nccl_variables.yaml"
 
@@ -20,6 +21,28 @@ Kind: TypeAlias = Literal[
 
 Version: TypeAlias = "tuple[int, ...]"
 """``(2, 27, 3)``."""
+
+
+class RemarkRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When a value harms, and what is said of it then. All that a row asks for must hold."""
+
+    code: RemarkCode
+    severity: SettingSeverity
+    words: str
+    """What is wrong; names in braces are those of ``conditions.FIGURES``."""
+    next_step: str = "Take it out."
+    value: tuple[int, ...] = ()
+    """The numbers that do; any if empty."""
+    minimum: int | None = None
+    maximum: int | None = None
+    word: tuple[str, ...] = ()
+    """The words that do, in capitals, however they are written; any if empty."""
+    unset: bool = False
+    """Whether it is said where the variable is not set."""
+    when: tuple[str, ...] = ()
+    """Names of ``conditions.CONDITIONS``."""
+    between_nodes: bool = False
+    """Whether it harms traffic between nodes only: of a job that runs on this node alone it is a note."""
 
 
 class Variable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,6 +61,8 @@ class Variable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     maximum: int | None = None
     per_rank: bool = False
     secret: bool = False
+    remarks: tuple[RemarkRow, ...] = ()
+    """Of the rows with one code the first that holds counts."""
 
 
 class KnownVariables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
