@@ -7,12 +7,12 @@ import os
 import socket
 import struct
 from collections.abc import MutableMapping
+from contextlib import ExitStack
 from typing import NamedTuple
 
 BACKLOG = 128
 """Connections that may wait for the event loop."""
 _FIRST_PASSED = 3  # file descriptor, by systemd's protocol
-_NO_IPV6 = {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL}
 
 
 class EndpointError(OSError):
@@ -116,37 +116,21 @@ def name_of(bound: socket.socket) -> str:
 
 
 def _bind_all_addresses(port: int) -> socket.socket:
-    try:
-        return _bound(socket.AF_INET6, ("::", port), dual_stack=True)
-    except OSError as error:
-        if error.errno not in _NO_IPV6:
-            raise
-    return _bound(socket.AF_INET, ("0.0.0.0", port))  # noqa: S104  all addresses is what :PORT asks for
+    if socket.has_dualstack_ipv6():
+        try:
+            return socket.create_server(("::", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:  # IPv6 is switched off
+                raise
+    return socket.create_server(("0.0.0.0", port), backlog=BACKLOG)  # noqa: S104  all addresses is what :PORT asks for
 
 
 def _bind_host(host: str, port: int) -> list[socket.socket]:
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    sockets: list[socket.socket] = []
-    try:
-        for family, _, _, _, where in dict.fromkeys(found):
-            sockets.append(_bound(family, where))
-    except OSError:
-        for one in sockets:
-            one.close()
-        raise
-    return sockets
-
-
-def _bound(family: int, where: tuple[object, ...], *, dual_stack: bool = False) -> socket.socket:
-    # asyncio turns Nagle's algorithm off only where the protocol is named; with it, answers wait 40 ms for an ACK
-    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if dual_stack else 1)
-        bound.bind(where)
-        bound.listen(BACKLOG)  # here, so that a taken port fails here: two sockets may share a port until one listens
-    except OSError:
-        bound.close()
-        raise
+    with ExitStack() as taken:
+        bound = [
+            taken.enter_context(socket.create_server(where, family=family, backlog=BACKLOG))
+            for family, _, _, _, where in dict.fromkeys(found)
+        ]
+        taken.pop_all()
     return bound

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 from collections.abc import Iterator
@@ -77,16 +78,24 @@ def test_all_addresses() -> None:
     asyncio.run(test())
 
 
-def test_all_addresses_without_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the kernel has no IPv6 an empty host takes IPv4."""
-    make = socket.socket
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [("__init__", errno.EAFNOSUPPORT), ("bind", errno.EADDRNOTAVAIL)],
+    ids=["a kernel without it", "switched off"],
+)
+def test_all_addresses_without_ipv6(monkeypatch: pytest.MonkeyPatch, call: str, error: int) -> None:
+    """Where there is no IPv6 an empty host takes IPv4."""
 
-    def only_ipv4(family: int, kind: int, protocol: int) -> socket.socket:
-        if family == socket.AF_INET6:
-            raise OSError(97, "Address family not supported by protocol")
-        return make(family, kind, protocol)
+    class OnlyIpv4(socket.socket):
+        pass
 
-    monkeypatch.setattr(socket, "socket", only_ipv4)
+    def refused(sock: socket.socket, first: object = socket.AF_INET, *others: object) -> object:
+        if socket.AF_INET6 in (first, getattr(sock, "family", None)):
+            raise OSError(error, os.strerror(error))
+        return getattr(super(OnlyIpv4, sock), call)(first, *others)
+
+    setattr(OnlyIpv4, call, refused)
+    monkeypatch.setattr(socket, "socket", OnlyIpv4)
     (bound,) = bind(":0")
     with closing(bound):
         assert name_of(bound).startswith("0.0.0.0:")
