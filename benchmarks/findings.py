@@ -23,7 +23,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "daemon"), str(ROOT / "exporters
 from commwatch.config.thresholds import load_thresholds  # noqa: E402 - as below
 from commwatch.findings.codes import EVENTS, WATCHED  # noqa: E402 - as below
 from commwatch.findings.history import CounterHistory  # noqa: E402 - as below
-from commwatch.findings.looking import Looking  # noqa: E402 - as below
+from commwatch.findings.rule_engine import RuleEngine  # noqa: E402 - as below
 from commwatch.findings.rules import RULE_SETS  # noqa: E402 - as below
 from commwatch.simulation.presets import PRESETS  # noqa: E402 - as below
 from support.simulated_daemon import whole_node  # noqa: E402 - the checkout need not be installed
@@ -44,7 +44,7 @@ def measure(preset: str, looks: int) -> dict[str, float]:
     def failed(rule: str, error: Exception) -> None:
         raise error
 
-    looking = Looking(RULE_SETS, load_thresholds(None), CounterHistory(WATCHED, EVENTS), failed)
+    engine = RuleEngine(RULE_SETS, load_thresholds(None), CounterHistory(WATCHED, EVENTS), failed)
     times = []
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -57,7 +57,7 @@ def measure(preset: str, looks: int) -> dict[str, float]:
             snapshot = node.snapshot()
             time.sleep(PAUSE_SECONDS)
             start = time.thread_time_ns()
-            looking.at(snapshot, node.time)
+            engine.evaluate(snapshot, node.time)
             times.append((time.thread_time_ns() - start) / 1e6)
         series = sum(value is not None for block in snapshot.blocks for value in block.values)
     measured = times[WARM_UP_LOOKS:]

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from itertools import combinations
 from typing import TypeAlias
 
-from commwatch.findings.finding import Sighting
+from commwatch.findings.finding import Match
 from support.facts import Numbers, facts_of, seen_by
 from support.passes import in_one_pass
 
@@ -26,7 +26,7 @@ def links(*numbers: int, gpus: tuple[str, ...] = GPUS) -> list[Link]:
     return [(gpu, str(number)) for gpu in gpus for number in numbers]
 
 
-def faults(expected: Collection[Link], down: Collection[Link], ends: Ends) -> list[Sighting]:
+def faults(expected: Collection[Link], down: Collection[Link], ends: Ends) -> list[Match]:
     """The findings of the rule about links that should be up and links that are down."""
     gpus = sorted({gpu for gpu, _ in [*expected, *down]})
     index = {gpu: str(number) for number, gpu in enumerate(gpus)}
@@ -39,7 +39,7 @@ def faults(expected: Collection[Link], down: Collection[Link], ends: Ends) -> li
     return seen_by("nvlink_down", facts_of(numbers))
 
 
-def told(found: list[Sighting]) -> list[str]:
+def told(found: list[Match]) -> list[str]:
     """Component of each, with how many links and which."""
     return [f"{one.component.identity}: {one.detail}" for one in found]
 

@@ -64,7 +64,7 @@ def kept_by(daemon: SimulatedDaemon) -> Judgement:
 
 
 def go_on(daemon: SimulatedDaemon, *moments: float) -> None:
-    """Look at these times, and save whenever the daemon would."""
+    """Evaluate at these times, and save whenever the daemon would."""
     for moment in moments:
         before = daemon.version()
         daemon.step_to(moment)
@@ -169,7 +169,7 @@ def opened(daemon: SimulatedDaemon, folder: Path, record: Judgement) -> set[tupl
     store.put("hardware_events", "", events.block(0.0), float("inf"))
     judge = Judge(shipped(), kept.history, kept.register, store, daemon.instruments, daemon.engine.collection)
     for seconds in (10.0, 30.0):
-        judge.look(store.snapshot(), BOOTED_AT + daemon.time + seconds)
+        judge.evaluate(store.snapshot(), BOOTED_AT + daemon.time + seconds)
     return {one.key for one in judge.findings if one.severity == "critical"}
 
 
@@ -213,13 +213,13 @@ def disagreeing() -> Iterator[tuple[str, Any]]:
         record.history.counters.append(record.history.counters[-1])
 
     def found_twice(record: Judgement) -> None:
-        record.register.spells.append(record.register.spells[0])
+        record.register.incidents.append(record.register.incidents[0])
 
     def not_counted(record: Judgement) -> None:
-        (spell,) = (one for one in record.register.spells if one.sighting.code == "xid_gpu")
-        (fact,) = spell.sighting.evidence
-        spell.sighting = msgspec.structs.replace(
-            spell.sighting, evidence=(msgspec.structs.replace(fact, event="xid 48"),)
+        (incident,) = (one for one in record.register.incidents if one.match.code == "xid_gpu")
+        (fact,) = incident.match.evidence
+        incident.match = msgspec.structs.replace(
+            incident.match, evidence=(msgspec.structs.replace(fact, event="xid 48"),)
         )
 
     for change in (more_than_known, known_and_not_counted, rose_by_more, there_twice, found_twice, not_counted):

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from commwatch import __version__
 from commwatch.findings.codes import CODES
-from commwatch.findings.finding import Cause, Component, Finding, Sighting
+from commwatch.findings.finding import Cause, Component, Finding, Match
 from commwatch.findings.register import Closed, Register, RegisterState
 from commwatch.node.topology.pair_matrix import PairCell, PairEndpoint, PairMatrix
 from commwatch.readings import Absence
@@ -203,8 +203,8 @@ def test_open_findings_are_told_with_what_to_do(running: Engine, clock: Clock) -
 
 def test_the_status_has_what_was_closed_lately_with_both_times(running: Engine) -> None:
     """The latest first, and why it was closed where it was not cured."""
-    link = Sighting("nvlink_down", Component("nvlink", "0000:17:00.0/3", "GPU0 link 3"), ())
-    loss = Sighting("probe_bandwidth_lost", Component("probe", "all_reduce", "probe all_reduce"), ())
+    link = Match("nvlink_down", Component("nvlink", "0000:17:00.0/3", "GPU0 link 3"), ())
+    loss = Match("probe_bandwidth_lost", Component("probe", "all_reduce", "probe all_reduce"), ())
     closed = [Closed(link, 1.8e9, 1.8e9 + 60), Closed(loss, 1.8e9, 1.8e9 + 90, "no longer measured")]
     running.verdict.register = Register(RegisterState(closed=closed))
 

@@ -13,10 +13,10 @@ from structlog.testing import capture_logs
 from commwatch.config.thresholds import Thresholds, load_thresholds
 from commwatch.findings.codes import CODES
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Component, Evidence, Sighting
+from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.register import RegisterState
 from commwatch.findings.rules import RULE_SETS
-from commwatch.findings.rules.rule_set import Look, Rule, RuleSet
+from commwatch.findings.rules.rule_set import Evaluate, Rule, RuleSet
 from commwatch.node.run import Collected
 from commwatch.node.store import Store
 from commwatch.readings import Absence, SourceUnavailable
@@ -88,7 +88,7 @@ class Node:
     def look(self, after: float = 0.0) -> list[tuple[str, str]]:
         """A look some seconds later; the findings that are open then."""
         self.clock.now += after
-        self.verdict.look(self.snapshot(), self.clock.time())
+        self.verdict.evaluate(self.snapshot(), self.clock.time())
         return [finding.key for finding in self.verdict.findings]
 
     def snapshot(self) -> Snapshot:
@@ -280,18 +280,18 @@ def test_a_source_that_is_not_on_this_node_any_more_has_no_faults(node: Node) ->
     assert node.look(CLOSES) == []
 
 
-def rules_with(*looks: Look) -> tuple[RuleSet, ...]:
+def rules_with(*looks: Evaluate) -> tuple[RuleSet, ...]:
     """The codes of the real rules, sighted by others."""
     codes = tuple(code for rules in RULE_SETS for code in rules.codes)
     return (RuleSet("test", codes, tuple(Rule(look, (DOWN,), (NvLink.state,)) for look in looks)),)
 
 
-def down_anywhere(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def down_anywhere(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Links that are inactive."""
     for link, state in facts.each(NvLink.state):
         if state == 0:
             key = f"{link.address}/0"
-            yield Sighting(DOWN, Component("nvlink", key, parts=frozenset({key})), (Evidence("state", state),))
+            yield Match(DOWN, Component("nvlink", key, parts=frozenset({key})), (Evidence("state", state),))
 
 
 class Flaky:
@@ -302,7 +302,7 @@ class Flaky:
     def __init__(self) -> None:
         self.fails = False
 
-    def __call__(self, facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+    def __call__(self, facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
         yield from down_anywhere(facts, thresholds)
         if self.fails:
             raise ZeroDivisionError("no denominator")
@@ -344,8 +344,8 @@ def test_findings_of_a_rule_that_fails_stay(node: Node) -> None:
 def test_a_rule_that_sights_what_is_on_no_list_has_failed(node: Node) -> None:
     """A code without documentation is a defect of the rule, and takes nothing with it."""
 
-    def unlisted(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
-        yield Sighting("nonsense", Component("node", ""), ())
+    def unlisted(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
+        yield Match("nonsense", Component("node", ""), ())
 
     node.start(rules_with(unlisted, down_anywhere))
     open_on(node, 1, 0)
@@ -354,10 +354,10 @@ def test_a_rule_that_sights_what_is_on_no_list_has_failed(node: Node) -> None:
     assert node.exposed() == [link(1)]
 
 
-def many(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def many(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """More than anyone reads."""
     for number in range(NAMED_MAX + 7):
-        yield Sighting(DOWN, Component("nvlink", f"{number:03}", parts=frozenset({str(number)})), ())
+        yield Match(DOWN, Component("nvlink", f"{number:03}", parts=frozenset({str(number)})), ())
 
 
 def test_the_page_names_a_bounded_number(node: Node) -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from commwatch.config.settings import Config, Inventory, Paths
 from commwatch.findings.codes import EVENTS, WATCHED
-from commwatch.findings.finding import Sighting
+from commwatch.findings.finding import Match
 from commwatch.findings.history import CounterHistory
-from commwatch.findings.looking import Looking
+from commwatch.findings.rule_engine import RuleEngine
 from commwatch.findings.rules import RULE_SETS
 from commwatch.node import gpus_on_bus
 from commwatch.simulation.presets import PRESETS
@@ -37,27 +37,25 @@ def node(
         yield one
 
 
-def seen(one: SimulatedDaemon) -> list[Sighting]:
+def seen(one: SimulatedDaemon) -> list[Match]:
     def failed(rule: str, error: Exception) -> None:
         raise AssertionError(rule) from error
 
-    looking = Looking(RULE_SETS, shipped(), CounterHistory(WATCHED, EVENTS), failed)
-    return looking.at(one.snapshot(), one.clock.time())
+    engine = RuleEngine(RULE_SETS, shipped(), CounterHistory(WATCHED, EVENTS), failed)
+    return engine.evaluate(one.snapshot(), one.clock.time())
 
 
 def never_seen(one: SimulatedDaemon) -> dict[str, float | str]:
     """By component: how many parts were never seen."""
     return {
-        sighting.component.identity: sighting.evidence[0].value
-        for sighting in seen(one)
-        if sighting.code.endswith("_never_seen")
+        match.component.identity: match.evidence[0].value for match in seen(one) if match.code.endswith("_never_seen")
     }
 
 
 def named(one: SimulatedDaemon) -> set[tuple[str, str]]:
     """Codes and names of the parts that are down or lack."""
     codes = ("nvlink_down", "pcie_width_dropped", "rdma_port_down", "gpu_missing", "gpu_not_answering", "gpu_lost")
-    return {(sighting.code, sighting.component.name) for sighting in seen(one) if sighting.code in codes}
+    return {(match.code, match.component.name) for match in seen(one) if match.code in codes}
 
 
 @pytest.mark.parametrize(

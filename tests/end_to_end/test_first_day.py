@@ -8,7 +8,7 @@ import pytest
 
 from commwatch.findings.codes import EVENTS, WATCHED
 from commwatch.findings.history import CounterHistory
-from commwatch.findings.looking import Looking
+from commwatch.findings.rule_engine import RuleEngine
 from commwatch.findings.rules import RULE_SETS
 from commwatch.simulation.presets import PRESETS
 from support.facts import shipped
@@ -56,7 +56,7 @@ def test_a_part_that_lacks_is_named_at_the_first_look(
     def failed(rule: str, error: Exception) -> None:
         raise AssertionError(rule) from error
 
-    looking = Looking(RULE_SETS, shipped(), CounterHistory(WATCHED, EVENTS), failed)
+    engine = RuleEngine(RULE_SETS, shipped(), CounterHistory(WATCHED, EVENTS), failed)
     with rehearsed(preset, tmp_path, monkeypatch, faults) as node:
         for minutes in (0, 1, 2, 3, 3, 3):  # a part that was not looked at for longer is not taken for watched
             node.time += 60.0 * minutes
@@ -64,7 +64,7 @@ def test_a_part_that_lacks_is_named_at_the_first_look(
             if minutes == 0:
                 node.time += 1.0
                 node.run()
-            seen = looking.at(node.snapshot(), node.clock.time())
+            seen = engine.evaluate(node.snapshot(), node.clock.time())
             assert {(one.code, one.component.name) for one in seen if one.code in NAMED} == found
         kinds = node.engine.inventory()["kinds"]
         assert {kind["learning_seconds"] for kind in kinds.values()} == {0.0}, "all has been learned"

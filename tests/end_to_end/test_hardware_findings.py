@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from commwatch.findings.codes import CODES, EVENTS, WATCHED
-from commwatch.findings.finding import Sighting
+from commwatch.findings.finding import Match
 from commwatch.findings.history import CounterHistory
-from commwatch.findings.looking import Looking
 from commwatch.findings.repaired import OVER_AFTER
+from commwatch.findings.rule_engine import RuleEngine
 from commwatch.findings.rules import RULE_SETS
 from commwatch.findings.rules.rule_set import RuleSet
 from commwatch.simulation.presets import PRESETS
@@ -39,20 +39,20 @@ class Watched:
     def __init__(self, node: SimulatedDaemon, rule_sets: Sequence[RuleSet] = RULE_SETS) -> None:
         self._node = node
         self._codes = [rule.codes[0] for rules in rule_sets for rule in rules.rules]
-        self._looking = Looking(rule_sets, shipped(), CounterHistory(WATCHED, EVENTS), failed)
+        self._engine = RuleEngine(rule_sets, shipped(), CounterHistory(WATCHED, EVENTS), failed)
         self._look()
 
-    def _look(self) -> list[Sighting]:
-        return self._looking.at(self._node.snapshot(), self._node.clock.time())
+    def _look(self) -> list[Match]:
+        return self._engine.evaluate(self._node.snapshot(), self._node.clock.time())
 
-    def after(self, seconds: float, step: float = STEP) -> dict[tuple[str, str], Sighting]:
-        """What is sighted after some time, by code and component; at last by what the rules declare alone."""
+    def after(self, seconds: float, step: float = STEP) -> dict[tuple[str, str], Match]:
+        """What is matched after some time, by code and component; at last by what the rules declare alone."""
         until, seen = self._node.time + seconds, []
         while self._node.time < until:
             self._node.time += step
             self._node.run()
             seen = self._look()
-        assert seen == [one for code in self._codes for one in seen_by(code, self._looking.facts)]
+        assert seen == [one for code in self._codes for one in seen_by(code, self._engine.facts)]
         return {(one.code, one.component.identity): one for one in seen}
 
 
@@ -192,7 +192,7 @@ def test_a_link_that_was_down_for_a_minute_leaves_the_verdict(tmp_path: Path, mo
         assert (down.code, {one.code for one in down.causes}) == ("nvlink_down", {"sxid_fatal", "xid_fabric"})
         assert [one for one in daemon.verdict.findings if one.severity != "info"] == []
         assert all(loss.part != "cap" for loss in score.losses)
-        closed = {one.sighting.code: (one.since - daemon.booted_at, one.until - daemon.booted_at)
+        closed = {one.match.code: (one.since - daemon.booted_at, one.until - daemon.booted_at)
                   for one in daemon.verdict.register.closed()}  # fmt: skip
     assert closed.keys() == {"nvlink_down", "sxid_fatal", "xid_fabric"}
     assert all(800 <= since < 830 and 860 <= until <= 900 for since, until in closed.values())

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from commwatch.findings.api_documents import FindingRecord, FindingsDocument, finding_record
 from commwatch.findings.codes import CODES
-from commwatch.findings.finding import Cause, Component, Evidence, Finding, Sighting
+from commwatch.findings.finding import Cause, Component, Evidence, Finding, Match
 from commwatch.findings.health import (
     BLIND,
     DRAIN_LIST,
@@ -39,7 +39,7 @@ UNLISTED = "probe_bandwidth_low"
 
 
 def test_the_drain_list_names_critical_faults_that_exist() -> None:
-    """No symptom, no state, no warning; and no code that no rule can sight."""
+    """No symptom, no state, no warning; and no code that no rule can match."""
     for code in DRAIN_LIST:
         assert (CODES[code].severity, CODES[code].role) == ("critical", "fault"), code
     assert set(CODES) >= BLIND
@@ -115,7 +115,7 @@ def test_a_gpu_whose_calls_do_not_return_drains_after_a_minute(
     assert judge(report_of(document), PLAIN).exit_code == 1
 
 
-def _always(is_read: bool, sighting: Sighting) -> bool:
+def _always(is_read: bool, match: Match) -> bool:
     return is_read
 
 
@@ -140,13 +140,13 @@ def test_the_minute_of_a_hang_is_that_of_the_looks_that_see_it_in_a_row(
     looks: list[tuple[float, str]], drains: bool
 ) -> None:
     """An answer in between starts it again although the finding stays open; a wall clock that is set adds nothing."""
-    hang = Sighting("gpu_not_answering", Component("gpu", "0000:17:00.0", "GPU0"), (Evidence("GPU state", "hangs"),))
+    hang = Match("gpu_not_answering", Component("gpu", "0000:17:00.0", "GPU0"), (Evidence("GPU state", "hangs"),))
     register, now = Register(), LOOKED
     register.update([hang], partial(_always, True), now)
-    for seconds, sight in looks:
+    for seconds, match in looks:
         now += seconds
-        is_read = sight != "is not read"
-        register.update([hang] if sight == "hangs" else [], partial(_always, is_read), now)
+        is_read = match != "is not read"
+        register.update([hang] if match == "hangs" else [], partial(_always, is_read), now)
     records = [finding_record(finding, register.last_seen()) for finding in register.open_findings()]
 
     health = judge(report_of(document_of(*records, looked_at=now)), replace(SLURM, now=now))
@@ -213,7 +213,7 @@ def test_a_fault_that_the_last_look_did_not_see_drains_nothing(last_seen: float 
 
 
 def test_a_failing_rule_is_unknown() -> None:
-    """What it would sight cannot be ruled out; what others sight still counts."""
+    """What it would match cannot be ruled out; what others match still counts."""
     failing = {"failing_rules": ("down",)}
 
     assert judge(report(**failing), PLAIN).exit_code == 2
@@ -226,8 +226,8 @@ def xid_fault(*xids: str) -> Fault:
     name = "commwatch_gpu_xid_events_total"
     counts = {("0", "0000:17:00.0", xid): 1.0 for xid in xids}
     facts = facts_of({name: counts}, {60.0: {name: dict.fromkeys(counts, 0.0)}})
-    [sighting] = [one for one in seen_by("xid_fabric", facts) if one.code == "xid_fabric"]
-    return fault("xid_fabric", events=tuple(fact.event for fact in sighting.evidence))
+    [match] = [one for one in seen_by("xid_fabric", facts) if one.code == "xid_fabric"]
+    return fault("xid_fabric", events=tuple(fact.event for fact in match.evidence))
 
 
 @pytest.mark.parametrize("xid", sorted(event.removeprefix("xid ") for event in PROGRAM_EVENTS))

@@ -212,7 +212,7 @@ async def play(state: Path, sysfs: Path, way: str, code: int, patch: pytest.Monk
             await collection.run(run)
         store.expire(clock.now)
         store.put("daemon", "", instruments.block(clock.now), clock.now + STEP)
-        judge.look(store.snapshot(), clock.time())
+        judge.evaluate(store.snapshot(), clock.time())
         assert not judge.failing_rules
     worker.close()
     snapshot = store.snapshot()

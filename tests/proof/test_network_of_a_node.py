@@ -13,8 +13,8 @@ from commwatch.findings.codes import EVENTS, WATCHED
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Finding
 from commwatch.findings.history import CounterHistory
-from commwatch.findings.looking import Looking
 from commwatch.findings.register import Register
+from commwatch.findings.rule_engine import RuleEngine
 from commwatch.findings.rules import RULE_SETS
 from commwatch_exporters.node.model import Node
 from commwatch_exporters.snapshot import Block, Layout, Snapshot
@@ -36,7 +36,7 @@ class Watched:
         self._node = node
         self._failed: list[str] = []
         self.history = CounterHistory(WATCHED, EVENTS)
-        self._looking = Looking(
+        self._engine = RuleEngine(
             NETWORK, shipped(), self.history, lambda rule, error: self._failed.append(f"{rule}: {error}")
         )  # fmt: skip
         self._register = Register()
@@ -60,7 +60,7 @@ class Watched:
         while self._node.time < minutes * 60.0:
             self._node.time += STEP
             self._node.run("rdma", "network", "ethtool")
-            self._register.update(self._looking.at(self.page, self.now), lambda sighting: True, self.now)
+            self._register.update(self._engine.evaluate(self.page, self.now), lambda match: True, self.now)
         assert self._failed == []
         return join(self._register.open_findings())
 
@@ -109,7 +109,7 @@ def test_faults_of_ports_open_and_close(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_no_metric_that_goes_away_makes_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was not read sights nothing, on a node with faults too and where the collectors say that all is well."""
+    """What was not read matches nothing, on a node with faults too and where the collectors say that all is well."""
     faults = """
 - {at: 80m, fault: rdma_port_down, device: mlx5_0}
 - {at: 80m, fault: ethernet_down, interface: ens11f0np0}
@@ -120,18 +120,18 @@ def test_no_metric_that_goes_away_makes_a_finding(tmp_path: Path, monkeypatch: p
     with watched(tmp_path, monkeypatch, faults) as node:
         node.until(82)
         page = Snapshot((*node.page.blocks, Block(layout, list(own.values()), 0.0)))
-        all_told = sighted(page, node)
+        all_told = matched(page, node)
         metrics = {metric for block in page.blocks for metric in block.layout.families}
 
         assert len(all_told) > 3
         for metric in metrics:
-            assert sighted(Snapshot(page.blocks, hidden={metric}), node) <= all_told, metric
+            assert matched(Snapshot(page.blocks, hidden={metric}), node) <= all_told, metric
 
 
-def sighted(page: Snapshot, node: Watched) -> set[tuple[str, str]]:
+def matched(page: Snapshot, node: Watched) -> set[tuple[str, str]]:
     facts = Facts(Node(page), node.history, node.now)
-    looks = [rule.look for rules in NETWORK for rule in rules.rules]
-    return {(one.code, one.component.identity) for look in looks for one in look(facts, shipped())}
+    evaluations = [rule.evaluate for rules in NETWORK for rule in rules.rules]
+    return {(one.code, one.component.identity) for evaluate in evaluations for one in evaluate(facts, shipped())}
 
 
 def test_a_cable_of_roce_is_one_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 from commwatch.config.thresholds import Thresholds, load_thresholds
 from commwatch.findings.codes import EVENTS, WATCHED
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Sighting
+from commwatch.findings.finding import Match
 from commwatch.findings.history import CounterHistory
 from commwatch.findings.rules import RULE_SETS
 from commwatch.findings.rules.rule_set import Rule
@@ -123,42 +123,42 @@ class DeclaredThresholds:
         return cast(float, getattr(self._thresholds, key))
 
 
-def seen_by(code: str, facts: Facts, thresholds: Thresholds | None = None) -> list[Sighting]:
-    """All that the rule of a code sights: it reads what it declares, and without its details it sights the same.
+def seen_by(code: str, facts: Facts, thresholds: Thresholds | None = None) -> list[Match]:
+    """All that the rule of a code matches: it reads what it declares, and without its details it matches the same.
 
     Every code is one of its own, and every threshold that it names in one word is one.
     """
     rule, limits = RULE_OF[code], thresholds or shipped()
     declared = cast(Thresholds, DeclaredThresholds(limits, rule))
-    sightings = list(rule.look(Declared(facts, rule), declared))
-    if sightings and rule.details:
-        bare = rule.look(Declared(facts, rule, absent=rule.metrics_of_details), declared)
-        assert set(codes_of(bare)) == set(codes_of(sightings)), f"{rule.name}: a detail decides"
-    for sighting in sightings:
-        assert sighting.code in rule.codes
-        assert sighting.evidence
-        for fact in sighting.evidence:
+    matches = list(rule.evaluate(Declared(facts, rule), declared))
+    if matches and rule.details:
+        bare = rule.evaluate(Declared(facts, rule, absent=rule.metrics_of_details), declared)
+        assert set(codes_of(bare)) == set(codes_of(matches)), f"{rule.name}: a detail decides"
+    for match in matches:
+        assert match.code in rule.codes
+        assert match.evidence
+        for fact in match.evidence:
             assert not fact.threshold_origin or fact.threshold is not None
             assert " " in fact.threshold_origin or not fact.threshold_origin or hasattr(limits, fact.threshold_origin)
-    return sightings
+    return matches
 
 
 def codes_by(code: str, facts: Facts, thresholds: Thresholds | None = None) -> list[tuple[str, str]]:
-    """Code and component of all that the rule of a code sights, as by ``seen_by``."""
+    """Code and component of all that the rule of a code matches, as by ``seen_by``."""
     return codes_of(seen_by(code, facts, thresholds))
 
 
-def seen_in(facts: Facts, thresholds: Thresholds | None = None) -> list[Sighting]:
-    """All that all rules sight, as by ``seen_by``."""
+def seen_in(facts: Facts, thresholds: Thresholds | None = None) -> list[Match]:
+    """All that all rules match, as by ``seen_by``."""
     return [one for rule in RULES for one in seen_by(rule.codes[0], facts, thresholds)]
 
 
-def is_judged(sighting: Sighting, facts: Facts, thresholds: Thresholds | None = None) -> bool:
-    """Whether a rule says that these facts would show what it sighted before."""
-    [judge] = [rules.judged[sighting.code] for rules in RULE_SETS if sighting.code in rules.judged]
-    rule = RULE_OF[sighting.code]
+def is_judged(match: Match, facts: Facts, thresholds: Thresholds | None = None) -> bool:
+    """Whether a rule says that these facts would show what it matched before."""
+    [judge] = [rules.judged[match.code] for rules in RULE_SETS if match.code in rules.judged]
+    rule = RULE_OF[match.code]
     limits = cast(Thresholds, DeclaredThresholds(thresholds or shipped(), rule))
-    return judge(Declared(facts, rule, absent=rule.metrics_of_details), limits, sighting.component)
+    return judge(Declared(facts, rule, absent=rule.metrics_of_details), limits, match.component)
 
 
 @cache
@@ -175,13 +175,13 @@ def sxids_told() -> Mapping[str, Mapping[str, str]]:
 
 def _numbers_told(code: str, metric: str, part: tuple[str, ...], numbers: range) -> Mapping[str, Mapping[str, str]]:
     now = {metric: {(*part, str(number)): 1.0 for number in numbers}}
-    sightings = seen_by(code, facts_of(now, {10.0: before(now, now)}))
-    return {one.code: {fact.event.split()[1]: fact.what for fact in one.evidence} for one in sightings}
+    matches = seen_by(code, facts_of(now, {10.0: before(now, now)}))
+    return {one.code: {fact.event.split()[1]: fact.what for fact in one.evidence} for one in matches}
 
 
-def codes_of(sightings: Iterable[Sighting]) -> list[tuple[str, str]]:
-    """Code and component of each sighting, for comparisons."""
-    return [(sighting.code, sighting.component.identity) for sighting in sightings]
+def codes_of(matches: Iterable[Match]) -> list[tuple[str, str]]:
+    """Code and component of each match, for comparisons."""
+    return [(match.code, match.component.identity) for match in matches]
 
 
 @cache

@@ -13,7 +13,7 @@ from commwatch.diagnosis.pattern_probes import FULL_SCAN, sizes
 from commwatch.diagnosis.pattern_scan import scanned
 from commwatch.diagnosis.pattern_time import courses
 from commwatch.findings.codes import CODES
-from commwatch.findings.finding import Sighting
+from commwatch.findings.finding import Match
 from commwatch.findings.rules.gpu_ways import gpus_of
 from commwatch.findings.rules.pairs import PAIRS
 from commwatch.findings.words import format_evidence
@@ -60,14 +60,14 @@ def pairs(known: Known) -> Iterator[Check]:
     if matrix is None or not all(end.device for end in matrix.endpoints):
         yield _not_measured("bandwidth of pairs")
         return
-    seen = [one for rule in PAIRS.rules for one in rule.look(known.facts, known.thresholds)]
+    seen = [one for rule in PAIRS.rules for one in rule.evaluate(known.facts, known.thresholds)]
     late = {one.element for one in matrix.suspects if one.quantity == "latency"}
     yield _check(known, matrix, "bandwidth", [one for one in seen if _is_narrow(one, matrix)])
     yield _check(known, matrix, "latency", [one for one in seen if one.component.name in late])
     yield from _by_kind(known, matrix)
 
 
-def _is_narrow(one: Sighting, matrix: PairMatrix) -> bool:
+def _is_narrow(one: Match, matrix: PairMatrix) -> bool:
     """Whether the bandwidth shows it: all but what stands on the latency alone."""
     quantities = {suspect.quantity for suspect in matrix.suspects if suspect.element == one.component.name}
     on_rate = any(fact.threshold_origin in _OF_BANDWIDTH for fact in one.evidence)
@@ -84,7 +84,7 @@ def _not_measured(what: str) -> Check:
     )
 
 
-def _check(known: Known, matrix: PairMatrix, quantity: _PairQuantity, seen: Sequence[Sighting]) -> Check:
+def _check(known: Known, matrix: PairMatrix, quantity: _PairQuantity, seen: Sequence[Match]) -> Check:
     """Short of a model as a whole is a notice: the model may not fit the machine; all else is a fault."""
     size = matrix.latency_bytes if quantity == "latency" else matrix.bandwidth_bytes
     what, values = f"{quantity} of pairs, {format_bytes(size)}", _values_of(matrix, quantity)
@@ -120,7 +120,7 @@ def _span(matrix: PairMatrix, quantity: _PairQuantity, values: Mapping[Cell, flo
     return f"median {usual}, slowest {least} ({source} to {target})"
 
 
-def _details(known: Known, matrix: PairMatrix, seen: Sequence[Sighting]) -> Iterator[str]:
+def _details(known: Known, matrix: PairMatrix, seen: Sequence[Match]) -> Iterator[str]:
     """Of each code the first part with its numbers; then the words of the suspects."""
     for code in dict.fromkeys(one.code for one in seen if one.code != "part_suspect"):
         first = next(one for one in seen if one.code == code)
@@ -132,7 +132,7 @@ def _details(known: Known, matrix: PairMatrix, seen: Sequence[Sighting]) -> Iter
         yield "Seen by this scan."
 
 
-def _best_pair(matrix: PairMatrix, seen: Sequence[Sighting]) -> str:
+def _best_pair(matrix: PairMatrix, seen: Sequence[Match]) -> str:
     """Which two GPUs to take until it is repaired: said of measured pairs only, and of none that is named."""
     values, names = _values_of(matrix, "bandwidth"), names_of(matrix.endpoints)
     named = {one.component.name for one in seen}

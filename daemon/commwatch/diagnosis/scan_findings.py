@@ -22,7 +22,7 @@ from commwatch.findings.api_documents import (
 from commwatch.findings.causes import join
 from commwatch.findings.codes import CODES
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Component, Evidence, Finding, Sighting
+from commwatch.findings.finding import Component, Evidence, Finding, Match
 from commwatch.findings.rules import pairs, probe
 from commwatch.findings.rules.components import probe_of
 from commwatch.findings.rules.gpu_ways import all_parts, gpus_of
@@ -39,7 +39,7 @@ from commwatch_exporters.snapshot import Block, Layout, Snapshot
 _PAIR_RULES = pairs.PAIRS.rules
 _PROBE_RULES = tuple(
     rule for rule in probe.PROBE.rules
-    if rule.look in (probe.latency, probe.bandwidth, probe.step, probe.drift, probe.imbalance)
+    if rule.evaluate in (probe.latency, probe.bandwidth, probe.step, probe.drift, probe.imbalance)
 )  # fmt: skip
 """What a scan judges again; what counts over hours stays as the daemon has it."""
 _PAIR_CODES = {code for rule in _PAIR_RULES for code in rule.codes}
@@ -181,9 +181,7 @@ def _judged_anew(facts: Facts, finding: Finding, fresh: Iterable[FreshProbe]) ->
     return finding.component.kind == "pair" and scanned >= set(finding.component.key.split("-"))
 
 
-def _sightings(
-    facts: Facts, thresholds: Thresholds, fresh: Iterable[FreshProbe]
-) -> Iterator[tuple[Sighting, FreshProbe]]:
+def _sightings(facts: Facts, thresholds: Thresholds, fresh: Iterable[FreshProbe]) -> Iterator[tuple[Match, FreshProbe]]:
     for one in fresh:
         if one.matrix is not None:
             yield from ((sighting, one) for sighting in _seen(_PAIR_RULES, facts, thresholds))
@@ -194,28 +192,28 @@ def _sightings(
         yield from ((sighting, one) for sighting in _of_failures(facts, thresholds, one))
 
 
-def _seen(rules: Iterable[Rule], facts: Facts, thresholds: Thresholds) -> Iterator[Sighting]:
+def _seen(rules: Iterable[Rule], facts: Facts, thresholds: Thresholds) -> Iterator[Match]:
     for rule in rules:
-        yield from rule.look(facts, thresholds)
+        yield from rule.evaluate(facts, thresholds)
 
 
-def _of_failures(facts: Facts, thresholds: Thresholds, one: FreshProbe) -> Iterator[Sighting]:
+def _of_failures(facts: Facts, thresholds: Thresholds, one: FreshProbe) -> Iterator[Match]:
     """What failed in this scan alone: something wrong that arrived at once, else failures in a row."""
     results = [answer.result for answer, _ in one.told]
     failed = [result for result in results if isinstance(result, Failed) and result.reason not in OWN_FAILURES]
     if wrong := sum(result.reason == "wrong_result" for result in failed):
-        yield Sighting("probe_wrong_result", _component(facts, one), (Evidence("wrong results in this scan", wrong),))
+        yield Match("probe_wrong_result", _component(facts, one), (Evidence("wrong results in this scan", wrong),))
     least = thresholds.probe_failure_streak
     if len(failed) == len(results) and len(failed) >= least:
         evidence = Evidence("failures in this scan, in a row", len(failed), "", least, "probe_failure_streak")
-        yield Sighting("probe_failing", _component(facts, one), (evidence,), failed[-1].detail)
+        yield Match("probe_failing", _component(facts, one), (evidence,), failed[-1].detail)
 
 
 def _component(facts: Facts, one: FreshProbe) -> Component:
     return probe_of(facts.node.part(Probe, one.name, one.backend), facts.derived(all_parts))
 
 
-def _finding(sighting: Sighting, by: FreshProbe, before: Finding | None) -> Finding:
+def _finding(sighting: Match, by: FreshProbe, before: Finding | None) -> Finding:
     seen = f"{by.seen[0].upper()}{by.seen[1:]}" if before is None else "Seen again by this scan"
     detail = f"{sighting.detail}. {seen}" if sighting.detail else seen
     since = by.first_bad_at if before is None else before.since

@@ -88,8 +88,8 @@ class FindingRecord(msgspec.Struct, frozen=True):
     since: Timestamp
     """Seconds since 1970."""
     last_seen: Timestamp | None
-    """Last look at which a rule saw it, seconds since 1970: older than ``looked_at`` where it is not read or about to
-    close."""
+    """Last evaluation at which a rule matched it, seconds since 1970: older than ``looked_at`` where it is not read or
+    about to close."""
     detail: str
     evidence: tuple[Evidence, ...]
     causes: tuple[CauseRecord, ...]
@@ -98,7 +98,7 @@ class FindingRecord(msgspec.Struct, frozen=True):
     alert: str
     also_seen: tuple[CauseRecord, ...] = ()
     seen_seconds: float = 0.0
-    """Time up to ``last_seen`` over which each look saw it."""
+    """Time up to ``last_seen`` over which each evaluation matched it."""
 
     @property
     def lead(self) -> FindingRecord | CauseRecord:
@@ -131,7 +131,7 @@ class FindingsDocument(About, frozen=True, kw_only=True):
     looked_at: Timestamp | None
     """When the rules ran last, seconds since 1970; None before the first time."""
     failing_rules: tuple[str, ...]
-    """Rules that raised at the last look: what they sight is not known."""
+    """Rules that raised at the last evaluation: what they match is not known."""
     findings: tuple[FindingRecord, ...]
     """Most severe first."""
     has_gpus: bool = True
@@ -279,7 +279,7 @@ def finding_record(finding: Finding, last_seen: LastSeen) -> FindingRecord:
 
 def closed_record(closed: Closed) -> ClosedRecord:
     """A finding that was closed, with the words of its code."""
-    seen = closed.sighting
+    seen = closed.match
     code = CODES[seen.code]
     return ClosedRecord(
         seen.code, code.title, code.severity, _component(seen.component), closed.since, closed.until, seen.evidence,

@@ -10,14 +10,14 @@ import msgspec
 from commwatch.findings.code import COUNT_CLOSES_AFTER
 from commwatch.findings.codes import CODES
 from commwatch.findings.explanations import EXPLANATIONS, SYMPTOMS, Explanation, Explanations, Way
-from commwatch.findings.finding import SEVERITIES, Cause, Component, ComponentKind, Finding, Sighting
+from commwatch.findings.finding import SEVERITIES, Cause, Component, ComponentKind, Finding, Match
 from commwatch.findings.measured import Measured
 from commwatch.findings.rules.gpu_ways import PEERS, by_nvlink, by_pcie
 from commwatch.findings.rules.rule_set import DAY, HOUR
 
 READING_SECONDS = 90.0
 """By which a part may have read well after its effect began and still explain it: most collectors read each 60 s or
-more often, the rules look each 10 s, and a cause begins before its effect."""
+more often, the rules run each 10 s, and a cause begins before its effect."""
 _SLOW_READINGS = {"nvlink_p2p_refused": 660.0}
 """The same of what is read more rarely, by code."""
 SURE_FROM = 0.5
@@ -217,14 +217,14 @@ def _was_over(fault: Finding, at: float) -> bool:
     return at > fault.grew_at + READING_SECONDS + between
 
 
-def is_counted(fault: Finding | Sighting) -> bool:
+def is_counted(fault: Finding | Match) -> bool:
     """Whether it is a fault from a number of events in an hour on."""
     code = CODES.get(fault.code)
     is_event = code is not None and code.closes_after >= COUNT_CLOSES_AFTER
     return is_event and any(one.threshold is not None for one in fault.evidence)
 
 
-def counted_over(fault: Finding | Sighting) -> float:
+def counted_over(fault: Finding | Match) -> float:
     """Seconds in which the events came that make it a fault: a day where those of the last hour are too few."""
     reached = [
         one.threshold_origin

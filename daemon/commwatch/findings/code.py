@@ -14,7 +14,7 @@ worth knowing, and neither."""
 STATE_OPENS_AFTER = 15.0
 """Seconds: one bad sample opens nothing; the alerts on states wait as long."""
 STATE_CLOSES_AFTER = 60.0
-"""Seconds: what comes back within a minute is one spell."""
+"""Seconds: what comes back within a minute is one incident."""
 COUNT_CLOSES_AFTER = 300.0
 """Seconds after an event has left its window."""
 

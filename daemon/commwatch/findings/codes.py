@@ -1,4 +1,4 @@
-"""The closed list of finding codes, gathered from the rules that sight them."""
+"""The closed list of finding codes, gathered from the rules that find them."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class Facts:
         return self._history.rising_since(column.metric, labels, amount)
 
     def lately(self, window: float) -> str:
-        """The time in which counters rose, in words: ``in the last hour``; of a single look ``since the boot``."""
+        """In words, when counters rose: ``in the last hour``, or ``since the boot`` where the rules run once."""
         return "since the boot" if self._history.since_boot else f"in the last {_SPANS[window]}"
 
     def _rises(self, metric: str, window: float, *, at_most: bool) -> Iterator[tuple[dict[str, str], float]]:

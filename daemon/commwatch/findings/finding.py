@@ -74,7 +74,7 @@ class Evidence(msgspec.Struct, frozen=True):
     """What was counted, where it is an event with a number: ``xid 74``, ``sxid 12028``."""
 
 
-class Sighting(msgspec.Struct, frozen=True):
+class Match(msgspec.Struct, frozen=True):
     """What a rule sees now; it becomes a finding when it lasts."""
 
     code: str
@@ -110,7 +110,7 @@ class Finding(msgspec.Struct, frozen=True):
     component: Component
     severity: Severity
     since: float
-    """Seconds since 1970 of the first sighting of this spell."""
+    """Seconds since 1970 of the first match of this incident."""
     evidence: tuple[Evidence, ...]
     detail: str = ""
     causes: tuple[Cause, ...] = ()
@@ -119,8 +119,8 @@ class Finding(msgspec.Struct, frozen=True):
     """Faults of the same time that can do this, of which it is not known that they touch it; each is a finding of its
     own, or a cause of another one."""
     seen_seconds: float = 0.0
-    """Time up to the last look over which each look saw it. The first look that sees it again after one that did not
-    counts from 0, although the finding may have stayed open."""
+    """Time up to the last evaluation over which each one matched. The first one that matches again after one that did
+    not counts from 0, although the finding may have stayed open."""
     grew_at: float | None = None
     """When it was last seen to be more than before, seconds since 1970; None where that is not known."""
     well_at: float | None = None
@@ -132,5 +132,5 @@ class Finding(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> tuple[str, str]:
-        """What makes it the same finding from look to look."""
+        """What makes it the same finding from evaluation to evaluation."""
         return (self.code, self.component.identity)

@@ -63,7 +63,7 @@ class Asked:
     now: float
     """Seconds since 1970."""
     max_age: float
-    """Seconds beyond which a look is stale."""
+    """Seconds beyond which an evaluation is stale."""
     slurm: bool = False
     """A problem is only a fresh fault of the drain list; what is unknown exits 0."""
     fail_closed: bool = False
@@ -199,7 +199,7 @@ def calls_for_drain(fault: Fault) -> bool:
 
 
 def _is_fresh(fault: Fault, report: Report) -> bool:
-    """Whether a rule saw it at the last look: one that is gone stays open for a while, and so does one not read."""
+    """Whether a rule matched it at the last evaluation: one that is gone or not read stays open for a while."""
     if fault.last_seen is None or report.looked_at is None:
         return False
     return abs(fault.last_seen - report.looked_at) < _SAME_LOOK_SECONDS

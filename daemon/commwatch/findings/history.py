@@ -145,9 +145,9 @@ class CounterHistory:
         Args:
             windows: by metric: seconds for which its changes are kept.
             events: those of which a series is not there before the first event. Such a series counts from 0 where
-                others of its metric, or of another of these, were there at an earlier look.
+                others of its metric, or of another of these, were there at an earlier evaluation.
             state: of an earlier daemon.
-            since_boot: all that a counter shows when it is seen first has happened now: for a single look, which
+            since_boot: all that a counter shows when it is seen first has happened now: for a single evaluation, which
                 cannot know what is new.
         """
         self.since_boot = since_boot
@@ -155,7 +155,7 @@ class CounterHistory:
         self._windows = windows
         self._events = frozenset(events)
         self._events_since = known.events_since
-        """First look with a series of an event."""
+        """First evaluation with a series of an event."""
         self._counters: dict[str, dict[Labels, _Counter]] = {metric: {} for metric in windows}
         """By metric and identity."""
         self._moved: dict[str, dict[Labels, _Counter]] = {metric: {} for metric in windows}
@@ -276,7 +276,7 @@ class CounterHistory:
         return now > self._events_since
 
     def moved(self, metric: str) -> list[Labels]:
-        """The counters of a watched metric that changed within what is kept; the others need no look.
+        """The counters of a watched metric that changed within what is kept; the others need not be read.
 
         Raises:
             KeyError: the metric is not watched.

@@ -9,7 +9,7 @@ import msgspec
 
 from commwatch.findings.code import STATE_CLOSES_AFTER
 from commwatch.findings.codes import CODES, REPLACED_BY
-from commwatch.findings.finding import Finding, Sighting
+from commwatch.findings.finding import Finding, Match
 from commwatch.findings.repaired import EVENTS, OVER_AFTER
 from commwatch.findings.rules.rule_set import DAY, HOUR
 from commwatch.state.records import Timestamp
@@ -17,17 +17,17 @@ from commwatch.state.records import Timestamp
 Change: TypeAlias = tuple[Literal["opened", "closed"], Finding]
 """One event of the log."""
 
-Observable: TypeAlias = Callable[[Sighting], bool]
+Observable: TypeAlias = Callable[[Match], bool]
 """Whether a fault could be seen now if it were there: what cannot be looked at neither opens nor closes."""
 
-KnownWell: TypeAlias = Callable[[Sighting], "float | None"]
+KnownWell: TypeAlias = Callable[[Match], "float | None"]
 """When a part that shows a fault for the first time was last known not to have it, seconds since 1970."""
 
 
-Note: TypeAlias = Callable[[Sighting], str]
+Note: TypeAlias = Callable[[Match], str]
 """Why a finding closes that nothing shows to be well; empty where something does."""
 
-Repaired: TypeAlias = Callable[[Sighting], bool]
+Repaired: TypeAlias = Callable[[Match], bool]
 """Whether the part of an event reads healthy now."""
 
 UNSEEN_CLOSES_AFTER = 7 * 24 * 3600.0
@@ -35,16 +35,16 @@ UNSEEN_CLOSES_AFTER = 7 * 24 * 3600.0
 it is well again."""
 
 
-LOOK_SECONDS_MAX = 20.0
-"""At most this much of the time between two looks counts for ``seen_seconds``: the rules look each 10 s, and a longer
-time may be a wall clock that was set forward."""
+EVALUATION_SECONDS_MAX = 20.0
+"""At most this much of the time between two evaluations counts for ``seen_seconds``: the rules run each 10 s, and a
+longer time may be a wall clock that was set forward."""
 
 
-class Spell(msgspec.Struct):
-    """One code at one component, from its first sighting until it has been gone for long enough."""
+class Incident(msgspec.Struct):
+    """One code at one component, from its first match until it has been gone for long enough."""
 
-    sighting: Sighting
-    """The latest."""
+    match: Match = msgspec.field(name="sighting")
+    """The latest; the name in the file is that of version 0.1.0."""
     first_seen: Timestamp
     """Seconds since 1970."""
     last_seen: Timestamp
@@ -52,9 +52,9 @@ class Spell(msgspec.Struct):
     """As of a finding."""
     is_open: bool = False
     absent_since: Timestamp | None = None
-    """First look without it, since it was seen last."""
+    """First evaluation without it, since it was seen last."""
     grew_at: Timestamp | None = None
-    """Last look at which its counts were higher than at the look before."""
+    """Last evaluation at which its counts were higher than at the one before."""
     well_at: Timestamp | None = None
     """When it was last known not to be so; None where that is not known."""
     healthy_since: Timestamp | None = None
@@ -66,7 +66,7 @@ class Spell(msgspec.Struct):
 class Closed(msgspec.Struct):
     """A critical or warning finding that was open within the last day."""
 
-    sighting: Sighting
+    match: Match = msgspec.field(name="sighting")
     """The latest."""
     since: Timestamp
     """Seconds since 1970."""
@@ -83,12 +83,12 @@ CLOSED_MAX = 50
 class RegisterState(msgspec.Struct):
     """What survives a restart."""
 
-    spells: list[Spell] = []
+    incidents: list[Incident] = msgspec.field(default_factory=list, name="spells")
     closed: list[Closed] = []
 
 
 class Register:
-    """Open findings, and sightings that have not lasted yet."""
+    """Open findings, and matches that have not lasted yet."""
 
     def __init__(self, state: RegisterState | None = None) -> None:
         """
@@ -97,11 +97,11 @@ class Register:
         """
         known = state or RegisterState()
         # A code that this version does not know any more is dropped.
-        spells = [one for one in known.spells if one.sighting.code in CODES]
-        self._spells = {_key(one.sighting): one for one in spells}
-        if len(self._spells) != len(spells):
+        incidents = [one for one in known.incidents if one.match.code in CODES]
+        self._incidents = {_key(one.match): one for one in incidents}
+        if len(self._incidents) != len(incidents):
             raise ValueError("a finding is there twice")
-        self._closed = [one for one in known.closed if one.sighting.code in CODES]
+        self._closed = [one for one in known.closed if one.match.code in CODES]
         self._looked_at: float | None = None
         self.version = 0
         """Grows with each finding that is seen first, opens or goes."""
@@ -109,129 +109,129 @@ class Register:
     @property
     def state(self) -> RegisterState:
         """To keep in the state directory."""
-        return RegisterState(list(self._spells.values()), list(self._closed))
+        return RegisterState(list(self._incidents.values()), list(self._closed))
 
     def update(
         self,
-        sightings: Iterable[Sighting],
+        matches: Iterable[Match],
         observable: Observable,
         now: float,
-        known_well: KnownWell = lambda sighting: None,
-        repaired: Repaired = lambda sighting: False,
-        note: Note = lambda sighting: "",
+        known_well: KnownWell = lambda match: None,
+        repaired: Repaired = lambda match: False,
+        note: Note = lambda match: "",
     ) -> list[Change]:
-        """Take one look at the node.
+        """Take the matches of one evaluation.
 
         Args:
-            sightings: all of this look; the first of each code and component counts.
+            matches: all of it; the first of each code and component counts.
             observable: whether what is not among them could have been seen.
             now: seconds since 1970.
-            known_well: asked about each sighting that is new.
+            known_well: asked about each match that is new.
             repaired: asked about each event that is open.
             note: asked about each finding that closes.
 
         Returns:
             What opened and closed by it.
         """
-        seen: dict[tuple[str, str], Sighting] = {}
-        for sighting in sightings:
-            seen.setdefault(_key(sighting), sighting)
-        known = set(self._spells)
+        seen: dict[tuple[str, str], Match] = {}
+        for match in matches:
+            seen.setdefault(_key(match), match)
+        known = set(self._incidents)
         changes: list[Change] = []
-        for key in [key for key in self._spells if key not in seen]:
-            spell = self._spells[key]
-            if observable(spell.sighting) or now - spell.last_seen >= UNSEEN_CLOSES_AFTER:
+        for key in [key for key in self._incidents if key not in seen]:
+            incident = self._incidents[key]
+            if observable(incident.match) or now - incident.last_seen >= UNSEEN_CLOSES_AFTER:
                 changes += self._miss(key, now, note)
         # Of several degrees of one fault the highest comes first.
-        for sighting in sorted(seen.values(), key=lambda one: len(REPLACED_BY.get(one.code, ()))):
-            changes += self._see(sighting, now, known_well)
+        for match in sorted(seen.values(), key=lambda one: len(REPLACED_BY.get(one.code, ()))):
+            changes += self._see(match, now, known_well)
         for key in [key for key in seen if key[0] in EVENTS]:
-            changes += self._follow_event(self._spells[key], repaired, now)
+            changes += self._follow_event(self._incidents[key], repaired, now)
         changes += self._close_replaced(now)
         self._looked_at = now
         self._closed = [one for one in self._closed if now - one.until < DAY][-CLOSED_MAX:]
-        self.version += bool(changes or self._spells.keys() != known)
+        self.version += bool(changes or self._incidents.keys() != known)
         return changes
 
-    def _see(self, sighting: Sighting, now: float, known_well: KnownWell) -> list[Change]:
-        key = _key(sighting)
-        began = now if sighting.since is None else min(sighting.since, now)
-        spell = self._spells.get(key)
-        if spell is None:
-            spell = self._spells[key] = Spell(sighting, began, now, grew_at=now, well_at=known_well(sighting))
-        is_interrupted = _is_interrupted(spell, now)
-        if spell.last_seen == self._looked_at and not is_interrupted:
-            spell.seen_seconds += min(max(now - spell.last_seen, 0.0), LOOK_SECONDS_MAX)
+    def _see(self, match: Match, now: float, known_well: KnownWell) -> list[Change]:
+        key = _key(match)
+        began = now if match.since is None else min(match.since, now)
+        incident = self._incidents.get(key)
+        if incident is None:
+            incident = self._incidents[key] = Incident(match, began, now, grew_at=now, well_at=known_well(match))
+        is_interrupted = _is_interrupted(incident, now)
+        if incident.last_seen == self._looked_at and not is_interrupted:
+            incident.seen_seconds += min(max(now - incident.last_seen, 0.0), EVALUATION_SECONDS_MAX)
         else:
-            spell.seen_seconds = 0.0
-        begins_anew = is_interrupted and not (spell.is_open or spell.is_over)
-        if begins_anew or spell.first_seen > now:  # not looked at for a while, or the wall clock was set back
-            spell.first_seen, spell.well_at = began, known_well(sighting)
-        if spell.first_seen == now or _grew(spell, sighting, now):
-            spell.grew_at, spell.healthy_since, spell.is_over = now, None, False
-        spell.sighting, spell.last_seen, spell.absent_since = sighting, now, None
-        lasted = now - spell.first_seen >= CODES[sighting.code].opens_after
-        if spell.is_open or spell.is_over or not lasted or self._replacement(key):
+            incident.seen_seconds = 0.0
+        begins_anew = is_interrupted and not (incident.is_open or incident.is_over)
+        if begins_anew or incident.first_seen > now:  # not looked at for a while, or the wall clock was set back
+            incident.first_seen, incident.well_at = began, known_well(match)
+        if incident.first_seen == now or _grew(incident, match, now):
+            incident.grew_at, incident.healthy_since, incident.is_over = now, None, False
+        incident.match, incident.last_seen, incident.absent_since = match, now, None
+        lasted = now - incident.first_seen >= CODES[match.code].opens_after
+        if incident.is_open or incident.is_over or not lasted or self._replacement(key):
             return []
-        spell.is_open = True
-        return [("opened", _finding(spell))]
+        incident.is_open = True
+        return [("opened", _finding(incident))]
 
     def _replacement(self, key: tuple[str, str]) -> str:
         """The open code at the same component that a code is a lesser degree of; empty where none is open."""
         code, component = key
-        greater = (self._spells.get((one, component)) for one in REPLACED_BY.get(code, ()))
-        return next((one.sighting.code for one in greater if one is not None and one.is_open), "")
+        greater = (self._incidents.get((one, component)) for one in REPLACED_BY.get(code, ()))
+        return next((one.match.code for one in greater if one is not None and one.is_open), "")
 
     def _close_replaced(self, now: float) -> list[Change]:
         changes = []
-        for key, spell in list(self._spells.items()):
-            if spell.is_open and (code := self._replacement(key)):
-                del self._spells[key]
-                changes.append(self._close(spell, now, f"became: {CODES[code].title}"))
+        for key, incident in list(self._incidents.items()):
+            if incident.is_open and (code := self._replacement(key)):
+                del self._incidents[key]
+                changes.append(self._close(incident, now, f"became: {CODES[code].title}"))
         return changes
 
-    def _follow_event(self, spell: Spell, repaired: Repaired, now: float) -> list[Change]:
+    def _follow_event(self, incident: Incident, repaired: Repaired, now: float) -> list[Change]:
         """An event is over once its part reads healthy, and nothing of it happened for long enough."""
-        if not spell.is_open:
+        if not incident.is_open:
             return []
-        if not repaired(spell.sighting):
-            spell.healthy_since = None
+        if not repaired(incident.match):
+            incident.healthy_since = None
             return []
-        if spell.healthy_since is None or spell.healthy_since > now:
-            spell.healthy_since = now
-        if now - (spell.grew_at or spell.first_seen) < OVER_AFTER:
+        if incident.healthy_since is None or incident.healthy_since > now:
+            incident.healthy_since = now
+        if now - (incident.grew_at or incident.first_seen) < OVER_AFTER:
             return []
-        spell.is_open, spell.is_over = False, True
-        return [self._close(spell, spell.healthy_since)]
+        incident.is_open, incident.is_over = False, True
+        return [self._close(incident, incident.healthy_since)]
 
-    def _close(self, spell: Spell, until: float, note: str = "") -> Change:
-        if CODES[spell.sighting.code].severity != "info":
-            self._closed.append(Closed(spell.sighting, spell.first_seen, until, note))
-        return ("closed", _finding(spell))
+    def _close(self, incident: Incident, until: float, note: str = "") -> Change:
+        if CODES[incident.match.code].severity != "info":
+            self._closed.append(Closed(incident.match, incident.first_seen, until, note))
+        return ("closed", _finding(incident))
 
     def closed(self) -> list[Closed]:
         """Critical and warning findings that were open within the last day and are not any more, the oldest first."""
         return list(self._closed)
 
     def _miss(self, key: tuple[str, str], now: float, note: Note) -> list[Change]:
-        spell = self._spells[key]
-        if not spell.is_open and not spell.is_over:
-            del self._spells[key]
+        incident = self._incidents[key]
+        if not incident.is_open and not incident.is_over:
+            del self._incidents[key]
             return []
-        if spell.absent_since is None or spell.absent_since > now:
-            spell.absent_since = now
-        if now - spell.absent_since < CODES[spell.sighting.code].closes_after:
+        if incident.absent_since is None or incident.absent_since > now:
+            incident.absent_since = now
+        if now - incident.absent_since < CODES[incident.match.code].closes_after:
             return []
-        del self._spells[key]
-        return [self._close(spell, spell.absent_since, note(spell.sighting))] if spell.is_open else []
+        del self._incidents[key]
+        return [self._close(incident, incident.absent_since, note(incident.match))] if incident.is_open else []
 
     def last_seen(self) -> dict[tuple[str, str], float]:
         """By code and identity of the component: when a rule saw it last, seconds since 1970."""
-        return {key: spell.last_seen for key, spell in self._spells.items()}
+        return {key: incident.last_seen for key, incident in self._incidents.items()}
 
     def open_findings(self) -> list[Finding]:
         """All that are open, without causes, in no order."""
-        return [_finding(spell) for spell in self._spells.values() if spell.is_open]
+        return [_finding(incident) for incident in self._incidents.values() if incident.is_open]
 
     def unconfirmed(self, now: float) -> list[Finding]:
         """All that were seen and have not lasted for long enough to be open, without causes, in no order.
@@ -239,39 +239,39 @@ class Register:
         Args:
             now: seconds since 1970.
         """
-        unopened = [one for one in self._spells.values() if not (one.is_open or one.is_over)]
+        unopened = [one for one in self._incidents.values() if not (one.is_open or one.is_over)]
         return [_finding(one) for one in unopened if not _is_interrupted(one, now)]
 
 
-def _key(sighting: Sighting) -> tuple[str, str]:
-    return (sighting.code, sighting.component.identity)
+def _key(match: Match) -> tuple[str, str]:
+    return (match.code, match.component.identity)
 
 
-def _is_interrupted(spell: Spell, now: float) -> bool:
+def _is_interrupted(incident: Incident, now: float) -> bool:
     """Whether it was not seen for longer than a finding stays open, by this clock: the next time it begins again."""
-    return abs(now - spell.last_seen) > STATE_CLOSES_AFTER
+    return abs(now - incident.last_seen) > STATE_CLOSES_AFTER
 
 
-def _grew(spell: Spell, sighting: Sighting, now: float) -> bool:
-    """Whether more is counted than at the look before.
+def _grew(incident: Incident, match: Match, now: float) -> bool:
+    """Whether more is counted than at the evaluation before.
 
     What has gone on for longer than the hour over which is counted stands still while it goes on. One event that is
     still counted is no new one; one that was gone is.
     """
-    before, after = _count(spell.sighting), _count(sighting)
-    if sighting.code in EVENTS:
-        return after > before or spell.absent_since is not None
-    return after > before or (after == before and now - spell.first_seen > HOUR)
+    before, after = _count(incident.match), _count(match)
+    if match.code in EVENTS:
+        return after > before or incident.absent_since is not None
+    return after > before or (after == before and now - incident.first_seen > HOUR)
 
 
-def _count(sighting: Sighting) -> float:
-    return sum(one.value for one in sighting.evidence if isinstance(one.value, (int, float)))
+def _count(match: Match) -> float:
+    return sum(one.value for one in match.evidence if isinstance(one.value, (int, float)))
 
 
-def _finding(spell: Spell) -> Finding:
-    seen = spell.sighting
+def _finding(incident: Incident) -> Finding:
+    seen = incident.match
     return Finding(
-        seen.code, seen.component, CODES[seen.code].severity, spell.first_seen, seen.evidence, seen.detail,
-        seen_seconds=spell.seen_seconds, grew_at=spell.grew_at, well_at=spell.well_at,
-        healthy_since=spell.healthy_since,
+        seen.code, seen.component, CODES[seen.code].severity, incident.first_seen, seen.evidence, seen.detail,
+        seen_seconds=incident.seen_seconds, grew_at=incident.grew_at, well_at=incident.well_at,
+        healthy_since=incident.healthy_since,
     )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Final
 from commwatch.findings.code import COUNT_CLOSES_AFTER
 from commwatch.findings.codes import CODES
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Component, Sighting
+from commwatch.findings.finding import Component, Match
 from commwatch.findings.rules.kernel import ENDS_WORK
 from commwatch.node.gpu_state import OK
 from commwatch.node.xids import meanings
@@ -25,7 +25,7 @@ OVER_AFTER: Final = 600.0
 """Seconds without a further event after which one whose part reads healthy is over."""
 
 
-def reads_healthy(facts: Facts, sightings: Iterable[Sighting], event: Sighting) -> bool:
+def reads_healthy(facts: Facts, matches: Iterable[Match], event: Match) -> bool:
     """Whether all that is read of the part of an event says that it works again.
 
     GPUs answer and ask for nothing, expected NVLinks are up, and so is the one that the event is of, devices are on the
@@ -34,7 +34,7 @@ def reads_healthy(facts: Facts, sightings: Iterable[Sighting], event: Sighting) 
 
     Args:
         facts: of this moment.
-        sightings: all of this look.
+        matches: all of this evaluation.
         event: of a code of ``EVENTS``.
     """
     gpus = [gpu for gpu in facts.node.gpus if not event.component.parts or gpu.address in event.component.parts]
@@ -49,7 +49,7 @@ def reads_healthy(facts: Facts, sightings: Iterable[Sighting], event: Sighting) 
         all(_works(facts, gpu, needs_reset=needs_reset) for gpu in gpus)
         and all(facts.node.part(PcieDevice, one).info is not None for one in devices)
         and (event.component.kind != "nvlink" or _is_up(facts, event.component.key))
-        and not any(_is_state_of(one, parts) for one in sightings)
+        and not any(_is_state_of(one, parts) for one in matches)
     )
 
 
@@ -66,7 +66,7 @@ def _is_up(facts: Facts, key: str) -> bool:
     return any(state in NVLINK_UP for link, state in facts.each(NvLink.state) if f"{link.address}/{link.number}" == key)
 
 
-def _calls_for_reset(event: Sighting) -> bool:
+def _calls_for_reset(event: Match) -> bool:
     """Whether an Xid, or a line without a number, leaves a GPU that must be reset."""
     if not event.code.startswith("xid_"):
         return False
@@ -78,9 +78,9 @@ def _calls_for_reset(event: Sighting) -> bool:
     )
 
 
-def _is_state_of(sighting: Sighting, parts: frozenset[str]) -> bool:
+def _is_state_of(match: Match, parts: frozenset[str]) -> bool:
     """Whether a rule sees a fault of these parts that is there now."""
-    code = CODES[sighting.code]
+    code = CODES[match.code]
     if code.role != "fault" or code.severity == "info" or code.closes_after >= COUNT_CLOSES_AFTER:
         return False
-    return bool(sighting.component.parts) and sighting.component.shares_part(Component("gpu", "", "", parts))
+    return bool(match.component.parts) and match.component.shares_part(Component("gpu", "", "", parts))

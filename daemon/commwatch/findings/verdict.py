@@ -18,7 +18,7 @@ Because: TypeAlias = Literal[
     "no_daemon",  # none runs with this state directory
     "no_answer",  # one runs, and did not answer in time or not in a form that is known
     "not_looked_yet",  # it has just started
-    "stale",  # its last look is too old, or did not see any more what would call for a drain
+    "stale",  # its last evaluation is too old, or did not see any more what would call for a drain
     "paused",
     "simulated",
     "starved",  # the node is too short of CPU or memory: what did not answer in time is not judged
@@ -34,9 +34,9 @@ WORDS: Final[Mapping[Severity, Word]] = {"critical": "Critical", "warning": "War
 """By severity of the most severe open finding, which is that of its alert."""
 
 LOOK_SECONDS: Final = 60.0
-"""A look of the daemon's rules that is older says nothing of now; they look every 10 s."""
+"""An older evaluation of the daemon's rules says nothing of now; they run every 10 s."""
 FUTURE_SECONDS: Final = 5.0
-"""A look that is further ahead of our clock than this has a time that says nothing."""
+"""An evaluation that is further ahead of our clock than this has a time that says nothing."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -139,7 +139,7 @@ def verdict_of(report: Report, now: float, max_age: float = LOOK_SECONDS) -> Ver
     Args:
         report: what the daemon said.
         now: seconds since 1970.
-        max_age: seconds beyond which a look says nothing of now.
+        max_age: seconds beyond which an evaluation says nothing of now.
     """
     grave = report.grave
     if doubt := _doubt(report, now, max_age):

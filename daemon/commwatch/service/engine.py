@@ -336,7 +336,7 @@ class Engine:
 
     def look(self) -> None:
         """Look at the node with the rules; what opens or closes is saved at once."""
-        self.verdict.look(self.whole_snapshot(), time.time())
+        self.verdict.evaluate(self.whole_snapshot(), time.time())
         self._keeping.notice()
 
     # --- what must survive a restart ---
@@ -351,7 +351,7 @@ class Engine:
         records = (Record(INVENTORY, inventory, msgspec.json.encode(inventory)),)
         if self.verdict.looked_at is None:
             return records  # events may have been counted that the history does not know yet
-        self.verdict.look(self.whole_snapshot(), time.time())
+        self.verdict.evaluate(self.whole_snapshot(), time.time())
         judgement = self.pipeline.judgement(self.verdict)
         try:
             check(judgement)

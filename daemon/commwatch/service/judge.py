@@ -15,14 +15,14 @@ from commwatch.findings.api_documents import FindingRecord, FindingsDocument, cl
 from commwatch.findings.causes import counted_over, is_counted, join
 from commwatch.findings.codes import CODES
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Finding, Sighting
+from commwatch.findings.finding import Finding, Match
 from commwatch.findings.health_report import report_of
 from commwatch.findings.history import CounterHistory
-from commwatch.findings.looking import Looking
 from commwatch.findings.measured import measured_of, well_at
 from commwatch.findings.profile import profile_readings
 from commwatch.findings.register import Change, Register
 from commwatch.findings.repaired import reads_healthy
+from commwatch.findings.rule_engine import RuleEngine
 from commwatch.findings.rules import RULE_SETS
 from commwatch.findings.rules.gpu_ways import gpus_of
 from commwatch.findings.rules.rule_set import RuleSet
@@ -69,7 +69,7 @@ READINGS: Final[tuple[Readings, ...]] = (score_readings, profile_readings)
 
 
 class Judge:
-    """What is wrong on this node, from look to look and over a restart."""
+    """What is wrong on this node, from evaluation to evaluation and over a restart."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Judge:
         self._store = store
         self._instruments = instruments
         self.history = history
-        self._looking = Looking(rule_sets, thresholds, history, self._failed)
+        self._engine = RuleEngine(rule_sets, thresholds, history, self._failed)
         self.register = register
         self._collection = collection
         self._observability = Observability(store, collection)
@@ -108,7 +108,7 @@ class Judge:
         self.looked_at: float | None = None
         """When the rules ran last, seconds since 1970."""
         self._before: Snapshot | None = None
-        """Of the last look."""
+        """Of the last evaluation."""
         self._pairs_well_at: float | None = None
         """When all pairs of GPUs were well in a matrix, seconds since 1970."""
         self.findings: list[Finding] = join(register.open_findings())
@@ -118,10 +118,10 @@ class Judge:
 
     @property
     def failing_rules(self) -> frozenset[str]:
-        """Rules that failed at the last look."""
-        return self._looking.failing
+        """Rules that failed at the last evaluation."""
+        return self._engine.failing
 
-    def look(self, snapshot: Snapshot, now: float) -> None:
+    def evaluate(self, snapshot: Snapshot, now: float) -> None:
         """Run all rules once; what goes wrong is logged and counted, and the daemon goes on.
 
         Args:
@@ -129,62 +129,62 @@ class Judge:
             now: seconds since 1970.
         """
         try:
-            self._look(snapshot, now)
+            self._evaluate(snapshot, now)
         except Exception as error:
             # A defect of ours must be seen, and must not end the watching.
             self._failed("engine", error)
 
-    def _look(self, snapshot: Snapshot, now: float) -> None:
-        sightings = self._looking.at(snapshot, now)
-        self._observability.take(self._looking.facts.node)
-        repaired = partial(reads_healthy, self._looking.facts, sightings)
-        changes = self.register.update(sightings, self._is_observable, now, self._known_well, repaired, self._note)
-        measured = measured_of(self._looking.facts)
+    def _evaluate(self, snapshot: Snapshot, now: float) -> None:
+        matches = self._engine.evaluate(snapshot, now)
+        self._observability.take(self._engine.facts.node)
+        repaired = partial(reads_healthy, self._engine.facts, matches)
+        changes = self.register.update(matches, self._is_observable, now, self._known_well, repaired, self._note)
+        measured = measured_of(self._engine.facts)
         self._pairs_well_at = well_at(measured) or self._pairs_well_at
         self.findings = join(self.register.open_findings(), measured=measured)
         self.looked_at, self._before = now, snapshot
         self._announce(changes, now)
-        self._publish(self._looking.facts)
+        self._publish(self._engine.facts)
 
-    def _is_observable(self, sighting: Sighting) -> bool:
-        reads = self._looking.reads_of(sighting.code)
-        if reads is None or not self._observability.sees(sighting.component, reads):
+    def _is_observable(self, match: Match) -> bool:
+        reads = self._engine.reads_of(match.code)
+        if reads is None or not self._observability.sees(match.component, reads):
             return False
-        return self._looking.is_judged(sighting)
+        return self._engine.is_judged(match)
 
-    def _note(self, sighting: Sighting) -> str:
+    def _note(self, match: Match) -> str:
         """Why a finding closes that nothing shows to be well: the configuration does not ask for what showed it."""
-        probe = sighting.component
+        probe = match.component
         if probe.kind != "probe":
             return ""
-        unmeasured = sighting.code == "probe_bandwidth_lost" and any(
-            one.name == probe.key for one, _ in self._looking.facts.each(Probe.unmeasured_losses)
+        unmeasured = match.code == "probe_bandwidth_lost" and any(
+            one.name == probe.key for one, _ in self._engine.facts.each(Probe.unmeasured_losses)
         )
         return NO_LONGER_MEASURED if unmeasured or not self._observability.is_probed(probe) else ""
 
-    def _known_well(self, sighting: Sighting) -> float | None:
-        """When what is sighted for the first time was last known not to be so; None where that is not known.
+    def _known_well(self, match: Match) -> float | None:
+        """When what is matched for the first time was last known not to be so; None where that is not known.
 
-        The look before would have seen a fault that is read. What probes measure is as old as their last result, and a
-        suspect is named at the third matrix that shows it. What is a fault from a number of events on began with the
-        first of them, and no earlier than the hour or the day in which they are counted.
+        The evaluation before would have seen a fault that is read. What probes measure is as old as their last result,
+        and a suspect is named at the third matrix that shows it. What is a fault from a number of events on began with
+        the first of them, and no earlier than the hour or the day in which they are counted.
         """
-        reads = self._looking.reads_of(sighting.code)
-        if self._before is None or self.looked_at is None or reads is None or sighting.since is not None:
+        reads = self._engine.reads_of(match.code)
+        if self._before is None or self.looked_at is None or reads is None or match.since is not None:
             return None
-        if sighting.component.kind == "probe":
+        if match.component.kind == "probe":
             return None
         if Suspect.ratio.metric in reads or Pair.bandwidth_bytes_per_second.metric in reads:
             return self._pairs_well_at
         with node_at(self._before) as node:
             facts = Facts(node, self.history, self.looked_at)
-            is_seen = self._observability.saw(sighting.component, reads, node)
-            if not is_seen or not self._looking.is_judged(sighting, facts):
+            is_seen = self._observability.saw(match.component, reads, node)
+            if not is_seen or not self._engine.is_judged(match, facts):
                 return None
-        if not is_counted(sighting):
+        if not is_counted(match):
             return self.looked_at
-        first = self._looking.first_counted(sighting) or 0.0
-        return max(min(first, self.looked_at), self.looked_at - counted_over(sighting))
+        first = self._engine.first_counted(match) or 0.0
+        return max(min(first, self.looked_at), self.looked_at - counted_over(match))
 
     def _failed(self, rule: str, error: Exception) -> None:
         """Count a failure, and log it once for each rule and kind."""
@@ -250,7 +250,7 @@ class Judge:
 
     def score(self) -> Score:
         """The communication score of what the rules read last."""
-        return score_of(self._looking.facts, self.thresholds, self.findings)
+        return score_of(self._engine.facts, self.thresholds, self.findings)
 
     def records(self) -> tuple[FindingRecord, ...]:
         """The open findings as the API gives them."""
@@ -279,9 +279,9 @@ class Judge:
             unanswered=self._collection.unanswered,
             closed=tuple(closed_record(one) for one in reversed(self.register.closed())),
             unread=(*self._collection.unread(), *self._gpus_not_answering(about["time"])),
-            has_gpus=bool(self._looking.facts.derived(gpus_of)),
+            has_gpus=bool(self._engine.facts.derived(gpus_of)),
             is_inventory_known=any(
-                one.kind == "gpu" and one.source != "learned" for one, _ in self._looking.facts.each(ExpectedParts.info)
+                one.kind == "gpu" and one.source != "learned" for one, _ in self._engine.facts.each(ExpectedParts.info)
             ),
         )
         return msgspec.structs.replace(told, verdict=verdict_of(report_of(told), told.time))

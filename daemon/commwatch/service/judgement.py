@@ -152,15 +152,15 @@ def check(record: Judgement) -> None:
     for one in (one for counters in moved.values() for one in counters.values()):
         if sum(rise for _, rise in one.rises) > one.last:
             raise ValueError(f"{one.metric} of {one.labels} rose by more than it shows")
-    for spell in record.register.spells:
-        for fact in spell.sighting.evidence:
+    for incident in record.register.incidents:
+        for fact in incident.match.evidence:
             kind, _, code = fact.event.partition(" ")
             if kind not in ("xid", "sxid"):
                 continue
             table = record.events.xids if kind == "xid" else record.events.sxids
-            count = table.get(spell.sighting.component.key, {}).get(code, 0)
+            count = table.get(incident.match.component.key, {}).get(code, 0)
             if isinstance(fact.value, str) or fact.value > count:
-                raise ValueError(f"{spell.sighting.code} stands on {fact.value} of {fact.event}; {count} were counted")
+                raise ValueError(f"{incident.match.code} stands on {fact.value} of {fact.event}; {count} were counted")
 
 
 def _totals(record: Judgement) -> Mapping[str, Mapping[tuple[str, ...], float]]:

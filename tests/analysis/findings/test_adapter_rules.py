@@ -40,9 +40,9 @@ def logged(event: str, count: float) -> Numbers:
 )
 def test_an_event_is_found_for_an_hour_at_its_adapter(event: str, code: str, meaning: str) -> None:
     """Also the first one of all, which comes with its series; each with its meaning in words."""
-    [sighting] = seen_by("adapter_failed", facts_of(logged(event, 1.0), {10.0: OTHER}))
-    assert codes_of([sighting]) == [(code, f"adapter/{ADDRESS}")]
-    assert meaning in sighting.evidence[0].what
+    [match] = seen_by("adapter_failed", facts_of(logged(event, 1.0), {10.0: OTHER}))
+    assert codes_of([match]) == [(code, f"adapter/{ADDRESS}")]
+    assert meaning in match.evidence[0].what
 
     now = logged(event, 2.0)
     history = {HOUR + 100: before(now, logged(event, 1.0)), HOUR: now}
@@ -60,8 +60,8 @@ def test_events_of_one_gravity_are_one_finding() -> None:
     """Firmware and health of one adapter are one fault with two facts."""
     now: Numbers = {EVENTS: {**OTHER[EVENTS], (ADDRESS, "firmware_fatal"): 1.0, (ADDRESS, "health_lost"): 3.0}}
 
-    [sighting] = seen_by("adapter_failed", facts_of(now, {10.0: OTHER}))
-    assert [one.value for one in sighting.evidence] == [1.0, 3.0]
+    [match] = seen_by("adapter_failed", facts_of(now, {10.0: OTHER}))
+    assert [one.value for one in match.evidence] == [1.0, 3.0]
 
 
 def test_what_is_not_known_or_not_read_is_no_finding() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from commwatch.findings.causes import join
-from commwatch.findings.finding import Component, Finding, Sighting
+from commwatch.findings.finding import Component, Finding, Match
 from support.facts import NOW, Numbers, codes_of, facts_of, seen_in, shipped
 from support.machines import merged
 
@@ -15,7 +15,7 @@ STALE = LIMITS.cluster_stale_after_seconds
 RUNS, RATIO = "commwatch_cluster_suspect_runs", "commwatch_cluster_suspect_ratio"
 
 
-def seen(*numbers: Numbers) -> list[Sighting]:
+def seen(*numbers: Numbers) -> list[Match]:
     facts = facts_of(merged(*numbers))
     return seen_in(facts)
 

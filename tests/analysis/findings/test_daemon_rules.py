@@ -34,12 +34,12 @@ def test_a_collector_that_fails_for_ten_minutes_is_told_with_its_reasons() -> No
     """Not one that failed lately, or that rests."""
     reasons = {(*NAME, "no_permission"): 5.0, (*NAME, "deadline"): 2.0}
     now = {**collector(0.0, 600.0), ERRORS: reasons}
-    [sighting] = seen_by(
+    [match] = seen_by(
         "collector_failing", facts_of(now, {60.0: before(now, {ERRORS: {(*NAME, "no_permission"): 3.0}})})
     )
 
-    assert codes_of([sighting]) == [("collector_failing", "daemon/nvml_gpu")]
-    assert sighting.evidence == (
+    assert codes_of([match]) == [("collector_failing", "daemon/nvml_gpu")]
+    assert match.evidence == (
         Evidence("since all was read", 600.0, "seconds", 600.0, "collector_failing_for_seconds"),
         Evidence("failed readings in the last hour: no permission", 3.0),
     )
@@ -50,9 +50,9 @@ def test_a_collector_that_fails_for_ten_minutes_is_told_with_its_reasons() -> No
 
 def test_a_collector_that_never_read_anything_is_told() -> None:
     """It has no time at which all was read."""
-    [sighting] = seen_by("collector_failing", facts_of(collector(0.0)))
+    [match] = seen_by("collector_failing", facts_of(collector(0.0)))
 
-    assert sighting.evidence == (Evidence("last time that all was read", "never since the daemon started"),)
+    assert match.evidence == (Evidence("last time that all was read", "never since the daemon started"),)
 
 
 @pytest.mark.parametrize(
@@ -61,10 +61,10 @@ def test_a_collector_that_never_read_anything_is_told() -> None:
 )
 def test_data_are_old_after_five_minutes_and_three_intervals(age: float, interval: float, key: str) -> None:
     """Of a collector that says that all is well; one that fails has a finding of its own, one that rests none."""
-    [sighting] = seen_by("collector_stale", facts_of(collector(1.0, age, interval)))
+    [match] = seen_by("collector_stale", facts_of(collector(1.0, age, interval)))
 
-    assert codes_of([sighting]) == [("collector_stale", "daemon/nvml_gpu")]
-    assert (sighting.evidence[0].value, sighting.evidence[0].threshold_origin) == (age, key)
+    assert codes_of([match]) == [("collector_stale", "daemon/nvml_gpu")]
+    assert (match.evidence[0].value, match.evidence[0].threshold_origin) == (age, key)
     assert seen_by("collector_stale", facts_of(collector(1.0, age - 1.0, interval))) == []
     assert seen_by("collector_stale", facts_of(collector(0.0, age, interval))) == []
     assert seen_by("collector_stale", facts_of(collector(None, age, interval))) == []
@@ -134,10 +134,10 @@ def test_a_starved_node_is_told_with_what_was_measured(flag: float | None, told:
         **flags, "commwatch_daemon_late_seconds": {(): 7.5}, "commwatch_stall_ratio": {("cpu",): 0.75},
         ERRORS: {(*NAME, "starved"): 5.0, (*NAME, "deadline"): 2.0},
     }  # fmt: skip
-    sightings = seen_by("node_starved", facts_of(now, {60.0: before(now, {ERRORS: {(*NAME, "starved"): 3.0}})}))
+    matches = seen_by("node_starved", facts_of(now, {60.0: before(now, {ERRORS: {(*NAME, "starved"): 3.0}})}))
 
-    assert codes_of(sightings) == told
-    assert [(one.what, one.value, one.threshold) for sighting in sightings for one in sighting.evidence] == [
+    assert codes_of(matches) == told
+    assert [(one.what, one.value, one.threshold) for match in matches for one in match.evidence] == [
         ("share of time that the daemon waited for a CPU", 0.75, WAITED_SHARE),
         ("the daemon's last beat came late by", 7.5, LATE_SECONDS),
         ("readings not judged in the last hour", 3.0, None),
@@ -145,7 +145,7 @@ def test_a_starved_node_is_told_with_what_was_measured(flag: float | None, told:
 
 
 def test_a_rule_that_fails_is_told() -> None:
-    """What it sights is not known."""
+    """What it matches is not known."""
     now: Numbers = {RULE_ERRORS: {("nvlink.down",): 7.0}}
     six: Numbers = {RULE_ERRORS: {("nvlink.down",): 6.0}}
 
@@ -192,16 +192,16 @@ def test_a_device_that_cannot_be_read_is_one_finding_that_names_it() -> None:
     others = {("nvml_gpu", "index:4", "no_permission"): 1.0, ("rdma", "mlx5_0:1", "unreadable"): 1.0,
               ("network", "eth0", "unreadable"): 1.0, ("pci", "0000:05:00.0", "unreadable"): 1.0}  # fmt: skip
 
-    sightings = seen_by("device_unread", facts_of({**info, FAILING: {**failed, **others}}))
+    matches = seen_by("device_unread", facts_of({**info, FAILING: {**failed, **others}}))
 
-    assert [(one.code, one.component.identity, one.component.words) for one in sightings] == [
+    assert [(one.code, one.component.identity, one.component.words) for one in matches] == [
         ("device_unread", f"gpu/{SLOT}", f"GPU3 ({SLOT})"),
         ("device_unread", "gpu/index:4", "GPU4 (index:4)"),
         ("device_unread", "rdma_port/mlx5_0/1", "mlx5_0 port 1 (mlx5_0/1)"),
         ("device_unread", "interface/eth0", "eth0"),
         ("device_unread", "daemon/pci/0000:05:00.0", "pci of 0000:05:00.0 (pci/0000:05:00.0)"),
     ]
-    assert sightings[0].evidence == (Evidence("collectors that fail on it: unreadable", "nvml_gpu, nvml_pcie"),)
+    assert matches[0].evidence == (Evidence("collectors that fail on it: unreadable", "nvml_gpu, nvml_pcie"),)
     assert seen_by("device_unread", facts_of({})) == []
 
 
@@ -217,11 +217,11 @@ def test_a_gpu_that_fails_every_call_is_not_found_besides(labels: tuple[str, str
     """It does not answer, which is one finding; another GPU of which something fails is found."""
     failed = {("nvml_gpu", device, "unreadable"): 1.0, ("nvml_gpu", "0000:99:00.0", "unreadable"): 1.0}
 
-    sightings = seen_by(
+    matches = seen_by(
         "device_unread", facts_of({FAILING: failed, "commwatch_gpu_calls_failing_timestamp_seconds": {labels: 1.0}})
     )
 
-    assert [one.component.key for one in sightings] == ["0000:99:00.0"]
+    assert [one.component.key for one in matches] == ["0000:99:00.0"]
 
 
 def test_a_device_that_is_found_stays_open_for_five_minutes_before_it_is_told() -> None:

@@ -52,14 +52,14 @@ def test_rules_read_what_they_declare() -> None:
             if page >= FOR_ALL and asked[rule.name] == declared[rule.name]:
                 continue
             own, limits = Declared(facts, rule), DeclaredThresholds(shipped(), rule)
-            list(rule.look(own, cast(Thresholds, limits)))
+            list(rule.evaluate(own, cast(Thresholds, limits)))
             asked[rule.name] |= own.read | limits.read
 
     assert asked == declared
 
 
 def test_no_detail_decides() -> None:
-    """Without what only adds numbers, names and parts a rule sights the same codes at the same components."""
-    sighted = {one.code for page in range(FOR_ALL) for one in seen_in(any_facts(page))}
+    """Without what only adds numbers, names and parts a rule matches the same codes at the same components."""
+    matched = {one.code for page in range(FOR_ALL) for one in seen_in(any_facts(page))}
 
-    assert len(sighted) > 0.8 * len(CODES), "the pages show most faults"
+    assert len(matched) > 0.8 * len(CODES), "the pages show most faults"

@@ -23,10 +23,10 @@ METRIC = "commwatch_driver_unusable"
 )
 def test_each_reason_is_a_finding_of_its_own(reason: str, code: str, cure: str) -> None:
     """It names NVML's answer, and what to do."""
-    sightings = seen_by("driver_mismatch", facts_of({METRIC: {(reason,): 1.0}}))
+    matches = seen_by("driver_mismatch", facts_of({METRIC: {(reason,): 1.0}}))
 
-    assert codes_of(sightings) == [(code, "node")]
-    assert sightings[0].evidence[0].value == DRIVER_FAULTS[reason][0]
+    assert codes_of(matches) == [(code, "node")]
+    assert matches[0].evidence[0].value == DRIVER_FAULTS[reason][0]
     assert cure in CODES[code].next_step
     assert (CODES[code].severity, CODES[code].alert) == ("critical", "CommwatchDriverUnusable")
 

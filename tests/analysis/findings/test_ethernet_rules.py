@@ -6,7 +6,7 @@ import pytest
 
 from commwatch.findings.causes import join
 from commwatch.findings.codes import CODES
-from commwatch.findings.finding import Evidence, Finding, Sighting
+from commwatch.findings.finding import Evidence, Finding, Match
 from support.facts import NOW, Numbers, before, codes_of, facts_of, is_judged, seen_by
 from support.machines import merged
 
@@ -20,12 +20,12 @@ INFO: Numbers = {"commwatch_ethernet_info": {(*NAME, "0000:18:00.0", "mlx5_core"
 LEARNED: Numbers = {EXPECTED: {NAME: 1.0}}
 
 
-def rose(look: str, metric: str, rise: float, ago: float, more: Numbers | None = None) -> list[Sighting]:
-    """What is sighted where a counter of the interface rose so much so long ago."""
+def rose(rule: str, metric: str, rise: float, ago: float, more: Numbers | None = None) -> list[Match]:
+    """What is matched where a counter of the interface rose so much so long ago."""
     labels = {"device": "ens1np0", "priority": "3", "kind": "bus_stuck"}
     from_catalogue = tuple(labels[name] for name in CATALOGUE_LABELS.get(metric, ("device",)))
     now: Numbers = {**(more or {}), metric: {from_catalogue: 1e6}}
-    return seen_by(look, facts_of(now, {ago + 5.0: before(now, {metric: {from_catalogue: rise}}), ago: now}))
+    return seen_by(rule, facts_of(now, {ago + 5.0: before(now, {metric: {from_catalogue: rise}}), ago: now}))
 
 
 CATALOGUE_LABELS = {
@@ -40,10 +40,10 @@ CATALOGUE_LABELS = {
 def test_an_interface_that_had_a_link_and_has_none_is_down() -> None:
     """Not one that never had one, that is switched off, or that nobody read."""
     now = merged(INFO, LEARNED, {CARRIER: {NAME: 0.0}})
-    [sighting] = seen_by("ethernet_down", facts_of(now))
+    [match] = seen_by("ethernet_down", facts_of(now))
 
-    assert codes_of([sighting]) == [("ethernet_down", IDENTITY)]
-    assert sighting.component.parts == {"ens1np0", "0000:18:00.0/net/ens1np0"}
+    assert codes_of([match]) == [("ethernet_down", IDENTITY)]
+    assert match.component.parts == {"ens1np0", "0000:18:00.0/net/ens1np0"}
     assert seen_by("ethernet_down", facts_of({**now, CARRIER: {NAME: 1.0}})) == []
     assert seen_by("ethernet_down", facts_of(merged(INFO, {CARRIER: {NAME: 0.0}}))) == []
     assert seen_by("ethernet_down", facts_of(merged(INFO, LEARNED))) == []
@@ -65,15 +65,15 @@ def test_an_interface_that_is_not_on_the_node_is_missing() -> None:
 def test_an_interface_below_its_own_speed_is_slow() -> None:
     """Without a link it has no speed, and what was said of it stays."""
     now: Numbers = {SPEED: {NAME: 1.25e9}, SPEED_EXPECTED: {NAME: 12.5e9}}
-    [sighting] = seen_by("ethernet_slow", facts_of(now))
+    [match] = seen_by("ethernet_slow", facts_of(now))
 
-    assert codes_of([sighting]) == [("ethernet_slow", IDENTITY)]
-    assert sighting.evidence == (
+    assert codes_of([match]) == [("ethernet_slow", IDENTITY)]
+    assert match.evidence == (
         Evidence("speed", 1.25e9, "bytes_per_second", 12.5e9, "the fastest that was stable here"),
     )
     assert seen_by("ethernet_slow", facts_of({**now, SPEED: {NAME: 12.5e9}})) == []
     assert seen_by("ethernet_slow", facts_of({SPEED: {NAME: 1.25e9}})) == []
-    assert not is_judged(sighting, facts_of({SPEED_EXPECTED: now[SPEED_EXPECTED]}))
+    assert not is_judged(match, facts_of({SPEED_EXPECTED: now[SPEED_EXPECTED]}))
 
 
 @pytest.mark.parametrize(
@@ -92,19 +92,19 @@ def test_damaged_packets_have_a_floor_that_grows_with_the_speed(metric: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("look", "metric", "code"),
+    ("rule", "metric", "code"),
     [
         ("ethernet_module_fault", "module_events", "ethernet_module_fault"),
         ("ethernet_pause_storm", "pause_storms", "ethernet_pause_storm"),
     ],
 )
-def test_single_events_are_told_for_an_hour(look: str, metric: str, code: str) -> None:
+def test_single_events_are_told_for_an_hour(rule: str, metric: str, code: str) -> None:
     """Faults of the cable's module, and long pauses sent."""
     name = f"commwatch_ethernet_{metric}_total"
 
-    assert codes_of(rose(look, name, 1.0, HOUR - 1.0)) == [(code, IDENTITY)]
-    assert rose(look, name, 1.0, HOUR) == []
-    assert rose(look, name, 0.0, 10.0) == []
+    assert codes_of(rose(rule, name, 1.0, HOUR - 1.0)) == [(code, IDENTITY)]
+    assert rose(rule, name, 1.0, HOUR) == []
+    assert rose(rule, name, 0.0, 10.0) == []
 
 
 def test_a_module_that_is_pulled_is_no_fault_of_the_module() -> None:
@@ -116,7 +116,7 @@ def test_a_module_that_is_pulled_is_no_fault_of_the_module() -> None:
 
 
 @pytest.mark.parametrize(
-    ("look", "metric", "code", "allowed"),
+    ("rule", "metric", "code", "allowed"),
     [
         ("ethernet_dropping", "phy_discards_total", "ethernet_dropping", 12_000.0),
         ("ethernet_dropping", "phy_transmit_discards_total", "ethernet_dropping", 12_000.0),
@@ -129,13 +129,13 @@ def test_a_module_that_is_pulled_is_no_fault_of_the_module() -> None:
         ("ethernet_pausing", "global_transmit_pause_seconds_total", "ethernet_pausing", 1.2),
     ],
 )
-def test_traffic_is_judged_over_two_minutes(look: str, metric: str, code: str, allowed: float) -> None:
+def test_traffic_is_judged_over_two_minutes(rule: str, metric: str, code: str, allowed: float) -> None:
     """For minutes, and only as information."""
     name = f"commwatch_ethernet_{metric}"
 
-    assert codes_of(rose(look, name, allowed * 1.01, WINDOW - 1.0)) == [(code, IDENTITY)]
-    assert rose(look, name, allowed * 0.99, WINDOW - 1.0) == []
-    assert rose(look, name, allowed * 1.01, WINDOW) == []
+    assert codes_of(rose(rule, name, allowed * 1.01, WINDOW - 1.0)) == [(code, IDENTITY)]
+    assert rose(rule, name, allowed * 0.99, WINDOW - 1.0) == []
+    assert rose(rule, name, allowed * 1.01, WINDOW) == []
     assert CODES[code].severity == "info"
     assert CODES[code].opens_after > WINDOW
 

@@ -43,8 +43,8 @@ def test_a_verdict_and_its_check_are_one_finding() -> None:
     """The evidence holds both."""
     facts = facts_of(of("commwatch_fabric_health", 2) | {FAULT: {(*GPUS[0], "route_unhealthy"): 1}})
 
-    [sighting] = seen_by("fabric_unhealthy", facts)
-    assert [one.value for one in sighting.evidence] == ["unhealthy", "a route is unhealthy"]
+    [match] = seen_by("fabric_unhealthy", facts)
+    assert [one.value for one in match.evidence] == ["unhealthy", "a route is unhealthy"]
 
 
 @pytest.mark.parametrize("state", [1, 2])
@@ -75,18 +75,18 @@ def test_a_wrong_configuration_is_told_in_words() -> None:
     numbers = of("commwatch_fabric_state", 3, 3) | of("commwatch_fabric_incorrect_configuration", 5, 1)
     numbers = {**numbers, FAULT: {(*GPUS[0], "partition_not_assigned"): 1, (*GPUS[1], "partition_not_assigned"): 0}}
 
-    [sighting] = seen_by("fabric_misconfigured", facts_of(numbers))
-    assert sighting.component.key == ADDRESSES[0]
-    assert [one.value for one in sighting.evidence] == ["insufficient NVLinks", "not assigned"]
+    [match] = seen_by("fabric_misconfigured", facts_of(numbers))
+    assert match.component.key == ADDRESSES[0]
+    assert [one.value for one in match.evidence] == ["insufficient NVLinks", "not assigned"]
 
 
 def test_a_fabric_manager_that_is_gone_is_one_finding_of_the_node() -> None:
     """However many GPUs have lost it."""
     lost = {FAULT: {(*gpu, "fabric_manager_disconnected"): 1 for gpu in GPUS}}
 
-    [sighting] = seen_by("fabric_manager_down", facts_of({RUNNING: {("nvidia-fabricmanager",): 0}, **lost}))
-    assert (sighting.code, sighting.component.identity) == ("fabric_manager_down", "service/nvidia-fabricmanager")
-    assert [one.value for one in sighting.evidence] == ["not running", 4]
+    [match] = seen_by("fabric_manager_down", facts_of({RUNNING: {("nvidia-fabricmanager",): 0}, **lost}))
+    assert (match.code, match.component.identity) == ("fabric_manager_down", "service/nvidia-fabricmanager")
+    assert [one.value for one in match.evidence] == ["not running", 4]
     assert len(seen_by("fabric_manager_down", facts_of(lost))) == 1
 
 
@@ -96,8 +96,8 @@ def test_services_that_run_or_do_not_belong_to_the_fabric_are_no_finding() -> No
 
     assert seen_by("fabric_manager_down", facts_of(running)) == []
     assert seen_by("fabric_manager_down", facts_of({})) == []
-    [sighting] = seen_by("fabric_manager_down", facts_of({RUNNING: {("nvidia-imex",): 0}}))
-    assert sighting.code == "fabric_service_down"
+    [match] = seen_by("fabric_manager_down", facts_of({RUNNING: {("nvidia-imex",): 0}}))
+    assert match.code == "fabric_service_down"
 
 
 def refused(*pairs: tuple[int, int], status: int = 5, wired: int = 4) -> Numbers:
@@ -110,10 +110,10 @@ def refused(*pairs: tuple[int, int], status: int = 5, wired: int = 4) -> Numbers
 
 def test_refused_pairs_are_laid_to_the_gpu_that_they_share() -> None:
     """One broken GPU is one finding, not one for each of its peers."""
-    [sighting] = seen_by("nvlink_p2p_refused", facts_of(refused((0, 2), (1, 2), (3, 2))))
+    [match] = seen_by("nvlink_p2p_refused", facts_of(refused((0, 2), (1, 2), (3, 2))))
 
-    assert (sighting.code, sighting.component.key) == ("nvlink_p2p_refused", ADDRESSES[2])
-    assert [one.value for one in sighting.evidence] == [3, "not supported"]
+    assert (match.code, match.component.key) == ("nvlink_p2p_refused", ADDRESSES[2])
+    assert [one.value for one in match.evidence] == [3, "not supported"]
 
 
 def test_every_refused_pair_is_accounted_for() -> None:

@@ -32,9 +32,9 @@ def test_a_gpu_that_fails_every_call_is_told_from_one_that_hangs(
     numbers: Numbers = {"commwatch_gpu_state": {GPU0: 1.0}, "commwatch_gpu_calls_failing_timestamp_seconds": failing}
     facts = facts_of(numbers)
 
-    [sighting] = seen_by("gpu_not_answering", facts)
+    [match] = seen_by("gpu_not_answering", facts)
 
-    assert {fact.what: fact.value for fact in sighting.evidence}.get("calls of the driver about it") == evidence
+    assert {fact.what: fact.value for fact in match.evidence}.get("calls of the driver about it") == evidence
 
 
 def test_a_gpu_that_is_well_or_unknown_is_no_finding() -> None:
@@ -57,12 +57,12 @@ def test_a_gpu_without_an_address_says_which_it_may_have() -> None:
     """Nothing is made up, and whoever goes there need not look at eight."""
     possible = {("3", "", "0000:17:00.0"): 1.0, ("3", "", "0000:18:00.0"): 1.0}
 
-    [sighting] = seen_by(
+    [match] = seen_by(
         "gpu_not_answering",
         facts_of({"commwatch_gpu_state": {("3", ""): 2}, "commwatch_gpu_possible_address": possible}),
     )
 
-    assert [fact.value for fact in sighting.evidence] == ["lost", "0000:17:00.0, 0000:18:00.0"]
+    assert [fact.value for fact in match.evidence] == ["lost", "0000:17:00.0, 0000:18:00.0"]
 
 
 def test_what_the_driver_asks_for_is_told_in_words() -> None:
@@ -73,18 +73,18 @@ def test_what_the_driver_asks_for_is_told_in_words() -> None:
         (5, other, "recover the IMEX domain"), (6, needed, "bus reset"), (7, needed, "system reboot"),
         (8, other, "unknown (8)"), (255, other, "unknown (255)"),
     ):  # fmt: skip
-        [sighting] = seen_by("gpu_recovery_needed", facts_of({"commwatch_gpu_recovery_action": {GPU0: action}}))
-        assert (sighting.code, sighting.detail) == (code, words)
+        [match] = seen_by("gpu_recovery_needed", facts_of({"commwatch_gpu_recovery_action": {GPU0: action}}))
+        assert (match.code, match.detail) == (code, words)
     assert seen_by("gpu_recovery_needed", facts_of({"commwatch_gpu_recovery_action": {GPU0: 0}})) == []
     assert seen_by("gpu_recovery_needed", facts_of({})) == []
 
 
 def test_clocks_held_down_count_while_the_gpu_communicates() -> None:
     """At 1 % of its capacity in the last minute it does, just below it does not."""
-    [sighting] = seen_by("gpu_slowed_down", facts_of({**HOT, PEAK: {GPU0: 0.01}}))
+    [match] = seen_by("gpu_slowed_down", facts_of({**HOT, PEAK: {GPU0: 0.01}}))
 
-    assert (sighting.code, sighting.component.identity) == ("gpu_slowed_down", IDENTITY)
-    assert sighting.evidence[1].threshold_origin == "gpu_communicates_ratio"
+    assert (match.code, match.component.identity) == ("gpu_slowed_down", IDENTITY)
+    assert match.evidence[1].threshold_origin == "gpu_communicates_ratio"
     assert seen_by("gpu_slowed_down", facts_of({**HOT, PEAK: {GPU0: 0.0099}, BUSY: {GPU0: 1}})) == []
 
 
@@ -151,8 +151,8 @@ def test_a_brake_of_the_chassis_closes_once_no_gpu_is_held() -> None:
 
 def test_a_brake_that_holds_in_idle_is_still_there() -> None:
     """The finding waits for traffic while the reason holds, and closes once it has gone."""
-    [sighting] = seen_by("gpu_slowed_down", facts_of({**HOT, PEAK: {GPU0: 0.5}}))
+    [match] = seen_by("gpu_slowed_down", facts_of({**HOT, PEAK: {GPU0: 0.5}}))
 
-    assert not is_judged(sighting, facts_of({**HOT, PEAK: {GPU0: 0.0}}))
-    assert is_judged(sighting, facts_of({**HOT, PEAK: {GPU0: 0.5}}))
-    assert is_judged(sighting, facts_of({REASONS: {(*GPU0, "hw_thermal_slowdown"): 0.0}}))
+    assert not is_judged(match, facts_of({**HOT, PEAK: {GPU0: 0.0}}))
+    assert is_judged(match, facts_of({**HOT, PEAK: {GPU0: 0.5}}))
+    assert is_judged(match, facts_of({REASONS: {(*GPU0, "hw_thermal_slowdown"): 0.0}}))

@@ -20,8 +20,8 @@ def matrix(*slow: tuple[int, int], ends: int = 4) -> Numbers:
 
 def parts(numbers: Numbers, first: int, second: int) -> frozenset[str]:
     """Those on the way of a pair that is slow."""
-    [sighting] = seen_by("pair_slow", facts_of(merged(numbers, matrix((first, second)))))
-    return sighting.component.parts
+    [match] = seen_by("pair_slow", facts_of(merged(numbers, matrix((first, second)))))
+    return match.component.parts
 
 
 def are_near(numbers: Numbers, first: int, second: int) -> bool:

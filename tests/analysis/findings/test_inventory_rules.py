@@ -14,9 +14,9 @@ def test_a_gpu_with_less_than_its_equals_is_one_finding() -> None:
     """With all that it has less; one part is enough, none is not."""
     facts = facts_of({GPU_BELOW: {(*GPU3, "nvlinks"): 1, (*GPU3, "lanes"): 8, (*GPU3, "generation"): 0}})
 
-    [sighting] = seen_by("gpu_below_equals", facts)
-    assert (sighting.code, sighting.component.identity) == ("gpu_below_equals", f"gpu/{GPU3[1]}")
-    assert [(one.what, one.value) for one in sighting.evidence] == [
+    [match] = seen_by("gpu_below_equals", facts)
+    assert (match.code, match.component.identity) == ("gpu_below_equals", f"gpu/{GPU3[1]}")
+    assert [(one.what, one.value) for one in match.evidence] == [
         ("NVLinks less than its equals", 1),
         ("PCIe lanes less than its equals", 8),
     ]
@@ -29,9 +29,9 @@ def test_gpus_with_less_than_their_product_are_one_finding_by_aspect() -> None:
     below, gpu4 = "commwatch_gpu_below_product", ("4", "0000:61:00.0")
     facts = facts_of({below: {(*GPU3, "lanes"): 8, (*gpu4, "lanes"): 8, (*GPU3, "generation"): 0}})
 
-    [sighting] = seen_by("gpu_below_product", facts)
-    assert (sighting.code, sighting.component.words) == ("gpu_below_product", "PCIe lanes of 2 GPUs")
-    assert [(one.what, one.value) for one in sighting.evidence] == [
+    [match] = seen_by("gpu_below_product", facts)
+    assert (match.code, match.component.words) == ("gpu_below_product", "PCIe lanes of 2 GPUs")
+    assert [(one.what, one.value) for one in match.evidence] == [
         ("PCIe lanes that GPU3 (0000:5d:00.0) lacks", 8),
         ("PCIe lanes that GPU4 (0000:61:00.0) lacks", 8),
     ]
@@ -53,8 +53,8 @@ def test_what_was_never_seen_names_the_gpu_and_who_asks_for_it(source: str, said
         }
     )
 
-    [sighting] = seen_by("parts_never_seen", facts)
-    assert [(one.what, one.value) for one in sighting.evidence] == [
+    [match] = seen_by("parts_never_seen", facts)
+    assert [(one.what, one.value) for one in match.evidence] == [
         ("NVLinks never seen", 18),
         (said, 144),
         ("NVLinks that GPU3 (0000:5d:00.0) lacks", 18),

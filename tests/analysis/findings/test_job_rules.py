@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Sighting
+from commwatch.findings.finding import Match
 from commwatch.jobs.logs.categories import SIDES
 from support.facts import HOUR, Numbers, codes_of, facts_of, seen_by, seen_in, shipped
 from support.machines import CARDS, four_cards, merged
@@ -32,7 +32,7 @@ def written(counts: Mapping[str, float], *, ago: float = 60.0, more: Numbers | N
     return facts_of(now, history={ago + 60.0: logs(dict.fromkeys(counts, 5)), ago: now})
 
 
-def seen(facts: Facts) -> list[Sighting]:
+def seen(facts: Facts) -> list[Match]:
     return [one for one in seen_in(facts) if one.code.startswith("nccl_")]
 
 

@@ -27,11 +27,11 @@ def used(shares: Sequence[float], *, first: Sequence[int] = (0, 0, 0, 0), links:
 
 def test_a_job_below_half_is_one_finding_of_all_its_gpus() -> None:
     """At half it is none, and of what is not read nothing is said."""
-    [sighting] = seen_by("job_half_used", used([0.45, 0.5, 0.5, 0.5], nvlink=0.2))
+    [match] = seen_by("job_half_used", used([0.45, 0.5, 0.5, 0.5], nvlink=0.2))
 
-    assert (sighting.code, sighting.component.identity) == ("job_half_used", JOB)
-    assert sighting.component.words == "job on GPU0, GPU1, GPU2, GPU3 (0000:17:00.0)"
-    assert [fact.value for fact in sighting.evidence] == [pytest.approx(0.4875), 0.2]
+    assert (match.code, match.component.identity) == ("job_half_used", JOB)
+    assert match.component.words == "job on GPU0, GPU1, GPU2, GPU3 (0000:17:00.0)"
+    assert [fact.value for fact in match.evidence] == [pytest.approx(0.4875), 0.2]
     assert seen_by("job_half_used", used([0.5, 0.5, 0.5, 0.5])) == []
     assert seen_by("job_half_used", facts_of({})) == seen_by("job_uneven", facts_of({})) == []
 
@@ -56,24 +56,24 @@ def test_a_process_that_only_holds_a_gpu_is_no_job_at_half_use() -> None:
 )
 def test_what_to_look_at_depends_on_the_links(links: dict[str, float], words: str) -> None:
     """GPUs that wait for transfers and GPUs that wait for data need another cure."""
-    [sighting] = seen_by("job_half_used", used([0.45], first=(0,), links=18, **links))
+    [match] = seen_by("job_half_used", used([0.45], first=(0,), links=18, **links))
 
-    assert sighting.detail.startswith(words)
+    assert match.detail.startswith(words)
 
 
 def test_without_nvlinks_pcie_and_network_are_all_links() -> None:
     """Of GPUs that have some, PCIe alone says nothing of how busy the links are."""
-    [sighting] = seen_by("job_half_used", used([0.45], first=(0,), links=0, pcie=0.02))
+    [match] = seen_by("job_half_used", used([0.45], first=(0,), links=0, pcie=0.02))
 
-    assert sighting.detail.startswith("near idle: PCIe;")
+    assert match.detail.startswith("near idle: PCIe;")
 
 
 def test_one_gpu_of_a_job_far_below_the_busiest_is_uneven() -> None:
     """Below 70 % of it; the GPUs of another job are not compared."""
-    [sighting] = seen_by("job_uneven", used([1.0, 0.9, 0.69, 0.9]))
+    [match] = seen_by("job_uneven", used([1.0, 0.9, 0.69, 0.9]))
 
-    assert (sighting.code, sighting.component.identity) == ("job_uneven", JOB)
-    assert [fact.what for fact in sighting.evidence] == [
+    assert (match.code, match.component.identity) == ("job_uneven", JOB)
+    assert [fact.what for fact in match.evidence] == [
         "use of GPU2 over the last hour",
         "use of GPU0 over the last hour",
     ]
@@ -104,10 +104,10 @@ def carrying(shares: Sequence[float | None], first: Sequence[int] = (0, 0, 0, 0)
 @pytest.mark.parametrize("kind", ["nvlink", "pcie"])
 def test_a_gpu_that_carries_nothing_while_its_peers_carry_much_is_named(kind: str) -> None:
     """By itself, with what the others carry."""
-    [sighting] = seen_by("job_gpu_left_out", carrying([0.3, 0.0, 0.2, 0.4], kind=kind))
+    [match] = seen_by("job_gpu_left_out", carrying([0.3, 0.0, 0.2, 0.4], kind=kind))
 
-    assert (sighting.code, sighting.component.identity) == ("job_gpu_left_out", "gpu/0000:18:00.0")
-    assert [fact.value for fact in sighting.evidence] == [0.0, 0.3]
+    assert (match.code, match.component.identity) == ("job_gpu_left_out", "gpu/0000:18:00.0")
+    assert [fact.value for fact in match.evidence] == [0.0, 0.3]
 
 
 @pytest.mark.parametrize(

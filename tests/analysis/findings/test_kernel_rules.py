@@ -59,9 +59,9 @@ def test_an_xid_is_told_for_an_hour(xid: str, code: str) -> None:
     """It opens with the first one, and closes when the last is an hour ago."""
     now, history = xids(xid, 1.0), {10.0: xids(xid, 0.0)}
 
-    [sighting] = seen_by("xid_fabric", facts_of(now, history))
-    assert (sighting.code, sighting.component.identity) == (code, "gpu/0000:17:00.0")
-    assert f"Xid {xid} (" in sighting.evidence[0].what
+    [match] = seen_by("xid_fabric", facts_of(now, history))
+    assert (match.code, match.component.identity) == (code, "gpu/0000:17:00.0")
+    assert f"Xid {xid} (" in match.evidence[0].what
     assert seen_by("xid_fabric", facts_of(now, {3700.0: xids(xid, 0.0), 3600.0: now})) == []
 
 
@@ -88,8 +88,8 @@ def test_job_noise_is_no_finding(xid: str) -> None:
 
 def test_what_is_not_read_is_not_told() -> None:
     """No series, no finding."""
-    for look in ("xid_fabric", "sxid_fatal", "kernel_log_lost"):
-        assert seen_by(look, facts_of({})) == []
+    for code in ("xid_fabric", "sxid_fatal", "kernel_log_lost"):
+        assert seen_by(code, facts_of({})) == []
 
 
 def test_several_xids_of_one_gpu_are_one_finding_of_each_kind() -> None:
@@ -174,13 +174,13 @@ def fatal_xid(xid: str, count: float, fatal: float) -> Numbers:
 )
 def test_a_line_that_says_fatal_is_critical_whatever_the_number(xid: str, code: str) -> None:
     """Known for less, for a path, or not at all; and no number that programs can cause takes it off the drain list."""
-    [sighting] = seen_by("xid_fabric", facts_of(fatal_xid(xid, 1.0, 1.0), {10.0: fatal_xid(xid, 0.0, 0.0)}))
+    [match] = seen_by("xid_fabric", facts_of(fatal_xid(xid, 1.0, 1.0), {10.0: fatal_xid(xid, 0.0, 0.0)}))
 
-    assert sighting.code == code
+    assert match.code == code
     assert CODES[code].severity == "critical"
     assert code in DRAIN_LIST
-    assert [(fact.value, fact.event) for fact in sighting.evidence] == [(1.0, "")]
-    assert f"Xid {xid}" in sighting.evidence[0].what
+    assert [(fact.value, fact.event) for fact in match.evidence] == [(1.0, "")]
+    assert f"Xid {xid}" in match.evidence[0].what
 
 
 def test_events_that_the_driver_did_not_call_fatal_keep_the_rank_of_their_number() -> None:
@@ -198,6 +198,6 @@ def test_an_sxid_of_no_list_that_its_line_calls_fatal_is_critical() -> None:
     def numbers(count: float, fatal: float) -> Numbers:
         return {SXIDS: {(SWITCH, "29006"): count}, FATAL_SXIDS: {(SWITCH, "29006"): fatal}}
 
-    [sighting] = seen_by("sxid_fatal", facts_of(numbers(2.0, 1.0), {10.0: numbers(0.0, 0.0)}))
-    assert (sighting.code, sighting.evidence[0].value) == ("sxid_fatal", 1.0)
+    [match] = seen_by("sxid_fatal", facts_of(numbers(2.0, 1.0), {10.0: numbers(0.0, 0.0)}))
+    assert (match.code, match.evidence[0].value) == ("sxid_fatal", 1.0)
     assert seen_by("sxid_fatal", facts_of(numbers(2.0, 0.0), {10.0: numbers(0.0, 0.0)})) == []

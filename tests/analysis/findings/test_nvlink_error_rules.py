@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from commwatch.findings.codes import CODES
-from commwatch.findings.finding import Sighting
+from commwatch.findings.finding import Match
 from support.facts import DAY, HOUR, Numbers, codes_by, codes_of, facts_of, seen_by
 
 LINK = ("0", "0000:17:00.0", "3")
@@ -18,13 +18,13 @@ CAPACITY: Numbers = {
 """One link of 50 GB/s: 2.4e14 bits in 10 min, of which 240 may be wrong."""
 
 
-def risen(look: str, metric: str, *rises: tuple[float, float], more: Numbers | None = None) -> list[Sighting]:
-    """What is sighted of a counter that rose so many seconds ago by so much; before that it stood at 1000."""
+def risen(rule: str, metric: str, *rises: tuple[float, float], more: Numbers | None = None) -> list[Match]:
+    """What is matched of a counter that rose so many seconds ago by so much; before that it stood at 1000."""
     value, history = 1000.0, {DAY - 1.0: {metric: {LINK: 1000.0}}}
     for ago, rise in sorted(rises, reverse=True):
         value += rise
         history[ago] = {metric: {LINK: value}}
-    return seen_by(look, facts_of({metric: {LINK: value}, **(more or {})}, history))
+    return seen_by(rule, facts_of({metric: {LINK: value}, **(more or {})}, history))
 
 
 @pytest.mark.parametrize("metric", ["commwatch_nvlink_recovery_errors_total", "commwatch_nvlink_recoveries_total"])
@@ -55,13 +55,13 @@ ANY = [
 ]
 
 
-@pytest.mark.parametrize(("look", "metric", "code"), ANY)
-def test_counters_that_a_healthy_link_keeps_still_are_told_for_an_hour(look: str, metric: str, code: str) -> None:
+@pytest.mark.parametrize(("rule", "metric", "code"), ANY)
+def test_counters_that_a_healthy_link_keeps_still_are_told_for_an_hour(rule: str, metric: str, code: str) -> None:
     """One is enough; an old one is not, whatever the total is, and what is not read is not told."""
-    assert codes_of(risen(look, metric, (10.0, 1.0))) == [(code, IDENTITY)]
-    assert risen(look, metric) == []
-    assert risen(look, metric, (HOUR, 1.0)) == []
-    assert seen_by(look, facts_of({})) == []
+    assert codes_of(risen(rule, metric, (10.0, 1.0))) == [(code, IDENTITY)]
+    assert risen(rule, metric) == []
+    assert risen(rule, metric, (HOUR, 1.0)) == []
+    assert seen_by(rule, facts_of({})) == []
 
 
 def test_kinds_of_damage_are_one_finding_of_the_link() -> None:
@@ -69,16 +69,16 @@ def test_kinds_of_damage_are_one_finding_of_the_link() -> None:
     kinds = ("commwatch_nvlink_malformed_packets_total", "commwatch_nvlink_transmit_discards_total")
     now: Numbers = {kind: {LINK: 2.0} for kind in kinds}
 
-    [sighting] = seen_by("nvlink_packet_errors", facts_of(now, {10.0: {kind: {LINK: 0.0} for kind in kinds}}))
-    assert [one.value for one in sighting.evidence] == [2.0, 2.0]
+    [match] = seen_by("nvlink_packet_errors", facts_of(now, {10.0: {kind: {LINK: 0.0} for kind in kinds}}))
+    assert [one.value for one in match.evidence] == [2.0, 2.0]
 
 
 @pytest.mark.parametrize("metric", ["commwatch_nvlink_crc_flit_errors_total", "commwatch_nvlink_crc_data_errors_total"])
 def test_crc_errors_count_from_a_hundred_per_second(metric: str) -> None:
     """Single ones are normal: they are sent again."""
-    [sighting] = risen("nvlink_bit_errors", metric, (30.0, 6000.0))
+    [match] = risen("nvlink_bit_errors", metric, (30.0, 6000.0))
 
-    assert (sighting.code, sighting.evidence[0].value) == ("nvlink_bit_errors", 100.0)
+    assert (match.code, match.evidence[0].value) == ("nvlink_bit_errors", 100.0)
     assert risen("nvlink_bit_errors", metric, (30.0, 5999.0)) == []
     assert risen("nvlink_bit_errors", metric, (60.0, 6000.0)) == []
 

@@ -26,10 +26,10 @@ def links(*states: int, expected: int = 4) -> Numbers:
 @pytest.mark.parametrize(("state", "words"), [(0, "inactive"), (3, "active with traffic disabled")])
 def test_an_expected_link_without_traffic_is_down(state: int, words: str) -> None:
     """Inactive, or with its traffic disabled."""
-    [sighting] = seen_by("nvlink_down", facts_of(links(1, state, 1, 1)))
+    [match] = seen_by("nvlink_down", facts_of(links(1, state, 1, 1)))
 
-    assert (sighting.code, sighting.component.identity) == ("nvlink_down", "nvlink/0000:17:00.0/1")
-    assert words in sighting.detail
+    assert (match.code, match.component.identity) == ("nvlink_down", "nvlink/0000:17:00.0/1")
+    assert words in match.detail
 
 
 def test_a_link_that_sleeps_or_was_not_learned_is_not_down() -> None:
@@ -69,10 +69,10 @@ def test_links_that_are_down_are_one_finding_of_the_part_that_they_make_up() -> 
 
 def test_links_that_never_came_up_are_told_once_for_each_gpu() -> None:
     """As without a bridge; links that were up and are down are another matter."""
-    [sighting] = seen_by("nvlink_never_up", facts_of(links(0, 0, 0, 0, expected=0)))
+    [match] = seen_by("nvlink_never_up", facts_of(links(0, 0, 0, 0, expected=0)))
 
-    assert (sighting.code, sighting.component.identity) == ("nvlink_never_up", "gpu/0000:17:00.0")
-    assert sighting.evidence[0].value == 4
+    assert (match.code, match.component.identity) == ("nvlink_never_up", "gpu/0000:17:00.0")
+    assert match.evidence[0].value == 4
     assert CODES["nvlink_never_up"].severity == "info"
     assert seen_by("nvlink_never_up", facts_of(links(0, 0, 0, 0))) == []
     assert seen_by("nvlink_never_up", facts_of(links(1, 1, 1, 1, expected=0))) == []
@@ -91,8 +91,8 @@ def test_chip_to_chip_links_that_are_not_up_are_told() -> None:
     """All of one GPU together."""
     dark: Numbers = {"commwatch_c2c_link_up": {(*GPU0, "0"): 0, (*GPU0, "1"): 1, (*GPU0, "2"): 0}}
 
-    [sighting] = seen_by("c2c_down", facts_of(dark))
-    assert sighting.evidence[0].value == "0, 2"
+    [match] = seen_by("c2c_down", facts_of(dark))
+    assert match.evidence[0].value == "0, 2"
     assert seen_by("c2c_down", facts_of({"commwatch_c2c_link_up": {(*GPU0, "0"): 1}})) == []
 
 
@@ -111,10 +111,10 @@ def shares(slowest: float, siblings: float, direction: str = "transmit") -> Numb
 @pytest.mark.parametrize(("direction", "word"), [("transmit", "sent"), ("receive", "received")])
 def test_a_link_below_its_siblings_is_found(direction: str, word: str) -> None:
     """Just below 60 % of their median is, 60 % is not."""
-    [sighting] = seen_by("nvlink_below_siblings", facts_of(shares(0.299, 0.5, direction)))
+    [match] = seen_by("nvlink_below_siblings", facts_of(shares(0.299, 0.5, direction)))
 
-    assert (sighting.code, sighting.component.identity) == ("nvlink_below_siblings", "gpu/0000:17:00.0")
-    assert sighting.evidence[0].what == f"{word} over link 1 in the last minute"
+    assert (match.code, match.component.identity) == ("nvlink_below_siblings", "gpu/0000:17:00.0")
+    assert match.evidence[0].what == f"{word} over link 1 in the last minute"
     assert seen_by("nvlink_below_siblings", facts_of(shares(0.301, 0.5, direction))) == []
 
 
@@ -142,8 +142,8 @@ def test_without_what_it_takes_to_compare_nothing_is_said(missing: str) -> None:
 
 def test_an_idle_node_does_not_say_that_the_link_is_well_again() -> None:
     """The finding stays until a job uses the siblings."""
-    [sighting] = seen_by("nvlink_below_siblings", facts_of(shares(0.1, 0.5)))
+    [match] = seen_by("nvlink_below_siblings", facts_of(shares(0.1, 0.5)))
 
-    assert not is_judged(sighting, facts_of(shares(0.0, 0.0)))
-    assert not is_judged(sighting, facts_of({}))
-    assert is_judged(sighting, facts_of(shares(0.5, 0.5)))
+    assert not is_judged(match, facts_of(shares(0.0, 0.0)))
+    assert not is_judged(match, facts_of({}))
+    assert is_judged(match, facts_of(shares(0.5, 0.5)))

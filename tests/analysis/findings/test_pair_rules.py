@@ -9,7 +9,7 @@ from typing import TypeAlias
 import pytest
 
 from commwatch.findings.causes import join
-from commwatch.findings.finding import Component, Finding, Sighting
+from commwatch.findings.finding import Component, Finding, Match
 from support.facts import Numbers, codes_of, facts_of, seen_in, shipped
 from support.machines import CARDS, HGX, NVSWITCH, SWITCHES, four_cards, four_on_nvswitch, gpus, merged
 
@@ -32,7 +32,7 @@ def matrix(ways: Ways | None = None, others: float = EXPECTED, backend: str = "n
     }
 
 
-def seen(*numbers: Numbers) -> list[Sighting]:
+def seen(*numbers: Numbers) -> list[Match]:
     facts = facts_of(merged(*numbers))
     return seen_in(facts)
 

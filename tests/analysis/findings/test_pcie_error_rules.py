@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from commwatch.findings.finding import Sighting
+from commwatch.findings.finding import Match
 from support.facts import Numbers, before, codes_by, codes_of, facts_of, seen_by
 
 ADDRESS = "0000:17:00.0"
@@ -23,8 +23,8 @@ def link(generation: float, lanes: float) -> Numbers:
     }
 
 
-def replayed(count: float, more: Numbers, ago: float = 10.0) -> list[Sighting]:
-    """What is sighted of so many replays at a time, on a link that had 7 before."""
+def replayed(count: float, more: Numbers, ago: float = 10.0) -> list[Match]:
+    """What is matched of so many replays at a time, on a link that had 7 before."""
     history: dict[float, Numbers] = {290.0: {REPLAYS: {GPU0: 7.0}}, ago: {REPLAYS: {GPU0: 7.0 + count}}}
     return seen_by("pcie_replays", facts_of({REPLAYS: {GPU0: 7.0 + count}, **more}, history))
 
@@ -67,8 +67,8 @@ def test_what_is_lost_for_good_is_told_for_an_hour(severity: str, code: str, ori
     now: Numbers = {**INFO, metric: {labels: 2.0}}
     history: dict[float, Numbers] = {10.0: {metric: {labels: 1.0}}}
 
-    [sighting] = seen_by("pcie_fatal", facts_of(now, history))
-    assert (sighting.code, sighting.component.identity, sighting.component.name) == (
+    [match] = seen_by("pcie_fatal", facts_of(now, history))
+    assert (match.code, match.component.identity, match.component.name) == (
         code,
         IDENTITY,
         "PCIe link of GPU0",
@@ -107,9 +107,9 @@ def test_both_ends_of_a_link_are_one_finding() -> None:
     """The port above the GPU and the GPU itself count what they see of the same link."""
     now: Numbers = {**TREE, **INFO, AER: {(ADDRESS, "gpu", "fatal"): 1.0, (PORT, "root_port", "fatal"): 3.0}}
 
-    [sighting] = seen_by("pcie_fatal", facts_of(now, {10.0: before(now, {AER: dict.fromkeys(now[AER], 1.0)})}))
-    assert sighting.component.identity == IDENTITY
-    assert [one.what.partition("by ")[2] for one in sighting.evidence] == [f"{ADDRESS} (gpu)", f"{PORT} (root port)"]
+    [match] = seen_by("pcie_fatal", facts_of(now, {10.0: before(now, {AER: dict.fromkeys(now[AER], 1.0)})}))
+    assert match.component.identity == IDENTITY
+    assert [one.what.partition("by ")[2] for one in match.evidence] == [f"{ADDRESS} (gpu)", f"{PORT} (root port)"]
 
 
 def test_a_root_port_speaks_for_a_device_that_cannot() -> None:
@@ -123,6 +123,6 @@ def test_a_root_port_speaks_for_a_device_that_cannot() -> None:
     both = before(now, {ROOT: {(PORT, "fatal"): 1.0}, AER: {(ADDRESS, "gpu", "fatal"): 1.0}})
 
     for history, teller in ((silent, "root port"), (both, "(gpu)")):
-        [sighting] = seen_by("pcie_fatal", facts_of(now, {10.0: history}))
-        assert (sighting.code, sighting.component.identity) == ("pcie_fatal", IDENTITY)
-        assert teller in sighting.evidence[0].what
+        [match] = seen_by("pcie_fatal", facts_of(now, {10.0: history}))
+        assert (match.code, match.component.identity) == ("pcie_fatal", IDENTITY)
+        assert teller in match.evidence[0].what

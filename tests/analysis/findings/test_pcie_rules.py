@@ -40,20 +40,20 @@ def test_a_link_that_stays_slow_under_load_is_found() -> None:
         "commwatch_pcie_link_generation_max": {GPU0: 5},
     }
 
-    [sighting] = seen_by("pcie_generation_low", facts_of(numbers))
-    assert (sighting.code, sighting.component.identity) == ("pcie_generation_low", IDENTITY)
-    assert (sighting.evidence[0].value, sighting.evidence[0].threshold) == (3, 5)
+    [match] = seen_by("pcie_generation_low", facts_of(numbers))
+    assert (match.code, match.component.identity) == ("pcie_generation_low", IDENTITY)
+    assert (match.evidence[0].value, match.evidence[0].threshold) == (3, 5)
     assert seen_by("pcie_generation_low", facts_of({DEGRADED: {(*GPU0, "generation"): 0}})) == []
 
 
 def test_an_idle_gpu_says_nothing_of_its_speed() -> None:
     """Neither that the link is slow nor that it is well again."""
-    [sighting] = seen_by("pcie_generation_low", facts_of({DEGRADED: {(*GPU0, "generation"): 1}}))
+    [match] = seen_by("pcie_generation_low", facts_of({DEGRADED: {(*GPU0, "generation"): 1}}))
     idle = facts_of({DEGRADED: {(*GPU0, "width"): 0}})
 
     assert seen_by("pcie_generation_low", idle) == []
-    assert not is_judged(sighting, idle)
-    assert is_judged(sighting, facts_of({DEGRADED: {(*GPU0, "generation"): 0}}))
+    assert not is_judged(match, idle)
+    assert is_judged(match, facts_of({DEGRADED: {(*GPU0, "generation"): 0}}))
 
 
 @pytest.mark.parametrize(
@@ -68,8 +68,8 @@ def test_links_of_adapters_are_found_by_aspect(aspect: str, code: str, metric: s
     bad: Numbers = {DEVICE_DEGRADED: {("0000:1a:00.0", "nic", aspect): 1}}
 
     assert codes_by("pcie_device_narrow", facts_of(bad)) == [(code, "pcie_link/0000:1a:00.0")]
-    [sighting] = seen_by("pcie_device_narrow", facts_of({**bad, metric: {("0000:1a:00.0",): 4}}))
-    assert sighting.evidence[0].value == 4
+    [match] = seen_by("pcie_device_narrow", facts_of({**bad, metric: {("0000:1a:00.0",): 4}}))
+    assert match.evidence[0].value == 4
     assert seen_by("pcie_device_narrow", facts_of({DEVICE_DEGRADED: {("0000:1a:00.0", "nic", aspect): 0}})) == []
 
 
@@ -80,8 +80,8 @@ def test_a_link_above_a_switch_touches_all_that_stands_below() -> None:
     infos = {(device, role, parent, "0", "0x10de", "0x2330"): 1.0 for device, role, parent in tree}
     bad = {DEVICE_DEGRADED: {("0000:15:00.0", "switch_port", "width"): 1.0}}
 
-    [sighting] = seen_by("pcie_device_narrow", facts_of({**bad, "commwatch_pcie_device_info": infos}))
-    assert sighting.component.parts == {"0000:15:00.0", "0000:16:00.0", ADDRESS}
+    [match] = seen_by("pcie_device_narrow", facts_of({**bad, "commwatch_pcie_device_info": infos}))
+    assert match.component.parts == {"0000:15:00.0", "0000:16:00.0", ADDRESS}
 
 
 def slot(lanes: float, own_lanes: float, generation: float, own_generation: float) -> Numbers:
@@ -99,8 +99,8 @@ def test_a_slot_that_gives_less_than_the_gpu_can_use_is_information() -> None:
     assert CODES["pcie_below_maximum"].severity == "info"
     assert seen_by("pcie_below_maximum", facts_of(slot(16, 16, 5, 5))) == []
     for numbers, what in ((slot(8, 16, 5, 5), ["lanes"]), (slot(16, 16, 4, 5), ["generation"])):
-        [sighting] = seen_by("pcie_below_maximum", facts_of(numbers))
-        assert [one.what for one in sighting.evidence] == what
+        [match] = seen_by("pcie_below_maximum", facts_of(numbers))
+        assert [one.what for one in match.evidence] == what
     assert seen_by("pcie_below_maximum", facts_of(INFO)) == []
 
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import pytest
 
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Sighting
+from commwatch.findings.finding import Match
 from support.facts import DAY, HOUR, NOW, Numbers, codes_by, facts_of, seen_by, seen_in, shipped
 from support.machines import CARDS, HGX, four_cards, four_on_nvswitch, merged
 
@@ -33,7 +33,7 @@ def counts(attempts: float, failures: Mapping[str, float], key: tuple[str, str] 
     }
 
 
-def seen(facts: Facts) -> list[Sighting]:
+def seen(facts: Facts) -> list[Match]:
     return seen_in(facts)
 
 
@@ -160,7 +160,7 @@ def test_what_is_too_old_is_not_judged() -> None:
 
 
 def failing(failures: Mapping[str, float], completed: float | None = None, *, ago: float = 600.0) -> Facts:
-    """So many failures in one look, with the last good result so many seconds ago."""
+    """So many failures in one rule, with the last good result so many seconds ago."""
     now = counts(20, failures)
     if completed is not None:
         now = merged(now, gauge("last_completion_timestamp_seconds", NOW - completed))
@@ -190,7 +190,7 @@ def test_failures_are_forgotten_after_a_day() -> None:
     assert seen_by("probe_failing", failing({"nccl_error": 3}, ago=DAY + 60)) == []
 
 
-def rates(earlier: tuple[float, float], later: tuple[float, float]) -> list[Sighting]:
+def rates(earlier: tuple[float, float], later: tuple[float, float]) -> list[Match]:
     """Attempts and failures in the window before, and in the last one."""
     window = LIMITS.probe_error_rate_window_seconds
     looks = {

@@ -46,12 +46,12 @@ def test_a_port_that_was_active_and_is_not_is_down(
     state: float, physical: float, words: tuple[str, str], why: str
 ) -> None:
     """The evidence says how far the link came, and the detail whose turn it is."""
-    [sighting] = seen_by("rdma_port_down", facts_of(port(state, physical)))
+    [match] = seen_by("rdma_port_down", facts_of(port(state, physical)))
 
-    assert codes_of([sighting]) == [("rdma_port_down", IDENTITY)]
-    assert sighting.evidence == (Evidence("state", words[0]), Evidence("physical state", words[1]))
-    assert why in sighting.detail
-    assert bool(why) == bool(sighting.detail)
+    assert codes_of([match]) == [("rdma_port_down", IDENTITY)]
+    assert match.evidence == (Evidence("state", words[0]), Evidence("physical state", words[1]))
+    assert why in match.detail
+    assert bool(why) == bool(match.detail)
 
 
 def test_ports_that_are_active_or_without_a_cable_or_not_read_are_not_down() -> None:
@@ -64,9 +64,9 @@ def test_ports_that_are_active_or_without_a_cable_or_not_read_are_not_down() -> 
 
 def test_a_port_stands_on_its_function_and_its_interface() -> None:
     """A fault of either can explain what is wrong with it; a fault of the adapter's other port cannot."""
-    [sighting] = seen_by("rdma_port_down", facts_of(port(1.0)))
+    [match] = seen_by("rdma_port_down", facts_of(port(1.0)))
 
-    assert sighting.component.parts == {"mlx5_0/1", "ens1np0", "0000:18:00.0/port/1"}
+    assert match.component.parts == {"mlx5_0/1", "ens1np0", "0000:18:00.0/port/1"}
 
 
 def reading(info: bool = False, success: float | None = 1.0, present: float | None = 0.0) -> Numbers:
@@ -79,9 +79,9 @@ def reading(info: bool = False, success: float | None = 1.0, present: float | No
 
 def test_a_roce_port_without_a_link_is_not_called_switched_off() -> None:
     """The kernel says so of each, whoever took the link away."""
-    [sighting] = seen_by("rdma_port_down", facts_of(port(1, 3, layer="Ethernet")))
+    [match] = seen_by("rdma_port_down", facts_of(port(1, 3, layer="Ethernet")))
 
-    assert sighting.detail == ""
+    assert match.detail == ""
 
 
 @pytest.mark.parametrize("state", [2.0, 3.0])
@@ -89,9 +89,9 @@ def test_a_port_with_a_link_that_no_subnet_manager_set_up_is_found(state: float)
     """Learned or not, also where its equals are the same; of one that was active the finding is that it is down."""
     now = facts_of(port(state, is_expected=False))
 
-    [sighting] = seen_by("rdma_port_not_set_up", now)
-    assert codes_of([sighting]) == [("rdma_port_not_set_up", IDENTITY)]
-    assert "no subnet manager" in sighting.detail
+    [match] = seen_by("rdma_port_not_set_up", now)
+    assert codes_of([match]) == [("rdma_port_not_set_up", IDENTITY)]
+    assert "no subnet manager" in match.detail
     assert seen_by("rdma_port_not_set_up", facts_of(port(state))) == []
     assert codes_by("rdma_port_down", facts_of(port(state))) == [("rdma_port_down", IDENTITY)]
 
@@ -123,16 +123,16 @@ def test_a_port_below_its_own_speed_is_slow() -> None:
     now = merged(
         port(), {SPEED: {PORT: half}, SPEED_EXPECTED: {PORT: fast}, "commwatch_rdma_port_width_lanes": {PORT: 2}}
     )
-    [sighting] = seen_by("rdma_port_slow", facts_of(now))
+    [match] = seen_by("rdma_port_slow", facts_of(now))
 
-    assert codes_of([sighting]) == [("rdma_port_slow", IDENTITY)]
-    assert sighting.evidence[0] == Evidence("speed", half, "bytes_per_second", fast, "the fastest that was stable here")
-    assert sighting.evidence[1] == Evidence("lanes", 2.0, "lanes")
+    assert codes_of([match]) == [("rdma_port_slow", IDENTITY)]
+    assert match.evidence[0] == Evidence("speed", half, "bytes_per_second", fast, "the fastest that was stable here")
+    assert match.evidence[1] == Evidence("lanes", 2.0, "lanes")
     assert seen_by("rdma_port_slow", facts_of({**now, SPEED: {PORT: fast}})) == []
     without = facts_of({metric: series for metric, series in now.items() if metric != SPEED})
     assert seen_by("rdma_port_slow", without) == []
-    assert not is_judged(sighting, without)
-    assert is_judged(sighting, facts_of(now))
+    assert not is_judged(match, without)
+    assert is_judged(match, facts_of(now))
 
 
 @pytest.mark.parametrize(
@@ -169,9 +169,9 @@ def test_the_kinds_of_errors_of_a_port_are_one_finding() -> None:
         "commwatch_rdma_port_local_link_integrity_errors_total",
     )
     now: Numbers = {symbols: {PORT: 500.0}, integrity: {PORT: 2.0}}
-    [sighting] = seen_by("rdma_errors", facts_of(now, {10.0: {symbols: {PORT: 0.0}, integrity: {PORT: 0.0}}}))
+    [match] = seen_by("rdma_errors", facts_of(now, {10.0: {symbols: {PORT: 0.0}, integrity: {PORT: 0.0}}}))
 
-    assert sighting.evidence == (
+    assert match.evidence == (
         Evidence("symbol errors in the last hour", 500.0, "", 120.0, "rdma_symbol_errors_per_hour"),
         Evidence("times the link passed its own error threshold in the last hour", 2.0),
     )

@@ -16,7 +16,7 @@ WAIT, SENT = "commwatch_rdma_port_transmit_wait_ticks_total", "commwatch_rdma_po
 
 
 @pytest.mark.parametrize(
-    ("look", "metric", "code", "allowed"),
+    ("rule", "metric", "code", "allowed"),
     [
         ("rdma_retransmitting", "ack_timeouts", "rdma_retransmitting", 20),
         ("rdma_retransmitting", "retransmission_timeouts", "rdma_retransmitting", 20),
@@ -33,19 +33,19 @@ WAIT, SENT = "commwatch_rdma_port_transmit_wait_ticks_total", "commwatch_rdma_po
         ("rdma_congested", "ecn_marked", "rdma_congested", 12_000),
     ],
 )
-def test_rates_are_those_of_the_last_two_minutes(look: str, metric: str, code: str, allowed: int) -> None:
+def test_rates_are_those_of_the_last_two_minutes(rule: str, metric: str, code: str, allowed: int) -> None:
     """More than the limit is told; the limit, older ones, and the number as such are not."""
     name = f"commwatch_rdma_{metric}_total"
     now: Numbers = {name: {PORT: 1e6}}
 
     def after(rise: float, ago: float) -> list[tuple[str, str]]:
         history = {ago + 5.0: before(now, {name: {PORT: rise}}), ago: now}
-        return codes_of(seen_by(look, facts_of(now, history)))
+        return codes_of(seen_by(rule, facts_of(now, history)))
 
     assert after(allowed + 1, WINDOW - 1.0) == [(code, IDENTITY)]
     assert after(allowed, WINDOW - 1.0) == []
     assert after(allowed + 1, WINDOW) == []
-    assert seen_by(look, facts_of(now)) == []
+    assert seen_by(rule, facts_of(now)) == []
 
 
 @pytest.mark.parametrize("code", ["rdma_retransmitting", "rdma_dropping"])
@@ -62,8 +62,8 @@ def test_what_goes_on_opens_and_closes() -> None:
     for at, count in enumerate(counts):
         history: dict[float, Numbers] = {60.0 * (at - i): {name: {PORT: counts[i]}} for i in range(at)}
         now = NOW + 60.0 * at
-        sightings = seen_by("rdma_retransmitting", facts_of({name: {PORT: count}}, history, now))
-        for event, _ in register.update(sightings, lambda sighting: True, now):
+        matches = seen_by("rdma_retransmitting", facts_of({name: {PORT: count}}, history, now))
+        for event, _ in register.update(matches, lambda match: True, now):
             opened, closed = (at, closed) if event == "opened" else (opened, at)
 
     assert (opened, closed) == (6, 16)
@@ -76,9 +76,7 @@ def test_adapters_that_always_lose_some_are_judged_by_the_share() -> None:
 
     def after(count: float) -> list[Evidence]:
         now: Numbers = {again: {PORT: count}, sent: {PORT: 10_000.0}}
-        return [
-            one for sighting in seen_by("rdma_retransmitting", facts_of(now, {60.0: zero})) for one in sighting.evidence
-        ]
+        return [one for match in seen_by("rdma_retransmitting", facts_of(now, {60.0: zero})) for one in match.evidence]
 
     [evidence] = after(101.0)
     assert (evidence.value, evidence.unit, evidence.threshold) == (0.0101, "ratio", 0.01)
@@ -91,10 +89,10 @@ def test_connections_that_were_given_up_are_told_for_an_hour() -> None:
     name = "commwatch_rdma_retries_exceeded_total"
     now: Numbers = {name: {(*PORT, "transport"): 1.0, (*PORT, "rnr"): 0.0}}
     zero = before(now, {name: {(*PORT, "transport"): 1.0}})
-    [sighting] = seen_by("rdma_connections_lost", facts_of(now, {10.0: zero}))
+    [match] = seen_by("rdma_connections_lost", facts_of(now, {10.0: zero}))
 
-    assert sighting.code == "rdma_connections_lost"
-    assert sighting.evidence == (Evidence("connections given up (transport) in the last hour", 1.0),)
+    assert match.code == "rdma_connections_lost"
+    assert match.evidence == (Evidence("connections given up (transport) in the last hour", 1.0),)
     assert seen_by("rdma_connections_lost", facts_of(now, {3700.0: zero, 3600.0: now})) == []
     assert seen_by("rdma_connections_lost", facts_of(now)) == []
 
@@ -109,7 +107,7 @@ def waits(ticks: float, packets: float, ticks_before: float, packets_before: flo
         WAIT: {PORT: 1e9 + ticks_before + ticks},
         SENT: {PORT: 1e9 + packets_before + packets},
     }
-    return [one for sighting in seen_by("rdma_congested", facts_of(now, history)) for one in sighting.evidence]
+    return [one for match in seen_by("rdma_congested", facts_of(now, history)) for one in match.evidence]
 
 
 def test_the_wait_for_credit_is_held_against_the_ports_own() -> None:

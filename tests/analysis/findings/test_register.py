@@ -10,20 +10,20 @@ from msgspec.structs import replace
 
 from commwatch.findings.code import STATE_CLOSES_AFTER
 from commwatch.findings.codes import CODES
-from commwatch.findings.finding import SEVERITIES, Component, Evidence, Sighting
+from commwatch.findings.finding import SEVERITIES, Component, Evidence, Match
 from commwatch.findings.register import UNSEEN_CLOSES_AFTER, Observable, Register, RegisterState
 from commwatch.findings.repaired import OVER_AFTER
 
 LINK = Component("nvlink", "0000:17:00.0/3", "GPU0 link 3", frozenset({"0000:17:00.0"}))
-DOWN = Sighting("nvlink_down", LINK, (Evidence("link state", "inactive"),))
+DOWN = Match("nvlink_down", LINK, (Evidence("link state", "inactive"),))
 OPENS, CLOSES = CODES["nvlink_down"].opens_after, CODES["nvlink_down"].closes_after
 
 
-def see(sighting: Sighting) -> bool:
+def see(match: Match) -> bool:
     return True
 
 
-def blind(sighting: Sighting) -> bool:
+def blind(match: Match) -> bool:
     return False
 
 
@@ -34,7 +34,7 @@ def opened(now: float = 1000.0) -> Register:
     return register
 
 
-def test_a_sighting_opens_when_it_lasts() -> None:
+def test_a_match_opens_when_it_lasts() -> None:
     """One bad sample opens nothing; the same one when its time is over does, and tells since when."""
     register = Register()
 
@@ -49,7 +49,7 @@ def test_a_sighting_opens_when_it_lasts() -> None:
 
 
 def test_what_was_told_late_began_before() -> None:
-    """Three results in a row are known at the third: the spell began with the first, and opens by that time."""
+    """Three results in a row are known at the third: the incident began with the first, and opens by that time."""
     register = Register()
     told = replace(DOWN, since=1000.0 - OPENS)
 
@@ -143,7 +143,7 @@ def test_what_goes_before_it_opened_starts_again() -> None:
 
 
 def test_a_finding_closes_when_it_is_gone_for_long_enough() -> None:
-    """What comes back before is the same spell."""
+    """What comes back before is the same incident."""
     register = opened()
 
     assert register.update([], see, 1100.0) == []
@@ -186,7 +186,7 @@ def test_two_samples_around_a_blind_hour_are_two_beginnings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sightings", "observable", "seconds", "is_unconfirmed"),
+    ("matches", "observable", "seconds", "is_unconfirmed"),
     [
         ([DOWN], see, 10.0, True),
         ([], see, 10.0, False),
@@ -197,20 +197,20 @@ def test_two_samples_around_a_blind_hour_are_two_beginnings() -> None:
         ([DOWN], see, OPENS, False),
     ],
 )
-def test_a_sighting_is_unconfirmed_until_it_opens_or_was_not_seen_for_a_minute(
-    sightings: list[Sighting], observable: Observable, seconds: float, is_unconfirmed: bool
+def test_a_match_is_unconfirmed_until_it_opens_or_was_not_seen_for_a_minute(
+    matches: list[Match], observable: Observable, seconds: float, is_unconfirmed: bool
 ) -> None:
     """A part that cannot be looked at any more is not called faulty for longer by the one look that saw it."""
     register = Register()
     register.update([DOWN], see, 100_000.0)
 
-    register.update(sightings, observable, 100_000.0 + seconds)
+    register.update(matches, observable, 100_000.0 + seconds)
 
     assert [one.code for one in register.unconfirmed(100_000.0 + seconds)] == ["nvlink_down"] * is_unconfirmed
 
 
 def test_a_clock_that_was_set_back_holds_nothing_up() -> None:
-    """A spell that began in what is now the future begins now."""
+    """An incident that began in what is now the future begins now."""
     register = Register()
     register.update([DOWN], see, 9000.0)
     register.update([DOWN], see, 1000.0)
@@ -230,7 +230,7 @@ def test_when_a_finding_was_seen_last() -> None:
 
 
 def test_findings_outlive_a_restart() -> None:
-    """The state comes back from JSON, with the time of the first sighting."""
+    """The state comes back from JSON, with the time of the first match."""
     kept = msgspec.json.encode(opened().state)
 
     register = Register(msgspec.json.decode(kept, type=RegisterState))
@@ -243,13 +243,13 @@ def test_findings_outlive_a_restart() -> None:
 def test_a_code_that_is_no_more_is_dropped() -> None:
     """A newer version may have fewer codes than the one that wrote the state."""
     state = opened().state
-    state.spells[0].sighting = msgspec.structs.replace(DOWN, code="nvlink_of_old")
+    state.incidents[0].match = msgspec.structs.replace(DOWN, code="nvlink_of_old")
 
     assert Register(state).open_findings() == []
 
 
 def test_an_unknown_code_is_an_error_of_the_rule() -> None:
-    """A rule can only sight what is on the list."""
+    """A rule can only match what is on the list."""
     with pytest.raises(KeyError):
         Register().update([msgspec.structs.replace(DOWN, code="nonsense")], see, 0.0)
 
@@ -268,18 +268,18 @@ def test_events_alternate(looks: list[tuple[bool, float]]) -> None:
 
 # --- events that are over ---
 
-EVENT = Sighting("sxid_fatal", Component("nvswitch", "0000:0b:00.0"), (Evidence("SXid 12028 in the last hour", 1.0),))
+EVENT = Match("sxid_fatal", Component("nvswitch", "0000:0b:00.0"), (Evidence("SXid 12028 in the last hour", 1.0),))
 
 
-def well(sighting: Sighting) -> bool:
+def well(match: Match) -> bool:
     return True
 
 
-def ill(sighting: Sighting) -> bool:
+def ill(match: Match) -> bool:
     return False
 
 
-def followed(register: Register, begin: float, end: float, repaired: object = well, event: Sighting = EVENT) -> None:
+def followed(register: Register, begin: float, end: float, repaired: object = well, event: Match = EVENT) -> None:
     """A look each 10 s, the last one at the end."""
     for now in range(int(begin), int(end) + 1, 10):
         register.update([event], see, float(now), repaired=repaired)  # type: ignore[arg-type]  # of one of these
@@ -295,7 +295,7 @@ def test_an_event_whose_part_reads_healthy_is_over_after_a_while_and_is_remember
     followed(register, 1000 + OVER_AFTER, 1000 + OVER_AFTER)
 
     assert register.open_findings() == []
-    assert [(one.sighting, one.since, one.until) for one in register.closed()] == [(EVENT, 1000.0, 1070.0)]
+    assert [(one.match, one.since, one.until) for one in register.closed()] == [(EVENT, 1000.0, 1070.0)]
     followed(register, 1010 + OVER_AFTER, 4500)
     assert register.open_findings() == []
     assert len(register.closed()) == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from commwatch.findings.finding import Component, Evidence, Sighting
+from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.repaired import reads_healthy
 from support.facts import Numbers, facts_of
 
@@ -17,15 +17,15 @@ NUMBERS: dict[str, dict[tuple[str, ...], float]] = {
 }
 
 
-def xid(number: str = "74", code: str = "xid_fabric") -> Sighting:
-    return Sighting(code, Component("gpu", GPU, "GPU0", frozenset({GPU})), (Evidence("x", 1, event=f"xid {number}"),))
+def xid(number: str = "74", code: str = "xid_fabric") -> Match:
+    return Match(code, Component("gpu", GPU, "GPU0", frozenset({GPU})), (Evidence("x", 1, event=f"xid {number}"),))
 
 
-SXID = Sighting("sxid_fatal", Component("nvswitch", SWITCH), (Evidence("SXid 12028", 1, event="sxid 12028"),))
-RECOVERY = Sighting(
+SXID = Match("sxid_fatal", Component("nvswitch", SWITCH), (Evidence("SXid 12028", 1, event="sxid 12028"),))
+RECOVERY = Match(
     "nvlink_recovery_failed", Component("nvlink", f"{GPU}/3", "", frozenset({GPU})), (Evidence("failed recoveries", 1),)
 )
-FATAL = Sighting("pcie_fatal", Component("pcie_link", GPU, "", frozenset({GPU})), (Evidence("fatal errors", 1),))
+FATAL = Match("pcie_fatal", Component("pcie_link", GPU, "", frozenset({GPU})), (Evidence("fatal errors", 1),))
 
 
 def without(metric: str, labels: tuple[str, ...] | None = None) -> Numbers:
@@ -52,7 +52,7 @@ NOT_EXPECTED: Numbers = {"commwatch_nvlink_link_expected": {}}
 
 
 @pytest.mark.parametrize("event", [xid(), xid("95", "xid_gpu"), SXID, FATAL, RECOVERY])
-def test_a_part_that_answers_with_its_links_up_is_healthy(event: Sighting) -> None:
+def test_a_part_that_answers_with_its_links_up_is_healthy(event: Match) -> None:
     """The driver says that nothing is to be done; other findings of other parts change nothing."""
     assert reads_healthy(facts_of(NUMBERS), [event], event)
 
@@ -80,7 +80,7 @@ def test_a_part_that_answers_with_its_links_up_is_healthy(event: Sighting) -> No
          "calls for a reset", "unknown number", "on the bus, and not read", "its link down",
          "its link down, not expected", "its link not read", "its GPU to be reset"],
 )  # fmt: skip
-def test_what_is_not_known_to_work_is_not_healthy(event: Sighting, numbers: Numbers) -> None:
+def test_what_is_not_known_to_work_is_not_healthy(event: Match, numbers: Numbers) -> None:
     """An Xid after which the GPU must be reset is not over where the driver cannot say that it was."""
     assert not reads_healthy(facts_of(numbers), [event], event)
 
@@ -88,10 +88,10 @@ def test_what_is_not_known_to_work_is_not_healthy(event: Sighting, numbers: Numb
 def test_a_fault_that_is_there_now_on_the_same_part_keeps_the_event() -> None:
     """A narrow link; one of another GPU, a count of events and information do not."""
 
-    def sighted(code: str, address: str = GPU) -> Sighting:
-        return Sighting(code, Component("pcie_link", address, "", frozenset({address})), (Evidence("what", 1),))
+    def matched(code: str, address: str = GPU) -> Match:
+        return Match(code, Component("pcie_link", address, "", frozenset({address})), (Evidence("what", 1),))
 
     facts = facts_of(NUMBERS)
-    assert not reads_healthy(facts, [FATAL, sighted("pcie_width_dropped")], FATAL)
-    for other in (sighted("pcie_width_dropped", OTHER), sighted("pcie_retrained"), sighted("pcie_below_maximum")):
+    assert not reads_healthy(facts, [FATAL, matched("pcie_width_dropped")], FATAL)
+    for other in (matched("pcie_width_dropped", OTHER), matched("pcie_retrained"), matched("pcie_below_maximum")):
         assert reads_healthy(facts, [FATAL, other], FATAL)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from commwatch.findings.causes import join
 from commwatch.findings.codes import CODES
-from commwatch.findings.finding import SEVERITIES, Finding, Sighting
+from commwatch.findings.finding import SEVERITIES, Finding, Match
 from commwatch_exporters.catalogue import CATALOGUE
 from support.examples import examples
 from support.facts import HOUR, NOW, RULES, Numbers, facts_of, seen_in, shipped
@@ -71,13 +71,13 @@ def measured(preset: str) -> Page:
     return page
 
 
-def look(now: Numbers, before: Numbers) -> list[Sighting]:
+def look(now: Numbers, before: Numbers) -> list[Match]:
     facts = facts_of(now, history={2.5 * HOUR: before, 60.0: now})
-    return [sighting for rule in RULES for sighting in rule.look(facts, shipped())]
+    return [match for rule in RULES for match in rule.evaluate(facts, shipped())]
 
 
-def gravest(sightings: list[Sighting]) -> int:
-    return min((SEVERITIES.index(CODES[one.code].severity) for one in sightings), default=len(SEVERITIES))
+def gravest(matches: list[Match]) -> int:
+    return min((SEVERITIES.index(CODES[one.code].severity) for one in matches), default=len(SEVERITIES))
 
 
 def disturbed(page: Page, dice: random.Random) -> Page:
@@ -135,7 +135,7 @@ def test_the_verdict_is_not_graver_when_a_metric_goes_away(preset: str, dice: ra
 @examples(25)
 @given(st.sampled_from(SMALL), st.randoms(use_true_random=False))
 def test_what_is_seen_is_told_with_evidence(preset: str, dice: random.Random) -> None:
-    """Each sighting has a code of the list and evidence, and stands in the verdict, for itself or as a cause."""
+    """Each match has a code of the list and evidence, and stands in the verdict, for itself or as a cause."""
     page = measured(preset)
     seen = {(one.code, one.component.identity): one for one in look(disturbed(page, dice), page)}
     told = join(
@@ -175,7 +175,7 @@ def series(values: Mapping[str, float]) -> Numbers:
 
 @given(MOVED)
 def test_no_number_breaks_a_rule(moved: dict[str, tuple[float, float]]) -> None:
-    """Whatever stands there, and however it moved: a rule sights codes of the list with evidence, or nothing."""
+    """Whatever stands there, and however it moved: a rule matches codes of the list with evidence, or nothing."""
     earlier, now = (series({metric: numbers[at] for metric, numbers in moved.items()}) for at in (0, 1))
 
     seen_in(facts_of(now, {30.0: earlier}))

@@ -9,9 +9,9 @@ import msgspec
 
 from commwatch.config.thresholds import load_thresholds
 from commwatch.findings.codes import CODES, WATCHED
-from commwatch.findings.finding import SEVERITIES, Severity, Sighting
+from commwatch.findings.finding import SEVERITIES, Match, Severity
 from commwatch.findings.history import CounterHistory
-from commwatch.findings.looking import Looking
+from commwatch.findings.rule_engine import RuleEngine
 from commwatch.findings.rules.kernel import KERNEL
 from commwatch.findings.rules.pcie import PCIE_LINKS
 from commwatch.findings.rules.pcie_errors import PCIE_ERRORS
@@ -64,15 +64,15 @@ def judged(batch: Batch, now: float) -> KernelLook:
         now: seconds since 1970.
     """
     unread = [absence.detail for absence in batch.absences]
-    looking = Looking(
+    looking = RuleEngine(
         (KERNEL, PCIE_ERRORS, PCIE_LINKS, RDMA_PORTS), load_thresholds(None),
         CounterHistory(WATCHED, since_boot=True), lambda rule, error: unread.append(f"rule {rule}: {error}"),
     )  # fmt: skip
-    facts = [_fact(one) for one in looking.at(_snapshot(batch, now), now) if one.code in _SURE + _LEARNED]
+    facts = [_fact(one) for one in looking.evaluate(_snapshot(batch, now), now) if one.code in _SURE + _LEARNED]
     return KernelLook(tuple(sorted(facts, key=lambda fact: SEVERITIES.index(fact.severity))), tuple(unread))
 
 
-def _fact(sighting: Sighting) -> KernelFact:
+def _fact(sighting: Match) -> KernelFact:
     code = CODES[sighting.code]
     text = "; ".join((f"{code.title}: {sighting.component.words}", *map(format_evidence, sighting.evidence)))
     return KernelFact(code.name, "info" if code.name in _LEARNED else code.severity, text)

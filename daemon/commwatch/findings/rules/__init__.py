@@ -1,4 +1,4 @@
-"""The rules of each family of metrics; a new finding is a code and a look in the family's file."""
+"""The rules of each family of metrics; a new finding is a code and a function in the family's file."""
 
 from __future__ import annotations
 

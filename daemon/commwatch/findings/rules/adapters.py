@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Component, Evidence, Sighting
+from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.components import adapter_of
 from commwatch.findings.rules.rule_set import HOUR, Rule, RuleSet
 from commwatch.sources.adapter_lines import ADAPTER_EVENTS, Gravity
@@ -25,7 +25,7 @@ def of_gravity(gravity: Gravity) -> tuple[str, ...]:
     return tuple(code for code, event in ADAPTER_EVENTS.items() if event.gravity == gravity)
 
 
-def events(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def events(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Adapters of which a driver reported something within the last hour; one finding for each gravity."""
     told: dict[tuple[str, Component], list[Evidence]] = {}
     for adapter, kind, count in facts.rises_keyed(Adapter.events, HOUR):
@@ -33,7 +33,7 @@ def events(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
             evidence = Evidence(f"lines of the kernel log {facts.lately(HOUR)}: {event.meaning}", count)
             told.setdefault((_CODES[event.gravity], adapter_of(adapter)), []).append(evidence)
     for (code, component), evidences in told.items():
-        yield Sighting(code, component, tuple(evidences))
+        yield Match(code, component, tuple(evidences))
 
 
 ADAPTERS = RuleSet(

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import FindingCode
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Component, Evidence, Sighting
+from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.gpu_ways import WAYS, GpuWays, ways_of
 from commwatch.findings.rules.rule_set import Rule, RuleSet
 from commwatch_exporters.node.model import (
@@ -30,7 +30,7 @@ _SYMPTOMS = {
 """By label: a page may hold symptoms of another version."""
 
 
-def suspects(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def suspects(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Parts that several runs in a row named."""
     least, failing = thresholds.cluster_suspect_runs, thresholds.cluster_leaf_failing_ratio
     for part, runs in facts.each(ClusterSuspect.runs):
@@ -41,13 +41,13 @@ def suspects(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
             of = "latency" if part.symptom == "latency" else "bandwidth"
             limit = (failing, "cluster_leaf_failing_ratio") if code == "cluster_leaf_failing" else ()
             evidence.append(Evidence(f"over the usual {of}", part.ratio, "ratio", *limit))
-        yield Sighting(code, _component(facts, part), tuple(evidence), _SYMPTOMS.get(part.symptom, part.symptom))
+        yield Match(code, _component(facts, part), tuple(evidence), _SYMPTOMS.get(part.symptom, part.symptom))
 
 
 _UNREACHABLE = ("refused", "filtered", "no_route", "mtu")
 
 
-def failed_checks(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def failed_checks(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Causes for which several checks in a row blamed this node."""
     least = thresholds.cluster_suspect_runs
     for _, cause, checks in facts.each_keyed(ClusterCheck.failed):
@@ -60,7 +60,7 @@ def failed_checks(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
             if peers
         ]
         code = "cluster_connections_failed" if cause in _UNREACHABLE else "cluster_check_failed"
-        yield Sighting(code, Component("part", f"between_nodes/check/{cause}", f"check: {cause}"), tuple(evidence))
+        yield Match(code, Component("part", f"between_nodes/check/{cause}", f"check: {cause}"), tuple(evidence))
 
 
 def _code(part: ClusterSuspect, failing: float) -> str | None:
@@ -91,7 +91,7 @@ def _parts(facts: Facts, ways: GpuWays, names: set[str]) -> frozenset[str]:
     return frozenset(own).union(*(ways.to_host(address) for address in addresses))
 
 
-def stale(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def stale(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """A node that has taken part in runs, has been free for an hour, and has not been measured for long."""
     if any(busy for _, busy in facts.each(Gpu.busy)):
         return
@@ -99,7 +99,7 @@ def stale(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     for _, last in facts.each(ClusterRuns.last_completion_timestamp_seconds):
         if (age := facts.now - last) >= limit:
             evidence = Evidence("since the last run", age, "seconds", limit, "cluster_stale_after_seconds")
-            yield Sighting("cluster_probe_stale", Component("node", ""), (evidence,))
+            yield Match("cluster_probe_stale", Component("node", ""), (evidence,))
 
 
 _RUN = "commwatch cluster probe"

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Component, Evidence, Sighting
+from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.components import interface_of, nvlink_of, port_of
 from commwatch_exporters.catalogue import LIMITS
 from commwatch_exporters.catalogue.metric import SUSTAINED_SECONDS, Limit
@@ -57,17 +57,17 @@ def _component(part: _Counted) -> Component:
     return port_of(part) if isinstance(part, RdmaPort) else interface_of(part)
 
 
-def risen(code: str, facts: Facts, thresholds: Thresholds) -> Iterator[Sighting]:
+def risen(code: str, facts: Facts, thresholds: Thresholds) -> Iterator[Match]:
     """The links, RDMA ports or interfaces of which counters rose beyond the limits of a code."""
     told: Told = {}
     tell_rises(code, facts, thresholds, told)
-    return sightings(code, told)
+    return matches(code, told)
 
 
-def sightings(code: str, told: Told) -> Iterator[Sighting]:
+def matches(code: str, told: Told) -> Iterator[Match]:
     """One of each component."""
     for component, evidence in told.items():
-        yield Sighting(code, component, tuple(evidence))
+        yield Match(code, component, tuple(evidence))
 
 
 def columns_of(code: str) -> tuple[AnyColumn, ...]:

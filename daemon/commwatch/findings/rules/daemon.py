@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Component, Evidence, Sighting
+from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.components import gpu_of, interface_of, of_daemon, port_of
-from commwatch.findings.rules.counted import Told, sightings
+from commwatch.findings.rules.counted import Told, matches
 from commwatch.findings.rules.rule_set import HOUR, Rule, RuleSet
 from commwatch.node.starvation import LATE_SECONDS, STALL_RATIO, WAITED_SHARE
 from commwatch.readings import LOST_REASONS, WORKER_REASONS
@@ -57,7 +57,7 @@ _STARTING_FOR = 60.0
 """Seconds: a driver may need as long after the node has started."""
 
 
-def failing(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def failing(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Collectors that have not read everything for long, or never since the daemon started."""
     reasons: dict[Collector, list[Evidence]] = {}
     for collector, reason, count in facts.rises_keyed(Collector.errors, HOUR):
@@ -79,18 +79,18 @@ def failing(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
         if age is not None:
             evidence = Evidence("since all was read", age, "seconds", limit, "collector_failing_for_seconds")
         component = of_daemon(collector.name, f"collector {collector.name}")
-        yield Sighting("collector_failing", component, (evidence, *reasons.get(collector, ())))
+        yield Match("collector_failing", component, (evidence, *reasons.get(collector, ())))
 
 
-def source_unread(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def source_unread(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Sources that list parts of the node, and of which nothing current is known; of the driver see ``driver.py``."""
     for source, flag in facts.each(Source.unread):
         if flag == 1 and source.name in PARTS_OF:
             evidence = Evidence("parts without a current reading", PARTS_OF[source.name])
-            yield Sighting("source_unread", of_daemon(source.name, f"source {source.name}"), (evidence,))
+            yield Match("source_unread", of_daemon(source.name, f"source {source.name}"), (evidence,))
 
 
-def unread(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def unread(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Devices of which collectors do not read all that they should."""
     found: dict[Component, dict[str, list[str]]] = {}
     driver_fails = any(flag == 1 for _, _, flag in facts.each_keyed(Driver.unusable))
@@ -106,7 +106,7 @@ def unread(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
             Evidence(f"collectors that fail on it: {reason.replace('_', ' ')}", ", ".join(sorted(collectors)))
             for reason, collectors in sorted(reasons.items())
         ]
-        yield Sighting("device_unread", component, tuple(evidence))
+        yield Match("device_unread", component, tuple(evidence))
 
 
 def _unread_device(node: Node, one: UnreadDevice) -> Component:
@@ -123,7 +123,7 @@ def _unread_device(node: Node, one: UnreadDevice) -> Component:
     return of_daemon(f"{one.collector}/{one.device}", f"{one.collector} of {one.device}")
 
 
-def stale(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def stale(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Collectors that report no failure and whose data are old all the same."""
     for collector, when in facts.each(Collector.last_success_timestamp_seconds):
         interval = collector.interval_seconds
@@ -134,18 +134,18 @@ def stale(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
         limit = max(thresholds.data_stale_seconds, by_interval)
         if age > limit:
             component = of_daemon(collector.name, f"collector {collector.name}")
-            yield Sighting("collector_stale", component, (Evidence("age of the data", age, "seconds", limit, key),))
+            yield Match("collector_stale", component, (Evidence("age of the data", age, "seconds", limit, key),))
 
 
-def stuck(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def stuck(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Workers with processes that missed their deadline and have not come back."""
     for worker, count in facts.each(Worker.stuck):
         if count:
             component = of_daemon(worker.name, f"worker {worker.name}")
-            yield Sighting("worker_stuck", component, (Evidence("processes that do not come back", count),))
+            yield Match("worker_stuck", component, (Evidence("processes that do not come back", count),))
 
 
-def restarting(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def restarting(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Workers that crashed or hung several times in an hour."""
     told: dict[Worker, list[Evidence]] = {}
     counts: dict[Worker, float] = {}
@@ -158,24 +158,24 @@ def restarting(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
         if count > most:
             evidence = Evidence("times it was replaced in the last hour", count, "", most, "worker_restarts_per_hour")
             component = of_daemon(worker.name, f"worker {worker.name}")
-            yield Sighting("worker_restarting", component, (evidence, *told[worker]))
+            yield Match("worker_restarting", component, (evidence, *told[worker]))
 
 
-def configuration(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def configuration(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Whether the configuration on disk was refused."""
     if facts.node.daemon.config_last_reload_successful == 0:
         evidence = Evidence("configuration on disk", "refused")
-        yield Sighting("configuration_refused", of_daemon("configuration", "configuration"), (evidence,))
+        yield Match("configuration_refused", of_daemon("configuration", "configuration"), (evidence,))
 
 
-def clock(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def clock(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Whether the wall clock stepped within the last hour."""
     for _, count in facts.rises(Daemon.clock_steps, HOUR):
         evidence = Evidence("steps of more than 2 s in the last hour", count)
-        yield Sighting("clock_stepped", Component("node", ""), (evidence,))
+        yield Match("clock_stepped", Component("node", ""), (evidence,))
 
 
-def starved(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def starved(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Whether the node is too short of CPU or memory to judge missed deadlines."""
     daemon = facts.node.daemon
     if daemon.starved != 1:
@@ -192,17 +192,17 @@ def starved(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
         )  # fmt: skip
     missed = sum(count for _, reason, count in facts.rises_keyed(Collector.errors, HOUR) if reason == "starved")
     evidence.append(Evidence("readings not judged in the last hour", missed))
-    yield Sighting("node_starved", Component("node", ""), tuple(evidence))
+    yield Match("node_starved", Component("node", ""), tuple(evidence))
 
 
-def rules(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def rules(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Rules that failed within the last hour."""
     for rule, count in facts.rises(FindingRule.errors, HOUR):
         component = of_daemon(rule.name, f"rule {rule.name}")
-        yield Sighting("rule_failing", component, (Evidence("looks that failed in the last hour", count),))
+        yield Match("rule_failing", component, (Evidence("looks that failed in the last hour", count),))
 
 
-def unbelievable(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def unbelievable(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Devices with counters that are blank or stand still although they should move."""
     found: dict[tuple[str, str], dict[str, int]] = {}
     for one, state in facts.each(SourceCounter.anomaly):
@@ -217,7 +217,7 @@ def unbelievable(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     for (source, device), counters in found.items():
         evidence = [Evidence(what, places) for what, places in counters.items()]
         told.setdefault(_device(facts.node, source, device), []).extend(evidence)
-    return sightings("counters_not_believed", told)
+    return matches("counters_not_believed", told)
 
 
 def _device(node: Node, source: str, device: str) -> Component:

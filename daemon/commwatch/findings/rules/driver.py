@@ -8,7 +8,7 @@ from typing import NamedTuple
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import FindingCode
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Component, Evidence, Sighting
+from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.rule_set import Rule, RuleSet
 from commwatch_exporters.node.model import Driver
 from commwatch_exporters.state_words import DRIVER_FAULTS
@@ -38,12 +38,12 @@ _CODES: Mapping[str, _Code] = {
 """By reason, as ``commwatch_driver_unusable`` names it."""
 
 
-def unusable(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def unusable(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """A driver through which no GPU can be read; the daemon says so only once it has lasted."""
     for _, reason, flag in facts.each_keyed(Driver.unusable):
         if flag == 1 and reason in _CODES:
             evidence = Evidence("the driver", DRIVER_FAULTS[reason][0])
-            yield Sighting(_CODES[reason].name, Component("node", "", "NVIDIA driver"), (evidence,))
+            yield Match(_CODES[reason].name, Component("node", "", "NVIDIA driver"), (evidence,))
 
 
 DRIVER = RuleSet(

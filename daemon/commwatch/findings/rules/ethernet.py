@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Component, Evidence, Sighting
+from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.all_read import ALL_READ, all_read
 from commwatch.findings.rules.components import interface_of
-from commwatch.findings.rules.counted import Told, columns_of, risen, sightings
+from commwatch.findings.rules.counted import Told, columns_of, matches, risen
 from commwatch.findings.rules.rule_set import HOUR, Rule, RuleSet
 from commwatch_exporters.node.model import Interface
 
@@ -30,34 +30,34 @@ _DOWN_FOR = 60.0
 _BITS = 8.0
 
 
-def down(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def down(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Interfaces that had a link in this boot, or for the learning time, and have none now."""
     for interface, _ in facts.each(Interface.expected):
         # One that is switched off says nothing of its link.
         if interface.carrier == 0:
-            yield Sighting("ethernet_down", interface_of(interface), (Evidence("link", "none"),))
+            yield Match("ethernet_down", interface_of(interface), (Evidence("link", "none"),))
 
 
-def missing(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def missing(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Interfaces that had a link for the learning time and are not on the node now."""
     if not all_read(facts, "network", "ethernet_port"):
         return
     for interface, _ in facts.each(Interface.expected):
         signs = (interface.info, interface.carrier, interface.carrier_changes)
         if all(sign is None for sign in signs):
-            yield Sighting("ethernet_missing", interface_of(interface), (Evidence("interface", "not on this node"),))
+            yield Match("ethernet_missing", interface_of(interface), (Evidence("interface", "not on this node"),))
 
 
-def slow(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def slow(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Interfaces that run below the speed that was stable here."""
     for interface, expected in facts.each(Interface.speed_expected_bytes_per_second):
         speed = interface.speed_bytes_per_second
         if speed is not None and speed < expected:
             evidence = Evidence("speed", speed, "bytes_per_second", expected, _STABLE)
-            yield Sighting("ethernet_slow", interface_of(interface), (evidence,))
+            yield Match("ethernet_slow", interface_of(interface), (evidence,))
 
 
-def errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Interfaces with more damaged packets than the bit error ratio of the standard makes."""
     told: Told = {}
     for column, what in _ERRORS.items():
@@ -69,20 +69,20 @@ def errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
             if count > most:
                 evidence = Evidence(f"{what} in the last hour", count, "", most, "ethernet_bit_error_ratio_max")
                 told.setdefault(interface_of(interface), []).append(evidence)
-    return sightings("ethernet_errors", told)
+    return matches("ethernet_errors", told)
 
 
-def module(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def module(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Interfaces of which the cable module reported a fault within the last hour."""
     told: Told = {}
     for interface, kind, count in facts.rises_keyed(Interface.module_events, HOUR):
         if kind in _MODULE_FAULTS:
             evidence = Evidence(f"events of the module in the last hour: {kind.replace('_', ' ')}", count)
             told.setdefault(interface_of(interface), []).append(evidence)
-    return sightings("ethernet_module_fault", told)
+    return matches("ethernet_module_fault", told)
 
 
-def storms(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def storms(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Interfaces that stopped the network for long within the last hour."""
     return risen("ethernet_pause_storm", facts, thresholds)
 

@@ -8,14 +8,14 @@ from typing import TypeAlias
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Evidence, Sighting
+from commwatch.findings.finding import Evidence, Match
 from commwatch.findings.rules.components import interface_of
 from commwatch.findings.rules.counted import (
     SUSTAINED_OPENS_AFTER,
     Told,
     columns_of,
+    matches,
     risen,
-    sightings,
     thresholds_of,
     windows_of,
 )
@@ -35,28 +35,28 @@ _PAUSING: tuple[_Pause, ...] = (
 )
 
 
-def dropping(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def dropping(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Interfaces that go on dropping packets; not what the kernel calls dropped: it holds packets of protocols that no
     one here speaks."""
     return risen("ethernet_dropping", facts, thresholds)
 
 
-def paused(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def paused(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Interfaces that the network stops."""
     return _pauses("ethernet_paused", _PAUSED, facts, thresholds)
 
 
-def pausing(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def pausing(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Interfaces that stop the network."""
     return _pauses("ethernet_pausing", _PAUSING, facts, thresholds)
 
 
-def over_allowance(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def over_allowance(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Interfaces of cloud instances that want more than they may."""
     return risen("ethernet_over_allowance", facts, thresholds)
 
 
-def _pauses(code: str, columns: Iterable[_Pause], facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def _pauses(code: str, columns: Iterable[_Pause], facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     told: Told = {}
     most = thresholds.ethernet_pause_share_ratio
     for column in columns:
@@ -67,7 +67,7 @@ def _pauses(code: str, columns: Iterable[_Pause], facts: Facts, thresholds: Thre
                 what = f"share of the last 2 min stopped{of}"
                 evidence = Evidence(what, share, "ratio", most, "ethernet_pause_share_ratio")
                 told.setdefault(interface_of(interface), []).append(evidence)
-    return sightings(code, told)
+    return matches(code, told)
 
 
 ETHERNET_TRAFFIC = RuleSet(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import FindingCode
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Evidence, Sighting
+from commwatch.findings.finding import Evidence, Match
 from commwatch.findings.rules.components import gpu_of, service_of
 from commwatch.findings.rules.rule_set import Rule, RuleSet
 from commwatch_exporters.node.model import Gpu, PeerAccess, Service
@@ -34,7 +34,7 @@ _JOIN_TAKES = 60.0
 """Seconds for which a GPU may be joining after a start or a reset before that is a finding."""
 
 
-def health(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def health(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """GPUs whose place in the fabric is unhealthy, limited, or being recovered."""
     told: dict[tuple[str, Gpu], list[Evidence]] = {}
     for gpu, verdict in facts.each(Gpu.fabric_health):
@@ -47,7 +47,7 @@ def health(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
             code, words = _FAULTS[check]
             told.setdefault((code, gpu), []).append(Evidence("fabric", words))
     for (code, gpu), evidence in told.items():
-        yield Sighting(code, gpu_of(gpu), tuple(evidence))
+        yield Match(code, gpu_of(gpu), tuple(evidence))
 
 
 def _has_peers(facts: Facts) -> bool:
@@ -55,21 +55,21 @@ def _has_peers(facts: Facts) -> bool:
     return sum(1 for _, state in facts.each(Gpu.fabric_state) if state) > 1
 
 
-def not_joined(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def not_joined(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """GPUs that have not joined the fabric, or failed to."""
     if not _has_peers(facts):
         return
     for gpu, state in facts.each(Gpu.fabric_state):
         if state in (_NOT_STARTED, _IN_PROGRESS):
             evidence = Evidence("joining the fabric", word_of(FABRIC_STATES, state))
-            yield Sighting("fabric_not_joined", gpu_of(gpu), (evidence,))
+            yield Match("fabric_not_joined", gpu_of(gpu), (evidence,))
     for gpu, status in facts.each(Gpu.fabric_status):
         if status:
             evidence = Evidence("NVML return code of joining the fabric", status)
-            yield Sighting("fabric_not_joined", gpu_of(gpu), (evidence,), "joining the fabric failed")
+            yield Match("fabric_not_joined", gpu_of(gpu), (evidence,), "joining the fabric failed")
 
 
-def misconfigured(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def misconfigured(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """GPUs that the fabric does not serve because of how it is configured."""
     if not _has_peers(facts):
         return
@@ -82,10 +82,10 @@ def misconfigured(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
         if flag == 1 and check == "partition_not_assigned":
             told.setdefault(gpu, []).append(Evidence("partition", "not assigned"))
     for gpu, evidence in told.items():
-        yield Sighting("fabric_misconfigured", gpu_of(gpu), tuple(evidence))
+        yield Match("fabric_misconfigured", gpu_of(gpu), tuple(evidence))
 
 
-def services(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def services(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """The services without which the fabric does not work, or does not start again."""
     running = {service.name: flag for service, flag in facts.each(Service.running)}
     manager = [Evidence("process", "not running")] if running.get(_FABRIC_MANAGER) == 0 else []
@@ -94,14 +94,14 @@ def services(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     if cut_off:
         manager.append(Evidence("GPUs that have lost their connection to it", cut_off))
     if manager:
-        yield Sighting("fabric_manager_down", service_of(_FABRIC_MANAGER), tuple(manager))
+        yield Match("fabric_manager_down", service_of(_FABRIC_MANAGER), tuple(manager))
     for name in _FABRIC_SERVICES:
         if running.get(name) == 0:
             evidence = Evidence("process, seen running before", "not running")
-            yield Sighting("fabric_service_down", service_of(name), (evidence,))
+            yield Match("fabric_service_down", service_of(name), (evidence,))
 
 
-def unreachable(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def unreachable(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """GPUs of one NVSwitch fabric that the driver does not let talk over NVLink although their links are there.
 
     GPUs that are split by MIG have no such status. Refused pairs are laid to the fewest GPUs that account for all.
@@ -122,7 +122,7 @@ def unreachable(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
             Evidence("GPUs that it does not reach over NVLink", len(mine)),
             Evidence("the driver's reason", ", ".join(sorted(set(mine.values())))),
         )
-        yield Sighting("nvlink_p2p_refused", gpu_of(culprit), evidence)
+        yield Match("nvlink_p2p_refused", gpu_of(culprit), evidence)
 
 
 FABRIC = RuleSet(

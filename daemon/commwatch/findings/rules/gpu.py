@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import FindingCode
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Component, Evidence, Sighting
+from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.components import gpu_of
 from commwatch.findings.rules.rule_set import Rule, RuleSet
 from commwatch.node.gpu_state import LOST, MISSING, NOT_ANSWERING, NOT_LISTED, RESET_REQUIRED
@@ -38,7 +38,7 @@ OF_CHASSIS = frozenset({POWER_BRAKE, "hw_slowdown"})
 """Reasons that a power brake sets: hardware slowdown stands for either of the two below it."""
 
 
-def states(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def states(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """GPUs that are not as the driver should find them."""
     for gpu, state in facts.each(Gpu.state):
         if state in _CODES:
@@ -48,19 +48,19 @@ def states(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
             seen = Evidence("GPU state", word_of(GPU_STATES, state))
             places = ", ".join(sorted(gpu.possible_addresses))
             where = (Evidence("its PCI address is one of", places),) if places else ()
-            yield Sighting(_CODES[state], gpu_of(gpu), (seen, *where, *calls, *why), since=gpu.calls_failing_since)
+            yield Match(_CODES[state], gpu_of(gpu), (seen, *where, *calls, *why), since=gpu.calls_failing_since)
 
 
-def recovery(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def recovery(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """GPUs for which the driver asks that something be done."""
     for gpu, action in facts.each(Gpu.recovery_action):
         if action:
             words = word_of(RECOVERY_ACTIONS, action)
             code = "gpu_recovery_needed" if action in RECOVERY_REQUIRED else "gpu_recovery_other"
-            yield Sighting(code, gpu_of(gpu), (Evidence("what the driver asks for", words),), words)
+            yield Match(code, gpu_of(gpu), (Evidence("what the driver asks for", words),), words)
 
 
-def slowed(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def slowed(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """GPUs whose clocks are held down while they communicate, or while they work where their traffic is not read.
 
     A power brake on all GPUs is one fault of the chassis.
@@ -73,13 +73,13 @@ def slowed(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     if of_chassis and uses:
         words = f"{SLOWDOWNS[POWER_BRAKE]}, on all {len(flags)} GPUs"
         evidence = (Evidence("clocks held by", words), next(iter(uses.values())))
-        yield Sighting("gpu_slowed_down", Component("node", ""), evidence, words)
+        yield Match("gpu_slowed_down", Component("node", ""), evidence, words)
     for gpu, use in uses.items():
         known = OF_CHASSIS if of_chassis else ()
         reasons = [SLOWDOWNS[one] for one, flag in flags[gpu].items() if flag == 1 and one in SLOWDOWNS.keys() - known]
         if reasons:
             words = ", ".join(sorted(reasons))
-            yield Sighting("gpu_slowed_down", gpu_of(gpu), (Evidence("clocks held by", words), use), words)
+            yield Match("gpu_slowed_down", gpu_of(gpu), (Evidence("clocks held by", words), use), words)
 
 
 def _use(gpu: Gpu, thresholds: Thresholds) -> Evidence | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import FindingCode
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Component, Evidence, Sighting
+from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.components import gpu_of
 from commwatch.findings.rules.rule_set import Rule, RuleSet
 from commwatch_exporters.node.model import ExpectedParts, Gpu, Inventory
@@ -30,7 +30,7 @@ BY_CONFIGURATION = "expected by the configuration"
 """Evidence of parts for which no known board asks, so that the configuration itself may be wrong."""
 
 
-def never_seen(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def never_seen(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Parts that configuration or board expect and that no reading showed; what one did has other rules."""
     for parts, number in facts.each(Inventory.never_seen):
         if number > 0:
@@ -42,20 +42,20 @@ def never_seen(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
                 if kind == parts.kind
             ]
             evidence = (Evidence(f"{words} never seen", number), *_asked_for(facts, parts), *lacking)
-            yield Sighting(code, Component("node", parts.kind, words), evidence)
+            yield Match(code, Component("node", parts.kind, words), evidence)
 
 
-def gpus_below_equals(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def gpus_below_equals(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """GPUs that have less than the others of their model on this node, from the first day on."""
     found: dict[Gpu, list[Evidence]] = {}
     for gpu, aspect, less in facts.each_keyed(Gpu.below_equals):
         if less > 0:
             found.setdefault(gpu, []).append(Evidence(f"{_ASPECTS.get(aspect, aspect)} less than its equals", less))
     for gpu, evidence in found.items():
-        yield Sighting("gpu_below_equals", gpu_of(gpu), tuple(evidence))
+        yield Match("gpu_below_equals", gpu_of(gpu), tuple(evidence))
 
 
-def below_product(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def below_product(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """GPUs with less than GPUs of their name have, from the first reading on: all of them as one, by aspect."""
     found: dict[str, dict[Gpu, float]] = {}
     for gpu, aspect, less in facts.each_keyed(Gpu.below_product):
@@ -66,7 +66,7 @@ def below_product(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
         evidence = [Evidence(f"{words} that {gpu_of(gpu).words} lacks", less) for gpu, less in gpus.items()]
         name = f"{words} of {len(gpus)} GPUs" if len(gpus) > 1 else f"{words} of {gpu_of(next(iter(gpus))).name}"
         parts = frozenset(gpu.address for gpu in gpus)
-        yield Sighting("gpu_below_product", Component("node", aspect, name, parts), tuple(evidence))
+        yield Match("gpu_below_product", Component("node", aspect, name, parts), tuple(evidence))
 
 
 def _asked_for(facts: Facts, parts: Inventory) -> Iterable[Evidence]:

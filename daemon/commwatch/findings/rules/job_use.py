@@ -8,7 +8,7 @@ from statistics import fmean, median
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Component, Evidence, Sighting
+from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.components import gpu_of
 from commwatch.findings.rules.rule_set import Rule, RuleSet
 from commwatch_exporters.node.model import Gpu
@@ -27,7 +27,7 @@ _OPENS_AFTER = 120.0
 """Seconds: the hours of the GPUs of one job end one after the other."""
 
 
-def half_used(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def half_used(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Jobs whose GPUs compute for less than half of an hour."""
     least, most = thresholds.job_in_use_ratio, thresholds.job_use_low_ratio
     idle, full = thresholds.job_links_idle_ratio, thresholds.job_links_full_ratio
@@ -46,7 +46,7 @@ def half_used(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
         unread = "NVLink" not in of_links and any(nvlinks.get(gpu) for gpu in gpus)
         evidence = [Evidence("use of its GPUs over the last hour", use, "ratio", most, "job_use_low_ratio")]
         evidence += [Evidence(f"use of {name} over the last hour", share, "ratio") for name, share in of_links.items()]
-        yield Sighting(
+        yield Match(
             "job_half_used",
             _component(gpus),
             tuple(evidence),
@@ -54,7 +54,7 @@ def half_used(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
         )
 
 
-def uneven(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def uneven(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Jobs that use some of their GPUs far less than others."""
     for gpus in _jobs(facts).values():
         least, most = min(gpus, key=gpus.__getitem__), max(gpus, key=gpus.__getitem__)
@@ -66,10 +66,10 @@ def uneven(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
                 ),
                 Evidence(f"use of GPU{most.index} over the last hour", gpus[most], "ratio"),
             )
-            yield Sighting("job_uneven", _component(gpus), evidence)
+            yield Match("job_uneven", _component(gpus), evidence)
 
 
-def left_out(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def left_out(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """GPUs that carried nothing over NVLink or PCIe in ten minutes while the others of their job carried much."""
     first_of = dict(facts.each(Gpu.job_first))
     found: dict[Gpu, list[Evidence]] = {}
@@ -84,7 +84,7 @@ def left_out(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
                     Evidence(f"median use of {name} by the job's other GPUs", usual, "ratio"),
                 ))  # fmt: skip
     for gpu, evidence in found.items():
-        yield Sighting("job_gpu_left_out", gpu_of(gpu), tuple(evidence))
+        yield Match("job_gpu_left_out", gpu_of(gpu), tuple(evidence))
 
 
 def _jobs(facts: Facts) -> Mapping[float, dict[Gpu, float]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Component, Evidence, Sighting
+from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.gpu_ways import WAYS, GpuWays, by_nvlink, ways_of
 from commwatch.findings.rules.rule_set import DAY, HOUR, Rule, RuleSet
 from commwatch.jobs.logs.categories import SIDES, Side
@@ -29,7 +29,7 @@ def side_of(category: str) -> Side:
     return _SIDES.get(category, "unknown")
 
 
-def errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Several errors of a kind in a short time on the side of network, NVLink, GPU or host."""
     least = thresholds.nccl_log_errors_min
     # Changes are kept for a day: a longer window is looked at as far as it goes.
@@ -39,10 +39,10 @@ def errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
         if side in HARDWARE and count >= least:
             evidence = Evidence(f"errors in the last {window / 60:g} min", count, "", least, "nccl_log_errors_min")
             component = _component(category, _parts(facts, side, window))
-            yield Sighting("nccl_errors", component, (evidence,), f"on the side of: {side}")
+            yield Match("nccl_errors", component, (evidence,), f"on the side of: {side}")
 
 
-def waiting(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def waiting(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Calls that gave up waiting for another process; with the GPU of the rank for which all others waited."""
     for category, count in _counts(facts, HOUR):
         if category in _WAITING:
@@ -52,7 +52,7 @@ def waiting(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
                 silent = {rank.number: times for rank, times in facts.rises(SilentRank.incidents, HOUR)}
                 evidence += [Evidence(f"times that only GPU{gpu} was silent", times) for gpu, times in silent.items()]
                 parts = _of_gpus(facts, silent)
-            yield Sighting("nccl_timeouts", _component(category, parts), tuple(evidence))
+            yield Match("nccl_timeouts", _component(category, parts), tuple(evidence))
 
 
 def _of_gpus(facts: Facts, indexes: Iterable[str]) -> frozenset[str]:
@@ -62,13 +62,13 @@ def _of_gpus(facts: Facts, indexes: Iterable[str]) -> frozenset[str]:
     return frozenset(map(by_nvlink, addresses)).union(*map(ways.to_host, addresses))
 
 
-def of_the_job(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def of_the_job(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Errors that a job brings along: its settings, its container, its program."""
     for category, count in _counts(facts, HOUR):
         side = side_of(category)
         if side in _OF_THE_JOB:
             evidence = (Evidence("errors in the last hour", count),)
-            yield Sighting("nccl_job_errors", _component(category), evidence, f"on the side of: {side}")
+            yield Match("nccl_job_errors", _component(category), evidence, f"on the side of: {side}")
 
 
 def _counts(facts: Facts, window: float) -> Iterable[tuple[str, float]]:

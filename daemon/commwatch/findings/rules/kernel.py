@@ -8,7 +8,7 @@ from typing import TypeVar
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Component, Evidence, Sighting
+from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.components import gpu_of, nvswitch_of
 from commwatch.findings.rules.rule_set import HOUR, Rule, RuleSet
 from commwatch_exporters.node.model import Daemon, Gpu, NvSwitch
@@ -75,7 +75,7 @@ SWITCH_FAILED: frozenset[str] = frozenset(
 """SXids by which traffic of a link or a switch stops: the critical ones of ``data/sxid.yaml``."""
 
 SWITCH_WARNS: frozenset[str] = frozenset({"10001", "10002", "10004", "11004", "12028", "19084"})
-"""SXids that call for a look: the warnings of ``data/sxid.yaml``."""
+"""SXids that should be looked into: the warnings of ``data/sxid.yaml``."""
 
 _LINE_COMES_WITHIN = 10.0
 """Seconds: the driver tells an Xid by an event as well, and only the line of the kernel log says that it was not fatal.
@@ -88,7 +88,7 @@ _MESSAGE_CODES: Mapping[str, tuple[str, str]] = {
 }
 
 
-def driver_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def driver_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """GPUs of which the driver reported, within the last hour, that a path or the GPU itself has failed."""
     told: dict[tuple[str, Component], list[Evidence]] = {}
     harmless, fatals = _marked(facts, Gpu.xids_nonfatal), _marked(facts, Gpu.xids_fatal)
@@ -118,7 +118,7 @@ def driver_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
             what = f"lines of the kernel log {facts.lately(HOUR)}: {words}"
             told.setdefault((code, gpu_of(gpu)), []).append(Evidence(what, count))
     for (code, component), evidences in told.items():
-        yield Sighting(code, component, tuple(evidences))
+        yield Match(code, component, tuple(evidences))
 
 
 def _marked(facts: Facts, column: KeyedColumn[_Kind]) -> dict[tuple[_Kind, str], float]:
@@ -132,8 +132,8 @@ def _is_recent(gpu: Gpu, now: float) -> bool:
     return stamp is None or stamp > now - HOUR
 
 
-def switch_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
-    """NVSwitches that reported, within the last hour, a failed link or what calls for a look.
+def switch_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
+    """NVSwitches that reported, within the last hour, a failed link or what should be looked into.
 
     The same number can be fatal and not, and a number of no list can be fatal; what the driver said of each holds.
     """
@@ -151,14 +151,14 @@ def switch_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
             evidence = Evidence(f"SXid {sxid}, not fatal, {facts.lately(HOUR)}", count - fatal, event=f"sxid {sxid}")
             told.setdefault(("sxid_warning", switch), []).append(evidence)
     for (code, component), evidences in told.items():
-        yield Sighting(code, component, tuple(evidences))
+        yield Match(code, component, tuple(evidences))
 
 
-def lost_records(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def lost_records(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Whether the kernel log overwrote records before they were read."""
     for _, count in facts.rises(Daemon.kernel_log_losses, HOUR):
         evidence = Evidence(f"times that records were overwritten {facts.lately(HOUR)}", count)
-        yield Sighting("kernel_log_lost", Component("log", "kernel", "kernel log"), (evidence,))
+        yield Match("kernel_log_lost", Component("log", "kernel", "kernel log"), (evidence,))
 
 
 KERNEL = RuleSet(

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Component, Evidence, Sighting
+from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.components import interface_of, nvlink_of, port_of
 from commwatch.findings.rules.rule_set import HOUR, Rule, RuleSet
 from commwatch_exporters.node.model import Interface, NvLink, RdmaPort
@@ -16,7 +16,7 @@ from commwatch_exporters.state_words import RDMA_ACTIVE
 _WHAT = "times it went down in the last hour"
 
 
-def nvlinks(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def nvlinks(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """NVLinks that went down within the last hour, each by the end that saw it go down more often."""
     counted = {(link.address, link.number): (link, count) for link, count in facts.each(NvLink.flaps_recent)}
     far_ends: dict[tuple[str, str], tuple[str, str]] = {}
@@ -33,24 +33,24 @@ def nvlinks(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
         yield from _judged("nvlink", nvlink_of(link), count, is_up, thresholds)
 
 
-def rdma_ports(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def rdma_ports(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """RDMA ports that went down within the last hour, by their state, their adapter or their interface."""
     for port, count in facts.each(RdmaPort.flaps_recent):
         yield from _judged("rdma_port", port_of(port), count, port.state == RDMA_ACTIVE, thresholds)
 
 
-def interfaces(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def interfaces(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Network interfaces without RDMA that lost their link within the last hour."""
     for interface, count in facts.each(Interface.flaps_recent):
         yield from _judged("ethernet", interface_of(interface), count, interface.carrier == 1, thresholds)
 
 
-def _judged(kind: str, component: Component, count: float, is_up: bool, thresholds: Thresholds) -> Iterable[Sighting]:
+def _judged(kind: str, component: Component, count: float, is_up: bool, thresholds: Thresholds) -> Iterable[Match]:
     most = thresholds.link_flaps_per_hour
     if count >= most:
-        yield Sighting(f"{kind}_flapping", component, (Evidence(_WHAT, count, "", most, "link_flaps_per_hour"),))
+        yield Match(f"{kind}_flapping", component, (Evidence(_WHAT, count, "", most, "link_flaps_per_hour"),))
     elif is_up:  # one that stays down is reported as down
-        yield Sighting(f"{kind}_flapped", component, (Evidence(_WHAT, count),))
+        yield Match(f"{kind}_flapped", component, (Evidence(_WHAT, count),))
 
 
 def _flapping(name: str, title: str, meaning: str, next_step: str, alert: str) -> FindingCode:

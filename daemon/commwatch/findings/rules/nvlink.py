@@ -10,7 +10,7 @@ import msgspec
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import FindingCode
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Component, Evidence, Sighting
+from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.components import gpu_of, nvlink_of
 from commwatch.findings.rules.rule_set import Rule, RuleSet
 from commwatch.node.down_links import FarEnds, grouped
@@ -24,7 +24,7 @@ _BELOW_FOR = 600.0
 """Seconds: longer than a checkpoint or an evaluation step."""
 
 
-def down(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def down(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Links that were active or that the node must have, and that are not active: one for each part they make up."""
     expected = {(link.address, link.number): link for link, flag in facts.each(NvLink.expected) if flag == 1}
     states = {
@@ -42,7 +42,7 @@ def down(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
             component = nvlink_of(link)
             if fault.switch:
                 component = msgspec.structs.replace(component, parts=component.parts | {fault.switch})
-            yield Sighting("nvlink_down", component, evidence, f"the link is {words}")
+            yield Match("nvlink_down", component, evidence, f"the link is {words}")
             continue
         evidence += (Evidence("links that are down", len(fault.links)),)
         numbers = ", ".join(fault.numbers)
@@ -51,11 +51,11 @@ def down(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
             detail = f"{len(fault.numbers)} of {len(of_gpu)} links are {words}: {numbers}"
             if link.address != fault.place:
                 detail = f"{len(fault.links)} links of other GPUs that lead to it are {words}"
-            yield Sighting("nvlink_down", gpu_of(of_gpu[0].gpu), evidence, detail)
+            yield Match("nvlink_down", gpu_of(of_gpu[0].gpu), evidence, detail)
             continue
         detail = f"link{'s' if len(fault.numbers) > 1 else ''} {numbers} of all GPUs: {words}"
         parts = frozenset(address for address, _ in fault.links)
-        yield Sighting("nvlink_down", _of_all_gpus(fault.place, parts), evidence, detail)
+        yield Match("nvlink_down", _of_all_gpus(fault.place, parts), evidence, detail)
 
 
 def _of_all_gpus(switch: str, gpus: frozenset[str]) -> Component:
@@ -76,22 +76,22 @@ def _ends(facts: Facts) -> FarEnds:
     )
 
 
-def never_up(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def never_up(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """GPUs with links that are inactive and were never active for the learning time."""
     dark = Counter(link.gpu for link, state in facts.each(NvLink.state) if state == 0 and link.expected != 1)
     for gpu, count in dark.items():
-        yield Sighting("nvlink_never_up", gpu_of(gpu), (Evidence("links that have not been active", count),))
+        yield Match("nvlink_never_up", gpu_of(gpu), (Evidence("links that have not been active", count),))
 
 
-def reduced(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def reduced(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """GPUs whose links are set to less than their full bandwidth."""
     for gpu, mode in facts.each(Gpu.nvlink_bandwidth_mode):
         if mode:
             words = word_of(NVLINK_BANDWIDTH_MODES, mode)
-            yield Sighting("nvlink_reduced", gpu_of(gpu), (Evidence("bandwidth mode", words),), words)
+            yield Match("nvlink_reduced", gpu_of(gpu), (Evidence("bandwidth mode", words),), words)
 
 
-def c2c_down(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def c2c_down(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """GPUs with chip-to-chip links to the CPU that are not up."""
     dark: dict[Gpu, list[str]] = {}
     for link, flag in facts.each(C2cLink.up):
@@ -99,10 +99,10 @@ def c2c_down(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
             dark.setdefault(link.gpu, []).append(link.number)
     for gpu, links in dark.items():
         evidence = Evidence("chip-to-chip links that are not up", ", ".join(sorted(links)))
-        yield Sighting("c2c_down", gpu_of(gpu), (evidence,))
+        yield Match("c2c_down", gpu_of(gpu), (evidence,))
 
 
-def below_siblings(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def below_siblings(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """GPUs with a link that carries much less than those beside it, which lead to the same place and are in use."""
     slow: dict[Gpu, list[Evidence]] = {}
     for gpu, direction, typical in facts.each_keyed(Gpu.nvlink_sibling_bytes_per_second):
@@ -116,7 +116,7 @@ def below_siblings(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
             evidence = Evidence(what, rate, "bytes_per_second", limit, "nvlink_sibling_low_ratio")
             slow.setdefault(gpu, []).append(evidence)
     for gpu, evidences in slow.items():
-        yield Sighting("nvlink_below_siblings", gpu_of(gpu), tuple(evidences))
+        yield Match("nvlink_below_siblings", gpu_of(gpu), tuple(evidences))
 
 
 def _is_in_use(facts: Facts, thresholds: Thresholds, gpu: Gpu, typical: float) -> bool:

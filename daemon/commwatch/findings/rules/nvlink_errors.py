@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Component, Evidence, Sighting
+from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.components import nvlink_of
 from commwatch.findings.rules.counted import columns_of, risen, thresholds_of, windows_of
 from commwatch.findings.rules.nvlink import CAPACITY_PER_LINK, capacity_per_link
@@ -29,12 +29,12 @@ _EFFECTIVE_WINDOW = 600.0
 _BITS = 8.0
 
 
-def failed_recovery(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def failed_recovery(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Links of which a retraining failed within the last hour."""
     return risen("nvlink_recovery_failed", facts, thresholds)
 
 
-def recovering(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def recovering(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Links that retrained too often in an hour or in a day; and for the record, those that did at all."""
     most_hourly, most_daily = thresholds.nvlink_recoveries_per_hour, thresholds.nvlink_recoveries_per_day
     for column in _RECOVERIES:
@@ -48,21 +48,21 @@ def recovering(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
                     Evidence("recoveries in the last day", in_day, "", most_daily, "nvlink_recoveries_per_day"),
                 )
                 code = "nvlink_recovering" if is_many else "nvlink_recovered"
-                yield Sighting(code, nvlink_of(link), evidence)
+                yield Match(code, nvlink_of(link), evidence)
 
 
-def replaying(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def replaying(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Links that sent again what had not arrived."""
     return risen("nvlink_replays", facts, thresholds)
 
 
-def packet_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def packet_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Links that lost or damaged packets, and those that got them damaged from further away."""
     yield from risen("nvlink_packet_errors", facts, thresholds)
     yield from risen("nvlink_remote_errors", facts, thresholds)
 
 
-def bit_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def bit_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Links that damage more bits than a healthy one: CRC errors, or errors left after forward error correction."""
     told: dict[Component, list[Evidence]] = {}
     for column, words in _CRC.items():
@@ -74,7 +74,7 @@ def bit_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
     for component, evidence in _after_correction(facts, thresholds):
         told.setdefault(component, []).append(evidence)
     for component, evidences in told.items():
-        yield Sighting("nvlink_bit_errors", component, tuple(evidences))
+        yield Match("nvlink_bit_errors", component, tuple(evidences))
 
 
 def _after_correction(facts: Facts, thresholds: Thresholds) -> Iterable[tuple[Component, Evidence]]:

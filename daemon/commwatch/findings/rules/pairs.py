@@ -9,7 +9,7 @@ from statistics import median
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import FindingCode
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Component, Evidence, Sighting
+from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.gpu_ways import PEERS, WAYS, GpuWays, all_parts, by_nvlink, by_pcie, gpus_of, ways_of
 from commwatch.findings.rules.rule_set import Rule, RuleSet
 from commwatch_exporters.node.model import Pair, Probe, Suspect
@@ -55,7 +55,7 @@ def _pairs(facts: Facts) -> tuple[_Pair, ...]:
     return tuple(_Pair(ends, (gpus[ends[0]], gpus[ends[1]]), rate, should) for ends, (rate, should) in slowest.items())
 
 
-def slow(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def slow(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Pairs far below what is expected, or slow three times in a row with no part to blame.
 
     Most of them are one finding where no GPU is part of them all: a single GPU, or its link, is what two or three GPUs
@@ -89,13 +89,13 @@ def slow(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
                                         "probe_bandwidth_utilization_low_ratio"))  # fmt: skip
         if confidence is not None:
             evidence.append(_confidence(confidence, thresholds))
-        yield Sighting("pair_slow", component, tuple(evidence), _ONLY_PAIR if len(judged) == 1 else "")
+        yield Match("pair_slow", component, tuple(evidence), _ONLY_PAIR if len(judged) == 1 else "")
 
 
 _ONLY_PAIR = "the only pair: GPU, link or host; commwatch probe host_copies tells more"
 
 
-def _all_slow(facts: Facts, thresholds: Thresholds, shares: list[float], low: int) -> Sighting:
+def _all_slow(facts: Facts, thresholds: Thresholds, shares: list[float], low: int) -> Match:
     least = thresholds.probe_bandwidth_utilization_low_ratio
     evidence = (
         Evidence("median share of the expected bandwidth", median(shares), "ratio", least,
@@ -104,10 +104,10 @@ def _all_slow(facts: Facts, thresholds: Thresholds, shares: list[float], low: in
                  "pairs_slow_share_ratio"),
     )  # fmt: skip
     component = Component("node", "", "", facts.derived(all_parts))
-    return Sighting("pairs_all_slow", component, evidence, f"{low} of {len(shares)} pairs")
+    return Match("pairs_all_slow", component, evidence, f"{low} of {len(shares)} pairs")
 
 
-def near_and_slow(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def near_and_slow(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Pairs under one PCIe switch that carry less than the usual pair that has to go through the CPU."""
     for pair, usual in _near_and_slow(facts, thresholds):
         evidence = (
@@ -116,7 +116,7 @@ def near_and_slow(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
             Evidence("bandwidth, slower direction", pair.bandwidth, "bytes_per_second"),
             Evidence("usual across the CPU", usual, "bytes_per_second"),
         )  # fmt: skip
-        yield Sighting("pair_nearer_slower", pair.component(facts.derived(ways_of)), evidence)
+        yield Match("pair_nearer_slower", pair.component(facts.derived(ways_of)), evidence)
 
 
 def _near_and_slow(facts: Facts, thresholds: Thresholds) -> list[tuple[_Pair, float]]:
@@ -135,12 +135,12 @@ def _near_and_slow(facts: Facts, thresholds: Thresholds) -> list[tuple[_Pair, fl
     return [(pair, usual) for pair in near if pair.bandwidth < thresholds.pair_nearer_low_ratio * usual]
 
 
-def suspects(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def suspects(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Parts that the slow cells of three matrices in a row have in common."""
     for part, confidence in _parts(facts, thresholds):
         kind = part.kind.replace("_", " ").replace("pcie", "PCIe").replace("gpu", "GPU").replace("numa", "NUMA")
         detail = f"{kind}: {part.element}"
-        yield Sighting("part_suspect", _suspect(facts, part), (_confidence(confidence, thresholds),), detail)
+        yield Match("part_suspect", _suspect(facts, part), (_confidence(confidence, thresholds),), detail)
 
 
 def _sure(facts: Facts, thresholds: Thresholds) -> Iterable[tuple[Suspect, float]]:

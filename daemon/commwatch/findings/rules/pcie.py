@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import FindingCode
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Component, Evidence, EvidenceUnit, Sighting
+from commwatch.findings.finding import Component, Evidence, EvidenceUnit, Match
 from commwatch.findings.rules.components import device_link_of, pcie_link_of
 from commwatch.findings.rules.rule_set import Rule, RuleSet
 from commwatch.node.pcie import is_narrow
@@ -26,7 +26,7 @@ _WELL_UNDER_LOAD_FOR = 15.0
 """Seconds: a link that is slow does not reach its generation for a moment, and the load may be over in the next one."""
 
 
-def narrow(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def narrow(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Links of GPUs with fewer lanes than were seen here, or than equal GPUs or the configuration say."""
     for gpu, lanes in facts.each(Gpu.pcie_width_lanes):
         limit = gpu.pcie_width_expected_lanes
@@ -34,10 +34,10 @@ def narrow(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
             evidence = Evidence(
                 "lanes in use", lanes, "lanes", limit, "the widest that was seen, or that its equals have"
             )
-            yield Sighting("pcie_width_dropped", pcie_link_of(gpu), (evidence,))
+            yield Match("pcie_width_dropped", pcie_link_of(gpu), (evidence,))
 
 
-def slow(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def slow(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Links of GPUs that stay below the highest generation of both ends under load."""
     for gpu, aspect, flag in facts.each_keyed(Gpu.pcie_degraded):
         if flag != 1 or aspect != "generation":
@@ -46,10 +46,10 @@ def slow(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
         evidence = [Evidence("generation under load", "below that of both ends")]
         if now is not None and most is not None and now < most:
             evidence = [Evidence("generation under load", now, threshold=most, threshold_origin="GPU and slot")]
-        yield Sighting("pcie_generation_low", pcie_link_of(gpu), tuple(evidence))
+        yield Match("pcie_generation_low", pcie_link_of(gpu), tuple(evidence))
 
 
-def degraded_devices(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def degraded_devices(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Links above adapters and switches that are narrower or slower than both ends allow."""
     for device, aspect, flag in facts.each_keyed(PcieDevice.degraded):
         if flag != 1:
@@ -59,7 +59,7 @@ def degraded_devices(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]
         else:
             code, what, unit, now = "pcie_device_slow", "generation", _NO_UNIT, device.generation
         evidence = Evidence(what, "below that of both ends" if now is None else now, unit)
-        yield Sighting(code, device_link(facts, device), (evidence,))
+        yield Match(code, device_link(facts, device), (evidence,))
 
 
 def _generation_judged(facts: Facts, thresholds: Thresholds, component: Component) -> bool:
@@ -91,7 +91,7 @@ def link_of_errors(facts: Facts, device: PcieDevice) -> Component:
     return device_link(facts, min(below, key=lambda one: one.address, default=device))
 
 
-def below_maximum(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def below_maximum(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Links of GPUs that have never been as wide as both ends can, or that the slot limits."""
     most_of_equals: dict[str, float] = {}
     for gpu, most_here in facts.each(Gpu.pcie_generation_max):
@@ -110,7 +110,7 @@ def below_maximum(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
         if generation is not None and own is not None and generation < min(own, usual):
             evidence.append(Evidence("generation", generation, "", own, "what the GPU can use"))
         if evidence:
-            yield Sighting("pcie_below_maximum", pcie_link_of(gpu), tuple(evidence))
+            yield Match("pcie_below_maximum", pcie_link_of(gpu), tuple(evidence))
 
 
 PCIE_LINKS = RuleSet(

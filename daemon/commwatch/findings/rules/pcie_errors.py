@@ -9,7 +9,7 @@ from typing import TypeAlias
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Component, Evidence, Sighting
+from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.components import pcie_link_of
 from commwatch.findings.rules.pcie import link_of_errors
 from commwatch.findings.rules.rule_set import HOUR, Rule, RuleSet
@@ -42,26 +42,26 @@ def _floor(generation: float | None, lanes: float | None, thresholds: Thresholds
     return per_minute * _RATE_WINDOW / 60.0
 
 
-def replays(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def replays(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Links of GPUs that send more packets again than the allowed bit error ratio makes them, or had to retrain."""
     for gpu, count in facts.rises(Gpu.pcie_replays, _RATE_WINDOW):
         floor = _floor(gpu.pcie_generation_max, gpu.pcie_width_lanes, thresholds)
         if floor is not None and count > floor:
             evidence = Evidence(f"replays {facts.lately(_RATE_WINDOW)}", count, "", floor, "pcie_bit_error_ratio_max")
-            yield Sighting("pcie_replays", pcie_link_of(gpu), (evidence,))
+            yield Match("pcie_replays", pcie_link_of(gpu), (evidence,))
     for gpu, count in facts.rises(Gpu.pcie_replay_rollovers, HOUR):
         evidence = Evidence(f"retrainings after replays {facts.lately(HOUR)}", count)
-        yield Sighting("pcie_retrained", pcie_link_of(gpu), (evidence,))
+        yield Match("pcie_retrained", pcie_link_of(gpu), (evidence,))
 
 
-def reported(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def reported(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Errors that devices reported: fatal and not fatal ones always, corrected ones above the floor of their link."""
     told: dict[tuple[str, Component], list[Evidence]] = {}
     for code, component, evidence in (*_not_corrected(facts), *_corrected(facts, thresholds)):
         told.setdefault((code, component), []).append(evidence)
     fatal = frozenset[str]().union(*(component.parts for code, component in told if code == "pcie_fatal"))
     for (code, component), evidences in told.items():
-        yield Sighting(code, component, tuple(evidences))
+        yield Match(code, component, tuple(evidences))
     yield from _below_root_ports(facts, fatal)
 
 
@@ -92,7 +92,7 @@ def _corrected(facts: Facts, thresholds: Thresholds) -> Iterable[_Told]:
             yield "pcie_corrected", link_of_errors(facts, device), evidence
 
 
-def _below_root_ports(facts: Facts, fatal: Collection[str]) -> Iterable[Sighting]:
+def _below_root_ports(facts: Facts, fatal: Collection[str]) -> Iterable[Match]:
     """Fatal errors that only the root port reports: the device below cannot any more."""
     for port, severity, count in facts.rises_keyed(PcieDevice.aer_root_port_errors, HOUR):
         if severity != "fatal":
@@ -100,7 +100,7 @@ def _below_root_ports(facts: Facts, fatal: Collection[str]) -> Iterable[Sighting
         link = link_of_errors(facts, PcieDevice(facts.node, {**port.labels, "role": port.role or "root_port"}))
         if link.parts.isdisjoint(fatal):
             evidence = Evidence(f"fatal errors {facts.lately(HOUR)}, reported by root port {port.address}", count)
-            yield Sighting("pcie_fatal", link, (evidence,))
+            yield Match("pcie_fatal", link, (evidence,))
 
 
 PCIE_ERRORS = RuleSet(

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Component, Evidence, EvidenceUnit, Sighting
+from commwatch.findings.finding import Component, Evidence, EvidenceUnit, Match
 from commwatch.findings.rules.components import probe_of
 from commwatch.findings.rules.gpu_ways import WAYS, all_parts, ways_of
 from commwatch.findings.rules.pairs import MEASURED_AFTER, pairs_are_well, suspected_parts
@@ -42,7 +42,7 @@ _GROUNDS = {
 _PAIRS_ARE_WELL = "no pair was slow since then: if an equal node gives the same, set expected_bandwidth to it"
 
 
-def latency(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def latency(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Probes with several latency spikes in a row."""
     for probe, streak in facts.each(Probe.latency_spike_streak):
         least = thresholds.probe_latency_spike_streak
@@ -54,10 +54,10 @@ def latency(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
             *_number("usual latency", probe.baseline_latency_seconds, "seconds"),
         )
         since = facts.rising_since(Probe.attempts, probe, streak)
-        yield Sighting("probe_latency_high", _component(facts, probe), evidence, since=since)
+        yield Match("probe_latency_high", _component(facts, probe), evidence, since=since)
 
 
-def bandwidth(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def bandwidth(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Probes with several results in a row below what is expected, whatever the expectation rests on."""
     for probe, streak in facts.each(Probe.low_bandwidth_streak):
         least = thresholds.probe_low_bandwidth_streak
@@ -70,17 +70,17 @@ def bandwidth(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
             if among_gpus and pairs_are_well(facts, thresholds, since):
                 detail = f"{detail}; {_PAIRS_ARE_WELL}"
             evidence = (in_a_row, *_utilization(probe, thresholds))
-            yield Sighting("probe_bandwidth_low", component, evidence, detail, since)
+            yield Match("probe_bandwidth_low", component, evidence, detail, since)
 
 
-def lost(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def lost(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Probes below the node's own level, the worst quantity of each; one that is far below what is expected is low."""
     for probe, count in facts.each(Probe.losses):
         if not count or probe.backend == "gloo" or _is_low(probe, thresholds):  # gloo shares the CPUs with all work
             continue
         losses = [(loss, ratio) for loss, ratio in facts.each(ProbeLoss.ratio) if _is_of(loss, probe)]
         if not losses:
-            yield Sighting("probe_bandwidth_lost", _component(facts, probe), (Evidence("open losses", count),))
+            yield Match("probe_bandwidth_lost", _component(facts, probe), (Evidence("open losses", count),))
             continue
         worst, ratio = max(losses, key=lambda one: one[1])
         evidence = (
@@ -92,10 +92,10 @@ def lost(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
         others = f" and {count - 1:g} more" if count > 1 else ""
         component = _component_of_loss(facts, probe, worst, thresholds)
         since = worst.since_timestamp_seconds
-        yield Sighting("probe_bandwidth_lost", component, evidence, f"of {worst.quantity}{others}", since)
+        yield Match("probe_bandwidth_lost", component, evidence, f"of {worst.quantity}{others}", since)
 
 
-def short(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def short(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Probes that stay short of a configured or published bandwidth, and neither low nor below the own level."""
     for probe, streak in facts.each(Probe.short_bandwidth_streak):
         if not _is_short(probe, streak, thresholds) or probe.expected_source not in FIRM:
@@ -104,10 +104,10 @@ def short(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
                             "probe_low_bandwidth_streak")  # fmt: skip
         detail, since = _GROUNDS[probe.expected_source], facts.rising_since(Probe.attempts, probe, streak)
         evidence = (in_a_row, *_share(probe, thresholds.probe_bandwidth_short_ratio, "probe_bandwidth_short_ratio"))
-        yield Sighting("probe_bandwidth_short", _component(facts, probe), evidence, detail, since)
+        yield Match("probe_bandwidth_short", _component(facts, probe), evidence, detail, since)
 
 
-def below_model(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def below_model(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Probes that give less, or take longer, than a model expects; nothing where something firmer judges them."""
     least = thresholds.probe_low_bandwidth_streak
     found: dict[Probe, list[Evidence]] = {}
@@ -125,10 +125,10 @@ def below_model(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
                 *_number("latency by the model", modelled, "seconds"),
             ))  # fmt: skip
     for probe, some in found.items():
-        yield Sighting("probe_below_model", _component(facts, probe), tuple(some), _GROUNDS["model"])
+        yield Match("probe_below_model", _component(facts, probe), tuple(some), _GROUNDS["model"])
 
 
-def failing(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def failing(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Probes that failed several times since their last good result."""
     for probe in _failures(facts, DAY):
         completed = probe.last_completion_timestamp_seconds
@@ -137,10 +137,10 @@ def failing(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
         failures, least = sum(reasons.values()), thresholds.probe_failure_streak
         if failures >= least:
             evidence = (Evidence("failures since the last result", failures, "", least, "probe_failure_streak"),)
-            yield Sighting("probe_failing", _component(facts, probe), evidence, _named(reasons))
+            yield Match("probe_failing", _component(facts, probe), evidence, _named(reasons))
 
 
-def error_rate(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def error_rate(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Probes of which a larger share of attempts fails than in the window before."""
     # Changes are kept for a day: a longer window is looked at as far as it goes.
     window = min(thresholds.probe_error_rate_window_seconds, DAY / 2)
@@ -168,15 +168,15 @@ def error_rate(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
             Evidence("share of attempts that fail", rate, "ratio"),
             Evidence("failures", failures, "", least, "probe_error_rate_failures_min"),
         )  # fmt: skip
-        yield Sighting("probe_error_rate_rise", _component(facts, probe), evidence, _named(reasons))
+        yield Match("probe_error_rate_rise", _component(facts, probe), evidence, _named(reasons))
 
 
-def wrong_result(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def wrong_result(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Probes in which something arrived that was not sent."""
     for probe, reason, count in facts.rises_keyed(Probe.failures, DAY):
         if reason == "wrong_result":
             evidence = (Evidence("wrong results in the last day", count),)
-            yield Sighting("probe_wrong_result", _component(facts, probe), evidence)
+            yield Match("probe_wrong_result", _component(facts, probe), evidence)
 
 
 _STEPS = (
@@ -193,25 +193,25 @@ _DRIFTS = (
 )
 
 
-def step(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def step(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Probes of which the last results took longer than those just before."""
     least = thresholds.probe_step_min_factor
     for component, evidence in _beyond(facts, _STEPS, least, "probe_step_min_factor"):
-        yield Sighting("probe_step", component, evidence)
+        yield Match("probe_step", component, evidence)
 
 
-def swing(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def swing(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Probes of which the last results differ much more from each other than those just before."""
     least = thresholds.probe_swing_min_factor
     for component, evidence in _beyond(facts, _SWINGS, least, "probe_swing_min_factor"):
-        yield Sighting("probe_swing", component, evidence)
+        yield Match("probe_swing", component, evidence)
 
 
-def drift(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def drift(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Probes of which the latest good results take longer than the first ones."""
     least = thresholds.probe_drift_max_factor
     for component, evidence in _beyond(facts, _DRIFTS, least, "probe_drift_max_factor"):
-        yield Sighting("probe_drift", component, evidence)
+        yield Match("probe_drift", component, evidence)
 
 
 def _beyond(
@@ -227,7 +227,7 @@ def _beyond(
         yield _component(facts, probe), tuple(some)
 
 
-def imbalance(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def imbalance(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Probes on GPUs in which the ranks are far from even."""
     least = thresholds.probe_balance_low_ratio
     for probe, ratio in facts.each(Probe.rank_balance_ratio):
@@ -237,10 +237,10 @@ def imbalance(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
                             "probe_balance_low_ratio")  # fmt: skip
         slowest = facts.node.part(SlowestRank, *probe.identity)
         detail = f"rank {slowest.rank} ({slowest.address or 'no GPU'}) takes longest" if slowest.rank else ""
-        yield Sighting("probe_imbalance", _component_of_slowest(facts, probe, slowest), (evidence,), detail)
+        yield Match("probe_imbalance", _component_of_slowest(facts, probe, slowest), (evidence,), detail)
 
 
-def starved(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def starved(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Probes without a result for long, a day by default, although several times no job was to blame."""
     after, least = thresholds.probe_starved_after_seconds, thresholds.probe_starved_chances_min
     window = min(after, DAY)
@@ -259,7 +259,7 @@ def starved(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
             # Without any result its age is not known: it is old if a chance was missed as long ago as that.
             is_old = sum(later.get(probe, {}).values()) < missed
         if is_old:
-            yield Sighting("probe_starved", _component(facts, probe), tuple(evidence), _named(reasons))
+            yield Match("probe_starved", _component(facts, probe), tuple(evidence), _named(reasons))
 
 
 def _missed_chances(facts: Facts, window: float) -> dict[Probe, Reasons]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import FindingCode
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Component, Evidence, Sighting
+from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.all_read import ALL_READ, all_read
 from commwatch.findings.rules.components import port_of
 from commwatch.findings.rules.rule_set import Rule, RuleSet
@@ -30,7 +30,7 @@ _DOWN_FOR = 60.0
 """Seconds: a switch that is restarted, or a link that trains, is back before."""
 
 
-def down(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def down(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Ports that were active, or that configuration or equal ports ask for, and that are not active now."""
     for port, _ in facts.each(RdmaPort.expected):
         state, physical = port.state, port.physical_state
@@ -44,7 +44,7 @@ def down(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
             why = "" if port.link_layer == "Ethernet" else _WHY.get(int(physical), "")
             if is_not_set_up(port):
                 why = _NOT_SET_UP
-        yield Sighting("rdma_port_down", port_of(port), tuple(evidence), why)
+        yield Match("rdma_port_down", port_of(port), tuple(evidence), why)
 
 
 def is_not_set_up(port: RdmaPort) -> bool:
@@ -53,24 +53,24 @@ def is_not_set_up(port: RdmaPort) -> bool:
     return is_waiting and port.link_layer == "InfiniBand"
 
 
-def not_set_up(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def not_set_up(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """InfiniBand ports with a link that wait for a subnet manager, learned or not, also where all ports do."""
     for port, state in facts.each(RdmaPort.state):
         if port.expected != 1 and is_not_set_up(port):  # one that was active is down, which says more
             evidence = (Evidence("state", word_of(RDMA_STATES, state)), Evidence("physical state", "link up"))
-            yield Sighting("rdma_port_not_set_up", port_of(port), evidence, _NOT_SET_UP)
+            yield Match("rdma_port_not_set_up", port_of(port), evidence, _NOT_SET_UP)
 
 
-def missing(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def missing(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Ports that were active and are not on the node now."""
     if not all_read(facts, "rdma", "rdma_port"):
         return
     for port, _ in facts.each(RdmaPort.expected):
         if all(sign is None for sign in (port.info, port.state)):
-            yield Sighting("rdma_port_missing", port_of(port), (Evidence("port", "not on this node"),))
+            yield Match("rdma_port_missing", port_of(port), (Evidence("port", "not on this node"),))
 
 
-def slow(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def slow(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Ports that run below the speed that was stable here."""
     for port, expected in facts.each(RdmaPort.speed_expected_bytes_per_second):
         speed = port.speed_bytes_per_second
@@ -79,7 +79,7 @@ def slow(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
         evidence = [Evidence("speed", speed, "bytes_per_second", expected, _STABLE)]
         if (lanes := port.width_lanes) is not None:
             evidence.append(Evidence("lanes", lanes, "lanes"))
-        yield Sighting("rdma_port_slow", port_of(port), tuple(evidence))
+        yield Match("rdma_port_slow", port_of(port), tuple(evidence))
 
 
 def _speed_judged(facts: Facts, thresholds: Thresholds, component: Component) -> bool:

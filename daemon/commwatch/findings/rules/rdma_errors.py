@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Evidence, Sighting
+from commwatch.findings.finding import Evidence, Match
 from commwatch.findings.rules.components import port_of
-from commwatch.findings.rules.counted import Told, columns_of, risen, sightings, thresholds_of, windows_of
+from commwatch.findings.rules.counted import Told, columns_of, matches, risen, thresholds_of, windows_of
 from commwatch.findings.rules.rule_set import Rule, RuleSet
 from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.node.model import RdmaPort, SourceCounter
@@ -20,22 +20,22 @@ _SIDE_COUNTERS = frozenset({"rdma_port_transmit_wait_ticks_total", "rdma_port_vl
 """They count congestion and management packets, and fill up on healthy ports."""
 
 
-def errors(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Ports of which the own link damages packets, recovers, or breaks flow control."""
     return risen("rdma_errors", facts, thresholds)
 
 
-def upstream(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def upstream(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Ports that receive packets which were damaged elsewhere."""
     return risen("rdma_errors_upstream", facts, thresholds)
 
 
-def refused(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def refused(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Ports on which a partition or rate rule refuses packets."""
     return risen("rdma_packets_refused", facts, thresholds)
 
 
-def saturated(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def saturated(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Ports with counters that stand at their greatest number: what happens from now on is not seen."""
     for code, is_side in (("rdma_counter_saturated", False), ("rdma_side_counter_saturated", True)):
         told: Told = {}
@@ -49,7 +49,7 @@ def saturated(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
             limit = None if known is None else known.saturates_at
             evidence = Evidence(counter, "at its greatest number" if limit is None else limit)
             told.setdefault(port_of(port), []).append(evidence)
-        yield from sightings(code, told)
+        yield from matches(code, told)
 
 
 RDMA_ERRORS = RuleSet(

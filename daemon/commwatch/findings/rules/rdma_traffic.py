@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Evidence, Sighting
+from commwatch.findings.finding import Evidence, Match
 from commwatch.findings.rules.components import port_of
 from commwatch.findings.rules.counted import (
     SUSTAINED_OPENS_AFTER,
     Told,
     columns_of,
+    matches,
     risen,
-    sightings,
     tell_rises,
     thresholds_of,
     windows_of,
@@ -29,7 +29,7 @@ _CONGESTED_FOR = 120.0
 """Seconds for which the wait must be longer than before: later it is what the port is used to."""
 
 
-def retransmitting(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def retransmitting(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Ports that go on sending packets again."""
     told: Told = {}
     tell_rises("rdma_retransmitting", facts, thresholds, told)
@@ -41,25 +41,25 @@ def retransmitting(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
             what = "share of packets that were sent again in the last 2 min"
             evidence = Evidence(what, again / packets, "ratio", most, "rdma_retransmitted_share_ratio")
             told.setdefault(port_of(port), []).append(evidence)
-    return sightings("rdma_retransmitting", told)
+    return matches("rdma_retransmitting", told)
 
 
-def dropping(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def dropping(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Ports that go on dropping packets."""
     return risen("rdma_dropping", facts, thresholds)
 
 
-def connections(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def connections(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Ports on which connections were given up within the last hour."""
     return risen("rdma_connections_lost", facts, thresholds)
 
 
-def congested(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def congested(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Ports that are asked to slow down, or wait for credit far longer than before."""
     told: Told = {}
     tell_rises("rdma_congested", facts, thresholds, told)
     _tell_waits(facts, thresholds, told)
-    return sightings("rdma_congested", told)
+    return matches("rdma_congested", told)
 
 
 def _tell_waits(facts: Facts, thresholds: Thresholds, told: Told) -> None:

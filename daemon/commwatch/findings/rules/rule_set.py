@@ -9,10 +9,10 @@ from typing import TypeAlias
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import FindingCode
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Component, Sighting
+from commwatch.findings.finding import Component, Match
 from commwatch_exporters.node.parts import AnyColumn
 
-Look: TypeAlias = Callable[[Facts, Thresholds], Iterable[Sighting]]
+Evaluate: TypeAlias = Callable[[Facts, Thresholds], Iterable[Match]]
 """One rule, or several that belong together."""
 
 Judge: TypeAlias = Callable[[Facts, Thresholds, Component], bool]
@@ -24,16 +24,16 @@ DAY = 24 * HOUR
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A look, and what it says of itself; a test refuses it everything else."""
+    """One or several checks that belong together, and what they read; a test refuses it everything else."""
 
-    look: Look
+    evaluate: Evaluate
     codes: tuple[str, ...]
-    """Names of the codes that it sights; no other rule sights them."""
+    """Names of the codes that it matches; no other rule matches them."""
     reads: tuple[AnyColumn, ...]
-    """Numbers by which it decides whether it sights, and at which component. A finding closes only where these were
+    """Numbers by which it decides whether it matches, and at which component. A finding closes only where these were
     read."""
     details: tuple[AnyColumn, ...] = ()
-    """Numbers that add numbers, names and parts to what it sights; without them it sights the same."""
+    """Numbers that add numbers, names and parts to what it matches; without them it matches the same."""
     counts: tuple[AnyColumn, ...] = ()
     """Counters that say when something that it counts began, beside those that it reads."""
     thresholds: tuple[str, ...] = ()
@@ -56,8 +56,9 @@ class Rule:
 
     @property
     def name(self) -> str:
-        """``nvlink.down``: family and name of the look; value of the label ``rule``."""
-        return f"{self.look.__module__.rpartition('.')[2]}.{getattr(self.look, '__name__', type(self.look).__name__)}"
+        """``nvlink.down``: family and name of the function; value of the label ``rule``."""
+        function = getattr(self.evaluate, "__name__", type(self.evaluate).__name__)
+        return f"{self.evaluate.__module__.rpartition('.')[2]}.{function}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import FindingCode
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Component, Evidence, Sighting
+from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.rule_set import Rule, RuleSet
 from commwatch_exporters.node.model import NcclSetting
 
@@ -15,7 +15,7 @@ _CODES = {"harmful": "nccl_setting_harmful", "suspicious": "nccl_setting_suspici
 """By severity of the remark; what is useless or worth a note harms nobody."""
 
 
-def remarks(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def remarks(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Settings of which the audit says that they harm, or that they may."""
     for setting, processes in facts.each(NcclSetting.processes):
         code = _CODES.get(setting.severity)
@@ -24,7 +24,7 @@ def remarks(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
         variable, remark = setting.variable, setting.remark
         component = Component("setting", f"{variable}/{remark}", variable)
         evidence = (Evidence("remark", remark), Evidence("processes", processes))
-        yield Sighting(code, component, evidence, remark.replace("_", " "))
+        yield Match(code, component, evidence, remark.replace("_", " "))
 
 
 _OPENS_AFTER = 120.0

@@ -1,4 +1,4 @@
-"""One look: what the rules are given, what they say of themselves, and how the history is fed."""
+"""One evaluation: what the rules are given, what they say of themselves, and how the history is fed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.findings.code import FindingCode
 from commwatch.findings.codes import CODES, EVENTS, WATCHED
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Component, Sighting
+from commwatch.findings.finding import Component, Match
 from commwatch.findings.history import CounterHistory
-from commwatch.findings.looking import TIDY_SECONDS, Looking
+from commwatch.findings.rule_engine import TIDY_SECONDS, RuleEngine
 from commwatch.findings.rules import RULE_SETS
 from commwatch.findings.rules.rule_set import Rule, RuleSet
 from commwatch.simulation.presets import PRESETS
@@ -33,19 +33,19 @@ def code(name: str) -> FindingCode:
     return FindingCode(name, name, "warning", "fault", "meaning", "next step")
 
 
-def inactive(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def inactive(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Links that are inactive."""
     for _, state in facts.each(NvLink.state):
         if state == 0 and facts.node.part(NvLink, "0000:17:00.0", "3").recoveries is None:
-            yield Sighting("link_out", LINK, ())
+            yield Match("link_out", LINK, ())
 
 
-def recovered(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def recovered(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Links that recovered."""
-    yield from [Sighting("link_back", LINK, ()) for _ in facts.rises(NvLink.recoveries, 3600.0)]
+    yield from [Match("link_back", LINK, ()) for _ in facts.rises(NvLink.recoveries, 3600.0)]
 
 
-def failing(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def failing(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """A rule with a defect."""
     raise KeyError("link")
 
@@ -61,9 +61,9 @@ LINKS = RuleSet(
 )
 
 
-def looking(*rule_sets: RuleSet) -> Looking:
+def engine(*rule_sets: RuleSet) -> RuleEngine:
     history = CounterHistory({RECOVERIES: 3600.0, REPLAYS: 3600.0})
-    return Looking(rule_sets, shipped(), history, lambda name, error: None)
+    return RuleEngine(rule_sets, shipped(), history, lambda name, error: None)
 
 
 def snapshot(values: Mapping[Series, Value], layout: Layout | None = None) -> Snapshot:
@@ -75,42 +75,42 @@ def of_link(metric: str, link: str = "3") -> Series:
 
 
 def test_a_rule_with_a_defect_sees_nothing_for_certain() -> None:
-    """Its codes are not known to be gone; those of other rules are, whether sighted before or not."""
+    """Its codes are not known to be gone; those of other rules are, whether matched before or not."""
     broken = RuleSet("broken", (code("unknown"),), (Rule(failing, ("unknown",), (NvLink.state,)),))
-    look = looking(LINKS, broken)
-    look.at(snapshot({of_link(STATE): 1}), NOW)
+    rules = engine(LINKS, broken)
+    rules.evaluate(snapshot({of_link(STATE): 1}), NOW)
 
-    assert look.failing == {"test_looking.failing"}
-    assert look.reads_of("unknown") is None
-    assert look.reads_of("link_out") == (STATE, RECOVERIES)
-    assert look.reads_of("link_back") == (RECOVERIES,)
+    assert rules.failing == {"test_rule_engine.failing"}
+    assert rules.reads_of("unknown") is None
+    assert rules.reads_of("link_out") == (STATE, RECOVERIES)
+    assert rules.reads_of("link_back") == (RECOVERIES,)
 
 
 def test_a_code_of_another_rule_is_a_defect() -> None:
-    """What closes it would not be known; the rule sights nothing."""
+    """What closes it would not be known; the rule matches nothing."""
     crossed = RuleSet("crossed", LINKS.codes, (Rule(inactive, ("link_back",), (NvLink.state, NvLink.recoveries)),))
-    look = looking(crossed)
+    rules = engine(crossed)
 
-    assert look.at(snapshot({of_link(STATE): 0}), NOW) == []
-    assert look.failing == {"test_looking.inactive"}
+    assert rules.evaluate(snapshot({of_link(STATE): 0}), NOW) == []
+    assert rules.failing == {"test_rule_engine.inactive"}
 
 
 def test_the_history_takes_what_moved() -> None:
     """Also from blocks of which another number moved, and of a counter that is read for the first time later."""
-    look = looking(LINKS)
+    rules = engine(LINKS)
     values: dict[Series, Value] = {of_link(STATE): 1, of_link(RECOVERIES): 5, of_link(RECOVERIES, "4"): None}
     layout = Layout(values)
 
     def at(second: float, three: Value, four: Value, state: int = 1) -> list[str]:
         values.update({of_link(STATE): state, of_link(RECOVERIES): three, of_link(RECOVERIES, "4"): four})
-        return [one.code for one in look.at(snapshot(values, layout), NOW + second)]
+        return [one.code for one in rules.evaluate(snapshot(values, layout), NOW + second)]
 
     assert at(0, 5, None) == []
     assert at(10, 5, None, state=2) == []
     assert at(20, 5, 7) == []
     assert at(30, 5, 8) == ["link_back"]
     assert at(40, 6, 8) == ["link_back"] * 2
-    assert at(50, None, 8) == ["link_back"], "what is not read now sights nothing"
+    assert at(50, None, 8) == ["link_back"], "what is not read now matches nothing"
     assert at(60, 6, 8) == ["link_back"] * 2
     assert at(3630, 6, 8) == ["link_back"]
     assert at(3650, 6, 8) == []
@@ -118,11 +118,11 @@ def test_the_history_takes_what_moved() -> None:
 
 def test_counters_of_devices_that_are_gone_are_forgotten() -> None:
     """Once an hour: a device that comes back with another number has not counted it here."""
-    look = looking(LINKS)
-    look.at(snapshot({of_link(RECOVERIES): 5}), NOW)
-    look.at(snapshot({of_link(STATE): 1}), NOW + TIDY_SECONDS)
+    rules = engine(LINKS)
+    rules.evaluate(snapshot({of_link(RECOVERIES): 5}), NOW)
+    rules.evaluate(snapshot({of_link(STATE): 1}), NOW + TIDY_SECONDS)
 
-    assert look.at(snapshot({of_link(RECOVERIES): 9}), NOW + TIDY_SECONDS + 10) == []
+    assert rules.evaluate(snapshot({of_link(RECOVERIES): 9}), NOW + TIDY_SECONDS + 10) == []
 
 
 def test_a_node_shows_each_snapshot_as_it_is() -> None:
@@ -153,10 +153,10 @@ def test_a_node_hides_what_is_not_exposed() -> None:
 
 def test_a_finding_closes_by_what_shows_it() -> None:
     """Parts, names and numbers beside it, as of the GPUs under a slow probe, need not be read for that."""
-    look = looking(*RULE_SETS)
+    rules = engine(*RULE_SETS)
 
-    assert look.reads_of("probe_latency_high") == ("commwatch_probe_latency_spike_streak",)
-    assert look.reads_of("rdma_counter_saturated") == ("commwatch_counters_anomaly",)
+    assert rules.reads_of("probe_latency_high") == ("commwatch_probe_latency_spike_streak",)
+    assert rules.reads_of("rdma_counter_saturated") == ("commwatch_counters_anomaly",)
 
 
 def test_what_pages_is_what_the_design_lets_page() -> None:
@@ -199,9 +199,9 @@ def test_rules_have_names_of_their_own() -> None:
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_healthy_node_has_no_fault(preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every simulated node while it works: no rule fails, and none sights a fault."""
+    """Every simulated node while it works: no rule fails, and none matches a fault."""
     failures: list[tuple[str, Exception]] = []
-    look = Looking(
+    rules = RuleEngine(
         RULE_SETS, shipped(), CounterHistory(WATCHED, EVENTS), lambda name, error: failures.append((name, error))
     )
     seen = set()
@@ -209,8 +209,8 @@ def test_a_healthy_node_has_no_fault(preset: str, tmp_path: Path, monkeypatch: p
         for _ in range(4):
             node.time += 10.0
             node.run()
-            sighted = look.at(node.snapshot(), 1.7e9 + node.time)
-            seen |= {one.code for one in sighted if CODES[one.code].severity != "info"}
+            matched = rules.evaluate(node.snapshot(), 1.7e9 + node.time)
+            seen |= {one.code for one in matched if CODES[one.code].severity != "info"}
 
     assert failures == []
     assert seen == set()

@@ -1,4 +1,4 @@
-"""One look at the node: all rules over one snapshot, each on its own, so that one that fails stops no other."""
+"""Evaluates all rules over one snapshot, each on its own, so that one that fails stops no other."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Sighting
+from commwatch.findings.finding import Match
 from commwatch.findings.history import CounterHistory
 from commwatch.findings.rules.rule_set import Rule, RuleSet
 from commwatch_exporters.node.model import Node
@@ -20,7 +20,7 @@ RuleFailed: TypeAlias = Callable[[str, Exception], None]
 """Told the name of a rule and why it failed."""
 
 
-class Looking:
+class RuleEngine:
     """The rules, and what they read."""
 
     def __init__(
@@ -34,7 +34,7 @@ class Looking:
         Args:
             rule_sets: to run, in this order.
             thresholds: in force.
-            history: of the counters that the rules watch; fed by each look.
+            history: of the counters that the rules watch; fed by each evaluation.
             failed: called with each rule that raised.
         """
         self._rules = tuple(rule for rules in rule_sets for rule in rules.rules)
@@ -45,14 +45,14 @@ class Looking:
         self._told = failed
         self._node = Node()
         self.facts = Facts(self._node, history, 0.0)
-        """What the rules read at the last look."""
+        """What the rules read at the last evaluation."""
         self._tidied = 0.0
         """When counters of what is gone were forgotten last, seconds since 1970."""
         self.failing: frozenset[str] = frozenset()
-        """Rules that failed at the last look."""
+        """Rules that failed at the last evaluation."""
 
-    def at(self, snapshot: Snapshot, now: float) -> list[Sighting]:
-        """All that the rules sight.
+    def evaluate(self, snapshot: Snapshot, now: float) -> list[Match]:
+        """All matches of the rules.
 
         Args:
             snapshot: of this moment.
@@ -61,17 +61,17 @@ class Looking:
         self._node.show(snapshot)
         self._feed(snapshot, now)
         facts = self.facts = Facts(self._node, self._history, now)
-        sightings: list[Sighting] = []
+        matches: list[Match] = []
         failing = set()
         for rule in self._rules:
             try:
-                sightings += [_declared(sighting, rule) for sighting in rule.look(facts, self._thresholds)]
+                matches += [_declared(match, rule) for match in rule.evaluate(facts, self._thresholds)]
             except Exception as error:
                 # A defect in one rule must be seen, and must not blind the others.
                 failing.add(rule.name)
                 self._told(rule.name, error)
         self.failing = frozenset(failing)
-        return sightings
+        return matches
 
     def _feed(self, snapshot: Snapshot, now: float) -> None:
         """Take the watched counters into the history."""
@@ -98,27 +98,27 @@ class Looking:
             present = {block.layout.series[at][1] for block in blocks for at in block.layout.families[metric]}
             self._history.retain(metric, present)
 
-    def is_judged(self, sighting: Sighting, facts: Facts | None = None) -> bool:
-        """Whether a look would have sighted it if it were so; its metrics were read.
+    def is_judged(self, match: Match, facts: Facts | None = None) -> bool:
+        """Whether its rule would have matched if it were so; its metrics were read.
 
         Args:
-            sighting: of any look.
-            facts: of that look; of the last one by default.
+            match: of any evaluation.
+            facts: of that evaluation; of the last one by default.
         """
-        judge = self._judged.get(sighting.code)
-        return judge is None or judge(facts or self.facts, self._thresholds, sighting.component)
+        judge = self._judged.get(match.code)
+        return judge is None or judge(facts or self.facts, self._thresholds, match.component)
 
-    def first_counted(self, sighting: Sighting) -> float | None:
+    def first_counted(self, match: Match) -> float | None:
         """When the first of the counted events came, seconds since 1970; None where that is not known."""
-        return self._history.first_rise(self._rule_of[sighting.code].metrics_counted, sighting.component.key)
+        return self._history.first_rise(self._rule_of[match.code].metrics_counted, match.component.key)
 
     def reads_of(self, code: str) -> tuple[str, ...] | None:
-        """The metrics that could show a code again; None where its rule has failed at the last look."""
+        """The metrics that could show a code again; None where its rule has failed at the last evaluation."""
         rule = self._rule_of[code]
         return None if rule.name in self.failing else rule.metrics_read
 
 
-def _declared(sighting: Sighting, rule: Rule) -> Sighting:
-    if sighting.code not in rule.codes:
-        raise ValueError(f"{sighting.code} is no code of {rule.name}")
-    return sighting
+def _declared(match: Match, rule: Rule) -> Match:
+    if match.code not in rule.codes:
+        raise ValueError(f"{match.code} is no code of {rule.name}")
+    return match
