@@ -1,0 +1,99 @@
+"""Plays a drill of the catalogue on a simulated node at stepped time, and asks every face what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from commwatch.diagnosis.document import Diagnosis
+from commwatch.drill.catalogue import load_drills
+from commwatch.drill.drill import Drill
+from commwatch.findings.api_documents import FindingRecord, FindingsDocument
+from commwatch.service.page import describe
+from commwatch_exporters.node.model import Node
+from commwatch_exporters.node_page.page import render_node_page
+from support.html_pages import check
+from support.simulated_daemon import SimulatedDaemon, rehearsed
+
+KNOWN = 120.0
+"""Seconds after which each part has been read; a fault that is not of the first day begins then."""
+_TAKES_PROCESSES = frozenset({"driver_hang", "rank_crash", "driver_unusable"})
+"""Faults that take readers or ranks in processes of their own."""
+_SHOWN_BY_SECONDS = frozenset({"nvlink_flaps"})
+"""What is counted at 1 Hz alone."""
+
+DRILLS = {
+    drill.name: drill
+    for drill in load_drills().values()
+    if drill.codes
+    and drill.nodes == 1
+    and not (drill.stopped or drill.between_nodes or drill.checked)
+    and not _TAKES_PROCESSES & {one["fault"] for one in drill.faults}
+    and drill.name not in _SHOWN_BY_SECONDS
+}
+"""The drills of which the daemon of one node has a finding, by name."""
+
+
+@contextmanager
+def played(drill: Drill, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedDaemon]:
+    """A node on which the findings of a drill are open, or the time is over that the drill allows."""
+    begins = 0.0 if drill.first_day else KNOWN
+    faults = [*((one, begins) for one in drill.faults), *((one, 0.0) for one in drill.under)]
+    text = "".join(
+        "- {" + ", ".join(f"{key}: '{value}'" for key, value in (entry | {"at": f"{at}s"}).items()) + "}\n"
+        for entry, at in faults
+    )
+    with rehearsed(drill.preset, folder, monkeypatch, text) as daemon:
+        daemon.until((0.0 if drill.first_day else KNOWN) / 60)
+        while daemon.time < KNOWN + drill.limit and not set(drill.codes) <= codes_of(daemon):
+            daemon.until((daemon.time + 30) / 60)
+            if drill.probes:
+                daemon.probe(*drill.probes)
+        yield daemon
+
+
+def codes_of(daemon: SimulatedDaemon) -> set[str]:
+    """Of all findings that are open, and of their causes."""
+    found = daemon.verdict.findings
+    return {one.code for one in found} | {cause.code for one in found for cause in one.causes}
+
+
+def faces_agree(daemon: SimulatedDaemon) -> FindingsDocument:
+    """Asserts that page, top, diagnosis and healthcheck say what the API says; returns that."""
+    told = msgspec.json.decode(msgspec.json.encode(daemon.answers.findings()), type=FindingsDocument)
+    verdict = told.verdict
+    assert verdict is not None
+    snapshot = daemon.snapshot()
+    page = check(render_node_page(Node(snapshot), describe(daemon.engine, daemon.maintenance, snapshot), "/metrics"))
+    text = {"page": _line(" ".join(page.texts))}
+    for face in ("top --once", "healthcheck"):
+        text[face] = _line(daemon.command(*face.split(), simulated=False)[1])
+    diagnosis = msgspec.json.decode(daemon.command("diagnose", "--json", simulated=False)[1], type=Diagnosis)
+
+    assert page.texts.index(verdict.word) < page.texts.index(verdict.line)
+    assert f"{verdict.word}: {verdict.line}" in text["top --once"]
+    assert f"{verdict.word}: {verdict.line}" in text["healthcheck"]
+    assert diagnosis.verdict == verdict
+    known = {(one.code, one.component.identity): one for one in told.findings}
+    assert {(one.code, one.component.identity) for one in diagnosis.findings} == known.keys()
+    for one in diagnosis.findings:
+        said = known[one.code, one.component.identity]
+        assert _words_of(one) == _words_of(said)
+        part = said.component.component.words
+        assert f"{said.title}: {part}" in text["top --once"]
+        assert said.title in text["page"]
+        assert part in text["page"]
+    return told
+
+
+def _words_of(one: FindingRecord) -> FindingRecord:
+    """All but the moment at which it was seen last."""
+    return msgspec.structs.replace(one, last_seen=None, seen_seconds=0.0, causes=(), also_seen=())
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
