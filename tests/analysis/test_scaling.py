@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.probes.by_hand.answer import Member, Scaling, answer_of
+from commwatch.config.settings import Probe
+from commwatch.config.thresholds import load_thresholds
+from commwatch.probes.by_hand.answer import Scaling, answer_of
+from commwatch.probes.node import Prospect
 from probes.results import MIB, measured, plan_of
 from support.examples import examples
 
@@ -19,11 +22,8 @@ seconds = st.floats(min_value=1e-6, max_value=10.0)
 def scaling(*each: float, size: int = GB) -> Scaling:
     """The answer to all-reduces over 2, 4 and 8 GPUs that took so long."""
     plan = plan_of("scaling", 2 ** len(each), bandwidth_bytes=size)
-    gpus = tuple(Member(gpu=str(rank), uuid=f"GPU-{rank}", pci_bus_id="", name="") for rank in range(plan.ranks))
     result = measured(plan, 1e9, list(each))
-    found = answer_of(
-        plan, result, gpus, expected_of=lambda step: None, low_ratio=0.6, short_ratio=0.85, latency_limit=None
-    )
+    found = answer_of(Prospect(plan, ()), Probe(), result, load_thresholds(None), expected={})
     assert found.scaling is not None
     return found.scaling
 

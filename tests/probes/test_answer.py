@@ -6,9 +6,13 @@ from typing import Any
 
 import pytest
 
+from commwatch.config.settings import Duration, Probe, Rate
+from commwatch.config.thresholds import load_thresholds
+from commwatch.node.gpus_now import ProbeGpu
 from commwatch.node.topology.pair_matrix import Suspect
-from commwatch.probes.by_hand.answer import Answer, Member, answer_of, notes_of
+from commwatch.probes.by_hand.answer import Answer, answer_of, notes_of
 from commwatch.probes.cycle.outcome import Problem, failed
+from commwatch.probes.node import Prospect
 from commwatch.probes.plan import CyclePlan, CycleResult, NcclNotes, Skipped, Yielded
 from commwatch.probes.results.expected import Expected, ExpectedSource
 from commwatch.views.probe_table import columns_of, table_rows
@@ -17,23 +21,21 @@ from probes.results import MIB, measured, plan_of
 
 RATE = 100e9
 NOW = 1_000_000.0
+PROBE = Probe()
 
 
-def members(count: int) -> tuple[Member, ...]:
+def gpus(count: int) -> tuple[ProbeGpu, ...]:
     # The indexes are not the ranks: a probe may leave GPUs out.
-    return tuple(Member(gpu=str(rank + 4), uuid=f"GPU-{rank}", pci_bus_id="", name="") for rank in range(count))
+    return tuple(ProbeGpu(rank + 4, f"GPU-{rank}", "", "") for rank in range(count))
 
 
-def answer(plan: CyclePlan, result: CycleResult, source: ExpectedSource | None = "reference", **options: Any) -> Answer:
+def answer(
+    plan: CyclePlan, result: CycleResult, source: ExpectedSource | None = "reference", probe: Probe = PROBE, **more: Any
+) -> Answer:  # fmt: skip
     """With an expected bandwidth of 100 GB/s from some source."""
-    expected = None if source is None else Expected(RATE, source, "a test")
-    known: dict[str, Any] = {
-        "expected_of": lambda step: expected,
-        "low_ratio": 0.6,
-        "short_ratio": 0.85,
-        "latency_limit": None,
-    }
-    return answer_of(plan, result, members(len(plan.devices)), **(known | options))
+    expected = {} if source is None else {place: Expected(RATE, source, "a test") for place in range(len(plan.steps))}
+    prospect = Prospect(plan, gpus(len(plan.devices)))
+    return answer_of(prospect, probe, result, load_thresholds(None), expected=expected, **more)
 
 
 def at(rate: float, plan: CyclePlan | None = None) -> CycleResult:
@@ -73,7 +75,7 @@ def test_bandwidth_is_held_against_what_is_expected(
 @pytest.mark.parametrize(("limit", "verdict", "code"), [(11e-6, "good", 0), (9e-6, "slow", 1)])
 def test_latency_is_held_against_its_limit(limit: float, verdict: str, code: int) -> None:
     """Where the operator has set one."""
-    found = answer(plan_of(), at(RATE), latency_limit=limit)
+    found = answer(plan_of(), at(RATE), probe=Probe(latency_limit=Duration(limit)))
 
     assert (found.rows[0].verdict, found.exit_code) == (verdict, code)
 
@@ -170,7 +172,9 @@ def test_pairs_are_low_by_a_suspect_or_a_configured_value(
     suspect = Suspect(kind="gpu", element="GPU0", confidence=1.0, slowdown=1.3, cells=((0, 1),), words="GPU0 is slow.")
     plan = plan_of("pairs", 4)
     pairs = matrix(4, factors={(0, 1): factor}, suspects=(suspect,) if suspected else ())
-    found = answer(plan, measured(plan, NOW, [1e-4]), pairs=pairs, firm_pairs=firm)
+    found = answer(
+        plan, measured(plan, NOW, [1e-4]), probe=Probe(expected_bandwidth=Rate(RATE) if firm else None), pairs=pairs
+    )
 
     assert (found.verdict, found.exit_code) == (verdict, code)
     assert table_rows([found], 0.6)[-1][-1] == word

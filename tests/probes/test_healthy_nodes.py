@@ -10,17 +10,20 @@ from statistics import median
 import pytest
 
 from commwatch.config import settings
+from commwatch.config.thresholds import load_thresholds
 from commwatch.node.topology.reach import GpuPaths, gpu_paths
 from commwatch.probes.by_hand.answer import Answer, answer_of
 from commwatch.probes.cycle.measure import measure
 from commwatch.probes.cycle.rank_simulated import SimulatedGroup
+from commwatch.probes.node import Prospect
 from commwatch.probes.plan import CyclePlan, Measured, StepOutcome
 from commwatch.probes.rank_plan import RankResult, SimulatedNodePlan
-from commwatch.probes.results.expected import expected_of_pair, expected_of_step
+from commwatch.probes.results.expected import expected_of_pair
 from commwatch.probes.workload import plan_cycle
 from commwatch.simulation.presets import PRESETS
 from support.topologies import simulated_topology
 
+PROBE = settings.Probe()
 LEAST, MOST = 0.85, 1.10
 """Of what is expected. Latency of pairs and small calls have no expectation."""
 
@@ -77,15 +80,9 @@ def outcomes_of(plan: CyclePlan) -> tuple[StepOutcome, ...]:
 
 def answered(plan: CyclePlan, outcomes: tuple[StepOutcome, ...], paths: GpuPaths) -> Answer:
     """The output of the command for them."""
-    return answer_of(
-        plan,
-        Measured(finished_at=0, occupied_seconds=0, setup_seconds=0, outcomes=outcomes),
-        (),
-        expected_of=lambda step: expected_of_step(step, paths, configured=None, backend="simulated"),
-        low_ratio=0.6,
-        short_ratio=0.85,
-        latency_limit=None,
-    )
+    prospect = Prospect(plan, (), paths=paths)
+    result = Measured(finished_at=0, occupied_seconds=0, setup_seconds=0, outcomes=outcomes)
+    return answer_of(prospect, PROBE, result, load_thresholds(None), expected=prospect.expected(PROBE))
 
 
 def shares(answer: Answer, outcomes: tuple[StepOutcome, ...], paths: GpuPaths) -> Iterator[tuple[str, float]]:

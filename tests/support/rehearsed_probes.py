@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from commwatch.config.settings import Config
+from commwatch.config.simulated import SimulationPlan
 from commwatch.node.gpus_now import GpusNow
 from commwatch.node.run import Collector
 from commwatch.node.store import Store
@@ -16,9 +16,9 @@ from commwatch.node.topology.model import Topology
 from commwatch.probes.by_hand import cycles
 from commwatch.probes.by_hand.node import NodeByHand
 from commwatch.probes.gate.decision import GateFacts, SchedulerFacts
+from commwatch.probes.node import ProbeNode
 from commwatch.probes.plan import CyclePlan, CycleResult
 from commwatch.probes.rank_plan import SimulatedNodePlan
-from commwatch.probes.topology import ProbeTopology
 
 CYCLE_SECONDS = 5.0
 """That pass while a cycle runs."""
@@ -45,15 +45,13 @@ def probe_by_hand(node: Rehearsed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the commands that probe find this node, as its collectors read it last, and its ranks."""
 
     class Node(NodeByHand):
-        def __init__(self, config: Config) -> None:
-            super().__init__(config)
-            self._store, self.view = node.store, GpusNow(node.store)
-            self.driver = True
-            self.simulation = SimulatedNodePlan(preset=node.preset, faults_file=None, started_at=node.booted_at)
-
         async def __aenter__(self) -> NodeByHand:
-            addresses = [gpu.pci_bus_id for gpu in self.gpus]
-            self._topology = await ProbeTopology(node.store, *node.roots).read(addresses) or Topology()
+            self._store, self.driver = node.store, True
+            self.simulation = SimulatedNodePlan(preset=node.preset, faults_file=None, started_at=node.booted_at)
+            plan = SimulationPlan(node.preset, "", node.booted_at, *node.roots)
+            self.probes = ProbeNode(self._config, node.store, self._state, plan, self)
+            monkeypatch.setattr(self.probes.launcher, "run", run)
+            self._topology = await self.probes.read_topology() or Topology()
             return self
 
         async def __aexit__(
@@ -61,20 +59,18 @@ def probe_by_hand(node: Rehearsed, monkeypatch: pytest.MonkeyPatch) -> None:
         ) -> None:
             """Nothing was opened."""
 
-        async def facts(self, plan: CyclePlan, *, ignore_scheduler: bool = False) -> GateFacts:
+        async def facts(
+            self, plan: CyclePlan, wanted: tuple[int, ...] = (), *, ignore_scheduler: bool = False
+        ) -> GateFacts:  # fmt: skip
             return GateFacts(
                 no_torch="", initial_pid_namespace=True, scheduler=SchedulerFacts(ignored=True),
-                gpus=self.view.facts(float("-inf")),
+                gpus=GpusNow(node.store).facts(float("-inf")),
             )  # fmt: skip
 
-    class Ranks:
-        running = False
-
-        async def run(self, plan: CyclePlan, *_: Any) -> CycleResult:  # watch and progress: nothing happens meanwhile
-            node.time += CYCLE_SECONDS
-            for one in node.collectors:  # they go on reading meanwhile
-                one.last_reading = node.time if one.last_reading is not None else None
-            return node.outcome(plan)
+    async def run(plan: CyclePlan, *_: Any) -> CycleResult:  # watch and progress: nothing happens meanwhile
+        node.time += CYCLE_SECONDS
+        for one in node.collectors:  # they go on reading meanwhile
+            one.last_reading = node.time if one.last_reading is not None else None
+        return node.outcome(plan)
 
     monkeypatch.setattr(cycles, "NodeByHand", Node)
-    monkeypatch.setattr(cycles, "Launcher", lambda **_: Ranks())

@@ -346,7 +346,7 @@ class SimulatedDaemon:
         patched.setattr(
             node, "facts", lambda *a, **named: replace(facts(*a, **named), no_torch="", initial_pid_namespace=True)
         )
-        patched.setattr(probing._launcher, "run", run)
+        patched.setattr(node.launcher, "run", run)
 
     # --- what is there ---
 
@@ -517,7 +517,7 @@ class SimulatedDaemon:
         """Run one cycle of each of these probes, or of all, on a node that is free, though the gate would wait."""
         assert self.is_free, "a daemon would not probe while a job runs"
         with self._patched.context() as patched:
-            patched.setattr("commwatch.service.probing.decide", lambda *_: None)
+            patched.setattr("commwatch.probes.node.decide", lambda *_: None)
             for name in names or self.config.probes.definitions:
                 with capture_logs():
                     self._loop.run_until_complete(self.engine.probing.run(name))

@@ -56,7 +56,7 @@ class SteppedNode(SimulatedDaemon):
         """Of the GPUs' time of a day, what all probes of the last day took."""
         records = self.engine.probing._records.values()
         seconds = used([one for record in records for one in record.history.occupied], time.time(), DAY_SECONDS)
-        return seconds / self.engine.probing._node.gpu_count() / DAY_SECONDS
+        return seconds / len(self.engine.probing._node.gpus) / DAY_SECONDS
 
 
 @contextmanager

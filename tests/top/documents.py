@@ -16,7 +16,7 @@ from commwatch.findings.api_documents import (
     SeriesRecord,
     SnapshotDocument,
 )
-from commwatch.probes.gate.decision import Skip
+from commwatch.probes.plan import Skipped
 from commwatch.probes.results.records import Known, status_of
 from commwatch.views.top.frame import Documents
 from commwatch_exporters.catalogue import CATALOGUE
@@ -65,7 +65,7 @@ def _documents(daemon: SimulatedDaemon) -> Documents:
 
 
 def _statuses(daemon: SimulatedDaemon, now: float) -> list[ProbeStatus]:
-    next_run, skip = now + 720, Skip("gpu_busy", BUSY.partition(": ")[2])
+    next_run, skip = now + 720, Skipped(finished_at=now, reason="gpu_busy", detail=BUSY.partition(": ")[2])
     known = {"all_reduce": Known(None, None, next_run), "pairs": Known(None, skip, now + 60)}
     return [status_of(name, daemon.engine.probing._records[name], known[name], now) for name in _PROBES]
 

@@ -1,4 +1,4 @@
-"""What of this node a probe cycle rests on: its GPUs, how they are joined, and whether somebody else needs them."""
+"""The probes of this node, for the daemon and for commands: their plans, whether the node is free, and the cycle."""
 
 from __future__ import annotations
 
@@ -6,21 +6,24 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from commwatch.config.settings import Config, Probe
 from commwatch.config.simulated import SimulationPlan
 from commwatch.node.gpus_now import GpuFacts, GpusNow, ProbeGpu
+from commwatch.node.starvation import Starvation
 from commwatch.node.store import Store
 from commwatch.node.topology.model import Topology
 from commwatch.node.topology.reach import GpuPaths
+from commwatch.probes.cycle.cycle import Progress
 from commwatch.probes.cycle.interpreter import why_no_torch
-from commwatch.probes.cycle.launch import StuckRank
-from commwatch.probes.gate.decision import GateFacts, SchedulerFacts
+from commwatch.probes.cycle.launch import Launcher
+from commwatch.probes.cycle.lock import LOCK_FILE, ProbeLock
+from commwatch.probes.gate.decision import GateFacts, SchedulerFacts, decide
 from commwatch.probes.gate.hold import HoldFile
 from commwatch.probes.gate.node_watch import NodeWatch, job_cgroup_root
 from commwatch.probes.gate.schedulers import initial_pid_namespace, scheduler_facts
-from commwatch.probes.plan import CyclePlan
+from commwatch.probes.plan import CyclePlan, CycleResult, Skipped
 from commwatch.probes.rank_plan import SimulatedNodePlan
 from commwatch.probes.results.expected import Expected, expected_of_step
 from commwatch.probes.results.history import GpuName
@@ -72,6 +75,13 @@ class Prospect:
         return {place: one for place, one in found.items() if one is not None}
 
 
+class Seen(NamedTuple):
+    """What was found when the node was looked at."""
+
+    gpus: tuple[GpuFacts, ...] = ()
+    scheduler: SchedulerFacts = SchedulerFacts()
+
+
 def simulated_node(plan: SimulationPlan | None) -> SimulatedNodePlan | None:
     """The simulated node as ranks get it; None for a real one."""
     if plan is None:
@@ -80,19 +90,26 @@ def simulated_node(plan: SimulationPlan | None) -> SimulatedNodePlan | None:
 
 
 class ProbeNode:
-    """This node, for all probes of a configuration."""
+    """This node, for all probes of a configuration; one cycle at a time."""
 
     def __init__(
-        self, settings: Config, store: Store, state: Path, simulation: SimulationPlan | None, read: ReadNode
+        self,
+        settings: Config,
+        store: Store,
+        state: Path,
+        simulation: SimulationPlan | None,
+        read: ReadNode,
+        starvation: Starvation | None = None,
     ) -> None:
         """Nothing is read.
 
         Args:
             settings: the whole configuration.
             store: with what the collectors know.
-            state: the state directory.
+            state: the state directory, where the hold and the lock are.
             simulation: the simulated node; None on a real one.
             read: asks the collectors.
+            starvation: ranks that were late for want of CPU or memory have not failed; by default that is not asked.
         """
         self._settings = settings
         self._simulation = simulation
@@ -103,31 +120,46 @@ class ProbeNode:
         roots = simulation or settings.paths
         self._topology = ProbeTopology(store, roots.sysfs, roots.procfs)
         self._hold = HoldFile(state)
+        self.launcher = Launcher(
+            procfs=self._procfs,
+            python=settings.probes.python,
+            lock=ProbeLock(state / LOCK_FILE),
+            starvation=starvation,
+        )
+        """Runs the ranks."""
 
-    def prospect(self, name: str) -> Prospect:
-        """A probe's cycle, without a look at how the GPUs are joined."""
-        return self._prospect(name, None)
+    @property
+    def gpus(self) -> list[ProbeGpu]:
+        """Those of the node that answer, by index."""
+        return self._view.gpus()
 
-    async def joined_prospect(self, name: str) -> Prospect:
-        """A probe's cycle, with what lies between its GPUs; the PCI tree may be read for it, in a child."""
-        plain = self.prospect(name)
-        if not plain.gpus:
-            return plain
-        return self._prospect(name, await self._topology.read([gpu.pci_bus_id for gpu in self._view.gpus()]))
+    async def read_topology(self) -> Topology | None:
+        """How the GPUs are joined; the PCI tree may be read for it, in a child. None where it cannot be read."""
+        return await self._topology.read([gpu.pci_bus_id for gpu in self.gpus])
 
-    def _prospect(self, name: str, topology: Topology | None) -> Prospect:
-        limits = self._settings.probes
-        probe = limits.definitions[name]
-        simulated = self._simulation is not None
-        backend = choose_backend(probe, simulated=simulated, driver=self._read.is_driver_expected())
-        chosen = [] if backend == "gloo" else self._chosen(probe)
+    # --- what a cycle would be ---
+
+    def prospect(self, name: str, probe: Probe, topology: Topology | None = None) -> Prospect:
+        """A probe's cycle.
+
+        Args:
+            name: of the probe.
+            probe: its configuration.
+            topology: of this node; None: without a look at how the GPUs are joined.
+        """
+        backend = choose_backend(
+            probe, simulated=self._simulation is not None, driver=self._read.is_driver_expected()
+        )  # fmt: skip
+        # In the order in which the probe names them; one that is not here is left out.
+        here = {} if backend == "gloo" else {gpu.index: gpu for gpu in self.gpus}
+        chosen = [here[index] for index in probe.gpus or here if index in here]
         paths = None
         if topology is not None:
             paths = self._topology.paths(topology, [gpu.pci_bus_id for gpu in chosen])
         plan = plan_cycle(
             name,
             probe,
-            limits,
+            self._settings.probes,
             backend=backend,
             devices=tuple(gpu.uuid or str(gpu.index) for gpu in chosen),
             simulation=simulated_node(self._simulation),
@@ -135,63 +167,83 @@ class ProbeNode:
         )
         return Prospect(plan, tuple(chosen[: plan.ranks]), topology, paths)
 
-    def _chosen(self, probe: Probe) -> list[ProbeGpu]:
-        """The GPUs that a probe names, in its order; a GPU that is not here is left out."""
-        here = {gpu.index: gpu for gpu in self._view.gpus()}
-        return [here[index] for index in probe.gpus or here if index in here]
+    # --- whether the node is free ---
 
-    def _missing(self, probe: Probe) -> tuple[int, ...]:
-        here = {gpu.index for gpu in self._view.gpus()}
-        return tuple(index for index in probe.gpus if index not in here)
+    async def look(self, plan: CyclePlan, *, ignore_scheduler: bool = False) -> Seen:
+        """Look at GPUs and schedulers, as far as a cycle needs them; with GPUs this takes a good second.
 
-    def gpu_count(self) -> int:
-        """GPUs of the node."""
-        return len(self._view.gpus())
-
-    # --- whether it is free ---
+        Args:
+            plan: of the cycle.
+            ignore_scheduler: the operator says that the node is theirs; no scheduler is asked.
+        """
+        gpus = () if plan.on_host else await self.look_at_gpus()
+        if ignore_scheduler:
+            return Seen(gpus, SchedulerFacts(ignored=True))
+        if self._simulation is not None:  # nobody is asked about a node that does not exist
+            return Seen(gpus)
+        return Seen(gpus, await scheduler_facts(self._settings.probes, self._procfs, self._sysfs))
 
     async def look_at_gpus(self) -> tuple[GpuFacts, ...]:
         """The busy test: every GPU of the node, twice and a second apart."""
         return await self._view.look_twice(self._read.read_gpus, time.monotonic)
 
-    async def ask_schedulers(self) -> SchedulerFacts:
-        """Whether a scheduler has given the node to a job; nobody is asked about a simulated one."""
-        if self._simulation is not None:
-            return SchedulerFacts()
-        return await scheduler_facts(self._settings.probes, self._procfs, self._sysfs)
-
     def facts(
-        self, name: str, *, maintenance: str, starved: str, other_backend: str, stuck_ranks: Sequence[StuckRank]
+        self,
+        wanted: Sequence[int] = (),
+        seen: Seen | None = None,
+        *,
+        maintenance: str = "",
+        starved: str = "",
+        other_backend: str = "",
+        within_budget: bool = True,
     ) -> GateFacts:
-        """What the gate decides on, without what takes time to find out: GPUs, schedulers and budget.
+        """What the gate decides on.
 
         Args:
-            name: of the probe.
+            wanted: NVML indexes of the GPUs that the probe names; empty: none in particular.
+            seen: what was found when the node was looked at; None: before that.
             maintenance: reason of the one in force; empty without.
-            starved: see ``GateFacts``.
-            other_backend: see ``GateFacts``.
-            stuck_ranks: of earlier cycles.
+            starved: see ``GateFacts``, as for the rest.
         """
         hold, readers = self._hold.read(), self._read.stuck_readers()
-        stuck = [f"rank process {one.pid}{one.device and f' on {one.device}'}" for one in stuck_ranks]
+        stuck = [f"rank process {one.pid}{one.device and f' on {one.device}'}" for one in self.launcher.stuck_ranks]
         if readers:
             stuck.append(f"{readers} process{'es' if readers > 1 else ''} of the driver's reader")
+        here, (gpus, scheduler) = {gpu.index for gpu in self.gpus} if wanted else set(), seen or Seen()
         return GateFacts(
+            enabled=self._settings.probes.enabled,
             maintenance=maintenance,
             starved=starved,
             hold_seconds=hold.left(time.time()) if hold else 0.0,
             other_backend=other_backend,
             no_torch=why_no_torch(self._settings.probes.python),
-            missing_gpus=self._missing(self._settings.probes.definitions[name]),
+            missing_gpus=tuple(index for index in wanted if index not in here),
             stuck=tuple(stuck),
+            scheduler=scheduler,
             initial_pid_namespace=initial_pid_namespace(self._procfs),
+            gpus=gpus,
+            within_budget=within_budget,
         )
+
+    # --- the cycle ---
+
+    async def run(self, plan: CyclePlan, facts: GateFacts, progress: Progress | None = None) -> CycleResult:
+        """Run one cycle, if nothing speaks against it. Nothing is awaited before it can be cancelled.
+
+        Args:
+            plan: with ranks and steps, unless the gate says no.
+            facts: gathered just now.
+            progress: as of ``Launcher.run``.
+        """
+        if skip := decide(self._settings.probes.gate, plan, facts):
+            return Skipped(finished_at=time.time(), reason=skip.reason, detail=skip.detail)
+        return await self.launcher.run(plan, self.watch(plan, facts.scheduler), progress)
 
     def watch(self, plan: CyclePlan, scheduler: SchedulerFacts) -> NodeWatch:
         """What looks at the node while a cycle is under way; begins to watch now."""
         return NodeWatch(
             self._hold,
-            gpus=None if plan.backend == "gloo" else self._view,
+            gpus=None if plan.on_host else self._view,
             read_processes=self._read.read_processes,
             cgroups=job_cgroup_root(self._settings, plan.backend, scheduler),
             procfs=self._procfs,

@@ -7,7 +7,6 @@ import socket
 import time
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import msgspec
 import structlog
@@ -17,20 +16,17 @@ from commwatch.config.simulated import SimulationPlan
 from commwatch.config.thresholds import Thresholds
 from commwatch.node.starvation import Starvation
 from commwatch.node.store import Store
+from commwatch.node.topology.model import Topology
 from commwatch.node.topology.pair_matrix import PairMatrix
-from commwatch.probes.cycle.launch import Launcher, StuckRank
-from commwatch.probes.cycle.lock import LOCK_FILE, ProbeLock
+from commwatch.probes.cycle.launch import StuckRank
 from commwatch.probes.gate.budget import expected_gpu_seconds, fits
 from commwatch.probes.gate.decision import (
     GPU_SKIPS,
     SCHEDULER_SKIPS,
     GateFacts,
-    SchedulerFacts,
-    Skip,
-    decide,
     decide_before_asking,
 )
-from commwatch.probes.node import ProbeNode, Prospect, ReadNode
+from commwatch.probes.node import ProbeNode, Prospect, ReadNode, Seen
 from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured, Skipped, YieldReason
 from commwatch.probes.results.pair_record import PairRecord
 from commwatch.probes.results.records import (
@@ -92,20 +88,14 @@ class Probing:
         self._store = store
         self._scheduler = scheduler
         self._is_simulated = simulation is not None
-        self._node = ProbeNode(settings, store, state.path, simulation, read)
+        self._node = ProbeNode(settings, store, state.path, simulation, read, starvation)
         self._starvation = starvation
-        self._launcher = Launcher(
-            procfs=Path(settings.paths.procfs),
-            python=settings.probes.python,
-            lock=ProbeLock(state.path / LOCK_FILE),
-            starvation=starvation,
-        )
         self._records: dict[str, AnyRecord] = {}
         self._schedules: dict[str, ProbeSchedule] = {}
         self._layouts: dict[str, Layout] = {}
-        self._last_skip: dict[str, Skip | None] = {}
+        self._last_skip: dict[str, Skipped | None] = {}
         self._last_result: dict[str, CycleResult] = {}
-        self._node_skip: tuple[float, Skip] | None = None
+        self._node_skip: tuple[float, Skipped] | None = None
         """The last skip that holds for every probe, and its monotonic time."""
         self._known_stuck: tuple[StuckRank, ...] = ()
         """At the last ``refresh``."""
@@ -125,7 +115,7 @@ class Probing:
         if not self._limits.enabled or self._limits.gate == "off":
             return
         for name, probe in self._limits.definitions.items():
-            record = self._record(name, self._node.prospect(name))
+            record = self._record(name, self._prospect(name))
             self._publish(name)
             first = self._schedule(name).first(record.history.last_completion_at, time.time())
             self._scheduler.add(_job(name), partial(self.run, name), probe.interval, delay=first)
@@ -144,11 +134,11 @@ class Probing:
         async with self._turn:
             if self._stopped:
                 return
-            record = self._record(name, self._node.prospect(name))
+            record = self._record(name, self._prospect(name))
             outcome = await self._outcome(name, record)
             if outcome is None:
                 return
-            if isinstance(outcome, Skip):
+            if isinstance(outcome, Skipped):
                 self._skipped(name, record, outcome)
             self._publish(name)
             if isinstance(outcome, Measured):
@@ -156,15 +146,13 @@ class Probing:
             self._plan_next(name, record, outcome)
             await asyncio.to_thread(self.save)
 
-    async def _outcome(self, name: str, record: AnyRecord) -> Skip | CycleResult | None:
+    async def _outcome(self, name: str, record: AnyRecord) -> CycleResult | None:
         """What came of a probe's turn; None where the daemon stops meanwhile."""
         try:
-            plan = self._node.prospect(name).plan
-            return (
-                decide_before_asking(self._limits.gate, plan, self._facts(name, record))
-                or self._not_free_a_moment_ago(name, plan)
-                or await self._cycle_if_free(name, record)
-            )
+            plan = self._prospect(name).plan
+            if skip := decide_before_asking(self._limits.gate, plan, self._facts(name, record)):
+                return Skipped(finished_at=time.time(), reason=skip.reason, detail=skip.detail)
+            return self._not_free_a_moment_ago(name, plan) or await self._cycle_if_free(name, record)
         except Exception as error:  # one broken cycle must neither pass unseen nor be the last
             log.exception("a probe broke off", probe=name)
             result = broken_off(error, time.time())
@@ -172,16 +160,27 @@ class Probing:
             record.apply(result, {}, (), time.time())
             return result
 
-    def _facts(self, name: str, record: AnyRecord) -> GateFacts:
+    def _prospect(self, name: str, topology: Topology | None = None) -> Prospect:
+        return self._node.prospect(name, self._limits.definitions[name], topology)
+
+    async def _joined_prospect(self, name: str) -> Prospect:
+        """With what lies between its GPUs."""
+        plain = self._prospect(name)
+        return self._prospect(name, await self._node.read_topology()) if plain.gpus else plain
+
+    def _facts(
+        self, name: str, record: AnyRecord, seen: Seen | None = None, *, within_budget: bool = True
+    ) -> GateFacts:  # fmt: skip
         return self._node.facts(
-            name,
+            self._limits.definitions[name].gpus,
+            seen,
             maintenance=self._maintenance,
             starved=self._starvation.words,
             other_backend=record.other_backend,
-            stuck_ranks=self._launcher.stuck_ranks,
+            within_budget=within_budget,
         )
 
-    def _not_free_a_moment_ago(self, name: str, plan: CyclePlan) -> Skip | None:
+    def _not_free_a_moment_ago(self, name: str, plan: CyclePlan) -> Skipped | None:
         if self._node_skip is None or not self._schedule(name).is_rare:
             return None
         asked_at, skip = self._node_skip
@@ -189,11 +188,10 @@ class Probing:
             return None
         return skip if time.monotonic() - asked_at < NODE_SKIP_HOLDS_SECONDS else None
 
-    async def _cycle_if_free(self, name: str, record: AnyRecord) -> Skip | CycleResult | None:
+    async def _cycle_if_free(self, name: str, record: AnyRecord) -> CycleResult | None:
         """Look at the node, and run a cycle where nothing speaks against it; None where the daemon stops meanwhile."""
-        gpus = await self._node.look_at_gpus() if self._node.prospect(name).gpus else ()
-        scheduler = await self._node.ask_schedulers()
-        prospect = await self._node.joined_prospect(name)
+        seen = await self._node.look(self._prospect(name).plan)
+        prospect = await self._joined_prospect(name)
         pairs = await self._pairs_beside(name, prospect)
         if pairs is not None:
             steps = self._rotation.due(rounds_of(pairs.plan), time.monotonic(), self._schedule(name).interval)
@@ -205,18 +203,11 @@ class Probing:
             return None
         plan = prospect.plan
         search = name in self._out_of_turn and self._within_budget(name, record, plan, search=True)
-        facts = replace(
-            self._facts(name, record),
-            scheduler=scheduler,
-            gpus=gpus,
-            within_budget=search or self._within_budget(name, record, plan),
-        )
-        skip = decide(self._limits.gate, plan, facts)
-        of_node = skip is not None and skip.reason in SCHEDULER_SKIPS | GPU_SKIPS
-        self._node_skip = (time.monotonic(), skip) if skip is not None and of_node else None
-        if skip is not None:
-            return skip
-        result = await self._cycle(name, prospect, record, scheduler, search=search)
+        facts = self._facts(name, record, seen, within_budget=search or self._within_budget(name, record, plan))
+        result = await self._cycle(name, prospect, record, facts, search=search)
+        self._node_skip = None
+        if isinstance(result, Skipped) and result.reason in SCHEDULER_SKIPS | GPU_SKIPS:
+            self._node_skip = (time.monotonic(), result)
         if pairs is not None and isinstance(result, Measured):
             self._look_at_pairs_beside(name, pairs, result)
         return result
@@ -232,7 +223,7 @@ class Probing:
         record, devices = self._records[other], prospect.plan.devices
         if not isinstance(record, PairRecord) or not record.history.good or len(devices) < FEWEST_GPUS:
             return None
-        pairs = await self._node.joined_prospect(other)
+        pairs = await self._joined_prospect(other)
         if (pairs.plan.backend, pairs.plan.devices, pairs.plan.ranks) != (
             prospect.plan.backend, devices, prospect.plan.ranks
         ):  # fmt: skip
@@ -253,13 +244,17 @@ class Probing:
             self._bring_forward(other, why=name)
 
     async def _cycle(
-        self, name: str, prospect: Prospect, record: AnyRecord, scheduler: SchedulerFacts, *, search: bool
-    ) -> Skip | CycleResult:
-        """Run the ranks, and take in what came of it; a skip where they found that they cannot run here."""
-        plan = prospect.plan
-        result = await self._run_ranks(name, plan, scheduler)
+        self, name: str, prospect: Prospect, record: AnyRecord, facts: GateFacts, *, search: bool
+    ) -> CycleResult:
+        """Run the ranks, if nothing speaks against it, and take in what came of it."""
+        plan, started = prospect.plan, time.monotonic()
+        try:
+            result = await self._node.run(plan, facts)
+        except Exception as error:  # as above; the ranks have ended, and count for the budget
+            log.exception("a probe's ranks broke off", probe=name)
+            result = broken_off(error, time.time(), time.monotonic() - started)
         if isinstance(result, Skipped):
-            return Skip(result.reason, result.detail)
+            return result
         self._last_result[name] = result
         self._last_skip[name] = None
         take_outcome(record, result, prospect, self._limits.definitions[name], time.time())
@@ -278,22 +273,14 @@ class Probing:
             log.info("probe gave way", probe=name, reason=result.reason, detail=result.detail)
         return result
 
-    async def _run_ranks(self, name: str, plan: CyclePlan, scheduler: SchedulerFacts) -> CycleResult:
-        started = time.monotonic()
-        try:
-            return await self._launcher.run(plan, self._node.watch(plan, scheduler))
-        except Exception as error:  # as above; the ranks have ended, and count for the budget
-            log.exception("a probe's ranks broke off", probe=name)
-            return broken_off(error, time.time(), time.monotonic() - started)
-
-    def _skipped(self, name: str, record: AnyRecord, skip: Skip) -> None:
+    def _skipped(self, name: str, record: AnyRecord, skip: Skipped) -> None:
         record.skip(skip.reason)
         known = self._last_skip.get(name)
         if known is None or known.reason != skip.reason:
             log.info("probe skipped", probe=name, reason=skip.reason, detail=skip.detail)
         self._last_skip[name] = skip
 
-    def _plan_next(self, name: str, record: AnyRecord, outcome: Skip | CycleResult) -> None:
+    def _plan_next(self, name: str, record: AnyRecord, outcome: CycleResult) -> None:
         if self._stopped:
             return
         schedule, ran = self._schedule(name), isinstance(outcome, Measured | Failed)
@@ -362,7 +349,7 @@ class Probing:
             [cycle for one in self._records.values() for cycle in one.history.occupied],
             expected=expected_gpu_seconds(record.history.occupied, plan.gpus, len(plan.steps)),
             limit=self._limits.occupancy_limit,
-            gpus=self._node.gpu_count() if plan.gpus else 0,
+            gpus=len(self._node.gpus) if plan.gpus else 0,
             now=time.time(),
             reserved=0.0 if self._schedule(name).is_rare else self._waiting_for_budget(),
             search=search,
@@ -371,7 +358,7 @@ class Probing:
     def _waiting_for_budget(self) -> float:
         """GPU seconds of the rare probes that were skipped for the budget: frequent ones leave room for them."""
         waiting = [name for name, skip in self._last_skip.items() if skip is not None and skip.reason == "budget"]
-        rare = [(self._records[name], self._node.prospect(name).plan) for name in waiting
+        rare = [(self._records[name], self._prospect(name).plan) for name in waiting
                   if self._schedule(name).is_rare]  # fmt: skip
         return sum(expected_gpu_seconds(one.history.occupied, plan.gpus, len(plan.steps)) for one, plan in rare)
 
@@ -390,7 +377,7 @@ class Probing:
         """Show what is known now: results age, and ranks come back from the kernel."""
         for name in self._records:
             self._publish(name)
-        stuck = self._launcher.stuck_ranks
+        stuck = self._node.launcher.stuck_ranks
         for rank in set(self._known_stuck).difference(stuck):
             log.info("a stuck rank has ended", pid=rank.pid, device=rank.device)
         self._known_stuck = stuck
@@ -405,7 +392,7 @@ class Probing:
 
     async def cancel(self, reason: YieldReason, detail: str) -> bool:
         """Make a cycle under way give way within two seconds; False if a rank is stuck."""
-        return await self._launcher.cancel(reason, detail)
+        return await self._node.launcher.cancel(reason, detail)
 
     async def stop(self) -> None:
         """Start no cycle any more, end the one under way, and keep what came of it."""
@@ -416,16 +403,16 @@ class Probing:
 
     def pids(self) -> list[int]:
         """Rank processes that are still there, stuck ones included."""
-        return [*self._launcher.pids, *self._launcher.stuck]
+        return [*self._node.launcher.pids, *self._node.launcher.stuck]
 
     def take_over(self, earlier: Probing) -> None:
         """Count the stuck rank processes of an earlier configuration among ours."""
-        self._launcher.take_over(earlier._launcher)
+        self._node.launcher.take_over(earlier._node.launcher)
 
     @property
     def stuck_count(self) -> int:
         """Rank processes of earlier cycles that sit in the kernel."""
-        return len(self._launcher.stuck)
+        return len(self._node.launcher.stuck)
 
     def save(self) -> None:
         """Write the histories; a failure is logged and tried again at the next time."""

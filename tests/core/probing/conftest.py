@@ -35,7 +35,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def launcher(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> ScriptedLauncher:
     """The launcher that probes are given here."""
     one = ScriptedLauncher(clock)
-    monkeypatch.setattr(probing, "Launcher", lambda procfs, python, lock, starvation: one)
+    monkeypatch.setattr(probe_node, "Launcher", lambda procfs, python, lock, starvation: one)
     return one
 
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Literal, TypeAlias
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
+from commwatch.config.settings import Probe
+from commwatch.config.thresholds import Thresholds
 from commwatch.errors import ExitCode
 from commwatch.node.topology.pair_matrix import PairMatrix
-from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measure, Measured, Skipped, StepOutcome, Yielded
-from commwatch.probes.rank_plan import Backend, Operation, Purpose, Step
+from commwatch.probes.plan import CycleResult, Failed, Measure, Measured, Skipped, StepOutcome, Yielded
+from commwatch.probes.rank_plan import Backend, Operation, Purpose
 from commwatch.probes.results.balance import balance_of
 from commwatch.probes.results.bus_bandwidth import algorithm_bandwidth, bus_bandwidth
 from commwatch.probes.results.expected import Expected
 from commwatch.probes.results.hidden import Hidden, hidden_of
 from commwatch.probes.results.scaling import ScalingPoint, scaling_points, scaling_words
 from commwatch.probes.results.slow_cells import slow_cells
+
+if TYPE_CHECKING:
+    from commwatch.probes.node import Prospect
 
 SCHEMA_VERSION = 1
 """Grows when something is taken away or changes its meaning; additions leave it as it is."""
@@ -30,9 +35,6 @@ healthy nodes reach; below model: low by what a model says, which is no
 failure; slow: latency above the limit that is configured; not judged: nothing is known to hold it against."""
 
 CycleVerdict: TypeAlias = Literal["good", "below model", "low", "short", "slow", "failed", "skipped", "gave way"]
-
-ExpectedOf: TypeAlias = Callable[[Step], Expected | None]
-"""What a step should give, bus bandwidth."""
 
 
 class StepRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,50 +136,48 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def answer_of(
-    plan: CyclePlan,
+    prospect: Prospect,
+    probe: Probe,
     result: CycleResult,
-    gpus: tuple[Member, ...],
+    limits: Thresholds,
     *,
-    expected_of: ExpectedOf,
-    low_ratio: float,
-    short_ratio: float,
-    latency_limit: float | None,
+    expected: Mapping[int, Expected],
     pairs: PairMatrix | None = None,
-    firm_pairs: bool = False,
     notes: Sequence[str] = (),
 ) -> Answer:
     """The answer from the outcome of a cycle.
 
     Args:
-        plan: of the cycle.
+        prospect: the cycle as it was planned.
+        probe: its configuration; what is expected of pairs is firm where it says so.
         result: its outcome.
-        gpus: by rank.
-        expected_of: what a step should give.
-        low_ratio: a bandwidth below this share of the expected one is low.
-        short_ratio: below this share of a configured or published one it is short.
-        latency_limit: seconds of a small call above which it is slow; None for no limit.
+        limits: in force.
+        expected: what a step should give, by its place in the plan.
         pairs: the matrix, of a cycle over pairs.
-        firm_pairs: what is expected of pairs is configured, not of a model.
         notes: further sentences.
     """
+    plan, firm_pairs = prospect.plan, probe.expected_bandwidth is not None
     rows: tuple[StepRow, ...] = ()
     scaling = hidden = None
     if isinstance(result, Measured) and not plan.shares_gpus and plan.measure != "pairs":
         rows = tuple(
-            _row(one, expected_of(one.step), (low_ratio, short_ratio), latency_limit) for one in result.outcomes
+            _row(outcome, expected.get(place), limits, probe.latency_limit)
+            for place, outcome in enumerate(result.outcomes)
         )
         if plan.measure == "scaling":
             scaling = _scaling(rows)
         hidden = hidden_of({row.operation: row.seconds for row in rows})
     verdicts = {row.verdict for row in rows}
     if pairs is not None:
-        verdicts.add(_pairs_verdict(pairs, low_ratio, firm_pairs))
+        verdicts.add(_pairs_verdict(pairs, limits.probe_bandwidth_utilization_low_ratio, firm_pairs))
     return Answer(
         probe=plan.probe,
         measure=plan.measure,
         backend=plan.backend,
         ranks=plan.ranks,
-        gpus=gpus,
+        gpus=tuple(
+            Member(gpu=str(one.index), uuid=one.uuid, pci_bus_id=one.pci_bus_id, name=one.name) for one in prospect.gpus
+        ),
         verdict=_cycle_verdict(result, verdicts),
         shares_gpus=plan.shares_gpus,
         rows=rows,
@@ -190,9 +190,7 @@ def answer_of(
     )
 
 
-def _row(
-    outcome: StepOutcome, expected: Expected | None, ratios: tuple[float, float], latency_limit: float | None
-) -> StepRow:  # fmt: skip
+def _row(outcome: StepOutcome, expected: Expected | None, limits: Thresholds, latency_limit: float | None) -> StepRow:
     step, seconds = outcome.step, outcome.slowest_seconds
     balance = balance_of(outcome.seconds)
     uneven = balance is not None and balance.ratio < UNEVEN_RATIO
@@ -209,7 +207,7 @@ def _row(
         bus = bus_bandwidth(step.operation, len(step.members), step.size_bytes, seconds)
         if expected is not None:
             used = bus / expected.bytes_per_second
-            verdict = _bandwidth_verdict(used, expected, *ratios)
+            verdict = _bandwidth_verdict(used, expected, limits)
     return StepRow(
         operation=step.operation,
         purpose=step.purpose,
@@ -227,10 +225,11 @@ def _row(
     )
 
 
-def _bandwidth_verdict(used: float, expected: Expected, low_ratio: float, short_ratio: float) -> Verdict:
-    if used < low_ratio:
+def _bandwidth_verdict(used: float, expected: Expected, limits: Thresholds) -> Verdict:
+    if used < limits.probe_bandwidth_utilization_low_ratio:
         return "below model" if expected.source == "model" else "low"
-    return "short" if used < short_ratio and expected.source in ("configured", "reference") else "good"
+    is_short = used < limits.probe_bandwidth_short_ratio and expected.source in ("configured", "reference")
+    return "short" if is_short else "good"
 
 
 def _scaling(rows: Sequence[StepRow]) -> Scaling | None:

@@ -5,31 +5,24 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Protocol, TypeAlias
+
+import msgspec
 
 from commwatch.config.settings import Config, Probe
 from commwatch.config.thresholds import Thresholds, load_thresholds
 from commwatch.errors import CommwatchError, UsageError
 from commwatch.node.gpus_now import ProbeGpu
-from commwatch.node.topology.reach import gpu_paths
-from commwatch.probes.by_hand.answer import Answer, Member, answer_of
+from commwatch.probes.by_hand.answer import Answer, answer_of
 from commwatch.probes.by_hand.node import NodeByHand
 from commwatch.probes.by_hand.pair_matrix import first_sight
-from commwatch.probes.cycle.launch import Launcher
-from commwatch.probes.cycle.lock import LOCK_FILE, ProbeLock
-from commwatch.probes.gate.decision import decide
 from commwatch.probes.node import Prospect
-from commwatch.probes.plan import CyclePlan, CycleResult, Measured, Skipped
-from commwatch.probes.rank_plan import Phase, Step
-from commwatch.probes.results.expected import Expected, expected_of_step
+from commwatch.probes.plan import CyclePlan, Measured
+from commwatch.probes.rank_plan import Phase
 from commwatch.probes.results.records import surroundings
-from commwatch.probes.workload import choose_backend, plan_cycle
-from commwatch.state.directory import state_path
 
 _SECONDS_BETWEEN_LINES = 2.0
 """Steps are reported no more often than this where each takes a line."""
@@ -94,20 +87,15 @@ class _Hand:
         self._shaped = shaped
         self._signal: int | None = None
         self._ending: list[asyncio.Task[bool]] = []
-        state = state_path(config)
-        self._state = state
-        self._launcher = Launcher(
-            procfs=Path(config.paths.procfs), python=config.probes.python, lock=ProbeLock(state / LOCK_FILE)
-        )
 
     async def run(self, probes: Mapping[str, Probe], gpus: Sequence[int]) -> tuple[Answer, ...]:
-        loop, here = asyncio.get_running_loop(), asyncio.current_task()
+        loop, here, node = asyncio.get_running_loop(), asyncio.current_task(), NodeByHand(self._config)
         if here is None:
             raise RuntimeError("not in a task")
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._end, number, here)
+            loop.add_signal_handler(number, self._end, number, here, node)
         try:
-            async with NodeByHand(self._config) as node:
+            async with node:
                 answers = await self._round(node, probes, gpus, "")
                 while self._follower is not None and (names := self._follower.again()):
                     answers += await self._round(node, {name: probes[name] for name in names}, gpus, " again")
@@ -124,16 +112,16 @@ class _Hand:
     ) -> list[Answer]:  # fmt: skip
         answers = []
         for place, (name, probe) in enumerate(probes.items(), 1):
-            told = f"{name}{word} ({place} of {len(probes)})" if len(probes) > 1 else f"{name}{word}"
-            answers.append(await self._probe(node, name, told, probe, gpus))
+            shown = f"{name}{word} ({place} of {len(probes)})" if len(probes) > 1 else f"{name}{word}"
+            answers.append(await self._probe(node, name, shown, probe, gpus))
             self._check_signal()
         return answers
 
-    def _end(self, number: int, here: asyncio.Task[Any]) -> None:
+    def _end(self, number: int, here: asyncio.Task[Any], node: NodeByHand) -> None:
         """Let a cycle give way in order; what comes before or after one is simply called off."""
-        self._signal = number
-        if self._launcher.running:
-            self._ending.append(asyncio.create_task(self._launcher.cancel("stopping", "the command was interrupted")))
+        self._signal, launcher = number, node.probes.launcher
+        if launcher.running:
+            self._ending.append(asyncio.create_task(launcher.cancel("stopping", "the command was interrupted")))
         else:
             here.cancel()
 
@@ -141,82 +129,38 @@ class _Hand:
         if self._signal is not None:
             raise CommwatchError("interrupted; no rank is left", 128 + self._signal)
 
-    async def _probe(self, node: NodeByHand, name: str, told: str, probe: Probe, gpus: Sequence[int]) -> Answer:
-        backend = choose_backend(probe, simulated=node.simulation is not None, driver=node.driver)
-        members: tuple[ProbeGpu, ...] = () if backend == "gloo" else _chosen(node.gpus, gpus or probe.gpus, bool(gpus))
-        paths = gpu_paths(node.topology(), [one.pci_bus_id for one in members]) if members else None
-        plan = plan_cycle(
-            name,
-            probe,
-            self._config.probes,
-            backend=backend,
-            devices=tuple(one.uuid for one in members),
-            simulation=node.simulation,
-            shared_links=None if paths is None else paths.shared_links,
-        )
+    async def _probe(self, node: NodeByHand, name: str, shown: str, probe: Probe, gpus: Sequence[int]) -> Answer:
+        if gpus:
+            probe = msgspec.structs.replace(probe, gpus=tuple(sorted(gpus)))
+        prospect = node.probes.prospect(name, probe, node.topology())
+        if gpus and prospect.plan.backend != "gloo":
+            _check_gpus(node.gpus, gpus)
         if self._shaped is not None:
-            plan = self._shaped(plan)
-        result = await self._cycle(node, told, plan, _missing(members, gpus or probe.gpus))
-        prospect = Prospect(plan, members, node.topology(), paths)
-        answer = self._answer(prospect, probe, result, node.problems)
+            prospect = replace(prospect, plan=self._shaped(prospect.plan))
+        facts = await node.facts(prospect.plan, probe.gpus, ignore_scheduler=self._ignore_scheduler)
+        with progress_of(shown, len(prospect.plan.steps)) as progress:
+            result = await node.probes.run(prospect.plan, facts, progress)
+        pairs = None
+        if isinstance(result, Measured) and prospect.plan.measure == "pairs" and not prospect.plan.shares_gpus:
+            pairs = first_sight(result, prospect.plan, surroundings(prospect, probe))
+        answer = answer_of(
+            prospect,
+            probe,
+            result,
+            self._thresholds,
+            expected=prospect.expected(probe),
+            pairs=pairs,
+            notes=node.problems,
+        )
         if self._follower is not None:
-            self._follower.took(name, probe, replace(prospect, gpus=members[: plan.ranks]), answer)
+            self._follower.took(name, probe, prospect, answer)
         return answer
 
-    async def _cycle(self, node: NodeByHand, told: str, plan: CyclePlan, missing: Sequence[int]) -> CycleResult:
-        if missing and plan.backend != "gloo":
-            detail = f"the probe names GPU {', '.join(map(str, missing))}, which the driver does not have"
-            return Skipped(finished_at=time.time(), reason="gpu_unknown", detail=detail)
-        facts = await node.facts(plan, ignore_scheduler=self._ignore_scheduler)
-        if skip := decide(self._config.probes.gate, plan, facts):
-            return Skipped(finished_at=time.time(), reason=skip.reason, detail=skip.detail)
-        self._make_state_directory()
-        with progress_of(told, len(plan.steps)) as progress:
-            return await self._launcher.run(plan, node.watch(plan), progress)
 
-    def _make_state_directory(self) -> None:
-        """Where the lock lies, and the daemon's state later; a failure is the lock's to tell."""
-        try:
-            self._state.mkdir(parents=True, exist_ok=True, mode=0o750)
-        except OSError:
-            return
-
-    def _answer(self, prospect: Prospect, probe: Probe, result: CycleResult, notes: Sequence[str]) -> Answer:
-        plan = prospect.plan
-
-        def expected_of(step: Step) -> Expected | None:
-            return expected_of_step(step, prospect.paths, configured=probe.expected_bandwidth, backend=plan.backend)
-
-        matrix = None
-        if isinstance(result, Measured) and plan.measure == "pairs" and not plan.shares_gpus:
-            matrix = first_sight(result, plan, surroundings(prospect, probe))
-        return answer_of(
-            plan,
-            result,
-            tuple(
-                Member(gpu=str(one.index), uuid=one.uuid, pci_bus_id=one.pci_bus_id, name=one.name)
-                for one in prospect.gpus
-            ),
-            expected_of=expected_of,
-            low_ratio=self._thresholds.probe_bandwidth_utilization_low_ratio,
-            short_ratio=self._thresholds.probe_bandwidth_short_ratio,
-            latency_limit=probe.latency_limit,
-            pairs=matrix,
-            firm_pairs=probe.expected_bandwidth is not None,
-            notes=notes,
-        )
-
-
-def _chosen(gpus: Sequence[ProbeGpu], wanted: Sequence[int], by_hand: bool) -> tuple[ProbeGpu, ...]:
-    """The GPUs of a probe in the order of their indexes; all where none is named."""
-    if by_hand and (missing := _missing(gpus, wanted)):
-        here = ", ".join(str(one.index) for one in gpus) or "none"
-        raise UsageError(f"--gpus: there is no GPU {missing[0]}; there are: {here}")
-    return tuple(one for one in gpus if not wanted or one.index in wanted)
-
-
-def _missing(gpus: Sequence[ProbeGpu], wanted: Sequence[int]) -> list[int]:
-    return sorted(set(wanted) - {one.index for one in gpus})
+def _check_gpus(gpus: Sequence[ProbeGpu], wanted: Sequence[int]) -> None:
+    here = [one.index for one in gpus]
+    if missing := sorted(set(wanted).difference(here)):
+        raise UsageError(f"--gpus: there is no GPU {missing[0]}; there are: {', '.join(map(str, here)) or 'none'}")
 
 
 @contextmanager
@@ -232,12 +176,12 @@ def progress_of(name: str, steps: int) -> Iterator[Callable[[Phase, int, float],
         with Console(stderr=True).status(words("start", 0)) as status:
             yield lambda phase, step, seconds: status.update(f"{words(phase, step)} ({seconds:.1f} s)")
         return
-    told = float("-inf")
+    last_line = float("-inf")
 
     def tell(phase: Phase, step: int, seconds: float) -> None:
-        nonlocal told
-        if not step or seconds - told >= _SECONDS_BETWEEN_LINES:
-            told = seconds
+        nonlocal last_line
+        if not step or seconds - last_line >= _SECONDS_BETWEEN_LINES:
+            last_line = seconds
             print(f"{words(phase, step)} after {seconds:.1f} s", file=sys.stderr)
 
     yield tell

@@ -1,4 +1,4 @@
-"""The node as a command sees it that probes without a daemon: GPUs, topology, and what the gate and the watch ask."""
+"""The node as a command sees it that probes without a daemon: its driver is open as long as the command needs it."""
 
 from __future__ import annotations
 
@@ -10,19 +10,15 @@ from types import TracebackType
 from commwatch.config.settings import Config
 from commwatch.config.simulated import SimulationPlan
 from commwatch.errors import CommwatchError
-from commwatch.node.gpus_now import GPU_COLLECTORS, PROCESS_COLLECTOR, GpusNow, ProbeGpu
+from commwatch.node.gpus_now import GPU_COLLECTORS, PROCESS_COLLECTOR, ProbeGpu
 from commwatch.node.store import Store
 from commwatch.node.topology.model import Topology
 from commwatch.node.topology.nvlink import COLLECTORS
-from commwatch.probes.cycle.interpreter import why_no_torch
 from commwatch.probes.gate.decision import GateFacts, SchedulerFacts
-from commwatch.probes.gate.hold import HoldFile
-from commwatch.probes.gate.node_watch import NodeWatch, job_cgroup_root
-from commwatch.probes.gate.schedulers import initial_pid_namespace, scheduler_facts
-from commwatch.probes.node import simulated_node
+from commwatch.probes.gate.node_watch import NodeWatch
+from commwatch.probes.node import ProbeNode, simulated_node
 from commwatch.probes.plan import CyclePlan
 from commwatch.probes.rank_plan import SimulatedNodePlan
-from commwatch.probes.topology import ProbeTopology
 from commwatch.readings import SourceUnavailable
 from commwatch.sources.presence import nvidia_driver_present
 from commwatch.state.directory import state_path
@@ -37,19 +33,18 @@ class NodeByHand:
     def __init__(self, config: Config) -> None:
         """Nothing is read."""
         self._config = config
-        self._procfs = Path(config.paths.procfs)
+        self._state = state_path(config)
         self._files = ExitStack()
         self._reader: Reader | None = None
         self._store = Store()
         self._topology = Topology()
         self._scheduler = SchedulerFacts()
-        self._hold = HoldFile(state_path(config))
+        self.probes = ProbeNode(config, self._store, self._state, None, self)
+        """Plans and runs the cycles."""
         self.simulation: SimulatedNodePlan | None = None
         """The simulated node; None on a real one."""
         self.driver = False
         """Whether an NVIDIA driver is here, real or simulated."""
-        self.view = GpusNow(self._store)
-        """What was read of the GPUs."""
         self.problems: tuple[str, ...] = ()
         """What could not be read of driver and topology, for the operator."""
 
@@ -64,13 +59,14 @@ class NodeByHand:
         try:
             plan = self._files.enter_context(simulated_files(self._config))
             self.simulation = simulated_node(plan)
-            self.driver = plan is not None or nvidia_driver_present(self._procfs)
+            self.probes = ProbeNode(self._config, self._store, self._state, plan, self)
+            self.driver = plan is not None or nvidia_driver_present(Path(self._config.paths.procfs))
             if self.driver and self._config.sources.nvml.enabled:
                 self._reader = nvml_reader(self._config, plan)
                 await self._read_driver()
             elif self.driver:
                 self.problems = ("sources.nvml is disabled in the configuration",)
-            self._topology = await self._read_topology(plan)
+            await self._read_topology(plan)
         except BaseException:
             await self._close()
             raise
@@ -108,32 +104,37 @@ class NodeByHand:
             self._store.put(collector, device, block, float("inf"))
         if collected.occupants is not None:
             self._store.occupants = collected.occupants
-        told = [f"{one.device or 'driver'}: {one.reason}: {one.detail}" for one in absences]
-        self.problems = tuple(dict.fromkeys((*self.problems, *told)))
+        absent = [f"{one.device or 'driver'}: {one.reason}: {one.detail}" for one in absences]
+        self.problems = tuple(dict.fromkeys((*self.problems, *absent)))
 
-    async def _read_topology(self, plan: SimulationPlan | None) -> Topology:
-        paths = plan or self._config.paths
-        topology = await ProbeTopology(self._store, paths.sysfs, paths.procfs).read(
-            [gpu.pci_bus_id for gpu in self.gpus]
-        )
+    async def _read_topology(self, plan: SimulationPlan | None) -> None:
+        topology = await self.probes.read_topology()
         if topology is not None:
-            return topology
-        problem = f"{paths.sysfs}: the PCI tree could not be read"
-        self.problems = (*self.problems, problem)
-        return Topology()
+            self._topology = topology
+        else:
+            paths = plan or self._config.paths
+            self.problems = (*self.problems, f"{paths.sysfs}: the PCI tree could not be read")
 
     # --- what the node is ---
 
     @property
     def gpus(self) -> list[ProbeGpu]:
         """By index."""
-        return self.view.gpus()
+        return self.probes.gpus
 
     def topology(self) -> Topology:
         """As it was read at the start; without paths where the PCI tree could not be read."""
         return self._topology
 
-    # --- whether it is free ---
+    # --- as the gate and the watch have it read ---
+
+    def is_driver_expected(self) -> bool:
+        """Whether an NVIDIA driver is here."""
+        return self.driver
+
+    def stuck_readers(self) -> int:
+        """None: what a reader of this command could not read is not known, and so no free GPU."""
+        return 0
 
     async def read_gpus(self) -> None:
         """Read use, memory, modes and processes of the GPUs now.
@@ -147,46 +148,34 @@ class NodeByHand:
         except SourceUnavailable as error:
             raise CommwatchError(f"the GPUs cannot be read: {error.reason}: {error.detail}") from error
 
-    async def facts(self, plan: CyclePlan, *, ignore_scheduler: bool = False) -> GateFacts:
-        """What the gate is to decide on, gathered now; with GPUs this takes a good second.
-
-        Args:
-            plan: what would be run.
-            ignore_scheduler: the operator says that the node is theirs; no scheduler is asked.
-
-        Raises:
-            CommwatchError: the driver cannot be read at all.
-        """
-        gpus = () if plan.on_host else await self.view.look_twice(self.read_gpus)
-        self._scheduler = SchedulerFacts(ignored=True)
-        if not ignore_scheduler and plan.backend != "simulated":
-            self._scheduler = await scheduler_facts(self._config.probes, self._procfs, Path(self._config.paths.sysfs))
-        now = time.time()
-        maintenance = MaintenanceFile(state_path(self._config)).read(now)
-        hold = self._hold.read()
-        return GateFacts(
-            enabled=self._config.probes.enabled,
-            maintenance=maintenance.reason if maintenance else "",
-            hold_seconds=hold.left(now) if hold else 0.0,
-            no_torch=why_no_torch(self._config.probes.python),
-            scheduler=self._scheduler,
-            initial_pid_namespace=initial_pid_namespace(self._procfs),
-            gpus=gpus,
-        )
-
-    def watch(self, plan: CyclePlan) -> NodeWatch:
-        """The look at the node for one cycle; what ``facts`` found of the schedulers says whether Slurm counts."""
-        return NodeWatch(
-            self._hold,
-            gpus=None if plan.on_host else self.view,
-            read_processes=self._read_processes,
-            cgroups=job_cgroup_root(self._config, plan.backend, self._scheduler),
-            procfs=self._procfs,
-        )
-
-    async def _read_processes(self) -> None:
+    async def read_processes(self) -> None:
+        """Read the processes on the GPUs now; where they cannot be read, none is known."""
         try:
             await self._collect(PROCESS_COLLECTOR)
         except SourceUnavailable:
             # What was read before is dropped, and so the GPUs are not known any more.
             self._store.drop_group(PROCESS_COLLECTOR)
+
+    # --- whether it is free ---
+
+    async def facts(
+        self, plan: CyclePlan, wanted: tuple[int, ...] = (), *, ignore_scheduler: bool = False
+    ) -> GateFacts:  # fmt: skip
+        """What the gate is to decide on, gathered now; with GPUs this takes a good second.
+
+        Args:
+            plan: what would be run.
+            wanted: NVML indexes of the GPUs that the probe names.
+            ignore_scheduler: the operator says that the node is theirs; no scheduler is asked.
+
+        Raises:
+            CommwatchError: the driver cannot be read at all.
+        """
+        seen = await self.probes.look(plan, ignore_scheduler=ignore_scheduler)
+        self._scheduler = seen.scheduler
+        maintenance = MaintenanceFile(self._state).read(time.time())
+        return self.probes.facts(wanted, seen, maintenance=maintenance.reason if maintenance else "")
+
+    def watch(self, plan: CyclePlan) -> NodeWatch:
+        """The look at the node for one cycle; what ``facts`` found of the schedulers says whether Slurm counts."""
+        return self.probes.watch(plan, self._scheduler)

@@ -25,13 +25,15 @@ class ProbeLock:
         self._descriptor: int | None = None
 
     def acquire(self) -> bool:
-        """Take the lock without waiting; False if someone else has it.
+        """Take the lock without waiting; False if someone else has it. A state directory that is missing is made.
 
         Raises:
             OSError: the file cannot be opened or made.
         """
         if self._descriptor is not None:
             return False
+        with suppress(OSError):  # what cannot be made cannot be opened below either
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
         # To lock a file it need not be writable: a command of another user can see that a cycle runs.
         folder = open_folder(self._path.parent)
         try:

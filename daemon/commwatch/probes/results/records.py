@@ -11,9 +11,8 @@ from commwatch.config.simulated import node_name
 from commwatch.config.thresholds import Thresholds
 from commwatch.node.topology.elements import ways_of
 from commwatch.node.topology.ways import Parts
-from commwatch.probes.gate.decision import Skip
 from commwatch.probes.node import Prospect
-from commwatch.probes.plan import CyclePlan, CycleResult, Failed
+from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Skipped
 from commwatch.probes.results.expected import Expected, expected_of_pair
 from commwatch.probes.results.history import ProbeHistory
 from commwatch.probes.results.judgement import rules_of
@@ -121,7 +120,7 @@ class Known(NamedTuple):
 
     result: CycleResult | None
     """Of the last cycle that ran."""
-    skip: Skip | None
+    skip: Skipped | None
     """Why the last one did not start; None where it did."""
     next_run_at: float | None
     """Seconds since 1970; None where nothing is planned."""
