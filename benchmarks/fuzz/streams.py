@@ -17,13 +17,13 @@ import msgspec
 from benchmarks.fuzz import ROOT
 from benchmarks.fuzz.target import Check, Target
 
+from commwatch.cluster import store as cluster_store
 from commwatch.cluster import verdict
 from commwatch.cluster.channel import MAGIC
 from commwatch.cluster.check_report import OPERATION as CHECK_OPERATION
 from commwatch.cluster.check_report import CheckReport
 from commwatch.cluster.messages import Contact, Join, Prober, RailReport, Ready, Report, Unreachable, has_addresses
 from commwatch.cluster.node_report import OPERATION, NetworkRates, NodeReport, RailResult, Suspicion
-from commwatch.cluster.store import CheckStore, Deadlines
 from commwatch.cluster.verdict import line_of
 from commwatch.commands import diagnose_log
 from commwatch.config.settings import Cluster, NetworkSection
@@ -529,13 +529,13 @@ def _store(folder: Path) -> Iterator[Check]:
     loop = asyncio.new_event_loop()
 
     async def connect(data: bytes) -> None:
-        store = CheckStore(_KEY, 2, lambda contacts, reports: verdict.judge(contacts, reports, 2), Deadlines(1, 1, 1))
+        store = cluster_store.Store(_KEY, 2, "check")
         reader, wire = asyncio.StreamReader(limit=2**16), _Wire()
         reader.feed_data(data)
         reader.feed_eof()
-        await store._connection(reader, cast(asyncio.StreamWriter, _Writer(wire)))
+        await store._arrive(reader, cast(asyncio.StreamWriter, _Writer(wire)))
         assert wire.sent.startswith(MAGIC)
-        assert not store._members
+        assert not store.members
 
     def check(data: bytes) -> None:
         loop.run_until_complete(connect(data))
@@ -553,7 +553,7 @@ class _Writer:
 
     def __init__(self, wire: _Wire) -> None:
         self.transport = wire
-        self.write, self.drain, self.close = wire.write, wire.drain, wire.close
+        self.write, self.drain, self.close, self.wait_closed = wire.write, wire.drain, wire.close, wire.wait_closed
 
     def get_extra_info(self, name: str) -> tuple[str, int]:
         return "10.0.0.9", 4000

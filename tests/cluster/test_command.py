@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from commwatch.__main__ import main
+from commwatch.cluster.check import check
 from commwatch.cluster.environment import BrokenRun, Place
-from commwatch.cluster.member import Progress, Run, check
+from commwatch.cluster.member import Progress, Run
 from commwatch.cluster.messages import Verdict
 from commwatch.cluster.store import Deadlines
 from support.daemon import environment

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 import msgspec
 import pytest
@@ -14,8 +15,8 @@ from commwatch.cluster.channel import Channel, ChannelError, Gone, join
 from commwatch.cluster.connections import bound
 from commwatch.cluster.messages import Contact, Join, Prober, RailOffer, RailReport, Ready, Refused, Turn, Void
 from commwatch.cluster.node_report import Ended
-from commwatch.cluster.probe_store import ProbeResult, ProbeStore, Wanted, key_of_turn
-from commwatch.cluster.store import Deadlines
+from commwatch.cluster.probe_store import ProbeResult, Wanted, key_of_turn, measure_all
+from commwatch.cluster.store import Deadlines, Store
 from commwatch.probes import plan
 from commwatch.probes.rank_plan import Backend
 from support.passes import in_one_pass
@@ -47,9 +48,11 @@ class Stage:
         limits = plan.Deadlines(start=seconds, rendezvous=0.0, setup=0.0, measure=0.0)
         deadlines: dict[Backend, plan.Deadlines] = {"tcp": limits}
         wanted = Wanted(wanted.rounds, wanted.leaves, wanted.expected, wanted.inside, deadlines)
-        self.store = ProbeStore(KEY, size, [f"node{rank}" for rank in range(size)], wanted, Deadlines(join=seconds))
+        self.store = Store(KEY, size, "probe", Deadlines(join=seconds))
         self.socket = bound("127.0.0.1", 0)
-        self.served = asyncio.ensure_future(self.store.serve(self.socket))
+        names = [f"node{rank}" for rank in range(size)]
+        work = partial(measure_all, names=names, wanted=wanted)
+        self.served = asyncio.ensure_future(self.store.serve(self.socket, work))
 
     async def joined(self, rank: int, **others: object) -> Channel:
         """A member that has come."""
@@ -65,7 +68,7 @@ class Stage:
         try:
             while True:
                 await own.send(ready)
-                answer = await own.receive(Turn | Ended)  # type: ignore[arg-type]
+                answer: Turn | Ended = await own.receive(Turn, Ended)
                 if isinstance(answer, Ended):
                     return answer.exit_code
                 self.turns.append((rank, answer))

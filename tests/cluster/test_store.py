@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,7 @@ import pytest
 
 from commwatch.cluster import channel as wire
 from commwatch.cluster.channel import MOST_BYTES, Channel, ChannelError, Gone, NotSealed, join
+from commwatch.cluster.check import judge_all
 from commwatch.cluster.connections import bound
 from commwatch.cluster.messages import (
     Choice,
@@ -27,7 +29,7 @@ from commwatch.cluster.messages import (
     Roster,
     Verdict,
 )
-from commwatch.cluster.store import CheckStore, Deadlines
+from commwatch.cluster.store import Deadlines, Store
 from commwatch.cluster.verdict import judge
 from support.passes import in_one_pass
 
@@ -51,10 +53,10 @@ class Stage:
             self.judged.append(sorted(reports))  # type: ignore[call-overload]
             return judge(contacts, reports, size)  # type: ignore[arg-type]
 
-        self.store = CheckStore(KEY, size, judging, deadlines)
+        self.store = Store(KEY, size, "check", deadlines)
         self.socket = bound("127.0.0.1", 0)
         self.port = self.socket.getsockname()[1]
-        self.served = asyncio.ensure_future(self.store.serve(self.socket))
+        self.served = asyncio.ensure_future(self.store.serve(self.socket, partial(judge_all, judge=judging)))
 
     async def opened(self, key: bytes = KEY) -> Channel:
         """A connection that is ready for messages."""
@@ -66,11 +68,11 @@ class Stage:
         """A member that does what it should."""
         own = await self.opened()
         await own.send(Join(contact=contact(rank), size=size))
-        await own.receive(Roster, 2**20)
+        await own.receive(Roster, most=2**20)
         await own.send(Ping())
         await own.receive(Pong)
         await own.send(Report(facts=NO_FACTS, outcomes=()))
-        verdict = await own.receive(Verdict, 2**20)
+        verdict = await own.receive(Verdict, most=2**20)
         own.close()
         return verdict
 
@@ -228,7 +230,7 @@ def test_a_member_that_cannot_be_is_refused_with_the_reason(asked: Join, reason:
 
     async def whole(stage: Stage) -> None:
         first = asyncio.ensure_future(stage.member(0, 2))
-        while not stage.store.here():
+        while not stage.store.members:
             await asyncio.sleep(0)
         own = await stage.opened()
         await own.send(asked)
@@ -243,17 +245,17 @@ async def leaves(own: Channel) -> None:
 
 
 async def hangs(own: Channel) -> None:
-    await own.receive(Roster, 2**20)
+    await own.receive(Roster, most=2**20)
 
 
 async def asks_for_ever(own: Channel) -> None:
-    await own.receive(Roster, 2**20)
+    await own.receive(Roster, most=2**20)
     for _ in range(100):
         await own.send(Ping())
 
 
 async def lies(own: Channel) -> None:
-    await own.receive(Roster, 2**20)
+    await own.receive(Roster, most=2**20)
     facts = msgspec.structs.replace(NO_FACTS, own_addresses=("nowhere",))
     await own.send(Report(facts=facts, outcomes=()))
 

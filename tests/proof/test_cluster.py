@@ -19,8 +19,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from commwatch.cluster.check import check
 from commwatch.cluster.environment import DEFAULT_PORT, BrokenRun, Place
-from commwatch.cluster.member import Progress, Run, check
+from commwatch.cluster.member import Progress, Run
 from commwatch.cluster.probing import Asked, probe
 from commwatch.cluster.store import Deadlines
 from commwatch.config.settings import Config

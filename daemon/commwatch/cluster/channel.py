@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import operator
 import secrets
 import socket
 import struct
+from contextlib import suppress
+from functools import reduce
 from typing import Final, TypeVar
 
 import msgspec
@@ -26,11 +29,11 @@ _MAC_BYTES: Final = 32
 _SMALL_PACKET_BYTES: Final = 536
 _HEAD = struct.Struct(">I")
 
-Message = TypeVar("Message")
+Message = TypeVar("Message", bound=msgspec.Struct)
 
 
 class ChannelError(Exception):
-    """The other end is not of this run, or sends what it may not."""
+    """The other end is not of this run, or sends what it may not: too much, or no message of an expected type."""
 
 
 class Stranger(ChannelError):
@@ -45,16 +48,11 @@ class NotSealed(ChannelError):
     """A message is not sealed with the key of this run: another key, a message recorded elsewhere, or a changed one."""
 
 
-class TooLong(ChannelError):
-    """A message is longer than it may be."""
-
-
-class Malformed(ChannelError):
-    """A sealed message is not of the expected type."""
-
-
 class Gone(ChannelError):
     """The other end has closed the connection."""
+
+    def __init__(self) -> None:
+        super().__init__("left without a word")
 
 
 class Channel:
@@ -67,6 +65,11 @@ class Channel:
         self._key, self._session = key, session
         self._labels = (b"s", b"m") if of_store else (b"m", b"s")
         self._sent = self._taken = 0
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the other end has closed the connection, and nothing is left to be received."""
+        return self._reader.at_eof() or self._reader.exception() is not None
 
     async def send(self, message: msgspec.Struct) -> None:
         """Send a message.
@@ -81,13 +84,13 @@ class Channel:
             self._writer.write(_HEAD.pack(_MAC_BYTES + len(text)) + mac + text)
             await self._writer.drain()
         except OSError as error:
-            raise Gone(error.strerror or "") from error
+            raise Gone from error
 
-    async def receive(self, kind: type[Message], most: int = MOST_BYTES) -> Message:
+    async def receive(self, *kinds: type[Message], most: int = MOST_BYTES) -> Message:
         """The next message.
 
         Args:
-            kind: its type.
+            kinds: which it may be.
             most: bytes of it.
 
         Raises:
@@ -97,30 +100,39 @@ class Channel:
         if length == 0:
             raise NotSealed("the other end has another run key")
         if length > most + _MAC_BYTES:
-            raise TooLong(f"a message of {length} bytes, expected at most {most}")
+            raise ChannelError(f"a message of {length} bytes, expected at most {most}")
         if length < _MAC_BYTES:
-            raise NotSealed("a message without a seal")
+            raise NotSealed("not sealed with the key of this run")
         body = await _exactly(self._reader, length)
         mac, text = body[:_MAC_BYTES], body[_MAC_BYTES:]
         if not hmac.compare_digest(mac, self._mac(self._labels[1], self._taken, text)):
-            raise NotSealed("a message that is not sealed with the key of this run")
+            raise NotSealed("not sealed with the key of this run")
         self._taken += 1
         try:
-            return msgspec.json.decode(text, type=kind)
+            message: Message = msgspec.json.decode(text, type=reduce(operator.or_, kinds))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise Malformed(f"a message that is no {kind}: {error}"[:300]) from error
+            names = " or ".join(one.__name__ for one in kinds)
+            raise ChannelError(f"a message that is no {names}: {error}"[:300]) from error
+        return message
 
     async def refuse_key(self) -> None:
-        """Say, unsealed, that the other end's key is not ours; it can only end its own run on that."""
-        try:
-            self._writer.write(_HEAD.pack(0))
-            await self._writer.drain()
-        except OSError:
-            return
+        """Say, unsealed, that the other end's key is not ours, and close; it can only end its own run on that."""
+        self._writer.write(_HEAD.pack(0))
+        await self.closed()
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection once all is sent."""
         self._writer.close()
+
+    async def closed(self) -> None:
+        """Close the connection, and wait until all is sent."""
+        self._writer.close()
+        with suppress(OSError):
+            await self._writer.wait_closed()
+
+    def abort(self) -> None:
+        """Close the connection at once, whatever is still to be sent."""
+        self._writer.transport.abort()
 
     def _mac(self, label: bytes, number: int, text: bytes) -> bytes:
         return hmac.digest(self._key, MAGIC + self._session + label + number.to_bytes(8, "big") + text, "sha256")
@@ -130,7 +142,7 @@ async def _exactly(reader: asyncio.StreamReader, count: int) -> bytes:
     try:
         return await reader.readexactly(count)
     except (asyncio.IncompleteReadError, OSError) as error:
-        raise Gone("the other end has closed the connection") from error
+        raise Gone from error
 
 
 def small_packets(sock: socket.socket) -> None:
@@ -149,7 +161,7 @@ async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key
         writer.write(MAGIC + own)
         await writer.drain()
     except OSError as error:
-        raise Gone(error.strerror or "") from error
+        raise Gone from error
     return Channel(reader, writer, key, own + await _exactly(reader, _NONCE_BYTES), of_store=True)
 
 

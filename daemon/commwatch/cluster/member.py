@@ -1,70 +1,47 @@
-"""One member of a check, from the first look at its node to the verdict; no process, no file, no socket outlives it."""
+"""One member of a run, from its start to the last word of the store; no process, no file, no socket outlives it.
+
+What the run is for, a check or a probe, is in ``check`` and ``probing``.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
 import resource
-import secrets
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from commwatch.cluster.channel import Channel, ChannelError, Gone, NotSealed, OtherFormat, Stranger, join, small_packets
-from commwatch.cluster.check_report import CheckReport, report_of_unreached, report_of_verdict
-from commwatch.cluster.connections import (
-    Listeners,
-    bound,
-    connect,
-    listening_sockets,
-    port_owner,
-    port_range,
-    try_all,
-    within,
-)
-from commwatch.cluster.environment import BrokenRun, Place, partners
-from commwatch.cluster.facts import addresses_of, read_facts
-from commwatch.cluster.interfaces import leads_nowhere
-from commwatch.cluster.messages import (
-    Contact,
-    Facts,
-    Failure,
-    Join,
-    Outcome,
-    Ping,
-    Pong,
-    Prober,
-    Refused,
-    Report,
-    Roster,
-    Verdict,
-    word_of,
-)
+from commwatch.cluster.connections import bound, connect, port_owner, within
+from commwatch.cluster.environment import BrokenRun, Place
+from commwatch.cluster.facts import addresses_of
+from commwatch.cluster.messages import Contact, Failure, Join, Outcome, Prober, Refused, word_of
 from commwatch.cluster.reachability import busy_port, firewall_line
-from commwatch.cluster.store import DEADLINES, CheckStore, Deadlines, Store
-from commwatch.cluster.verdict import judge
+from commwatch.cluster.store import DEADLINES, Deadlines, Store
 from commwatch.errors import ExitCode
-from commwatch.jobs.settings.variables import known_variables
 
 PORTS_TRIED = 4
 """The store takes the first free one of so many from the meeting port on."""
 QUIET_SECONDS = 2.0
 """Progress is said of what takes longer."""
 
-_FACTS_SECONDS = 15.0
+GRACE_SECONDS = 15.0
+"""For the store's answer beyond the deadline of what it waits for."""
+ADDRESSES_SECONDS = 5.0
+"""For the addresses of the meeting place."""
+_READ_SECONDS = 15.0
 _AGAIN_SECONDS = 0.3
-_PINGS = 3
-_GRACE_SECONDS = 15.0
-_ROSTER_BYTES = 2**21
-_VERDICT_BYTES = 2**24
 
 Result = TypeVar("Result")
+Answer = TypeVar("Answer")
+Message = TypeVar("Message", bound=msgspec.Struct)
 
 
 class Unreached(BrokenRun):
@@ -92,6 +69,24 @@ class Run:
     deadlines: Deadlines = DEADLINES
 
 
+@dataclass(frozen=True, slots=True)
+class Here:
+    """Where a member finds the store."""
+
+    run: Run
+    taken: Sequence[Outcome] = ()
+    """Ports that member 0 could not take."""
+    store: Store | None = None
+    """That this member hosts."""
+
+    def waiting(self) -> str:
+        """What the member waits for before the run begins."""
+        place = self.run.place
+        if self.store is None:
+            return f"waits for member 0 at {place.host}:{_store_ports(place)[0]}, and for the others"
+        return f"{len(self.store.members)} of {place.size} members have come"
+
+
 class Progress:
     """Says what a member waits for, once that takes longer than 2 s."""
 
@@ -116,118 +111,65 @@ class Progress:
             self._say(f"commwatch cluster: {time.monotonic() - self._begun:.0f} s: {words()}")
 
 
-TakeCheck: TypeAlias = Callable[[CheckReport], None]
-"""Told what a check says of this node."""
-
-
-def _nobody(report: CheckReport) -> None:
-    """Where nobody wants the report."""
-
-
-async def check(run: Run, progress: Progress, take: TakeCheck = _nobody) -> Verdict:
-    """Take part in a check, and host its store as member 0.
+async def read_node(run: Run, progress: Progress, words: str, read: Callable[[], Result]) -> Result:
+    """What a member has to know of its node before it comes.
 
     Args:
         run: as the member was started.
         progress: says what is waited for.
-        take: told what the check says of this node, where it says something.
+        words: what that is.
+        read: may block, as a name server or the firmware of an adapter may.
 
     Raises:
-        Unreached: the store was not reached.
-        BrokenRun: the run cannot begin, or the store was lost.
+        BrokenRun: the interface that was asked for is not there, or the node cannot be read in time.
     """
-    begun = time.monotonic()
     if run.interface and run.interface not in {name for _, name in socket.if_nameindex()}:
         raise BrokenRun(f"cluster: no interface {run.interface!r} on {socket.gethostname()}")
-    known = known_variables()
-    async with progress.step(lambda: "reads versions, names and interfaces of this node"):
-        facts = await within(
-            lambda: read_facts(run.sysfs, run.procfs, run.variables, known, run.place.host, interface=run.interface),
-            _FACTS_SECONDS,
-        )
-    if facts is None:
-        raise BrokenRun(f"cluster: this node could not be read in {_FACTS_SECONDS:g} s")
-    addresses = _reachable_addresses(facts)
-    span = port_range(run.procfs)
-    sockets, ports = listening_sockets(addresses, span)
-    contact = Contact(
-        rank=run.place.rank,
-        name=contact_name(run, facts.own_name),
-        token=secrets.token_hex(8),
-        addresses=addresses,
-        ports=ports,
-        low=span[0],
-        high=span[1],
-    )
-    listeners = Listeners(contact.token)
-    try:
-        await listeners.open(sockets)
-        if run.place.rank:
-            verdict = await _take_part(run, facts, contact, progress, [])
-        else:
-            verdict = await _host_check(run, facts, contact, progress)
-        if verdict.outcome != "too_few":
-            take(report_of_verdict(verdict, run.place.rank, time.time()))
-        return msgspec.structs.replace(verdict, seconds=round(time.monotonic() - begun, 3))
-    except Unreached as error:
-        take(report_of_unreached(error.failure, run.place.rank, time.time()))
-        raise
-    finally:
-        await listeners.close()
-        for sock in sockets:
-            sock.close()
-
-
-def _reachable_addresses(facts: Facts) -> tuple[str, ...]:
-    """NCCL's, and gloo's where that is another; only those from which other nodes can be reached at all."""
-    suited = [one.address for one in (facts.nccl, facts.gloo) if not leads_nowhere(one)]
-    return tuple(dict.fromkeys(suited))
+    async with progress.step(lambda: words):
+        found = await within(read, _READ_SECONDS)
+    if found is None:
+        raise BrokenRun(f"cluster: this node could not be read in {_READ_SECONDS:g} s")
+    return found
 
 
 # --- member 0 ---
 
 
-async def _host_check(run: Run, facts: Facts, contact: Contact, progress: Progress) -> Verdict:
-    """Take part like the others, and say what the store's judge says."""
-    place = run.place
-    store = CheckStore(
-        run.key, place.size, lambda contacts, reports: judge(contacts, reports, place.size, place.names), run.deadlines
-    )
+class Node(NamedTuple):
+    """The node of a member, as others reach it."""
 
-    async def take_part(here: Run, taken: list[Outcome]) -> Verdict:
-        return await _take_part(here, facts, contact, progress, taken, store.here)
-
-    own = {one.address for one in facts.interfaces}
-    verdict = await host(run, contact.name, own, facts.master_addresses, store, take_part)
-    return msgspec.structs.replace(verdict, strangers=strangers_of(store))
+    name: str
+    addresses: Collection[str]
+    masters: Sequence[str]
+    """Addresses of the meeting place."""
 
 
-async def host(
+async def stand(
     run: Run,
-    name: str,
-    own: Collection[str],
-    masters: Sequence[str],
-    store: Store[Result],
-    take_part: Callable[[Run, list[Outcome]], Awaitable[object]],
-) -> Result:
-    """Bind the store, take part like the others, and say what the store says.
+    node: Node,
+    store: Store,
+    work: Callable[[Store], Awaitable[Result]],
+    take_part: Callable[[Here], Awaitable[Answer]],
+) -> Result | Answer:
+    """Take part in a run; as member 0 host its store as well, and give what that says.
 
     Args:
-        run: as member 0 was started.
-        name: of this node.
-        own: its addresses.
-        masters: those of the meeting place.
-        store: of the run.
-        take_part: what every member does, told of where the store is, and of the ports that it could not take.
+        run: as the member was started.
+        node: that it is on.
+        store: of the run; member 0 binds it.
+        work: of the store, once the members have come.
+        take_part: what every member does.
 
     Raises:
-        Unreached: no port is free.
-        BrokenRun: member 0 cannot take part.
+        Unreached: no port is free, or the store was not reached.
+        BrokenRun: the member cannot take part.
     """
     place = run.place
+    if place.rank:
+        return await take_part(Here(run))
     _allow_sockets(place.size)
     # Where the meeting place is no address of an interface here, members may come by any: the key keeps strangers out.
-    address = next((one for one in (place.host, *masters) if one in own), "0.0.0.0")  # noqa: S104
+    address = next((one for one in (place.host, *node.masters) if one in node.addresses), "0.0.0.0")  # noqa: S104
     taken: list[Outcome] = []
     sock: socket.socket | None = None
     for port in _store_ports(place):
@@ -239,10 +181,11 @@ async def host(
             owner = port_owner(run.procfs, port) or (error.strerror or "")
             taken.append(Outcome(whom=0, result="busy_port", kind="rendezvous", port=port, detail=owner[:256]))
     if sock is None:
-        raise Unreached(busy_port(name, place.port, taken[0].detail))
-    here = replace(place, host="127.0.0.1" if address == "0.0.0.0" else address)  # noqa: S104
-    serving = asyncio.ensure_future(store.serve(sock))
-    taking = asyncio.ensure_future(take_part(replace(run, place=here), taken))
+        raise Unreached(busy_port(node.name, place.port, taken[0].detail))
+    host = "127.0.0.1" if address == "0.0.0.0" else address  # noqa: S104
+    here = Here(replace(run, place=replace(place, host=host)), taken, store)
+    serving = asyncio.ensure_future(store.serve(sock, work))
+    taking = asyncio.ensure_future(take_part(here))
     try:
         await asyncio.wait((serving, taking), return_when=asyncio.FIRST_EXCEPTION)
         if taking.done() and (failed := taking.exception()) is not None:
@@ -253,11 +196,6 @@ async def host(
             task.cancel()
         await asyncio.gather(serving, taking, return_exceptions=True)
         sock.close()
-
-
-def strangers_of(store: Store[Result]) -> tuple[str, ...]:
-    """Who was turned away, and how."""
-    return tuple(f"{who}{f', {count} times' if count > 1 else ''}" for who, count in store.strangers.items())
 
 
 def _allow_sockets(size: int) -> None:
@@ -278,90 +216,59 @@ def _store_ports(place: Place) -> range:
 # --- every member ---
 
 
-async def _take_part(
-    run: Run, facts: Facts, contact: Contact, progress: Progress, outcomes: list[Outcome],
-    here: Callable[[], int] = lambda: 0,
-) -> Verdict:  # fmt: skip
-    deadlines, size = run.deadlines, run.place.size
-    async with progress.step(lambda: waiting(run.place, here())):
-        channel, tries = await joined(run, contact)
-        try:
-            answer = await answer_of(channel, Roster | Refused, deadlines.join + _GRACE_SECONDS, _ROSTER_BYTES)
-        except BaseException:
-            channel.close()
-            raise
-    try:
-        if isinstance(answer, Refused):
-            raise BrokenRun(f"cluster: {answer.reason}")
-        assert isinstance(answer, Roster)  # noqa: S101 - by the type that was asked for
-        contacts = {one.rank: one for one in answer.contacts if one.rank < size}
-        clock, error = await _clock(channel)
-        whom = [contacts[rank] for rank in partners(contact.rank, sorted(contacts))]
-        async with progress.step(lambda: f"tries the ports of {len(whom)} members"):
-            found = await try_all(whom, run.place.names, run.deadlines.step)
-        report = Report(
-            facts=facts, outcomes=(*outcomes, *tries, *found), clock_seconds=clock, clock_error_seconds=error
-        )
-        await channel.send(report)
-        async with progress.step(lambda: "waits for what the others have found"):
-            verdict = await answer_of(channel, Verdict, deadlines.report + _GRACE_SECONDS, _VERDICT_BYTES)
-        assert isinstance(verdict, Verdict)  # noqa: S101 - by the type that was asked for
-        return verdict
-    except Gone as error_:
-        raise BrokenRun("cluster: the store was lost: member 0 has ended; the run says nothing") from error_
-    except ChannelError as error_:
-        raise BrokenRun(f"cluster: the store: {error_}") from error_
-    finally:
-        channel.close()
-
-
-def waiting(place: Place, here: int) -> str:
-    """What a member waits for before the run begins."""
-    if place.rank:
-        return f"waits for member 0 at {place.host}:{_store_ports(place)[0]}, and for the others"
-    return f"{here} of {place.size} members have come"
-
-
-async def answer_of(channel: Channel, kind: object, seconds: float, most: int) -> object:
-    """The store's next message.
-
-    Raises:
-        BrokenRun: there is none.
-    """
-    try:
-        return await asyncio.wait_for(channel.receive(kind, most), seconds)  # type: ignore[arg-type]
-    except asyncio.TimeoutError:
-        raise BrokenRun(f"cluster: the store gave no answer in {seconds:g} s") from None
-    except NotSealed:
-        raise BrokenRun("cluster: the run key does not match that of member 0: give all members the same") from None
-    except Gone:
-        raise BrokenRun("cluster: the store was lost: member 0 has ended; the run says nothing") from None
-
-
-async def _clock(channel: Channel) -> tuple[float, float]:
-    """By how much the own clock is ahead of the store's, and the error of that: of several round trips the shortest."""
-    best = (0.0, float("inf"))
-    for _ in range(_PINGS):
-        sent, begun = time.time(), time.monotonic()
-        await channel.send(Ping())
-        answer = await answer_of(channel, Pong, _GRACE_SECONDS, 1024)
-        assert isinstance(answer, Pong)  # noqa: S101 - by the type that was asked for
-        half = (time.monotonic() - begun) / 2
-        best = min(best, (sent + half - answer.now, half), key=lambda one: one[1])
-    return best
-
-
-async def joined(run: Run, contact: Contact, prober: Prober | None = None) -> tuple[Channel, list[Outcome]]:
+@asynccontextmanager
+async def joined(
+    here: Here, contact: Contact, progress: Progress, prober: Prober | None = None
+) -> AsyncIterator[tuple[Channel, list[Outcome]]]:
     """A sealed connection to the store, and what kept us from it on the way.
 
     Raises:
         Unreached: there is none by the end of the window.
+        BrokenRun: the store was lost, or says what it may not.
     """
+    async with progress.step(here.waiting):
+        channel, tries = await _joined(here.run, contact, prober)
+    try:
+        yield channel, tries
+    except NotSealed:
+        raise BrokenRun("cluster: the run key does not match that of member 0: give all members the same") from None
+    except Gone:
+        raise BrokenRun("cluster: the store was lost: member 0 has ended; the run says nothing") from None
+    except ChannelError as error:
+        raise BrokenRun(f"cluster: the store: {error}") from error
+    finally:
+        channel.close()
+
+
+async def answer_of(channel: Channel, *kinds: type[Message], seconds: float, most: int) -> Message:
+    """The store's next message.
+
+    Args:
+        channel: to the store.
+        kinds: which message it may be.
+        seconds: for which it is waited.
+        most: bytes of it.
+
+    Raises:
+        BrokenRun: there is none, or the store refuses the member.
+        ChannelError: it is lost, or says what it may not.
+    """
+    try:
+        answer: msgspec.Struct = await asyncio.wait_for(channel.receive(*kinds, Refused, most=most), seconds)
+    except asyncio.TimeoutError:
+        raise BrokenRun(f"cluster: the store gave no answer in {seconds:g} s") from None
+    if isinstance(answer, kinds):
+        return answer
+    assert isinstance(answer, Refused)  # noqa: S101 - by the types that were asked for
+    raise BrokenRun(f"cluster: {answer.reason}")
+
+
+async def _joined(run: Run, contact: Contact, prober: Prober | None) -> tuple[Channel, list[Outcome]]:
     place, ports = run.place, _store_ports(run.place)
     last: dict[int, Outcome] = {}
     end = time.monotonic() + run.deadlines.join
     while True:
-        addresses = await within(lambda: addresses_of(place.host), 5.0) or ()
+        addresses = await within(lambda: addresses_of(place.host), ADDRESSES_SECONDS) or ()
         for port in ports:
             for address in addresses:
                 if time.monotonic() > end and last:

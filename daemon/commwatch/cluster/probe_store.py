@@ -9,24 +9,22 @@ from __future__ import annotations
 import asyncio
 import hmac
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from commwatch import __version__
 from commwatch.cluster import adapter_latency
-from commwatch.cluster.channel import Channel, Gone, Malformed
+from commwatch.cluster.channel import ChannelError
 from commwatch.cluster.locate import Verdict, locate
-from commwatch.cluster.messages import Join, Prober, RailReport, Ready, Turn, Void
+from commwatch.cluster.messages import RailReport, Ready, Turn, Void
 from commwatch.cluster.node_findings import Findings, findings_of
 from commwatch.cluster.node_report import Ended, NodeReport, RunOutcome, skip_of
 from commwatch.cluster.run_file import SCHEMA, Measured, Member, Run
 from commwatch.cluster.schedule import NO_LEAF, Pair, first_round, second_round, witness_round
-from commwatch.cluster.store import DEADLINES, Deadlines, Store, within
+from commwatch.cluster.store import Store
 from commwatch.cluster.terms import LeafSource
 from commwatch.errors import ExitCode
 from commwatch.probes import plan
@@ -105,63 +103,40 @@ class Wanted:
     pair_deadlines: Mapping[Backend, plan.Deadlines] = field(default_factory=lambda: PAIR_DEADLINES)
 
 
-class ProbeStore(Store[ProbeResult]):
+async def measure_all(store: Store, names: Sequence[str], wanted: Wanted) -> ProbeResult:
+    """Give the members of a probe their turns, judge what they measured, and tell each what is said of its node.
+
+    Args:
+        store: with the members that have come.
+        names: how the launcher calls all of them.
+        wanted: of the run.
+    """
+    return await _Probe(store, names, wanted).result()
+
+
+class _Probe:
     """The members of a probe: each waits for its turns, and answers each with what it measured."""
 
-    purpose = "probe"
-
-    def __init__(
-        self, key: bytes, size: int, names: Sequence[str], wanted: Wanted, deadlines: Deadlines = DEADLINES
-    ) -> None:
-        super().__init__(key, size, deadlines)
-        self._names, self._wanted = names, wanted
-        self._probers: dict[int, Prober] = {}
-        self._channels: dict[int, Channel] = {}
-        """Of members that are still here."""
-        self._ready: dict[int, Ready] = {}
-        """Of those that wait for a turn."""
-        self._out: dict[int, tuple[State, str]] = {}
-        """Who takes no further part, and why."""
-        self._changed = asyncio.Event()
+    def __init__(self, store: Store, names: Sequence[str], wanted: Wanted) -> None:
+        self._store, self._names, self._wanted = store, names, wanted
+        self._probers = {rank: one.prober for rank, one in sorted(store.members.items()) if one.prober is not None}
+        self._ports: dict[int, tuple[int, ...]] = {}
+        """On which members wait for their next turn."""
+        self._out: dict[int, tuple[State, str]] = {
+            rank: ("busy", one.busy) for rank, one in self._probers.items() if one.busy
+        }
+        """Who takes no further part though it is there, and why."""
         self._turns = 0
         self._nonce = secrets.token_hex(16)
         self._seed = secrets.token_hex(4)
         self._measured: list[Measured] = []
         self._occupied: dict[int, float] = {}
 
-    def _why_not(self, request: Join) -> str | None:
-        theirs = request.prober.version if request.prober is not None else ""
-        if theirs and theirs != __version__:
-            return f"rank {request.contact.rank} runs commwatch {theirs}, rank 0 {__version__}"
-        return super()._why_not(request)
-
-    async def _member(self, channel: Channel, request: Join) -> None:
-        rank, prober = request.contact.rank, request.prober
-        assert prober is not None  # noqa: S101 - by _why_not
-        self._probers[rank], self._channels[rank] = prober, channel
-        if prober.busy:
-            self._out[rank] = "busy", prober.busy
-        while True:
-            ready = await channel.receive(Ready)
-            if rank in self._ready or len(ready.ports) != len(prober.rails):
-                raise Malformed("an answer that no turn asked for")
-            self._occupied[rank] = max(self._occupied.get(rank, 0.0), ready.occupied_seconds)
-            if ready.gave_way:
-                self._out.setdefault(rank, ("gave way", ready.gave_way))
-            else:
-                self._ready[rank] = ready
-            self._changed.set()
-
-    def _left(self, rank: int) -> None:
-        self._channels.pop(rank, None)
-        self._ready.pop(rank, None)
-        self._out.setdefault(rank, ("lost", "left before the end"))
-        self._changed.set()
-
     # --- the rounds ---
 
-    async def _work(self) -> ProbeResult:
-        ranks = sorted(self._probers)
+    async def result(self) -> ProbeResult:
+        ranks = list(self._probers)
+        await asyncio.gather(*(self._store.ask(rank, self._answer(rank), _GRACE_SECONDS) for rank in ranks))
         backend = self._one_backend()
         deadline = self._wanted.pair_deadlines[backend].total + _GRACE_SECONDS
         if not all(one.no_adapter_latency for one in self._probers.values()):
@@ -170,15 +145,17 @@ class ProbeStore(Store[ProbeResult]):
         met: list[Pair] = []
         for number in range(1, self._wanted.rounds + 1):
             # Members by their places among those that are still here: nobody is paired with one that left.
-            here = [rank for rank in ranks if rank not in self._out]
+            here = [rank for rank in ranks if not self._is_out(rank)]
             if len(here) < 2:
                 break
             pairs = self._pairs(number, here, [leaves[rank] for rank in here], met)
             met += pairs
             for _, wave in groupby(sorted(pairs, key=lambda one: one.wave), key=lambda one: one.wave):
-                await self._wave(number, backend, list(wave), deadline)
+                for measured in await asyncio.gather(*(self._turn(number, pair, deadline) for pair in wave)):
+                    self._measured += measured
+        self._store.note_who_left()
         run = self._run(ranks, leaves, backend)
-        members = tuple(self._member_of(rank) for rank in range(self.size))
+        members = tuple(self._member_of(rank) for rank in range(self._store.size))
         result = ProbeResult(
             backend=backend, members=members, run=run, verdict=locate(run),
             occupied_seconds=round(max(self._occupied.values(), default=0.0), 3),
@@ -186,17 +163,78 @@ class ProbeStore(Store[ProbeResult]):
             no_adapter_latency=self._why_no_adapter_latency(),
         )  # fmt: skip
         found = findings_of(run, result.verdict, [self._devices(rank) for rank in ranks])
-        for place, rank in enumerate(ranks):
-            report = self._report(rank, place, result, found, leaves[rank])
-            await self._say(rank, Ended(exit_code=result.exit_code, report=report))
+        await self._store.tell({
+            rank: Ended(
+                exit_code=result.exit_code, report=self._report(rank, place, result, found, leaves[rank])
+            )
+            for place, rank in enumerate(ranks)
+        })  # fmt: skip
         return result
+
+    async def _answer(self, rank: int) -> Ready:
+        """The next answer of a member: through with a turn, or ready for the first one."""
+        ready = await self._store.members[rank].channel.receive(Ready)
+        if len(ready.ports) != len(self._probers[rank].rails):
+            raise ChannelError("an answer that no turn asked for")
+        self._ports[rank] = ready.ports
+        self._occupied[rank] = max(self._occupied.get(rank, 0.0), ready.occupied_seconds)
+        if ready.gave_way:
+            self._out.setdefault(rank, ("gave way", ready.gave_way))
+        return ready
+
+    async def _turn(self, of_round: int, pair: Pair, deadline: float) -> list[Measured]:
+        """Let a pair measure; an end that is left alone is let go. What both say; nothing where an end is lost."""
+        first, second = ranks = pair[:2]
+        self._store.note_who_left()
+        if any(self._is_out(rank) for rank in ranks):
+            return []
+        self._turns += 1
+        rails = min(len(self._probers[rank].rails) for rank in ranks)
+        turn = Turn(
+            number=self._turns, round=of_round, end=0, peer=self._name(second),
+            addresses=tuple(one.address for one in self._probers[first].rails[:rails]),
+            ports=self._ports[first][:rails], nonce=self._nonce,
+            adapter_latency=not any(self._probers[rank].no_adapter_latency for rank in ranks),
+        )  # fmt: skip
+        other = msgspec.structs.replace(turn, end=1, peer=self._name(first))
+
+        waiting = {first, second}
+
+        async def exchange(rank: int, own: Turn) -> Ready:
+            await self._store.members[rank].channel.send(own)
+            return await self._answer(rank)
+
+        async def measured(rank: int, own: Turn) -> Ready | None:
+            ready = await self._store.ask(rank, exchange(rank, own), deadline)
+            waiting.discard(rank)
+            if self._is_out(rank):
+                await self._store.tell(dict.fromkeys(waiting, Void(number=own.number)))
+            return ready
+
+        ends = [one for one in await asyncio.gather(measured(first, turn), measured(second, other)) if one is not None]
+        if len(ends) < 2 or any(one.turn != turn.number or one.gave_way for one in ends):
+            return []
+        return _measured(of_round, pair, [one.rails for one in ends])
+
+    def _is_out(self, rank: int) -> bool:
+        return rank in self._out or rank in self._store.lost
+
+    # --- what is said of each ---
+
+    def _state(self, rank: int) -> tuple[State, str]:
+        if rank in self._out:
+            return self._out[rank]
+        return ("lost", self._store.lost[rank]) if rank in self._store.lost else ("probed", "")
+
+    def _name(self, rank: int) -> str:
+        return self._store.members[rank].contact.name
 
     def _devices(self, rank: int) -> tuple[str, ...]:
         return tuple(one.name for one in self._probers[rank].rails)
 
     def _report(self, rank: int, place: int, result: ProbeResult, found: Findings, leaf: str) -> NodeReport:
         """What the run says of one member; its clock is its own."""
-        state, detail = self._out.get(rank, ("probed", ""))
+        state, detail = self._state(rank)
         outcome: RunOutcome = _OUTCOMES[state]
         if outcome == "completed" and result.verdict.nodes < 2:
             outcome = "too_few"
@@ -213,7 +251,7 @@ class ProbeStore(Store[ProbeResult]):
 
     def _one_backend(self) -> Backend:
         """That of most; whoever has another one cannot be measured with them."""
-        free = [rank for rank in self._probers if rank not in self._out]
+        free = [rank for rank in self._probers if not self._is_out(rank)]
         backends = [self._probers[rank].backend for rank in free]
         chosen: Backend = max(backends, key=lambda one: (backends.count(one), one), default="tcp")
         for rank in free:
@@ -224,8 +262,7 @@ class ProbeStore(Store[ProbeResult]):
     def _leaves(self) -> dict[int, str]:
         given = self._wanted.leaves
         return {
-            rank: given.get(self._members[rank].name, NO_LEAF) if given else one.leaf
-            for rank, one in self._probers.items()
+            rank: given.get(self._name(rank), NO_LEAF) if given else one.leaf for rank, one in self._probers.items()
         }
 
     def _pairs(self, number: int, here: Sequence[int], leaves: Sequence[str], met: Iterable[Pair]) -> list[Pair]:
@@ -243,68 +280,6 @@ class ProbeStore(Store[ProbeResult]):
             )
         return [Pair(here[one.first], here[one.second], one.wave) for one in found]
 
-    async def _wave(self, number: int, backend: Backend, pairs: Sequence[Pair], deadline: float) -> None:
-        """Let pairs measure at once; who has not answered by the deadline is lost."""
-        asked: dict[Pair, int] = {}
-        await self._until(lambda: all(self._is_settled(rank) for pair in pairs for rank in pair[:2]), _GRACE_SECONDS)
-        for pair in pairs:
-            if all(rank in self._ready for rank in pair[:2]):
-                self._turns += 1
-                asked[pair] = self._turns
-                await self._ask(pair, number, self._turns)
-        await within(self._answers(asked), deadline)
-        for rank in (rank for pair in asked for rank in pair[:2]):
-            if not self._is_settled(rank):
-                self._out[rank] = "lost", f"gave no answer within {deadline:.0f} s"
-        for pair, turn in asked.items():
-            ends = [self._ready.get(rank) for rank in pair[:2]]
-            if all(one is not None and one.turn == turn for one in ends):
-                self._measured += _measured(number, pair, [one.rails for one in ends if one is not None])
-
-    async def _answers(self, asked: Mapping[Pair, int]) -> None:
-        """Wait for both ends of each pair; an end that is left alone is let go."""
-        void: set[Pair] = set()
-        while True:
-            self._changed.clear()
-            waiting = {pair: [one for one in pair[:2] if not self._is_settled(one)] for pair in asked}
-            for pair, ranks in waiting.items():
-                if len(ranks) == 1 and pair not in void and any(rank in self._out for rank in pair[:2]):
-                    void.add(pair)
-                    await self._say(ranks[0], Void(number=asked[pair]))
-            if not any(waiting.values()):
-                return
-            await self._changed.wait()
-
-    def _is_settled(self, rank: int) -> bool:
-        return rank in self._ready or rank in self._out
-
-    async def _ask(self, pair: Pair, of_round: int, number: int) -> None:
-        first, second = pair[:2]
-        rails = min(len(self._probers[rank].rails) for rank in (first, second))
-        turn = Turn(
-            number=number, round=of_round, end=0, peer=self._members[second].name,
-            addresses=tuple(one.address for one in self._probers[first].rails[:rails]),
-            ports=self._ready[first].ports[:rails], nonce=self._nonce,
-            adapter_latency=not any(self._probers[rank].no_adapter_latency for rank in (first, second)),
-        )  # fmt: skip
-        other = msgspec.structs.replace(turn, end=1, peer=self._members[first].name)
-        for rank, own in ((first, turn), (second, other)):
-            del self._ready[rank]
-            await self._say(rank, own)
-
-    async def _say(self, rank: int, message: Turn | Void | Ended) -> None:
-        if (channel := self._channels.get(rank)) is not None:
-            with suppress(Gone):  # it has left, which its own connection says
-                await channel.send(message)
-
-    async def _until(self, enough: Callable[[], bool], seconds: float) -> None:
-        async def changes() -> None:
-            while not enough():
-                self._changed.clear()
-                await self._changed.wait()
-
-        await within(changes(), seconds)
-
     # --- what came of it ---
 
     def _run(self, ranks: Sequence[int], leaves: Mapping[int, str], backend: str) -> Run:
@@ -314,7 +289,7 @@ class ProbeStore(Store[ProbeResult]):
             schema=SCHEMA,
             members=tuple(
                 Member(
-                    self._members[rank].name,
+                    self._name(rank),
                     leaves[rank],
                     self._probers[rank].model,
                     tuple(one.rate for one in self._probers[rank].rails if one.rate),
@@ -345,7 +320,7 @@ class ProbeStore(Store[ProbeResult]):
             return ""
         reasons: dict[str, list[str]] = {}
         for rank, one in sorted(self._probers.items()):
-            reasons.setdefault(one.no_adapter_latency, []).append(self._members[rank].name)
+            reasons.setdefault(one.no_adapter_latency, []).append(self._name(rank))
         said = {reason: names for reason, names in reasons.items() if reason}
         if len(said) == 1 and len(reasons) == 1:
             return next(iter(said))
@@ -358,8 +333,8 @@ class ProbeStore(Store[ProbeResult]):
         if rank not in self._probers:
             name = self._names[rank] if rank < len(self._names) else f"rank {rank}"
             return ProbedMember(rank=rank, name=name, state="absent")
-        state, detail = self._out.get(rank, ("probed", ""))
-        return ProbedMember(rank=rank, name=self._members[rank].name, state=state, detail=detail)
+        state, detail = self._state(rank)
+        return ProbedMember(rank=rank, name=self._name(rank), state=state, detail=detail)
 
 
 def _measured(number: int, pair: Pair, ends: Sequence[Sequence[RailReport]]) -> list[Measured]:

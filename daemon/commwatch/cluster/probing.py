@@ -7,26 +7,38 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import msgspec
 
 from commwatch import __version__
 from commwatch.cluster.adapter_latency import adapter_latency, why_not
-from commwatch.cluster.channel import Channel, ChannelError, Gone
+from commwatch.cluster.channel import Channel
 from commwatch.cluster.connections import bound, within
-from commwatch.cluster.environment import BrokenRun
 from commwatch.cluster.facts import addresses_of
-from commwatch.cluster.member import Progress, Run, answer_of, contact_name, host, joined, strangers_of, waiting
-from commwatch.cluster.messages import Contact, Outcome, Prober, RailReport, Ready, Refused, Turn, Void, word_of
+from commwatch.cluster.member import (
+    ADDRESSES_SECONDS,
+    Here,
+    Node,
+    Progress,
+    Run,
+    answer_of,
+    contact_name,
+    joined,
+    read_node,
+    stand,
+)
+from commwatch.cluster.messages import Contact, Prober, RailReport, Ready, Turn, Void, word_of
 from commwatch.cluster.node_report import Ended, NodeReport
-from commwatch.cluster.probe_store import ProbeResult, ProbeStore, Wanted, key_of_turn
+from commwatch.cluster.probe_store import ProbeResult, Wanted, key_of_turn, measure_all
 from commwatch.cluster.rails import Network, Rail, chosen_backend, rails_of, read_network
 from commwatch.cluster.run_file import block_of_slurm, leaf_of_slurm
+from commwatch.cluster.store import Store
 from commwatch.config.settings import Config
 from commwatch.probes.by_hand.node import NodeByHand
 from commwatch.probes.cycle.environment import nursery_environment
@@ -41,7 +53,6 @@ from commwatch.probes.rank_plan import Backend, Meeting
 from commwatch.probes.workload import plan_between
 from commwatch.state.directory import state_path
 
-_READ_SECONDS = 15.0
 _LONGEST_WAIT_SECONDS = 1800.0
 """For a turn; schedulers end a run long before."""
 _TURN_BYTES = 2**16
@@ -87,77 +98,60 @@ async def probe(
         Unreached: the store was not reached.
         BrokenRun: the run cannot begin, or the store was lost.
     """
-    begun = time.monotonic()
-    if run.interface and run.interface not in {name for _, name in socket.if_nameindex()}:
-        raise BrokenRun(f"cluster: no interface {run.interface!r} on {socket.gethostname()}")
+    begun, place = time.monotonic(), run.place
     lock = RunLock(state_path(config) / LOCK_FILE)
     try:
         async with NodeByHand(config) as node, AsyncExitStack() as held:
-            async with progress.step(lambda: "reads interfaces and adapters of this node"):
-                network = await _network(run)
+            network = await read_node(
+                run, progress, "reads interfaces and adapters of this node",
+                lambda: read_network(run.sysfs, run.procfs, run.variables, run.interface),
+            )  # fmt: skip
             bench = await Bench.of(run, asked, config, node, network, lock)
             contact = Contact(
-                rank=run.place.rank, name=contact_name(run), token=secrets.token_hex(8), addresses=(), ports=(),
-                low=0, high=0,
+                rank=place.rank, name=contact_name(run), token=secrets.token_hex(8), addresses=(), ports=(), low=0,
+                high=0,
             )  # fmt: skip
             held.callback(bench.end)
-            if run.place.rank:
-                return await _take_part(run, contact, bench, progress, take)
-            store = ProbeStore(run.key, run.place.size, run.place.names, asked.wanted, run.deadlines)
-
-            async def take_part(here: Run, taken: list[Outcome]) -> int:
-                return await _take_part(here, contact, bench, progress, take, store)
-
-            own = {one.address for one in network.interfaces}
-            masters = await within(lambda: addresses_of(run.place.host), _READ_SECONDS) or ()
-            result = await host(run, contact.name, own, masters, store, take_part)
+            masters = await within(lambda: addresses_of(place.host), ADDRESSES_SECONDS) or ()
+            store = Store(run.key, place.size, "probe", run.deadlines)
+            found = await stand(
+                run, Node(contact.name, {one.address for one in network.interfaces}, masters), store,
+                partial(measure_all, names=place.names, wanted=asked.wanted),
+                partial(_take_part, contact=contact, bench=bench, progress=progress, take=take),
+            )  # fmt: skip
+            if isinstance(found, int):
+                return found
             seconds = round(time.monotonic() - begun, 3)
-            return msgspec.structs.replace(result, strangers=strangers_of(store), seconds=seconds)
+            return msgspec.structs.replace(found, strangers=store.strangers, seconds=seconds)
     finally:
         lock.give_up()
 
 
-async def _network(run: Run) -> Network:
-    network = await within(
-        lambda: read_network(run.sysfs, run.procfs, run.variables, run.interface), _READ_SECONDS
-    )  # fmt: skip
-    if network is None:
-        raise BrokenRun(f"cluster: this node could not be read in {_READ_SECONDS:g} s")
-    return network
-
-
-async def _take_part(
-    run: Run, contact: Contact, bench: Bench, progress: Progress, take: Take, store: ProbeStore | None = None
-) -> int:  # fmt: skip
-    async with progress.step(lambda: waiting(run.place, store.here() if store is not None else 0)):
-        channel, _ = await joined(run, contact, bench.prober)
-    begun = time.monotonic()
-    report = NodeReport(run=secrets.token_hex(16), finished_at=0.0, outcome="broken", backend=bench.prober.backend)
-    try:
-        async with progress.step(lambda: bench.words):
-            ended = await _turns(channel, bench, run.key)
-        report = ended.report
-        return ended.exit_code
-    except Gone as error:
-        raise BrokenRun("cluster: the store was lost: member 0 has ended; the run says nothing") from error
-    except ChannelError as error:
-        raise BrokenRun(f"cluster: the store: {error}") from error
-    finally:
-        seconds = round(time.monotonic() - begun, 3)
-        take(msgspec.structs.replace(
-            report, finished_at=time.time(), engine=run.place.engine, seconds=seconds,
-            block=_of_topology(block_of_slurm, run.variables), nccl_version=bench.nccl_version, settings=bench.settings,
-        ))  # fmt: skip
-        bench.end()
-        channel.close()
+async def _take_part(here: Here, contact: Contact, bench: Bench, progress: Progress, take: Take) -> int:
+    async with joined(here, contact, progress, bench.prober) as (channel, _):
+        begun = time.monotonic()
+        report = NodeReport(run=secrets.token_hex(16), finished_at=0.0, outcome="broken", backend=bench.prober.backend)
+        try:
+            async with progress.step(lambda: bench.words):
+                ended = await _turns(channel, bench, here.run.key)
+            report = ended.report
+            return ended.exit_code
+        finally:
+            seconds = round(time.monotonic() - begun, 3)
+            take(msgspec.structs.replace(
+                report, finished_at=time.time(), engine=here.run.place.engine, seconds=seconds,
+                block=_of_topology(block_of_slurm, here.run.variables), nccl_version=bench.nccl_version,
+                settings=bench.settings,
+            ))  # fmt: skip
+            bench.end()
 
 
 async def _turns(channel: Channel, bench: Bench, key: bytes) -> Ended:
     """Measure whenever the store says so, until its last word."""
 
-    def listening() -> asyncio.Future[object]:
-        kinds = Turn | Void | Ended | Refused
-        return asyncio.ensure_future(answer_of(channel, kinds, _LONGEST_WAIT_SECONDS, _TURN_BYTES))
+    def listening() -> asyncio.Future[Turn | Void | Ended]:
+        answer = answer_of(channel, Turn, Void, Ended, seconds=_LONGEST_WAIT_SECONDS, most=_TURN_BYTES)
+        return asyncio.ensure_future(cast(Awaitable[Turn | Void | Ended], answer))
 
     ready, said = Ready(ports=bench.listen()), listening()
     try:
@@ -165,11 +159,8 @@ async def _turns(channel: Channel, bench: Bench, key: bytes) -> Ended:
             await channel.send(ready)
             while isinstance(answer := await said, Void):  # that turn has ended by itself
                 said = listening()
-            if isinstance(answer, Refused):
-                raise BrokenRun(f"cluster: {answer.reason}")
             if isinstance(answer, Ended):
                 return answer
-            assert isinstance(answer, Turn)  # noqa: S101 - by the types that were asked for
             said = listening()
             ready = await bench.measure(answer, key_of_turn(key, answer), said)
     finally:
@@ -282,7 +273,7 @@ class Bench:
             sock.close()
         self._listening.clear()
 
-    async def measure(self, turn: Turn, key: str, said: asyncio.Future[object]) -> Ready:
+    async def measure(self, turn: Turn, key: str, said: asyncio.Future[Turn | Void | Ended]) -> Ready:
         """Run the ranks of one turn to their end; what came of it, and where the next one can meet.
 
         Args:

@@ -1,24 +1,29 @@
-"""Where members meet: a socket that we bind ourselves, on which each sealed message has a deadline and a limit."""
+"""Where members meet: a socket that we bind ourselves, on which each sealed message has a deadline and a limit.
+
+The store gathers the members; what they came for, a check or a probe, then asks each of them and has the last word.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
-from commwatch.cluster.channel import Channel, ChannelError, Gone, Malformed, NotSealed, TooLong, accept
-from commwatch.cluster.messages import Contact, Join, Ping, Pong, Refused, Report, Roster, Verdict, has_addresses
+import msgspec
+
+from commwatch import __version__
+from commwatch.cluster.channel import Channel, ChannelError, Gone, NotSealed, accept
+from commwatch.cluster.messages import Contact, Join, Prober, Refused, has_addresses
 
 _HELLO_SECONDS = 5.0
-_MOST_PINGS = 8
+_LAST_WORD_SECONDS = 2.0
 _MOST_STRANGERS = 16
 
-Judge = Callable[[Mapping[int, Contact], Mapping[int, Report]], Verdict]
+Purpose: TypeAlias = Literal["check", "probe"]
 Result = TypeVar("Result")
 
 
@@ -36,189 +41,167 @@ class Deadlines:
 DEADLINES = Deadlines()
 
 
-class Store(Generic[Result]):
+class Present(NamedTuple):
+    """A member that has come."""
+
+    contact: Contact
+    prober: Prober | None
+    """None: it came for a check."""
+    channel: Channel
+    address: str
+
+
+class Store:
     """One run. Whoever does not come, stops answering or dies is left out; the others go on by the deadlines."""
 
-    purpose = "check"
-
-    def __init__(self, key: bytes, size: int, deadlines: Deadlines = DEADLINES) -> None:
+    def __init__(self, key: bytes, size: int, purpose: Purpose, deadlines: Deadlines = DEADLINES) -> None:
         """Nothing listens yet.
 
         Args:
             key: of the run.
             size: members that are expected.
+            purpose: of the run.
             deadlines: of joining and reporting.
         """
-        self.size, self.deadlines = size, deadlines
-        self.strangers: Counter[str] = Counter()
+        self.size, self.purpose, self.deadlines = size, purpose, deadlines
+        self.members: dict[int, Present] = {}
+        """Who has come, by rank."""
+        self.lost: dict[int, str] = {}
+        """Who left, did not answer in time or did what it may not, and how that shows."""
         self._key = key
-        self._members: dict[int, Contact] = {}
+        self._strangers: Counter[str] = Counter()
         self._complete = asyncio.Event()
-        """All have come, or the window is over."""
-        self._fixed = False
-        self._connections: set[asyncio.Task[None]] = set()
-        self._unknown = 0
+        self._is_over = False
+        """No further member may come."""
+        self._arrivals: set[asyncio.Task[None]] = set()
         """Connections that have sent no sealed message yet."""
 
-    def here(self) -> int:
-        """How many have come."""
-        return len(self._members)
+    @property
+    def strangers(self) -> tuple[str, ...]:
+        """Who was turned away, and how."""
+        return tuple(f"{who}{f', {count} times' if count > 1 else ''}" for who, count in self._strangers.items())
 
-    async def serve(self, sock: socket.socket) -> Result:
-        """Serve one run on a listening socket, which is closed at the end."""
+    async def serve(self, sock: socket.socket, work: Callable[[Store], Awaitable[Result]]) -> Result:
+        """Gather the members of one run, and let it do its work.
+
+        Args:
+            sock: listens, and is closed at the end.
+            work: asks the members that have come, and says the last word to each.
+        """
         server = await asyncio.start_server(self._connected, sock=sock, limit=2**16, backlog=self.size + 64)
         try:
             await within(self._complete.wait(), self.deadlines.join)
-            self._fixed = True
-            self._complete.set()
-            result = await self._work()
-            if here := [one for one in self._connections if not one.done()]:
-                await asyncio.wait(here, timeout=2.0)
+            self._is_over = True
+            result = await work(self)
+            await within(asyncio.gather(*(one.channel.closed() for one in self.members.values())), _LAST_WORD_SECONDS)
             return result
         finally:
             server.close()
-            for task in self._connections:
+            for task in self._arrivals:
                 task.cancel()
-            await asyncio.gather(*self._connections, return_exceptions=True)
+            await asyncio.gather(*self._arrivals, return_exceptions=True)
+            for one in self.members.values():
+                one.channel.abort()
 
-    async def _work(self) -> Result:
-        """What the members are for, once their number is fixed."""
-        raise NotImplementedError
+    async def ask(self, rank: int, answer: Awaitable[Result], seconds: float) -> Result | None:
+        """What a member answers; None where it is lost by that.
 
-    async def _member(self, channel: Channel, request: Join) -> None:
-        """Serve a member from its coming to its leave."""
-        raise NotImplementedError
+        Args:
+            rank: of the member.
+            answer: the exchange of messages with it.
+            seconds: for all of it.
+        """
+        try:
+            return await asyncio.wait_for(answer, seconds)
+        except asyncio.TimeoutError:
+            self.lost.setdefault(rank, f"gave no answer within {seconds:.0f} s")
+        except ChannelError as error:
+            self.lost.setdefault(rank, "left before the end")
+            if not isinstance(error, Gone):
+                self._turn_away(self.members[rank].address, str(error))
+            self.members[rank].channel.close()
+        return None
 
-    def _left(self, rank: int) -> None:
-        """A member's connection has ended."""
+    async def tell(self, messages: Mapping[int, msgspec.Struct]) -> None:
+        """Send members, by rank, what they need not answer; a member that does not take it has left."""
+        await asyncio.gather(*(
+            self.ask(rank, self.members[rank].channel.send(message), _LAST_WORD_SECONDS)
+            for rank, message in messages.items()
+        ))  # fmt: skip
+
+    def note_who_left(self) -> None:
+        """Know who has left without being asked."""
+        for rank, one in self.members.items():
+            if one.channel.is_gone:
+                self.lost.setdefault(rank, "left before the end")
+
+    # --- who comes ---
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._unknown > self.size + 64:
+        if len(self._arrivals) > self.size + 64:
             writer.transport.abort()
-            self._turned_away(writer, "one of too many connections")
+            self._turn_away(_address(writer), "one of too many connections")
             return
-        task = asyncio.ensure_future(self._connection(reader, writer))
-        self._connections.add(task)
-        task.add_done_callback(self._connections.discard)
+        task = asyncio.ensure_future(self._arrive(reader, writer))
+        self._arrivals.add(task)
+        task.add_done_callback(self._arrivals.discard)
 
-    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        rank: int | None = None
+    async def _arrive(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        address, is_member = _address(writer), False
         try:
-            self._unknown += 1
-            try:
-                channel, request = await asyncio.wait_for(self._hello(reader, writer), _HELLO_SECONDS)
-            finally:
-                self._unknown -= 1
-            if (reason := self._why_not(request)) is not None:
-                self._turned_away(writer, reason)
-                await channel.send(Refused(reason=reason))
-                return
-            rank = request.contact.rank
-            self._members[rank] = request.contact
-            if len(self._members) == self.size:
-                self._complete.set()
-                self._fixed = True
-            await self._member(channel, request)
+            is_member = await asyncio.wait_for(self._admit(reader, writer, address), _HELLO_SECONDS)
         except (ChannelError, asyncio.TimeoutError) as error:
-            # A member that leaves, or does what it may not, is out of the run; the others go on.
-            if not (rank is not None and isinstance(error, Gone)):
-                self._turned_away(writer, _words(error))
+            self._turn_away(address, str(error) or "came and said nothing")
         finally:
-            if rank is not None:
-                self._left(rank)
-            writer.transport.abort() if rank is None else writer.close()
+            if not is_member:
+                writer.transport.abort()
 
-    async def _hello(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> tuple[Channel, Join]:
+    async def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str) -> bool:
+        """Count who comes among the members, or refuse it and say why; whether it is one now."""
         channel = await accept(reader, writer, self._key)
         try:
             request = await channel.receive(Join)
-            if not has_addresses(request, None):
-                raise Malformed("a member with what is no address")
-            return channel, request
         except NotSealed:
             await channel.refuse_key()
-            await asyncio.sleep(0.05)  # an abort would overtake it
             raise
+        if not has_addresses(request, None):
+            raise ChannelError("a member with what is no address")
+        if (reason := self._why_not(request)) is not None:
+            self._turn_away(address, reason)
+            await channel.send(Refused(reason=reason))
+            await channel.closed()
+            return False
+        self.members[request.contact.rank] = Present(request.contact, request.prober, channel, address)
+        if len(self.members) == self.size:
+            self._is_over = True
+            self._complete.set()
+        return True
 
     def _why_not(self, request: Join) -> str | None:
-        rank = request.contact.rank
-        if (purpose := "check" if request.prober is None else "probe") != self.purpose:
+        rank, prober = request.contact.rank, request.prober
+        if (purpose := "check" if prober is None else "probe") != self.purpose:
             return f"rank {rank} came for a {purpose}, rank 0 for a {self.purpose}"
+        if prober is not None and prober.version != __version__:
+            return f"rank {rank} runs commwatch {prober.version}, rank 0 {__version__}"
         if request.size != self.size:
             return f"rank {rank} expects {request.size} members, rank 0 expects {self.size}"
         if rank >= self.size:
             return f"rank {rank} of {self.size} members"
-        if rank in self._members:
-            return f"rank {rank} is here already, as {self._members[rank].name}"
-        if self._fixed:
+        if rank in self.members:
+            return f"rank {rank} is here already, as {self.members[rank].contact.name}"
+        if self._is_over:
             return f"rank {rank} came after the window of {self.deadlines.join:g} s"
         return None
 
-    def _turned_away(self, writer: asyncio.StreamWriter, how: str) -> None:
-        peer = writer.get_extra_info("peername")
-        who = f"{peer[0] if peer else 'unknown'}: {how}"
-        if who in self.strangers or len(self.strangers) < _MOST_STRANGERS:
-            self.strangers[who] += 1
+    def _turn_away(self, address: str, how: str) -> None:
+        who = f"{address}: {how}"
+        if who in self._strangers or len(self._strangers) < _MOST_STRANGERS:
+            self._strangers[who] += 1
 
 
-class CheckStore(Store[Verdict]):
-    """The members of a check: each gets the roster, reports, and gets the verdict."""
-
-    def __init__(
-        self, key: bytes, size: int, judge: Judge, deadlines: Deadlines = DEADLINES,
-        clock: Callable[[], float] = time.time,
-    ) -> None:  # fmt: skip
-        super().__init__(key, size, deadlines)
-        self._judge, self._clock = judge, clock
-        self._reports: dict[int, Report] = {}
-        self._busy: set[int] = set()
-        """Members that are here and have not reported."""
-        self._reported = asyncio.Event()
-        self._verdict: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
-
-    async def _work(self) -> Verdict:
-        self._look()
-        await within(self._reported.wait(), self.deadlines.report)
-        verdict = self._judge(self._members, self._reports)
-        self._verdict.set_result(verdict)
-        return verdict
-
-    def _look(self) -> None:
-        """Go on where there is nobody left to wait for."""
-        if self._fixed and not self._busy:
-            self._reported.set()
-
-    def _left(self, rank: int) -> None:
-        self._busy.discard(rank)
-        self._look()
-
-    async def _member(self, channel: Channel, request: Join) -> None:
-        rank = request.contact.rank
-        self._busy.add(rank)
-        await self._complete.wait()
-        await channel.send(Roster(contacts=tuple(self._members[one] for one in sorted(self._members))))
-        for _ in range(_MOST_PINGS + 1):
-            report = await asyncio.wait_for(channel.receive(Ping | Report), self.deadlines.report)  # type: ignore[arg-type]
-            if isinstance(report, Report):
-                if not has_addresses(None, report.facts):
-                    raise Malformed("a report with what is no address")
-                break
-            await channel.send(Pong(now=self._clock()))
-        else:
-            raise Malformed("more questions for the clock than a member has")
-        if self._reported.is_set():
-            return
-        self._reports[rank] = report
-        self._left(rank)
-        await channel.send(await asyncio.shield(self._verdict))
-
-
-def _words(error: BaseException) -> str:
-    if isinstance(error, NotSealed):
-        return "not sealed with the key of this run"
-    if isinstance(error, TooLong | Malformed):
-        return str(error)
-    return "came and said nothing" if isinstance(error, asyncio.TimeoutError) else "left without a word"
+def _address(writer: asyncio.StreamWriter) -> str:
+    peer = writer.get_extra_info("peername")
+    return str(peer[0]) if peer else "unknown"
 
 
 async def within(waited: Awaitable[object], seconds: float) -> None:

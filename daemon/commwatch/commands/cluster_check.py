@@ -43,8 +43,8 @@ def run(args: argparse.Namespace, config: Config) -> int:
     Raises:
         BrokenRun: the run cannot begin, or has broken; a member that did not get to the store says why.
     """
+    from commwatch.cluster.check import check
     from commwatch.cluster.check_report import OPERATION
-    from commwatch.cluster.member import check
 
     reports: list[CheckReport] = []
 
