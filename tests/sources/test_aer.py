@@ -182,17 +182,6 @@ def test_a_named_error_has_a_series_once_it_has_happened(tmp_path: Path) -> None
     assert only(source.collect("aer"), DEVICE).series is again.series
 
 
-def test_a_file_replaced_by_name_is_seen(tmp_path: Path) -> None:
-    """What stays open is not what stays true: a file put in the place of the old one is read."""
-    home = node(tmp_path, files_of())
-    source = opened(tmp_path)
-    source.collect("aer")
-    (home / "draft").write_bytes(b"RxErr 0\nTOTAL_ERR_COR 9\n")
-    (home / "draft").replace(home / "aer_dev_correctable")
-
-    assert readings(source.collect("aer"), DEVICE)["errors_total", DEVICE, "gpu", "correctable"] == 9
-
-
 def states(batch: Batch) -> dict[str, Value]:
     found = readings(batch, "")
     return {labels[-1]: value for labels, value in found.items()}
@@ -254,20 +243,6 @@ def test_a_refused_file_is_an_absence(tmp_path: Path, monkeypatch: pytest.Monkey
 
     assert [(one.device, one.reason) for one in batch.absences] == [(DEVICE, "no_permission")]
     assert list(readings(batch, DEVICE).values()) == [None, 0, 0, None]
-
-
-def test_the_files_are_let_go(tmp_path: Path) -> None:
-    """After close, and for devices that went away, no descriptor is left."""
-    before = len(os.listdir("/proc/self/fd"))
-    node(tmp_path, files_of())
-    source = opened(tmp_path)
-    source.collect("aer")
-    assert len(os.listdir("/proc/self/fd")) == before + 9
-
-    (tmp_path / f"bus/pci/devices/{DEVICE}").unlink()
-    source.collect("aer")
-    assert len(os.listdir("/proc/self/fd")) == before
-    source.close()
 
 
 def test_a_hostile_tree_gives_what_can_be_exposed(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 
 from commwatch.readings import Absence, Reason
 from commwatch.sources import files
-from commwatch.sources.kept_file import KeptFile, KeptFiles
 from commwatch_exporters.snapshot import Series, Value
 
 DEVICE_FILES: Final = {
@@ -115,36 +114,28 @@ def parse_messages(data: bytes) -> Counts:
 class _AerFile:
     """One file and what it said at the last run."""
 
-    def __init__(self, file: KeptFile, severity: str, parse: Callable[[bytes], Counts]) -> None:
-        self._file = file
+    def __init__(self, path: str, severity: str, parse: Callable[[bytes], Counts]) -> None:
+        self._path = path
         self._parse = parse
-        self._raw: bytes | None = None
         self.severity = severity
+        self.is_there = False
+        """Whether the kernel had the file at the last run."""
         self.counts = NO_COUNTS
         self.happened: list[str] = []
         """Named errors seen so far."""
 
-    @property
-    def is_there(self) -> bool:
-        """Whether the kernel had the file at the last run."""
-        return self._raw is not None
-
     def refresh(self) -> tuple[Reason, str] | None:
-        """Read it again, and parse it where it says something else than before; returns why there are no counts."""
-        before, self._raw = self._raw, None
-        failure: tuple[Reason, str] | None = None
+        """Read it again; returns why there are no counts."""
+        self.is_there, self.counts = False, NO_COUNTS
         try:
-            self._raw = self._file.read()
+            data = files.read(self._path)
         except FileNotFoundError:
-            pass  # the kernel does not count these here
+            return None  # the kernel does not count these here
         except OSError as error:
-            failure = files.reason_of(error), f"{self._file.path}: {error.strerror}"
-        if self._raw != before:
-            self.counts = NO_COUNTS if self._raw is None else self._parse(self._raw)
-            self.happened += [name for name in self.counts.named if name not in self.happened]
-        if self._raw is not None and self.counts.total is None:
-            failure = "unreadable", f"{self._file.path}: no total in {self._raw[:40]!r}"
-        return failure
+            return files.reason_of(error), f"{self._path}: {error.strerror}"
+        self.is_there, self.counts = True, self._parse(data)
+        self.happened += [name for name in self.counts.named if name not in self.happened]
+        return None if self.counts.total is not None else ("unreadable", f"{self._path}: no total in {data[:40]!r}")
 
     def named_values(self) -> list[Value]:
         """The named errors seen so far; 0 for one that began again, None where the file was not read."""
@@ -152,15 +143,10 @@ class _AerFile:
             return [None] * len(self.happened)
         return [self.counts.named.get(name, 0) for name in self.happened]
 
-    def close(self) -> None:
-        """Let go of the file."""
-        self._file.close()
-
 
 class AerDevice:
     """The AER files of one device. One thread.
 
-    The descriptors stay open between two runs, and a file whose bytes are those of the run before is not parsed again.
     Totals are always given; a named error once it has happened, because the names of all severities would be some
     sixty series for each device.
 
@@ -168,21 +154,18 @@ class AerDevice:
         home: directory of the device in sysfs.
         address: PCI address.
         role: as on the metrics; of a ``root_port`` the messages that it took are read as well.
-        kept: what the files of all devices share.
     """
 
-    def __init__(self, home: str, address: str, role: str, kept: KeptFiles) -> None:
+    def __init__(self, home: str, address: str, role: str) -> None:
         self._labels = (address, role)
         self._own = [
-            _AerFile(KeptFile(f"{home}/{name}", kept), severity, parse_counts)
-            for severity, name in DEVICE_FILES.items()
-        ]
+            _AerFile(f"{home}/{name}", severity, parse_counts) for severity, name in DEVICE_FILES.items()
+        ]  # fmt: skip
         self._messages = [
-            _AerFile(KeptFile(f"{home}/{name}", kept), severity, parse_messages)
+            _AerFile(f"{home}/{name}", severity, parse_messages)
             for severity, name in (ROOT_PORT_FILES.items() if role == "root_port" else ())
         ]
         self._files = (*self._own, *self._messages)
-        self._counts: list[Counts] = []
         self.series: tuple[Series, ...] = ()
         """Empty while the device has none of the files; the same object while nothing new has happened."""
         self.values: list[Value] = []
@@ -190,10 +173,8 @@ class AerDevice:
     def read(self) -> Absence | None:
         """Bring ``series`` and ``values`` up to date; returns the first thing that could not be read or understood."""
         failures = [file.refresh() for file in self._files]
-        counts = [file.counts for file in self._files]
-        if counts != self._counts:
-            self._counts = counts
-            self._prepare()
+        if self.series or any(file.is_there for file in self._files):
+            self._fill()
         first = next(filter(None, failures), None)
         return None if first is None else Absence(self._labels[0], *first)
 
@@ -202,9 +183,7 @@ class AerDevice:
         own = {DEVICE_FILES[file.severity]: file.is_there for file in self._own}
         return own | {ROOT_PORT_FILES[file.severity]: file.is_there for file in self._messages}
 
-    def _prepare(self) -> None:
-        if not self.series and not any(file.is_there for file in self._files):
-            return
+    def _fill(self) -> None:
         address, role = self._labels
         series: tuple[Series, ...] = (
             *(("commwatch_pcie_aer_errors_total", (address, role, file.severity)) for file in self._own),
@@ -221,8 +200,3 @@ class AerDevice:
             *(file.counts.total for file in self._files),
             *(value for file in self._own for value in file.named_values()),
         ]
-
-    def close(self) -> None:
-        """Let go of the files."""
-        for file in self._files:
-            file.close()

@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 from commwatch.readings import Absence, Batch, DeviceReadings, SourceUnavailable
 from commwatch.sources import files
 from commwatch.sources.base import Origin, Report, Source
-from commwatch.sources.kept_file import KeptFiles
 from commwatch.sources.pci.aer import DEVICE_FILES, ROOT_PORT_FILES, AerDevice
 from commwatch.sources.pci_attributes import (
     ancestors_of,
@@ -27,8 +26,6 @@ from commwatch_exporters.snapshot import Series, Value
 _LOOK_SECONDS: Final = 60.0
 """Between two looks at what should not change: a device that was off its bus has other maxima when it is back."""
 _FIXED_FILES: Final = ("vendor", "device", "numa_node", "max_link_speed", "max_link_width")
-_MOST_KEPT_FILES: Final = 512
-"""Descriptors that may stay open, of the 1024 that a process usually has."""
 _MAXIMA: Final = 3
 """From this place on ``_FIXED_FILES`` are of the link."""
 _LINK_FILES: Final = ("current_link_speed", "current_link_width", *_FIXED_FILES[_MAXIMA:])
@@ -83,7 +80,6 @@ class PciSource(Source):
         super().__init__()
         self._root = str(sysfs / "bus" / "pci" / "devices")
         self._monotonic = monotonic
-        self._kept = KeptFiles(_MOST_KEPT_FILES)
         self._names: list[str] = []
         self._devices: dict[str, _Device] = {}
         self._absences: tuple[Absence, ...] = ()
@@ -102,9 +98,7 @@ class PciSource(Source):
         return batch
 
     def close(self) -> None:
-        """Let go of all files."""
-        for device in self._devices.values():
-            device.aer.close()
+        """Nothing stays open between two runs."""
         self._names, self._devices, self._absences = [], {}, ()
 
     def _collect_links(self) -> Batch:
@@ -174,9 +168,6 @@ class PciSource(Source):
                 self._report(address)
                 devices[address] = self._device(address, roles[address])
         self._report("")
-        for address, device in self._devices.items():
-            if devices.get(address) is not device:
-                device.aer.close()
         self._names, self._devices, self._absences = names, devices, tuple(absences)
         self._looked_at = self._monotonic()
 
@@ -228,7 +219,7 @@ class PciSource(Source):
                 ("commwatch_pcie_device_info", info),
             ),
             fixed=(parse_generation(speed), parse_width(width), 1),
-            aer=AerDevice(base, address, role, self._kept),
+            aer=AerDevice(base, address, role),
         )
 
     def _read_link(self, device: _Device, batch: Batch, has_file: list[bool]) -> None:

@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 
 from commwatch.readings import Absence, DeviceReadings
 from commwatch.sources import files
-from commwatch.sources.kept_file import KeptFile, KeptFiles
 from commwatch.sources.rdma import attributes
 from commwatch.sources.rdma.counters import COUNTERS, RdmaCounter
 from commwatch.sources.rdma.gids import Gids, read_gids
@@ -51,9 +50,7 @@ class PortReading(NamedTuple):
 class _PortCounter(NamedTuple):
     position: int
     counter: RdmaCounter
-    file: KeptFile
-    scale: int
-    stuck_at: int | None
+    path: str
 
 
 _GAUGES: Final = (
@@ -65,30 +62,26 @@ _GAUGES: Final = (
 
 
 class Port:
-    """Reads one port; keeps its files open between readings.
+    """Reads one port.
 
     Args:
         place: where it stands.
         opt_in: metrics that somebody asked for, of those that are read only then.
         hidden: metrics that are read only where somebody asked for them.
-        kept: how many files may stay open.
         clock: monotonic seconds.
     """
 
     def __init__(
-        self, place: Place, opt_in: frozenset[str], hidden: frozenset[str], kept: KeptFiles, clock: Callable[[], float]
+        self, place: Place, opt_in: frozenset[str], hidden: frozenset[str], clock: Callable[[], float]
     ) -> None:
         self.place = place
         self.supported: frozenset[str] = frozenset()
         """Files that are there and were not refused."""
         self._left_out = hidden - opt_in
-        self._kept = kept
         self._clock = clock
         self._labels = (place.device, place.port)
-        self._attributes = {
-            name: KeptFile(f"{place.path}/{name}", kept) for name in ("state", "phys_state", "rate")
-        }  # fmt: skip
-        self._files: dict[str, KeptFile] = {}
+        self._home = os.path.realpath(place.home)
+        """Files are read here: the links of the class take the kernel half as long again."""
         self._rows: tuple[_PortCounter, ...] = ()
         self._series: tuple[Series, ...] = ()
         self._refused: set[str] = set()
@@ -99,11 +92,6 @@ class Port:
         self._state: int | None = None
         self._driver = ""
         self._rate: tuple[bytes, attributes.Rate | None] = (b"", None)
-
-    def close(self) -> None:
-        """Let go of all files."""
-        for file in (*self._attributes.values(), *self._files.values()):
-            file.close()
 
     def identity(self, now: float) -> DeviceReadings:
         """That the port is here, and nothing of what it counts."""
@@ -155,27 +143,24 @@ class Port:
     def _read_counters(self, values: list[Value], started: float) -> Absence | None:
         absence: Absence | None = None
         refused = False
-        for position, counter, file, scale, stuck_at in self._rows:
+        for position, counter, path in self._rows:
             if counter.file in self._refused:
                 continue
             try:
-                data = file.read()
+                data = self._read(path, started)
             except OSError as error:
-                self._check(error, file.path)
+                self._check(error, path)
                 if error.errno in _NO_COUNTER:
                     self._refused.add(counter.file)
                     refused = True
                 else:
-                    absence = absence or Absence(
-                        self.place.key, files.reason_of(error), f"{file.path}: {error.strerror}"
-                    )
+                    detail = f"{self.place.home}/{path}: {error.strerror}"
+                    absence = absence or Absence(self.place.key, files.reason_of(error), detail)
                 continue
-            finally:
-                self._check_time(started, file.path)
             number = attributes.parse_count(data)
             if number is not None:
-                if number != stuck_at:
-                    values[position] = number * scale
+                if number != counter.stuck_at:
+                    values[position] = number * counter.scale
             elif attributes.is_unsupported(data):
                 self._refused.add(counter.file)
                 refused = True
@@ -196,14 +181,26 @@ class Port:
         return rate if attributes.is_believed(rate, self._driver) else None
 
     def _read_attribute(self, name: str, started: float) -> bytes | None:
-        file = self._attributes[name]
+        path = f"ports/{self.place.port}/{name}"
         try:
-            return file.read()
+            return self._read(path, started)
         except OSError as error:
-            self._check(error, file.path)
+            self._check(error, path)
             return None
+
+    def _read(self, path: str, started: float) -> bytes:
+        """A file below the device.
+
+        Raises:
+            OSError: as the kernel gave it.
+            PortFailed: the reading of the port has taken too long by now.
+        """
+        try:
+            return files.read(f"{self._home}/{path}")
         finally:
-            self._check_time(started, file.path)
+            seconds = self._clock() - started
+            if seconds > SLOW_SECONDS:
+                raise PortFailed(f"{self.place.home}/{path}: read after {seconds:.1f} s")
 
     def _check(self, error: OSError, path: str) -> None:
         """Raise where an error says that the port, or its driver, is in trouble."""
@@ -211,12 +208,7 @@ class Port:
             if error.errno == errno.ENOENT and not os.path.isdir(self.place.path):
                 raise PortGone(f"{self.place.path} went away") from error
             return
-        raise PortFailed(f"{path}: {error.strerror}") from error
-
-    def _check_time(self, started: float, path: str) -> None:
-        seconds = self._clock() - started
-        if seconds > SLOW_SECONDS:
-            raise PortFailed(f"{path}: read after {seconds:.1f} s")
+        raise PortFailed(f"{self.place.home}/{path}: {error.strerror}") from error
 
     def _senseless(self, name: str, data: bytes) -> Absence:
         return Absence(self.place.key, "unreadable", f"{self.place.path}/{name}: {data[:40]!r} makes no sense")
@@ -229,13 +221,10 @@ class Port:
         if now >= self._refused_until:
             self._refused.clear()
         counters = self._find_counters()
-        for path in self._files.keys() - {path for path, _ in counters}:
-            self._files.pop(path).close()
         rows: list[_PortCounter] = []
         series: list[Series] = [(name, self._labels) for name in _GAUGES]
         for path, counter in counters:
-            file = self._files.setdefault(path, KeptFile(path, self._kept))
-            rows.append(_PortCounter(len(series), counter, file, counter.scale, counter.stuck_at))
+            rows.append(_PortCounter(len(series), counter, path))
             kind = (counter.kind,) if counter.kind else ()
             series.append((counter.metric, (*self._labels, *kind)))
         series += self._gid_series(now)
@@ -259,13 +248,13 @@ class Port:
         return attributes.parse_label(files.read_if_there(f"{self.place.path}/{name}"))
 
     def _find_counters(self) -> list[tuple[str, RdmaCounter]]:
-        """The counters to read with their files; sets which are supported."""
+        """The counters to read with their files below the device; sets which are supported."""
         place = self.place
-        folders = {"counters": names_in(f"{place.path}/counters"), "hw_counters": names_in(f"{place.path}/hw_counters")}
-        paths = {folder: f"{place.path}/{folder}" for folder in folders}
+        paths = {folder: f"ports/{place.port}/{folder}" for folder in ("counters", "hw_counters")}
+        folders = {folder: names_in(f"{self._home}/{path}") for folder, path in paths.items()}
         if place.is_only and not folders["hw_counters"]:
-            paths["hw_counters"] = f"{place.home}/hw_counters"
-            folders["hw_counters"] = names_in(paths["hw_counters"])
+            paths["hw_counters"] = "hw_counters"
+            folders["hw_counters"] = names_in(f"{self._home}/hw_counters")
         there = [counter for counter in COUNTERS if counter.file in folders[counter.folder]]
         supported = frozenset(counter.file for counter in there) - self._refused
         if supported != self.supported:

@@ -11,7 +11,6 @@ from typing import Final
 from commwatch.readings import Absence, Batch, DeviceReadings, SourceUnavailable
 from commwatch.sources import files
 from commwatch.sources.base import Origin, Report, Source
-from commwatch.sources.kept_file import KeptFiles
 from commwatch.sources.rdma.counters import COUNTERS
 from commwatch.sources.rdma.places import bound_to, places
 from commwatch.sources.rdma.port import Port, PortFailed, PortGone
@@ -21,8 +20,6 @@ from commwatch_exporters.snapshot import Series
 BACKOFF_SECONDS: Final = (30.0, 600.0)
 """First and longest time for which what cannot be read is left alone: the driver writes a line to the kernel log for
 each try."""
-MOST_KEPT_FILES: Final = 700
-"""Descriptors that stay open; a process may have 1,024 by default."""
 LIST_PORTS_SECONDS: Final = 60.0
 """Between two looks at the ports of devices that are the same."""
 
@@ -99,7 +96,6 @@ class RdmaSource(Source):
         self._root = str(sysfs / "class" / "infiniband")
         self._opt_in = frozenset(opt_in)
         self._clock = clock
-        self._kept = KeptFiles(MOST_KEPT_FILES)
         self._ports: dict[str, _Watched] = {}
         self._bound: dict[str, str] | None = None
         self._listed_at = float("-inf")
@@ -124,9 +120,7 @@ class RdmaSource(Source):
         return batch
 
     def close(self) -> None:
-        """Let go of all files."""
-        for watched in self._ports.values():
-            watched.port.close()
+        """Nothing stays open between two runs."""
         self._ports, self._bound = {}, None
 
     def _read(self, watched: _Watched, batch: Batch) -> None:
@@ -183,11 +177,9 @@ class RdmaSource(Source):
             known = self._ports.get(key)
             name = place.home.rpartition("/")[2]
             if known is not None and known.port.place == place and before.get(name) == bound.get(name):
-                ports[key] = self._ports.pop(key)
+                ports[key] = known
             else:
-                ports[key] = _Watched(Port(place, self._opt_in, OPT_IN, self._kept, self._clock))
-        for gone in self._ports.values():
-            gone.port.close()
+                ports[key] = _Watched(Port(place, self._opt_in, OPT_IN, self._clock))
         self._ports = ports
 
 
