@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from commwatch.jobs.logs.categories import SIDES
-from commwatch.jobs.logs.counts import SPELL_SECONDS, NcclLogCounts, NcclLogCountsState, silent_gpu
+from commwatch.jobs.logs.lines import INCIDENT_SECONDS
+from commwatch.jobs.logs.tracker import NcclLogCounts, NcclLogCountsState, silent_gpu
 from commwatch.readings import LogErrors
 
 NOW = 1.7e9
@@ -32,7 +33,7 @@ def test_lines_are_counted_at_once_and_the_incident_when_it_is_over() -> None:
     assert counts.block(0.0).get(ERRORS, "timeout") == 9
     assert counts.block(0.0).get(INCIDENTS, "ib_retry") == 0
 
-    (over,) = counts.take([], NOW + SPELL_SECONDS)
+    (over,) = counts.take([], NOW + INCIDENT_SECONDS)
     assert (over.culprit, over.first.text, over.began) == ("ib_retry", "the cause", NOW)
     assert [(one.category, one.count) for one in over.errors] == [("timeout", 9), ("ib_retry", 2)]
     assert counts.block(0.0).get(INCIDENTS, "ib_retry") == 1
@@ -44,8 +45,8 @@ def test_what_comes_a_minute_later_is_another_incident() -> None:
     """It ends the first one and begins its own."""
     counts = NcclLogCounts(NcclLogCountsState())
     counts.take([errors("cuda")], NOW)
-    (first,) = counts.take([errors("socket")], NOW + SPELL_SECONDS)
-    (second,) = counts.take([], NOW + 2 * SPELL_SECONDS)
+    (first,) = counts.take([errors("socket")], NOW + INCIDENT_SECONDS)
+    (second,) = counts.take([], NOW + 2 * INCIDENT_SECONDS)
 
     assert (first.culprit, second.culprit) == ("cuda", "socket")
 
@@ -54,7 +55,7 @@ def test_a_status_is_told_by_the_line_that_names_the_cause() -> None:
     """Of two lines of one category the first stands for it."""
     counts = NcclLogCounts(NcclLogCountsState())
     counts.take([errors("cuda", text="status", certain=False), errors("socket", text="cause")], NOW)
-    (over,) = counts.take([], NOW + SPELL_SECONDS)
+    (over,) = counts.take([], NOW + INCIDENT_SECONDS)
 
     assert (over.culprit, over.first.text) == ("socket", "cause")
 
@@ -129,6 +130,6 @@ def test_a_silent_rank_counts_when_its_incident_is_over() -> None:
     counts.take([LogErrors("timeout", True, 1, "/log/job.log", "a line", rank=rank) for rank in (0, 1, 3)], NOW, (), 4)
     assert counts.state.silent == [0, 0, 0, 0]
 
-    counts.take([], NOW + SPELL_SECONDS, (), 3)
+    counts.take([], NOW + INCIDENT_SECONDS, (), 3)
     block = counts.silent_block(5.0)
     assert [block.get("commwatch_nccl_log_silent_rank_incidents_total", gpu) for gpu in "0123"] == [0, 0, 1, 0]

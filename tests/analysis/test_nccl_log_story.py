@@ -6,10 +6,9 @@ from typing import get_args
 
 import pytest
 
-from commwatch.jobs.logs.categories import SIDES, Category
+from commwatch.jobs.logs.categories import CATEGORIES, SIDES, Category
 from commwatch.jobs.logs.event import LogEvent, event_in_line, time_of
 from commwatch.jobs.logs.story import Chapter, Told, tell
-from commwatch.jobs.logs.words import WORDS
 from support.passes import in_one_pass
 
 NOON = 1_772_452_800.0
@@ -142,8 +141,8 @@ def test_the_line_that_names_the_cause_is_shown() -> None:
 
 def test_every_category_has_words() -> None:
     """What happened is a sentence, and so is what to do."""
-    assert set(WORDS) == set(SIDES) == set(get_args(Category))
-    for happened, next_step in WORDS.values():
+    assert set(CATEGORIES) == set(SIDES) == set(get_args(Category))
+    for _, happened, next_step in CATEGORIES.values():
         assert happened.endswith(".")
         assert next_step.endswith(".")
 

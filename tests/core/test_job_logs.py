@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from commwatch.jobs.logs.position import LogsPosition
+from commwatch.jobs.logs.tail import LogsPosition
 from commwatch.node.run import Collected
 from commwatch.readings import LogErrors, SourceUnavailable
 from commwatch_exporters.snapshot import Value

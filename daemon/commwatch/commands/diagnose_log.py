@@ -137,37 +137,36 @@ def answer_from(names: Sequence[str]) -> LogAnswer:
 
 def _of_versions(incident: LogIncident, number: int) -> LogIncident:
     """Trouble without a cause, in logs that several versions of NCCL wrote."""
-    from commwatch.jobs.logs.categories import SIDES
-    from commwatch.jobs.logs.words import WORDS
+    from commwatch.jobs.logs.categories import CATEGORIES
 
+    version = CATEGORIES["version"]
     return msgspec.structs.replace(
         incident,
         category="version",
-        side=SIDES["version"],
+        side=version.side,
         certain=False,
-        happened=WORDS["version"].happened,
-        next_step=WORDS["version"].next_step,
+        happened=version.happened,
+        next_step=version.next_step,
         counts={"version": number} | incident.counts,
     )
 
 
 def _incident(chapter: Chapter, of_amd: bool) -> LogIncident:
-    from commwatch.jobs.logs.categories import SIDES
-    from commwatch.jobs.logs.words import AMD, UNKNOWN_END, WORDS
+    from commwatch.jobs.logs.categories import AMD, CATEGORIES, UNKNOWN_END
 
     culprit = chapter.culprit
-    event, words, side = culprit.event, WORDS[culprit.event.category], SIDES[culprit.event.category]
+    event, about = culprit.event, CATEGORIES[culprit.event.category]
     if event.category in {"crash", "other"} and not event.certain:
-        words, side = UNKNOWN_END, "unknown"
+        about = UNKNOWN_END
     elif event.category == "cuda" and of_amd:
-        words = AMD
+        about = AMD
     ranks = chapter.ranks(event.category)
     return LogIncident(
         category=event.category,
-        side=side,
+        side=about.side,
         certain=event.certain,
-        happened=words.happened,
-        next_step=words.next_step,
+        happened=about.happened,
+        next_step=about.next_step,
         file=printable(culprit.file),
         line=culprit.line,
         text=event.text,

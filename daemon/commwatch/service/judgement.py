@@ -14,8 +14,7 @@ from commwatch.findings.causes import join
 from commwatch.findings.codes import EVENTS, WATCHED
 from commwatch.findings.history import CounterHistory, CounterState, HistoryState
 from commwatch.findings.register import Register, RegisterState
-from commwatch.jobs.logs.counts import NcclLogCounts
-from commwatch.jobs.logs.tracker import JobLogsState
+from commwatch.jobs.logs.tracker import JobLogsState, NcclLogCounts
 from commwatch.node.hardware_events import METRICS, HardwareEvents, HardwareEventsState
 from commwatch.node.link_flaps import FlapsState, LinkFlaps
 from commwatch.node.store import Store

@@ -1,9 +1,12 @@
-"""The categories of what NCCL's logs tell, and the side of each; without the patterns, which few processes need."""
+"""The categories of what NCCL's logs tell: the side of each, what it means in plain words, and what to do first.
+
+The patterns are apart, in ``rules``: few processes need them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 Category: TypeAlias = Literal[
     "cuda",
@@ -41,37 +44,94 @@ Category: TypeAlias = Literal[
 Side: TypeAlias = Literal["network", "gpu", "nvlink", "host", "config", "program", "peer", "symptom", "unknown"]
 """Where the cause is to be looked for; ``symptom``: somewhere else."""
 
-SIDES: Mapping[Category, Side] = {
-    "cuda": "gpu",
-    "oom": "program",
-    "crash": "program",
-    "killed": "program",
-    "ib_async": "network",
-    "ib_retry": "network",
-    "ib_rnr": "peer",
-    "ib_local_prot": "host",
-    "ib_remote_access": "peer",
-    "ib_setup": "config",
-    "ib_other": "network",
-    "nvls": "nvlink",
-    "mnnvl": "nvlink",
-    "p2p": "host",
-    "socket": "network",
-    "no_interface": "config",
-    "shm": "config",
-    "shm_gone": "config",
-    "version": "config",
-    "dup_gpu": "config",
-    "no_algo": "config",
-    "mismatch": "program",
-    "usage": "program",
-    "other": "unknown",
-    "ib_flush": "symptom",
-    "remote": "symptom",
-    "timeout": "symptom",
-    "cancelled": "symptom",
-    "teardown": "symptom",
-}
+
+class About(NamedTuple):
+    """What is known of a category."""
+
+    side: Side
+    happened: str
+    """As a sentence."""
+    next_step: str
+
+
+CATEGORIES: Mapping[Category, About] = {
+    "cuda": About("gpu", "A GPU failed, or a call of CUDA on it.",
+        "Look for an Xid of that GPU in the kernel log; without one the program itself is to blame."),
+    "oom": About("program", "A process had no memory left, on its GPU or on the host.",
+        "Lower batch or sequence length, or give the job more; look who else holds memory on that GPU."),
+    "crash": About("program", "A process of the job ended by itself; all others lost it.",
+        "Read what that process wrote before this line: the fault is in the program or its data."),
+    "killed": About("program",
+        "A process of the job was killed from outside, most often because memory of host or job ran out.",
+        "Look for oom-kill in the kernel log and at the job's limit of memory; without one, somebody or the launcher"
+        " ended it."),
+    "ib_async": About("network",
+        "An RDMA adapter reported an event of its own: its link, a queue or its addresses changed.",
+        "Look at link, cable and switch port of that adapter, and at the kernel log."),
+    "ib_retry": About("network", "An RDMA transfer was given up, because the other end never answered.",
+        "Look whether the peer had ended before; if not, at cable, switch and route between the two, on RoCE also at"
+        " GID index, MTU and flow control."),
+    "ib_rnr": About("peer", "The receiving end of an RDMA transfer was not ready in time.",
+        "Look at the peer that is named: its process hangs or is overloaded."),
+    "ib_local_prot": About("host", "An RDMA adapter was not allowed to reach memory of this host or GPU.",
+        "Look at GPUDirect RDMA (nvidia-peermem or DMA-BUF), ACS and ATS of the host."),
+    "ib_remote_access": About("peer", "The peer refused an RDMA transfer.",
+        "Look at the peer that is named: it failed before, or did not register its memory."),
+    "ib_setup": About("config", "A connection over RDMA could not be set up.",
+        "Look at NCCL_IB_GID_INDEX, routes between the ports, the limit of locked memory, and on EFA at the version "
+        "of libfabric and the security group."),
+    "ib_other": About("network", "An RDMA transfer failed with an error that has no usual cause.",
+        "Look at the adapter's counters and at the kernel log of both ends."),
+    "nvls": About("nvlink", "Multicast in the NVSwitches (NVLS) could not be set up, or an NVSwitch failed.",
+        "Look at the fabric manager and its log; NCCL_NVLS_ENABLE=0 goes without it."),
+    "mnnvl": About("nvlink", "NVLink between nodes does not work.",
+        "Look at IMEX: its service, its channels and its list of nodes."),
+    "p2p": About("host", "Two GPUs of a node cannot reach each other directly.",
+        "Look at ACS and IOMMU of the host, and at what nvidia-smi topo -p2p r says."),
+    "socket": About("network", "A connection over TCP failed.",
+        "Look whether the peer that is named still ran; if so, at firewall, route and NCCL_SOCKET_IFNAME."),
+    "no_interface": About("config", "NCCL found no network interface that it may use.",
+        "Correct NCCL_SOCKET_IFNAME or NCCL_SOCKET_FAMILY."),
+    "shm": About("config", "Shared memory of the host or container is too small.",
+        "Give the container more /dev/shm (docker --shm-size, an emptyDir of medium Memory)."),
+    "shm_gone": About("config", "A segment of shared memory that another process of the job had made is not there.",
+        "Look whether that process ended first, and whether all share one /dev/shm (one container, or --ipc=host)."),
+    "version": About("config", "Versions of NCCL in this job do not go together.",
+        "Use one image and one environment for all ranks."),
+    "dup_gpu": About("config", "Two ranks use the same GPU.",
+        "Look at CUDA_VISIBLE_DEVICES and at how the program chooses its device."),
+    "no_algo": About("config", "No algorithm is left that NCCL may use.",
+        "Remove NCCL_ALGO and NCCL_PROTO, or allow more."),
+    "mismatch": About("program", "The ranks did not make the same call with the same sizes.",
+        "Look at what makes ranks of the program take different ways."),
+    "usage": About("program", "NCCL or torch was called with what it does not take.",
+        "Correct the call that is named; a port in use belongs to a job that still runs."),
+    "other": About("unknown", "NCCL warned of something that no rule here knows.",
+        "Read the line itself and those around it."),
+    "ib_flush": About("symptom", "RDMA transfers were dropped after an earlier error of the same connection.",
+        "Look for the earlier error, in this log or in that of the peer."),
+    "remote": About("symptom", "A peer went away.",
+        "Look at the logs of the other ranks: one of them ended first."),
+    "timeout": About("symptom", "Processes waited in vain for others.",
+        "Look at the logs of the ranks that do not report it: the one that never came has the cause."),
+    "cancelled": About("symptom",
+        "The job was ended by the scheduler or by hand: its time was over, or it had to make room.",
+        "Look at what the scheduler says of the job; a job that hung before has earlier lines of it."),
+    "teardown": About("symptom", "The job was being taken down; something had failed before.",
+        "Look for the cause in the logs of the other ranks."),
+}  # fmt: skip
+
+SIDES: Mapping[Category, Side] = {category: about.side for category, about in CATEGORIES.items()}
+
+
+UNKNOWN_END = About("unknown", "Something failed or ended; nothing here says why, or whether the job went on.",
+                    "Read what that process wrote before this line, and the logs of the other ranks.")  # fmt: skip
+"""Of a ``crash`` or ``other`` that only a status or a sign shows."""
+
+AMD = About("gpu", "A GPU failed, or a call of HIP on it.",
+            "Look for amdgpu in the kernel log (ring timeout, GPU reset, RAS); without a line of it the program itself "
+            "is to blame.")  # fmt: skip
+"""Of ``cuda`` in a log of AMD's."""
 
 PRECEDENCE: tuple[frozenset[Category], ...] = (
     frozenset({"cuda"}),

@@ -58,6 +58,10 @@ _CHANNEL = re.compile(
 )
 
 
+INCIDENT_SECONDS = 60.0
+"""What is seen within this time after the first line belongs together."""
+
+
 class LogLine(NamedTuple):
     """A line of NCCL's log, taken apart. What a version does not write is empty or None."""
 

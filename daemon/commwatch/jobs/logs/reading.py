@@ -21,9 +21,9 @@ from commwatch.jobs.logs.lines import (
     speaks_of_trouble,
     telling_lines,
 )
-from commwatch.jobs.logs.lines_of_file import LONGEST_LINE, whole_lines
 from commwatch.jobs.logs.rules import GOES_ON, HINTS, SIGN_HINTS
 from commwatch.jobs.logs.story import Told
+from commwatch.jobs.logs.tail import LONGEST_LINE, whole_lines
 from commwatch.regular_file import open_regular
 
 MOST_LOGS = 512

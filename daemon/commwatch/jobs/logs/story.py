@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from commwatch.jobs.logs.categories import SEVERED, SIDES, Category
-from commwatch.jobs.logs.counts import SPELL_SECONDS
 from commwatch.jobs.logs.event import LogEvent
-from commwatch.jobs.logs.lines import Finding, first_culprit
+from commwatch.jobs.logs.lines import INCIDENT_SECONDS, Finding, first_culprit
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +65,12 @@ class Chapter:
         since = one.since
         if since is None or self._began is None or self._ended is None:
             return True
-        if abs(since - self._began) < SPELL_SECONDS:
+        if abs(since - self._began) < INCIDENT_SECONDS:
             return True
         if self._follows(one):
-            return since - self._ended < SPELL_SECONDS
+            return since - self._ended < INCIDENT_SECONDS
         # What came while calls were waiting may be why; and where calls give up one after another, it goes on.
-        return (one.is_symptom or self._only_symptoms) and 0 <= since - self._began < self._length + SPELL_SECONDS
+        return (one.is_symptom or self._only_symptoms) and 0 <= since - self._began < self._length + INCIDENT_SECONDS
 
     @property
     def _length(self) -> float:

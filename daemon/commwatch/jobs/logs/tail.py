@@ -6,11 +6,15 @@ import errno
 import os
 import stat
 import zlib
+from typing import NamedTuple
+
+import msgspec
 
 from commwatch.jobs.logs.files import LogFile, identity_of
-from commwatch.jobs.logs.lines_of_file import LONGEST_LINE, Piece, whole_lines
-from commwatch.jobs.logs.position import Position
+from commwatch.state.records import Count, Timestamp
 
+LONGEST_LINE = 64 * 1024
+"""Of a longer line only so many bytes are looked at, once they are there."""
 PIECE_BYTES = 4 * LONGEST_LINE
 MOST_BEHIND_BYTES = 64 << 20
 """Where more than this waits to be read, all but the last ``CATCH_UP_BYTES`` is passed over."""
@@ -18,6 +22,61 @@ CATCH_UP_BYTES = 1 << 20
 UNFINISHED_SECONDS = 30.0
 """A line without an end that has not grown for so long is taken as it is."""
 _CHECKED_BYTES = 64
+
+
+class Position(msgspec.Struct, array_like=True):
+    """How far a file was read."""
+
+    offset: Count = 0
+    check: Count = 0
+    """Sum over the bytes before it: where it differs, the file is another one or was rewritten."""
+    skips: bool = False
+    """See ``Piece.skips``."""
+
+
+class LogsPosition(msgspec.Struct):
+    """What the next process of this source goes on from."""
+
+    names: tuple[str, ...] = ()
+    """Configured names; files of others are not new because they were not known."""
+    looked: Timestamp = 0.0
+    """When files were looked for last, seconds since 1970."""
+    files: dict[str, Position] = {}
+    """By identity."""
+
+
+class Piece(NamedTuple):
+    """What a piece of a log gave."""
+
+    body: bytes
+    """Whole lines, or the beginning of one that is too long; what follows is not to be looked at yet."""
+    begins: int
+    """Where the body begins in the piece."""
+    used: int
+    """Bytes of the piece that need not be read again."""
+    skips: bool
+    """Whether what follows is the rest of a line that is too long, or of one that was given up."""
+
+
+def whole_lines(data: bytes, skips: bool) -> Piece:
+    """The whole lines at the beginning of a piece; a carriage return ends a line too, as in progress bars.
+
+    Args:
+        data: the piece.
+        skips: whether it begins within a line that is not to be looked at.
+    """
+    begins = 0
+    if skips:
+        ends = [at for at in (data.find(b"\n"), data.find(b"\r")) if at >= 0]
+        if not ends:
+            return Piece(b"", len(data), len(data), True)
+        begins = min(ends) + 1
+    end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+    if end > begins:
+        return Piece(data[begins:end], begins, end, False)
+    if len(data) - begins >= LONGEST_LINE:
+        return Piece(data[begins : begins + LONGEST_LINE], begins, len(data), True)
+    return Piece(b"", begins, begins, False)
 
 
 class LogTail:
