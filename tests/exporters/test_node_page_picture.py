@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from commwatch_exporters.node.model import Node
-from commwatch_exporters.node_page.drawing import draw, use_class
+from commwatch_exporters.node_page.drawing import picture
 from commwatch_exporters.node_page.fabric import Fabric, fabric_of
-from commwatch_exporters.node_page.marks import Marks, worst_mark
-from commwatch_exporters.node_page.page import picture_words
+from commwatch_exporters.node_page.marks import Marks
 from commwatch_exporters.node_page.records import Mark
 from commwatch_exporters.snapshot import Series, Snapshot, Value
 from support.html_pages import Page
@@ -26,8 +25,9 @@ def board(*, faulty: bool = False, use: float = 0.3) -> Fabric:
 
 
 def drawn(fabric: Fabric) -> Page:
-    """The picture, taken apart."""
-    return Page(draw(fabric, picture_words(fabric)))
+    """The picture without its legend, taken apart."""
+    _, _, svg = picture(fabric).partition("<svg")
+    return Page(f"<svg{svg.partition('</svg>')[0]}</svg>")
 
 
 def mesh(*, down: tuple[int, int] | None = None) -> Snapshot:
@@ -73,7 +73,7 @@ def test_states_of_a_board_in_trouble() -> None:
     assert (gpus[3].links_up, gpus[3].links_wanted) == (17, 18)
     assert [one.name for one in fabric.adapters if one.level == "bad"] == ["mlx5_5"]
     assert [one.name for one in gpus if one.pcie_level == "bad"] == ["GPU1"]
-    assert picture_words(fabric) == (
+    assert fabric.words == (
         "8 GPUs, 8 adapter ports, 4 NVSwitches. 125 of 144 NVLinks are up, 18 are not read. GPU5: lost. mlx5_5: down. "
         "GPU0 link 2: An NVLink makes CRC errors. GPU3 link 7: down. PCIe of GPU1: below its best."
     )
@@ -93,14 +93,24 @@ def test_every_link_is_one_line() -> None:
     assert f"GPU{DOWN[0]} link {DOWN[1]}: down" in faulty.texts
 
 
-def test_use_is_drawn_in_steps() -> None:
+@pytest.mark.parametrize(
+    ("shares", "kind"),
+    [
+        ((None, None), "nv "), ((0.0, 0.0), "nv u0"), ((0.0, 0.005), "nv u0"), ((0.0, 0.01), "nv u1"),
+        ((0.2, None), "nv u1"), ((0.0, 0.25), "nv u2"), ((0.5, 0.0), "nv u3"), ((0.1, 0.75), "nv u4"),
+        ((1.0, 0.1), "nv u4"),
+    ],
+)  # fmt: skip
+def test_use_is_drawn_in_steps(shares: tuple[Value, Value], kind: str) -> None:
     """Idle, then in quarters; the busier direction counts, and what was not read has no class."""
-    shares = (None, 0.0, 0.005, 0.01, 0.2, 0.25, 0.5, 0.75, 1.0)
+    gpu = ("0", "0000:23:00.0")
+    values: dict[Series, Value] = {("commwatch_gpu_state", gpu): 0, ("commwatch_nvlink_link_state", (*gpu, "0")): 1}
+    for direction, share in zip(("transmit", "receive"), shares, strict=True):
+        values[f"commwatch_nvlink_{direction}_utilization_ratio", gpu] = share
 
-    assert [use_class(0.0 if one else None, one) for one in shares] == [
-        "", "u0", "u0", "u1", "u1", "u2", "u3", "u4", "u4"]  # fmt: skip
-    assert drawn(board(use=0.8)).count("g", "u4") >= 1
-    assert drawn(board(use=0.0)).count("g", "u0") == len(SLOTS)
+    assert [names["class"] for tag, names in drawn(picture_of(snapshot_of(values), {})).elements if tag == "g"] == [
+        kind
+    ]
 
 
 def test_gpus_that_are_joined_directly() -> None:
@@ -108,7 +118,7 @@ def test_gpus_that_are_joined_directly() -> None:
     whole, broken = drawn(picture_of(mesh(), {})), picture_of(mesh(down=(0, 1)), {})
 
     assert whole.count("path") == 3 * 2 + 3 + 2 + 3  # arcs, PCIe links, ways through the CPU, lines of NUMA nodes
-    assert broken.switches == ()
+    assert broken.switches == []
     assert [link.level for link in broken.gpus[0].links] == ["good", "off", "good", "good"]
 
 
@@ -122,7 +132,7 @@ def test_links_that_were_never_up_are_no_trouble() -> None:
 
     assert {link.level for link in fabric.gpus[0].links} == {"off"}
     assert fabric.gpus[0].links_wanted == 0
-    assert picture_words(fabric) == "1 GPU. No NVLink is in use."
+    assert fabric.words == "1 GPU. No NVLink is in use."
 
 
 def test_switches_that_the_host_does_not_see_are_one_box() -> None:
@@ -135,7 +145,7 @@ def test_switches_that_the_host_does_not_see_are_one_box() -> None:
     fabric = picture_of(snapshot_of(values), {})
 
     assert [one.address for one in fabric.switches] == [""]
-    assert picture_words(fabric) == "1 GPU. 4 of 4 NVLinks are up."
+    assert fabric.words == "1 GPU. 4 of 4 NVLinks are up."
     assert "fabric" in drawn(fabric).texts
 
 
@@ -177,13 +187,20 @@ def test_suspects_of_the_pair_probes_are_marked() -> None:
     assert [one.level for one in fabric.switches] == ["good", "bad", "good", "good"]
 
 
-def test_the_most_severe_mark_counts() -> None:
+@pytest.mark.parametrize(
+    ("marks", "level"),
+    [
+        ({"gpu/{}": "info", "part/gpu/GPU0": "warning"}, "warn"),
+        ({"gpu/{}": "critical", "part/gpu/GPU0": "info"}, "bad"),
+        ({"gpu/0000:24:00.0": "critical"}, "good"),
+    ],
+)
+def test_the_most_severe_mark_counts(marks: dict[str, str], level: str) -> None:
     """A part may be marked as itself and as a suspect."""
-    marks = {"a": Mark("info", "x"), "b": Mark("critical", "y"), "c": Mark("warning", "z")}
+    slot = "0000:23:00.0"
+    found = {identity.format(slot): Mark(severity, "x") for identity, severity in marks.items()}
 
-    assert worst_mark(marks, "a", "c") == marks["c"]
-    assert worst_mark(marks, "a", "b", "c") == marks["b"]
-    assert worst_mark(marks, "d") is None
+    assert picture_of(snapshot_of({("commwatch_gpu_state", ("0", slot)): 0}), found).gpus[0].level == level
 
 
 def test_of_hundreds_of_ports_those_in_trouble_are_shown() -> None:
@@ -198,7 +215,7 @@ def test_of_hundreds_of_ports_those_in_trouble_are_shown() -> None:
 
     assert len(fabric.adapters) == 32
     assert fabric.adapters[-1].name == "mlx5_99"
-    assert picture_words(fabric).startswith("32 adapter ports. 68 adapter ports more, in the table below. mlx5_99: ")
+    assert fabric.words.startswith("32 adapter ports. 68 adapter ports more, in the table below. mlx5_99: ")
 
 
 def test_names_are_cut_where_the_box_ends() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from commwatch_exporters.node_page.fabric import Adapter, Branch, Fabric, Gpu, Switch
-from commwatch_exporters.node_page.markup import GLYPHS, text
+from commwatch_exporters.node_page.fabric import Branch, Device, Fabric, Switch
+from commwatch_exporters.node_page.markup import GLYPHS, section, text
 
 _WIDTH = 340
 """Units; on a phone about one pixel each, so that the smallest text stays readable."""
@@ -39,24 +39,38 @@ def use_class(send: float | None, receive: float | None) -> str:
     return f"u{sum(max(known) >= step for step in _USE_STEPS)}" if known else ""
 
 
-def draw(fabric: Fabric, words: str) -> str:
-    """The picture.
+def picture(fabric: Fabric) -> str:
+    """The section with the picture, which says the same in words for those who do not see it."""
+    if not fabric.branches:
+        return section(
+            "picture", "GPUs and links", '<p class="dim">Neither a GPU nor an adapter is read at present.</p>'
+        )
+    words = text(fabric.words)
+    boxes, height, middles = _branches(fabric.branches)
+    return section(
+        "picture",
+        "GPUs and links",
+        f'<figure><figcaption>{words}</figcaption><svg viewBox="0 0 {_WIDTH} {height:g}" role="img" '
+        f'aria-labelledby="picture-words"><desc id="picture-words">{words}</desc>'
+        f"{''.join([*_column_heads(fabric), *_nvlinks(fabric, middles, height), *boxes])}</svg></figure>"
+        f"{_legend(fabric)}",
+    )
 
-    Args:
-        fabric: what is drawn.
-        words: the same for those who do not see it.
-    """
-    parts, height, middles = _branches(fabric.branches)
-    return "".join(
+
+def _legend(fabric: Fabric) -> str:
+    """What the lines and signs mean."""
+    rows = [("pcie good", "PCIe"), ("cpu", "through the CPU")]
+    if any(gpu.links for gpu in fabric.gpus):
+        rows = [("nv u0", "NVLink, idle"), ("nv u3", "in use: the heavier, the more"), ("nv bad", "✕ down"),
+                ("nv warn", "! with errors"), ("nv off", "not in use"), *rows]  # fmt: skip
+    items = "".join(
         [
-            f'<svg viewBox="0 0 {_WIDTH} {height:g}" role="img" aria-labelledby="picture-words">',
-            f'<desc id="picture-words">{text(words)}</desc>',
-            *_column_heads(fabric),
-            *_nvlinks(fabric, middles, height),
-            *parts,
-            "</svg>",
+            f'<li><svg viewBox="0 0 26 8" aria-hidden="true"><g class="{kind}"><path class="{kind.split()[-1]}" '
+            f'd="M0 4H26"/></g></svg>{words}</li>'
+            for kind, words in rows
         ]
     )
+    return f'<ul class="legend">{items}<li>↑ sends, ↓ receives, in % of what it can</li></ul>'
 
 
 def _column_heads(fabric: Fabric) -> Iterator[str]:
@@ -97,10 +111,10 @@ def _branches(branches: Sequence[Branch]) -> tuple[list[str], float, dict[str, f
         before = bottom - 2
         parts.append(_bus(branch, y, bottom))
         for row, adapter in enumerate(branch.adapters):
-            parts.append(_adapter_box(adapter, y + row * _ROW))
+            parts.append(_device_box(adapter, _ADAPTER_X, _ADAPTER_WIDTH, _BUS_X, y + row * _ROW))
         for row, gpu in enumerate(branch.gpus):
             middles[gpu.address] = y + row * _ROW + _BOX / 2
-            parts.append(_gpu_box(gpu, y + row * _ROW))
+            parts.append(_device_box(gpu, _GPU_X, _GPU_WIDTH, _BUS_X + _BUS_WIDTH, y + row * _ROW))
         y = bottom + _GAP
     return parts, y, middles
 
@@ -124,60 +138,26 @@ def _bus(branch: Branch, top: float, bottom: float) -> str:
     )
 
 
-def _adapter_box(one: Adapter, y: float) -> str:
-    speed = "" if one.speed is None else f"{one.speed * 8 / 1e9:.0f}G"
-    middle = y + _BOX / 2
-    return "".join(
-        [
-            _pcie(_ADAPTER_X + _ADAPTER_WIDTH, _BUS_X, middle, one.pcie_level),
-            _box(_ADAPTER_X, y, _ADAPTER_WIDTH, one.level, f"{one.name} ({one.address}): {one.words}"),
-            _upper(_ADAPTER_X, y, _ADAPTER_WIDTH, one.name, one.level),
-            _lower(_ADAPTER_X, y, _ADAPTER_WIDTH, one.send, one.receive, speed),
-        ]
-    )
-
-
-def _gpu_box(one: Gpu, y: float) -> str:
-    count = f"{one.links_up}/{one.links_wanted}" if one.links_wanted else ""
+def _device_box(one: Device, x: float, width: float, bus_x: float, y: float) -> str:
+    """Its PCIe link to the bus, its name with the sign of its state, and its use with links or speed."""
+    edge = x if x > bus_x else x + width
+    level, middle = one.level, y + _BOX / 2
     title = f"{one.name} ({one.address}): {one.words}" + (f"; PCIe {one.pcie}" if one.pcie else "")
-    return "".join(
-        [
-            _pcie(_GPU_X, _BUS_X + _BUS_WIDTH, y + _BOX / 2, one.pcie_level),
-            _box(_GPU_X, y, _GPU_WIDTH, one.level, title),
-            _upper(_GPU_X, y, _GPU_WIDTH, one.name, one.level),
-            _lower(_GPU_X, y, _GPU_WIDTH, one.send, one.receive, count),
-        ]
-    )
-
-
-def _pcie(x: float, to: float, y: float, level: str) -> str:
-    sign = _sign((x + to) / 2, y, level) if level in _MARKED else ""
-    return f'<path class="pcie {level}" d="M{x:g} {y:g}H{to:g}"/>{sign}'
-
-
-def _box(x: float, y: float, width: float, level: str, title: str) -> str:
+    name = one.name if len(one.name) <= _LONGEST_NAME else f"{one.name[: _LONGEST_NAME - 1]}…"
+    state = GLYPHS.get(level, "?" if level == "unknown" else "–")
+    use = "" if one.send is None and one.receive is None else f"↑{_whole(one.send)} ↓{_whole(one.receive)}"
+    has = "" if one.speed is None else f"{one.speed * 8 / 1e9:.0f}G"
+    if one.links_wanted:
+        has = f"{one.links_up}/{one.links_wanted}"
     return (
+        f'<path class="pcie {one.pcie_level}" d="M{edge:g} {middle:g}H{bus_x:g}"/>'
+        f"{_sign((edge + bus_x) / 2, middle, one.pcie_level)}"
         f'<rect class="box {level}" x="{x}" y="{y:g}" width="{width}" height="{_BOX}" rx="4">'
         f"<title>{text(title)}</title></rect>"
-    )
-
-
-def _upper(x: float, y: float, width: float, name: str, level: str) -> str:
-    """Name and sign of the state."""
-    short = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
-    sign = GLYPHS.get(level, "?" if level == "unknown" else "–")
-    return (
-        f'<text class="b" x="{x + 5}" y="{y + 13:g}">{text(short)}</text>'
-        f'<text class="g {level}" x="{x + width - 5}" y="{y + 13:g}" text-anchor="end">{sign}</text>'
-    )
-
-
-def _lower(x: float, y: float, width: float, send: float | None, receive: float | None, right: str) -> str:
-    """Use in both directions, and speed or links."""
-    use = "" if send is None and receive is None else f"↑{_whole(send)} ↓{_whole(receive)}"
-    return (
+        f'<text class="b" x="{x + 5}" y="{y + 13:g}">{text(name)}</text>'
+        f'<text class="g {level}" x="{x + width - 5}" y="{y + 13:g}" text-anchor="end">{state}</text>'
         f'<text class="l" x="{x + 5}" y="{y + 26:g}">{use}</text>'
-        f'<text class="l" x="{x + width - 5}" y="{y + 26:g}" text-anchor="end">{right}</text>'
+        f'<text class="l" x="{x + width - 5}" y="{y + 26:g}" text-anchor="end">{has}</text>'
     )
 
 
@@ -193,13 +173,13 @@ def _nvlinks(fabric: Fabric, middles: Points, height: float) -> Iterator[str]:
     step = (height - _TOP) / max(1, len(fabric.switches))
     size = min(step - 6, 52.0 if len(fabric.switches) > 1 else 140.0)
     centres = {one.address: _TOP + (place + 0.5) * step for place, one in enumerate(fabric.switches)}
-    sorted_gpus = fabric.gpus
+    gpus = fabric.gpus
     taken: defaultdict[str, int] = defaultdict(int)
     wanted: defaultdict[str, int] = defaultdict(int)
-    for gpu in sorted_gpus:
+    for gpu in gpus:
         for link in gpu.links:
             wanted[link.far] += link.is_up
-    for gpu in sorted_gpus:
+    for gpu in gpus:
         lines, marked = [], []
         for place, link in enumerate(gpu.links):
             start = middles[gpu.address] + _spread(place, len(gpu.links), _BOX - 4)
@@ -218,8 +198,7 @@ def _nvlinks(fabric: Fabric, middles: Points, height: float) -> Iterator[str]:
             else:
                 title = f"{gpu.name} link {link.number}: {link.words}"
                 marked.append(f'<path class="{link.level}" d="{path}"><title>{text(title)}</title></path>')
-                if link.level in _MARKED:
-                    marked.append(_sign(_GPU_X + _GPU_WIDTH + _STUB + 5, start, link.level))
+                marked.append(_sign(_GPU_X + _GPU_WIDTH + _STUB + 5, start, link.level))
         if lines or marked:
             yield f'<g class="nv {use_class(gpu.send, gpu.receive)}">{"".join(lines)}{"".join(marked)}</g>'
     yield from (_switch_box(one, centres[one.address], size) for one in fabric.switches)
@@ -249,15 +228,18 @@ def _stub(start: float) -> str:
 
 
 def _sign(x: float, y: float, level: str) -> str:
+    """Beside what is not well."""
+    if level not in _MARKED:
+        return ""
     return f'<text class="g s {level}" x="{x:g}" y="{y + 3.5:g}" text-anchor="middle">{GLYPHS[level]}</text>'
 
 
 def _switch_box(one: Switch, centre: float, size: float) -> str:
     name = one.address.partition(":")[2] or "fabric"
     x = _SWITCH_X + _SWITCH_WIDTH / 2
-    sign = _sign(x, centre + 13, one.level) if one.level in _MARKED else ""
     return (
         f'<rect class="box {one.level}" x="{_SWITCH_X}" y="{centre - size / 2:.1f}" width="{_SWITCH_WIDTH}" '
         f'height="{size:.1f}" rx="4"><title>NVSwitch {text(one.address)}: {text(one.words)}</title></rect>'
-        f'<text x="{x:g}" y="{centre + 3.5:.1f}" text-anchor="middle">{text(name[:8])}</text>{sign}'
+        f'<text x="{x:g}" y="{centre + 3.5:.1f}" text-anchor="middle">{text(name[:8])}</text>'
+        f"{_sign(x, centre + 13, one.level)}"
     )

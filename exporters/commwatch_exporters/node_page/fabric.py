@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from commwatch_exporters.node.model import Interface, Node, NvLink, PcieDevice, RdmaPort
+from commwatch_exporters.node.model import Gpu, Interface, Node, NvLink, PcieDevice, RdmaPort
 from commwatch_exporters.node_page.marks import LEVELS, Marks, port_mark, worst_mark
 from commwatch_exporters.node_page.markup import level_of
 from commwatch_exporters.node_page.records import Mark
@@ -15,6 +15,7 @@ from commwatch_exporters.state_words import GPU_STATES, RDMA_ACTIVE, RDMA_STATES
 
 _MOST_ADAPTERS = 32
 """A host with virtual functions has hundreds."""
+_MOST_NAMED = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +37,23 @@ class Link:
         return self.level in ("good", "warn", "info")
 
 
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    """One GPU with its NVLinks."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """A GPU with its NVLinks, or one port of a network adapter."""
 
     name: str
     address: str
     level: str
     words: str
     send: float | None
-    """Share of the capacity of its NVLinks, 0 to 1."""
+    """Share of what its NVLinks or its port can carry, 0 to 1."""
     receive: float | None
-    pcie: str
-    """Generation and lanes of its PCIe link."""
     pcie_level: str
-    links: tuple[Link, ...]
+    pcie: str = ""
+    """Generation and lanes of the PCIe link of a GPU."""
+    links: tuple[Link, ...] = ()
+    speed: float | None = None
+    """Of a port, in bytes per second."""
 
     @property
     def links_up(self) -> int:
@@ -64,21 +67,6 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
-class Adapter:
-    """One port of a network adapter."""
-
-    name: str
-    address: str
-    level: str
-    words: str
-    speed: float | None
-    """Bytes per second."""
-    send: float | None
-    receive: float | None
-    pcie_level: str
-
-
-@dataclass(frozen=True, slots=True)
 class Branch:
     """What hangs below one PCIe switch, or one device with a root port of its own."""
 
@@ -87,8 +75,8 @@ class Branch:
     switch: str
     """PCI address of the upstream port; empty where there is no switch."""
     level: str
-    gpus: tuple[Gpu, ...]
-    adapters: tuple[Adapter, ...]
+    gpus: Sequence[Device]
+    adapters: Sequence[Device]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,44 +92,78 @@ class Switch:
 class Fabric:
     """The whole picture."""
 
-    branches: tuple[Branch, ...]
+    branches: Sequence[Branch]
     """By PCI address."""
-    switches: tuple[Switch, ...]
+    switches: Sequence[Switch]
     left_out: int = 0
     """Adapter ports that are not shown."""
 
     @property
-    def gpus(self) -> tuple[Gpu, ...]:
+    def gpus(self) -> Sequence[Device]:
         """All GPUs, from top to bottom."""
-        return tuple(gpu for branch in self.branches for gpu in branch.gpus)
+        return [gpu for branch in self.branches for gpu in branch.gpus]
 
     @property
-    def adapters(self) -> tuple[Adapter, ...]:
+    def adapters(self) -> Sequence[Device]:
         """All adapters, from top to bottom."""
-        return tuple(adapter for branch in self.branches for adapter in branch.adapters)
+        return [adapter for branch in self.branches for adapter in branch.adapters]
+
+    @property
+    def words(self) -> str:
+        """The picture in sentences."""
+        gpus, adapters = self.gpus, self.adapters
+        counts = [_count(len(gpus), "GPU"), _count(len(adapters), "adapter port")]
+        if any(switch.address for switch in self.switches):
+            counts.append(_count(len(self.switches), "NVSwitch", "es"))
+        words = f"{', '.join(one for one in counts if one)}. "
+        if self.left_out:
+            words += f"{_count(self.left_out, 'adapter port')} more, in the table below. "
+        wanted = sum(gpu.links_wanted for gpu in gpus)
+        if wanted:
+            unread = sum(link.level == "unknown" for gpu in gpus for link in gpu.links)
+            not_read = f", {unread} are not read" if unread else ""
+            words += f"{sum(gpu.links_up for gpu in gpus)} of {wanted} NVLinks are up{not_read}. "
+        elif any(gpu.links for gpu in gpus):
+            words += "No NVLink is in use. "
+        devices = [*gpus, *adapters]
+        wrong = [f"{one.name}: {one.words}" for one in devices if one.level in ("bad", "warn")]
+        wrong += [words for gpu in gpus for words in _wrong_links(gpu)]
+        wrong += [f"NVSwitch {one.address}: {one.words}" for one in self.switches if one.level in ("bad", "warn")]
+        wrong += [f"PCIe of {one.name}: below its best" for one in devices if one.pcie_level in ("bad", "warn")]
+        return f"{words}{'. '.join(wrong)}{'.' if wrong else ''}".strip()
+
+
+def _wrong_links(gpu: Device) -> Iterator[str]:
+    wrong = [link for link in gpu.links if link.level in ("bad", "warn")]
+    for link in wrong[:_MOST_NAMED]:
+        yield f"{gpu.name} link {link.number}: {link.words}"
+    if len(wrong) > _MOST_NAMED:
+        yield f"{gpu.name}: {len(wrong) - _MOST_NAMED} links more"
+
+
+def _count(number: int, word: str, plural: str = "s") -> str:
+    return f"{number} {word}{plural if number > 1 else ''}" if number else ""
 
 
 def fabric_of(node: Node, marks: Marks) -> Fabric:
     """The picture of a node."""
-    gpus = _gpus(node, marks)
-    all_adapters = _adapters(node, marks)
+    gpus = [_gpu(gpu, marks) for gpu in node.gpus]
+    all_adapters = list(_rdma_ports(node, marks)) or list(_interfaces(node, marks))
     adapters = _most_telling(all_adapters)
-    by_branch: dict[str, tuple[list[Gpu], list[Adapter]]] = {}
-    for gpu in gpus:
-        by_branch.setdefault(_pcie_switch(node, gpu.address) or gpu.address, ([], []))[0].append(gpu)
-    for adapter in adapters:
-        by_branch.setdefault(_pcie_switch(node, adapter.address) or adapter.address, ([], []))[1].append(adapter)
+    by_branch: dict[str, tuple[list[Device], list[Device]]] = {}
+    for place, devices in enumerate((gpus, adapters)):
+        for one in devices:
+            by_branch.setdefault(_pcie_switch(node, one.address) or one.address, ([], []))[place].append(one)
     branches = []
     for top, (its_gpus, its_adapters) in sorted(by_branch.items()):
         device = node.part(PcieDevice, top)
-        switch = top if device.role == "switch_port" else ""
-        wrong = worst_mark(marks, f"pcie_link/{top}", f"part/pcie_switch/{top}") if switch else None
-        level = level_of(wrong.severity) if wrong else "good"
-        branches.append(Branch(device.numa_node, switch, level, tuple(its_gpus), tuple(its_adapters)))
-    return Fabric(tuple(branches), _nvswitches(gpus, marks), len(all_adapters) - len(adapters))
-
-
-# --- the parts ---
+        is_switch = device.role == "switch_port"
+        wrong = worst_mark(marks, f"pcie_link/{top}", f"part/pcie_switch/{top}") if is_switch else None
+        branches.append(Branch(device.numa_node, top * is_switch, _level(wrong, "good"), its_gpus, its_adapters))
+    # The NVSwitches are those that a link leads to.
+    addresses = {one.far for gpu in gpus for one in gpu.links if one.is_up and not one.to_gpu}
+    switches = [_nvswitch(address, worst_mark(marks, f"nvswitch/{address}")) for address in sorted(addresses)]
+    return Fabric(branches, switches, len(all_adapters) - len(adapters))
 
 
 def _pcie_switch(node: Node, address: str) -> str:
@@ -151,29 +173,22 @@ def _pcie_switch(node: Node, address: str) -> str:
     return next((one.address for one in reversed(list(below_root)) if one.role == "switch_port"), "")
 
 
-def _gpus(node: Node, marks: Marks) -> list[Gpu]:
-    gpus = []
-    for gpu in node.gpus:
-        address, state = gpu.address, gpu.state
-        wrong = worst_mark(marks, f"gpu/{address}", f"part/gpu/GPU{gpu.index}")
-        words = "state unknown" if state is None else word_of(GPU_STATES, state)
-        level = "unknown" if state is None else "bad" if state else level_of(wrong.severity) if wrong else "good"
-        pcie, degraded = pcie_words(gpu)
-        pcie_wrong = worst_mark(marks, f"pcie_link/{address}", f"part/pcie_link/{address}")
-        gpus.append(
-            Gpu(
-                name=f"GPU{gpu.index}",
-                address=address,
-                level=level,
-                words=_said(words, wrong, fine=not state),
-                send=gpu.nvlink_transmit_utilization_ratio,
-                receive=gpu.nvlink_receive_utilization_ratio,
-                pcie=pcie,
-                pcie_level=level_of(pcie_wrong.severity) if pcie_wrong else "bad" if degraded else "good",
-                links=tuple([_link(link, marks) for link in gpu.links]),
-            )
-        )
-    return gpus
+def _gpu(gpu: Gpu, marks: Marks) -> Device:
+    address, state = gpu.address, gpu.state
+    wrong = worst_mark(marks, f"gpu/{address}", f"part/gpu/GPU{gpu.index}")
+    pcie, degraded = pcie_words(gpu)
+    pcie_wrong = worst_mark(marks, f"pcie_link/{address}", f"part/pcie_link/{address}")
+    return Device(
+        name=f"GPU{gpu.index}",
+        address=address,
+        level="unknown" if state is None else "bad" if state else _level(wrong, "good"),
+        words=_words("state unknown" if state is None else word_of(GPU_STATES, state), wrong, fine=not state),
+        send=gpu.nvlink_transmit_utilization_ratio,
+        receive=gpu.nvlink_receive_utilization_ratio,
+        pcie=pcie,
+        pcie_level=_level(pcie_wrong, "bad" if degraded else "good"),
+        links=tuple([_link(link, marks) for link in gpu.links]),
+    )
 
 
 def _link(link: NvLink, marks: Marks) -> Link:
@@ -182,73 +197,66 @@ def _link(link: NvLink, marks: Marks) -> Link:
     words = "not read" if up is None else "up" if up else "down" if expected else "not in use"
     if up is None:
         level = "unknown"
-    elif not up and (expected or wrong):
-        level = "bad"
     elif not up:
-        level = "off"
+        level = "bad" if expected or wrong else "off"
     else:
-        level = level_of(wrong.severity) if wrong else "good"
+        level = _level(wrong, "good")
         level = "warn" if level == "bad" else level  # it carries traffic; a broken line would say that it does not
     is_to_gpu = link.remote_type == "gpu"
-    return Link(link.number, level, link.remote_address, is_to_gpu, _said(words, wrong, fine=bool(up)))
+    return Link(link.number, level, link.remote_address, is_to_gpu, _words(words, wrong, fine=bool(up)))
 
 
-def _adapters(node: Node, marks: Marks) -> list[Adapter]:
-    """The ports of the adapters with an RDMA device; where none has one, all interfaces on the PCI bus."""
-    adapters = []
+def _rdma_ports(node: Node, marks: Marks) -> Iterator[Device]:
+    """The ports of the adapters with an RDMA device."""
     for port, _ in node.each(RdmaPort.info):
         state = port.state
-        words = "state unknown" if state is None else word_of(RDMA_STATES, state)
-        up = None if state is None else state == RDMA_ACTIVE
+        words = "" if state is None else word_of(RDMA_STATES, state)
         name = port.device if port.number == "1" else f"{port.device}/{port.number}"
         wrong = port_mark(marks, port.device, port.number, port.interface)
-        adapters.append(_adapter(name, port, up, words, marks, wrong))
-    if adapters:
-        return adapters
+        yield _adapter(name, port, state == RDMA_ACTIVE, words, marks, wrong)
+
+
+def _interfaces(node: Node, marks: Marks) -> Iterator[Device]:
+    """In place of the ports where there is none: all interfaces on the PCI bus."""
     for interface, _ in node.each(Interface.info):
         if interface.address:
             carrier = interface.carrier
-            up = None if carrier is None else bool(carrier)
-            words = "state unknown" if up is None else "up" if up else "down"
+            words = "" if carrier is None else "up" if carrier else "down"
             wrong = worst_mark(marks, f"interface/{interface.name}")
-            adapters.append(_adapter(interface.name, interface, up, words, marks, wrong))
-    return adapters
+            yield _adapter(interface.name, interface, bool(carrier), words, marks, wrong)
 
 
-def _most_telling(adapters: list[Adapter]) -> list[Adapter]:
+def _adapter(
+    name: str, port: RdmaPort | Interface, is_up: bool, state: str, marks: Marks, wrong: Mark | None
+) -> Device:
+    """Of a port whose state is empty where it is not read."""
+    return Device(
+        name=name,
+        address=port.address,
+        level=_level(wrong, "unknown" if not state else "good" if is_up else "off"),
+        words=_words(state or "state unknown", wrong, fine=is_up),
+        speed=port.speed_bytes_per_second,
+        send=port.transmit_utilization_ratio,
+        receive=port.receive_utilization_ratio,
+        pcie_level=_level(worst_mark(marks, f"pcie_link/{port.address}"), "good"),
+    )
+
+
+def _most_telling(adapters: Sequence[Device]) -> list[Device]:
     """As many as are shown, those with the worst states among them, in their order."""
     places = sorted(range(len(adapters)), key=lambda place: LEVELS.index(adapters[place].level))
     return [adapters[place] for place in sorted(places[:_MOST_ADAPTERS])]
 
 
-def _adapter(
-    name: str, port: RdmaPort | Interface, up: bool | None, words: str, marks: Marks, wrong: Mark | None
-) -> Adapter:
-    pcie_wrong = worst_mark(marks, f"pcie_link/{port.address}")
-    level = "unknown" if up is None else "good" if up else "off"
-    return Adapter(
-        name=name,
-        address=port.address,
-        level=level_of(wrong.severity) if wrong else level,
-        words=_said(words, wrong, fine=bool(up)),
-        speed=port.speed_bytes_per_second,
-        send=port.transmit_utilization_ratio,
-        receive=port.receive_utilization_ratio,
-        pcie_level=level_of(pcie_wrong.severity) if pcie_wrong else "good",
-    )
+def _nvswitch(address: str, wrong: Mark | None) -> Switch:
+    words = wrong.title if wrong else "no error is known" if address else "not seen by this host"
+    return Switch(address, _level(wrong, "good"), words)
 
 
-def _nvswitches(gpus: Iterable[Gpu], marks: Marks) -> tuple[Switch, ...]:
-    """Those that a link leads to."""
-    addresses = {one.far for gpu in gpus for one in gpu.links if one.is_up and not one.to_gpu}
-    switches = []
-    for address in sorted(addresses):
-        wrong = worst_mark(marks, f"nvswitch/{address}")
-        words = wrong.title if wrong else "no error is known" if address else "not seen by this host"
-        switches.append(Switch(address, level_of(wrong.severity) if wrong else "good", words))
-    return tuple(switches)
+def _level(wrong: Mark | None, otherwise: str) -> str:
+    return otherwise if wrong is None else level_of(wrong.severity)
 
 
-def _said(state: str, wrong: Mark | None, *, fine: bool) -> str:
+def _words(state: str, wrong: Mark | None, *, fine: bool) -> str:
     """The state, or where that is fine, what is wrong all the same."""
     return wrong.title if wrong is not None and fine else state
