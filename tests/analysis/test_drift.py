@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.config.thresholds import load_thresholds
-from commwatch.probes.results.baseline import Baseline, held_to
-from commwatch.probes.results.drift import KEPT_RESULTS, Course
+from commwatch.probes.results.course import KEPT_RESULTS, Baseline, Course, held_to
 from support.passes import in_one_pass
 
 RULE = load_thresholds(None)

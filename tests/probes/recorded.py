@@ -5,31 +5,36 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from commwatch.config import settings
 from commwatch.config.thresholds import load_thresholds
 from commwatch.probes.plan import CyclePlan, Failed
 from commwatch.probes.rank_plan import FailureReason
 from commwatch.probes.results.expected import Expected
 from commwatch.probes.results.history import GpuName, ProbeHistory
-from commwatch.probes.results.judgement import JudgementRules
 from commwatch.probes.results.record import ProbeRecord
 from commwatch_exporters.snapshot import Value
 from probes.results import MIB, measured, plan_of
 
-RULES = JudgementRules(load_thresholds(None), interval=900.0, latency_limit=None)
+LIMITS = load_thresholds(None)
 FIRM = Expected(MIB / 1e-2, "configured", "for the test")
 """What a good result gives: 1 MiB in 10 ms on two ranks."""
 LABELS = ("ring", "simulated")
 GPUS = tuple(GpuName(str(number), f"0000:{number}7:00.0") for number in range(8))
 
 
+def probe_of(latency_limit: float | None = None) -> settings.Probe:
+    """One every 15 minutes, which is the default."""
+    return settings.Probe(latency_limit=None if latency_limit is None else settings.Duration(latency_limit))
+
+
 class Probe:
     """A record with a clock, and one cycle every 15 minutes."""
 
     def __init__(
-        self, plan: CyclePlan | None = None, rules: JudgementRules = RULES, history: ProbeHistory | None = None
+        self, plan: CyclePlan | None = None, latency_limit: float | None = None, history: ProbeHistory | None = None
     ) -> None:
         self.plan = plan or plan_of()
-        self.record = ProbeRecord(self.plan, rules, history)
+        self.record = ProbeRecord(self.plan, probe_of(latency_limit), LIMITS, history)
         self.now = 1_000_000.0
 
     def steps(

@@ -24,7 +24,7 @@ from commwatch.probes.gate.budget import (
 from commwatch.probes.gate.watch import LOOK_INTERVAL_SECONDS
 from commwatch.probes.plan import Measure, YieldReason
 from commwatch.probes.rank_plan import PHASES, FailureReason, SkipReason
-from commwatch.probes.results.drift import KEPT_RESULTS
+from commwatch.probes.results.course import KEPT_RESULTS
 from commwatch.probes.results.published import PUBLISHED
 from commwatch.probes.schedule import (
     SOONEST_SECONDS,

@@ -13,7 +13,7 @@ from commwatch.commands.check_config import _interpreter
 from commwatch.config.settings import Config
 from commwatch.config.yaml_file import load_config
 from commwatch.errors import ConfigError
-from commwatch.probes.cycle.interpreter import why_no_torch
+from commwatch.probes.cycle.environment import why_no_torch
 from commwatch.probes.cycle.launch import Launcher
 from commwatch.probes.plan import CyclePlan, CycleResult, Measured, Skipped
 from commwatch.probes.rank_plan import SimulatedNodePlan

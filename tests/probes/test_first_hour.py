@@ -11,16 +11,13 @@ import pytest
 from commwatch.config import settings
 from commwatch.config.thresholds import Thresholds, load_thresholds
 from commwatch.probes.gate.budget import WINDOW_SECONDS, first_guess_seconds
-from commwatch.probes.results.baseline import SpikeRule, is_spike
-from commwatch.probes.results.drift import Course
-from commwatch.probes.results.judgement import rules_of
+from commwatch.probes.results.course import Course, SpikeRule, is_spike
 from commwatch.probes.results.record import ProbeRecord
 from commwatch.probes.schedule import ProbeSchedule
 from probes.recorded import GPUS
 from probes.results import measured, plan_of
 
 LIMITS = load_thresholds(None)
-RULES = rules_of(settings.Probe(), LIMITS)
 HOUR = 3600.0
 USUAL = 20e-6
 MARK_OF_8_GPUS = 280e-6
@@ -29,7 +26,7 @@ MARK_OF_8_GPUS = 280e-6
 def run(share: float, until: float, slow_from: float = float("inf")) -> tuple[ProbeRecord, list[float]]:
     """A record at the shipped interval on a stepped clock, and the times of its cycles in seconds from the start."""
     plan, turns = plan_of(), ProbeSchedule(900.0, start_delay=10.0, share=share)
-    record, now, cycles = ProbeRecord(plan, RULES), turns.first(None, 0.0), list[float]()
+    record, now, cycles = ProbeRecord(plan, settings.Probe(), LIMITS), turns.first(None, 0.0), list[float]()
     while now < until and record.history.latency_streak.count < 3:
         cycles.append(now)
         seconds = (USUAL * (1 if now < slow_from else 3), 1e-2)

@@ -13,8 +13,7 @@ from commwatch.probes.cycle import process, rank
 from commwatch.probes.cycle.lock import ProbeLock, held_elsewhere
 from commwatch.probes.gate import watch
 from commwatch.probes.gate.hold import HoldFile
-from commwatch.probes.gate.node_watch import NodeWatch
-from commwatch.probes.gate.watch import Halt
+from commwatch.probes.gate.watch import Halt, NodeWatch
 from commwatch.probes.plan import CycleResult, Failed, Measured, Yielded
 from probes.cycles import alive, all_quiet, cycle_plan, run, scripted, wait_until_gone
 from support.waiting import PATIENCE_SECONDS, comes

@@ -12,7 +12,7 @@ import pytest
 from commwatch.probes.results.expected import Expected
 from commwatch.probes.results.history import ProbeHistory
 from commwatch.probes.results.record import ProbeRecord
-from probes.recorded import FIRM, GPUS, RULES, Probe
+from probes.recorded import FIRM, GPUS, LIMITS, Probe, probe_of
 from probes.results import MIB, measured, plan_of
 from probes.test_expected import switched, two_switches
 
@@ -236,7 +236,7 @@ class Small:
     def __init__(self, gpu: str = "H100 80GB HBM3", latency_limit: float | None = None) -> None:
         self.paths = switched(gpu) if gpu else two_switches()
         self.plan = plan_of(ranks=len(self.paths.addresses))
-        self.record = ProbeRecord(self.plan, replace(RULES, latency_limit=latency_limit))
+        self.record = ProbeRecord(self.plan, probe_of(latency_limit), LIMITS)
         self.now = 1e6
 
     def take(self, latency: float, bandwidth: float = USUAL, expected: Expected | None = None) -> None:
@@ -248,7 +248,7 @@ class Small:
     def cycles_to_ticket(self, latency: float, most: int = 10) -> int | None:
         for cycle in range(1, most + 1):
             self.take(latency)
-            if self.record.history.latency_streak.count >= RULES.thresholds.probe_latency_spike_streak:
+            if self.record.history.latency_streak.count >= LIMITS.probe_latency_spike_streak:
                 return cycle
         return None
 

@@ -15,8 +15,7 @@ from commwatch.node.gpus_now import GpusNow
 from commwatch.node.store import Store
 from commwatch.probes.gate.decision import Gate, SchedulerFacts
 from commwatch.probes.gate.hold import HoldFile
-from commwatch.probes.gate.node_watch import NodeWatch, job_cgroup_root, session_of
-from commwatch.probes.gate.watch import Halt
+from commwatch.probes.gate.watch import Halt, NodeWatch, job_cgroup_root, session_of
 from commwatch.probes.rank_plan import Backend
 from commwatch_exporters.snapshot import Block, Layout
 

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.probes.cycle.environment import nursery_environment
-from commwatch.probes.cycle.interpreter import nursery_command
+from commwatch.probes.cycle.environment import nursery_command, nursery_environment
 from commwatch.probes.cycle.launch import Launcher
 from commwatch.probes.cycle.nursery import ForkedRank, Nursery, NurseryError
 from commwatch.probes.plan import Failed, Measured

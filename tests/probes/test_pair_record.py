@@ -28,12 +28,12 @@ from commwatch.probes.results.pair_record import (
 )
 from commwatch.state.directory import StateDirectory
 from commwatch_exporters.snapshot import Layout, Value
-from probes.recorded import RULES
+from probes.recorded import LIMITS, probe_of
 from probes.results import MIB, outcome, plan_of
 
 ROUNDS = (((0, 3), (1, 2)), ((0, 2), (1, 3)), ((0, 1), (2, 3)))
 """Of four ranks."""
-INTERVAL = RULES.interval
+INTERVAL = probe_of().interval
 OLDEST = 3 * INTERVAL
 
 
@@ -113,7 +113,7 @@ class Probe:
     """A record of pairs with a clock."""
 
     def __init__(self, history: PairHistory | None = None, now: float = 1_000_000.0, **changes: Any) -> None:
-        self.record = PairRecord(plan(**changes), RULES, history)
+        self.record = PairRecord(plan(**changes), probe_of(), LIMITS, history)
         self.now = now
 
     def take(

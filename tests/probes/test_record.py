@@ -12,7 +12,7 @@ from commwatch.probes.plan import Skipped, Yielded
 from commwatch.probes.results.expected import Expected
 from commwatch.probes.results.history import ProbeHistory
 from commwatch.probes.results.record import LatencyCourse
-from probes.recorded import FIRM, GPUS, RULES, Probe
+from probes.recorded import FIRM, GPUS, LIMITS, Probe
 from probes.results import MIB, measured, plan_of
 
 
@@ -90,7 +90,7 @@ def test_the_course_of_the_latency_is_told_with_its_limit() -> None:
     probe.result(latency=5e-3)
     later = probe.record.latency_course()
 
-    assert first == LatencyCourse((1e-3,), None, RULES.thresholds.probe_latency_mark_max_seconds)
+    assert first == LatencyCourse((1e-3,), None, LIMITS.probe_latency_mark_max_seconds)
     assert later is not None
     assert later.latest[-2:] == (1e-3, 5e-3)
     assert (later.usual, later.limit) == (1e-3, 1.5e-3)
@@ -123,7 +123,7 @@ def test_the_streak_is_there_with_0_as_soon_as_it_is_judged() -> None:
     assert (judged_by(probe), probe.value("latency_spike_streak")) == ("no_result", None)
     probe.result()
     assert (judged_by(probe), probe.value("latency_spike_streak")) == ("mark", 0)
-    assert probe.value("latency_limit_seconds") == RULES.thresholds.probe_latency_mark_max_seconds
+    assert probe.value("latency_limit_seconds") == LIMITS.probe_latency_mark_max_seconds
     assert judged_by(Probe().baseline()) == "baseline"
 
     gloo = Probe(plan_of(backend="gloo")).baseline(1)
@@ -141,7 +141,7 @@ def test_a_node_that_was_slow_from_its_first_day_makes_spikes() -> None:
 
 def test_an_absolute_limit_counts_from_the_first_result() -> None:
     """Where a limit is configured there is a verdict without a baseline."""
-    probe = Probe(rules=replace(RULES, latency_limit=0.015))
+    probe = Probe(latency_limit=0.015)
 
     probe.result(latency=0.016)
 
@@ -247,7 +247,7 @@ def test_other_conditions_begin_anew(changes: dict[str, Any]) -> None:
 
 def test_a_streak_does_not_go_on_under_other_conditions() -> None:
     """Above an absolute limit before and after a new NCCL: two rows of one."""
-    probe = Probe(rules=replace(RULES, latency_limit=1e-3))
+    probe = Probe(latency_limit=1e-3)
     probe.result(latency=2e-3)
 
     probe.steps(2e-3, 1e-2, nccl_version="2.28.3")

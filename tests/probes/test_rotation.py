@@ -6,7 +6,7 @@ import pytest
 
 from commwatch.config.settings import Probe, Probes
 from commwatch.probes.plan import CyclePlan
-from commwatch.probes.rotation import Rotation, rounds_of
+from commwatch.probes.schedule import Rotation, rounds_of
 from commwatch.probes.workload import SharedLinks, plan_cycle
 
 CONFIRMED_AFTER = 300.0

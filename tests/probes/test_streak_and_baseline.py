@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.probes.gate.budget import DAY_SECONDS, WINDOW_SECONDS, Occupied, recent, used
-from commwatch.probes.results.baseline import Baseline, SpikeRule, baseline_of, is_spike
+from commwatch.probes.results.course import Baseline, SpikeRule, baseline_of, is_spike
 from commwatch.probes.results.streak import Streak, is_current, max_age
 
 RULE = SpikeRule(deviations=6.0, ratio=1.5, absolute_seconds=None)

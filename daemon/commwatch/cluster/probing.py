@@ -41,8 +41,7 @@ from commwatch.cluster.run_file import block_of_slurm, leaf_of_slurm
 from commwatch.cluster.store import Store
 from commwatch.config.settings import Config
 from commwatch.probes.by_hand.node import NodeByHand
-from commwatch.probes.cycle.environment import nursery_environment
-from commwatch.probes.cycle.interpreter import nursery_command
+from commwatch.probes.cycle.environment import nursery_command, nursery_environment
 from commwatch.probes.cycle.launch import Launcher
 from commwatch.probes.cycle.lock import LOCK_FILE, RunLock
 from commwatch.probes.cycle.nursery import Nursery

@@ -14,7 +14,7 @@ from commwatch.jobs.settings.node_network import read_node_network
 from commwatch.node.gpus_now import ProbeGpu
 from commwatch.node.topology.model import Topology
 from commwatch.node.topology.paths import nearest_nics
-from commwatch.probes.cycle.interpreter import why_no_torch
+from commwatch.probes.cycle.environment import why_no_torch
 from commwatch.probes.rank_plan import Backend
 
 BACKENDS: tuple[Backend, ...] = ("nccl", "gloo", "tcp", "simulated")

@@ -18,7 +18,7 @@ from commwatch.config.web import read_web_config
 from commwatch.diagnosis.headline_alerts import headline_alerts
 from commwatch.errors import CommwatchError, ExitCode
 from commwatch.findings.api_documents import ProbesDocument, SnapshotDocument
-from commwatch.probes.cycle.interpreter import why_no_torch
+from commwatch.probes.cycle.environment import why_no_torch
 from commwatch.simulation.node import SimulatedNode
 from commwatch.sources.base import Origin
 from commwatch.state.answer import document_of

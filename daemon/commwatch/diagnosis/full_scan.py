@@ -22,7 +22,6 @@ from commwatch.probes.by_hand.pair_matrix import pair_probes
 from commwatch.probes.node import Prospect
 from commwatch.probes.plan import CyclePlan, Failed, Measured, Skipped
 from commwatch.probes.results.history import ProbeHistory
-from commwatch.probes.results.judgement import rules_of
 from commwatch.probes.results.pair_record import PairHistory, PairRecord
 from commwatch.probes.results.record import ProbeRecord
 from commwatch.probes.results.records import AnyRecord, take_outcome
@@ -149,13 +148,13 @@ def full_scan(
 
 def _record(state: Path, plan: CyclePlan, probe: Probe, thresholds: Thresholds) -> AnyRecord:
     """The record of a probe with the daemon's past; without one, or of another backend, it begins here."""
-    rules, file = rules_of(probe, thresholds), state / f"probe-{plan.probe}.json"
+    file = state / f"probe-{plan.probe}.json"
     record: AnyRecord
     if plan.measure == "pairs":
-        record = PairRecord(plan, rules, _read(file, PairHistory))
-        return PairRecord(plan, rules) if record.other_backend else record
-    record = ProbeRecord(plan, rules, _read(file, ProbeHistory))
-    return ProbeRecord(plan, rules) if record.other_backend else record
+        record = PairRecord(plan, probe, thresholds, _read(file, PairHistory))
+        return PairRecord(plan, probe, thresholds) if record.other_backend else record
+    record = ProbeRecord(plan, probe, thresholds, _read(file, ProbeHistory))
+    return ProbeRecord(plan, probe, thresholds) if record.other_backend else record
 
 
 def _read(file: Path, kind: type[_History]) -> _History | None:

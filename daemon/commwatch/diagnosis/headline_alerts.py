@@ -10,7 +10,7 @@ from typing import Literal
 from commwatch.config.settings import Config
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.api_documents import ProbeRecord
-from commwatch.probes.results.learned import FEWEST
+from commwatch.probes.results.level import FEWEST
 from commwatch.probes.schedule import BURST_SECONDS, TRY_AGAIN_SECONDS
 from commwatch_exporters.node.model import Gpu, Inventory, Node, NvLink, Probe
 from commwatch_exporters.state_words import RDMA_ACTIVE

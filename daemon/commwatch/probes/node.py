@@ -16,13 +16,13 @@ from commwatch.node.store import Store
 from commwatch.node.topology.model import Topology
 from commwatch.node.topology.reach import GpuPaths
 from commwatch.probes.cycle.cycle import Progress
-from commwatch.probes.cycle.interpreter import why_no_torch
+from commwatch.probes.cycle.environment import why_no_torch
 from commwatch.probes.cycle.launch import Launcher
 from commwatch.probes.cycle.lock import LOCK_FILE, ProbeLock
 from commwatch.probes.gate.decision import GateFacts, SchedulerFacts, decide
 from commwatch.probes.gate.hold import HoldFile
-from commwatch.probes.gate.node_watch import NodeWatch, job_cgroup_root
 from commwatch.probes.gate.schedulers import initial_pid_namespace, scheduler_facts
+from commwatch.probes.gate.watch import NodeWatch, job_cgroup_root
 from commwatch.probes.plan import CyclePlan, CycleResult, Skipped
 from commwatch.probes.rank_plan import SimulatedNodePlan
 from commwatch.probes.results.expected import Expected, expected_of_step

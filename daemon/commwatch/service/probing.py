@@ -39,8 +39,15 @@ from commwatch.probes.results.records import (
     surroundings,
     take_outcome,
 )
-from commwatch.probes.rotation import FEWEST_GPUS, Rotation, rounds_of
-from commwatch.probes.schedule import FIRST_SPREAD_SECONDS, SUSPICIOUS_RETRY_SECONDS, ProbeSchedule, node_share
+from commwatch.probes.schedule import (
+    FEWEST_GPUS,
+    FIRST_SPREAD_SECONDS,
+    SUSPICIOUS_RETRY_SECONDS,
+    ProbeSchedule,
+    Rotation,
+    node_share,
+    rounds_of,
+)
 from commwatch.service.scheduling import Scheduler
 from commwatch.state.directory import StateDirectory
 from commwatch_exporters.node_page.records import ProbeStatus

@@ -13,11 +13,17 @@ from commwatch.errors import ExitCode
 from commwatch.node.topology.pair_matrix import PairMatrix
 from commwatch.probes.plan import CycleResult, Failed, Measure, Measured, Skipped, StepOutcome, Yielded
 from commwatch.probes.rank_plan import Backend, Operation, Purpose
-from commwatch.probes.results.balance import balance_of
-from commwatch.probes.results.bus_bandwidth import algorithm_bandwidth, bus_bandwidth
+from commwatch.probes.results.bus_bandwidth import (
+    Hidden,
+    ScalingPoint,
+    algorithm_bandwidth,
+    balance_of,
+    bus_bandwidth,
+    hidden_of,
+    scaling_points,
+    scaling_words,
+)
 from commwatch.probes.results.expected import Expected
-from commwatch.probes.results.hidden import Hidden, hidden_of
-from commwatch.probes.results.scaling import ScalingPoint, scaling_points, scaling_words
 from commwatch.probes.results.slow_cells import slow_cells
 
 if TYPE_CHECKING:

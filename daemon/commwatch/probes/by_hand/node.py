@@ -15,7 +15,7 @@ from commwatch.node.store import Store
 from commwatch.node.topology.model import Topology
 from commwatch.node.topology.nvlink import COLLECTORS
 from commwatch.probes.gate.decision import GateFacts, SchedulerFacts
-from commwatch.probes.gate.node_watch import NodeWatch
+from commwatch.probes.gate.watch import NodeWatch
 from commwatch.probes.node import ProbeNode, simulated_node
 from commwatch.probes.plan import CyclePlan
 from commwatch.probes.rank_plan import SimulatedNodePlan

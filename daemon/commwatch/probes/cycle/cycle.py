@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from commwatch.node.starvation import Sample, Starvation
-from commwatch.probes.cycle.environment import given_nccl_settings, rank_environment
+from commwatch.probes.cycle.environment import WITH_TORCH, command_elsewhere, given_nccl_settings, rank_environment
 from commwatch.probes.cycle.folder import PrivateFolder
-from commwatch.probes.cycle.interpreter import WITH_TORCH, command_elsewhere
 from commwatch.probes.cycle.lock import ProbeLock
 from commwatch.probes.cycle.outcome import (
     Problem,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from commwatch.node.starvation import Starvation
 from commwatch.probes.cycle.cycle import Cycle, Progress, Surroundings
-from commwatch.probes.cycle.interpreter import rank_command as own_rank_command
+from commwatch.probes.cycle.environment import rank_command as own_rank_command
 from commwatch.probes.cycle.lock import ProbeLock
 from commwatch.probes.cycle.outcome import device_of
 from commwatch.probes.cycle.process import RankProcess

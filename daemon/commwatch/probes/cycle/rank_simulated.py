@@ -9,9 +9,8 @@ import time
 from pathlib import Path
 from typing import NoReturn, cast, get_args
 
-from commwatch.probes.cycle.measure import RankError
+from commwatch.probes.cycle.measure import SYNC_CALLS, RankError
 from commwatch.probes.cycle.rank_sockets import SocketGroup
-from commwatch.probes.cycle.sampling import SYNC_CALLS
 from commwatch.probes.rank_plan import FailureReason, Phase, RankPlan, Step
 from commwatch.simulation.faults.fault import SimulatedProbeFailure
 from commwatch.simulation.node import SimulatedNode

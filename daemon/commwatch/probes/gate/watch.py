@@ -1,15 +1,22 @@
-"""The node while a cycle runs: looked at again and again, so that the cycle gives way to whoever comes."""
+"""The node while a cycle runs: strangers on the GPUs, jobs of Slurm, a hold; the cycle gives way to whoever comes."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 import structlog
 
+from commwatch.config.settings import Config
+from commwatch.node.gpus_now import GpusNow
+from commwatch.probes.gate.decision import SchedulerFacts, asks_slurm
+from commwatch.probes.gate.hold import HoldFile
+from commwatch.probes.gate.slurm import job_cgroups
 from commwatch.probes.plan import YieldReason
+from commwatch.probes.rank_plan import Backend
 
 log = structlog.get_logger("commwatch.probes.watch")
 
@@ -74,3 +81,114 @@ class Lookout:
         except Exception as error:
             log.error("the look at the node failed", error=repr(error), exc_info=error)
             return Halt("gpu_unknown", f"the node could not be looked at: {type(error).__name__}: {error}")
+
+
+class NodeWatch:
+    """Looks at the node for one cycle, as the launcher asks; implements ``Watch``.
+
+    Every GPU of the node counts, also one that the cycle leaves out: a job on it shares links with the probe. The
+    kubelet is not asked: its pods are seen by their processes.
+    """
+
+    def __init__(
+        self,
+        hold: HoldFile,
+        *,
+        gpus: GpusNow | None,
+        read_processes: Callable[[], Awaitable[None]],
+        cgroups: Path | None,
+        procfs: Path,
+        now: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin to watch: what is asked for from now on makes the cycle give way.
+
+        Args:
+            hold: of the state directory.
+            gpus: the GPUs of the node; None for a cycle that touches none.
+            read_processes: reads ``PROCESS_COLLECTOR`` into the store of that view now.
+            cgroups: where Slurm's jobs show, usually ``/sys/fs/cgroup``; None where Slurm has no say.
+            procfs: where the processes of the node show.
+            now: wall clock seconds since 1970.
+            monotonic: the clock of the readings.
+        """
+        self._hold = hold
+        self._gpus = gpus
+        self._read_processes = read_processes
+        self._cgroups = cgroups
+        self._procfs = procfs
+        self._now = now
+        self._monotonic = monotonic
+        self._devices = () if gpus is None else tuple(gpu.pci_bus_id for gpu in gpus.gpus())
+        self._ours: set[int] = set()
+        """Every rank ever named: a process that has ended may stay on the driver's list for a moment."""
+        known = hold.read()
+        self._asked_before = known.since if known is not None else None
+
+    async def __call__(self, ours: frozenset[int]) -> Halt | None:
+        """Look once.
+
+        Args:
+            ours: ids of the rank processes of the cycle.
+        """
+        self._ours |= ours
+        if halt := self._held():
+            return halt
+        if self._cgroups is not None and (jobs := await asyncio.to_thread(job_cgroups, self._cgroups)):
+            return Halt("scheduler_busy", f"Slurm {min(jobs).replace('_', ' ')} came to this node")
+        return None if self._gpus is None else await self._strangers(self._gpus)
+
+    def _held(self) -> Halt | None:
+        hold = self._hold.read()
+        if hold is None:
+            return None
+        if hold.left(self._now()) > 0:
+            return Halt("requested", f"the node is held for a job for another {hold.left(self._now()):.0f} s")
+        if hold.since != self._asked_before:
+            return Halt("requested", "commwatch yield asked for the GPUs")
+        return None
+
+    async def _strangers(self, gpus: GpusNow) -> Halt | None:
+        started = self._monotonic()
+        await self._read_processes()
+        occupants = gpus.occupants(started)
+        for device in self._devices:
+            for pid in occupants.get(device) or ():
+                if not self._is_ours(pid):
+                    return Halt("process_appeared", f"process {pid} came to GPU {device}")
+        unread = next((device for device in self._devices if occupants.get(device) is None), None)
+        return Halt("gpu_unknown", f"the processes of GPU {unread} could not be read") if unread else None
+
+    def _is_ours(self, pid: int) -> bool:
+        if pid in self._ours:
+            return True
+        if session_of(self._procfs, pid) in self._ours:
+            self._ours.add(pid)
+            return True
+        return False
+
+
+def job_cgroup_root(settings: Config, backend: Backend, scheduler: SchedulerFacts) -> Path | None:
+    """Where a cycle looks for the cgroups of Slurm's jobs; None where Slurm has no say.
+
+    Args:
+        settings: gate and root of sysfs.
+        backend: of the cycle; a simulated one harms nobody.
+        scheduler: what was found before the cycle.
+    """
+    if backend == "simulated" or scheduler.ignored or not asks_slurm(settings.probes.gate, slurmd=scheduler.slurmd):
+        return None
+    return Path(settings.paths.sysfs) / "fs/cgroup"
+
+
+def session_of(procfs: Path, pid: int) -> int | None:
+    """The session of a process; None where there is no such process. Each rank leads a session of its own.
+
+    Source: the sixth field of ``/proc/PID/stat``.
+    """
+    try:
+        # The command name may hold spaces and parentheses: fields count from the last closing one.
+        fields = (procfs / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        return int(fields[3])
+    except (OSError, IndexError, ValueError):
+        return None

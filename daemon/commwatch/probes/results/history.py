@@ -9,10 +9,9 @@ import msgspec
 from commwatch.probes.gate.budget import Occupied
 from commwatch.probes.plan import Measure
 from commwatch.probes.rank_plan import Backend, Operation
-from commwatch.probes.results.drift import Course
+from commwatch.probes.results.course import Course
 from commwatch.probes.results.expected import Expected, ExpectedLatency
-from commwatch.probes.results.learned import LearnedRate
-from commwatch.probes.results.level import Level
+from commwatch.probes.results.level import LearnedRate, Level
 from commwatch.probes.results.streak import Streak
 from commwatch.state.records import Count, Rate, Ratio, Seconds, Timestamp, check_labels, check_unique
 

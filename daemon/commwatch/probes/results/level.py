@@ -1,4 +1,4 @@
-"""The own level of a bandwidth, and a loss against it: it stays until the level is back or the new one is accepted.
+"""The own level of a bandwidth with the losses against it, and what a node gave on its first good day.
 
 Of a quantity as ``history.levels`` keys it: other operations, GPUs, ranks or sizes have a level of their own. NCCL's
 version and settings are no part of the key: a change of these that costs so much is to be seen.
@@ -7,14 +7,14 @@ version and settings are no part of the key: a change of these that costs so muc
 from __future__ import annotations
 
 import math
+from statistics import quantiles
 from typing import Annotated, TypeAlias
 
 import msgspec
 
 from commwatch.config.thresholds import Thresholds
-from commwatch.probes.results.baseline import baseline_of
-from commwatch.probes.results.drift import Course
-from commwatch.state.records import Count, Rate, Seconds, Timestamp, check_labels
+from commwatch.probes.results.course import KEPT_RESULTS, REFERENCE_SPREAD_SECONDS, Course, baseline_of
+from commwatch.state.records import Count, PositiveRate, Rate, Seconds, Timestamp, check_labels
 
 PositiveSeconds: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 
@@ -144,3 +144,29 @@ def _median_and_noise(course: Course, rule: Thresholds) -> tuple[float, float] |
     if known is None or known.median <= 0 or not math.isfinite(known.median):
         return None
     return known.median, known.width * known.deviation
+
+
+FEWEST = 20
+"""Results that are learned from, at least."""
+
+
+class LearnedRate(msgspec.Struct, frozen=True):
+    """Bandwidths of the first day, and what they come to. A node that is low from the start on has no good ones."""
+
+    since: Timestamp
+    """Of the first one, seconds since 1970."""
+    rates: Annotated[tuple[Rate, ...], msgspec.Meta(max_length=KEPT_RESULTS)] = ()
+    """Bus bandwidths, bytes per second; empty once it is settled."""
+    settled: PositiveRate | None = None
+    """Bytes per second: the 90th percentile, for good."""
+
+    def __post_init__(self) -> None:
+        if self.settled is not None and self.rates:
+            raise ValueError("a rate is settled, and still being learned")
+
+    def after(self, rate: float, now: float) -> LearnedRate:
+        """With one more good result; settled when there are enough and the first is a day old."""
+        rates = (*self.rates, rate)[-KEPT_RESULTS:]
+        if len(rates) < FEWEST or now - self.since < REFERENCE_SPREAD_SECONDS:
+            return LearnedRate(self.since, rates)
+        return LearnedRate(self.since, settled=quantiles(rates, n=10, method="inclusive")[-1])

@@ -10,6 +10,8 @@ from typing import Literal, TypeAlias
 import msgspec
 import structlog
 
+from commwatch.config.settings import Probe
+from commwatch.config.thresholds import Thresholds
 from commwatch.errors import StateError
 from commwatch.node.gpus_now import ProbeGpu
 from commwatch.node.topology.pair_matrix import PairCell, PairEndpoint, PairMatrix, Suspect
@@ -29,7 +31,6 @@ from commwatch.probes.results.culprit import (
 )
 from commwatch.probes.results.expected import Expected, ExpectedSource
 from commwatch.probes.results.history import ProbeHistory
-from commwatch.probes.results.judgement import JudgementRules
 from commwatch.probes.results.record import ProbeRecord, Reading
 from commwatch.probes.results.slow_cells import low_cells, names_of
 from commwatch.probes.results.streak import is_current
@@ -164,8 +165,10 @@ class PairRecord(ProbeRecord):
 
     history: PairHistory
 
-    def __init__(self, plan: CyclePlan, rules: JudgementRules, history: PairHistory | None = None) -> None:
-        super().__init__(plan, rules, history or PairHistory(plan.backend))
+    def __init__(
+        self, plan: CyclePlan, probe: Probe, limits: Thresholds, history: PairHistory | None = None
+    ) -> None:  # fmt: skip
+        super().__init__(plan, probe, limits, history or PairHistory(plan.backend))
 
     def apply_pairs(self, result: CycleResult, around: PairSurroundings, now: float) -> None:
         """Take in the outcome of a cycle.
@@ -204,7 +207,7 @@ class PairRecord(ProbeRecord):
         history.matrices = [*row[:-1], msgspec.structs.replace(matrix, suspects=suspects)]
 
     def _is_current(self, matrix: PairMatrix, now: float) -> bool:
-        return is_current(matrix.taken_at, self._rules.interval, now)
+        return is_current(matrix.taken_at, self._probe.interval, now)
 
     @property
     def last_matrix(self) -> PairMatrix | None:

@@ -7,11 +7,15 @@ from dataclasses import dataclass
 
 from commwatch.probes.plan import Measure, Measured, StepOutcome
 from commwatch.probes.rank_plan import Operation
-from commwatch.probes.results.balance import Balance, balance_of
-from commwatch.probes.results.bus_bandwidth import algorithm_bandwidth, bus_bandwidth
+from commwatch.probes.results.bus_bandwidth import (
+    Balance,
+    algorithm_bandwidth,
+    balance_of,
+    bus_bandwidth,
+    scaling_points,
+)
 from commwatch.probes.results.expected import Expected
 from commwatch.probes.results.history import CopyRate, GpuName, ScalingRate
-from commwatch.probes.results.scaling import scaling_points
 
 _COPIES: tuple[Operation, ...] = ("host_to_device", "device_to_host")
 

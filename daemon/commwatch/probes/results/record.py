@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, get_args
 
+from commwatch.config.settings import Probe
+from commwatch.config.thresholds import Thresholds
 from commwatch.probes.gate.budget import Occupied, recent
 from commwatch.probes.plan import Collective, CyclePlan, CycleResult, Failed, Measured, StepOutcome
 from commwatch.probes.rank_plan import FailureReason, SkipReason
-from commwatch.probes.results.baseline import Baseline, SpikeRule, held_to, is_spike, spike_limit
-from commwatch.probes.results.counts import CycleCounts
-from commwatch.probes.results.drift import Course
+from commwatch.probes.results.bus_bandwidth import hidden_of
+from commwatch.probes.results.counts import CycleCounts, LatencyHistogram
+from commwatch.probes.results.course import Baseline, Course, SpikeRule, held_to, is_spike, spike_limit
 from commwatch.probes.results.expected import Expected, expected_latency, latency_mark
-from commwatch.probes.results.hidden import hidden_of
-from commwatch.probes.results.histogram import LatencyHistogram
 from commwatch.probes.results.history import Conditions, GpuName, LastResult, ProbeHistory, SlowestRank
-from commwatch.probes.results.judgement import JudgementRules
-from commwatch.probes.results.learned import LearnedRate
-from commwatch.probes.results.level import Level, first_level
+from commwatch.probes.results.level import LearnedRate, Level, first_level
 from commwatch.probes.results.rates import Rate, balance_of_ranks, copies_of, leading, name_of, rates_of, scaling_of
 from commwatch.probes.results.streak import Streak, is_current
 from commwatch.units import format_rate, format_seconds
@@ -59,12 +57,14 @@ class ProbeRecord:
     Of pairs it has what is known of each cycle as such: counts, set-up, completion and conditions.
     """
 
-    def __init__(self, plan: CyclePlan, rules: JudgementRules, history: ProbeHistory | None = None) -> None:
+    def __init__(
+        self, plan: CyclePlan, probe: Probe, limits: Thresholds, history: ProbeHistory | None = None
+    ) -> None:  # fmt: skip
         self.history = history or ProbeHistory(plan.backend)
         self.suspicious = False
         """The last cycle failed, was slow or low, or made a step: worth another look soon."""
-        self._rules = rules
-        self._limits = rules.thresholds
+        self._probe = probe
+        self._limits = limits
         self._histogram = LatencyHistogram()
         self._counts = CycleCounts()
         self._spikes = 0
@@ -79,7 +79,7 @@ class ProbeRecord:
     @property
     def interval(self) -> float:
         """Seconds between cycles; results age by it."""
-        return self._rules.interval
+        return self._probe.interval
 
     @property
     def other_backend(self) -> str:
@@ -225,7 +225,8 @@ class ProbeRecord:
     def _spike_rule(self) -> SpikeRule:
         """With the limit of the configuration, else of published results while there is no baseline, else the mark of
         the path."""
-        limits, absolute = self._limits, self._rules.latency_limit
+        limits = self._limits
+        absolute: float | None = self._probe.latency_limit
         if absolute is None and self._baseline() is None:
             absolute = self._published_limit
         return SpikeRule(
@@ -315,7 +316,7 @@ class ProbeRecord:
     @property
     def _published_limit(self) -> float | None:
         """Seconds above which a latency is slow by published results; the operator's own limit stands above them."""
-        expected, is_set = self.history.expected_latency, self._rules.latency_limit is not None
+        expected, is_set = self.history.expected_latency, self._probe.latency_limit is not None
         if expected is None or expected.source != "reference" or is_set or self.history.latency_accepted:
             return None
         return self._limits.probe_latency_published_factor * expected.seconds
@@ -324,7 +325,7 @@ class ProbeRecord:
     def _model_limit(self) -> float | None:
         """The same by a model, which may be wrong for a machine: what is above it may be usual here."""
         expected = self.history.expected_latency
-        if expected is None or expected.source != "model" or self._rules.latency_limit is not None:
+        if expected is None or expected.source != "model" or self._probe.latency_limit is not None:
             return None
         return self._limits.probe_latency_model_factor * expected.seconds
 
@@ -451,7 +452,7 @@ class ProbeRecord:
         """
         labels = (self._plan.probe, self.history.backend)
         last = self.history.last
-        current = last if last is not None and is_current(last.finished_at, self._rules.interval, now) else None
+        current = last if last is not None and is_current(last.finished_at, self._probe.interval, now) else None
         values = self._counts.values() | self._values(current)
         values["last_completion_timestamp_seconds"] = self.history.last_completion_at
         if self._has_latency:
@@ -503,7 +504,7 @@ class ProbeRecord:
     def _latency_values(self, last: LastResult | None, now: float) -> dict[str, Value]:
         history, rule = self.history, self._limits
         baseline, course = self._baseline(), history.courses.get(LATENCY, Course())
-        judged = is_current(history.latency_judged_at, self._rules.interval, now)
+        judged = is_current(history.latency_judged_at, self._probe.interval, now)
         limit = spike_limit(baseline, self._spike_rule)
         by_some_rule = limit is not None or history.latency_streak.count
         return {

@@ -15,7 +15,6 @@ from commwatch.probes.node import Prospect
 from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Skipped
 from commwatch.probes.results.expected import Expected, expected_of_pair
 from commwatch.probes.results.history import ProbeHistory
-from commwatch.probes.results.judgement import rules_of
 from commwatch.probes.results.pair_record import (
     PairHistory,
     PairRecord,
@@ -38,10 +37,10 @@ _Kind = TypeVar("_Kind", ProbeRecord, PairRecord)
 
 def load_record(state: StateDirectory, plan: CyclePlan, probe: settings.Probe, thresholds: Thresholds) -> AnyRecord:
     """The record of a probe, with what an earlier daemon knew."""
-    rules, name = rules_of(probe, thresholds), f"probe-{plan.probe}"
+    name = f"probe-{plan.probe}"
     if plan.measure == "pairs":
-        return state.restore(name, PairHistory, lambda history: _shown(PairRecord(plan, rules, history)))
-    return state.restore(name, ProbeHistory, lambda history: _shown(ProbeRecord(plan, rules, history)))
+        return state.restore(name, PairHistory, lambda history: _shown(PairRecord(plan, probe, thresholds, history)))
+    return state.restore(name, ProbeHistory, lambda history: _shown(ProbeRecord(plan, probe, thresholds, history)))
 
 
 def _shown(record: _Kind) -> _Kind:
