@@ -20,10 +20,16 @@ from benchmarks.fuzz.target import Check, Target
 from commwatch.cluster import store as cluster_store
 from commwatch.cluster import verdict
 from commwatch.cluster.channel import MAGIC
-from commwatch.cluster.check_report import OPERATION as CHECK_OPERATION
-from commwatch.cluster.check_report import CheckReport
 from commwatch.cluster.messages import Contact, Join, Prober, RailReport, Ready, Report, Unreachable, has_addresses
-from commwatch.cluster.node_report import OPERATION, NetworkRates, NodeReport, RailResult, Suspicion
+from commwatch.cluster.node_report import (
+    CHECK_OPERATION,
+    OPERATION,
+    CheckReport,
+    NetworkRates,
+    NodeReport,
+    RailResult,
+    Suspicion,
+)
 from commwatch.cluster.verdict import line_of
 from commwatch.commands import diagnose_log
 from commwatch.config.settings import Cluster, NetworkSection

@@ -17,14 +17,15 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from commwatch.cluster.check_report import CAUSES, CheckReport
-from commwatch.cluster.check_report import OPERATION as CHECK_OPERATION
 from commwatch.cluster.locate import locate
 from commwatch.cluster.messages import MOST_RAILS, Unreachable
 from commwatch.cluster.node_findings import findings_of
 from commwatch.cluster.node_record import NodeHistory, NodeRecord, NotTaken
 from commwatch.cluster.node_report import (
+    CAUSES,
+    CHECK_OPERATION,
     OPERATION,
+    CheckReport,
     Ended,
     NetworkRates,
     NodeReport,

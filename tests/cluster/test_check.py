@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from commwatch.cluster.check import check
-from commwatch.cluster.check_report import report_of_verdict
 from commwatch.cluster.environment import DEFAULT_PORT, Place
 from commwatch.cluster.member import Progress, Run
 from commwatch.cluster.messages import Verdict
+from commwatch.cluster.node_report import report_of_verdict
 from commwatch.cluster.store import Deadlines
 from support.namespaces import Nodes
 

@@ -7,10 +7,10 @@ from typing import get_args
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commwatch.cluster.check_report import report_of_unreached, report_of_verdict
 from commwatch.cluster.environment import partners
 from commwatch.cluster.interfaces import gloo_choice, nccl_choice, parse_if_inet6
 from commwatch.cluster.messages import Choice, Contact, Facts, Failure, Interface, Outcome, Report, Result, Verdict
+from commwatch.cluster.node_report import report_of_unreached, report_of_verdict
 from commwatch.cluster.verdict import judge, line_of
 from commwatch.lines import printable
 from support.passes import in_one_pass

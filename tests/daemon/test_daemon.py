@@ -14,9 +14,7 @@ from pathlib import Path
 import pytest
 
 from commwatch.__main__ import COMMANDS, build_parser
-from commwatch.cluster.check_report import OPERATION as CHECK_OPERATION
-from commwatch.cluster.check_report import CheckReport
-from commwatch.cluster.node_report import OPERATION, NodeReport
+from commwatch.cluster.node_report import CHECK_OPERATION, OPERATION, CheckReport, NodeReport
 from commwatch.probes.cycle.priority import let_others_go_first
 from commwatch.state.client import ask_daemon, hand_to_daemon
 from commwatch.workers.sources import READERS

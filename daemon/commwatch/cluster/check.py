@@ -12,7 +12,6 @@ from typing import TypeAlias
 import msgspec
 
 from commwatch.cluster.channel import Channel, ChannelError
-from commwatch.cluster.check_report import CheckReport, report_of_unreached, report_of_verdict
 from commwatch.cluster.connections import Listeners, listening_sockets, port_range, try_all
 from commwatch.cluster.environment import partners
 from commwatch.cluster.facts import read_facts
@@ -31,6 +30,7 @@ from commwatch.cluster.member import (
     stand,
 )
 from commwatch.cluster.messages import Contact, Facts, Ping, Pong, Report, Roster, Verdict, has_addresses
+from commwatch.cluster.node_report import CheckReport, report_of_unreached, report_of_verdict
 from commwatch.cluster.store import Store
 from commwatch.cluster.verdict import judge
 from commwatch.jobs.settings.variables import known_variables
@@ -40,16 +40,10 @@ _MOST_PINGS = 8
 _ROSTER_BYTES = 2**21
 _VERDICT_BYTES = 2**24
 
-TakeCheck: TypeAlias = Callable[[CheckReport], None]
-"""Told what a check says of this node."""
 Judge: TypeAlias = Callable[[Mapping[int, Contact], Mapping[int, Report]], Verdict]
 
 
-def _nobody(report: CheckReport) -> None:
-    """Where nobody wants the report."""
-
-
-async def check(run: Run, progress: Progress, take: TakeCheck = _nobody) -> Verdict:
+async def check(run: Run, progress: Progress, take: Callable[[CheckReport], None] = lambda report: None) -> Verdict:
     """Take part in a check, and host its store as member 0.
 
     Args:

@@ -16,9 +16,9 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from commwatch.cluster.node_report import Direction, Fault, Kind
 from commwatch.cluster.run_file import Measured, Rail, Run
 from commwatch.cluster.schedule import FEW_MEMBERS, NO_LEAF, Suspect
-from commwatch.cluster.terms import Direction, Fault, Kind
 
 SLOW_SHARE: Final = 0.85
 """Below this share of what is usual in its class, a cell is slow; noise is about 3 %."""

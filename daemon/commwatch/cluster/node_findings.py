@@ -9,9 +9,8 @@ import msgspec
 
 from commwatch.cluster.locate import Cell, Named, Verdict, cells_of
 from commwatch.cluster.messages import word_of
-from commwatch.cluster.node_report import MOST_SUSPICIONS, NetworkRates, RailResult, Suspicion
+from commwatch.cluster.node_report import MOST_SUSPICIONS, Direction, NetworkRates, RailResult, Suspicion
 from commwatch.cluster.run_file import Measured, Run
-from commwatch.cluster.terms import Direction
 
 
 class Findings(msgspec.Struct, frozen=True):

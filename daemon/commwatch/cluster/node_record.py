@@ -7,9 +7,8 @@ from typing import Annotated, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
-from commwatch.cluster.check_report import CAUSES, CheckReport
 from commwatch.cluster.messages import FailureCause, TriedPort
-from commwatch.cluster.node_report import NodeReport, RunOutcome, Suspicion
+from commwatch.cluster.node_report import CAUSES, CheckReport, NodeReport, RunOutcome, Suspicion
 from commwatch.errors import CommwatchError
 from commwatch.probes.rank_plan import SkipReason
 from commwatch.probes.results.streak import is_current

@@ -1,25 +1,35 @@
-"""What a run says of one of its nodes: made by the store, handed to the daemon of that node; no other node is in it."""
+"""What a check or a probe says of one of its nodes, handed to the daemon of that node; no other node is in it."""
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
-from commwatch.cluster.messages import MOST_RAILS, Quantity, Word
-from commwatch.cluster.terms import Direction, Fault, Kind, LeafSource
+from commwatch.cluster.messages import MOST_RAILS, Failure, FailureCause, Quantity, Unreachable, Verdict, Word
 from commwatch.probes.rank_plan import SkipReason
 from commwatch.state.records import Count, Ratio, Timestamp, check_unique
 
 OPERATION: Final = "cluster-report"
-"""Of the control socket of a daemon, which takes a report."""
+CHECK_OPERATION: Final = "cluster-check"
+"""Of the control socket of a daemon, which takes the report of a probe or of a check."""
 MOST_SUSPICIONS: Final = 32
 """Of one node; a node is named with its rails together."""
+CAUSES: Final[tuple[FailureCause, ...]] = get_args(FailureCause)
+
+Kind: TypeAlias = Literal["leaf", "uplink", "node", "nic", "pair", "network"]
+Fault: TypeAlias = Literal["failed", "transport", "bandwidth", "latency"]
+Direction: TypeAlias = Literal["out", "in", "both"]
+LeafSource: TypeAlias = Literal["none", "slurm", "topograph", "file"]
 
 RunOutcome: TypeAlias = Literal["completed", "too_few", "busy", "gave_way", "lost", "broken"]
 """How a run went for one node. ``completed``: it was measured, and the run judged; ``too_few``: fewer than two nodes
 were measured; ``busy``: it was not free; ``lost``: it did not answer in time; ``broken``: it was turned away, ended by
 a signal, or the store was lost."""
+
+
+# --- a probe ---
 
 
 class RailResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -116,3 +126,62 @@ def skip_of(detail: str) -> SkipReason | Literal[""]:
     """The reason at the beginning of why a node is not free; empty where it begins with none that is known."""
     word = detail.partition(":")[0]
     return next((one for one in get_args(SkipReason) if one == word), "")
+
+
+# --- a check ---
+
+
+class CheckReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a check says of one node."""
+
+    run: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}\Z")]
+    """Identity of the report."""
+    finished_at: Timestamp
+    """By the clock of the node."""
+    outcome: Literal["completed", "unreached"]
+    """``unreached``: the member took no part at the meeting place, and nothing else was looked at."""
+    causes: Annotated[tuple[FailureCause, ...], msgspec.Meta(max_length=len(CAUSES))] = ()
+    """Of what is to be cured on this node."""
+    unreachable: Annotated[tuple[Unreachable, ...], msgspec.Meta(max_length=4)] = ()
+
+    def __post_init__(self) -> None:
+        check_unique(self.causes, "cause")
+        check_unique(((one.port_kind, one.direction) for one in self.unreachable), "unreachable port")
+
+
+def report_of_verdict(verdict: Verdict, rank: int, now: float) -> CheckReport:
+    """What a verdict says of a member.
+
+    Args:
+        verdict: of all members.
+        rank: of the member.
+        now: seconds since 1970.
+    """
+    failed = {one.cause for one in verdict.failures if rank in one.ranks and not one.minor}
+    return CheckReport(
+        run=os.urandom(16).hex(),
+        finished_at=now,
+        outcome="completed",
+        causes=tuple(one for one in CAUSES if one in failed),
+        unreachable=next((one.unreachable for one in verdict.members if one.rank == rank), ()),
+    )
+
+
+def report_of_unreached(failure: Failure, rank: int, now: float) -> CheckReport:
+    """What a member knows of itself that took no part: it did not get to the store, or the store is of another version.
+
+    Member 0 without a port has no way to go.
+
+    Args:
+        failure: that keeps it away.
+        rank: of the member.
+        now: seconds since 1970.
+    """
+    missed = rank != 0 and failure.cause != "version"
+    return CheckReport(
+        run=os.urandom(16).hex(),
+        finished_at=now,
+        outcome="unreached",
+        causes=tuple(one for one in CAUSES if one == failure.cause and rank in failure.ranks),
+        unreachable=(Unreachable(port_kind="rendezvous", direction="out", peers=1),) if missed else (),
+    )

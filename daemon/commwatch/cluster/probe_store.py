@@ -21,11 +21,10 @@ from commwatch.cluster.channel import ChannelError
 from commwatch.cluster.locate import Verdict, locate
 from commwatch.cluster.messages import RailReport, Ready, Turn, Void
 from commwatch.cluster.node_findings import Findings, findings_of
-from commwatch.cluster.node_report import Ended, NodeReport, RunOutcome, skip_of
+from commwatch.cluster.node_report import Ended, LeafSource, NodeReport, RunOutcome, skip_of
 from commwatch.cluster.run_file import SCHEMA, Measured, Member, Run
 from commwatch.cluster.schedule import NO_LEAF, Pair, first_round, second_round, witness_round
 from commwatch.cluster.store import Store
-from commwatch.cluster.terms import LeafSource
 from commwatch.errors import ExitCode
 from commwatch.probes import plan
 from commwatch.probes.rank_plan import Backend

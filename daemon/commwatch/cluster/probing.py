@@ -74,12 +74,8 @@ Take: TypeAlias = Callable[[NodeReport], None]
 """Told what the run says of this node."""
 
 
-def _nobody(report: NodeReport) -> None:
-    """Where nobody wants the report."""
-
-
 async def probe(
-    run: Run, asked: Asked, config: Config, progress: Progress, take: Take = _nobody
+    run: Run, asked: Asked, config: Config, progress: Progress, take: Take = lambda report: None
 ) -> ProbeResult | int:  # fmt: skip
     """Take part in a probe, and host its store as member 0.
 

@@ -8,8 +8,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from commwatch.cluster.node_report import LeafSource
 from commwatch.cluster.schedule import NO_LEAF
-from commwatch.cluster.terms import LeafSource
 from commwatch.errors import CommwatchError, ExitCode
 from commwatch.lines import printable
 

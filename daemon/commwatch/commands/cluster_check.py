@@ -13,9 +13,9 @@ from commwatch.errors import ExitCode
 from commwatch.views.terminal import json_option, print_json
 
 if TYPE_CHECKING:
-    from commwatch.cluster.check_report import CheckReport
     from commwatch.cluster.member import Progress, Run
     from commwatch.cluster.messages import Verdict
+    from commwatch.cluster.node_report import CheckReport
 
 
 def add_parser(
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
         BrokenRun: the run cannot begin, or has broken; a member that did not get to the store says why.
     """
     from commwatch.cluster.check import check
-    from commwatch.cluster.check_report import OPERATION
+    from commwatch.cluster.node_report import CHECK_OPERATION
 
     reports: list[CheckReport] = []
 
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
         rank, verdict = take_part(args, config, work)
     finally:
         if reports:
-            daemon = hand_over(config, OPERATION, reports[-1])
+            daemon = hand_over(config, CHECK_OPERATION, reports[-1])
     if verdict is None:
         return ExitCode.FOUND
     if rank == 0:

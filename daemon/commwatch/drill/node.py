@@ -17,9 +17,7 @@ import msgspec
 import yaml
 
 from commwatch.children import own_module
-from commwatch.cluster.check_report import OPERATION as CHECK_OPERATION
-from commwatch.cluster.check_report import CheckReport
-from commwatch.cluster.node_report import OPERATION, NodeReport
+from commwatch.cluster.node_report import CHECK_OPERATION, OPERATION, CheckReport, NodeReport
 from commwatch.config.simulated import node_name
 from commwatch.config.thresholds import load_thresholds
 from commwatch.drill.drill import Drill

@@ -12,9 +12,8 @@ from typing import TypeVar
 import msgspec
 import structlog
 
-from commwatch.cluster.check_report import CheckReport
 from commwatch.cluster.node_record import STATE_NAME, NodeHistory, NodeRecord, NotTaken
-from commwatch.cluster.node_report import NodeReport
+from commwatch.cluster.node_report import CheckReport, NodeReport
 from commwatch.config.settings import Cluster
 from commwatch.node.store import Store
 from commwatch.state.directory import StateDirectory

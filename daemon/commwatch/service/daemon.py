@@ -15,8 +15,7 @@ from typing import Any
 import structlog
 
 from commwatch import __version__
-from commwatch.cluster.check_report import OPERATION as CHECK_OPERATION
-from commwatch.cluster.node_report import OPERATION
+from commwatch.cluster.node_report import CHECK_OPERATION, OPERATION
 from commwatch.config.settings import Config
 from commwatch.config.simulated import SimulationPlan, node_name
 from commwatch.config.thresholds import Thresholds, load_thresholds
