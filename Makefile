@@ -12,7 +12,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 # Hundreds of interpreters start in the tests: the code is compiled once and not in each of them.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run demo test proof prove prove-hour mutants lint format types check docs cases bench drill soak dashboards requirements packages release chart clean
+.PHONY: help run demo test proof prove prove-hour mutants lint format types check docs alerts cases bench drill soak dashboards requirements packages release chart clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1: /p' $(MAKEFILE_LIST)
@@ -79,6 +79,10 @@ docs: $(BIN)/.dev  ## write what is generated: alerts/rules, grafana/dashboards,
 	$(BIN)/commwatch dashboards --output grafana/dashboards
 	$(BIN)/python -m commwatch.generate.documents
 	$(BIN)/python packaging/licences.py
+
+alerts: $(BIN)/.dev  ## run the cases of alerts/tests with promtool
+	folder=$$(mktemp -d) && trap 'rm -r "$$folder"' EXIT && $(BIN)/python -m commwatch.generate.alert_cases "$$folder" && \
+		promtool test rules "$$folder"/*.json
 
 cases: $(BIN)/.dev  ## rehearse the published cases, and write their outputs into docs/using/cases.md
 	$(BIN)/pytest --quiet --update-golden tests/end_to_end/test_cases.py

@@ -10,7 +10,7 @@ import yaml
 from commwatch.config.assets import asset
 from commwatch.generate.alert_rules import shipped_alerts
 from commwatch.generate.inhibition import INHIBITIONS
-from support.promtool_cases import read_yaml, shipped_groups
+from support.promtool_cases import document, shipped_groups
 
 EXAMPLE = asset("alerts/alertmanager.example.yml")
 SHIPPED = shipped_alerts()
@@ -67,7 +67,7 @@ def test_each_cause_or_each_symptom_has_the_labels_that_must_be_equal() -> None:
     """Alertmanager takes two labels that are both missing for equal."""
     labels: dict[str, set[str]] = {}
     for file in asset("alerts/tests").glob("*.yaml"):
-        for case in read_yaml(file)["tests"]:
+        for case in document(file)["tests"]:
             for check in case.get("alert_rule_test", ()):
                 for one in check["exp_alerts"] or ():
                     known = labels.setdefault(check["alertname"], set(one["exp_labels"]))

@@ -6,19 +6,21 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from commwatch.config.assets import asset
+from commwatch.generate.alert_cases import document, needed_groups, shipped_groups, write
+
+__all__ = (
+    "document", "duration_ms", "judge_cases", "left_open", "needed_groups", "read_yaml", "shipped_groups",
+    "write_cases",
+)  # fmt: skip
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _RANGE = re.compile(r"\[((?:\d+(?:ms|[smhdw]))+)(:[^\]]*)?\]")
-_RECORDED = re.compile(r"\b[a-z_]+:\w+:\w+\b")
-_ALERT = re.compile(r"\bCommwatch\w+")
 
 
 def duration_ms(text: str) -> int:
@@ -34,42 +36,9 @@ def left_open(text: str) -> str:
     return _RANGE.sub(lambda match: f"[{duration_ms(match[1]) - 1}ms{match[2] or ''}]", text)
 
 
-def _text(rule: Mapping[str, Any]) -> str:
-    return " ".join([rule["expr"], *rule.get("annotations", {}).values()])
-
-
 def read_yaml(file: Path) -> Any:
     """What a file of rules or cases holds, by the parser in C: the one in Python takes ten times as long."""
     return yaml.load(file.read_text(encoding="utf-8"), yaml.CSafeLoader)
-
-
-@cache
-def shipped_groups() -> Sequence[dict[str, Any]]:
-    """The groups of the shipped rules."""
-    files = sorted(asset("alerts/rules").glob("*.yaml"))
-    return [
-        group for file in files for group in yaml.load(file.read_text(encoding="utf-8"), yaml.CSafeLoader)["groups"]
-    ]
-
-
-def needed_groups(alerts: Iterable[str]) -> list[dict[str, Any]]:
-    """The groups with only some alerts and the recording rules that these rest on."""
-    wanted = set(alerts)
-    rules = [rule for group in shipped_groups() for rule in group["rules"]]
-    found = [rule for rule in rules if rule.get("alert") in wanted]
-    names: set[str] = set()
-    while found:
-        more = {name for rule in found for name in _RECORDED.findall(_text(rule))} - names
-        names |= more
-        found = [rule for rule in rules if rule.get("record") in more]
-    groups = [
-        {
-            **group,
-            "rules": [rule for rule in group["rules"] if rule.get("alert") in wanted or rule.get("record") in names],
-        }
-        for group in shipped_groups()
-    ]
-    return [group for group in groups if group["rules"]]
 
 
 def _with_left_open_ranges(rule: dict[str, Any]) -> dict[str, Any]:
@@ -80,23 +49,17 @@ def _with_left_open_ranges(rule: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_cases(cases: Path, folder: Path, *, left_open_ranges: bool = False) -> Path:
-    """Write a file of promtool cases again, beside only the rules of the alerts that it names.
+    """Write a file of cases as promtool takes it, beside only the rules of the alerts that it names.
 
     Returns:
-        The file for ``promtool test rules``, which reads JSON as YAML.
+        The file for ``promtool test rules``.
     """
-    text = cases.read_text(encoding="utf-8")
-    groups = needed_groups(_ALERT.findall(text))
+    file = write(cases, folder)
     if left_open_ranges:
+        rules = folder / "rules" / file.name
+        groups = json.loads(rules.read_text(encoding="utf-8"))["groups"]
         groups = [{**group, "rules": [_with_left_open_ranges(rule) for rule in group["rules"]]} for group in groups]
-    rules = folder / f"{cases.stem}.rules.json"
-    rules.write_text(json.dumps({"groups": groups}), encoding="utf-8")
-    known = {group["name"] for group in groups}
-    document = yaml.load(text, yaml.CSafeLoader)
-    document["rule_files"] = [str(rules)]
-    document["group_eval_order"] = [name for name in document.get("group_eval_order", ()) if name in known]
-    file = folder / f"{cases.stem}.json"
-    file.write_text(json.dumps(document), encoding="utf-8")
+        rules.write_text(json.dumps({"groups": groups}), encoding="utf-8")
     return file
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import combinations
 from typing import Any
 
 FIRING = "fires"
@@ -14,6 +15,7 @@ TEMPTED = ("just-below", "failed-scrape", "maintenance")
 """Silence there proves something only if the node exposes what the alert reads."""
 OF_EVERY_NODE = {"commwatch_simulated", "commwatch_maintenance", "commwatch_gpu_busy", "commwatch_gpu_info"}
 
+_COUNTED = "count by (instance, simulated) (ALERTS"
 _SERIES = re.compile(r"(\w+)\{.*?instance=\"([^\"]+)\"")
 
 
@@ -23,7 +25,7 @@ def lacking_situations(test: Mapping[str, Any]) -> list[str]:
     for one in test["input_series"]:
         metric, node = _series(one["series"])
         nodes.setdefault(node, {})[metric] = nodes.get(node, {}).get(metric, "") + one["values"]
-    sets = [_instances(check) for check in test["promql_expr_test"] if "ALERTS" in check["expr"]]
+    sets = [_instances(check) for check in test["promql_expr_test"] if _COUNTED in check["expr"]]
     silent = {node for node in nodes if node != "failed-scrape-between" and node.startswith(SILENT)}
     worded = {one["exp_labels"]["instance"] for check in test["alert_rule_test"] for one in check["exp_alerts"]}
     about = {metric for node in set[str]().union(*sets) for metric in nodes.get(node, ())}
@@ -34,7 +36,10 @@ def lacking_situations(test: Mapping[str, Any]) -> list[str]:
         and all(any(node.startswith(kind) for node in silent) for kind in SILENT),
         "silence before the fault": not sets[0],
         "firing, with the label of a simulated node": any({FIRING, RESOLVING} <= one for one in sets),
-        "resolving": FIRING in sets[-1] and RESOLVING not in sets[-1],
+        "resolving": any(
+            {FIRING, RESOLVING} <= before and FIRING in after and RESOLVING not in after
+            for before, after in combinations(sets, 2)
+        ),
         "silence where it should be": silent.isdisjoint(set[str]().union(*sets)),
         "the exact words": FIRING in worded,
         "a simulated node": nodes.get(RESOLVING, {}).get("commwatch_simulated", "").startswith("1"),
