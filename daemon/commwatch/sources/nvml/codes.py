@@ -65,6 +65,11 @@ _HINTS: Final[dict[int, str]] = {
 }
 
 
+def exists(code: int) -> bool | None:
+    """Whether a counter exists that answered with this code when it was tried; None where that shows nothing."""
+    return True if code == SUCCESS else False if code in ABSENT else None
+
+
 def reason_of(code: int) -> Reason:
     """The bounded reason for a return code other than success."""
     return _REASONS.get(code, "unreadable")

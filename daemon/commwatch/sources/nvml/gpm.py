@@ -10,12 +10,14 @@ from typing import Any, Final
 import pynvml
 
 from commwatch.sources.nvml import codes
-from commwatch.sources.nvml.confidential import ON, confidential_computing_mode
 from commwatch.sources.nvml.fields.row import GpmCounter
 from commwatch.sources.nvml.gpu import Gpu
 from commwatch.sources.nvml.groups import Group, Places
 from commwatch_exporters.snapshot import Value
 
+CONFIDENTIAL_COMPUTING: Final = "system_conf_compute_state"
+"""Label ``counter`` of ``commwatch_counters_state``."""
+_OFF, _ON, _ON_WITH_DEVELOPER_TOOLS = range(3)
 _SHORTEST_INTERVAL: Final = 0.12  # seconds; the driver wants more than 0.1 between two samples, by its own clock
 _MIB: Final = 2**20
 _DIRECTIONS: Final = (
@@ -25,6 +27,20 @@ _DIRECTIONS: Final = (
 )
 _NUMBERS: Final = tuple(number for pair in _DIRECTIONS for number in pair)
 _RATES: Final = tuple(rate for rate, _ in _DIRECTIONS)
+
+
+def confidential_computing_mode() -> tuple[int | None, int]:
+    """Mode of this node, or None where the driver does not say; and NVML's return code.
+
+    Confidential computing switches the GPUs' performance counters off.
+    """
+    try:
+        state = pynvml.nvmlSystemGetConfComputeState()
+    except pynvml.NVMLError as error:
+        return None, error.value
+    if not state.ccFeature:
+        return _OFF, codes.SUCCESS
+    return (_ON_WITH_DEVELOPER_TOOLS if state.devToolsMode else _ON), codes.SUCCESS
 
 
 def gpm_support(gpu: Gpu) -> bool | None:
@@ -40,7 +56,7 @@ def gpm_support(gpu: Gpu) -> bool | None:
     gpu.check(pynvml.nvmlGpmQueryDeviceSupport.__name__, code)
     if code in codes.ABSENT or (support is not None and not support.isSupportedDevice):
         return False
-    if gpu.mig_enabled() or confidential_computing_mode()[0] == ON:
+    if gpu.mig_enabled() or confidential_computing_mode()[0] == _ON:
         return False
     return None
 
@@ -73,7 +89,7 @@ class GpmGroup(Group):
             return [None] * len(self.series), time
         seconds, answers = metrics
         for number, name in self._names.items():
-            self.learned[name] = _verdict(answers[number][0])
+            self.learned[name] = codes.exists(answers[number][0])
         values: dict[int, Value] = {}
         for rate, count in _DIRECTIONS:
             gpu.note(f"nvmlGpmMetricsGet metric {rate}", answers[rate][0])
@@ -195,12 +211,6 @@ class Sampler:
             # A driver that was unloaded meanwhile has nothing to take back.
             with contextlib.suppress(pynvml.NVMLError):
                 pynvml.nvmlGpmSampleFree(sample)
-
-
-def _verdict(code: int) -> bool | None:
-    if code == codes.SUCCESS:
-        return True
-    return False if code in codes.ABSENT else None
 
 
 def _number(answer: tuple[int, float]) -> float | None:

@@ -8,9 +8,10 @@ from typing import Final
 import pynvml
 
 from commwatch.readings import DeviceReadings
-from commwatch.sources.nvml import codes, confidential
-from commwatch.sources.nvml.fabric import fabric_labels
+from commwatch.sources.nvml import codes
 from commwatch.sources.nvml.fields import COUNTERS
+from commwatch.sources.nvml.fields.fabric import fabric_labels
+from commwatch.sources.nvml.gpm import CONFIDENTIAL_COMPUTING, confidential_computing_mode
 from commwatch.sources.nvml.gpu import Gpu, pci_bus_id
 from commwatch.sources.nvml.plan import Plan
 from commwatch_exporters.snapshot import Series, Value
@@ -25,7 +26,7 @@ _REMOTE_TYPES: Final = {0: "gpu", 1: "ibmnpu", 2: "switch"}
 _SPEED: Final = "commwatch_nvlink_link_speed_bytes_per_second"
 _SWITCH_LINKS: Final = "commwatch_nvlink_switch_links"
 _COUNTER_STATES: Final[tuple[Series, ...]] = tuple(
-    ("commwatch_counters_state", ("nvml", name)) for name in (*(row.name for row in COUNTERS), confidential.COUNTER)
+    ("commwatch_counters_state", ("nvml", name)) for name in (*(row.name for row in COUNTERS), CONFIDENTIAL_COMPUTING)
 )
 
 
@@ -93,8 +94,8 @@ def read_driver_identity(
     labels = (_text(pynvml.nvmlSystemGetDriverVersion), _text(pynvml.nvmlSystemGetNVMLVersion), _cuda_version())
     verdicts = list(supports)
     states = [_state([support[row.name] for support in verdicts]) for row in COUNTERS]
-    mode, code = confidential.confidential_computing_mode()
-    states.append(0 if code == codes.SUCCESS else 1 if code in codes.ABSENT else None)
+    mode, code = confidential_computing_mode()
+    states.append(_state([codes.exists(code)]))
     series = (("commwatch_software_info", labels), ("commwatch_gpu_confidential_computing_mode", ()), *_COUNTER_STATES)
     return DeviceReadings("", monotonic(), series, [1 if any(labels) else None, mode, *states])
 

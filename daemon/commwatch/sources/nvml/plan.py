@@ -161,8 +161,6 @@ def _answers(row: FieldCounter | CallCounter | CallReport, states: Sequence[int]
 
 def _verdict(code: int, answers: bool) -> bool | None:
     """Whether a return code shows that a counter exists; None where it shows nothing."""
-    if code == codes.SUCCESS:
-        return True
     if not answers and code in (pynvml.NVML_ERROR_INVALID_ARGUMENT, pynvml.NVML_ERROR_NO_DATA):
         return None
-    return False if code in codes.ABSENT else None
+    return codes.exists(code)

@@ -171,10 +171,7 @@ class NvmlSource(Source):
         try:
             if collector == "identity":
                 if self._library_replaced():
-                    detail = (
-                        "the driver's library was replaced beneath us; what is there now is opened in a new process"
-                    )
-                    raise SourceUnavailable("library_mismatch", detail)
+                    raise SourceUnavailable("library_mismatch", _REPLACED)
                 self._follow_devices()
             elif collector == _PULSE:
                 self._look_at_devices()
