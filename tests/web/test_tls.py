@@ -9,7 +9,7 @@ import ssl
 import time
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from http import HTTPStatus
 from pathlib import Path
 
@@ -205,6 +205,7 @@ def test_plain_http(material: Material, sent: bytes) -> None:
     asyncio.run(test())
 
 
+@cache
 def hello() -> bytes:
     """What a client says first."""
     outgoing = ssl.MemoryBIO()
