@@ -32,7 +32,7 @@ class Gate:
             return _TOO_MANY
         if self._passwords is None:
             return None
-        credentials = basic_credentials(request.headers.get("authorization", ""))
+        credentials = _credentials(request.headers.get("authorization", ""))
         if credentials is None:
             return _WHO
         is_right = self._passwords.known(*credentials)
@@ -44,7 +44,7 @@ class Gate:
         return None if is_right else _WHO
 
 
-def basic_credentials(header: str) -> tuple[bytes, bytes] | None:
+def _credentials(header: str) -> tuple[bytes, bytes] | None:
     """Name and password of an Authorization header (RFC 7617); None where it holds none."""
     scheme, _, encoded = header.partition(" ")
     if scheme.lower() != "basic":
