@@ -10,15 +10,15 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.registry import Collector
 
 from commwatch_exporters.http_server import Request, Response
-from commwatch_exporters.negotiation import GZIP, Format, accepts_gzip, choose_format, compressed
+from commwatch_exporters.negotiation import Format, choose_format
 from commwatch_exporters.node_collector import NodeCollector
 from commwatch_exporters.selection import PROCESS_METRICS, SelectionError, selected
+from commwatch_exporters.shared_answer import Body
 from commwatch_exporters.snapshot import Snapshot
 
 OWN_SECONDS = 5.0
 """How old what the process says of itself may be: the library takes as long for 150 samples as ours for 3,000. Where a
 part of the node comes or goes, which often has to do with it, it is asked again at once."""
-_VARY = ("Vary", "Accept, Accept-Encoding")
 
 
 def of_this_process() -> CollectorRegistry:
@@ -57,24 +57,22 @@ class MetricsPage:
         self._own_texts: dict[Format, bytes] = {}
         """What the process said of itself, until then and while the node has the same series."""
         self._of: Snapshot | None = None
-        self._bodies: dict[tuple[Format, bool], bytes] = {}
+        self._bodies: dict[Format, Body] = {}
         """Whole pages with that text, of this snapshot."""
 
     def answer(self, request: Request) -> Response:
         """The page as the client takes it, whole or of the groups that it asks for; 400 where its query names none."""
         page_format = choose_format(request.headers.get("accept", ""))
-        is_gzip = accepts_gzip(request.headers.get("accept-encoding", ""))
         try:
-            families = selected(request.query) if request.query else None
+            families = selected(request.query)
         except SelectionError as error:
             return Response(HTTPStatus.BAD_REQUEST, f"{error}\n".encode())
         if families is None:
-            body = self._whole(page_format, is_gzip=is_gzip)
-        else:  # made for each request: what is kept must not grow with what clients think of
-            snapshot = self._snapshot()
-            own = self._own_text(snapshot, page_format, self._own_names & families)
-            body = _encoded(self._node.text(snapshot, page_format, families), own, is_gzip=is_gzip)
-        return Response(HTTPStatus.OK, body, page_format.content_type, (_VARY, GZIP) if is_gzip else (_VARY,))
+            return self._whole(page_format).answer(request)
+        # Made for each request: what is kept must not grow with what clients think of.
+        snapshot = self._snapshot()
+        own = self._own_text(snapshot, page_format, self._own_names & families)
+        return _body(self._node.text(snapshot, page_format, families).encode() + own, page_format).answer(request)
 
     def textfile(self) -> bytes:
         """The page as text 0.0.4 for node_exporter, without ``process_*``.
@@ -83,22 +81,20 @@ class MetricsPage:
         """
         snapshot = self._snapshot()
         own = self._own_text(snapshot, Format.TEXT, self._own_names - PROCESS_METRICS)
-        return _encoded(self._node.text(snapshot, Format.TEXT), own, is_gzip=False)
+        return self._node.text(snapshot, Format.TEXT).encode() + own
 
-    def _whole(self, page_format: Format, *, is_gzip: bool) -> bytes:
+    def _whole(self, page_format: Format) -> Body:
         snapshot, now = self._snapshot(), self._monotonic()
         if now >= self._until or snapshot.layouts != self._layouts:
             self._until, self._layouts, self._own_texts, self._of = now + OWN_SECONDS, snapshot.layouts, {}, None
         if snapshot is not self._of:
             self._of, self._bodies = snapshot, {}
-        body = self._bodies.get((page_format, is_gzip))
-        if body is None:
-            own = self._own_texts.get(page_format)
-            if own is None:
-                own = self._own_texts[page_format] = self._own_text(snapshot, page_format, self._own_names)
-            body = _encoded(self._node.text(snapshot, page_format), own, is_gzip=is_gzip)
-            self._bodies[page_format, is_gzip] = body
-        return body
+        if page_format not in self._own_texts:
+            self._own_texts[page_format] = self._own_text(snapshot, page_format, self._own_names)
+        if page_format not in self._bodies:
+            page = self._node.text(snapshot, page_format).encode() + self._own_texts[page_format]
+            self._bodies[page_format] = _body(page, page_format)
+        return self._bodies[page_format]
 
     def _own_text(self, snapshot: Snapshot, page_format: Format, names: frozenset[str]) -> bytes:
         """What the process says of itself, with the mark of the end."""
@@ -107,9 +103,8 @@ class MetricsPage:
         return page_format.encode(own if names == self._own_names else self._own.restricted_registry(names))
 
 
-def _encoded(node: str, own: bytes, *, is_gzip: bool) -> bytes:
-    page = node.encode() + own
-    return compressed(page) if is_gzip else page
+def _body(page: bytes, page_format: Format) -> Body:
+    return Body(page, page_format.content_type, "Accept, Accept-Encoding")
 
 
 _SUFFIXES = {"counter": "_total", "info": "_info"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from urllib.parse import parse_qsl
 
 from prometheus_client import PROCESS_COLLECTOR
 
@@ -33,8 +34,6 @@ def selected(query: str) -> frozenset[str] | None:
     Raises:
         SelectionError: a group is unknown, both are given, or there are too many fields.
     """
-    from urllib.parse import parse_qsl  # most scrapes have no query
-
     try:
         fields = parse_qsl(query, keep_blank_values=True, max_num_fields=_MOST_FIELDS)
     except ValueError as error:
