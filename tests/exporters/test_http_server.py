@@ -74,32 +74,6 @@ def test_requests_on_one_connection() -> None:
     run(test())
 
 
-def test_the_same_request_again_and_again() -> None:
-    """A request that comes again is answered as the first time, whatever comes between."""
-
-    async def test() -> None:
-        word = b"%s /echo HTTP/1.1\r\nHost: node\r\nX-Word: %s\r\n\r\n"
-        requests = [(b"GET", b"one")] * 3 + [(b"GET", b"two")] * 2 + [(b"HEAD", b"two")] * 3 + [(b"GET", b"one")] * 2
-        async with serving(server()) as port, connected(port) as client:
-            heads = []
-            for method, said in requests:
-                client.send(word % (method, said))
-                answer = await client.answer(has_body=method == b"GET")
-                assert (answer.status, answer.body) == (200, said if method == b"GET" else b"")
-                heads.append({name: text for name, text in answer.headers.items() if name != "date"})
-            assert [head for head in heads if head != heads[0]] == []
-            client.send(GET)
-            assert (await client.answer()).body == b"text\n"
-            client.send(GET + GET[:9])
-            assert (await client.answer()).body == b"text\n"
-            client.send(GET[9:])
-            assert (await client.answer()).body == b"text\n"
-            client.send(GET)
-            assert (await client.answer()).body == b"text\n"
-
-    run(test())
-
-
 def test_a_request_again_meets_the_access_of_now() -> None:
     """It is judged again, and its answer has the headers of now."""
 
@@ -129,27 +103,6 @@ def test_head_has_the_headers_of_get_and_no_body() -> None:
         async with serving(server()) as port:
             answer = await ask(port, "/text", method="HEAD")
             assert (answer.status, answer.headers["content-length"]) == (200, "5")
-
-    run(test())
-
-
-@pytest.mark.parametrize(
-    ("target", "status"),
-    [
-        ("/text", 200),
-        ("/text?x=/none", 200),
-        ("http://node:1/text", 200),
-        ("/none", 404),
-        ("/text/", 404),
-        ("/../text", 404),
-    ],
-)
-def test_paths(target: str, status: int) -> None:
-    """The path alone chooses the page, in origin and in absolute form."""
-
-    async def test() -> None:
-        async with serving(server()) as port:
-            assert status == (await ask(port, target)).status
 
     run(test())
 

@@ -698,6 +698,12 @@ class Node(Parts):
         return list(self._of(PcieDevice.info))
 
     @property
+    def cluster_rails(self) -> list[ClusterRail]:
+        """By number; those of the last run between nodes."""
+        rails = {rail for rail, _, _ in self.each_keyed(ClusterRail.pairs)}
+        return sorted(rails, key=lambda rail: (len(rail.number), rail.number))
+
+    @property
     def driver(self) -> Driver:
         """The NVIDIA driver."""
         return self.part(Driver)

@@ -13,9 +13,7 @@ def between_nodes_table(node: Node) -> str:
     runs = node.part(ClusterRuns)
     if runs.last_completion_timestamp_seconds is None:
         return ""
-    rails = sorted(
-        {rail for rail, _, _ in node.each_keyed(ClusterRail.pairs)}, key=lambda rail: (len(rail.number), rail.number)
-    )
+    rails = node.cluster_rails
     if not rails:
         return section("between", "Between nodes", '<p class="dim">The last run is too old to say anything.</p>')
     title = f"Between nodes, {runs.nodes:g} measured" if runs.nodes is not None else "Between nodes"

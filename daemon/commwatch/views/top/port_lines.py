@@ -86,9 +86,7 @@ def _last_run(node: Node, width: int, now: float) -> Iterator[Line]:
     if last is None:
         return
     yield from section("Between nodes", f"last run {age(now - last)} ago; usual: among equal nodes of the run")
-    rails = sorted(
-        {rail for rail, _, _ in node.each_keyed(ClusterRail.pairs)}, key=lambda rail: (len(rail.number), rail.number)
-    )
+    rails = node.cluster_rails
     if not rails:
         yield [("too old to say anything", "")]
         return
