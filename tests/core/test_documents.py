@@ -5,23 +5,24 @@ from __future__ import annotations
 import msgspec
 
 from commwatch.findings.api_documents import (
-    FindingRecord,
     FindingsDocument,
     MetricRecord,
     SeriesRecord,
     SnapshotDocument,
-    finding_record,
     metric_records,
     probe_record,
 )
+from commwatch.findings.causes import join
 from commwatch.findings.codes import CODES
+from commwatch.findings.explanations import Explanation
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Cause, Component, Evidence, Finding
+from commwatch.findings.finding import Component, Evidence, Finding
 from commwatch.findings.history import CounterHistory
 from commwatch_exporters.node.model import Gpu, NvLink
 from commwatch_exporters.node_page.records import ProbeStatus
 from commwatch_exporters.snapshot import Series, Snapshot, Value
 from support.core import block
+from support.findings import finding, incident
 
 LINK = Component("nvlink", "0000:17:00.0/3", "GPU0 link 3", frozenset({"0000:17:00.0/nvlink/3", "0000:17:00.0"}))
 PROBE = Component("probe", "all_reduce", "probe all_reduce", frozenset({"0000:17:00.0/nvlink"}))
@@ -30,7 +31,7 @@ SLOW = (Evidence("utilisation", 0.5, "ratio", 0.6, "probe_bandwidth_utilization_
 STATE = "commwatch_nvlink_link_state"
 
 
-def findings_document(*findings: FindingRecord) -> FindingsDocument:
+def findings_document(*findings: Finding) -> FindingsDocument:
     return FindingsDocument(
         version="1.2.3", time=2000.0, simulated=None, maintenance="swap", thresholds="abc", looked_at=1990.0,
         failing_rules=("gpu.states",), findings=findings,
@@ -56,10 +57,10 @@ def test_a_probe_is_told_with_points_in_time() -> None:
 
 def test_a_finding_with_its_cause() -> None:
     """All that a reader needs without the list of codes: words, identity, evidence, next step, freshness."""
-    cause = Cause("nvlink_down", LINK, DOWN, 0.9, "Traffic has fewer links.", "the link is inactive")
-    finding = Finding("probe_bandwidth_low", PROBE, "critical", 1000.0, SLOW, "50 %", (cause,))
-    seen = {("probe_bandwidth_low", "probe/all_reduce"): 1990.0, ("nvlink_down", "nvlink/0000:17:00.0/3"): 1980.0}
-    record = finding_record(finding, seen)
+    slow = incident("probe_bandwidth_low", PROBE, 1000.0, SLOW, "50 %", last_seen=1990.0)
+    down = incident("nvlink_down", LINK, 1000.0, DOWN, "the link is inactive", last_seen=1980.0)
+    table = {("probe_bandwidth_low", "nvlink_down"): Explanation(0.9, "Traffic has fewer links.")}
+    [record] = join([slow, down], table)
 
     code, fault = CODES["probe_bandwidth_low"], CODES["nvlink_down"]
     assert (record.code, record.title, record.role) == (code.name, code.title, code.role)
@@ -74,14 +75,9 @@ def test_a_finding_with_its_cause() -> None:
     assert told.component.component == LINK
 
 
-def test_what_was_never_seen_has_no_time() -> None:
-    """A finding of which no look is known, such as one of another daemon."""
-    assert finding_record(Finding("nvlink_down", LINK, "critical", 1000.0, DOWN), {}).last_seen is None
-
-
 def test_documents_come_back_from_json() -> None:
     """What a command decodes is what the daemon said; the schema stands in it."""
-    findings = findings_document(finding_record(Finding("nvlink_down", LINK, "critical", 1000.0, DOWN), {}))
+    findings = findings_document(finding("nvlink_down", LINK, 1000.0, DOWN))
     text = msgspec.json.encode(findings)
     assert msgspec.json.decode(text, type=FindingsDocument) == findings
     assert msgspec.json.decode(text)["schema"] == "commwatch-findings/1"

@@ -53,7 +53,7 @@ def living(folder: Path, seconds: float, faults: str = FAULTS) -> Iterator[Simul
 def told(daemon: SimulatedDaemon) -> tuple[set[tuple[str, str]], dict[Any, Any]]:
     """Findings, and how often each event was counted."""
     events = kept_by(daemon).events
-    findings = daemon.verdict.register.open_findings()
+    findings = daemon.verdict.register.open_incidents()
     return {one.key for one in findings}, {table: getattr(events, table) for table in ("xids", "sxids", "messages")}
 
 
@@ -87,7 +87,7 @@ def after(folder: Path, kill: int) -> tuple[set[tuple[str, str]], dict[Any, Any]
     """What a daemon says that was started after another had been killed behind so many looks."""
     with living(folder, FIRST) as daemon:
         go_on(daemon, *LOOKS[:kill])
-        before = {one.key for one in daemon.verdict.register.open_findings()}
+        before = {one.key for one in daemon.verdict.register.open_incidents()}
         at = daemon.time
     with living(folder, max(at, FAULT_AT) + 5.0) as daemon:
         for moment in (*(daemon.time + 20.0 * step for step in range(3)), END + 40.0):
@@ -237,7 +237,7 @@ def test_a_record_that_disagrees_with_itself_is_set_aside(aged: SimulatedDaemon,
         kept = restore(state, record.boot, BOOTED_AT)
 
     assert [one["log_level"] for one in logs] == ["warning"]
-    assert (kept.events.xids, kept.history.state.counters, kept.register.open_findings()) == ({}, [], [])
+    assert (kept.events.xids, kept.history.state.counters, kept.register.open_incidents()) == ({}, [], [])
     assert len(list(tmp_path.glob("*damaged*"))) == 1
 
 
@@ -267,7 +267,7 @@ def test_files_of_an_earlier_version_that_disagree_open_nothing(aged: SimulatedD
         kept = restore(state, record.boot, BOOTED_AT)
 
     assert kept.events.xids[device] == totals
-    assert (kept.history.state.counters, kept.register.open_findings()) == ([], [])
+    assert (kept.history.state.counters, kept.register.open_incidents()) == ([], [])
     assert [one["log_level"] for one in logs] == ["warning"]
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from commwatch import __version__
 from commwatch.findings.codes import CODES
-from commwatch.findings.finding import Cause, Component, Finding, Match
+from commwatch.findings.finding import Component, Match
 from commwatch.findings.register import Closed, Register, RegisterState
 from commwatch.node.topology.pair_matrix import PairCell, PairEndpoint, PairMatrix
 from commwatch.readings import Absence
@@ -23,6 +23,7 @@ from commwatch_exporters.node_page.records import ClosedStatus, CollectorStatus,
 from commwatch_exporters.snapshot import Series, Snapshot, Value
 from support.core import Clock, block
 from support.fed_daemon import FedDaemon
+from support.findings import cause, finding
 
 LINKS = "nvml_nvlink"
 EMPTY = Snapshot([])
@@ -177,11 +178,11 @@ def test_stuck_processes_are_told_once(running: Engine, monkeypatch: pytest.Monk
 def test_open_findings_are_told_with_what_to_do(running: Engine, clock: Clock) -> None:
     """Title and detail, part, age and causes; a cause that is as grave comes first, with its own next step."""
     part = Component("nvlink", "0000:17:00.0/3", "GPU0 link 3")
-    cause = Cause("nvlink_down", part, (), 0.9, "Traffic has fewer links.")
+    why = cause("nvlink_down", part)
     probe = Component("probe", "all_reduce", "probe all_reduce")
     running.verdict.findings = [
-        Finding("probe_bandwidth_low", probe, "critical", clock.time() - 90, (), "50 % of it", (cause,)),
-        Finding("gpu_lost", Component("gpu", "0000:18:00.0", "GPU1"), "critical", clock.time() + 5, ()),
+        finding("probe_bandwidth_low", probe, clock.time() - 90, (), "50 % of it", (why,), severity="critical"),
+        finding("gpu_lost", Component("gpu", "0000:18:00.0", "GPU1"), clock.time() + 5),
     ]
     running.verdict.looked_at = clock.time()
     status = told(running)
@@ -219,9 +220,10 @@ def test_the_status_has_what_was_closed_lately_with_both_times(running: Engine) 
 def test_a_cause_that_is_less_severe_leads_too(running: Engine, clock: Clock) -> None:
     """The card keeps the severity of what it explains, and names the part to act on first."""
     name, code = next((name, code) for name, code in CODES.items() if code.severity == "warning")
-    cause = Cause(name, Component("gpu", "0000:17:00.0", "GPU0"), (), 0.9, "It may be.")
+    why = cause(name, Component("gpu", "0000:17:00.0", "GPU0"))
     probe = Component("probe", "all_reduce", "probe all_reduce")
-    running.verdict.findings = [Finding("probe_bandwidth_low", probe, "critical", clock.time(), (), "", (cause,))]
+    slow_probe = finding("probe_bandwidth_low", probe, clock.time(), causes=(why,), severity="critical")
+    running.verdict.findings = [slow_probe]
 
     (slow,) = told(running).findings
 
@@ -233,8 +235,8 @@ def test_a_cause_that_is_less_severe_leads_too(running: Engine, clock: Clock) ->
 def test_a_fault_leads_itself(running: Engine, clock: Clock) -> None:
     """A lost GPU is named before the Xid that came with it."""
     gpu = Component("gpu", "0000:17:00.0", "GPU0")
-    cause = Cause("xid_fabric", gpu, (), 0.8, "The driver reported it.")
-    running.verdict.findings = [Finding("gpu_lost", gpu, "critical", clock.time(), (), "", (cause,))]
+    why = cause("xid_fabric", gpu)
+    running.verdict.findings = [finding("gpu_lost", gpu, clock.time(), causes=(why,))]
 
     (lost,) = told(running).findings
 
@@ -247,10 +249,10 @@ def test_a_part_is_marked_with_the_most_severe_that_is_said_of_it() -> None:
     """Findings come most severe first, but a cause may be graver than those before it."""
     part = Component("nvlink", "0000:17:00.0/3", "GPU0 link 3")
     other = Component("probe", "all_reduce")
-    cause = Cause("nvlink_down", part, (), 0.9, "")
+    why = cause("nvlink_down", part)
     found = [
-        Finding("nvlink_recovering", part, "warning", 0.0, ()),
-        Finding("probe_bandwidth_low", other, "critical", 0.0, (), "", (cause,)),
+        finding("nvlink_recovering", part),
+        finding("probe_bandwidth_low", other, causes=(why,), severity="critical"),
     ]
 
     for findings in (found, found[::-1]):

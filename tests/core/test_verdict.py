@@ -369,7 +369,7 @@ def test_the_page_names_a_bounded_number(node: Node) -> None:
 
     assert len(node.exposed()) == NAMED_MAX
     assert node.snapshot().value("commwatch_findings_left_out") == 7
-    assert len(node.verdict.records()) == NAMED_MAX + 7
+    assert len(node.verdict.findings) == NAMED_MAX + 7
     assert len(events(logs)) == verdict_module.LOGGED_PER_LOOK
     assert [entry["count"] for entry in logs if entry["event"].startswith("more findings")] == [
         NAMED_MAX + 7 - verdict_module.LOGGED_PER_LOOK]  # fmt: skip
@@ -493,7 +493,7 @@ def test_a_link_that_flaps_was_well_until_it_fell_first(node: Node, counter: boo
             node.links(1, 1)
             flaps(node, fall, counter=counter)
             node.look(after)
-    [found] = [one for one in node.verdict.register.open_findings() if one.key == FLAPPING]
+    [found] = [one for one in node.verdict.register.open_incidents() if one.key == FLAPPING]
 
     assert found.well_at == began + well_for
 
@@ -521,6 +521,6 @@ def test_a_count_began_within_the_time_over_which_it_is_counted(
             node.links(1, 1)
             node.store.put("recoveries", "", node.block({series: count}), float("inf"))
             node.look(began + seconds - node.clock.time())
-    [found] = [one for one in node.verdict.register.open_findings() if one.code == "nvlink_recovering"]
+    [found] = [one for one in node.verdict.register.open_incidents() if one.code == "nvlink_recovering"]
 
     assert found.well_at == began + well_at

@@ -12,9 +12,6 @@ from commwatch.diagnosis.check import Branch, Check, CheckVerdict
 from commwatch.diagnosis.known import HostLimits, Known
 from commwatch.diagnosis.walk import diagnose
 from commwatch.findings.api_documents import (
-    CauseRecord,
-    ComponentRecord,
-    FindingRecord,
     FindingsDocument,
     ScoreDocument,
     SettingsDocument,
@@ -22,7 +19,7 @@ from commwatch.findings.api_documents import (
     metric_records,
 )
 from commwatch.findings.codes import CODES
-from commwatch.findings.finding import Evidence, Severity
+from commwatch.findings.finding import Cause, ComponentRecord, Evidence, Finding, Severity
 from commwatch.findings.score.records import Score
 from commwatch.jobs.settings.records import AuditRecord
 from commwatch.probes.by_hand.answer import Answer, CycleVerdict
@@ -40,7 +37,7 @@ Series = Mapping[str, dict[Any, float]]
 
 def known_of(
     numbers: Numbers,
-    findings: Iterable[FindingRecord] = (),
+    findings: Iterable[Finding] = (),
     *,
     audit: AuditRecord | None = None,
     host: HostLimits | None = None,
@@ -74,20 +71,18 @@ def known_of(
     )
 
 
-def finding(
-    code: str, component: str, severity: Severity = "warning", causes: tuple[CauseRecord, ...] = ()
-) -> FindingRecord:
+def finding(code: str, component: str, severity: Severity = "warning", causes: tuple[Cause, ...] = ()) -> Finding:
     """An open finding of a component such as ``rdma_port/mlx5_0/1``."""
     role = CODES[code].role if code in CODES else "fault"
-    return FindingRecord(
+    return Finding(
         code, f"title of {code}", severity, role, _component(component), NOW - 60, NOW, "",
         (Evidence("rise", 12.0, "", 10.0, "rdma_packet_errors_per_hour"),), causes, "meaning", "do this", "",
     )  # fmt: skip
 
 
-def cause(code: str, component: str) -> CauseRecord:
+def cause(code: str, component: str) -> Cause:
     """A fault beneath a finding."""
-    return CauseRecord(
+    return Cause(
         code, f"title of {code}", "warning", _component(component), 0.9, "same path", "", (), "do that", "", NOW
     )
 

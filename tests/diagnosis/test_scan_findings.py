@@ -10,8 +10,7 @@ import pytest
 
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.scan_findings import FreshProbe, with_scan
-from commwatch.findings.api_documents import ComponentRecord, FindingRecord
-from commwatch.findings.finding import Component
+from commwatch.findings.finding import Component, Finding
 from commwatch.probes.by_hand.answer import Answer
 from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped, Yielded
 from commwatch.probes.results.record import Reading
@@ -86,14 +85,12 @@ def fresh_probe(
                       readings if values else (), None, comparable)  # fmt: skip
 
 
-def open_finding(code: str, component: Component, **changes: Any) -> FindingRecord:
+def open_finding(code: str, component: Component, **changes: Any) -> Finding:
     """One of the daemon's."""
-    parts = tuple(sorted(component.parts))
-    record = ComponentRecord(component.kind, component.key, component.name, component.identity, parts)
-    return msgspec.structs.replace(finding(code, component.identity), component=record, **changes)
+    return msgspec.structs.replace(finding(code, component.identity), component=component.record, **changes)
 
 
-def narrow(gpu: int) -> FindingRecord:
+def narrow(gpu: int) -> Finding:
     """A GPU with fewer lanes than before, for an hour."""
     address = ADDRESSES[gpu]
     link = Component("pcie_link", address, f"PCIe link of GPU{gpu}", frozenset({address, f"{address}/pcie"}))
@@ -106,7 +103,7 @@ def pair(one: int, two: int) -> Component:
                      frozenset({f"{ADDRESSES[one]}/pcie", f"{ADDRESSES[two]}/pcie"}))  # fmt: skip
 
 
-def scanned(daemon: Known, *fresh: FreshProbe) -> dict[tuple[str, str], FindingRecord]:
+def scanned(daemon: Known, *fresh: FreshProbe) -> dict[tuple[str, str], Finding]:
     """The findings after a scan, by code and name of the component."""
     after = with_scan(daemon, fresh)
     assert after.scanned == tuple(answer for one in fresh for answer in one.answers)

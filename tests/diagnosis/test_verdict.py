@@ -9,15 +9,14 @@ import pytest
 from commwatch.diagnosis.check import Branch, Check, CheckVerdict
 from commwatch.diagnosis.marks.profiles import ALL_PROFILES, PROFILES, Asked
 from commwatch.diagnosis.walk import overall
-from commwatch.findings.api_documents import FindingRecord
-from commwatch.findings.finding import Severity
+from commwatch.findings.finding import Finding, Severity
 from commwatch.findings.verdict import Verdict, Word
 from diagnosis.exposed import cause, finding, known_of
 
 
 def came_to(
     *verdicts: CheckVerdict,
-    findings: tuple[FindingRecord, ...] = (),
+    findings: tuple[Finding, ...] = (),
     branch: Branch = "topology",
     what: str = "lanes",
     asked: Asked = ALL_PROFILES,

@@ -20,6 +20,7 @@ from commwatch_exporters.node.model import Node
 from commwatch_exporters.node_page.page import render_node_page
 from commwatch_exporters.state_words import GPU_STATES
 from support.drill_faces import DRILLS, codes_of, faces_agree, played
+from support.findings import finding as finding_of
 from support.html_pages import Page, check
 from support.simulated_daemon import SimulatedDaemon, rehearsed
 
@@ -223,8 +224,7 @@ PARTS = (
 def test_all_faces_name_every_finding_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each code at some part: top and diagnosis of all at once, page and healthcheck of each alone."""
     findings = [
-        Finding(code, PARTS[place % len(PARTS)], CODES[code].severity, 0.0, (Evidence("seen", 1),))
-        for place, code in enumerate(CODES)
+        finding_of(code, PARTS[place % len(PARTS)], 0.0, (Evidence("seen", 1),)) for place, code in enumerate(CODES)
     ]
     with rehearsed("h100x8ndr", tmp_path, monkeypatch) as daemon:
         daemon.until(1)

@@ -204,6 +204,6 @@ def test_a_link_that_stays_down_keeps_its_events(tmp_path: Path, monkeypatch: py
         daemon.until(13, step=120.0)
         daemon.until(15, step=20.0)
         daemon.until((860 + 2 * OVER_AFTER) / 60, step=120.0)
-        told = {one.code for one in daemon.verdict.register.open_findings()}
+        told = {one.code for one in daemon.verdict.register.open_incidents()}
 
     assert {"nvlink_down", "sxid_fatal", "xid_fabric"} <= told

@@ -12,12 +12,14 @@ from typing import Any
 
 import msgspec
 
-from commwatch.findings.api_documents import FindingsDocument, finding_record
+from commwatch.findings.api_documents import FindingsDocument
 from commwatch.findings.codes import CODES
-from commwatch.findings.finding import Cause, Component, Evidence, Finding
+from commwatch.findings.finding import Component, Evidence
 from commwatch.findings.verdict import Fault, Report
 from commwatch.state.control import _short_path
 from commwatch.state.directory import SOCKET_NAME
+from support.findings import cause as cause_of
+from support.findings import finding
 
 NOW = 1_700_000_000.0
 LOOKED = NOW - 4.0
@@ -50,15 +52,14 @@ def document(*codes: str, cause: str = "", age: float = 4.0, **about: Any) -> di
     """
     now = time.time()
     evidence = (Evidence("links down", 1.0),)
-    causes = (Cause(cause, LINK, evidence, 0.9, "it is on the path"),) if cause else ()
-    findings = [
-        Finding(code, LINK, CODES[code].severity, now - 300, evidence, causes=causes if not place else ())
+    causes = (cause_of(cause, LINK, evidence=evidence, last_seen=now - age),) if cause else ()
+    findings = tuple(
+        finding(code, LINK, now - 300, evidence, causes=causes if not place else (), last_seen=now - age)
         for place, code in enumerate(codes)
-    ]
-    seen = {(code, LINK.identity): now - age for code in (*codes, cause)}
+    )
     known: dict[str, Any] = {"version": "1", "time": now, "simulated": None, "maintenance": None}
     known |= {"thresholds": "0" * 12, "looked_at": now - age, "failing_rules": ()}
-    answer = FindingsDocument(**{**known, **about}, findings=tuple(finding_record(one, seen) for one in findings))
+    answer = FindingsDocument(**{**known, **about}, findings=findings)
     return msgspec.json.decode(msgspec.json.encode(answer), type=dict[str, Any])
 
 

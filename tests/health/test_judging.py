@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.findings.api_documents import FindingRecord, FindingsDocument, finding_record
+from commwatch.findings.api_documents import FindingsDocument
+from commwatch.findings.causes import join
 from commwatch.findings.codes import CODES
-from commwatch.findings.finding import Cause, Component, Evidence, Finding, Match
+from commwatch.findings.finding import Component, Evidence, Finding, Match
 from commwatch.findings.health import (
     BLIND,
     DRAIN_LIST,
@@ -30,6 +31,7 @@ from commwatch.findings.rules.gpu import CALLS_FAIL
 from commwatch.findings.verdict import WORDS, Fault, Report, UnreadSource, Word
 from health.reports import LINK, LOOKED, NOW, fault, report
 from support.facts import facts_of, seen_by
+from support.findings import cause, finding
 from support.passes import in_one_pass
 
 PLAIN = Asked(NOW, 60.0)
@@ -84,7 +86,7 @@ def test_what_the_configuration_alone_asks_for_drains_nothing() -> None:
     assert judge(report(wanted), PLAIN).exit_code == 1
 
 
-def document_of(*findings: FindingRecord, looked_at: float = LOOKED) -> FindingsDocument:
+def document_of(*findings: Finding, looked_at: float = LOOKED) -> FindingsDocument:
     """What a daemon answers at that time."""
     return FindingsDocument(
         version="1", time=NOW, simulated=None, maintenance=None, thresholds="", looked_at=looked_at, failing_rules=(),
@@ -102,12 +104,11 @@ def test_a_gpu_whose_calls_do_not_return_drains_after_a_minute(
 ) -> None:
     """The driver waits up to 45 s for a GPU; one that fails every call is drained at once."""
     part, seen = Component("gpu", "0000:17:00.0", "GPU0"), (Evidence(what, "all fail"),)
-    hangs = Finding("gpu_not_answering", part, "critical", LOOKED - 3600, seen, seen_seconds=seconds)
+    hangs = finding("gpu_not_answering", part, LOOKED - 3600, seen, last_seen=LOOKED, seen_seconds=seconds)
     if is_cause:
-        cause = Cause(hangs.code, part, seen, 0.9, "Calls hang.", seen_seconds=seconds)
-        hangs = Finding("probe_failing", Component("probe", "all_reduce"), "warning", LOOKED, (), causes=(cause,))
-    record = finding_record(hangs, {("gpu_not_answering", part.identity): LOOKED})
-    document = document_of(record)
+        why = cause(hangs.code, part, evidence=seen, last_seen=LOOKED, seen_seconds=seconds)
+        hangs = finding("probe_failing", Component("probe", "all_reduce"), LOOKED, causes=(why,))
+    document = document_of(hangs)
 
     health = judge(report_of(document), SLURM)
     assert (health.exit_code, bool(health.drain_for)) == ((1, True) if drains else (0, False))
@@ -147,9 +148,9 @@ def test_the_minute_of_a_hang_is_that_of_the_looks_that_see_it_in_a_row(
         now += seconds
         is_read = match != "is not read"
         register.update([hang] if match == "hangs" else [], partial(_always, is_read), now)
-    records = [finding_record(finding, register.last_seen()) for finding in register.open_findings()]
+    found = join(register.open_incidents())
 
-    health = judge(report_of(document_of(*records, looked_at=now)), replace(SLURM, now=now))
+    health = judge(report_of(document_of(*found, looked_at=now)), replace(SLURM, now=now))
 
     assert health.exit_code == int(drains)
     assert [one.code for one in health.drain_for] == ["gpu_not_answering"] * drains

@@ -157,7 +157,7 @@ def _damaged(draw: random.Random, content: bytes) -> tuple[bytes, str]:
 
 def _alarms(daemon: SimulatedDaemon) -> set[str]:
     """Codes of the critical findings that are open."""
-    return {one.code for one in daemon.verdict.records() if one.severity == "critical"}
+    return {one.code for one in daemon.verdict.findings if one.severity == "critical"}
 
 
 def _trouble(kept: Kept, folder: Path, contents: dict[str, tuple[str, bytes, str]]) -> list[str]:

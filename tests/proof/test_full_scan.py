@@ -10,7 +10,7 @@ import msgspec
 
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.document import Diagnosis
-from commwatch.findings.api_documents import CauseRecord, FindingRecord
+from commwatch.findings.finding import Cause, Finding
 from support.daemon import command, running
 
 CONFIG = """
@@ -28,7 +28,7 @@ def checks_of(document: Diagnosis, branch: str) -> dict[str, Check]:
     return {check.what: check for check in document.checks if check.branch == branch}
 
 
-def told_of(document: Diagnosis) -> list[FindingRecord | CauseRecord]:
+def told_of(document: Diagnosis) -> list[Finding | Cause]:
     """All findings, and their causes."""
     causes = [cause for finding in document.findings for cause in finding.causes]
     return [*document.findings, *causes]

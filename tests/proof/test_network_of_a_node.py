@@ -62,7 +62,7 @@ class Watched:
             self._node.run("rdma", "network", "ethtool")
             self._register.update(self._engine.evaluate(self.page, self.now), lambda match: True, self.now)
         assert self._failed == []
-        return join(self._register.open_findings())
+        return join(self._register.open_incidents())
 
 
 @contextmanager

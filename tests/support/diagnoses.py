@@ -9,17 +9,13 @@ from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.document import Diagnosis
 from commwatch.diagnosis.known import Known
 from commwatch.findings.api_documents import (
-    CauseRecord,
     ClosedRecord,
-    ComponentRecord,
-    FindingRecord,
     FindingsDocument,
     ScoreDocument,
     SnapshotDocument,
     metric_records,
 )
-from commwatch.findings.code import Role
-from commwatch.findings.finding import Evidence, Severity
+from commwatch.findings.finding import Cause, ComponentRecord, Evidence, Finding, Role, Severity
 from commwatch.findings.score.records import PartReadings, Reading, Score, weighted
 from commwatch.findings.verdict import Verdict
 from commwatch_exporters.snapshot import Series, Value
@@ -106,7 +102,7 @@ def known_of(document: Diagnosis, values: dict[Series, Value] | None = None) -> 
     )
 
 
-def finding(severity: Severity = "warning", **changes: Any) -> FindingRecord:
+def finding(severity: Severity = "warning", **changes: Any) -> Finding:
     """One finding."""
     role: Role = "symptom"
     known: dict[str, Any] = {
@@ -124,10 +120,10 @@ def finding(severity: Severity = "warning", **changes: Any) -> FindingRecord:
         "next_step": "Look at the slowest rank.",
         "alert": "",
     }
-    return FindingRecord(**(known | changes))
+    return Finding(**(known | changes))
 
 
-def cause(**changes: Any) -> CauseRecord:
+def cause(**changes: Any) -> Cause:
     """One cause."""
     known: dict[str, Any] = {
         "code": "pcie_link_width",
@@ -142,7 +138,7 @@ def cause(**changes: Any) -> CauseRecord:
         "alert": "",
         "last_seen": NOW - 4,
     }
-    return CauseRecord(**(known | changes))
+    return Cause(**(known | changes))
 
 
 def component(kind: str = "probe", key: str = "all_reduce", name: str = "probe all_reduce") -> ComponentRecord:

@@ -40,12 +40,12 @@ class Course:
     def take(self, findings: list[Finding]) -> None:
         """Take in one look."""
         for one in findings:
-            self.seen[one.key] = one.component
+            self.seen[one.key] = one.component.component
             for cause in one.causes:
-                self.seen[cause.code, cause.component.identity] = cause.component
+                self.seen[cause.key] = cause.component.component
             if one.causes:
                 lead = one.causes[0]
-                self.said.add((one.key, (lead.code, lead.component.identity)))
+                self.said.add((one.key, lead.key))
 
 
 @dataclass

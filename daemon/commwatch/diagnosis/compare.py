@@ -9,8 +9,7 @@ from typing import Literal
 import msgspec
 
 from commwatch.diagnosis.document import Diagnosis, Measure
-from commwatch.findings.api_documents import FindingRecord
-from commwatch.findings.finding import Severity
+from commwatch.findings.finding import Finding, Severity
 from commwatch.findings.verdict import Verdict
 from commwatch.lines import HEADING, WIDTH, Line, fitted_widths, folded, printable, row_lines
 from commwatch.units import format_rate, format_seconds
@@ -118,7 +117,7 @@ def _gain(before: Measure, after: Measure) -> Gain:
     )  # fmt: skip
 
 
-def _finding(one: FindingRecord) -> ChangedFinding:
+def _finding(one: Finding) -> ChangedFinding:
     words, lead = f"{one.title}: {one.component.component.words}", one.lead
     if lead is not one:
         words += f"; likeliest cause: {lead.title}: {lead.component.component.words}"

@@ -7,7 +7,8 @@ from typing import Literal
 import msgspec
 
 from commwatch.diagnosis.check import Check
-from commwatch.findings.api_documents import About, ClosedRecord, FindingRecord
+from commwatch.findings.api_documents import About, ClosedRecord
+from commwatch.findings.finding import Finding
 from commwatch.findings.score.records import Score
 from commwatch.findings.verdict import Verdict
 from commwatch.node.topology.pair_matrix import PairMatrix
@@ -34,7 +35,7 @@ class Diagnosis(About, frozen=True, kw_only=True):
     verdict: Verdict
     looked_at: float | None
     """When the daemon's rules ran last, seconds since 1970; None before the first time."""
-    findings: tuple[FindingRecord, ...]
+    findings: tuple[Finding, ...]
     """Most severe first."""
     checks: tuple[Check, ...]
     """In the order of the branches."""

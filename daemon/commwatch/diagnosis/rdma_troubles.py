@@ -8,7 +8,7 @@ from typing import NamedTuple
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.rdma_ports import name_of
-from commwatch.findings.api_documents import CauseRecord, FindingRecord
+from commwatch.findings.finding import Cause, Finding
 from commwatch.findings.words import format_evidence
 from commwatch_exporters.node.model import RdmaPort
 
@@ -58,19 +58,19 @@ def troubles(known: Known, port: RdmaPort) -> Iterator[Check]:
         yield _check(known, port, trouble, [one for one in told if one.code in trouble.codes])
 
 
-def _told_of(known: Known, port: RdmaPort) -> list[FindingRecord | CauseRecord]:
+def _told_of(known: Known, port: RdmaPort) -> list[Finding | Cause]:
     """Findings of the port and of its interface; one that explains another stands beneath it alone."""
     identities = {f"rdma_port/{port.device}/{port.number}"}
     if port.interface:
         identities.add(f"interface/{port.interface}")
-    records: list[FindingRecord | CauseRecord] = []
+    records: list[Finding | Cause] = []
     for finding in known.findings.findings:
         records += (finding, *finding.causes)
     unique = {(one.code, one.component.identity): one for one in records}
     return [one for one in unique.values() if one.component.identity in identities]
 
 
-def _check(known: Known, port: RdmaPort, trouble: _Trouble, told: list[FindingRecord | CauseRecord]) -> Check:
+def _check(known: Known, port: RdmaPort, trouble: _Trouble, told: list[Finding | Cause]) -> Check:
     required = "nothing beyond the thresholds"
     if told:
         grave = any(one.severity != "info" for one in told)
@@ -89,7 +89,7 @@ def _check(known: Known, port: RdmaPort, trouble: _Trouble, told: list[FindingRe
     )  # fmt: skip
 
 
-def _sources(told: list[FindingRecord | CauseRecord]) -> str:
+def _sources(told: list[Finding | Cause]) -> str:
     origins = [fact.threshold_origin for one in told for fact in one.evidence if fact.threshold_origin]
     return ", ".join(dict.fromkeys(origins))
 

@@ -10,7 +10,8 @@ from commwatch.diagnosis.document import Diagnosis
 from commwatch.diagnosis.identity import Identity
 from commwatch.diagnosis.report_style import STYLE
 from commwatch.diagnosis.table import BRANCH_NAMES, TableRow, also_seen, branch_rows, counted, finding_groups, notes_of
-from commwatch.findings.api_documents import CauseRecord, ClosedRecord, FindingRecord
+from commwatch.findings.api_documents import ClosedRecord
+from commwatch.findings.finding import Cause, Finding
 from commwatch.findings.score.records import Score
 from commwatch.findings.verdict import Word
 from commwatch.findings.words import format_evidence
@@ -97,7 +98,7 @@ def _findings(document: Diagnosis) -> Iterator[str]:
         yield f"<p>and {left} more</p>"
 
 
-def _finding(group: Sequence[FindingRecord], now: float) -> Iterator[str]:
+def _finding(group: Sequence[Finding], now: float) -> Iterator[str]:
     """One finding, or several that differ in nothing but their part."""
     finding = group[0]
     kind = _SEVERITY_KINDS.get(finding.severity, "plain")
@@ -139,11 +140,11 @@ def _closed(closed: Sequence[ClosedRecord]) -> Iterator[str]:
     yield "</table>"
 
 
-def _since(finding: FindingRecord, now: float) -> str:
+def _since(finding: Finding, now: float) -> str:
     return f"since {utc(finding.since)} ({format_seconds(max(0.0, now - finding.since))})"
 
 
-def _cause(cause: CauseRecord) -> str:
+def _cause(cause: Cause) -> str:
     evidence = _list(format_evidence(fact) for fact in cause.evidence)
     words = f"{cause.title}: {cause.component.component.words}"
     return (

@@ -10,19 +10,12 @@ import msgspec
 from commwatch.config.thresholds import Thresholds
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.outcomes import OWN_FAILURES
-from commwatch.findings.api_documents import (
-    CauseRecord,
-    FindingRecord,
-    MetricRecord,
-    SeriesRecord,
-    SnapshotDocument,
-    finding_record,
-    metric_records,
-)
+from commwatch.findings.api_documents import MetricRecord, SeriesRecord, SnapshotDocument, metric_records
 from commwatch.findings.causes import join
 from commwatch.findings.codes import CODES
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Component, Evidence, Finding, Match
+from commwatch.findings.finding import Cause, Component, Evidence, Finding, Match
+from commwatch.findings.register import Incident
 from commwatch.findings.rules import pairs, probe
 from commwatch.findings.rules.components import probe_of
 from commwatch.findings.rules.gpu_ways import all_parts, gpus_of
@@ -125,48 +118,39 @@ def with_scan(known: Known, fresh: Sequence[FreshProbe]) -> Known:
     )
 
 
-def findings_of(known: Known, fresh: Sequence[FreshProbe]) -> Iterator[FindingRecord]:
+def findings_of(known: Known, fresh: Sequence[FreshProbe]) -> Iterator[Finding]:
     """The findings, most severe first: the daemon's but for those that the scan has judged again, and the scan's.
 
     Args:
         known: with the fresh values in its snapshot.
         fresh: the probes of the scan.
     """
-    told = [one for one in known.findings.findings if one.code in CODES]
-    open_before = _flat(told)
-    last_seen = {(one.code, one.component.identity): one.last_seen for one in told if one.last_seen is not None}
-    last_seen |= {
-        (cause.code, cause.component.identity): cause.last_seen
-        for one in told for cause in one.causes if cause.last_seen is not None
-    }  # fmt: skip
+    open_before = _flat([one for one in known.findings.findings if one.code in CODES])
     standing = {key: one for key, one in open_before.items() if not _judged_anew(known.facts, one, fresh)}
     for sighting, by in _sightings(known.facts, known.thresholds, fresh):
-        before = open_before.get((sighting.code, sighting.component.identity))
-        finding = _finding(sighting, by, before)
-        standing[finding.key] = finding
-        last_seen[finding.key] = by.last_at
-    yield from (finding_record(one, last_seen) for one in join(standing.values()))
+        incident = _incident(sighting, by, open_before.get((sighting.code, sighting.component.identity)))
+        standing[incident.key] = incident
+    yield from join(standing.values())
     yield from (one for one in known.findings.findings if one.code not in CODES)  # of a later version
 
 
-def _flat(told: Iterable[FindingRecord]) -> dict[tuple[str, str], Finding]:
+def _flat(told: Iterable[Finding]) -> dict[tuple[str, str], Incident]:
     """All that is open, causes among it; how long a cause is open is not told, and it counts as long as its symptom."""
-    found: dict[tuple[str, str], Finding] = {}
-    for record in told:
-        known_causes = [cause for cause in record.causes if cause.code in CODES]
-        together: list[FindingRecord | CauseRecord] = [record, *known_causes]
+    found: dict[tuple[str, str], Incident] = {}
+    for finding in told:
+        known_causes = [cause for cause in finding.causes if cause.code in CODES]
+        together: list[Finding | Cause] = [finding, *known_causes]
         for one in together:
-            finding = Finding(
-                one.code, one.component.component, CODES[one.code].severity, record.since, one.evidence, one.detail,
-                seen_seconds=one.seen_seconds,
-            )  # fmt: skip
-            known = found.get(finding.key)
-            if known is None or finding.since < known.since:
-                found[finding.key] = finding
+            match = Match(one.code, one.component.component, one.evidence, one.detail)
+            last_seen = finding.since if one.last_seen is None else one.last_seen
+            incident = Incident(match, finding.since, last_seen, one.seen_seconds, is_open=True)
+            known = found.get(incident.key)
+            if known is None or incident.first_seen < known.first_seen:
+                found[incident.key] = incident
     return found
 
 
-def _judged_anew(facts: Facts, finding: Finding, fresh: Iterable[FreshProbe]) -> bool:
+def _judged_anew(facts: Facts, finding: Incident, fresh: Iterable[FreshProbe]) -> bool:
     """Whether the scan would have sighted it if it were still so."""
     if finding.code in _PROBE_CODES:
         return any(one.name == finding.component.key and one.measured and one.comparable for one in fresh)
@@ -213,13 +197,11 @@ def _component(facts: Facts, one: FreshProbe) -> Component:
     return probe_of(facts.node.part(Probe, one.name, one.backend), facts.derived(all_parts))
 
 
-def _finding(sighting: Match, by: FreshProbe, before: Finding | None) -> Finding:
+def _incident(sighting: Match, by: FreshProbe, before: Incident | None) -> Incident:
     seen = f"{by.seen[0].upper()}{by.seen[1:]}" if before is None else "Seen again by this scan"
     detail = f"{sighting.detail}. {seen}" if sighting.detail else seen
-    since = by.first_bad_at if before is None else before.since
-    return Finding(
-        sighting.code, sighting.component, CODES[sighting.code].severity, since, sighting.evidence, f"{detail}."
-    )
+    since = by.first_bad_at if before is None else before.first_seen
+    return Incident(msgspec.structs.replace(sighting, detail=f"{detail}."), since, by.last_at, is_open=True)
 
 
 def overlaid(snapshot: SnapshotDocument, fresh: Iterable[FreshProbe]) -> SnapshotDocument:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from commwatch.diagnosis.check import BRANCHES, VERDICTS, Branch, Check, CheckVerdict
-from commwatch.findings.api_documents import FindingRecord
+from commwatch.findings.finding import Finding
 
 BRANCH_NAMES: Mapping[Branch, str] = MappingProxyType({
     "topology": "Topology", "bandwidth": "Bandwidth", "pattern": "Pattern", "infiniband": "InfiniBand",
@@ -94,14 +94,14 @@ def counted(checks: Sequence[Check]) -> str:
     )
 
 
-def also_seen(finding: FindingRecord) -> str:
+def also_seen(finding: Finding) -> str:
     """What stood beside a finding, with its place, and may have nothing to do with it."""
     words = [f"{one.title}: {one.component.component.words}" for one in finding.also_seen[:_MOST_BESIDE]]
     left = len(finding.also_seen) - len(words)
     return "; ".join([*words, *([f"and {left} more"] if left else [])])
 
 
-def finding_groups(findings: Iterable[FindingRecord], *, every: bool = False) -> list[tuple[FindingRecord, ...]]:
+def finding_groups(findings: Iterable[Finding], *, every: bool = False) -> list[tuple[Finding, ...]]:
     """Findings that differ in nothing but the part and its numbers, together; the order is that of the first of each.
 
     Those of one kind with the same causes are one story.
@@ -110,7 +110,7 @@ def finding_groups(findings: Iterable[FindingRecord], *, every: bool = False) ->
         findings: most severe first.
         every: each by itself.
     """
-    groups: dict[tuple[str, ...], list[FindingRecord]] = {}
+    groups: dict[tuple[str, ...], list[Finding]] = {}
     for finding in findings:
         own = (finding.component.identity,) if every else ()
         causes = (f"{cause.code} {cause.component.identity}" for cause in finding.causes)

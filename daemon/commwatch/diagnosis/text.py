@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.document import Diagnosis
 from commwatch.diagnosis.table import BRANCH_NAMES, TableRow, also_seen, branch_rows, counted, finding_groups, notes_of
-from commwatch.findings.api_documents import CauseRecord, ClosedRecord, FindingRecord
+from commwatch.findings.api_documents import ClosedRecord
+from commwatch.findings.finding import Cause, Finding
 from commwatch.findings.verdict import Word
 from commwatch.findings.words import format_evidence
 from commwatch.lines import HEADING, WIDTH, Line, Segment, fitted_widths, folded, printable, row_lines
@@ -68,7 +69,7 @@ def _lines(document: Diagnosis, width: int, every: bool) -> Iterator[Line]:
     yield from _table(document.checks, width, every)
 
 
-def _finding_lines(group: Sequence[FindingRecord], now: float) -> Iterator[tuple[Line, int]]:
+def _finding_lines(group: Sequence[Finding], now: float) -> Iterator[tuple[Line, int]]:
     """Each line with the indent of its continuation."""
     finding = group[0]
     where = finding.component.component.words if len(group) == 1 else f"{len(group)} parts"
@@ -108,11 +109,11 @@ def _closed_lines(closed: Sequence[ClosedRecord], width: int) -> Iterator[Line]:
         yield from folded([(words, ""), (f", opened {utc(one.since)}, closed {utc(one.until)}", "dim")], width, 4)
 
 
-def _age(finding: FindingRecord, now: float) -> str:
+def _age(finding: Finding, now: float) -> str:
     return format_seconds(max(0.0, now - finding.since))
 
 
-def _facts(finding: FindingRecord) -> str:
+def _facts(finding: Finding) -> str:
     return "; ".join(filter(None, (finding.detail.rstrip("."), *map(format_evidence, finding.evidence))))
 
 
@@ -120,7 +121,7 @@ def _next(step: str) -> tuple[Line, int]:
     return [("  next: ", "bold"), (step, "")], 4
 
 
-def _cause_lines(place: int, cause: CauseRecord) -> Iterator[tuple[Line, int]]:
+def _cause_lines(place: int, cause: Cause) -> Iterator[tuple[Line, int]]:
     words = f"{cause.title}: {cause.component.component.words}"
     yield [(f"  cause {place}: ", "bold"), (words, ""), (f" ({cause.reason})", "dim")], 4
     for fact in cause.evidence:

@@ -20,8 +20,7 @@ from commwatch.diagnosis.profile import profile_checks
 from commwatch.diagnosis.settings import settings
 from commwatch.diagnosis.stress import stress
 from commwatch.diagnosis.topology import topology_checks
-from commwatch.findings.api_documents import FindingRecord
-from commwatch.findings.finding import SEVERITIES
+from commwatch.findings.finding import SEVERITIES, Finding
 from commwatch.findings.health_report import report_of
 from commwatch.findings.verdict import Verdict, verdict_of
 
@@ -62,7 +61,7 @@ def diagnose(known: Known, scan: Literal["quick", "full"]) -> Diagnosis:
     )
 
 
-def _gravity(finding: FindingRecord) -> tuple[int, float]:
+def _gravity(finding: Finding) -> tuple[int, float]:
     return SEVERITIES.index(finding.severity), finding.since
 
 

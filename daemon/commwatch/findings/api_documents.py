@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from commwatch.findings.code import Role
 from commwatch.findings.codes import CODES
-from commwatch.findings.finding import Cause, Component, Evidence, Finding, Severity
+from commwatch.findings.finding import ComponentRecord, Evidence, Finding, Severity
 from commwatch.findings.register import Closed
 from commwatch.findings.score.records import Score
 from commwatch.findings.verdict import UnreadSource, Verdict
@@ -43,69 +42,6 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     """Why the daemon is paused; None where it is not. What holds a driver is not read then."""
 
 
-class ComponentRecord(msgspec.Struct, frozen=True):
-    """What a finding is about."""
-
-    kind: str
-    key: str
-    name: str
-    identity: str
-    """Value of the label ``component``."""
-    parts: tuple[str, ...]
-
-    @property
-    def component(self) -> Component:
-        """As the rules have it."""
-        return Component(self.kind, self.key, self.name, frozenset(self.parts))  # type: ignore[arg-type]  # a kind of a later version is kept
-
-
-class CauseRecord(msgspec.Struct, frozen=True):
-    """A fault that explains a finding."""
-
-    code: str
-    title: str
-    severity: Severity
-    component: ComponentRecord
-    weight: float
-    reason: str
-    detail: str
-    evidence: tuple[Evidence, ...]
-    next_step: str
-    alert: str
-    last_seen: Timestamp | None
-    seen_seconds: float = 0.0
-    """As of a finding."""
-
-
-class FindingRecord(msgspec.Struct, frozen=True):
-    """An open finding with what its code says."""
-
-    code: str
-    title: str
-    severity: Severity
-    role: Role
-    component: ComponentRecord
-    since: Timestamp
-    """Seconds since 1970."""
-    last_seen: Timestamp | None
-    """Last evaluation at which a rule matched it, seconds since 1970: older than ``looked_at`` where it is not read or
-    about to close."""
-    detail: str
-    evidence: tuple[Evidence, ...]
-    causes: tuple[CauseRecord, ...]
-    meaning: str
-    next_step: str
-    alert: str
-    also_seen: tuple[CauseRecord, ...] = ()
-    seen_seconds: float = 0.0
-    """Time up to ``last_seen`` over which each evaluation matched it."""
-
-    @property
-    def lead(self) -> FindingRecord | CauseRecord:
-        """What every face names first: the likeliest cause, unless the finding is a fault itself."""
-        return self.causes[0] if self.role != "fault" and self.causes else self
-
-
 class ClosedRecord(msgspec.Struct, frozen=True):
     """A critical or warning finding of the last day that is not open any more."""
 
@@ -132,7 +68,7 @@ class FindingsDocument(About, frozen=True, kw_only=True):
     """When the rules ran last, seconds since 1970; None before the first time."""
     failing_rules: tuple[str, ...]
     """Rules that raised at the last evaluation: what they match is not known."""
-    findings: tuple[FindingRecord, ...]
+    findings: tuple[Finding, ...]
     """Most severe first."""
     has_gpus: bool = True
     """Whether any GPU is known."""
@@ -251,64 +187,14 @@ def probe_record(status: ProbeStatus, now: float) -> ProbeRecord:
     )
 
 
-LastSeen: TypeAlias = Mapping[tuple[str, str], float]
-"""By code and identity of the component: when it was seen last, seconds since 1970."""
-
-
-def finding_record(finding: Finding, last_seen: LastSeen) -> FindingRecord:
-    """An open finding with the words of its code."""
-    code = CODES[finding.code]
-    return FindingRecord(
-        code=finding.code,
-        title=code.title,
-        severity=finding.severity,
-        role=code.role,
-        component=_component(finding.component),
-        since=finding.since,
-        last_seen=last_seen.get(finding.key),
-        detail=finding.detail,
-        evidence=finding.evidence,
-        causes=tuple(_cause(cause, last_seen) for cause in finding.causes),
-        meaning=code.meaning,
-        next_step=code.next_step,
-        alert=code.alert,
-        also_seen=tuple(_cause(cause, last_seen) for cause in finding.also_seen),
-        seen_seconds=finding.seen_seconds,
-    )
-
-
 def closed_record(closed: Closed) -> ClosedRecord:
     """A finding that was closed, with the words of its code."""
     seen = closed.match
     code = CODES[seen.code]
     return ClosedRecord(
-        seen.code, code.title, code.severity, _component(seen.component), closed.since, closed.until, seen.evidence,
+        seen.code, code.title, code.severity, seen.component.record, closed.since, closed.until, seen.evidence,
         closed.note,
     )  # fmt: skip
-
-
-def _cause(cause: Cause, last_seen: LastSeen) -> CauseRecord:
-    code = CODES[cause.code]
-    return CauseRecord(
-        code=cause.code,
-        title=code.title,
-        severity=code.severity,
-        component=_component(cause.component),
-        weight=cause.weight,
-        reason=cause.reason,
-        detail=cause.detail,
-        evidence=cause.evidence,
-        next_step=code.next_step,
-        alert=code.alert,
-        last_seen=last_seen.get((cause.code, cause.component.identity)),
-        seen_seconds=cause.seen_seconds,
-    )
-
-
-def _component(component: Component) -> ComponentRecord:
-    return ComponentRecord(
-        component.kind, component.key, component.name, component.identity, tuple(sorted(component.parts))
-    )
 
 
 def metric_records(snapshot: Snapshot) -> tuple[MetricRecord, ...]:

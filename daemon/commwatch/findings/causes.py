@@ -12,6 +12,7 @@ from commwatch.findings.codes import CODES
 from commwatch.findings.explanations import EXPLANATIONS, SYMPTOMS, Explanation, Explanations, Way
 from commwatch.findings.finding import SEVERITIES, Cause, Component, ComponentKind, Finding, Match
 from commwatch.findings.measured import Measured
+from commwatch.findings.register import Incident
 from commwatch.findings.rules.gpu_ways import PEERS, by_nvlink, by_pcie
 from commwatch.findings.rules.rule_set import DAY, HOUR
 
@@ -44,7 +45,7 @@ _SIZED = frozenset(SYMPTOMS["slow"]) - {"part_suspect", "pair_nearer_slower"}
 class _Link(NamedTuple):
     """A fault that may explain a symptom."""
 
-    fault: Finding
+    fault: Incident
     why: Explanation
     is_sure: bool
     """Whether it may be called a cause: else it was seen at the time, and whether it touches the symptom is not known,
@@ -54,12 +55,12 @@ class _Link(NamedTuple):
 
 
 def join(
-    findings: Iterable[Finding], explanations: Explanations = EXPLANATIONS, measured: Sequence[Measured] = ()
+    incidents: Iterable[Incident], explanations: Explanations = EXPLANATIONS, measured: Sequence[Measured] = ()
 ) -> list[Finding]:
     """Put faults under the symptoms that they explain.
 
     Args:
-        findings: all that are open, each code and component once.
+        incidents: all that are open, each code and component once.
         explanations: what can explain what; nothing explains itself, also not by way of others.
         measured: the current results of pairs of GPUs and of copies to the host.
 
@@ -69,22 +70,22 @@ def join(
         it; one that explains several stands under each, and so does what explains the fault in turn. A symptom is as
         severe as its most severe cause. A fault that was only seen beside a symptom stays a finding of its own.
     """
-    standing = sorted(findings, key=lambda one: one.key)
-    links = {finding.key: tuple(_links(finding, standing, explanations, measured)) for finding in standing}
+    standing = sorted(incidents, key=lambda one: one.key)
+    links = {one.key: tuple(_links(one, standing, explanations, measured)) for one in standing}
     direct = {key: tuple(one for one in some if one.is_sure) for key, some in links.items()}
     absorbed = {one.fault.key for some in direct.values() for one in some}
-    kept = [_with_causes(finding, direct, links[finding.key]) for finding in standing if finding.key not in absorbed]
-    return sorted(kept, key=_order)
+    past = {one.key for one in standing if one.healthy_since is not None}
+    found = [_with_causes(one, direct, links[one.key]) for one in standing if one.key not in absorbed]
+    return sorted(found, key=lambda one: _order(one, is_past=one.key in past))
 
 
-def _order(finding: Finding) -> tuple[int, bool, bool, float, tuple[str, str]]:
-    is_past = finding.healthy_since is not None
-    is_unexplained = _is_symptom(finding) and not finding.causes
+def _order(finding: Finding, *, is_past: bool) -> tuple[int, bool, bool, float, tuple[str, str]]:
+    is_unexplained = finding.role == "symptom" and not finding.causes
     return (SEVERITIES.index(finding.severity), is_past, is_unexplained, finding.since, finding.key)
 
 
 def _links(
-    symptom: Finding, standing: Sequence[Finding], explanations: Explanations, measured: Sequence[Measured]
+    symptom: Incident, standing: Sequence[Incident], explanations: Explanations, measured: Sequence[Measured]
 ) -> Iterable[_Link]:
     """The faults that may explain a symptom, with the weight that they have at their time."""
     for fault in standing:
@@ -94,34 +95,33 @@ def _links(
         place = _place_of(fault, standing)
         if not _touches(place, symptom.component, known.over):
             continue
-        if _was_well(fault, symptom.since) or _was_over(fault, symptom.since):
+        if _was_well(fault, symptom.first_seen) or _was_over(fault, symptom.first_seen):
             continue
         is_slow = _is_slow_there(fault, place, known.over, symptom, measured)
         if is_slow is False:
             continue
-        factor = LONG_BEFORE_FACTOR if fault.since < symptom.since - LONG_BEFORE else 1.0
+        factor = LONG_BEFORE_FACTOR if fault.first_seen < symptom.first_seen - LONG_BEFORE else 1.0
         is_sure = known.weight >= _sure_from(symptom, fault) and _is_placed(place, symptom.component)
         yield _Link(fault, known._replace(weight=known.weight * factor), is_sure, is_slow is True)
 
 
-def _sure_from(symptom: Finding, fault: Finding) -> float:
+def _sure_from(symptom: Incident, fault: Incident) -> float:
     """The least weight of a cause. What probes found elsewhere of the same traffic is one and the same trouble."""
     if _is_symptom(fault):
         return 0.0
     return SURE_ANYWHERE_FROM if symptom.component.kind == "probe" else SURE_FROM
 
 
-def _is_symptom(finding: Finding) -> bool:
-    code = CODES.get(finding.code)
-    return code is not None and code.role == "symptom"
+def _is_symptom(incident: Incident) -> bool:
+    return CODES[incident.code].role == "symptom"
 
 
-def _place_of(fault: Finding, standing: Sequence[Finding]) -> Component:
+def _place_of(fault: Incident, standing: Sequence[Incident]) -> Component:
     """The component of a fault; that of an NVSwitch with the GPUs that showed trouble of a link at the same time."""
     component = fault.component
     if component.kind != "nvswitch" or component.parts:
         return component
-    at_the_time = [one for one in standing if abs(one.since - fault.since) <= READING_SECONDS]
+    at_the_time = [one for one in standing if abs(one.first_seen - fault.first_seen) <= READING_SECONDS]
     parts = frozenset().union(*(one.component.parts for one in at_the_time if one.code in _SWITCH_TROUBLE))
     # A GPU is not at the switch if its links are known to be down elsewhere alone.
     down = [one.component for one in at_the_time if one.code == "nvlink_down" and one.component.kind == "nvlink"]
@@ -146,13 +146,13 @@ _OF_ALL_JOBS: frozenset[ComponentKind] = frozenset({"node", "log", "setting"})
 """What touches any job: a driver that cannot be used, and what jobs say and are set to themselves."""
 
 
-def _was_well(fault: Finding, at: float) -> bool:
+def _was_well(fault: Incident, at: float) -> bool:
     """Whether a part is known to have been well at a time. That its fault was seen later does not say so."""
     return fault.well_at is not None and fault.well_at > at + seen_within(fault)
 
 
 def _is_slow_there(
-    fault: Finding, place: Component, over: Way, symptom: Finding, measured: Sequence[Measured]
+    fault: Incident, place: Component, over: Way, symptom: Incident, measured: Sequence[Measured]
 ) -> bool | None:
     """Whether what was measured over a part shows a loss as large as the symptom; None where nothing tells.
 
@@ -165,7 +165,7 @@ def _is_slow_there(
     if left is None:
         return None
     is_of_matrix = symptom.code in ("pair_slow", "pairs_all_slow")
-    since = fault.since if is_of_matrix else max(fault.since, symptom.since)
+    since = fault.first_seen if is_of_matrix else max(fault.first_seen, symptom.first_seen)
     answers = []
     for kind in ("pair", "copy"):
         if kind == "pair" and not is_of_matrix and PEERS not in symptom.component.parts:
@@ -187,13 +187,13 @@ def _way(parts: frozenset[str]) -> Component:
     return Component("pair", "", "", parts)
 
 
-def _left(symptom: Finding) -> float | None:
+def _left(symptom: Incident) -> float | None:
     """The share of its bandwidth that is left; None where the symptom does not say it."""
     if symptom.code not in _SIZED:
         return None
     shares = [
         one.value if one.value <= 1.0 else 1.0 / one.value
-        for one in symptom.evidence
+        for one in symptom.match.evidence
         if one.unit == "ratio" and isinstance(one.value, (int, float)) and not one.what.startswith(_NO_BANDWIDTH)
     ]
     return min(shares, default=None)
@@ -203,38 +203,39 @@ _NO_BANDWIDTH = ("latency", "spread", "confidence")
 """How evidence begins that is a ratio of something else."""
 
 
-def _was_over(fault: Finding, at: float) -> bool:
+def _was_over(fault: Incident, at: float) -> bool:
     """Whether an event was over by then, or a fault that harms as long as its events come had stopped.
 
     A link that was down for a moment an hour ago is no reason why a probe is slow now, although it is counted still.
     """
     if fault.healthy_since is not None and at > fault.healthy_since + READING_SECONDS:
         return True
-    counts = [one.value for one in fault.evidence if one.threshold is not None and isinstance(one.value, (int, float))]
-    if fault.grew_at is None or not is_counted(fault) or not counts:
+    counts = [
+        one.value for one in fault.match.evidence if one.threshold is not None and isinstance(one.value, (int, float))
+    ]
+    if fault.grew_at is None or not is_counted(fault.match) or not counts:
         return False
     between = HOUR / max(*counts, 1.0)
     return at > fault.grew_at + READING_SECONDS + between
 
 
-def is_counted(fault: Finding | Match) -> bool:
+def is_counted(match: Match) -> bool:
     """Whether it is a fault from a number of events in an hour on."""
-    code = CODES.get(fault.code)
-    is_event = code is not None and code.closes_after >= COUNT_CLOSES_AFTER
-    return is_event and any(one.threshold is not None for one in fault.evidence)
+    is_event = CODES[match.code].closes_after >= COUNT_CLOSES_AFTER
+    return is_event and any(one.threshold is not None for one in match.evidence)
 
 
-def counted_over(fault: Finding | Match) -> float:
+def counted_over(match: Match) -> float:
     """Seconds in which the events came that make it a fault: a day where those of the last hour are too few."""
     reached = [
         one.threshold_origin
-        for one in fault.evidence
+        for one in match.evidence
         if one.threshold is not None and isinstance(one.value, (int, float)) and one.value >= one.threshold
     ]
     return DAY if reached and all(key.endswith("_per_day") for key in reached) else HOUR
 
 
-def seen_within(fault: Finding) -> float:
+def seen_within(fault: Incident) -> float:
     """Seconds after its beginning within which a fault is seen."""
     return _SLOW_READINGS.get(fault.code, READING_SECONDS)
 
@@ -264,16 +265,16 @@ def _link_of(component: Component) -> Component:
 
 
 def _with_causes(
-    finding: Finding, direct: Mapping[tuple[str, str], tuple[_Link, ...]], links: Iterable[_Link]
+    incident: Incident, direct: Mapping[tuple[str, str], tuple[_Link, ...]], links: Iterable[_Link]
 ) -> Finding:
     """A finding with its causes, those by way of others among them, and as severe as the most severe.
 
     Args:
-        finding: by itself.
+        incident: by itself.
         direct: by finding: what may be called a cause of it.
         links: all that may explain this one.
     """
-    found = {one.fault.key: one for one in direct[finding.key]}
+    found = {one.fault.key: one for one in direct[incident.key]}
     own = frozenset(found)
     waiting = list(found.values())
     while waiting:
@@ -289,15 +290,45 @@ def _with_causes(
     # Where the matrix names a place, a fault of that place comes before it, and before all others.
     at_place = {one.fault.key for link in found.values() if link.is_measured for one in direct[link.fault.key]}
     found = {key: link._replace(is_measured=link.is_measured or key in at_place) for key, link in found.items()}
-    worst = min((finding.severity, *(one.fault.severity for one in found.values())), key=SEVERITIES.index)
-    beside = _ranked(one for one in links if one.fault.key not in found)
-    return msgspec.structs.replace(finding, causes=_ranked(found.values()), also_seen=beside, severity=worst)
+    code, match = CODES[incident.code], incident.match
+    return Finding(
+        code=code.name,
+        title=code.title,
+        severity=min((code.severity, *(one.fault.severity for one in found.values())), key=SEVERITIES.index),
+        role=code.role,
+        component=match.component.record,
+        since=incident.first_seen,
+        last_seen=incident.last_seen,
+        detail=match.detail,
+        evidence=match.evidence,
+        causes=_ranked(found.values()),
+        meaning=code.meaning,
+        next_step=code.next_step,
+        alert=code.alert,
+        also_seen=_ranked(one for one in links if one.fault.key not in found),
+        seen_seconds=incident.seen_seconds,
+    )
 
 
 def _ranked(links: Iterable[_Link]) -> tuple[Cause, ...]:
     """What was measured at its place first, then by weight."""
     ordered = sorted(links, key=lambda one: (not one.is_measured, -one.why.weight, *one.fault.key))
-    return tuple(
-        Cause(fault.code, fault.component, fault.evidence, why.weight, why.reason, fault.detail, fault.seen_seconds)
-        for fault, why, *_ in ordered
+    return tuple(_cause(fault, why) for fault, why, *_ in ordered)
+
+
+def _cause(fault: Incident, why: Explanation) -> Cause:
+    code, match = CODES[fault.code], fault.match
+    return Cause(
+        code=code.name,
+        title=code.title,
+        severity=code.severity,
+        component=match.component.record,
+        weight=why.weight,
+        reason=why.reason,
+        detail=match.detail,
+        evidence=match.evidence,
+        next_step=code.next_step,
+        alert=code.alert,
+        last_seen=fault.last_seen,
+        seen_seconds=fault.seen_seconds,
     )

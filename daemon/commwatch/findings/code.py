@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
 
-from commwatch.findings.finding import Severity
-
-Role: TypeAlias = Literal["fault", "symptom", "state"]
-"""fault: something is broken or set wrongly; symptom: communication is slow or fails, and a fault may be why; state:
-worth knowing, and neither."""
+from commwatch.findings.finding import Role, Severity
 
 STATE_OPENS_AFTER = 15.0
 """Seconds: one bad sample opens nothing; the alerts on states wait as long."""

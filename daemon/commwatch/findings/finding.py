@@ -6,11 +6,17 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from commwatch.state.records import Timestamp
+
 Severity: TypeAlias = Literal["critical", "warning", "info"]
 """critical: someone must act now; warning: a ticket; info: worth knowing, no one is woken."""
 
 SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
 """Most severe first."""
+
+Role: TypeAlias = Literal["fault", "symptom", "state"]
+"""fault: something is broken or set wrongly; symptom: communication is slow or fails, and a fault may be why; state:
+worth knowing, and neither."""
 
 ComponentKind: TypeAlias = Literal[
     "node", "gpu", "nvlink", "nvswitch", "pcie_link", "rdma_port", "interface", "probe", "pair", "part", "service",
@@ -39,6 +45,11 @@ class Component(msgspec.Struct, frozen=True):
     def identity(self) -> str:
         """``nvlink/0000:17:00.0/3``: value of the label ``component``."""
         return f"{self.kind}/{self.key}" if self.key else self.kind
+
+    @property
+    def record(self) -> ComponentRecord:
+        """As documents have it."""
+        return ComponentRecord(self.kind, self.key, self.name, self.identity, tuple(sorted(self.parts)))
 
     @property
     def words(self) -> str:
@@ -87,50 +98,87 @@ class Match(msgspec.Struct, frozen=True):
     row."""
 
 
+class ComponentRecord(msgspec.Struct, frozen=True):
+    """A component as documents have it."""
+
+    kind: str
+    key: str
+    name: str
+    identity: str
+    """Value of the label ``component``."""
+    parts: tuple[str, ...]
+
+    @property
+    def component(self) -> Component:
+        """As the rules have it."""
+        return Component(self.kind, self.key, self.name, frozenset(self.parts))  # type: ignore[arg-type]  # a kind of a later version is kept
+
+    @property
+    def words(self) -> str:
+        """``GPU0 link 3 (0000:17:00.0/3)``."""
+        return self.component.words
+
+
 class Cause(msgspec.Struct, frozen=True):
-    """A fact of the same time and the same parts that explains a finding."""
+    """A fault of the same time and the same parts that explains a finding."""
 
     code: str
-    component: Component
-    evidence: tuple[Evidence, ...]
+    title: str
+    severity: Severity
+    component: ComponentRecord
     weight: float
-    """How strongly such a fact explains such a symptom, 0 to 1; causes are ranked by it, after those where it was
+    """How strongly such a fault explains such a symptom, 0 to 1; causes are ranked by it, after those where it was
     measured that the part is slow."""
     reason: str
     """Why it explains the finding."""
-    detail: str = ""
+    detail: str
+    evidence: tuple[Evidence, ...]
+    next_step: str
+    alert: str
+    last_seen: Timestamp | None
     seen_seconds: float = 0.0
     """As of a finding."""
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """As of a finding."""
+        return (self.code, self.component.identity)
+
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something that is wrong, in one record."""
+    """Something that is wrong, with what its code says: the one record of it, from the rules to every face."""
 
     code: str
-    component: Component
+    title: str
     severity: Severity
-    since: float
-    """Seconds since 1970 of the first match of this incident."""
+    """Its own, or that of its most severe cause."""
+    role: Role
+    component: ComponentRecord
+    since: Timestamp
+    """Seconds since 1970 of the first match."""
+    last_seen: Timestamp | None
+    """Last evaluation at which a rule matched it, seconds since 1970: older than that of the document where it is not
+    read or about to close."""
+    detail: str
+    """What to add to the code's own words."""
     evidence: tuple[Evidence, ...]
-    detail: str = ""
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[Cause, ...]
     """The likeliest first; a cause is not listed as a finding beside the ones it explains."""
+    meaning: str
+    next_step: str
+    alert: str
     also_seen: tuple[Cause, ...] = ()
     """Faults of the same time that can do this, of which it is not known that they touch it; each is a finding of its
     own, or a cause of another one."""
     seen_seconds: float = 0.0
-    """Time up to the last evaluation over which each one matched. The first one that matches again after one that did
-    not counts from 0, although the finding may have stayed open."""
-    grew_at: float | None = None
-    """When it was last seen to be more than before, seconds since 1970; None where that is not known."""
-    well_at: float | None = None
-    """When it was last known not to be so, seconds since 1970, of what is counted the first event; None where no
-    reading or result before could have shown it: then it may have been there from the start."""
-    healthy_since: float | None = None
-    """Of an event: since when its part reads healthy again, seconds since 1970; None while it does not, or where that
-    is not known."""
+    """Time up to ``last_seen`` over which each evaluation matched it."""
 
     @property
     def key(self) -> tuple[str, str]:
         """What makes it the same finding from evaluation to evaluation."""
         return (self.code, self.component.identity)
+
+    @property
+    def lead(self) -> Finding | Cause:
+        """What every face names first: the likeliest cause, unless the finding is a fault itself."""
+        return self.causes[0] if self.role != "fault" and self.causes else self

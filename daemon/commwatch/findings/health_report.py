@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from commwatch.findings.api_documents import CauseRecord, FindingRecord, FindingsDocument
+from commwatch.findings.api_documents import FindingsDocument
+from commwatch.findings.finding import Cause, Finding
 from commwatch.findings.rules.gpu import CALLS_FAIL
 from commwatch.findings.rules.inventory import BY_CONFIGURATION
 from commwatch.findings.verdict import Fault, Report
@@ -38,7 +39,7 @@ def _faults(document: FindingsDocument) -> Iterator[Fault]:
     """Findings, then the causes that stand below them, each once."""
     for one in document.findings:
         lead = one.lead
-        words = "" if lead is one else f"{lead.title}: {lead.component.component.words}"
+        words = "" if lead is one else f"{lead.title}: {lead.component.words}"
         yield _fault(one, since=one.since, lead=words)
     causes = {
         (cause.code, cause.component.identity): cause for one in document.findings for cause in one.causes
@@ -47,7 +48,7 @@ def _faults(document: FindingsDocument) -> Iterator[Fault]:
         yield _fault(cause)
 
 
-def _fault(record: FindingRecord | CauseRecord, since: float | None = None, lead: str = "") -> Fault:
+def _fault(record: Finding | Cause, since: float | None = None, lead: str = "") -> Fault:
     """One record as it is judged.
 
     Args:
@@ -59,7 +60,7 @@ def _fault(record: FindingRecord | CauseRecord, since: float | None = None, lead
         code=record.code,
         title=record.title,
         severity=record.severity,
-        where=record.component.component.words,
+        where=record.component.words,
         since=since,
         last_seen=record.last_seen,
         is_cause=since is None,
@@ -70,7 +71,7 @@ def _fault(record: FindingRecord | CauseRecord, since: float | None = None, lead
     )
 
 
-def _has_just_hung(record: FindingRecord | CauseRecord) -> bool:
+def _has_just_hung(record: Finding | Cause) -> bool:
     """Whether the calls about a GPU that do not return now may still return."""
     is_failing = any(fact.what == CALLS_FAIL for fact in record.evidence)
     return not is_failing and record.seen_seconds < HANG_PASSES_SECONDS

@@ -9,13 +9,10 @@ import msgspec
 
 from commwatch.findings.code import STATE_CLOSES_AFTER
 from commwatch.findings.codes import CODES, REPLACED_BY
-from commwatch.findings.finding import Finding, Match
+from commwatch.findings.finding import Component, Match, Severity
 from commwatch.findings.repaired import EVENTS, OVER_AFTER
 from commwatch.findings.rules.rule_set import DAY, HOUR
 from commwatch.state.records import Timestamp
-
-Change: TypeAlias = tuple[Literal["opened", "closed"], Finding]
-"""One event of the log."""
 
 Observable: TypeAlias = Callable[[Match], bool]
 """Whether a fault could be seen now if it were there: what cannot be looked at neither opens nor closes."""
@@ -61,6 +58,30 @@ class Incident(msgspec.Struct):
     """Of an event: since when its part reads healthy again."""
     is_over: bool = False
     """It was open, and is not any more although it is counted still: it happened, and its part is well again."""
+
+    @property
+    def code(self) -> str:
+        """Of the finding."""
+        return self.match.code
+
+    @property
+    def component(self) -> Component:
+        """What it is about."""
+        return self.match.component
+
+    @property
+    def severity(self) -> Severity:
+        """Its own, whatever its causes are."""
+        return CODES[self.code].severity
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """As of a finding."""
+        return _key(self.match)
+
+
+Change: TypeAlias = tuple[Literal["opened", "closed"], Incident]
+"""One event of the log."""
 
 
 class Closed(msgspec.Struct):
@@ -174,7 +195,7 @@ class Register:
         if incident.is_open or incident.is_over or not lasted or self._replacement(key):
             return []
         incident.is_open = True
-        return [("opened", _finding(incident))]
+        return [("opened", incident)]
 
     def _replacement(self, key: tuple[str, str]) -> str:
         """The open code at the same component that a code is a lesser degree of; empty where none is open."""
@@ -207,7 +228,7 @@ class Register:
     def _close(self, incident: Incident, until: float, note: str = "") -> Change:
         if CODES[incident.match.code].severity != "info":
             self._closed.append(Closed(incident.match, incident.first_seen, until, note))
-        return ("closed", _finding(incident))
+        return ("closed", incident)
 
     def closed(self) -> list[Closed]:
         """Critical and warning findings that were open within the last day and are not any more, the oldest first."""
@@ -225,22 +246,18 @@ class Register:
         del self._incidents[key]
         return [self._close(incident, incident.absent_since, note(incident.match))] if incident.is_open else []
 
-    def last_seen(self) -> dict[tuple[str, str], float]:
-        """By code and identity of the component: when a rule saw it last, seconds since 1970."""
-        return {key: incident.last_seen for key, incident in self._incidents.items()}
+    def open_incidents(self) -> list[Incident]:
+        """All that are open, in no order."""
+        return [incident for incident in self._incidents.values() if incident.is_open]
 
-    def open_findings(self) -> list[Finding]:
-        """All that are open, without causes, in no order."""
-        return [_finding(incident) for incident in self._incidents.values() if incident.is_open]
-
-    def unconfirmed(self, now: float) -> list[Finding]:
-        """All that were seen and have not lasted for long enough to be open, without causes, in no order.
+    def unconfirmed(self, now: float) -> list[Incident]:
+        """All that were seen and have not lasted for long enough to be open, in no order.
 
         Args:
             now: seconds since 1970.
         """
         unopened = [one for one in self._incidents.values() if not (one.is_open or one.is_over)]
-        return [_finding(one) for one in unopened if not _is_interrupted(one, now)]
+        return [one for one in unopened if not _is_interrupted(one, now)]
 
 
 def _key(match: Match) -> tuple[str, str]:
@@ -266,12 +283,3 @@ def _grew(incident: Incident, match: Match, now: float) -> bool:
 
 def _count(match: Match) -> float:
     return sum(one.value for one in match.evidence if isinstance(one.value, (int, float)))
-
-
-def _finding(incident: Incident) -> Finding:
-    seen = incident.match
-    return Finding(
-        seen.code, seen.component, CODES[seen.code].severity, incident.first_seen, seen.evidence, seen.detail,
-        seen_seconds=incident.seen_seconds, grew_at=incident.grew_at, well_at=incident.well_at,
-        healthy_since=incident.healthy_since,
-    )  # fmt: skip

@@ -11,7 +11,7 @@ import msgspec
 import structlog
 
 from commwatch.config.thresholds import Thresholds
-from commwatch.findings.api_documents import FindingRecord, FindingsDocument, closed_record, finding_record
+from commwatch.findings.api_documents import FindingsDocument, closed_record
 from commwatch.findings.causes import counted_over, is_counted, join
 from commwatch.findings.codes import CODES
 from commwatch.findings.facts import Facts
@@ -20,7 +20,7 @@ from commwatch.findings.health_report import report_of
 from commwatch.findings.history import CounterHistory
 from commwatch.findings.measured import measured_of, well_at
 from commwatch.findings.profile import profile_readings
-from commwatch.findings.register import Change, Register
+from commwatch.findings.register import Change, Incident, Register
 from commwatch.findings.repaired import reads_healthy
 from commwatch.findings.rule_engine import RuleEngine
 from commwatch.findings.rules import RULE_SETS
@@ -111,7 +111,7 @@ class Judge:
         """Of the last evaluation."""
         self._pairs_well_at: float | None = None
         """When all pairs of GPUs were well in a matrix, seconds since 1970."""
-        self.findings: list[Finding] = join(register.open_findings())
+        self.findings: list[Finding] = join(register.open_incidents())
         """Open, with their causes, most severe first."""
         if self.findings:
             self._put(self._named())
@@ -141,7 +141,7 @@ class Judge:
         changes = self.register.update(matches, self._is_observable, now, self._known_well, repaired, self._note)
         measured = measured_of(self._engine.facts)
         self._pairs_well_at = well_at(measured) or self._pairs_well_at
-        self.findings = join(self.register.open_findings(), measured=measured)
+        self.findings = join(self.register.open_incidents(), measured=measured)
         self.looked_at, self._before = now, snapshot
         self._announce(changes, now)
         self._publish(self._engine.facts)
@@ -196,28 +196,28 @@ class Judge:
                       rule=rule, error=repr(error), exc_info=error)  # fmt: skip
 
     def _announce(self, changes: Sequence[Change], now: float) -> None:
-        for event, finding in changes[:LOGGED_PER_LOOK]:
-            code = CODES[finding.code]
+        for event, one in changes[:LOGGED_PER_LOOK]:
+            code = CODES[one.code]
             words = {
-                "code": finding.code, "title": code.title, "severity": finding.severity,
-                "component": finding.component.identity, "name": finding.component.words,
+                "code": one.code, "title": code.title, "severity": one.severity,
+                "component": one.component.identity, "name": one.component.words,
             }  # fmt: skip
             if event == "closed":
-                log.info("finding closed", **words, open_seconds=round(now - finding.since, 1))
+                log.info("finding closed", **words, open_seconds=round(now - one.first_seen, 1))
                 continue
-            say = {"critical": log.error, "warning": log.warning, "info": log.info}[finding.severity]
-            evidence = [format_evidence(one) for one in finding.evidence]
-            say("finding opened", **words, detail=finding.detail, evidence=evidence,
-                explains=self._explained_by(finding), next_step=code.next_step)  # fmt: skip
+            say = {"critical": log.error, "warning": log.warning, "info": log.info}[one.severity]
+            evidence = [format_evidence(fact) for fact in one.match.evidence]
+            say("finding opened", **words, detail=one.match.detail, evidence=evidence,
+                explains=self._explained_by(one), next_step=code.next_step)  # fmt: skip
         if len(changes) > LOGGED_PER_LOOK:
             log.warning("more findings changed at this look", count=len(changes) - LOGGED_PER_LOOK)
 
-    def _explained_by(self, fault: Finding) -> list[str]:
+    def _explained_by(self, fault: Incident) -> list[str]:
         """Open findings that a fault is a cause of."""
         return [
             f"{finding.code} {finding.component.identity}"
             for finding in self.findings
-            if any((cause.code, cause.component.identity) == fault.key for cause in finding.causes)
+            if any(cause.key == fault.key for cause in finding.causes)
         ]
 
     def _publish(self, facts: Facts) -> None:
@@ -252,17 +252,12 @@ class Judge:
         """The communication score of what the rules read last."""
         return score_of(self._engine.facts, self.thresholds, self.findings)
 
-    def records(self) -> tuple[FindingRecord, ...]:
-        """The open findings as the API gives them."""
-        last_seen = self.register.last_seen()
-        return tuple(finding_record(finding, last_seen) for finding in self.findings)
-
     def _gpus_not_answering(self, now: float) -> Iterator[UnreadSource]:
         """GPUs that do not answer, and have not for long enough to be a finding: meanwhile nothing is known of them."""
         for one in self.register.unconfirmed(now):
             if one.code == "gpu_not_answering":
                 # Its first call is late by a second at least when that is seen.
-                yield UnreadSource(one.component.words, max(1.0, now - one.since), "it does not answer")
+                yield UnreadSource(one.component.words, max(1.0, now - one.first_seen), "it does not answer")
 
     def document(self, about: About) -> FindingsDocument:
         """What is wrong, with the verdict.
@@ -275,7 +270,7 @@ class Judge:
             thresholds=self.thresholds.digest,
             looked_at=self.looked_at,
             failing_rules=tuple(sorted(self.failing_rules)),
-            findings=self.records(),
+            findings=tuple(self.findings),
             unanswered=self._collection.unanswered,
             closed=tuple(closed_record(one) for one in reversed(self.register.closed())),
             unread=(*self._collection.unread(), *self._gpus_not_answering(about["time"])),

@@ -104,7 +104,7 @@ def _show(kept: Kept, boot: str) -> None:
         block(0.0)
     Wraps(kept.wraps, boot)
     LinkFlaps(kept.flaps, Store()).on_tick(time.monotonic())
-    join(kept.register.open_findings())
+    join(kept.register.open_incidents())
 
 
 def _of_earlier_version(state: StateDirectory, boot: str, now: float) -> Kept:

@@ -10,9 +10,8 @@ from typing import Any
 
 from commwatch import __version__
 from commwatch.config.simulated import node_name
-from commwatch.findings.api_documents import CauseRecord, ClosedRecord, FindingRecord
-from commwatch.findings.codes import CODES
-from commwatch.findings.finding import SEVERITIES, Finding
+from commwatch.findings.api_documents import ClosedRecord
+from commwatch.findings.finding import SEVERITIES, Cause, Finding
 from commwatch.findings.score.records import Score
 from commwatch.findings.verdict import Verdict
 from commwatch.node.inventory_state import origin_words
@@ -124,27 +123,22 @@ def _facts(node: Node, kinds: Mapping[str, Mapping[str, Any]]) -> Iterator[Fact]
 
 def marks_of(findings: list[Finding]) -> dict[str, Mark]:
     """By identity of each component that a finding or one of its causes is about, the most severe of them."""
-    said = [(one.severity, one.code, one.component.identity) for one in findings]
-    said += [
-        (CODES[cause.code].severity, cause.code, cause.component.identity) for one in findings for cause in one.causes
-    ]
-    said.sort(key=lambda one: SEVERITIES.index(one[0]), reverse=True)  # the most severe is written last
-    return {identity: Mark(severity, CODES[code].title) for severity, code, identity in said}
+    said: list[Finding | Cause] = [*findings, *(cause for one in findings for cause in one.causes)]
+    said.sort(key=lambda one: SEVERITIES.index(one.severity), reverse=True)  # the most severe is written last
+    return {one.component.identity: Mark(one.severity, one.title) for one in said}
 
 
-def finding_status(finding: FindingRecord, now: float) -> FindingStatus:
+def finding_status(finding: Finding, now: float) -> FindingStatus:
     """What a card says: what is wrong and why, or the cause first where that leads."""
     lead, causes = finding.lead, finding.causes
     return FindingStatus(
         severity=finding.severity,
         title=_titled(lead),
-        part=lead.component.component.words,
+        part=lead.component.words,
         age_seconds=max(0.0, now - finding.since),
-        effect="" if lead is finding else f"{_titled(finding)} ({finding.component.component.words})",
-        causes=[
-            f"{cause.title}: {cause.component.component.words}" for cause in (causes if lead is finding else causes[1:])
-        ],
-        culprit=causes[0].component.component.words if causes else "",
+        effect="" if lead is finding else f"{_titled(finding)} ({finding.component.words})",
+        causes=[f"{cause.title}: {cause.component.words}" for cause in (causes if lead is finding else causes[1:])],
+        culprit=causes[0].component.words if causes else "",
         next_step=lead.next_step,
         code=lead.code,
     )
@@ -154,11 +148,11 @@ def closed_status(closed: ClosedRecord) -> ClosedStatus:
     """What the page says of a finding that is not open any more."""
     note = f" ({closed.note})" if closed.note else ""
     return ClosedStatus(
-        closed.severity, closed.title + note, closed.component.component.words, utc(closed.since), utc(closed.until)
+        closed.severity, closed.title + note, closed.component.words, utc(closed.since), utc(closed.until)
     )  # fmt: skip
 
 
-def _titled(said: FindingRecord | CauseRecord) -> str:
+def _titled(said: Finding | Cause) -> str:
     return said.title + (f": {said.detail}" if said.detail else "")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 from itertools import combinations
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,8 +20,10 @@ from commwatch.findings.causes import (
     seen_within,
 )
 from commwatch.findings.explanations import EXPLANATIONS, Explanation, Explanations, Way
-from commwatch.findings.finding import SEVERITIES, Component, ComponentKind, Evidence, Finding, Severity
+from commwatch.findings.finding import SEVERITIES, Component, ComponentKind, Evidence, Finding
 from commwatch.findings.measured import Measured
+from commwatch.findings.register import Incident
+from support.findings import incident
 
 GPU, OTHER, SWITCH = "0000:17:00.0", "0000:18:00.0", "0000:16:00.0"
 START = 1_700_000_000.0
@@ -28,25 +31,33 @@ PEERS = "peers"
 """Part of all traffic among GPUs."""
 
 
-def finding(code: str, component: Component, severity: Severity = "warning", since: float = START) -> Finding:
-    return Finding(code, component, severity, since, (Evidence("what", 1.0),))
+def finding(code: str, component: Component, since: float = START) -> Incident:
+    return incident(code, component, since, (Evidence("what", 1.0),))
 
 
-def pcie_fault(address: str = GPU, since: float = START) -> Finding:
-    return finding("pcie_width_dropped", Component("pcie_link", address, "", frozenset({address})), "critical", since)
+def changed(one: Incident, **changes: Any) -> Incident:
+    """The same with other fields, of its match as well."""
+    of_match = {name: changes.pop(name) for name in ("code", "component", "evidence") if name in changes}
+    if "since" in changes:
+        changes["first_seen"] = changes.pop("since")
+    return replace(one, match=replace(one.match, **of_match), **changes)
 
 
-def nvlink_fault(link: str = "3", address: str = GPU) -> Finding:
+def pcie_fault(address: str = GPU, since: float = START) -> Incident:
+    return finding("pcie_width_dropped", Component("pcie_link", address, "", frozenset({address})), since)
+
+
+def nvlink_fault(link: str = "3", address: str = GPU) -> Incident:
     component = Component("nvlink", f"{address}/{link}", "", frozenset({address}))
     return finding("nvlink_recovering", component)
 
 
-def probe(*parts: str, code: str = "probe_bandwidth_low", since: float = START) -> Finding:
+def probe(*parts: str, code: str = "probe_bandwidth_low", since: float = START) -> Incident:
     return finding(code, Component("probe", "all_reduce", "", frozenset(parts)), since=since)
 
 
-def timeouts(*parts: str) -> Finding:
-    return finding("nccl_timeouts", Component("log", "timeout", "", frozenset(parts)), "info")
+def timeouts(*parts: str) -> Incident:
+    return finding("nccl_timeouts", Component("log", "timeout", "", frozenset(parts)))
 
 
 def causes(found: Finding) -> list[str]:
@@ -102,7 +113,7 @@ def test_a_degraded_link_comes_before_a_setting_of_the_job(setting: str, symptom
         (finding("nccl_setting_harmful", Component("setting", "NCCL_P2P_DISABLE/p2p_off")), {f"{GPU}/pcie"}),
     ],
 )
-def test_a_fault_that_is_not_on_the_way_stands_beside(fault: Finding, parts: set[str]) -> None:
+def test_a_fault_that_is_not_on_the_way_stands_beside(fault: Incident, parts: set[str]) -> None:
     """Another GPU, the other way of the same GPU, another link, another kind of traffic."""
     found = join([fault, probe(*parts)])
 
@@ -122,7 +133,7 @@ def test_a_fault_that_is_not_on_the_way_stands_beside(fault: Finding, parts: set
         (pcie_fault(), set()),
     ],
 )
-def test_a_fault_on_the_way_stands_under_the_symptom(fault: Finding, parts: set[str]) -> None:
+def test_a_fault_on_the_way_stands_under_the_symptom(fault: Incident, parts: set[str]) -> None:
     """A switch above the GPU, a link among all of a GPU, a GPU as a whole, a service; the whole node uses all."""
     found = told_of("probe_bandwidth_low", join([fault, probe(*parts)]))
 
@@ -138,9 +149,9 @@ def test_a_fault_on_the_way_stands_under_the_symptom(fault: Finding, parts: set[
         ("fabric_not_joined", finding("fabric_manager_down", Component("service", "nvidia-fabricmanager"))),
     ],
 )
-def test_a_fault_of_a_gpu_may_have_a_cause(symptom: str, fault: Finding) -> None:
+def test_a_fault_of_a_gpu_may_have_a_cause(symptom: str, fault: Incident) -> None:
     """What is above it, what the driver said of it, a service that it needs."""
-    [found] = join([fault, finding(symptom, Component("gpu", GPU, "", frozenset({GPU})), "critical")])
+    [found] = join([fault, finding(symptom, Component("gpu", GPU, "", frozenset({GPU})))])
 
     assert (found.code, causes(found)) == (symptom, [fault.code])
 
@@ -157,7 +168,7 @@ def test_one_fault_stands_under_each_symptom() -> None:
 
 def test_causes_are_ranked_by_what_they_explain() -> None:
     """A job that stalled at a GPU with a narrow link and errors on it, which end calls: the errors first."""
-    errors = replace(pcie_fault(), code="pcie_nonfatal")
+    errors = changed(pcie_fault(), code="pcie_nonfatal")
     [found] = join([errors, pcie_fault(), timeouts(GPU)])
 
     assert causes(found) == ["pcie_nonfatal", "pcie_width_dropped"]
@@ -175,12 +186,12 @@ def test_the_rail_at_fault_explains_what_the_logs_say_of_the_network() -> None:
 
 def test_what_came_after_explains_nothing() -> None:
     """A part that read well 90 s after the effect began; of a count it is the first event that says so."""
-    counted = replace(pcie_fault(), code="pcie_nonfatal", evidence=(Evidence("errors", 40.0, threshold=12.0),))
+    counted = changed(pcie_fault(), code="pcie_nonfatal", evidence=(Evidence("errors", 40.0, threshold=12.0),))
     for fault in (pcie_fault(), counted):
         for seconds, findings in ((READING_SECONDS, 1), (READING_SECONDS + 1, 2)):
-            late = replace(fault, since=START + 3000.0, well_at=START + seconds)
+            late = changed(fault, since=START + 3000.0, well_at=START + seconds)
             assert len(join([late, timeouts(GPU)])) == findings
-    assert seen_within(replace(counted, evidence=(Evidence("an event", 1),))) == READING_SECONDS
+    assert seen_within(changed(counted, evidence=(Evidence("an event", 1),))) == READING_SECONDS
 
 
 def test_what_was_seen_later_without_having_been_well_before_is_a_cause() -> None:
@@ -189,7 +200,7 @@ def test_what_was_seen_later_without_having_been_well_before_is_a_cause() -> Non
     slow = probe(f"{GPU}/pcie", PEERS)
 
     assert causes(told_of("probe_bandwidth_low", join([pair, slow]))) == ["pair_slow"]
-    well = replace(pair, well_at=START + 1800)
+    well = changed(pair, well_at=START + 1800)
     assert causes(told_of("probe_bandwidth_low", join([well, slow]))) == []
 
 
@@ -198,11 +209,11 @@ def test_what_was_seen_later_without_having_been_well_before_is_a_cause() -> Non
 GPUS = tuple(f"0000:{number}7:00.0" for number in range(4))
 
 
-def low(share: float) -> Finding:
+def low(share: float) -> Incident:
     """An all_reduce over PCIe at this share of what is expected."""
     evidence = (Evidence("share of the expected bandwidth", share, "ratio", 0.6),)
     parts = frozenset({PEERS, *(f"{one}/pcie" for one in GPUS)})
-    return replace(probe(), component=Component("probe", "all_reduce", "", parts), evidence=evidence)
+    return changed(probe(), component=Component("probe", "all_reduce", "", parts), evidence=evidence)
 
 
 def matrix(*slow: tuple[int, int], share: float = 0.4, usual: float = 1.0, at: float = START) -> list[Measured]:
@@ -255,7 +266,7 @@ def test_pairs_that_are_all_slow_alike_blame_no_gpu() -> None:
     """What they have in common is the host; a GPU of which all pairs are slower than the others' is to blame."""
     evidence = (Evidence("median share of the expected bandwidth", 0.4, "ratio", 0.6),)
     every = Component("node", "", "", frozenset({PEERS, *(f"{one}/pcie" for one in GPUS)}))
-    alike = replace(finding("pairs_all_slow", every, since=START + 10), evidence=evidence)
+    alike = changed(finding("pairs_all_slow", every, since=START + 10), evidence=evidence)
 
     [worst] = join([pcie_fault(GPUS[0]), alike], measured=matrix(*OF_GPU_0, share=0.2, usual=0.5))
     even = join([pcie_fault(GPUS[0]), alike], measured=matrix(*ALL))
@@ -279,7 +290,7 @@ def replace_share(one: Measured, share: float) -> Measured:
 
 def test_a_part_that_was_measured_to_be_slow_comes_first() -> None:
     """Before a fault of more weight of which nothing was measured."""
-    narrow = replace(pcie_fault(GPUS[0]), code="pcie_device_slow")
+    narrow = changed(pcie_fault(GPUS[0]), code="pcie_device_slow")
     heavier = pcie_fault(GPUS[1])
     known = [one for one in matrix(*OF_GPU_0) if f"{GPUS[1]}/pcie" not in one.way]
     [found] = join([narrow, heavier, low(0.4)], measured=known)
@@ -290,10 +301,10 @@ def test_a_part_that_was_measured_to_be_slow_comes_first() -> None:
 
 def test_a_link_whose_far_end_is_not_known_is_cleared_by_all_pairs_alone() -> None:
     """It may lead to any GPU: while one pair is slow, it may be the one."""
-    down = replace(nvlink_fault("3", GPUS[0]), code="nvlink_down", severity="critical")
+    down = changed(nvlink_fault("3", GPUS[0]), code="nvlink_down")
     maybe = frozenset({PEERS, f"{GPUS[0]}/nvlink/3"})
     pairs = [Measured("pair", frozenset({PEERS}), maybe, share, START) for share in (1.0, 0.4)]
-    slow = replace(low(0.4), component=Component("probe", "all_reduce", "", maybe))
+    slow = changed(low(0.4), component=Component("probe", "all_reduce", "", maybe))
 
     assert causes(join([down, slow], measured=pairs)[0]) == ["nvlink_down"]
     assert causes(told_of("probe_bandwidth_low", join([down, slow], measured=pairs[:1]))) == []
@@ -301,10 +312,10 @@ def test_a_link_whose_far_end_is_not_known_is_cleared_by_all_pairs_alone() -> No
 
 def test_what_was_there_long_before_explains_less() -> None:
     """It did no harm for days, and a fresh fault of less weight comes before it."""
-    fatal = replace(pcie_fault(), code="pcie_fatal")
+    fatal = changed(pcie_fault(), code="pcie_fatal")
     weight = EXPLANATIONS[("nccl_timeouts", "pcie_fatal")].weight
-    old, older = (join([replace(fatal, since=START - LONG_BEFORE - more), timeouts(GPU)])[0] for more in (0, 1))
-    [both] = join([replace(fatal, since=START - LONG_BEFORE - 1), pcie_fault(), timeouts(GPU)])
+    old, older = (join([changed(fatal, since=START - LONG_BEFORE - more), timeouts(GPU)])[0] for more in (0, 1))
+    [both] = join([changed(fatal, since=START - LONG_BEFORE - 1), pcie_fault(), timeouts(GPU)])
 
     assert old.causes[0].weight == weight
     assert older.causes[0].weight == LONG_BEFORE_FACTOR * weight
@@ -316,9 +327,9 @@ def test_what_was_there_long_before_explains_less() -> None:
 
 def test_a_switch_that_reports_a_link_blames_the_gpu_at_its_end_alone() -> None:
     """GPU5 is slow and GPU1's link goes down: the switch's word is about GPU1, whose driver says so at the time."""
-    switch = finding("sxid_fatal", Component("nvswitch", SWITCH), "critical")
-    xid = finding("xid_fabric", Component("gpu", OTHER, "", frozenset({OTHER})), "critical", START + 2)
-    logs = [finding("nccl_timeouts", Component("log", name, "", frozenset({gpu})), "info")
+    switch = finding("sxid_fatal", Component("nvswitch", SWITCH))
+    xid = finding("xid_fabric", Component("gpu", OTHER, "", frozenset({OTHER})), START + 2)
+    logs = [finding("nccl_timeouts", Component("log", name, "", frozenset({gpu})))
             for name, gpu in (("timeout", OTHER), ("remote", GPU))]  # fmt: skip
     joined = {one.component.key: one for one in join([switch, xid, *logs])}
 
@@ -328,8 +339,8 @@ def test_a_switch_that_reports_a_link_blames_the_gpu_at_its_end_alone() -> None:
 
 def test_a_switch_whose_link_is_at_no_known_gpu_is_also_seen() -> None:
     """No GPU shows anything at that time; an Xid of an hour before is about something else."""
-    switch = finding("sxid_fatal", Component("nvswitch", SWITCH), "critical")
-    early = finding("xid_fabric", Component("gpu", OTHER, "", frozenset({OTHER})), "critical", START - 3600)
+    switch = finding("sxid_fatal", Component("nvswitch", SWITCH))
+    early = finding("xid_fabric", Component("gpu", OTHER, "", frozenset({OTHER})), START - 3600)
     found = join([switch, early, timeouts(f"{GPU}/nvlink", f"{GPU}/pcie")])
 
     assert beside(told_of("nccl_timeouts", found)) == ["sxid_fatal"]
@@ -338,21 +349,21 @@ def test_a_switch_whose_link_is_at_no_known_gpu_is_also_seen() -> None:
 
 def test_what_jobs_say_without_a_place_has_no_likeliest_cause() -> None:
     """A fault that stands is also seen, and stays a finding; a driver that cannot be used ends every job."""
-    narrow, driver = pcie_fault(), finding("driver_mismatch", Component("node", ""), "critical")
+    narrow, driver = pcie_fault(), finding("driver_mismatch", Component("node", ""))
     found = join([narrow, timeouts()])
 
     assert (causes(told_of("nccl_timeouts", found)), beside(told_of("nccl_timeouts", found))) == (
         [], ["pcie_width_dropped"]
     )  # fmt: skip
     assert told_of("nccl_timeouts", found).severity == "info"
-    assert told_of("pcie_width_dropped", found) == narrow
+    assert told_of("pcie_width_dropped", found).key == narrow.key
     assert causes(join([driver, timeouts()])[0]) == ["driver_mismatch"]
 
 
 def test_errors_that_are_mended_do_not_make_a_probe_over_all_gpus_slow() -> None:
     """A link that is narrower does; of what the pair matrix points at the place is known."""
     parts = (f"{GPU}/pcie", f"{OTHER}/pcie", PEERS)
-    retrained = replace(pcie_fault(), code="pcie_retrained")
+    retrained = changed(pcie_fault(), code="pcie_retrained")
     suspect = finding("part_suspect", Component("part", "gpu/GPU1", "", frozenset({f"{OTHER}/pcie"})))
     found = told_of("probe_bandwidth_low", join([retrained, pcie_fault(OTHER), suspect, probe(*parts)]))
 
@@ -371,11 +382,11 @@ def test_a_part_that_pairs_of_gpus_point_at_does_not_slow_copies_to_the_host() -
 
 def test_events_that_had_ceased_by_then_explain_nothing() -> None:
     """Ten an hour come every six minutes: after a pause that is longer than that they are over."""
-    errors = replace(
+    errors = changed(
         pcie_fault(since=START - 3000), code="pcie_nonfatal", evidence=(Evidence("errors", 10.0, threshold=3.0),)
     )
     for seconds, expected in ((360 + READING_SECONDS, ["pcie_nonfatal"]), (361 + READING_SECONDS, [])):
-        ceased = replace(errors, grew_at=START - seconds)
+        ceased = changed(errors, grew_at=START - seconds)
         assert causes(told_of("nccl_timeouts", join([ceased, timeouts(GPU)]))) == expected
 
 
@@ -397,7 +408,7 @@ def test_the_cause_of_a_cause_is_a_cause() -> None:
 def test_the_most_severe_come_first_then_the_oldest() -> None:
     """So that the first line says what to do first."""
     some = [
-        finding("probe_starved", Component("probe", "c"), "info", START - 100),
+        finding("probe_starved", Component("probe", "c"), START - 100),
         finding("nvlink_recovering", Component("nvlink", f"{OTHER}/1", "", frozenset({OTHER})), since=START),
         finding("nvlink_replays", Component("nvlink", f"{OTHER}/2", "", frozenset({OTHER})), since=START - 9),
         pcie_fault(),
@@ -410,8 +421,8 @@ def test_the_most_severe_come_first_then_the_oldest() -> None:
 
 def test_what_is_wrong_now_leads() -> None:
     """Before an event whose part reads healthy again; a fault before a symptom of which no cause is known."""
-    over = replace(finding("sxid_fatal", Component("nvswitch", SWITCH), "critical", START - 60), healthy_since=START)
-    slow = replace(probe("lo", since=START - 30), severity="warning")
+    over = changed(finding("sxid_fatal", Component("nvswitch", SWITCH), START - 60), healthy_since=START)
+    slow = probe("lo", since=START - 30)
     errors = finding("nvlink_recovering", Component("nvlink", f"{OTHER}/1", "", frozenset({OTHER})), since=START)
 
     joined = join([over, slow, errors, pcie_fault()])
@@ -422,11 +433,11 @@ def test_what_is_wrong_now_leads() -> None:
 
 def test_an_event_that_was_over_before_the_effect_began_is_no_cause() -> None:
     """Its part read healthy more than the time of a reading before; one that began while it did not is explained."""
-    event = finding("xid_fabric", Component("gpu", GPU, "", frozenset({GPU})), "critical", START - 600)
+    event = finding("xid_fabric", Component("gpu", GPU, "", frozenset({GPU})), START - 600)
     for healthy, expected in ((None, ["xid_fabric"]), (START - READING_SECONDS, ["xid_fabric"]),
                               (START - READING_SECONDS - 1, [])):  # fmt: skip
         assert (
-            causes(told_of("nccl_timeouts", join([replace(event, healthy_since=healthy), timeouts(GPU)]))) == expected
+            causes(told_of("nccl_timeouts", join([changed(event, healthy_since=healthy), timeouts(GPU)]))) == expected
         )
 
 
@@ -451,16 +462,15 @@ def components(draw: st.DrawFn) -> Component:
 
 
 @st.composite
-def standing(draw: st.DrawFn) -> list[Finding]:
-    """Findings of any codes and components, each once, over some days; of some it is known when they were well."""
+def standing(draw: st.DrawFn) -> list[Incident]:
+    """Incidents of any codes and components, each once, over some days; of some it is known when they were well."""
     some = draw(
         st.lists(
             st.builds(
-                lambda known, *of: replace(made := finding(*of), well_at=made.since if known else None),
+                lambda known, *of: changed(made := finding(*of), well_at=made.first_seen if known else None),
                 st.booleans(),
                 st.sampled_from(CODES_OF_TABLE),
                 components(),
-                st.sampled_from(SEVERITIES),
                 st.integers(0, 5).map(lambda days: START + 40_000.0 * days),
             ),
             max_size=8,
@@ -495,7 +505,7 @@ def gravity(joined: Iterable[Finding]) -> dict[tuple[str, str], int]:
 
 
 @given(standing(), TABLES)
-def test_no_finding_is_lost(some: list[Finding], table: Explanations) -> None:
+def test_no_finding_is_lost(some: list[Incident], table: Explanations) -> None:
     """Each stands for itself or under one that does, never both, and keeps its evidence."""
     joined = join(some, table)
     kept = [one.key for one in joined]
@@ -508,7 +518,7 @@ def test_no_finding_is_lost(some: list[Finding], table: Explanations) -> None:
 
 
 @given(standing(), TABLES)
-def test_a_fault_is_absorbed_only_where_it_explains(some: list[Finding], table: Explanations) -> None:
+def test_a_fault_is_absorbed_only_where_it_explains(some: list[Incident], table: Explanations) -> None:
     """There is a row of the table for it and something that it explains, of the same parts, not long before it."""
     for one in join(some, table):
         members = {one.key, *((cause.code, cause.component.identity) for cause in one.causes)}
@@ -518,7 +528,7 @@ def test_a_fault_is_absorbed_only_where_it_explains(some: list[Finding], table: 
             assert any(
                 (other.code, fault.code) in table
                 and other.component.shares_part(fault.component)
-                and (fault.well_at is None or fault.well_at <= other.since + seen_within(fault))
+                and (fault.well_at is None or fault.well_at <= other.first_seen + seen_within(fault))
                 for other in explained
             )
             assert 0.0 < cause.weight <= 1.0
@@ -527,7 +537,7 @@ def test_a_fault_is_absorbed_only_where_it_explains(some: list[Finding], table: 
 
 
 @given(standing(), TABLES, st.randoms())
-def test_the_order_of_looking_does_not_matter(some: list[Finding], table: Explanations, dice: random.Random) -> None:
+def test_the_order_of_looking_does_not_matter(some: list[Incident], table: Explanations, dice: random.Random) -> None:
     """The same findings in any order give the same verdict."""
     shuffled = dice.sample(some, len(some))
 
@@ -535,7 +545,7 @@ def test_the_order_of_looking_does_not_matter(some: list[Finding], table: Explan
 
 
 @given(standing(), TABLES)
-def test_nothing_is_graver_when_evidence_goes_away(some: list[Finding], table: Explanations) -> None:
+def test_nothing_is_graver_when_evidence_goes_away(some: list[Incident], table: Explanations) -> None:
     """Neither the most severe finding nor any single one; and the verdict is as severe as the worst that is open."""
     whole = gravity(join(some, table))
     assert min(whole.values(), default=None) == min((SEVERITIES.index(one.severity) for one in some), default=None)
@@ -549,9 +559,9 @@ def test_link_xid_and_sxid_of_one_link_are_one_finding() -> None:
     """The link is down; what the driver and the NVSwitch reported of it stands under it."""
     link = Component("nvlink", f"{GPU}/3", "", frozenset({GPU}))
     faults = [
-        finding("nvlink_down", link, "critical"),
-        finding("xid_fabric", Component("gpu", GPU, "", frozenset({GPU})), "critical"),
-        finding("sxid_fatal", Component("nvswitch", SWITCH), "critical"),
+        finding("nvlink_down", link),
+        finding("xid_fabric", Component("gpu", GPU, "", frozenset({GPU}))),
+        finding("sxid_fatal", Component("nvswitch", SWITCH)),
     ]
 
     assert [one.code for one in join(faults)] == ["nvlink_down"]
@@ -564,8 +574,6 @@ def test_link_xid_and_sxid_of_one_link_are_one_finding() -> None:
 def test_an_sxid_of_another_nvswitch_than_that_of_the_link_is_another_fault(switch: str, *, is_same: bool) -> None:
     """Where the driver says to which one the link leads."""
     link = Component("nvlink", f"{GPU}/3", "", frozenset({GPU, switch}))
-    joined = join(
-        [finding("nvlink_down", link, "critical"), finding("sxid_fatal", Component("nvswitch", SWITCH), "critical")]
-    )
+    joined = join([finding("nvlink_down", link), finding("sxid_fatal", Component("nvswitch", SWITCH))])
 
     assert (len(joined) == 1) == is_same

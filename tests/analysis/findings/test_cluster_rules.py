@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from commwatch.findings.causes import join
-from commwatch.findings.finding import Component, Finding, Match
+from commwatch.findings.finding import Component, Match
 from support.facts import NOW, Numbers, codes_of, facts_of, seen_in, shipped
+from support.findings import incident, incidents
 from support.machines import merged
 
 LIMITS = shipped()
@@ -109,8 +110,8 @@ def test_a_fault_of_the_port_explains_the_slow_rail() -> None:
     [rail] = seen(suspect("nic", "mlx5_1"))
     port = Component("rdma_port", "mlx5_1/1", "", frozenset({"mlx5_1"}))
     found = [
-        Finding(rail.code, rail.component, "warning", NOW, rail.evidence),
-        Finding("rdma_port_slow", port, "warning", NOW, ()),
+        *incidents([rail], NOW),
+        incident("rdma_port_slow", port, NOW),
     ]
     [told] = [one for one in join(found) if one.code == "cluster_nic_slow"]
     assert [cause.code for cause in told.causes] == ["rdma_port_slow"]

@@ -6,8 +6,9 @@ import pytest
 
 from commwatch.findings.causes import join
 from commwatch.findings.codes import CODES
-from commwatch.findings.finding import Evidence, Finding, Match
+from commwatch.findings.finding import Evidence, Match
 from support.facts import NOW, Numbers, before, codes_of, facts_of, is_judged, seen_by
+from support.findings import incidents
 from support.machines import merged
 
 NAME = ("ens1np0",)
@@ -160,9 +161,7 @@ def test_the_interface_of_a_port_that_is_down_is_its_cause() -> None:
     )
     facts = facts_of(now)
     found = [*seen_by("ethernet_down", facts), *seen_by("rdma_port_down", facts)]
-    [finding] = join(
-        Finding(one.code, one.component, CODES[one.code].severity, NOW, one.evidence, one.detail) for one in found
-    )
+    [finding] = join(incidents(found, NOW))
 
     assert (finding.code, finding.severity) == ("rdma_port_down", "critical")
     assert [cause.code for cause in finding.causes] == ["ethernet_down"]

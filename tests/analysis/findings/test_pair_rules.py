@@ -9,8 +9,9 @@ from typing import TypeAlias
 import pytest
 
 from commwatch.findings.causes import join
-from commwatch.findings.finding import Component, Finding, Match
+from commwatch.findings.finding import Component, Match
 from support.facts import Numbers, codes_of, facts_of, seen_in, shipped
+from support.findings import incident, incidents
 from support.machines import CARDS, HGX, NVSWITCH, SWITCHES, four_cards, four_on_nvswitch, gpus, merged
 
 Rows: TypeAlias = dict[tuple[str, ...], float]
@@ -122,7 +123,7 @@ def test_near_pairs_that_are_slower_than_far_ones() -> None:
 def test_a_near_pair_far_below_its_mark_is_a_slow_pair_with_a_cause() -> None:
     """Both are seen, and told as one finding."""
     both = seen(four_cards(), matrix({(0, 1): 3e9}))
-    told = join([Finding(one.code, one.component, "warning", 0.0, one.evidence) for one in both])
+    told = join(incidents(both, 0.0))
 
     assert codes_of(both) == [("pair_slow", pair(0, 1)), ("pair_nearer_slower", pair(0, 1))]
     assert [(one.code, [cause.code for cause in one.causes]) for one in told] == [("pair_slow", ["pair_nearer_slower"])]
@@ -204,8 +205,8 @@ def test_a_pair_that_is_suspected_itself_is_a_slow_pair() -> None:
 def test_a_probe_is_slow_by_a_near_pair_and_then_by_the_part_that_the_pair_shares() -> None:
     """The pair comes first: it can be avoided at once. Without a probe the pair is told, with the part as its cause."""
     seen_both = seen(four_cards(), matrix({(0, 1): 3e9}), suspect("pcie_switch", SWITCHES[0]))
-    near, part = (Finding(one.code, one.component, "info", 0.0, one.evidence) for one in seen_both)
-    probe = Finding("probe_bandwidth_low", Component("probe", "all_reduce"), "warning", 0.0, ())
+    near, part = incidents(seen_both, 0.0)
+    probe = incident("probe_bandwidth_low", Component("probe", "all_reduce"), 0.0)
 
     [told] = join([probe, near, part])
     assert [cause.code for cause in told.causes] == ["pair_nearer_slower", "part_suspect"]
@@ -219,7 +220,7 @@ def test_a_slow_pair_explains_what_goes_among_gpus_alone() -> None:
     [all_slow] = seen(four_cards(), matrix(others=1e9))
     to_host = frozenset(f"{part}/pcie" for part in (CARDS[3], "0000:62:01.0", SWITCHES[1], "0000:60:01.0"))
     told = join(
-        Finding(code, component, "warning", 0.0, slow.evidence)
+        incident(code, component, 0.0, slow.evidence)
         for code, component in (
             (slow.code, slow.component),
             ("probe_bandwidth_low", Component("probe", "all_reduce", "", all_slow.component.parts)),

@@ -40,11 +40,11 @@ def test_a_match_opens_when_it_lasts() -> None:
 
     assert register.update([DOWN], see, 1000.0) == []
     assert register.update([DOWN], see, 1000.0 + OPENS - 0.1) == []
-    assert register.open_findings() == []
+    assert register.open_incidents() == []
     [(event, finding)] = register.update([DOWN], see, 1000.0 + OPENS)
 
-    assert (event, finding.code, finding.component, finding.since) == ("opened", "nvlink_down", LINK, 1000.0)
-    assert register.open_findings() == [finding]
+    assert (event, finding.code, finding.component, finding.first_seen) == ("opened", "nvlink_down", LINK, 1000.0)
+    assert register.open_incidents() == [finding]
     assert register.update([DOWN], see, 1100.0) == [], "an open finding opens once"
 
 
@@ -55,9 +55,9 @@ def test_what_was_told_late_began_before() -> None:
 
     [(event, finding)] = register.update([told], see, 1000.0)
 
-    assert (event, finding.since, finding.grew_at) == ("opened", 1000.0 - OPENS, 1000.0)
+    assert (event, finding.first_seen, finding.grew_at) == ("opened", 1000.0 - OPENS, 1000.0)
     assert register.update([replace(told, since=2000.0)], see, 1010.0) == []
-    assert register.open_findings()[0].since == 1000.0 - OPENS
+    assert register.open_incidents()[0].first_seen == 1000.0 - OPENS
 
 
 def test_a_count_that_grows_says_when_it_did_last() -> None:
@@ -67,10 +67,10 @@ def test_a_count_that_grows_says_when_it_did_last() -> None:
         register.update(
             [replace(DOWN, code="nvlink_recovering", evidence=(Evidence("recoveries", number),))], see, 1000.0 + now
         )
-    assert register.open_findings()[0].grew_at == 1060.0
+    assert register.open_incidents()[0].grew_at == 1060.0
 
     register.update([replace(DOWN, code="nvlink_recovering", evidence=(Evidence("recoveries", 4.0),))], see, 4700.0)
-    assert register.open_findings()[0].grew_at == 4700.0
+    assert register.open_incidents()[0].grew_at == 4700.0
 
 
 @pytest.mark.parametrize(("seconds_under_load", "is_open"), [(14.0, True), (15.0, False)])
@@ -84,7 +84,7 @@ def test_a_link_that_is_fast_again_is_well_before_the_load_ends(seconds_under_lo
         register.update([], see, now)
     register.update([], blind, 600.0)
 
-    assert bool(register.open_findings()) == is_open
+    assert bool(register.open_incidents()) == is_open
 
 
 DEGREES = [(greater, lesser) for greater, code in CODES.items() for lesser in code.replaces]
@@ -103,7 +103,7 @@ def test_a_greater_degree_of_a_fault_takes_the_place_of_a_lesser_one(greater: st
     if begun > 1070.0:
         assert register.update([large, other], see, 1070.0) == []
     changes = [(event, one.key) for event, one in register.update([large, other], see, begun)]
-    open_now = [one.key for one in register.open_findings()]
+    open_now = [one.key for one in register.open_incidents()]
 
     assert changes == [("opened", (greater, LINK.identity)), ("closed", (lesser, LINK.identity))]
     assert open_now == [(lesser, elsewhere.identity), (greater, LINK.identity)]
@@ -113,7 +113,7 @@ def test_a_greater_degree_of_a_fault_takes_the_place_of_a_lesser_one(greater: st
     gone = begun + 20.0
     register.update([small, other], see, gone)
     register.update([small, other], see, gone + CODES[greater].closes_after)
-    assert sorted(one.key for one in register.open_findings()) == [
+    assert sorted(one.key for one in register.open_incidents()) == [
         (lesser, LINK.identity),
         (lesser, elsewhere.identity),
     ]
@@ -151,8 +151,8 @@ def test_a_finding_closes_when_it_is_gone_for_long_enough() -> None:
     assert register.update([], see, 1300.0) == []
     [(event, finding)] = register.update([], see, 1300.0 + CLOSES)
 
-    assert (event, finding.since) == ("closed", 1000.0)
-    assert register.open_findings() == []
+    assert (event, finding.first_seen) == ("closed", 1000.0)
+    assert register.open_incidents() == []
 
 
 def test_what_cannot_be_looked_at_stays_as_it_is() -> None:
@@ -161,7 +161,7 @@ def test_what_cannot_be_looked_at_stays_as_it_is() -> None:
 
     assert register.update([], blind, 1100.0) == []
     assert register.update([], blind, 9000.0) == []
-    assert len(register.open_findings()) == 1
+    assert len(register.open_incidents()) == 1
 
 
 def test_what_no_one_reads_any_more_closes_in_the_end() -> None:
@@ -182,7 +182,7 @@ def test_two_samples_around_a_blind_hour_are_two_beginnings() -> None:
 
     assert register.update([DOWN], see, 4600.0) == []
     [(_, finding)] = register.update([DOWN], see, 4600.0 + OPENS)
-    assert finding.since == 4600.0
+    assert finding.first_seen == 4600.0
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_when_a_finding_was_seen_last() -> None:
     register = opened(1000.0)
     register.update([], blind, 2000.0)
 
-    assert register.last_seen() == {("nvlink_down", LINK.identity): 1000.0 + OPENS}
+    assert [one.last_seen for one in register.open_incidents()] == [1000.0 + OPENS]
 
 
 def test_findings_outlive_a_restart() -> None:
@@ -235,8 +235,8 @@ def test_findings_outlive_a_restart() -> None:
 
     register = Register(msgspec.json.decode(kept, type=RegisterState))
 
-    [finding] = register.open_findings()
-    assert (finding.component, finding.since) == (LINK, 1000.0)
+    [finding] = register.open_incidents()
+    assert (finding.component, finding.first_seen) == (LINK, 1000.0)
     assert register.update([DOWN], see, 2000.0) == [], "it is not announced twice"
 
 
@@ -245,7 +245,7 @@ def test_a_code_that_is_no_more_is_dropped() -> None:
     state = opened().state
     state.incidents[0].match = msgspec.structs.replace(DOWN, code="nvlink_of_old")
 
-    assert Register(state).open_findings() == []
+    assert Register(state).open_incidents() == []
 
 
 def test_an_unknown_code_is_an_error_of_the_rule() -> None:
@@ -263,7 +263,7 @@ def test_events_alternate(looks: list[tuple[bool, float]]) -> None:
         events += [event for event, _ in register.update([DOWN] if there else [], see, now)]
 
     assert events == ["opened", "closed"] * (len(events) // 2) + ["opened"] * (len(events) % 2)
-    assert len(register.open_findings()) == len(events) % 2
+    assert len(register.open_incidents()) == len(events) % 2
 
 
 # --- events that are over ---
@@ -291,13 +291,13 @@ def test_an_event_whose_part_reads_healthy_is_over_after_a_while_and_is_remember
     followed(register, 1000, 1060, ill)
     followed(register, 1070, 990 + OVER_AFTER)
 
-    assert [one.healthy_since for one in register.open_findings()] == [1070.0]
+    assert [one.healthy_since for one in register.open_incidents()] == [1070.0]
     followed(register, 1000 + OVER_AFTER, 1000 + OVER_AFTER)
 
-    assert register.open_findings() == []
+    assert register.open_incidents() == []
     assert [(one.match, one.since, one.until) for one in register.closed()] == [(EVENT, 1000.0, 1070.0)]
     followed(register, 1010 + OVER_AFTER, 4500)
-    assert register.open_findings() == []
+    assert register.open_incidents() == []
     assert len(register.closed()) == 1
 
 
@@ -307,7 +307,7 @@ def test_an_event_whose_part_does_not_read_healthy_stays() -> None:
     followed(register, 1000, 1500)
     followed(register, 1510, 3000, ill)
 
-    assert [one.healthy_since for one in register.open_findings()] == [None]
+    assert [one.healthy_since for one in register.open_incidents()] == [None]
 
 
 def test_an_event_that_comes_back_is_open_again() -> None:
@@ -317,13 +317,13 @@ def test_an_event_that_comes_back_is_open_again() -> None:
     thrice = replace(EVENT, evidence=(Evidence("SXid 12028 in the last hour", 3.0),))
     followed(register, 1000, 1500)
     followed(register, 1510, 1500 + OVER_AFTER, event=twice)
-    assert len(register.open_findings()) == 1
+    assert len(register.open_incidents()) == 1
     followed(register, 1510 + OVER_AFTER, 1510 + OVER_AFTER, event=twice)
-    assert register.open_findings() == []
+    assert register.open_incidents() == []
 
     restarted = Register(msgspec.json.decode(msgspec.json.encode(register.state), type=RegisterState))
     followed(restarted, 2200, 2200, event=twice)
-    assert restarted.open_findings() == []
+    assert restarted.open_incidents() == []
     [(event, _)] = restarted.update([thrice], see, 2210.0, repaired=well)
     assert event == "opened"
     assert [one.until for one in restarted.closed()] == [1510.0]
@@ -346,7 +346,7 @@ def test_what_is_no_event_stays_while_it_is_seen() -> None:
     register = opened(1000.0)
     followed(register, 1100, 1100 + 2 * OVER_AFTER, event=DOWN)
 
-    assert [one.code for one in register.open_findings()] == ["nvlink_down"]
+    assert [one.code for one in register.open_incidents()] == ["nvlink_down"]
 
 
 def test_closed_findings_are_kept_for_a_day() -> None:

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 from commwatch.findings.causes import join
 from commwatch.findings.codes import CODES
-from commwatch.findings.finding import SEVERITIES, Finding, Match
+from commwatch.findings.finding import SEVERITIES, Match
 from commwatch_exporters.catalogue import CATALOGUE
 from support.examples import examples
 from support.facts import HOUR, NOW, RULES, Numbers, facts_of, seen_in, shipped
+from support.findings import incidents
 
 PAGES = Path(__file__).parents[2] / "golden"
 PRESETS = sorted(page.stem for page in PAGES.glob("*.txt") if not page.stem.endswith("-opt-in"))
@@ -138,10 +139,7 @@ def test_what_is_seen_is_told_with_evidence(preset: str, dice: random.Random) ->
     """Each match has a code of the list and evidence, and stands in the verdict, for itself or as a cause."""
     page = measured(preset)
     seen = {(one.code, one.component.identity): one for one in look(disturbed(page, dice), page)}
-    told = join(
-        Finding(one.code, one.component, CODES[one.code].severity, NOW, one.evidence, one.detail)
-        for one in seen.values()
-    )
+    told = join(incidents(seen.values(), NOW))
 
     assert all(one.evidence for one in seen.values())
     causes = {(cause.code, cause.component.identity) for one in told for cause in one.causes}

@@ -28,10 +28,11 @@ from analysis.score.cases import (
     part,
     score,
 )
-from commwatch.findings.finding import Component, Finding
+from commwatch.findings.finding import Component
 from commwatch.findings.score.records import WEIGHTS, PartName, PartReadings, Reading, Score, weighted
 from commwatch.findings.score.score import readings_of
 from commwatch_exporters.catalogue import CATALOGUE
+from support.findings import finding
 
 PARTS: tuple[PartName, ...] = ("bandwidth", "latency", "balance", "stability")
 
@@ -174,7 +175,7 @@ def _alike(key: Key) -> list[Key]:
 def test_a_critical_finding_keeps_the_score_below_good() -> None:
     """And no other one does; what is lower already stays so."""
     port = Component("rdma_port", "mlx5_0/1", "mlx5_0 port 1")
-    critical = Finding("rdma_port_down", port, "critical", 0.0, ())
+    critical = finding("rdma_port_down", port)
     capped, warned = score(findings=[critical]), score(findings=[structs.replace(critical, severity="warning")])
     low = score({UTILIZATION: 0.1, LATENCY: 1e-3, RANK_BALANCE: 0.1}, findings=[critical])
 

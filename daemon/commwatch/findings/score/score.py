@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from commwatch.config.thresholds import Thresholds
-from commwatch.findings.api_documents import finding_record
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Finding
 from commwatch.findings.score.caps import failed_jobs, losses
@@ -43,8 +42,8 @@ def score_of(facts: Facts, thresholds: Thresholds, findings: Sequence[Finding] =
     score = weighted(parts, excellent, good)
     low = thresholds.probe_bandwidth_utilization_low_ratio
     if findings and findings[0].severity == "critical":
-        lead = finding_record(findings[0], {}).lead
-        return capped(score, good, good, lead.component.component.words, f"{lead.title}; a critical finding is open")
+        lead = findings[0].lead
+        return capped(score, good, good, lead.component.words, f"{lead.title}; a critical finding is open")
     slowest = min(parts[0].readings, key=lambda one: one.ratio, default=None)
     if slowest is not None and slowest.ratio < low:
         return capped(score, good, good, slowest.subject, f"{slowest.words}; below {format_percent(low)} is a fault")

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from datetime import datetime, timezone
 
 from commwatch.config.thresholds import Thresholds
-from commwatch.findings.api_documents import FindingRecord, FindingsDocument
-from commwatch.findings.finding import SEVERITIES
+from commwatch.findings.api_documents import FindingsDocument
+from commwatch.findings.finding import SEVERITIES, Finding
 from commwatch.findings.health_report import report_of
 from commwatch.findings.score.records import word_of
 from commwatch.findings.verdict import Word, verdict_of
@@ -80,7 +80,7 @@ def finding_lines(document: FindingsDocument, width: int, now: float) -> Iterato
         yield from _finding(finding, width, now)
 
 
-def _finding(finding: FindingRecord, width: int, now: float) -> Iterator[Line]:
+def _finding(finding: Finding, width: int, now: float) -> Iterator[Line]:
     lead, causes = finding.lead, finding.causes
     detail = f" ({lead.detail})" if lead.detail else ""
     what = f"{lead.title}: {lead.component.component.words}{detail}, since {age(now - finding.since)}"
