@@ -93,11 +93,11 @@ def _component(identity: str) -> ComponentRecord:
 
 
 def branch_of(known: Known, branch: Branch) -> list[Check]:
-    """The checks of a branch as the diagnosis of a node has them that has a finding: it lowers none to a notice."""
+    """The checks of a branch, once what the rules see has lasted for long enough to be a finding."""
     other = finding("gpu_lost", "gpu/elsewhere", "critical")
-    told = msgspec.structs.replace(known.findings, findings=(*known.findings.findings, other))
-    document = diagnose(replace(known, findings=told), "quick")
-    return [check for check in document.checks if check.branch == branch]
+    lasting = (*known.findings.findings, *(one.record for one in known.matched if not one.is_open), other)
+    known = replace(known, findings=msgspec.structs.replace(known.findings, findings=lasting))
+    return [check for check in diagnose(known, "quick").checks if check.branch == branch]
 
 
 def answer_of(result: CycleResult, verdict: CycleVerdict = "good", probe: str = "all_reduce", **changes: Any) -> Answer:

@@ -23,8 +23,8 @@ KNOWN = 120.0
 """Seconds after which each part has been read; a fault that is not of the first day begins then."""
 _TAKES_PROCESSES = frozenset({"driver_hang", "rank_crash", "driver_unusable"})
 """Faults that take readers or ranks in processes of their own."""
-_SHOWN_BY_SECONDS = frozenset({"nvlink_flaps"})
-"""What is counted at 1 Hz alone."""
+_LEFT_OUT = frozenset({"nvlink_flaps", "first_day_no_subnet_manager"})
+"""What is counted at 1 Hz alone, and a port that its equals, which are up, make a port that is down."""
 
 DRILLS = {
     drill.name: drill
@@ -33,7 +33,7 @@ DRILLS = {
     and drill.nodes == 1
     and not (drill.stopped or drill.between_nodes or drill.checked)
     and not _TAKES_PROCESSES & {one["fault"] for one in drill.faults}
-    and drill.name not in _SHOWN_BY_SECONDS
+    and drill.name not in _LEFT_OUT
 }
 """The drills of which the daemon of one node has a finding, by name."""
 

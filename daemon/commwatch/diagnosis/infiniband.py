@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from commwatch.diagnosis.check import Check, CheckVerdict
+from commwatch.diagnosis.judged import judged
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.rails import rails
 from commwatch.diagnosis.rdma_ports import BEST_MTU, model_of, name_of, ports_of, roce_mtu
 from commwatch.diagnosis.rdma_troubles import troubles
 from commwatch.findings.facts import Facts
-from commwatch.findings.rules.all_read import all_read
-from commwatch.findings.rules.rdma import is_not_set_up
 from commwatch_exporters.node.model import RdmaPort, Source
 from commwatch_exporters.state_words import RDMA_ACTIVE, RDMA_LINK_UP, RDMA_PHYSICAL_STATES, RDMA_STATES, word_of
 
@@ -29,13 +28,13 @@ def infiniband(known: Known) -> Iterator[Check]:
         yield _no_ports(facts)
         return
     for port in ports:
-        yield _state(facts, port)
+        yield _state(known, port)
         if port.link_layer == "InfiniBand":
-            yield _subnet_manager(port)
+            yield _subnet_manager(known, port)
         if port.state == RDMA_ACTIVE:
-            yield _rate(port, ports)
+            yield _rate(known, port, ports)
             yield _mtu(port, ports)
-            yield _gid(port, ports)
+            yield _gid(port)
             yield from troubles(known, port)
     yield from rails(known, ports)
 
@@ -50,6 +49,10 @@ def _check(
     )  # fmt: skip
 
 
+def _judged(known: Known, port: RdmaPort, check: Check, codes: Collection[str]) -> Check:
+    return judged(check, known.matched, codes, (f"rdma_port/{port.device}/{port.number}",))
+
+
 def _no_ports(facts: Facts) -> Check:
     here = facts.node.part(Source, "rdma").available
     verdict: CheckVerdict = "does not apply" if here == 0 else "not measured"
@@ -57,39 +60,25 @@ def _no_ports(facts: Facts) -> Check:
     return Check(branch="infiniband", what="RDMA ports", verdict=verdict, detail=detail)
 
 
-def _state(facts: Facts, port: RdmaPort) -> Check:
-    what = "state of the port"
+def _state(known: Known, port: RdmaPort) -> Check:
+    what, codes = "state of the port", ("rdma_port_down", "rdma_port_missing", "rdma_port_not_set_up")
     if port.state is None:
         # The name alone is kept of a port that is gone; so it is while ports are not read.
-        if not port.link_layer and all_read(facts, "rdma", "rdma_port"):
-            return _check(
-                port, what, "failed", "gone", "active", "it was active here for the learning time",
-                "it is not on this node now", "Look for the adapter with lspci, and read the kernel log.",
-            )  # fmt: skip
-        return _check(port, what, "not measured", detail="its state was not read")
+        return _judged(known, port, _check(port, what, "not measured", detail="its state was not read"), codes)
     if port.state == RDMA_ACTIVE:
         return _check(port, what, "passed", "active", "active")
-    physical = "" if port.physical_state is None else word_of(RDMA_PHYSICAL_STATES, port.physical_state)
-    measured = word_of(RDMA_STATES, port.state)
-    detail = f"physical state: {physical}" if physical else ""
-    if port.expected == 1:
-        return _check(
-            port, what, "failed", measured, "active", "it was active here for the learning time", detail,
-            "Look at cable and module, and at the port of the switch.",
-        )  # fmt: skip
-    if is_not_set_up(port):
-        return _check(
-            port, what, "failed", measured, "active", "the link is up",
-            f"{detail}; no subnet manager has set the port up",
-            "See whether a subnet manager runs in this fabric: sminfo.",
-        )  # fmt: skip
-    unused = "it was not active here for the learning time"
-    if port.physical_state is not None and port.physical_state != RDMA_LINK_UP:
-        unused += ": not cabled, or not needed"
-    return _check(port, what, "notice", measured, detail="; ".join(filter(None, (detail, unused))))
+    words = [] if port.physical_state is None else [
+        f"physical state: {word_of(RDMA_PHYSICAL_STATES, port.physical_state)}"]  # fmt: skip
+    if port.expected != 1:
+        words.append("it was not active here for the learning time")
+    if port.physical_state is not None and port.physical_state != RDMA_LINK_UP and port.expected != 1:
+        words[-1] += ": not cabled, or not needed"
+    required = "active" if port.expected == 1 else ""
+    check = _check(port, what, "notice", word_of(RDMA_STATES, port.state), required, detail="; ".join(words))
+    return _judged(known, port, check, codes)
 
 
-def _subnet_manager(port: RdmaPort) -> Check:
+def _subnet_manager(known: Known, port: RdmaPort) -> Check:
     what = "subnet manager (LID)"
     try:
         lid = int(port.sm_lid, 16)
@@ -99,13 +88,14 @@ def _subnet_manager(port: RdmaPort) -> Check:
         return _check(port, what, "passed", port.sm_lid, "not 0x0", "sysfs sm_lid")
     if port.physical_state != RDMA_LINK_UP:
         return _check(port, what, "not measured", detail="the link is not up")
-    return _check(
-        port, what, "failed", port.sm_lid, "not 0x0", "sysfs sm_lid", "the link is up, and no subnet manager set it up",
+    check = _check(
+        port, what, "notice", port.sm_lid, "not 0x0", "sysfs sm_lid", "the link is up, and no subnet manager set it up",
         "See whether a subnet manager runs in this fabric: sminfo.",
     )  # fmt: skip
+    return _judged(known, port, check, ("rdma_port_not_set_up", "rdma_port_down"))
 
 
-def _rate(port: RdmaPort, ports: Sequence[RdmaPort]) -> Check:
+def _rate(known: Known, port: RdmaPort, ports: Sequence[RdmaPort]) -> Check:
     what = "rate of the link"
     speed = port.speed_bytes_per_second
     if speed is None:
@@ -116,10 +106,8 @@ def _rate(port: RdmaPort, ports: Sequence[RdmaPort]) -> Check:
     learned, fastest = port.speed_expected_bytes_per_second, _fastest(alike)
     measured = _gbit(speed)
     if learned is not None and speed < learned:
-        return _check(
-            port, what, "failed", measured, _gbit(learned), _STABLE, "a job runs at the rate of its slowest port",
-            "Bring the link down and up; if it stays slow, swap cable and module, then try another port of the switch.",
-        )  # fmt: skip
+        check = _check(port, what, "notice", measured, _gbit(learned), _STABLE)
+        return _judged(known, port, check, ("rdma_port_slow",))
     if fastest is not None and speed < fastest:
         return _check(
             port, what, "notice", measured, _gbit(fastest), _SIBLINGS,
@@ -166,13 +154,13 @@ def _mtu(port: RdmaPort, ports: Sequence[RdmaPort]) -> Check:
     )  # fmt: skip
 
 
-def _gid(port: RdmaPort, ports: Sequence[RdmaPort]) -> Check:
+def _gid(port: RdmaPort) -> Check:
     what = "address (GID)"
     if port.gids is None:
         return _check(port, what, "not measured", detail="the GID table was not read")
     if not port.gids:
         return _check(
-            port, what, "failed", "none", "one", "the GID table", "an active port without a GID reaches nobody",
+            port, what, "notice", "none", "one", "the GID table", "an active port without a GID reaches nobody",
             "Reload the driver, or look at dmesg for why the port has none.",
         )  # fmt: skip
     indexes = port.gid_indexes
@@ -187,7 +175,7 @@ def _gid(port: RdmaPort, ports: Sequence[RdmaPort]) -> Check:
         kinds = ", ".join(one.replace("_", " ") for one in indexes) or "of an unknown kind"
         bond = f"; that of {port.interface}'s bond may" if port.network_interface.master else ""
         return _check(
-            port, what, _without_address(port, ports), kinds, required, source,
+            port, what, "notice", kinds, required, source,
             f"its interface has no IP address{bond}",
             "Give the interface an address if NCCL is to use this port, else leave it out with NCCL_IB_HCA.",
         )  # fmt: skip
@@ -197,10 +185,3 @@ def _gid(port: RdmaPort, ports: Sequence[RdmaPort]) -> Check:
         return _check(port, what, "notice", measured, required, source, detail)
     detail = f"NCCL 2.21 and later find it; earlier ones need NCCL_IB_GID_INDEX={indexes[kind]:.0f}"
     return _check(port, what, "passed", measured, required, source, detail)
-
-
-def _without_address(port: RdmaPort, ports: Sequence[RdmaPort]) -> CheckVerdict:
-    """A fault only where NCCL would take the port: it is as fast as any, and no bond has the address in its place."""
-    fastest = _fastest(one for one in ports if one.state == RDMA_ACTIVE)
-    is_taken = fastest is not None and port.speed_bytes_per_second == fastest and not port.network_interface.master
-    return "failed" if is_taken else "notice"

@@ -14,9 +14,11 @@ import msgspec
 
 from commwatch.config.settings import Config
 from commwatch.config.thresholds import Thresholds
+from commwatch.diagnosis.judged import Matched, matched_by
 from commwatch.diagnosis.marks.profiles import ALL_PROFILES, Asked
 from commwatch.errors import CommwatchError, ExitCode
 from commwatch.findings.api_documents import FindingsDocument, ScoreDocument, SettingsDocument, SnapshotDocument
+from commwatch.findings.codes import WATCHED
 from commwatch.findings.facts import Facts
 from commwatch.findings.history import CounterHistory
 from commwatch.state.answer import document_of
@@ -105,7 +107,12 @@ class Known:
     @cached_property
     def facts(self) -> Facts:
         """The snapshot as the rules read it; no counter has a past in it."""
-        return Facts(self.snapshot.node, CounterHistory({}), self.snapshot.time)
+        return Facts(self.snapshot.node, CounterHistory(WATCHED), self.snapshot.time)
+
+    @cached_property
+    def matched(self) -> tuple[Matched, ...]:
+        """What the rules see of this node, open or not yet, the worst first."""
+        return matched_by(self.findings, self.facts, self.thresholds)
 
 
 def read_host_limits() -> HostLimits:

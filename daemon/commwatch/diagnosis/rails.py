@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from commwatch.diagnosis.check import Check, CheckVerdict
+from commwatch.diagnosis.judged import judged
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.rdma_ports import model_of, name_of, peak_use
 from commwatch.findings.facts import Facts
@@ -21,7 +22,7 @@ _WAYS = {"peermem": "nvidia_peermem", "dma_buf": "dma-buf of the open kernel mod
 
 def rails(known: Known, ports: Sequence[RdmaPort]) -> Iterator[Check]:
     """What only all ports together show."""
-    yield _count(known.facts)
+    yield _count(known)
     yield _layers(ports)
     yield _gpudirect(known.facts)
     yield _shares(known, ports)
@@ -37,22 +38,22 @@ def _check(
     )  # fmt: skip
 
 
-def _count(facts: Facts) -> Check:
+def _count(known: Known) -> Check:
     what = "active RDMA ports"
-    inventory = facts.node.part(Inventory, "rdma_port")
+    inventory = known.facts.node.part(Inventory, "rdma_port")
     present, expected = inventory.present, inventory.expected
     if present is None:
         return _check(what, "not measured", detail="not all ports were read")
     if expected is None:
         return _check(what, "not measured", f"{present:.0f}", detail="the expected number is not learned yet")
-    verdict: CheckVerdict = "failed" if present < expected else "passed"
-    return _check(
-        what,
-        verdict,
-        f"{present:.0f}",
-        f"at least {expected:.0f}",
-        "the most that was stable here, or the configuration",
-    )
+    verdict: CheckVerdict = "notice" if present < expected else "passed"
+    source = "the most that was stable here, or the configuration"
+    check = _check(what, verdict, f"{present:.0f}", f"at least {expected:.0f}", source)
+    if verdict == "passed":
+        return check
+    ports = {f"rdma_port/{port.device}/{port.number}" for port, _ in known.facts.each(RdmaPort.expected)}
+    lacking = judged(check, known.matched, ("rdma_port_down", "rdma_port_missing", "rdma_port_not_set_up"), ports)
+    return judged(lacking, known.matched, ("ports_never_seen",), ("node/rdma_port",))
 
 
 def _layers(ports: Sequence[RdmaPort]) -> Check:
@@ -82,7 +83,7 @@ def _gpudirect(facts: Facts) -> Check:
     if len(known) < len(_WAYS):
         return _check(what, "not measured", required=required, source=source, detail="the modules were not all read")
     return _check(
-        what, "failed", "none", required, source, "all traffic to other nodes is copied through the memory of the host",
+        what, "notice", "none", required, source, "all traffic to other nodes is copied through the memory of the host",
         "Load nvidia_peermem (modprobe nvidia-peermem), or install the driver with its open kernel modules.",
     )  # fmt: skip
 

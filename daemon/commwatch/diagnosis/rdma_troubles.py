@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from commwatch.diagnosis.check import Check, CheckVerdict
+import msgspec
+
+from commwatch.diagnosis.check import Check
+from commwatch.diagnosis.judged import judged
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.rdma_ports import name_of
-from commwatch.findings.finding import Cause, Finding
-from commwatch.findings.words import format_evidence
 from commwatch_exporters.node.model import RdmaPort
 
 
@@ -53,45 +54,24 @@ _RULES = ("rdma", "ethernet_traffic.")
 
 def troubles(known: Known, port: RdmaPort) -> Iterator[Check]:
     """One line for each kind of trouble: what was found, or that it was looked for."""
-    told = _told_of(known, port)
-    for trouble in _TROUBLES:
-        yield _check(known, port, trouble, [one for one in told if one.code in trouble.codes])
-
-
-def _told_of(known: Known, port: RdmaPort) -> list[Finding | Cause]:
-    """Findings of the port and of its interface; one that explains another stands beneath it alone."""
-    identities = {f"rdma_port/{port.device}/{port.number}"}
+    parts = {f"rdma_port/{port.device}/{port.number}"}
     if port.interface:
-        identities.add(f"interface/{port.interface}")
-    records: list[Finding | Cause] = []
-    for finding in known.findings.findings:
-        records += (finding, *finding.causes)
-    unique = {(one.code, one.component.identity): one for one in records}
-    return [one for one in unique.values() if one.component.identity in identities]
-
-
-def _check(known: Known, port: RdmaPort, trouble: _Trouble, told: list[Finding | Cause]) -> Check:
-    required = "nothing beyond the thresholds"
-    if told:
-        grave = any(one.severity != "info" for one in told)
-        return Check(
-            branch="infiniband", what=trouble.what, where=name_of(port),
-            measured="; ".join(format_evidence(fact) for one in told for fact in one.evidence) or told[0].title,
-            required=required, verdict="failed" if grave else "notice", source=_sources(told),
-            detail="; ".join(one.title for one in told), next_step=told[0].next_step,
+        parts.add(f"interface/{port.interface}")
+    for trouble in _TROUBLES:
+        check = Check(
+            branch="infiniband", what=trouble.what, where=name_of(port), required="nothing beyond the thresholds",
+            verdict="not measured",
         )  # fmt: skip
-    why = _not_looked_at(known, port, trouble)
-    verdict: CheckVerdict = "not measured" if why else "passed"
-    return Check(
-        branch="infiniband", what=trouble.what, where=name_of(port), measured="" if why else "nothing",
-        required="" if why else required, verdict=verdict,
-        source="" if why else "thresholds.yaml, watched by the daemon", detail=why,
-    )  # fmt: skip
+        found = judged(check, known.matched, trouble.codes, parts)
+        yield _nothing(known, port, trouble, check) if found is check else found
 
 
-def _sources(told: list[Finding | Cause]) -> str:
-    origins = [fact.threshold_origin for one in told for fact in one.evidence if fact.threshold_origin]
-    return ", ".join(dict.fromkeys(origins))
+def _nothing(known: Known, port: RdmaPort, trouble: _Trouble, check: Check) -> Check:
+    if why := _not_looked_at(known, port, trouble):
+        return msgspec.structs.replace(check, required="", detail=why)
+    return msgspec.structs.replace(
+        check, measured="nothing", verdict="passed", source="thresholds.yaml, watched by the daemon"
+    )
 
 
 def _not_looked_at(known: Known, port: RdmaPort, trouble: _Trouble) -> str:
