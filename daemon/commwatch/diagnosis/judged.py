@@ -73,9 +73,7 @@ def judged(check: Check, matched: Sequence[Matched], codes: Collection[str], par
         codes: of what makes this check fail.
         parts: identities of the components that it is about; empty: any.
     """
-    seen = [
-        one for one in matched if one.record.code in codes and (not parts or one.record.component.identity in parts)
-    ]
+    seen = [one for one in matched if one.record.code in codes and (not parts or _is_of(one.record, parts))]
     if not seen:
         return check
     is_fault = any(one.is_open and one.record.severity != "info" for one in seen)
@@ -91,3 +89,7 @@ def judged(check: Check, matched: Sequence[Matched], codes: Collection[str], par
         detail="; ".join(filter(None, (check.detail, *words))),
         next_step=seen[0].record.next_step,
     )
+
+
+def _is_of(record: Record, parts: Collection[str]) -> bool:
+    return any(part == record.component.identity or part in record.component.parts for part in parts)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from commwatch.diagnosis.check import Check, CheckVerdict
+from commwatch.diagnosis.judged import judged
+from commwatch.diagnosis.known import Known
 from commwatch.node.topology.model import Gpu, Nic, PciDevice, Topology
 from commwatch.node.topology.paths import uplink
 from commwatch_exporters.node import model
@@ -13,23 +15,28 @@ _BOTH_ENDS = "the lesser maximum of both ends"
 _STABLE = "the most that was stable here"
 _IDLE = "the link of an idle GPU slows down by itself: it is judged under load alone"
 _NOTHING_BELOW = "below it is neither an adapter nor a GPU under load, whose links keep their generation"
+_NARROW = ("pcie_width_dropped", "pcie_device_narrow", "pcie_below_maximum", "gpu_below_equals")
+_SLOW = ("pcie_generation_low", "pcie_device_slow")
 _NO_LINK = frozenset({"root_port", "switch_downstream"})
 """They show the link below them, which is that of the device there."""
 
 
-def lanes(parts: model.Node, node: Topology) -> Iterator[Check]:
+def lanes(known: Known, node: Topology) -> Iterator[Check]:
     """Lanes of each link against the most of both ends, and against what was stable here."""
     for device, name in _ends(node):
         link = uplink(node, device)
         if link is None:
             continue
-        gpu = parts.part(model.Gpu, device.address)
+        gpu = known.facts.node.part(model.Gpu, device.address)
         now = _known(link.lanes, gpu.pcie_width_lanes)
         both = _known(link.lanes_max, gpu.pcie_width_max_lanes)
         before = gpu.pcie_width_expected_lanes
         most = max((one for one in (both, before) if one is not None), default=None)
         is_learned = before is not None and before == most and before != both
-        yield _lanes(name, now, most, _STABLE if is_learned else _BOTH_ENDS)
+        check = _lanes(name, now, most, _STABLE if is_learned else _BOTH_ENDS)
+        if check.verdict == "notice":
+            check = judged(check, known.matched, _NARROW, (f"pcie_link/{device.address}", f"gpu/{device.address}"))
+        yield check
 
 
 def _known(first: float | None, second: float | None) -> float | None:
@@ -37,7 +44,7 @@ def _known(first: float | None, second: float | None) -> float | None:
 
 
 def _lanes(name: str, now: float | None, most: float | None, source: str) -> Check:
-    verdict: CheckVerdict = "not measured" if now is None or most is None else "failed" if now < most else "passed"
+    verdict: CheckVerdict = "not measured" if now is None or most is None else "notice" if now < most else "passed"
     detail = ""
     if verdict == "not measured":
         detail = "the kernel does not know the lanes of both ends, as in a virtual machine"
@@ -46,28 +53,28 @@ def _lanes(name: str, now: float | None, most: float | None, source: str) -> Che
         measured="" if now is None else f"x{now:.0f}",
         required="" if most is None else f"x{most:.0f}",
         verdict=verdict, source=source, detail=detail,
-        next_step="Reseat the card, its riser or cable, and look whether the firmware splits the slot."
-        if verdict == "failed" else "",
     )  # fmt: skip
 
 
-def speeds(parts: model.Node, node: Topology) -> Iterator[Check]:
+def speeds(known: Known, node: Topology) -> Iterator[Check]:
     """Generation of each link that is used, against that of both ends."""
     for device, name in _ends(node):
         link = uplink(node, device)
         if link is None or device.role == "nvswitch":  # whether the links of NVSwitches slow down is not established
             continue
+        parts = known.facts.node
         gpu = parts.part(model.Gpu, device.address)
         degraded = gpu.pcie_degraded if device.role == "gpu" else parts.part(model.PcieDevice, device.address).degraded
-        yield _speed(
+        check = _speed(
             name, device, degraded.get("generation"),
             _known(gpu.pcie_generation, link.generation),
             _known(gpu.pcie_generation_max, link.generation_max),
         )  # fmt: skip
+        yield judged(check, known.matched, _SLOW, (f"pcie_link/{device.address}",))
 
 
 def _speed(name: str, device: PciDevice, slow: float | None, now: float | None, most: float | None) -> Check:
-    verdict: CheckVerdict = "not measured" if slow is None else "failed" if slow else "passed"
+    verdict: CheckVerdict = "not measured" if slow is None else "notice" if slow else "passed"
     detail = ""
     if slow is None:
         detail = _IDLE if device.role == "gpu" else _NOTHING_BELOW
@@ -78,8 +85,6 @@ def _speed(name: str, device: PciDevice, slow: float | None, now: float | None, 
         measured="" if now is None or slow is None else f"gen {now:.0f}",
         required="" if most is None else f"gen {most:.0f}",
         verdict=verdict, source=_BOTH_ENDS, detail=detail,
-        next_step="Look for corrected errors on this link, reseat the card, and check the generation that the firmware "
-        "sets." if slow else "",
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from commwatch.diagnosis.check import Check, CheckVerdict
+from commwatch.diagnosis.judged import judged
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.pcie import lanes, part_name, speeds
 from commwatch.findings.facts import Facts
@@ -31,8 +32,20 @@ _ACS = (
     "the kernel shows ACS to root alone: sudo lspci -vvv | grep ACSCtl; SrcValid+ on a bridge sends traffic within a "
     "switch through the CPU"
 )
-_FAILED = {"nvlink_fabric_down": ("none active", "all active"), "nvlink_refused": ("refused", "allowed")}
-"""By code of the findings that are faults: what is and what is required."""
+_GPU_GONE = (
+    "gpu_lost", "gpu_missing", "gpu_not_answering", "gpu_not_listed", "gpu_reset_required", "driver_calls_failing",
+)  # fmt: skip
+_LINKS_DOWN = (
+    "nvlink_down", "nvlink_never_up", "fabric_not_joined", "gpu_below_equals", "gpu_below_product", "parts_never_seen",
+)  # fmt: skip
+_RULES = {
+    "link_below_siblings": ("gpu_below_equals", "pcie_below_maximum"),
+    "nvlink_uneven": ("nvlink_down", "gpu_below_equals"),
+    "nvlink_fabric_down": ("nvlink_down", "fabric_not_joined", "nvlink_never_up"),
+    "nvlink_refused": ("nvlink_p2p_refused",),
+    "gpu_without_index": ("gpu_not_listed",),
+}
+"""By code of what is uneven: the findings that say so."""
 _TITLES = {
     "link_below_siblings": "PCIe slot against those of the other GPUs",
     "nvlink_uneven": "NVLinks of all pairs alike",
@@ -56,15 +69,18 @@ def topology_checks(known: Known) -> Iterator[Check]:
     # Whether a group is worth choosing depends on what its pairs carry; the pattern branch says what that is.
     measured = None if known.matrix is None else laid_over(topology, known.matrix, facts.now, known.thresholds)
     found = findings(topology, measured if isinstance(measured, Measured) else None)
-    yield _gpus(facts, topology)
+    yield judged(_gpus(facts, topology), known.matched, _GPU_GONE)
     if topology.driver_read:
-        yield from (_nvlinks(facts, topology, gpu) for gpu in topology.gpus if gpu.index is not None)
-    yield from lanes(facts.node, topology)
-    yield from speeds(facts.node, topology)
+        for gpu in (gpu for gpu in topology.gpus if gpu.index is not None):
+            check = _nvlinks(facts, topology, gpu)
+            parts = (gpu.address, "node/nvlink")
+            yield judged(check, known.matched, _LINKS_DOWN, parts) if check.verdict == "notice" else check
+    yield from lanes(known, topology)
+    yield from speeds(known, topology)
     yield from _nics(topology)
     yield from _ways(facts, topology, found, is_measured=measured is not None)
     yield _numa(topology, found)
-    yield from _told(found)
+    yield from _told(known, topology, found)
 
 
 def _check(
@@ -91,14 +107,11 @@ def _gpus(facts: Facts, node: Topology) -> Check:
         for gpu, state in facts.each(model.Gpu.state)
         if state
     ]
-    verdict: CheckVerdict = "failed" if present < least or wrong else "passed"
+    verdict: CheckVerdict = "notice" if present < least or wrong else "passed"
     next_step = (
-        "Read the kernel log for Xids and lost GPUs, and see which slot is silent." if verdict == "failed" else ""
+        "Read the kernel log for Xids and lost GPUs, and see which slot is silent." if verdict == "notice" else ""
     )
-    return _check(
-        "GPUs", verdict, measured=f"{present:.0f}", required=f"at least {least}", source=source,
-        detail="; ".join(wrong), next_step=next_step,
-    )  # fmt: skip
+    return _check("GPUs", verdict, "", f"{present:.0f}", f"at least {least}", source, "; ".join(wrong), next_step)
 
 
 def _nvlinks(facts: Facts, node: Topology, gpu: Gpu) -> Check:
@@ -122,19 +135,18 @@ def _nvlinks(facts: Facts, node: Topology, gpu: Gpu) -> Check:
     if expected:
         down = sorted(expected - set(active))
         return _check(
-            what, "failed" if down else "passed", gpu.label, measured, f"{len(expected)}",
+            what, "notice" if down else "passed", gpu.label, measured, f"{len(expected)}",
             "the links that were active for the learning time",
             detail=f"inactive: link {_listed(down)}" if down else "",
-            next_step="Read the kernel log for Xid 74 and the error counters of these links." if down else "",
         )  # fmt: skip
     if not active and not node.nvswitches:
         detail = "none was ever active here: no bridge is fitted"
         return _check(what, "does not apply", gpu.label, measured, detail=detail)
-    verdict: CheckVerdict = "passed" if len(active) == len(gpu.nvlinks) else "notice" if active else "failed"
+    verdict: CheckVerdict = "passed" if len(active) == len(gpu.nvlinks) else "notice"
     return _check(
         what, verdict, gpu.label, measured, f"{len(gpu.nvlinks)}", "the links that the GPU has",
         detail="" if verdict == "passed" else "the expected number is not learned yet",
-        next_step="Look at Fabric Manager and the kernel log." if verdict == "failed" else "",
+        next_step="" if active else "Look at Fabric Manager and the kernel log.",
     )  # fmt: skip
 
 
@@ -245,17 +257,17 @@ def _both_names(part: Gpu | Nic) -> str:
     return name if name == part.label else f"{name} ({part.label})"
 
 
-def _told(found: Sequence[TopologyFinding]) -> Iterator[Check]:
+def _told(known: Known, topology: Topology, found: Sequence[TopologyFinding]) -> Iterator[Check]:
     """What is uneven or unknown and has no row of its own."""
+    addresses = {gpu.label: gpu.address for gpu in topology.gpus}
     for one in found:
-        title = _TITLES.get(one.code)
-        if title is None:
-            continue
-        measured, required = _FAILED.get(one.code, ("", ""))
-        yield _check(
-            title, "failed" if required else "notice", ", ".join(one.components), measured, required,
-            source="the topology", detail=one.text, next_step=one.meaning,
-        )  # fmt: skip
+        if title := _TITLES.get(one.code):
+            check = _check(
+                title, "notice", ", ".join(one.components), source="the topology", detail=one.text,
+                next_step=one.meaning,
+            )  # fmt: skip
+            labels = {label for name in one.components for label in name.split("-")}
+            yield judged(check, known.matched, _RULES.get(one.code, ()), [addresses.get(one, one) for one in labels])
 
 
 def topology_of(facts: Facts) -> Topology:
