@@ -14,7 +14,7 @@ from commwatch.diagnosis.known import Known
 from commwatch.node.topology.pair_matrix import PairMatrix
 from commwatch.probes.by_hand.answer import Answer
 from commwatch.probes.plan import Failed, Measured, Skipped, Yielded
-from diagnosis.exposed import answer_of, branch_of, finding, known_of, merged
+from diagnosis.exposed import answer_of, branch_of, known_of, merged
 from heatmap.matrices import endpoints, matrix, slow_gpu
 from support.facts import NOW
 from support.passes import in_one_pass
@@ -270,23 +270,24 @@ def test_probes_that_are_well_stand_in_one_line() -> None:
     "values, verdict, says",
     [
         ({"last_latency_seconds": 42e-6, "latency_spike_streak": 3.0}, "failed", "A problem of latency"),
-        ({"last_latency_seconds": 42e-6, "latency_spike_streak": 1.0}, "notice", "A problem of latency"),
+        ({"last_latency_seconds": 42e-6, "latency_spike_streak": 1.0}, "notice", ""),
         ({"last_latency_seconds": 20.9e-6}, "passed", ""),
-        ({"last_latency_seconds": 21.1e-6}, "notice", "A problem of latency"),
+        ({"last_latency_seconds": 21.1e-6}, "notice", ""),
         ({"bandwidth_utilization_ratio": 0.4, "low_bandwidth_streak": 3.0}, "failed", "A problem of bandwidth"),
-        ({"bandwidth_utilization_ratio": 0.59, "low_bandwidth_streak": 1.0}, "notice", "A problem of bandwidth"),
+        ({"bandwidth_utilization_ratio": 0.59, "low_bandwidth_streak": 1.0}, "notice", ""),
         ({"bandwidth_utilization_ratio": 0.61}, "passed", ""),
-        ({"bandwidth_step_ratio": 1.3}, "failed", "A problem of bandwidth"),
-        ({"bandwidth_step_ratio": 1.19}, "passed", ""),
         (
-            {"last_latency_seconds": 42e-6, "latency_spike_streak": 3.0, "bandwidth_utilization_ratio": 0.4},
+            {
+                "last_latency_seconds": 42e-6, "latency_spike_streak": 3.0, "bandwidth_utilization_ratio": 0.4,
+                "low_bandwidth_streak": 3.0,
+            },
             "failed",
             "Small and large messages are slow",
         ),
     ],
-)
+)  # fmt: skip
 def test_small_or_large_messages_or_both(values: dict[str, float], verdict: str, says: str) -> None:
-    """One result is worth a notice; three in a row, or a step, are a fault."""
+    """One result is worth a notice; three in a row are a fault."""
     check = found(merged(gpus(8), healthy(**values)), matrix())[SIZES]
 
     assert check.verdict == verdict
@@ -298,13 +299,15 @@ def test_probes_that_show_the_same_stand_in_one_line_with_the_worst() -> None:
     numbers = healthy()
     for name, share in (("a", 0.5), ("b", 0.4)):
         info = (name, "nccl", "all_gather", "32", str(64 * 2**20), "8", "2.27.3", "", "", "reference")
-        shown = {"last_latency_seconds": 14e-6, "bandwidth_utilization_ratio": share}
+        shown = {
+            "last_latency_seconds": 14e-6, "bandwidth_utilization_ratio": share, "low_bandwidth_streak": 3.0,
+        }  # fmt: skip
         some = {f"commwatch_probe_{metric}": {(name, "nccl"): value} for metric, value in shown.items()}
         numbers = merged(numbers, {"commwatch_probe_info": {info: 1.0}}, some)
 
     lines = [check for check in branch_of(known_of(numbers), "pattern") if check.what == SIZES]
 
-    assert [(line.verdict, line.where) for line in lines] == [("notice", "a, b"), ("passed", "all_reduce")]
+    assert [(line.verdict, line.where) for line in lines] == [("failed", "a, b"), ("passed", "all_reduce")]
     assert lines[0].measured.startswith("b: 32 B 14 µs; 64 MiB - (40 %")
 
 
@@ -327,8 +330,8 @@ def test_without_a_baseline_latency_is_not_judged() -> None:
     ("values", "verdict", "says"),
     [
         ({"latency_step_ratio": 1.19, "bandwidth_drift_ratio": 1.14}, "passed", ""),
-        ({"latency_step_ratio": 1.2}, "failed", "It came at once, within the last 5 results."),
-        ({"bandwidth_drift_ratio": 1.15}, "failed", "It came slowly."),
+        ({"latency_step_ratio": 1.2}, "notice", "The probe has become slower"),
+        ({"bandwidth_drift_ratio": 1.15}, "notice", "Probe slows over days"),
     ],
 )
 def test_a_step_and_a_drift(values: dict[str, float], verdict: str, says: str) -> None:
@@ -343,24 +346,6 @@ def test_too_few_results_have_no_course() -> None:
     numbers = probe(last_latency_seconds=14e-6)
 
     assert found(merged(gpus(8), numbers), matrix())[COURSE].verdict == "not measured"
-
-
-def test_since_when_is_told_of_what_has_been_open_longest() -> None:
-    """Of probes, pairs and parts; a finding of another part says nothing of the pattern."""
-    known = known_of(gpus(8), [finding("pair_slow", "pair/a-b"), finding("nvlink_down", "nvlink/x/3")])
-    late = replace(known, findings=_at(known, NOW + 3600))
-
-    checks = {check.what: check for check in branch_of(replace(late, matrix=matrix()), "pattern")}
-
-    assert checks["slow since"].where == "a-b"
-    assert checks["slow since"].measured == "2023-11-14 22:12:20 UTC, 61 min ago"
-    assert "slow since" not in {check.what for check in branch_of(replace(known, matrix=matrix()), "pattern")}
-
-
-def _at(known: Known, now: float) -> Any:
-    return type(known.findings)(
-        **{name: getattr(known.findings, name) for name in known.findings.__struct_fields__ if name != "time"}, time=now
-    )
 
 
 # --- after a full scan ---

@@ -9,9 +9,8 @@ from typing import Literal
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.marks.results import is_firm
-from commwatch.diagnosis.pattern_probes import FULL_SCAN, sizes
+from commwatch.diagnosis.pattern_probes import FULL_SCAN, courses, sizes
 from commwatch.diagnosis.pattern_scan import scanned
-from commwatch.diagnosis.pattern_time import courses
 from commwatch.findings.codes import CODES
 from commwatch.findings.finding import Match
 from commwatch.findings.rules.gpu_ways import gpus_of
