@@ -44,20 +44,15 @@ def only(found: Iterable[Check]) -> Check:
 
 
 @pytest.mark.parametrize(
-    ("rate", "source", "verdict"),
-    [
-        (85.0, "reference", "passed"),
-        (84.9, "reference", "notice"),
-        (60.0, "reference", "notice"),
-        (59.9, "reference", "failed"),
-        (59.9, "configured", "failed"),
-        (59.9, "model", "notice"),
-        (120.0, "model", "passed"),
-    ],
+    ("rate", "low_in_a_row", "verdict"),
+    [(85.0, 0, "passed"), (84.9, 0, "notice"), (59.9, 2, "notice"), (59.9, 3, "failed"), (120.0, 0, "passed")],
 )
-def test_a_collective_is_held_against_what_is_expected(rate: float, source: str, verdict: str) -> None:
-    """60 % is the threshold, 85 % what healthy systems give; a model alone never fails."""
-    check = only(checks(gpus(8, H100), probe("all_reduce", rate * 1e9, 100e9, ranks=8, source=source)))
+def test_a_collective_is_held_against_what_is_expected(rate: float, low_in_a_row: float, verdict: str) -> None:
+    """85 % is what healthy systems give; below 60 % three times in a row is a fault."""
+    streak = {"commwatch_probe_low_bandwidth_streak": {("all_reduce", "nccl"): low_in_a_row}}
+    numbers = probe("all_reduce", rate * 1e9, 100e9, ranks=8, source="reference")
+
+    check = only(checks(gpus(8, H100), numbers, streak))
 
     assert check.verdict == verdict
     assert check.what == "all_reduce bus bandwidth, 64 MiB, 8 GPUs"
@@ -115,7 +110,7 @@ def test_a_pair_of_which_nothing_is_expected_does_not_hide_a_low_one() -> None:
     del numbers["commwatch_pair_expected_bandwidth_bytes_per_second"]["0", "1", "nccl"]
     low = only(checks(gpus(2, H100), numbers))
 
-    assert (low.verdict, low.where, low.measured) == ("notice", "GPU1 to GPU0", "5 GB/s to 12 GB/s, 2 pairs")
+    assert (low.verdict, low.where, low.measured) == ("failed", "GPU1 to GPU0", "5 GB/s to 12 GB/s, 2 pairs")
 
 
 def test_pairs_are_told_by_what_lies_between_them() -> None:
@@ -125,16 +120,16 @@ def test_pairs_are_told_by_what_lies_between_them() -> None:
     fine = only(checks(gpus(2, H100), pairs({(0, 1): 12e9, (1, 0): 11e9}, 12e9)))
 
     assert low.what == "GPU to GPU over NVLink, one way, 16 MiB"
-    assert (low.verdict, low.where, low.measured) == ("notice", "GPU1 to GPU0", "170 GB/s to 290 GB/s, 2 pairs")
+    assert (low.verdict, low.where, low.measured) == ("failed", "GPU1 to GPU0", "170 GB/s to 290 GB/s, 2 pairs")
     assert "1 of 2 pairs are low, GPU1 to GPU0 at 170 GB/s" in low.detail
     assert fine.what == "GPU to GPU over PCIe across the CPU, one way, 16 MiB"
     assert (fine.verdict, fine.where) == ("passed", "")
 
 
 def test_copies_are_told_by_direction() -> None:
-    """A configured expectation fails; the GPU that is furthest below is named."""
+    """The GPU that is furthest below is named; one result is no fault."""
     there, back = checks(gpus(2, H100), host_copies({0: (24e9, 23e9), 1: (24e9, 14e9)}, source="configured"))
 
     assert (there.verdict, there.measured) == ("passed", "24 GB/s, 2 GPUs")
-    assert (back.verdict, back.where) == ("failed", "GPU1")
+    assert (back.verdict, back.where) == ("notice", "GPU1")
     assert (there.what, back.what) == ("copy host to device, 64 MiB", "copy device to host, 64 MiB")

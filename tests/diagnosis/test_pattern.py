@@ -151,10 +151,7 @@ def test_the_pair_under_one_switch_is_named_and_the_fastest_two_are_measured_one
     check = checks[PAIRS]
     assert (check.verdict, check.where) == ("failed", "GPU0-GPU1")
     assert check.measured.startswith("median 12.6 GB/s, slowest 5.0")
-    assert (
-        "A pair of GPUs is slow (GPU0-GPU1): share of the expected bandwidth: 42.3 % (threshold 60 %)" in check.detail
-    )
-    assert "share of what the usual pair across the CPU carries: 39.9 % (threshold 85 %)" in check.detail
+    assert "A pair of GPUs is slow; GPUs under one PCIe switch are slower than distant ones" in check.detail
     assert "Until then the fastest two are GPU" in check.next_step
     assert "GPU0 and GPU1" not in check.next_step
     kinds = checks["bandwidth by kind of way"]
@@ -163,12 +160,12 @@ def test_the_pair_under_one_switch_is_named_and_the_fastest_two_are_measured_one
     assert "NODE) 12.7 GB/s" in kinds.measured
 
 
-@pytest.mark.parametrize(("factor", "verdict"), [(0.83, "failed"), (0.88, "passed")])
+@pytest.mark.parametrize(("factor", "verdict"), [(0.83, "notice"), (0.88, "passed")])
 def test_near_pairs_are_held_against_far_ones(factor: float, verdict: str) -> None:
     """Though all pairs under switches are alike: below 85 % of the way through the CPU they are slow."""
     check = of_pairs(over_pcie(both((0, 1), (2, 3), factor=factor)), tree())[PAIRS]
 
-    assert (check.verdict, check.where) == (verdict, "GPU0-GPU1, GPU2-GPU3" if verdict == "failed" else "")
+    assert (check.verdict, check.where) == (verdict, "GPU0-GPU1, GPU2-GPU3" if verdict == "notice" else "")
 
 
 def test_a_slow_gpu_is_named_with_the_words_of_the_suspect() -> None:
@@ -228,14 +225,12 @@ def test_an_unsure_suspect_is_no_fault() -> None:
     assert of_pairs(matrix(suspects=unsure))[PAIRS].verdict == "passed"
 
 
-@pytest.mark.parametrize(("source", "verdict"), [("model", "notice"), ("configured", "failed")])
-@pytest.mark.parametrize(("count", "where"), [(4, "6 of 6 pairs"), (2, "GPU0-GPU1")])
-def test_all_pairs_slow_against_a_model_alone_are_no_failure(count: int, where: str, source: str, verdict: str) -> None:
-    """A model may not fit the machine; a configured bandwidth does. Two GPUs have one pair."""
+@pytest.mark.parametrize(("count", "where", "verdict"), [(4, "6 of 6 pairs", "notice"), (2, "GPU0-GPU1", "failed")])
+def test_all_pairs_slow_are_no_failure_and_a_single_one_is(count: int, where: str, verdict: str) -> None:
+    """What they expect may not fit the machine; two GPUs have one pair."""
     every = {(one, two): 0.4 for one in range(count) for two in range(count) if one != two}
-    info = ("pairs", "nccl", "pairs", "8", str(16 * 2**20), str(count), "2.27.3", "", "", source)
 
-    check = of_pairs(matrix(count, expected=360e9, factors=every), {"commwatch_probe_info": {info: 1.0}})[PAIRS]
+    check = of_pairs(matrix(count, expected=360e9, factors=every))[PAIRS]
 
     assert (check.verdict, check.where) == (verdict, where)
     assert "Until then" not in check.next_step

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from commwatch.config.thresholds import Thresholds
 from commwatch.diagnosis.check import Check, CheckVerdict
+from commwatch.diagnosis.judged import judged
 from commwatch.diagnosis.marks.mark import HEALTHY_SHARE
 from commwatch.diagnosis.marks.results import (
     collectives,
     copies,
-    is_firm,
     operation_of,
     pair_class,
     pair_rates,
@@ -21,8 +20,8 @@ from commwatch.diagnosis.marks.results import (
     ranks_of,
     size_of,
 )
-from commwatch.findings.facts import Facts
 from commwatch.findings.rules.gpu_ways import gpus_of, ways_of
+from commwatch.findings.rules.pairs import PAIRS
 from commwatch.units import format_bytes, format_percent, format_rate, format_seconds
 from commwatch_exporters.node.model import Probe
 
@@ -39,20 +38,15 @@ _SOURCES = {
 
 _NO_PROBE = "no probe measures it"
 _FULL_SCAN = "commwatch diagnose --full-scan measures it now"
-_COLLECTIVE_NEXT = (
-    "Run commwatch diagnose --full-scan on the free node: measured again, pair by pair, it shows which part is slow."
-)
-_NEXT = {
-    "pairs": "Run commwatch probe --pairs on the free node: three matrices in a row name what slow ones share.",
-    "host_copies": "Compare the PCIe link of the GPU (commwatch topology) and the NUMA node of its host memory.",
-}
+_CODES = frozenset(code.name for code in PAIRS.codes) | {
+    "probe_bandwidth_low", "probe_bandwidth_short", "probe_bandwidth_lost", "probe_below_model",
+}  # fmt: skip
 
 
 def bandwidth_checks(known: Known) -> Iterable[Check]:
     """Each measured collective, class of pairs and direction of copies."""
-    facts, thresholds = known.facts, known.thresholds
-    of_collectives = (_collective(probe, facts.now, thresholds) for probe in collectives(facts))
-    for check in (*of_collectives, *_pairs(facts, thresholds), *_copies(facts, thresholds)):
+    of_collectives = (_collective(known, probe) for probe in collectives(known.facts))
+    for check in (*of_collectives, *_pairs(known), *_copies(known)):
         helps = check.verdict == "not measured" and check.detail != _NO_PROBE and not known.scanned
         yield msgspec.structs.replace(check, detail=f"{check.detail}; {_FULL_SCAN}") if helps else check
 
@@ -65,7 +59,7 @@ class _Measured(NamedTuple):
     expected: float | None
 
 
-def _collective(probe: Probe, now: float, thresholds: Thresholds) -> Check:
+def _collective(known: Known, probe: Probe) -> Check:
     operation, ranks = operation_of(probe), ranks_of(probe)
     what = f"{operation} bus bandwidth, {format_bytes(size_of(probe))}, {ranks} GPUs"
     if probe.name != operation:
@@ -75,12 +69,13 @@ def _collective(probe: Probe, now: float, thresholds: Thresholds) -> Check:
         return Check(branch="bandwidth", what=one, verdict="does not apply", detail="one GPU has nobody to talk to")
     rate = probe.last_bus_bandwidth_bytes_per_second
     if rate is None:
-        return _unmeasured(what, [probe], now)
+        return _unmeasured(what, [probe], known.facts.now)
     measured = _Measured("", rate, probe.expected_bandwidth_bytes_per_second)
-    return _judged(what, probe, [measured], "", thresholds)
+    return _judged(known, what, probe, [measured], "")
 
 
-def _pairs(facts: Facts, thresholds: Thresholds) -> Iterator[Check]:
+def _pairs(known: Known) -> Iterator[Check]:
+    facts = known.facts
     found = [probe for probe in probes_of(facts) if probe.collective == "pairs"]
     if len(facts.derived(gpus_of)) < 2:
         if found:
@@ -96,14 +91,21 @@ def _pairs(facts: Facts, thresholds: Thresholds) -> Iterator[Check]:
     size = f", {format_bytes(size_of(probe))}" if size_of(probe) else ""
     gpus, ways = facts.derived(gpus_of), facts.derived(ways_of)
     by_class: dict[str, list[_Measured]] = {}
+    pairs: dict[str, set[str]] = {}
+    suspects = [one.record.component.identity for one in known.matched if one.record.code == "part_suspect"]
     for pair, rate in rates:
         measured = _Measured(f"GPU{pair.source} to GPU{pair.target}", rate, pair.expected_bandwidth_bytes_per_second)
-        by_class.setdefault(pair_class(ways, gpus[pair.source], gpus[pair.target]), []).append(measured)
+        ends = gpus[pair.source], gpus[pair.target]
+        name = pair_class(ways, *ends)
+        by_class.setdefault(name, []).append(measured)
+        pairs.setdefault(name, set()).update(("-".join(ends), "-".join(ends[::-1])))
     for name, own in by_class.items():
-        yield _judged(f"GPU to GPU over {name}, one way{size}", probe, own, "pairs", thresholds)
+        parts = ["node", *suspects, *(f"pair/{ends}" for ends in pairs[name])]
+        yield _judged(known, f"GPU to GPU over {name}, one way{size}", probe, own, "pairs", parts)
 
 
-def _copies(facts: Facts, thresholds: Thresholds) -> Iterator[Check]:
+def _copies(known: Known) -> Iterator[Check]:
+    facts = known.facts
     for probe, found in copies(facts):
         if not found:
             yield _unmeasured("copies between GPU and host", [probe], facts.now)
@@ -115,12 +117,14 @@ def _copies(facts: Facts, thresholds: Thresholds) -> Iterator[Check]:
             ]
             if own:
                 what = f"copy {direction.replace('_', ' ')}, {format_bytes(size_of(probe))}"
-                yield _judged(what, probe, own, "GPUs", thresholds)
+                yield _judged(known, what, probe, own, "GPUs")
 
 
-def _judged(what: str, probe: Probe, measured: Sequence[_Measured], many: str, thresholds: Thresholds) -> Check:
+def _judged(
+    known: Known, what: str, probe: Probe, measured: Sequence[_Measured], many: str, parts: Sequence[str] = ()
+) -> Check:
     """The one of several that is furthest below what it should be stands for all."""
-    least = thresholds.probe_bandwidth_utilization_low_ratio
+    least = known.thresholds.probe_bandwidth_utilization_low_ratio
     rates = [one.bandwidth for one in measured]
     words = format_rate(rates[0])
     if len(measured) > 1:
@@ -132,31 +136,23 @@ def _judged(what: str, probe: Probe, measured: Sequence[_Measured], many: str, t
         )
     share, expected, worst = min(shares, key=lambda one: one[0])
     low = sum(one[0] < least for one in shares)
-    verdict, detail = _verdict(share, least, firm=is_firm(probe))
+    verdict: CheckVerdict = "passed" if share >= HEALTHY_SHARE else "notice"
+    detail = f"{format_percent(share)} of what is expected"
+    if verdict == "notice":
+        detail += f"; healthy systems give {format_percent(HEALTHY_SHARE)} and more"
     if low and len(measured) > 1:
         detail = f"{low} of {len(measured)} {many} are low, {worst.where} at {format_rate(worst.bandwidth)}; {detail}"
-    return Check(
+    check = Check(
         branch="bandwidth",
         what=what,
-        where=worst.where if verdict in ("failed", "notice") else "",
+        where=worst.where if verdict == "notice" else "",
         measured=words,
         required=f"at least {format_rate(least * expected)} ({format_percent(least)} of {format_rate(expected)})",
         verdict=verdict,
         source=f"{_SOURCES.get(probe.expected_source, 'not known')}; {_LOW}",
         detail=detail,
-        next_step=_NEXT.get(probe.collective, _COLLECTIVE_NEXT) if verdict == "failed" else "",
     )
-
-
-def _verdict(share: float, least: float, *, firm: bool) -> tuple[CheckVerdict, str]:
-    percent = f"{format_percent(share)} of what is expected"
-    if share >= HEALTHY_SHARE:
-        return "passed", percent
-    if share >= least:
-        return "notice", f"{percent}; healthy systems give {format_percent(HEALTHY_SHARE)} and more"
-    if firm:
-        return "failed", percent
-    return "notice", f"{percent}, but that is a model's word, which never fails alone"
+    return check if verdict == "passed" else judged(check, known.matched, _CODES, [f"probe/{probe.name}", *parts])
 
 
 def _unmeasured(what: str, of: Sequence[Probe], now: float) -> Check:

@@ -29,12 +29,13 @@ class Matched(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The title, with its detail, and how long it takes to become a finding."""
+        """The title with its detail; of what is no finding yet also the evidence, and how long it must last."""
         words = ": ".join(filter(None, (self.record.title, self.record.detail.rstrip("."))))
         if self.is_open:
             return words
         wait = CODES[self.record.code].opens_after
-        return f"{words} (not a finding yet" + (f": it must last {format_seconds(wait)})" if wait else ")")
+        lasts = f": it must last {format_seconds(wait)}" if wait else ""
+        return f"{words}, {'; '.join(map(format_evidence, self.record.evidence))} (not a finding yet{lasts})"
 
 
 def matched_by(findings: FindingsDocument, facts: Facts, thresholds: Thresholds) -> tuple[Matched, ...]:

@@ -6,25 +6,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Literal
 
+import msgspec
+
 from commwatch.diagnosis.check import Check
+from commwatch.diagnosis.judged import Matched, Record, judged
 from commwatch.diagnosis.known import Known
-from commwatch.diagnosis.marks.results import is_firm
 from commwatch.diagnosis.pattern_probes import FULL_SCAN, courses, sizes
 from commwatch.diagnosis.pattern_scan import scanned
-from commwatch.findings.codes import CODES
-from commwatch.findings.finding import Match
 from commwatch.findings.rules.gpu_ways import gpus_of
 from commwatch.findings.rules.pairs import PAIRS
-from commwatch.findings.words import format_evidence
 from commwatch.node.topology.pair_matrix import PairMatrix
 from commwatch.node.topology.paths import CLASSES
 from commwatch.node.topology.ways import Cell
 from commwatch.probes.results.slow_cells import names_of
 from commwatch.units import format_bytes, format_percent, format_rate, format_seconds
-from commwatch_exporters.node.model import Probe
 
 _MOST_NAMED = 6
 
+_CODES = frozenset(code.name for code in PAIRS.codes)
 _OF_BANDWIDTH = ("probe_bandwidth_utilization_low_ratio", "pair_nearer_low_ratio")
 """Thresholds."""
 
@@ -59,14 +58,14 @@ def pairs(known: Known) -> Iterator[Check]:
     if matrix is None or not all(end.device for end in matrix.endpoints):
         yield _not_measured("bandwidth of pairs")
         return
-    seen = [one for rule in PAIRS.rules for one in rule.evaluate(known.facts, known.thresholds)]
+    seen = [one for one in known.matched if one.record.code in _CODES]
     late = {one.element for one in matrix.suspects if one.quantity == "latency"}
-    yield _check(known, matrix, "bandwidth", [one for one in seen if _is_narrow(one, matrix)])
-    yield _check(known, matrix, "latency", [one for one in seen if one.component.name in late])
+    yield _check(known, matrix, "bandwidth", [one for one in seen if _is_narrow(one.record, matrix)])
+    yield _check(known, matrix, "latency", [one for one in seen if one.record.component.name in late])
     yield from _by_kind(known, matrix)
 
 
-def _is_narrow(one: Match, matrix: PairMatrix) -> bool:
+def _is_narrow(one: Record, matrix: PairMatrix) -> bool:
     """Whether the bandwidth shows it: all but what stands on the latency alone."""
     quantities = {suspect.quantity for suspect in matrix.suspects if suspect.element == one.component.name}
     on_rate = any(fact.threshold_origin in _OF_BANDWIDTH for fact in one.evidence)
@@ -83,30 +82,30 @@ def _not_measured(what: str) -> Check:
     )
 
 
-def _check(known: Known, matrix: PairMatrix, quantity: _PairQuantity, seen: Sequence[Match]) -> Check:
-    """Short of a model as a whole is a notice: the model may not fit the machine; all else is a fault."""
+def _check(known: Known, matrix: PairMatrix, quantity: _PairQuantity, seen: Sequence[Matched]) -> Check:
     size = matrix.latency_bytes if quantity == "latency" else matrix.bandwidth_bytes
     what, values = f"{quantity} of pairs, {format_bytes(size)}", _values_of(matrix, quantity)
     if not values:
         return _not_measured(what)
-    firm = any(is_firm(probe) for probe, _ in known.facts.each(Probe.info) if probe.collective == "pairs")
-    # Without a healthy pair beside the slow ones nothing speaks for the model.
-    is_whole = len(known.facts.derived(gpus_of)) == 2 or all(one.code == "pairs_all_slow" for one in seen)
-    of_a_model = not firm and is_whole
-    named = list(dict.fromkeys(one.component.name or one.detail for one in seen))
+    named = list(dict.fromkeys(_name(one.record) for one in seen))
     if len(named) > _MOST_NAMED:
         named = [*named[:_MOST_NAMED], f"{len(named) - _MOST_NAMED} more"]
-    return Check(
+    check = Check(
         branch="pattern",
         what=what,
         where=", ".join(named),
         measured=_span(matrix, quantity, values),
         required="no slow pair",
-        verdict="passed" if not seen else "notice" if of_a_model else "failed",
+        verdict="passed",
         source="docs/using/culprit.md",
-        detail=" ".join(_details(known, matrix, seen)),
-        next_step=f"{CODES[seen[-1].code].next_step} {_best_pair(matrix, seen)}".strip() if seen else "",
+        detail=" ".join(_details(matrix, seen)),
     )
+    found = judged(check, seen, _CODES)
+    return msgspec.structs.replace(found, next_step=f"{found.next_step} {_best_pair(matrix, seen)}".strip())
+
+
+def _name(record: Record) -> str:
+    return record.component.name or record.detail
 
 
 def _span(matrix: PairMatrix, quantity: _PairQuantity, values: Mapping[Cell, float]) -> str:
@@ -119,22 +118,16 @@ def _span(matrix: PairMatrix, quantity: _PairQuantity, values: Mapping[Cell, flo
     return f"median {usual}, slowest {least} ({source} to {target})"
 
 
-def _details(known: Known, matrix: PairMatrix, seen: Sequence[Match]) -> Iterator[str]:
-    """Of each code the first part with its numbers; then the words of the suspects."""
-    for code in dict.fromkeys(one.code for one in seen if one.code != "part_suspect"):
-        first = next(one for one in seen if one.code == code)
-        where = first.component.name or first.detail
-        yield f"{CODES[code].title} ({where}): {'; '.join(map(format_evidence, first.evidence))}."
-    names = {one.component.name for one in seen}
+def _details(matrix: PairMatrix, seen: Sequence[Matched]) -> Iterator[str]:
+    """The words of the suspects."""
+    names = {one.record.component.name for one in seen}
     yield from (one.words for one in matrix.suspects if one.element in names)
-    if seen and any(answer.pairs is not None for answer in known.scanned):
-        yield "Seen by this scan."
 
 
-def _best_pair(matrix: PairMatrix, seen: Sequence[Match]) -> str:
+def _best_pair(matrix: PairMatrix, seen: Sequence[Matched]) -> str:
     """Which two GPUs to take until it is repaired: said of measured pairs only, and of none that is named."""
     values, names = _values_of(matrix, "bandwidth"), names_of(matrix.endpoints)
-    named = {one.component.name for one in seen}
+    named = {one.record.component.name for one in seen}
     slow = {cell for suspect in matrix.suspects if suspect.element in named for cell in suspect.cells}
     both = {
         (first, second): min(rate, values[second, first])
@@ -142,7 +135,7 @@ def _best_pair(matrix: PairMatrix, seen: Sequence[Match]) -> str:
         if first < second and (second, first) in values and slow.isdisjoint({(first, second), (second, first)})
         and f"{names[first]}-{names[second]}" not in named
     }  # fmt: skip
-    if not both or any(one.code == "pairs_all_slow" for one in seen):
+    if not both or not seen or any(one.record.code == "pairs_all_slow" for one in seen):
         return ""
     first, second = max(both, key=both.__getitem__)
     return f"Until then the fastest two are {names[first]} and {names[second]}: {format_rate(both[first, second])}."
