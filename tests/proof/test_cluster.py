@@ -158,7 +158,7 @@ def test_kills_of_a_probe_leave_no_process_no_socket_and_no_file(
 
 
 def rank_processes() -> list[str]:
-    """Ranks of any probe, their guards, and the processes from which they are forked."""
+    """Ranks of any probe, and their guards."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 import socket
 import time
@@ -41,10 +40,8 @@ from commwatch.cluster.run_file import block_of_slurm, leaf_of_slurm
 from commwatch.cluster.store import Store
 from commwatch.config.settings import Config
 from commwatch.probes.by_hand.node import NodeByHand
-from commwatch.probes.cycle.environment import nursery_command, nursery_environment
 from commwatch.probes.cycle.launch import Launcher
 from commwatch.probes.cycle.lock import LOCK_FILE, RunLock
-from commwatch.probes.cycle.nursery import Nursery
 from commwatch.probes.gate.decision import decide
 from commwatch.probes.gate.watch import Halt
 from commwatch.probes.plan import CyclePlan, CycleResult, Deadlines, Failed, Measured, Yielded
@@ -191,7 +188,6 @@ class Bench:
             Launcher(procfs=Path(config.paths.procfs), python=config.probes.python, lock=lock) for _ in rails
         ]
         self._listening: list[socket.socket] = []
-        self._nursery: Nursery | None = None
 
     @classmethod
     async def of(
@@ -216,25 +212,7 @@ class Bench:
             no_adapter_latency=why_not([one.adapter for one in rails]),
             busy=(await bench.why_busy(run, asked, config, lock))[:256],
         )
-        if backend == "gloo" and not bench.prober.busy:
-            bench.open_nursery(config.probes.python)
         return bench
-
-    def open_nursery(self, python: str) -> None:
-        """Import torch once for the ranks of all turns, while others are waited for; without it each rank does.
-
-        Not for NCCL: what CUDA does in a forked process was never tried.
-        """
-        plan = self._plan(self._rails[0], self._meeting(self._rails[0], None))
-        with suppress(OSError):
-            environment = nursery_environment(plan, os.environ)
-            self._nursery = Nursery(nursery_command(python), environment)
-
-    def end(self) -> None:
-        """End what would serve further turns."""
-        self.close()
-        if self._nursery is not None:
-            self._nursery.close()
 
     async def why_busy(self, run: Run, asked: Asked, config: Config, lock: RunLock) -> str:
         """Why this node may not be probed now, by its own gate and its lock; empty: it may."""
@@ -262,7 +240,7 @@ class Bench:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, rail.interface.encode())
         return tuple(one.getsockname()[1] for one in self._listening)
 
-    def close(self) -> None:
+    def end(self) -> None:
         """Close what listens."""
         for sock in self._listening:
             sock.close()
@@ -292,7 +270,7 @@ class Bench:
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
-            self.close()
+            self.end()
             self.words = "waits for its next turn"
         return Ready(
             turn=turn.number,
@@ -330,12 +308,8 @@ class Bench:
             # The ranks of the other rails are no strangers.
             return await watch(frozenset(pid for one in self._launchers for pid in one.pids))
 
-        launchers, nursery = self._launchers[: len(plans)], self._nursery
-        if nursery is not None and not await nursery.ready(plans[0].deadlines.start):
-            nursery = None
-        running = asyncio.gather(
-            *(one.run(plan, look, nursery=nursery) for one, plan in zip(launchers, plans, strict=True))
-        )
+        launchers = self._launchers[: len(plans)]
+        running = asyncio.gather(*(one.run(plan, look) for one, plan in zip(launchers, plans, strict=True)))
         try:
             return list(await asyncio.shield(running))
         except asyncio.CancelledError:
@@ -345,7 +319,7 @@ class Bench:
 
     async def _adapter_latencies(self, turn: Turn) -> dict[int, float | None]:
         """Of each rail with an adapter, on the ports that its ranks have left."""
-        self.close()
+        self.end()
         places = [place for place, rail in enumerate(self._rails[: len(turn.ports)]) if rail.adapter]
         found = await asyncio.gather(*(
             adapter_latency(self._rails[place].adapter, turn.addresses[place], turn.ports[place], end=turn.end)

@@ -13,7 +13,6 @@ from commwatch.node.starvation import Starvation
 from commwatch.node.store import Store
 from commwatch.probes.cycle.cycle import Progress
 from commwatch.probes.cycle.launch import Launcher, StuckRank
-from commwatch.probes.cycle.nursery import Nursery
 from commwatch.probes.gate.watch import Halt, Watch
 from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured, StepOutcome
 from commwatch.service.probing import Probing
@@ -47,9 +46,7 @@ class ScriptedLauncher(Launcher):
     def stuck_ranks(self) -> tuple[StuckRank, ...]:
         return self.left_behind
 
-    async def run(
-        self, plan: CyclePlan, watch: Watch, progress: Progress | None = None, nursery: Nursery | None = None
-    ) -> CycleResult:  # fmt: skip
+    async def run(self, plan: CyclePlan, watch: Watch, progress: Progress | None = None) -> CycleResult:
         self.plans.append(plan)
         self.halts.append(await watch(frozenset()))
         self.under_way += 1

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from commwatch.node.starvation import Sample, Starvation
 from commwatch.probes.cycle.environment import WITH_TORCH, command_elsewhere, given_nccl_settings, rank_environment
@@ -28,9 +28,6 @@ from commwatch.probes.cycle.process import ASK_SECONDS, RankProcess
 from commwatch.probes.gate.watch import Halt, Lookout, Watch
 from commwatch.probes.plan import CyclePlan, CycleResult, NcclNotes, Skipped, Yielded, YieldReason
 from commwatch.probes.rank_plan import PHASES, Phase
-
-if TYPE_CHECKING:
-    from commwatch.probes.cycle.nursery import Nursery
 
 _GRACE_SECONDS = 0.3
 """Time that the other ranks have to say what happened to them after the first one failed."""
@@ -65,8 +62,7 @@ class Cycle:
     """One cycle, from the start of its ranks to the end of the last one."""
 
     def __init__(
-        self, plan: CyclePlan, watch: Watch, progress: Progress | None, surroundings: Surroundings,
-        nursery: Nursery | None = None,
+        self, plan: CyclePlan, watch: Watch, progress: Progress | None, surroundings: Surroundings
     ) -> None:  # fmt: skip
         self.stuck: list[RankProcess] = []
         self.over = asyncio.Event()
@@ -74,7 +70,6 @@ class Cycle:
         self._progress = progress
         self._surroundings = surroundings
         self._starvation = surroundings.starvation
-        self._nursery = nursery
         self._folder: PrivateFolder | None = None
         ranks = self._ranks = list[RankProcess]()
         # It knows the ranks, not the cycle, so that nothing of a cycle waits for the garbage collector.
@@ -170,7 +165,7 @@ class Cycle:
                 command = command_elsewhere(self._surroundings.python)
             for rank in range(self._plan.ranks):
                 environment = rank_environment(self._plan, rank, folder.path, os.environ)
-                self._ranks.append(RankProcess.start(command, rank, environment, procfs, inherited, self._nursery))
+                self._ranks.append(RankProcess.start(command, rank, environment, procfs, inherited))
             rank = None
             # Only now: from here on there is who removes it, should we be killed.
             folder.make()

@@ -27,17 +27,6 @@ def command_elsewhere(python: str) -> Sequence[str]:
     return (python, str(Path(__file__).with_name("rank_elsewhere.py")))
 
 
-def nursery_command(python: str) -> Sequence[str]:
-    """Command line of the process from which ranks are forked.
-
-    Args:
-        python: ``probes.python``; empty: our own interpreter.
-    """
-    if python:
-        return (*command_elsewhere(python), "nursery")
-    return own_module("commwatch.probes.cycle.nursery")
-
-
 def why_no_torch(python: str) -> str:
     """What is known to keep ranks from importing torch, and the cure; empty without.
 
@@ -132,13 +121,6 @@ def rank_environment(plan: CyclePlan, rank: int, folder: Path, own: Mapping[str,
         if plan.shares_gpus:
             environment |= _SHARED_GPU | {"NCCL_HOSTID": f"commwatch-rank-{rank}"}
     return environment
-
-
-def nursery_environment(plan: CyclePlan, own: Mapping[str, str]) -> dict[str, str]:
-    """That of the process from which ranks are forked: what counts while torch is imported; arguments as above."""
-    environment = rank_environment(plan, 0, Path(), own)
-    of_a_rank = ("HOME", "TMPDIR", PARENT_VARIABLE, FOLDER_VARIABLE)
-    return {name: value for name, value in environment.items() if name not in of_a_rank}
 
 
 def given_nccl_settings(plan: CyclePlan) -> frozenset[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from commwatch.node.starvation import Starvation
 from commwatch.probes.cycle.cycle import Cycle, Progress, Surroundings
@@ -15,9 +15,6 @@ from commwatch.probes.cycle.outcome import device_of
 from commwatch.probes.cycle.process import RankProcess
 from commwatch.probes.gate.watch import Watch
 from commwatch.probes.plan import CyclePlan, CycleResult, YieldReason
-
-if TYPE_CHECKING:
-    from commwatch.probes.cycle.nursery import Nursery
 
 _GIVE_WAY_SECONDS = 2.0
 
@@ -88,9 +85,7 @@ class Launcher:
         """Whether a cycle is under way."""
         return self._cycle is not None
 
-    async def run(
-        self, plan: CyclePlan, watch: Watch, progress: Progress | None = None, nursery: Nursery | None = None
-    ) -> CycleResult:  # fmt: skip
+    async def run(self, plan: CyclePlan, watch: Watch, progress: Progress | None = None) -> CycleResult:
         """Run one cycle to its end; no process, file or port is left, but for ranks that are stuck in the kernel.
 
         Args:
@@ -98,7 +93,6 @@ class Launcher:
             watch: looks at the node before the ranks start, before each gate, and again and again; told of our ranks'
                 process ids. Where it raises, the node is not known to be free, and the cycle gives way.
             progress: called with each phase that all ranks have reached, in order, and with each step.
-            nursery: forks the ranks; it is ready.
 
         Raises:
             EmptyPlanError: the plan has no ranks, no steps, or no GPUs for NCCL.
@@ -110,7 +104,7 @@ class Launcher:
             raise EmptyPlanError(f"probe {plan.probe} has nothing to run over {plan.backend}: {counts}")
         if self._cycle is not None:
             raise RuntimeError("a probe cycle is under way")
-        cycle = self._cycle = Cycle(plan, watch, progress, self._surroundings, nursery)
+        cycle = self._cycle = Cycle(plan, watch, progress, self._surroundings)
         try:
             return await cycle.run()
         finally:

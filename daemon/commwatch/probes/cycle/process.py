@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -33,9 +33,6 @@ from commwatch.probes.rank_plan import (
 )
 from commwatch.workers.process_state import uninterruptible
 
-if TYPE_CHECKING:
-    from commwatch.probes.cycle.nursery import ForkedRank, Nursery
-
 ASK_SECONDS = 0.35
 """Time from closing a rank's standard input, on which it aborts its communicator and ends, to SIGTERM."""
 TERM_SECONDS = 0.15
@@ -55,9 +52,7 @@ _LONGEST_DETAIL = 16 * 2**10
 class RankProcess:
     """One rank; its state is what it said last."""
 
-    def __init__(
-        self, rank: int, process: Child | ForkedRank, procfs: Path, noise: int
-    ) -> None:  # fmt: skip
+    def __init__(self, rank: int, process: Child, procfs: Path, noise: int) -> None:
         self.rank = rank
         self.phase: Phase = "start"
         self._began = False
@@ -91,20 +86,15 @@ class RankProcess:
         environment: Mapping[str, str],
         procfs: Path,
         inherited: Collection[int] = (),
-        nursery: Nursery | None = None,
     ) -> RankProcess:
-        """Start a rank, or have the nursery fork it; blocks for some milliseconds.
+        """Start a rank; blocks for some milliseconds.
 
         Raises:
             OSError: the process could not be made.
         """
         noise = _bounded_memory(f"rank{rank}.stderr")
-        process: Child | ForkedRank
         try:
-            if nursery is not None:
-                process = nursery.fork(environment, noise, inherited)
-            else:
-                process = start(command, environment, stdin=PIPE, stdout=PIPE, stderr=noise, descriptors=inherited)
+            process = start(command, environment, stdin=PIPE, stdout=PIPE, stderr=noise, descriptors=inherited)
         except OSError:
             os.close(noise)
             raise

@@ -1,7 +1,6 @@
 """A rank on another interpreter than the daemon's: ``PYTHON rank_elsewhere.py``, which needs torch there and no more.
 
-commwatch is taken from where this file is; nothing else of the daemon's environment comes with it. With the argument
-``nursery`` it is the process from which ranks are forked.
+commwatch is taken from where this file is; nothing else of the daemon's environment comes with it.
 """
 
 from __future__ import annotations
@@ -26,9 +25,4 @@ if __name__ == "__main__":
     take_commwatch()
     from commwatch.probes.cycle.rank import main
 
-    if sys.argv[1:2] == ["nursery"]:
-        from commwatch.probes.cycle.nursery import serve
-
-        serve(main)
-    else:
-        main()
+    main()
