@@ -79,6 +79,7 @@ class SteppedScheduler(Scheduler):
         super().__init__(missed, monotonic)
         self._begun: list[str] = []
         self._under_way = 0
+        self._ended = asyncio.Event()
         self.library.add_listener(self._on_begin, EVENT_JOB_SUBMITTED)
         self.library.add_listener(self._on_whole, EVENT_JOB_EXECUTED | EVENT_JOB_ERROR)
 
@@ -88,6 +89,7 @@ class SteppedScheduler(Scheduler):
 
     def _on_whole(self, event: Any) -> None:
         self._under_way -= 1
+        self._ended.set()
 
     async def run_due(self, hung: int = 0) -> list[str]:
         """Run what is due now, each job once; returns its names in the order in which they began.
@@ -101,7 +103,8 @@ class SteppedScheduler(Scheduler):
         self.library.wakeup()
         await asyncio.sleep(0)
         while self._under_way > hung:
-            await asyncio.sleep(0)
+            self._ended.clear()
+            await self._ended.wait()
         return self._begun
 
 
