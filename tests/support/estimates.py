@@ -10,6 +10,7 @@ from pathlib import Path
 from commwatch.commands import estimate
 from commwatch.config.settings import Config, Paths
 from commwatch.diagnosis.estimate.answer import Answer, answer
+from commwatch.diagnosis.estimate.model.span import Span
 from commwatch.diagnosis.estimate.request import read_request
 
 NOTHING_KNOWN = Path("/nonexistent")
@@ -19,7 +20,11 @@ NOTHING_KNOWN = Path("/nonexistent")
 def estimated(words: str, state: Path = NOTHING_KNOWN) -> Answer:
     """The command's answer to its options."""
     args = _parser().parse_args(["estimate", *shlex.split(words)])
-    return answer(read_request(args, Config(paths=Paths(state=str(state))), 0.0))
+    return answer(read_request(args, Config(paths=Paths(state=str(state))), 0.0, _no_run))
+
+
+def _no_run() -> tuple[Span, str]:
+    raise LookupError("no run between nodes")
 
 
 @cache

@@ -77,8 +77,8 @@ def draw(file: Path, saved: Run, verdict: Verdict) -> None:
         UsageError: more than a picture can show.
         BadOutput: the file cannot be written.
     """
+    from commwatch.commands.cluster_picture import view_of_run
     from commwatch.diagnosis.output_file import new_file
-    from commwatch.views.heatmap.run_view import view_of_run
     from commwatch.views.heatmap.svg import matrix_svg
 
     picture = matrix_svg(view_of_run(saved, verdict, [line_of(one) for one in verdict.named]))

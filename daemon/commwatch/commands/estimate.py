@@ -9,9 +9,14 @@ from typing import get_args
 from commwatch import units
 from commwatch.commands.values import quantity, whole_number
 from commwatch.config.settings import Config
+from commwatch.diagnosis.estimate.model.span import Span
 from commwatch.diagnosis.estimate.model.training import Optimizer, Precision, StrategyName
-from commwatch.errors import ExitCode
+from commwatch.errors import ExitCode, StateError, UsageError
+from commwatch.probes.results.streak import is_current
 from commwatch.service.log import configure_logging
+from commwatch.state.directory import state_path
+from commwatch.state.records import read_record
+from commwatch.units import format_seconds
 from commwatch.views.terminal import json_option, print_json, print_lines
 
 MEASURED = "measured"
@@ -88,9 +93,33 @@ def run(args: argparse.Namespace, config: Config) -> int:
     from commwatch.diagnosis.estimate.request import read_request
 
     configure_logging(config.log)
-    found = answer(read_request(args, config, time.time()))
+    now = time.time()
+    found = answer(read_request(args, config, now, lambda: _last_run(config, now)))
     if args.json:
         print_json(found)
     else:
         print_lines(answer_lines(found))
     return ExitCode.OK
+
+
+def _last_run(config: Config, now: float) -> tuple[Span, str]:
+    """What the last run between nodes gave that was handed to this node's daemon, and when.
+
+    Raises:
+        UsageError: there is none, it is too old, or what is known of it cannot be read.
+    """
+    from commwatch.cluster.node_record import STATE_NAME, NodeHistory
+
+    hand = "commwatch cluster probe hands its result to the daemon of each node"
+    try:
+        history = read_record(state_path(config) / f"{STATE_NAME}.json", NodeHistory)
+    except StateError as error:
+        raise UsageError(f"estimate: --network measured: {error}") from error
+    last = history.last if history else None
+    if last is None or last.network is None:
+        raise UsageError(f"estimate: --network measured: no run between nodes is known in {state_path(config)}; {hand}")
+    ago = format_seconds(max(0.0, now - last.finished_at))
+    if not is_current(last.finished_at, config.cluster.interval, now):
+        raise UsageError(f"estimate: --network measured: the last run between nodes is {ago} old; {hand}")
+    low, high = sorted(float(f"{rate:.3g}") for rate in (last.network.low, last.network.high))
+    return Span(low, high), f"measured {ago} ago between {last.nodes} nodes over {last.backend}"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from commwatch.cluster.node_record import STATE_NAME, NodeHistory
 from commwatch.config.settings import Config
 from commwatch.config.simulated import node_name
 from commwatch.diagnosis.estimate.model.choice import doubling
@@ -47,6 +47,8 @@ _TCP_RATE = 100e9 / 8
 _HOP_SECONDS, _RDMA_HOP_SECONDS, _TCP_HOP_SECONDS = 5e-6, 15e-6, 50e-6
 """From GPU to GPU within a node, and to another one: usual for NVLink and PCIe, RDMA and TCP."""
 _MOST_SHOWN_NODES = 8
+LastRun: TypeAlias = Callable[[], tuple[Span, str]]
+"""Gives what a node carries to another one, by the last run between nodes, and when that was measured."""
 _MEASURES = ("all_reduce", "all_gather", "reduce_scatter", "scaling")
 """Whose bus bandwidth is that of the collectives of a training step."""
 
@@ -76,10 +78,16 @@ class Request:
     """Empty for the real one."""
 
 
-def read_request(args: argparse.Namespace, config: Config, now: float) -> Request:
+def read_request(args: argparse.Namespace, config: Config, now: float, last_run: LastRun) -> Request:
     """The request of the command line; what it leaves open comes from what was measured.
 
-    All rates that its layout needs are in it; ``now`` is in seconds since 1970.
+    All rates that its layout needs are in it.
+
+    Args:
+        args: of the command line.
+        config: of the node.
+        now: seconds since 1970.
+        last_run: what the last run between nodes gave, where the command line asks for that.
 
     Raises:
         UsageError: an option is missing or cannot be used.
@@ -95,7 +103,7 @@ def read_request(args: argparse.Namespace, config: Config, now: float) -> Reques
     figures = _figures(args.gpu, known.gpu_name)
     compute, compute_basis = _compute(args, figures)
     memory_bytes, memory_basis = _memory(args.gpu_memory, figures)
-    network, network_words = _network(args.network, known, config, now)
+    network, network_words = _network(args.network, known, last_run)
     in_node, in_node_words = _in_node(args.intra_node, gpus, known)
     is_tcp = network is not None and network.high < _TCP_RATE
     return Request(
@@ -181,13 +189,13 @@ def _in_node(given: list[float], gpus: int, known: _Known) -> tuple[dict[int, Sp
     ]
 
 
-def _network(given: list[float | str], known: _Known, config: Config, now: float) -> tuple[Span | None, list[str]]:
+def _network(given: list[float | str], known: _Known, last_run: LastRun) -> tuple[Span | None, list[str]]:
     """What a node carries to another one, all its NICs together, and where that comes from."""
     rates = [one for one in given if not isinstance(one, str)]
     if rates and len(rates) < len(given):
         raise UsageError("estimate: --network: expected rates or measured, got both")
     if given and not rates:
-        network, basis = _measured_network(config, now)
+        network, basis = last_run()
     elif rates:
         network, basis = Span(min(rates), max(rates)), "given"
     elif known.network is not None:
@@ -199,23 +207,6 @@ def _network(given: list[float | str], known: _Known, config: Config, now: float
         (low_bits, low), (high_bits, high) = (one.split(" = ") for one in (low, high))
         high = f"{low_bits} to {high_bits} = {low} to {high}"
     return network, [f"network: {high}, {basis}: all NICs of a node together, one direction, every node alike"]
-
-
-def _measured_network(config: Config, now: float) -> tuple[Span, str]:
-    """That of the last run between nodes that was handed to this node's daemon."""
-    hand = "commwatch cluster probe hands its result to the daemon of each node"
-    try:
-        history = read_record(state_path(config) / f"{STATE_NAME}.json", NodeHistory)
-    except StateError as error:
-        raise UsageError(f"estimate: --network measured: {error}") from error
-    last = history.last if history else None
-    if last is None or last.network is None:
-        raise UsageError(f"estimate: --network measured: no run between nodes is known in {state_path(config)}; {hand}")
-    ago = format_seconds(max(0.0, now - last.finished_at))
-    if not is_current(last.finished_at, config.cluster.interval, now):
-        raise UsageError(f"estimate: --network measured: the last run between nodes is {ago} old; {hand}")
-    low, high = sorted(float(f"{rate:.3g}") for rate in (last.network.low, last.network.high))
-    return Span(low, high), f"measured {ago} ago between {last.nodes} nodes over {last.backend}"
 
 
 def _figures(given: str, known: str) -> GpuFigures | None:

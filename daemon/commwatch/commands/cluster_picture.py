@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import permutations
+from typing import TYPE_CHECKING
 
-from commwatch.cluster.locate import Named, Verdict
-from commwatch.cluster.run_file import Run
 from commwatch.errors import UsageError
 from commwatch.probes.rounds import Pair
 from commwatch.views.heatmap.grid import View
 from commwatch.views.heatmap.matrix_view import scale_of, suspect_letter, unit_of
+
+if TYPE_CHECKING:
+    from commwatch.cluster.locate import Named, Verdict
+    from commwatch.cluster.run_file import Run
 
 MOST_NODES = 256
 
