@@ -8,8 +8,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
+from commwatch.__main__ import main
 from commwatch.cluster.locate import locate
 from commwatch.cluster.messages import MOST_RAILS, Unreachable
 from commwatch.cluster.node_findings import findings_of
@@ -535,53 +538,52 @@ def test_a_report_is_handed_over_with_the_kernels_word_on_who_does_it(folder: Pa
     in_loop(body)
 
 
-def unreached_member(folder: Path) -> subprocess.CompletedProcess[str]:
-    """Member 1 of a check whose meeting place no name server knows."""
+@contextmanager
+def serving(served: Served) -> Iterator[None]:
+    """The socket of a daemon on a loop of its own, beside a command in this thread."""
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(served.server.listen())
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield
+    finally:
+        asyncio.run_coroutine_threadsafe(served.server.stop(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def test_the_command_hands_over_what_keeps_it_from_the_meeting_place(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A member whose meeting place no name server knows, to the daemon of its node: what that does not take is said.
+
+    On each node, not on that of member 0 alone; here the second daemon's clock is a day ahead. The exit code is as
+    without a daemon.
+    """
+    monkeypatch.setenv("COMMWATCH_CLUSTER_KEY", "the key of this run")
     command = [
-        sys.executable, "-m", "commwatch", "cluster", "check", "--members", "a,nowhere.invalid", "--rank", "1",
-        "--host", "nowhere.invalid", "--join-window", "100ms", "--path.state", str(folder),
+        "cluster", "check", "--members", "a,nowhere.invalid", "--rank", "1", "--host", "nowhere.invalid",
+        "--join-window", "100ms", "--path.state", str(folder),
     ]  # fmt: skip
-    key = {"COMMWATCH_CLUSTER_KEY": "the key of this run"}
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, env={**environment(), **key})
-
-
-def test_the_command_hands_over_what_keeps_it_from_the_meeting_place(folder: Path) -> None:
-    """The member of a check, by the control socket of its node; its words and its exit code are as without a daemon."""
-
-    async def body() -> None:
-        served = Served(folder)
+    served = Served(folder)
+    with serving(served), capture_logs():
         served.daemon.now = time.time()
-        await served.server.listen()
-        try:
-            done = await asyncio.to_thread(unreached_member, folder)
-        finally:
-            await served.server.stop()
-        assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1)
-        served.daemon.now = time.time()
-        node = served.daemon.node
-        assert {cause for cause, checks in node.part(ClusterCheck).failed.items() if checks} == {"name"}
-        [(way, _)] = [one for one in node.each(ClusterConnections.unreachable_peers) if one[1]]
-        assert (way.port_kind, way.direction) == ("rendezvous", "out")
-
-    in_loop(body)
-
-
-def test_a_member_of_a_check_says_that_its_daemon_did_not_take_the_result(folder: Path) -> None:
-    """On each node, not on that of member 0 alone; here the daemon's clock is a day ahead."""
-
-    async def body() -> None:
-        served = Served(folder)
+        assert main(command) == 1
+        taken = capsys.readouterr()
         served.daemon.now = time.time() + DAY
-        await served.server.listen()
-        try:
-            done = await asyncio.to_thread(unreached_member, folder)
-        finally:
-            await served.server.stop()
-        assert done.returncode == 1
-        [refused] = [line for line in done.stderr.splitlines() if "daemon" in line]
-        assert "did not take the result: the daemon says: stale" in refused
+        assert main(command) == 1
+        refused = capsys.readouterr()
 
-    in_loop(body)
+    assert (taken.out, len(taken.err.splitlines())) == ("", 1)
+    [line] = [line for line in refused.err.splitlines() if "daemon" in line]
+    assert "did not take the result: the daemon says: stale" in line
+    served.daemon.now = time.time()
+    node = served.daemon.node
+    assert {cause for cause, checks in node.part(ClusterCheck).failed.items() if checks} == {"name"}
+    [(way, _)] = [one for one in node.each(ClusterConnections.unreachable_peers) if one[1]]
+    assert (way.port_kind, way.direction) == ("rendezvous", "out")
 
 
 def test_a_report_that_is_too_long_is_not_read(folder: Path) -> None:

@@ -15,13 +15,14 @@ import pytest
 from benchmarks import cluster_generator
 from benchmarks.cluster_generator import MIXED, Cluster, Conditions, Fault, cluster_of, with_faults
 from benchmarks.cluster_verdict import is_about, is_right, play
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as some
 
 from commwatch.cluster.locate import Named, Verdict, locate
 from commwatch.cluster.run_file import SCHEMA, Measured, Member, Rail, Run, encode_run
 from commwatch.config.settings import Config
 from support.command_line import run_command
+from support.examples import examples
 
 GBIT = 1e9 / 8
 QUIET = Conditions(noise=0.01, spikes=0.0, latency_noise=0.01)
@@ -107,7 +108,7 @@ def test_a_node_that_reaches_nobody_is_named_with_the_reason() -> None:
 _VALUES = some.none() | some.floats(1e-12, 1e15)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(100)
 @given(
     some.lists(some.tuples(some.sampled_from(["", "x", "y"]), some.sampled_from(["", "m"])), min_size=2, max_size=6),
     some.lists(

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,8 +18,8 @@ from commwatch.cluster.environment import BrokenRun, Place
 from commwatch.cluster.member import Progress, Run
 from commwatch.cluster.messages import Choice, Interface, RailOffer, RailReport
 from commwatch.cluster.node_report import NodeReport
-from commwatch.cluster.probe_store import Wanted
-from commwatch.cluster.probing import Asked, _report, probe
+from commwatch.cluster.probe_store import ProbeResult, Wanted
+from commwatch.cluster.probing import Asked, Take, _report, probe
 from commwatch.cluster.rails import Network, chosen_backend, rails_of
 from commwatch.commands.cluster_probe import probe_lines
 from commwatch.config.settings import Config, Paths, Simulation
@@ -151,22 +150,27 @@ def test_two_simulated_nodes_are_measured_and_saved_and_the_run_can_be_judged_ag
     assert not list(tmp_path.glob("commwatch-probe-*"))
 
 
+async def two_members(
+    tmp_path: Path, asked: Asked, preset: str = "", take: Take = print
+) -> tuple[ProbeResult | int, ProbeResult | int]:
+    """Both of a run on the loopback, in this process."""
+
+    async def member(rank: int) -> ProbeResult | int:
+        place = Place("slurm", rank, 2, "127.0.0.1", 29600 + os.getpid() % 4000, ("a", "b"))
+        topology = {"SLURM_TOPOLOGY_ADDR": f"spine.leaf0.gpu0{rank}"}
+        started = Run(place, KEY, topology, interface="lo", deadlines=store.Deadlines(join=20.0))
+        config = Config(paths=Paths(state=str(tmp_path / f"state{rank}")), simulation=Simulation(preset=preset))
+        return await probe(started, asked, config, Progress(lambda text: None), take)
+
+    return await asyncio.gather(member(0), member(1))
+
+
 def test_the_report_of_a_node_has_the_conditions_of_its_ranks(tmp_path: Path) -> None:
     """NCCL as they loaded it, what the launcher has above the leaf, and no digest where no setting was found."""
     reports: list[NodeReport] = []
+    asked = Asked(backend="simulated", ignore_scheduler=True, wanted=Wanted(rounds=1))
 
-    async def member(rank: int) -> object:
-        place = Place("slurm", rank, 2, "127.0.0.1", 29600 + os.getpid() % 4000)
-        topology = {"SLURM_TOPOLOGY_ADDR": f"spine.leaf0.gpu0{rank}"}
-        started = Run(place, KEY, topology, interface="lo", deadlines=store.Deadlines(join=20.0))
-        config = Config(paths=Paths(state=str(tmp_path / f"state{rank}")), simulation=Simulation(preset="h200x1"))
-        asked = Asked(backend="simulated", ignore_scheduler=True, wanted=Wanted(rounds=1))
-        return await probe(started, asked, config, Progress(lambda text: None), reports.append)
-
-    async def both() -> None:
-        await asyncio.gather(member(0), member(1))
-
-    asyncio.run(both())
+    asyncio.run(two_members(tmp_path, asked, "h200x1", reports.append))
 
     assert [one.outcome for one in reports] == ["completed", "completed"]
     for one in reports:
@@ -174,44 +178,35 @@ def test_the_report_of_a_node_has_the_conditions_of_its_ranks(tmp_path: Path) ->
         assert one.nccl_version == "simulated"
 
 
-def end_second(members: list[subprocess.Popen[str]], number: signal.Signals, running: Callable[[], bool]) -> str:
-    """End the second of two members once its ranks run; what it says. The first one then has too few nodes."""
+def test_a_member_that_is_ended_leaves_no_rank_and_the_other_one_ends(tmp_path: Path) -> None:
+    """The other one has too few nodes then. That a member which is killed leaves none is a proof."""
+    members = [started(tmp_path, rank) for rank in (0, 1)]
     try:
-        until(running)
-        members[1].send_signal(number)
-        _, said = members[1].communicate(timeout=60)
-        printed, _ = members[0].communicate(timeout=60)
+        until(lambda: len(ranks_of(tmp_path)) >= 4)
+        members[1].terminate()
+        (printed, _), (_, said) = [one.communicate(timeout=60) for one in members]
     finally:
         for one in members:
             one.kill()
             one.wait()
+    assert (members[1].returncode, said.splitlines()[-1]) == (5, "commwatch: cluster: ended by SIGTERM")
     assert members[0].returncode == 3
     assert "lost: b: came, and left" in printed
-    return said
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_member_that_is_ended_leaves_no_rank_and_the_other_one_ends(tmp_path: Path, number: signal.Signals) -> None:
-    """Asked to or not; the other one has too few nodes then."""
-    members = [started(tmp_path, rank) for rank in (0, 1)]
-    said = end_second(members, number, lambda: len(ranks_of(tmp_path)) >= 4)
     until(lambda: ranks_of(tmp_path) == [])
-    if number == signal.SIGTERM:
-        assert (members[1].returncode, said.splitlines()[-1]) == (5, "commwatch: cluster: ended by SIGTERM")
 
 
 def test_a_node_whose_probe_lock_is_taken_stays_out(tmp_path: Path) -> None:
     """By the daemon, say; the run has too few nodes then."""
-    folder = tmp_path / "state1"
-    folder.mkdir()
-    lock = ProbeLock(folder / "probe.lock")
+    (tmp_path / "state1").mkdir()
+    lock = ProbeLock(tmp_path / "state1/probe.lock")
     assert lock.acquire()
-    members = [started(tmp_path, rank) for rank in (0, 1)]
-    (printed, _), _ = [one.communicate(timeout=120) for one in members]
+    result, code = asyncio.run(two_members(tmp_path, Asked(backend="tcp")))
     lock.release()
 
-    assert [one.returncode for one in members] == [3, 3]
-    assert "busy: b: did not measure, as the node was not free; b: probe_running: " in printed
+    assert isinstance(result, ProbeResult)
+    assert (result.exit_code, code) == (3, 3)
+    assert any(line.startswith("busy: b: did not measure, as the node was not free; b: probe_running: ")
+               for line in probe_lines(result))  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as some
 
 from commwatch.cluster.schedule import NO_LEAF, Pair, Suspect, first_round, second_round, witness_round
+from support.examples import examples
 
 
 def leaves_of(sizes: list[int]) -> list[str]:
@@ -21,7 +22,7 @@ def ends(pairs: tuple[Pair, ...]) -> list[int]:
     return [member for pair in pairs for member in pair[:2]]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(50)
 @given(some.lists(some.integers(1, 9), min_size=1, max_size=12), some.text(max_size=4))
 def test_rounds_take_each_member_once(sizes: list[int], seed: str) -> None:
     """At most one rests, and not the same one twice; within a leaf as many pairs as fit."""
@@ -128,6 +129,6 @@ def test_nobody_suspected_needs_no_third_round() -> None:
 
 def test_members_of_a_large_cluster_are_paired_quickly_in_one_leaf_and_in_many() -> None:
     """The work grows with the number of members, also where a leaf has most of them."""
-    for sizes in ([512] * 8, [4000, 96], [4096]):
+    for sizes in ([256] * 8, [2000, 48], [2048]):
         leaves = leaves_of(sizes)
-        assert len(second_round(leaves, "run", first_round(leaves, "run"))) == 2048
+        assert len(second_round(leaves, "run", first_round(leaves, "run"))) == 1024
