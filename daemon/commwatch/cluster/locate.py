@@ -134,20 +134,29 @@ class _End(NamedTuple):
     sends: bool
 
 
-@dataclass(slots=True)
-class _Accused:
-    """What the cells of one fault say."""
+class _LeafFault(NamedTuple):
+    """A leaf switch or an uplink that is at fault on a rail."""
 
-    leaves: dict[tuple[tuple[str, ...], Rail], dict[Direction, list[Cell]]] = field(
-        default_factory=lambda: defaultdict(dict)
-    )
-    """Bad cells by leaves, rail and direction; ``both`` is the leaf switch, ``out`` and ``in`` are uplinks."""
+    kind: Kind
+    elements: tuple[str, ...]
+    rail: Rail
+    direction: Direction
+    cells: list[Cell]
+    """The bad ones, which it explains."""
+
+
+@dataclass(slots=True)
+class _EndFaults:
+    """What the cells say of their ends, as far as no leaf explains them."""
+
     ends: dict[_End, Sequence[Cell]] = field(default_factory=dict)
+    """At fault, with all of their cells."""
     open: list[Cell] = field(default_factory=list)
+    """Of which either end may be at fault."""
     paths: int = 0
     suspects: dict[_End, int] = field(default_factory=dict)
     """Witnesses that they need."""
-    doubtful: set[_End] = field(default_factory=set)
+    doubtful: Iterable[_End] = ()
 
 
 def locate(run: Run) -> Verdict:
@@ -169,21 +178,20 @@ def locate(run: Run) -> Verdict:
     unsettled: set[tuple[int, int, Rail]] = set()
     """So for open pairs."""
     for fault, cells in _cells(run, classes):
-        accused = _accuse(
-            [one for one in cells if not (one.is_bad and (one[:3] in unsettled or blamed & _parts(one, leaves)))],
-            leaves,
-        )
-        unsettled |= {one[:3] for one in accused.open}
-        blamed |= {(leaf, rail) for found, rail in accused.leaves for leaf in found}
-        named += _named_leaves(fault, accused.leaves)
-        blamed |= {(end.member, end.rail) for end in accused.ends}
-        named += _named_nodes(fault, accused.ends, names, rails)
-        opened += _opened(fault, accused.open, names)
-        paths += accused.paths
-        for end, witnesses in accused.suspects.items():
-            of_member = suspects[end.member]
-            of_member[end.rail] = max(of_member.get(end.rail, 0), witnesses)
-        for end in accused.doubtful:
+        left = [one for one in cells if not (one.is_bad and (one[:3] in unsettled or blamed & _parts(one, leaves)))]
+        leaf_faults = list(_leaf_faults(left, leaves))
+        explained = {cell for one in leaf_faults for cell in one.cells}
+        of_ends = _end_faults([one for one in left if not (one.is_bad and one in explained)])
+        named += _named_leaves(fault, leaf_faults)
+        named += _named_nodes(fault, of_ends.ends, names, rails)
+        opened += _opened(fault, of_ends.open, names)
+        blamed |= {(leaf, one.rail) for one in leaf_faults for leaf in one.elements}
+        blamed |= {(end.member, end.rail) for end in of_ends.ends}
+        unsettled |= {one[:3] for one in of_ends.open}
+        paths += of_ends.paths
+        for end, witnesses in of_ends.suspects.items():
+            suspects[end.member][end.rail] = max(suspects[end.member].get(end.rail, 0), witnesses)
+        for end in of_ends.doubtful:
             doubtful[end.member].add(end.rail)
     whole = _whole(run, classes, is_fine=not named and not opened)
     if len(rails) == 2:  # there is no third one to tell them apart
@@ -222,9 +230,9 @@ def _cells(run: Run, classes: Sequence[_Class]) -> Iterator[tuple[Fault, list[Ce
     if len({bad for _, bad in over}) > 1:
         yield "transport", [cell for one, bad in over for cell in _both_ways(one, bad, None, one.transport)]
     yield "bandwidth", list(_bandwidth_cells(run, classes))
-    yield "latency", list(_latency_cells(run, classes, [one.latency for one in run.measured]))
+    yield "latency", list(_latency_cells(run, classes, "latency"))
     if any(one.adapter_latency is not None for one in run.measured):
-        yield "latency", list(_latency_cells(run, classes, [one.adapter_latency for one in run.measured]))
+        yield "latency", list(_latency_cells(run, classes, "adapter_latency"))
 
 
 def cells_of(run: Run) -> Iterator[tuple[Fault, Sequence[Cell]]]:
@@ -276,26 +284,30 @@ def _bandwidth_cells(run: Run, classes: Sequence[_Class]) -> Iterator[Cell]:
     usual = {key: _usual(of) for key, of in values.items()}
     for one, of in zip(run.measured, classes, strict=True):
         directed, together = usual.get((of, True)), usual.get((of, False))
-        if directed is not None and one.forward is not None:
-            ratio = one.forward / directed
-            yield Cell(one.first, one.second, one.rail, ratio < SLOW_SHARE, ratio, "", id(one))
-        if directed is not None and one.backward is not None:
-            ratio = one.backward / directed
-            yield Cell(one.second, one.first, one.rail, ratio < SLOW_SHARE, ratio, "", id(one))
+        if directed is not None:
+            for source, destination, value in (
+                (one.first, one.second, one.forward), (one.second, one.first, one.backward)
+            ):  # fmt: skip
+                if value is not None:
+                    ratio = value / directed
+                    yield Cell(source, destination, one.rail, ratio < SLOW_SHARE, ratio, "", id(one))
         if together is not None and one.both is not None:
             ratio = one.both / together
             yield from _both_ways(one, ratio < SLOW_SHARE, ratio)
 
 
-def _latency_cells(run: Run, classes: Sequence[_Class], latencies: Sequence[float | None]) -> Iterator[Cell]:
+def _latency_cells(
+    run: Run, classes: Sequence[_Class], of: Literal["latency", "adapter_latency"]
+) -> Iterator[Cell]:  # fmt: skip
     values: dict[_Class, list[float]] = defaultdict(list)
-    for one, of, latency in zip(run.measured, classes, latencies, strict=True):
-        if latency is not None and _is_usual(run, one):
-            values[of].append(1 / latency)
+    measured = [(one, key, latency) for one, key in zip(run.measured, classes, strict=True)
+                if (latency := getattr(one, of)) is not None]  # fmt: skip
+    for one, key, latency in measured:
+        if _is_usual(run, one):
+            values[key].append(1 / latency)
     usual = {key: _usual(speeds, 1 / SLOW_LATENCY) for key, speeds in values.items()}
-    for one, of, latency in zip(run.measured, classes, latencies, strict=True):
-        speed = usual.get(of)
-        if latency is not None and speed is not None:
+    for one, key, latency in measured:
+        if (speed := usual.get(key)) is not None:
             ratio = latency * speed
             yield from _both_ways(one, ratio > SLOW_LATENCY, ratio)
 
@@ -316,48 +328,32 @@ def _usual(values: Sequence[float], share: float = SLOW_SHARE) -> float | None:
 # --- who is at fault ---
 
 
-def _accuse(cells: Sequence[Cell], leaves: Sequence[str]) -> _Accused:
-    """Leaves first, then ends, from what leaves do not explain."""
-    accused = _Accused()
-    if not any(one.is_bad for one in cells):
-        return accused
-    explained: set[Cell] = set()
-    if len(set(leaves)) > 1:
-        _accuse_leaves(cells, leaves, accused, explained)
-    left = [one for one in cells if not (one.is_bad and one in explained)]
-    bad = [one for one in left if one.is_bad]
+def _end_faults(cells: Sequence[Cell]) -> _EndFaults:
+    """The ends of which all cells are bad; those with too few to say so, and how many more these need."""
+    bad = [one for one in cells if one.is_bad]
     of_end: dict[tuple[int, Rail, bool], list[Cell]] = {end: [] for one in bad for end in _ends(one)}
-    for one in left:  # a plain tuple equals an end, and is made faster
+    for one in cells if bad else ():  # a plain tuple equals an end, and is made faster
         if (sent := of_end.get((one.source, one.rail, True))) is not None:
             sent.append(one)
         if (received := of_end.get((one.destination, one.rail, False))) is not None:
             received.append(one)
-    accused.doubtful = {_End(*end) for end in of_end}
-    _accuse_ends(of_end, accused)
-    for one in bad:
-        ends = _ends(one)
-        if any(_all_bad(of_end[end]) for end in ends) and not any(end in accused.ends for end in ends):
-            accused.open.append(one)
-        elif not any(end in accused.ends for end in ends):
-            accused.paths += 1
-    return accused
-
-
-def _accuse_ends(of_end: Mapping[tuple[int, Rail, bool], Sequence[Cell]], accused: _Accused) -> None:
-    """Find the ends of which all cells are bad, those with too few to say so, and how many more these need."""
-    for key, of in of_end.items():
-        if not _all_bad(of):
-            continue
-        end = _End(*key)
+    found = _EndFaults(doubtful=[_End(*end) for end in of_end])
+    all_bad = {_End(*end): of for end, of in of_end.items() if all(one.is_bad for one in of)}
+    for end, of in all_bad.items():
         clean = sum(_is_clean(of_end[_other(one, end)], one) for one in of)
         if (len(of) >= ENOUGH_CELLS and clean) or len(of) == clean >= CLEAN_CELLS:
-            accused.ends[end] = of
+            found.ends[end] = of
         if len(of) < ENOUGH_CELLS:
-            accused.suspects[end] = ENOUGH_CELLS - len(of)
-
-
-def _all_bad(cells: Sequence[Cell]) -> bool:
-    return all(one.is_bad for one in cells)
+            found.suspects[end] = ENOUGH_CELLS - len(of)
+    for one in bad:
+        ends = _ends(one)
+        if any(end in found.ends for end in ends):
+            continue
+        if any(end in all_bad for end in ends):
+            found.open.append(one)
+        else:
+            found.paths += 1
+    return found
 
 
 def _is_clean(cells: Sequence[Cell], but: Cell) -> bool:
@@ -380,8 +376,10 @@ def _parts(cell: Cell, leaves: Sequence[str]) -> set[tuple[int | str, Rail]]:
     return {(part, cell.rail) for end in ends for part in (end, leaves[end])}
 
 
-def _accuse_leaves(cells: Iterable[Cell], leaves: Sequence[str], accused: _Accused, explained: set[Cell]) -> None:
-    """Find leaf switches and uplinks, and put aside the bad cells that they explain."""
+def _leaf_faults(cells: Sequence[Cell], leaves: Sequence[str]) -> Iterator[_LeafFault]:
+    """Leaf switches first, then uplinks from what these do not explain, the one of which most is bad first."""
+    if len(set(leaves)) < 2 or not any(one.is_bad for one in cells):
+        return
     inner: dict[tuple[str, Rail], list[Cell]] = defaultdict(list)
     outer: dict[tuple[str, Rail, bool], list[Cell]] = defaultdict(list)
     for one in cells:
@@ -391,15 +389,13 @@ def _accuse_leaves(cells: Iterable[Cell], leaves: Sequence[str], accused: _Accus
         elif here != there:
             outer[here, one.rail, True].append(one)
             outer[there, one.rail, False].append(one)
+    explained: set[Cell] = set()
     for (leaf, rail), of in inner.items():
-        out, into = outer.get((leaf, rail, True), []), outer.get((leaf, rail, False), [])
-        if (
-            _mostly_bad(of)
-            and _bad_nodes(of, sends=True) >= LEAF_NODES
-            and (len(out) + len(into) < LEAF_CELLS or _mostly_bad([*out, *into]))
-        ):
-            bad = [one for one in (*of, *out, *into) if one.is_bad]
-            accused.leaves[(leaf,), rail]["both"] = bad
+        crossing = [*outer.get((leaf, rail, True), ()), *outer.get((leaf, rail, False), ())]
+        is_crossing_bad = len(crossing) < LEAF_CELLS or _mostly_bad(crossing)
+        if _mostly_bad(of) and _bad_nodes(of, sends=True) >= LEAF_NODES and is_crossing_bad:
+            bad = [one for one in (*of, *crossing) if one.is_bad]
+            yield _LeafFault("leaf", (leaf,), rail, "both", bad)
             explained.update(bad)
     uplinks = {
         key: of
@@ -421,10 +417,9 @@ def _accuse_leaves(cells: Iterable[Cell], leaves: Sequence[str], accused: _Accus
             for (leaf, rail, sends), of in left.items()
             if rail == best[1] and {one for one in of if one.is_bad} == set(bad)
         )
-        names = tuple(leaf for leaf, _ in same)
-        accused.leaves[names, best[1]]["out" if same[0][1] else "in"] = bad
+        yield _LeafFault("uplink", tuple(leaf for leaf, _ in same), best[1], "out" if same[0][1] else "in", bad)
         explained.update(bad)
-        uplinks = {key: of for key, of in uplinks.items() if key != best}
+        del uplinks[best]
 
 
 def _mostly_bad(cells: Sequence[Cell], share: float = MOST) -> bool:
@@ -452,17 +447,17 @@ def _named(kind: Kind, fault: Fault, elements: tuple[str, ...], direction: Direc
     return Named(kind, fault, elements, rails, direction, ratio, measurements, ", ".join(reasons))
 
 
-def _named_leaves(
-    fault: Fault, leaves: Mapping[tuple[tuple[str, ...], Rail], Mapping[Direction, list[Cell]]]
-) -> Iterator[Named]:
+def _named_leaves(fault: Fault, found: Iterable[_LeafFault]) -> Iterator[Named]:
     """Leaf switches and uplinks, each with its rails; an uplink that is bad out and in is one."""
-    found: dict[tuple[Kind, tuple[str, ...], Direction], list[Cell]] = defaultdict(list)
-    for (elements, _), by_direction in leaves.items():
-        kind: Kind = "leaf" if "both" in by_direction else "uplink"
-        direction: Direction = "both" if len(by_direction) == 2 else next(iter(by_direction))
-        for cells in by_direction.values():
-            found[kind, elements, direction] += cells
-    for (kind, elements, direction), cells in found.items():
+    of_rail: dict[tuple[Kind, tuple[str, ...], Rail], list[_LeafFault]] = defaultdict(list)
+    for one in found:
+        of_rail[one[:3]].append(one)
+    of_part: dict[tuple[Kind, tuple[str, ...], Direction], list[Cell]] = defaultdict(list)
+    for (kind, elements, _), ways in of_rail.items():
+        of_part[kind, elements, "both" if len(ways) == 2 else ways[0].direction] += [
+            cell for one in ways for cell in one.cells
+        ]
+    for (kind, elements, direction), cells in of_part.items():
         yield _named(kind, fault, elements, direction, cells)
 
 
