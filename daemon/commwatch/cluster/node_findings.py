@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from commwatch.cluster.locate import Cell, Named, Verdict, cells_of
+from commwatch.cluster.locate import Named, Verdict, cells_of
 from commwatch.cluster.messages import word_of
 from commwatch.cluster.node_report import MOST_SUSPICIONS, Direction, NetworkRates, RailResult, Suspicion
 from commwatch.cluster.run_file import Measured, Run
@@ -42,65 +42,39 @@ def _network(verdict: Verdict) -> NetworkRates | None:
 # --- rails ---
 
 
-class _Of(msgspec.Struct):
-    """What is known of one rail of a member so far."""
-
-    sent: list[float] = []
-    received: list[float] = []
-    sent_ratio: list[float] = []
-    received_ratio: list[float] = []
-    latency: list[float] = []
-    pairs: dict[str, int] = {}
-
-
 def _rails(run: Run, devices: Sequence[Sequence[str]]) -> Mapping[int, tuple[RailResult, ...]]:
-    known: dict[int, dict[int, _Of]] = defaultdict(lambda: defaultdict(_Of))
     bad: set[int] = set()
+    ratios: dict[tuple[int, int, str], list[float]] = defaultdict(list)
     for fault, cells in cells_of(run):
-        bad |= {cell.measured for cell in cells if cell.is_bad}
-        if fault == "bandwidth":
-            _take_ratios(cells, known)
-    for one in run.measured:
-        if one.rail is not None:
-            _take(one, one.rail, known, is_bad=id(one) in bad)
-    return {
-        member: tuple(
+        bad |= {one.measured for one in cells if one.is_bad}
+        for one in cells if fault == "bandwidth" else ():
+            if one.rail is not None and one.ratio is not None:
+                ratios[one.source, one.rail, "sent"].append(one.ratio)
+                ratios[one.destination, one.rail, "received"].append(one.ratio)
+    of_rail: dict[tuple[int, int], list[tuple[Measured, float | None, float | None]]] = defaultdict(list)
+    for measured in run.measured:
+        if measured.rail is not None:
+            of_rail[measured.first, measured.rail].append((measured, measured.forward, measured.backward))
+            of_rail[measured.second, measured.rail].append((measured, measured.backward, measured.forward))
+    found: dict[int, tuple[RailResult, ...]] = defaultdict(tuple)
+    for (member, rail), of in sorted(of_rail.items()):
+        outcomes = Counter("failed" if one.failed else "slow" if id(one) in bad else "good" for one, _, _ in of)
+        device = devices[member][rail] if rail < len(devices[member]) else ""
+        found[member] += (
             RailResult(
                 rail=rail,
-                device=word_of(devices[member][rail]) if rail < len(devices[member]) else "",
-                sent=max(of.sent, default=None),
-                received=max(of.received, default=None),
-                sent_ratio=max(of.sent_ratio, default=None),
-                received_ratio=max(of.received_ratio, default=None),
-                latency=min(of.latency, default=None),
-                good=of.pairs.get("good", 0),
-                slow=of.pairs.get("slow", 0),
-                failed=of.pairs.get("failed", 0),
-            )
-            for rail, of in sorted(rails.items())
+                device=word_of(device),
+                sent=max((sent for _, sent, _ in of if sent is not None), default=None),
+                received=max((received for _, _, received in of if received is not None), default=None),
+                sent_ratio=max(ratios[member, rail, "sent"], default=None),
+                received_ratio=max(ratios[member, rail, "received"], default=None),
+                latency=min((one.latency for one, _, _ in of if one.latency is not None), default=None),
+                good=outcomes["good"],
+                slow=outcomes["slow"],
+                failed=outcomes["failed"],
+            ),
         )
-        for member, rails in known.items()
-    }
-
-
-def _take_ratios(cells: Iterable[Cell], known: Mapping[int, Mapping[int, _Of]]) -> None:
-    for cell in cells:
-        if cell.rail is not None and cell.ratio is not None:
-            known[cell.source][cell.rail].sent_ratio.append(cell.ratio)
-            known[cell.destination][cell.rail].received_ratio.append(cell.ratio)
-
-
-def _take(one: Measured, rail: int, known: Mapping[int, Mapping[int, _Of]], *, is_bad: bool) -> None:
-    outcome = "failed" if one.failed else "slow" if is_bad else "good"
-    for member, sent, received in (
-        (one.first, one.forward, one.backward),
-        (one.second, one.backward, one.forward),
-    ):
-        of = known[member][rail]
-        of.sent += [] if sent is None else [sent]
-        of.received += [] if received is None else [received]
-        of.latency += [] if one.latency is None else [one.latency]
-        of.pairs[outcome] = of.pairs.get(outcome, 0) + 1
+    return found
 
 
 # --- suspicions ---
