@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from commwatch.commands.cluster_members import Handed, hand_over, member_options, name_list, take_part
+from commwatch.commands.cluster_members import Handed, member_options, name_list, take_part
 from commwatch.config.settings import Config
 from commwatch.errors import ExitCode
 from commwatch.views.terminal import json_option, print_json
 
 if TYPE_CHECKING:
-    from commwatch.cluster.member import Progress, Run
     from commwatch.cluster.messages import Verdict
-    from commwatch.cluster.node_report import CheckReport
 
 
 def add_parser(
@@ -46,17 +44,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     from commwatch.cluster.check import check
     from commwatch.cluster.node_report import CHECK_OPERATION
 
-    reports: list[CheckReport] = []
-
-    async def work(started: Run, progress: Progress) -> Verdict:
-        return await check(started, progress, reports.append)
-
-    daemon = Handed("no_daemon")
-    try:
-        rank, verdict = take_part(args, config, work)
-    finally:
-        if reports:
-            daemon = hand_over(config, CHECK_OPERATION, reports[-1])
+    rank, verdict, daemon = take_part(args, config, CHECK_OPERATION, check)
     if verdict is None:
         return ExitCode.FOUND
     if rank == 0:

@@ -9,7 +9,7 @@ import socket
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from commwatch.commands.values import positive_duration
 from commwatch.config.settings import Config
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from commwatch.cluster.member import Progress, Run
 
 Result = TypeVar("Result")
+Work: TypeAlias = "Callable[[Run, Progress, Callable[[Struct], None]], Coroutine[Any, Any, Result]]"
+Ended: TypeAlias = "tuple[int, Result | None, Handed]"
 
 
 def groups_option(parser: argparse.ArgumentParser, words: str) -> None:
@@ -75,10 +77,21 @@ def member_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def take_part(
-    args: argparse.Namespace, config: Config, work: Callable[[Run, Progress], Coroutine[Any, Any, Result]]
-) -> tuple[int, Result | None]:
-    """Be a member; TERM and INT end it at once.
+class Handed(NamedTuple):
+    """What became of the report of this node."""
+
+    outcome: Literal["taken", "refused", "no_daemon"]
+    words: str = ""
+
+
+def take_part(args: argparse.Namespace, config: Config, operation: str, work: Work[Result]) -> Ended[Result]:
+    """Be a member, and hand what is said of this node to its daemon; TERM and INT end it at once.
+
+    Args:
+        args: of the command line.
+        config: of the node.
+        operation: of the daemon's control socket, which takes the report.
+        work: what the member does, with how to say what it waits for, and who takes the report.
 
     Returns:
         Its rank, and what its work gave; None where the store was not reached, and that is printed as JSON.
@@ -109,16 +122,23 @@ def take_part(
         if here.rank == 0 or here.engine == "members":
             print(text, file=sys.stderr, flush=True)
 
-    async def whole() -> Result:
-        return await until_term(asyncio.ensure_future(work(started, Progress(say))))
+    reports: list[Struct] = []
+    handed = Handed("no_daemon")
 
+    async def whole() -> Result:
+        return await until_term(asyncio.ensure_future(work(started, Progress(say), reports.append)))
+
+    result = None
     try:
-        return here.rank, asyncio.run(whole())
+        result = asyncio.run(whole())
     except Unreached as error:
         if not args.json:
             raise
         print_json({"outcome": "unreached", "rank": here.rank, "failures": [error.failure]})
-        return here.rank, None
+    finally:
+        if reports:
+            handed = _hand_over(config, operation, reports[-1])
+    return here.rank, result, handed
 
 
 def _own(args: argparse.Namespace) -> Own:
@@ -135,14 +155,7 @@ def _own(args: argparse.Namespace) -> Own:
     )  # fmt: skip
 
 
-class Handed(NamedTuple):
-    """What became of the report of this node."""
-
-    outcome: Literal["taken", "refused", "no_daemon"]
-    words: str = ""
-
-
-def hand_over(config: Config, operation: str, report: Struct) -> Handed:
+def _hand_over(config: Config, operation: str, report: Struct) -> Handed:
     """Give the daemon of this node what was found of it; that it refuses is said, that there is none is no error.
 
     Args:

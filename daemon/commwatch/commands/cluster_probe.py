@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
 from commwatch.commands.cluster_locate import document_of, draw, lines_of
 from commwatch.commands.cluster_members import (
-    Handed,
     check_files,
     groups_option,
-    hand_over,
     member_options,
     name_list,
     output_option,
@@ -111,17 +109,10 @@ def run(args: argparse.Namespace, config: Config) -> int:
         ),
     )
 
-    reports: list[NodeReport] = []
+    async def work(started: Run, progress: Progress, take: Callable[[NodeReport], None]) -> ProbeResult | int:
+        return await probe(started, asked, config, progress, take)
 
-    async def work(started: Run, progress: Progress) -> ProbeResult | int:
-        return await probe(started, asked, config, progress, reports.append)
-
-    daemon = Handed("no_daemon")
-    try:
-        _, result = take_part(args, config, work)
-    finally:
-        if reports:
-            daemon = hand_over(config, OPERATION, reports[-1])
+    _, result, daemon = take_part(args, config, OPERATION, work)
     if result is None:
         return ExitCode.FOUND
     if isinstance(result, int):
