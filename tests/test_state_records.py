@@ -21,10 +21,10 @@ from commwatch.probes.results.history import (
     ProbeHistory,
 )
 from commwatch.probes.results.pair_record import PairHistory
-from commwatch.simulation.start import SimulationStart
 from commwatch.state.directory import StateDirectory
 from commwatch.state.maintenance import Maintenance
 from commwatch.state.records import encode, read_file
+from commwatch.state.simulation_start import SimulationStart
 from support.state_files import sealed, unsealed
 from support.state_records import NOW, record
 

@@ -23,11 +23,11 @@ from commwatch.probes.by_hand.trial import SettingTrials, known_trials
 from commwatch.probes.gate.hold import HoldFile
 from commwatch.service.between_nodes import BetweenNodes
 from commwatch.service.judgement import STATE_NAME, Judgement
-from commwatch.simulation.start import SimulationStart
 from commwatch.sources.presence import boot_identity
 from commwatch.state.directory import StateDirectory
 from commwatch.state.maintenance import MaintenanceFile
 from commwatch.state.records import LARGEST_NUMBER
+from commwatch.state.simulation_start import SimulationStart
 from commwatch_exporters.catalogue import family_of
 from support.daemon import running
 from support.mutated_files import FORMS, mutated, places

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from commwatch.config.settings import Config, Paths, Simulation
 from commwatch.simulation.node import SimulatedNode
-from commwatch.simulation.start import STATE_NAME, SimulationStart
 from commwatch.state.directory import StateDirectory, state_path
+from commwatch.state.simulation_start import STATE_NAME, SimulationStart
 from commwatch.workers.by_hand import simulated_files
 
 HOUR = 3600.0

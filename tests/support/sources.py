@@ -9,8 +9,9 @@ from typing import Any
 
 from commwatch.config.settings import Sources
 from commwatch.simulation.node import SimulatedNode
+from commwatch.simulation.plug import stand_in
 from commwatch.sources.base import Origin, Source
-from commwatch.workers.sources import SOURCES, load
+from commwatch.workers.sources import SOURCES
 
 
 def source_of(
@@ -42,4 +43,6 @@ def why_absent(name: str, sysfs: Path, procfs: Path, settings: Sources | None = 
 
 def stand_in_of(name: str, node: SimulatedNode, *clock: Callable[[], float]) -> Any:
     """Stand-ins of the kernel on a simulated node; by a clock of the test where it has one."""
-    return load(SOURCES[name].stand_in)(node, *clock)
+    make = stand_in(name, node)
+    assert make is not None
+    return make(*clock)

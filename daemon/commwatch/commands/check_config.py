@@ -19,7 +19,7 @@ from commwatch.diagnosis.headline_alerts import headline_alerts
 from commwatch.errors import CommwatchError, ExitCode
 from commwatch.findings.api_documents import ProbesDocument, SnapshotDocument
 from commwatch.probes.cycle.environment import why_no_torch
-from commwatch.simulation.node import SimulatedNode
+from commwatch.rehearsal import rehearsal
 from commwatch.sources.base import Origin
 from commwatch.state.answer import document_of
 from commwatch.state.client import DaemonAbsent, ask_daemon
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     thresholds = load_thresholds(config.thresholds)
     if config.simulation.preset:
         faults = Path(config.simulation.faults) if config.simulation.faults else None
-        SimulatedNode(config.simulation.preset, faults, time.time())  # says what is wrong with preset or faults
+        rehearsal().make_node(config.simulation.preset, faults, time.time())  # says what is wrong with preset or faults
     checks = [Check("configuration", "ok", f"thresholds {thresholds.digest}")]
     if config.web.config_file:
         checks += _web_checks(Path(config.web.config_file))

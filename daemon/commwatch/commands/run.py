@@ -31,9 +31,9 @@ def run(args: argparse.Namespace, config: Config) -> int:
     from commwatch.workers.start import Spares, take_kernel_log
 
     if config.simulation.preset:
-        from commwatch.simulation.find import find_preset
+        from commwatch.rehearsal import rehearsal
 
-        find_preset(config.simulation.preset)  # before the state directory of such a node is made
+        rehearsal().check_preset(config.simulation.preset)  # before the state directory of such a node is made
     _confine(config.process)
     kernel_log = take_kernel_log()
     with Spares(lasting_readers(config.sources)) as spares:  # before what only the daemon needs is imported

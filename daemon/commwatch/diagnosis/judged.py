@@ -9,15 +9,17 @@ import msgspec
 
 from commwatch.config.thresholds import Thresholds
 from commwatch.diagnosis.check import Check
-from commwatch.findings.api_documents import CauseRecord, FindingRecord, FindingsDocument, finding_record
+from commwatch.findings.api_documents import FindingsDocument
+from commwatch.findings.causes import join
 from commwatch.findings.codes import CODES
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import SEVERITIES, Finding
+from commwatch.findings.finding import SEVERITIES, Cause, Finding
+from commwatch.findings.register import Incident
 from commwatch.findings.rules import RULE_SETS
 from commwatch.findings.words import format_evidence
 from commwatch.units import format_seconds
 
-Record: TypeAlias = FindingRecord | CauseRecord
+Record: TypeAlias = Finding | Cause
 
 
 class Matched(NamedTuple):
@@ -56,11 +58,11 @@ def matched_by(findings: FindingsDocument, facts: Facts, thresholds: Thresholds)
     return tuple(sorted(found.values(), key=lambda one: (not one.is_open, SEVERITIES.index(one.record.severity))))
 
 
-def _seen_now(findings: FindingsDocument, facts: Facts, thresholds: Thresholds) -> Iterator[FindingRecord]:
+def _seen_now(findings: FindingsDocument, facts: Facts, thresholds: Thresholds) -> Iterator[Finding]:
     for rule in (rule for rules in RULE_SETS for rule in rules.rules):
         if rule.name in findings.failing_rules:
             continue
-        for one in rule.look(facts, thresholds):
+        for one in rule.evaluate(facts, thresholds):
             severity, since = CODES[one.code].severity, findings.time if one.since is None else one.since
             yield finding_record(Finding(one.code, one.component, severity, since, one.evidence, one.detail), {})
 

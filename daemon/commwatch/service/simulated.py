@@ -9,9 +9,9 @@ from pathlib import Path
 from commwatch.config.settings import Simulation
 from commwatch.config.simulated import SimulationPlan, absolute
 from commwatch.errors import StateError
-from commwatch.simulation.node import SimulatedNode
-from commwatch.simulation.start import STATE_NAME, SimulationStart
+from commwatch.rehearsal import rehearsal
 from commwatch.state.directory import StateDirectory
+from commwatch.state.simulation_start import STATE_NAME, SimulationStart
 
 _TREES = ("sysfs", "procfs")
 """Folders of the state directory that hold its files."""
@@ -44,7 +44,7 @@ def simulation_plan(settings: Simulation, state: StateDirectory) -> SimulationPl
             raise StateError(f"state directory {state.path}: {error.strerror}") from error
     faults = Path(settings.faults).resolve() if settings.faults else None
     preset = absolute(settings.preset)
-    node = SimulatedNode(preset, faults, start.started_at)  # says now what is wrong with preset or faults
+    node = rehearsal().make_node(preset, faults, start.started_at)  # says now what is wrong with preset or faults
     sysfs, procfs = (state.path / name for name in _TREES)
     # What is on the node is looked up before a worker keeps its part of the trees up to date.
     node.write_sysfs(sysfs, ())

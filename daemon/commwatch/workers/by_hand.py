@@ -25,6 +25,7 @@ from commwatch.node.topology.model import Topology
 from commwatch.node.topology.nvlink import COLLECTORS, DriverFacts, driver_facts
 from commwatch.node.topology.sysfs import SysfsFacts
 from commwatch.readings import Absence, SourceUnavailable
+from commwatch.rehearsal import rehearsal
 from commwatch.state.directory import state_path
 from commwatch.workers.one_shot import NoAnswer, ask
 from commwatch.workers.reader import Reader, ReaderSettings
@@ -81,12 +82,11 @@ def simulated_files(config: Config) -> Iterator[SimulationPlan | None]:
         yield None
         return
     from commwatch.config.simulated import absolute
-    from commwatch.simulation.node import SimulatedNode
-    from commwatch.simulation.start import booted_at
+    from commwatch.state.simulation_start import booted_at
 
     started_at = booted_at(state_path(config)) or time.time()
     faults = Path(config.simulation.faults).resolve() if config.simulation.faults else None
-    node = SimulatedNode(config.simulation.preset, faults, started_at)
+    node = rehearsal().make_node(config.simulation.preset, faults, started_at)
     with tempfile.TemporaryDirectory(prefix="commwatch-topology-", dir=temporary_folder()) as folder:
         sysfs, procfs = Path(folder, "sys"), Path(folder, "proc")
         for root in (sysfs, procfs):

@@ -10,18 +10,18 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
 from commwatch.config.settings import Sources, decode_quantity
 from commwatch.footprint import allow_late_timers, name_process, spare_the_garbage_collector
 from commwatch.readings import Batch, DeviceReadings, SourceUnavailable
+from commwatch.rehearsal import SimulatedNode, rehearsal
 from commwatch.sources.base import Origin, Source
 from commwatch.workers.bounds import LONGEST_DETAIL, MOST_DEVICES
-from commwatch.workers.sources import SOURCES, load
+from commwatch.workers.sources import SOURCES
 from commwatch.workers.wire import (
     Cadence,
     Inbox,
@@ -35,11 +35,7 @@ from commwatch.workers.wire import (
 )
 from commwatch_exporters.snapshot import Series
 
-if TYPE_CHECKING:
-    from commwatch.simulation.node import SimulatedNode
-
-
-Node: TypeAlias = "SimulatedNode | None"
+Node: TypeAlias = SimulatedNode | None
 """The simulated node beneath this process; None for the real one."""
 
 
@@ -53,7 +49,7 @@ def make_source(name: str, plan: WorkerPlan, node: Node, kernel_log: int | None 
             msgspec.json.decode(plan.settings, type=Sources, dec_hook=decode_quantity),
             frozenset(plan.opt_in),
             plan.resume.get(name, b""),
-            None if node is None or not row.stand_in else partial(load(row.stand_in), node),
+            None if node is None else rehearsal().stand_in(name, node),
             is_simulated=node is not None,
             kernel_log=kernel_log,
         )
@@ -152,10 +148,8 @@ def _simulated_node(plan: WorkerPlan) -> Node:
     simulation = plan.simulation
     if simulation is None:
         return None
-    from commwatch.simulation.node import SimulatedNode
-
     faults = Path(simulation.faults_file) if simulation.faults_file else None
-    return SimulatedNode(simulation.preset, faults, simulation.started_at)
+    return rehearsal().make_node(simulation.preset, faults, simulation.started_at)
 
 
 def _simulate(plan: WorkerPlan, node: Node) -> Callable[[str], None]:
@@ -164,9 +158,7 @@ def _simulate(plan: WorkerPlan, node: Node) -> Callable[[str], None]:
     if simulation is None or node is None:
         return lambda _source: None
     if "nvml" in plan.sources:
-        from commwatch.simulation.library import install
-
-        install(node)
+        rehearsal().install_driver(node)
         return lambda _source: None
     sysfs, procfs = Path(simulation.sysfs), Path(simulation.procfs)
 

@@ -68,8 +68,6 @@ class SourceRow:
     collectors: tuple[CollectorRow, ...]
     absent: str = ""
     """Says in the daemon why there is nothing to read on this node, or None; empty: only reading can tell."""
-    stand_in: str = ""
-    """What answers in place of the kernel on a simulated node, made of the node; empty: only files are written."""
     needs_gpus: bool = False
     """Read only where there are or should be GPUs."""
     reads_procfs: bool = False
@@ -203,7 +201,6 @@ _ROWS: Final = (
         "commwatch.sources.ethtool.source:make_source",
         (CollectorRow("ethtool", "ethtool"),),
         absent="commwatch.sources.presence:ethtool_absent",
-        stand_in="commwatch.simulation.ethtool:SimulatedEthtool",
         components=("interface",),
     ),
     SourceRow(
@@ -211,7 +208,6 @@ _ROWS: Final = (
         _HOST,
         "commwatch.sources.kernel_log:make_source",
         (CollectorRow("kernel_log", "kernel_log"),),
-        stand_in="commwatch.simulation.kernel_log:SimulatedKernelLog",
         needs_gpus=True,
         reads_procfs=True,
     ),

@@ -1,0 +1,55 @@
+"""Where simulated nodes and drills are plugged in: their package is named here, and nothing else of ours knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+PLUG = "commwatch.simulation.plug"
+"""The module that is a ``Rehearsal``."""
+
+
+class SimulatedNode(Protocol):
+    """What we ask of a node that does not exist."""
+
+    def write_sysfs(self, root: Path, parts: Collection[str] = ...) -> None:
+        """Bring its tree of ``/sys`` up to date; ``parts`` are those that are about to be read, by default all."""
+
+    def write_procfs(self, root: Path, only_missing: bool = ...) -> None:
+        """Bring its tree of ``/proc`` up to date; ``only_missing``: another process keeps it up to date."""
+
+
+class Rehearsal(Protocol):
+    """What the package gives."""
+
+    def check_preset(self, preset: str) -> None:
+        """Refuse what ``--simulate`` names if there is no such node.
+
+        Raises:
+            ConfigError: there is none, or its file cannot be used.
+        """
+
+    def make_node(self, preset: str, faults_file: Path | None, started_at: float) -> SimulatedNode:
+        """A node.
+
+        Args:
+            preset: what ``--simulate`` names.
+            faults_file: None: it is healthy.
+            started_at: when it booted, seconds since 1970.
+
+        Raises:
+            ConfigError: the preset or a file cannot be used.
+        """
+
+    def install_driver(self, node: SimulatedNode) -> None:
+        """Put the driver library of a node beneath this process."""
+
+    def stand_in(self, source: str, node: SimulatedNode) -> Callable[[], Any] | None:
+        """Makes what answers a source in place of the kernel; None where its files are enough."""
+
+
+def rehearsal() -> Rehearsal:
+    """The package, imported now: most processes never need it."""
+    return cast(Rehearsal, import_module(PLUG))

@@ -1,0 +1,49 @@
+"""What commwatch asks of simulated nodes: ``commwatch.rehearsal.Rehearsal``.
+
+Functions import what they need: most processes of a simulated node need one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from commwatch.simulation.node import SimulatedNode
+
+
+def check_preset(preset: str) -> None:
+    """Refuse what ``--simulate`` names if there is no such node.
+
+    Raises:
+        ConfigError: there is none, or its file cannot be used.
+    """
+    from commwatch.simulation.find import find_preset
+
+    find_preset(preset)
+
+
+def make_node(preset: str, faults_file: Path | None, started_at: float) -> SimulatedNode:
+    """A node, as the class says."""
+    return SimulatedNode(preset, faults_file, started_at)
+
+
+def install_driver(node: SimulatedNode) -> None:
+    """Put the driver library of a node beneath this process."""
+    from commwatch.simulation.library import install
+
+    install(node)
+
+
+def stand_in(source: str, node: SimulatedNode) -> Callable[..., Any] | None:
+    """Makes what answers a source in place of the kernel; None where its files are enough."""
+    if source == "ethtool":
+        from commwatch.simulation.ethtool import SimulatedEthtool
+
+        return partial(SimulatedEthtool, node)
+    if source == "kernel_log":
+        from commwatch.simulation.kernel_log import SimulatedKernelLog
+
+        return partial(SimulatedKernelLog, node)
+    return None
