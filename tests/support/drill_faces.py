@@ -12,7 +12,8 @@ import pytest
 from commwatch.diagnosis.document import Diagnosis
 from commwatch.drill.catalogue import load_drills
 from commwatch.drill.drill import Drill
-from commwatch.findings.api_documents import FindingRecord, FindingsDocument
+from commwatch.findings.api_documents import FindingsDocument
+from commwatch.findings.finding import Finding
 from commwatch.service.page import describe
 from commwatch_exporters.node.model import Node
 from commwatch_exporters.node_page.page import render_node_page
@@ -90,7 +91,7 @@ def faces_agree(daemon: SimulatedDaemon) -> FindingsDocument:
     return told
 
 
-def _words_of(one: FindingRecord) -> FindingRecord:
+def _words_of(one: Finding) -> Finding:
     """All but the moment at which it was seen last."""
     return msgspec.structs.replace(one, last_seen=None, seen_seconds=0.0, causes=(), also_seen=())
 

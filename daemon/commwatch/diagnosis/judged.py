@@ -63,8 +63,8 @@ def _seen_now(findings: FindingsDocument, facts: Facts, thresholds: Thresholds) 
         if rule.name in findings.failing_rules:
             continue
         for one in rule.evaluate(facts, thresholds):
-            severity, since = CODES[one.code].severity, findings.time if one.since is None else one.since
-            yield finding_record(Finding(one.code, one.component, severity, since, one.evidence, one.detail), {})
+            since = findings.time if one.since is None else one.since
+            yield from join([Incident(one, since, findings.time)])
 
 
 def judged(check: Check, matched: Sequence[Matched], codes: Collection[str], parts: Collection[str] = ()) -> Check:
