@@ -23,6 +23,7 @@ from commwatch.probes.by_hand.cycles import progress_of
 from commwatch.probes.cycle.lock import LOCK_FILE, ProbeLock
 from commwatch.probes.gate.hold import HoldFile
 from commwatch.state.maintenance import Maintenance, MaintenanceFile
+from probes.quick_ranks import measure_quickly
 from support.command_line import run_command
 
 
@@ -44,6 +45,12 @@ def faults(tmp_path: Path) -> Path:
     file = tmp_path / "faults.yaml"
     file.write_text("")
     return file
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks without processes: these tests are of what is made of their times."""
+    measure_quickly(monkeypatch)
 
 
 def with_probe(node: Config, definition: Probe) -> Config:
@@ -116,6 +123,7 @@ def test_every_gpu_and_direction_of_host_copies_is_a_step_and_a_row(
     ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("quick")
 def test_json_holds_numbers_in_base_units(node: Config, capsys: pytest.CaptureFixture[str]) -> None:
     """``--json`` prints seconds, bytes and bytes per second, and the version of its own form."""
     assert run(with_probe(node, Probe(expected_bandwidth=Rate(10e9))), "ring", "--json") == 0
@@ -137,6 +145,7 @@ def test_json_holds_numbers_in_base_units(node: Config, capsys: pytest.CaptureFi
     assert bandwidth["utilization_ratio"] == pytest.approx(rate / 10e9)
 
 
+@pytest.mark.usefixtures("quick")
 def test_a_slow_probe_is_exit_code_1(node: Config, capsys: pytest.CaptureFixture[str]) -> None:
     """Bandwidth below 60 % of a configured expectation is low; the operator's limit of latency needs no baseline."""
     definition = Probe(expected_bandwidth=Rate(100e9), latency_limit=Duration(1e-9))
@@ -147,6 +156,7 @@ def test_a_slow_probe_is_exit_code_1(node: Config, capsys: pytest.CaptureFixture
     assert bandwidth.endswith("low")
 
 
+@pytest.mark.usefixtures("quick")
 def test_a_row_of_a_chosen_gpu_has_its_index(node: Config, capsys: pytest.CaptureFixture[str]) -> None:
     """It is rank 0 there."""
     assert run(node, "host_copies", "--gpus", "1") == 0
@@ -155,6 +165,7 @@ def test_a_row_of_a_chosen_gpu_has_its_index(node: Config, capsys: pytest.Captur
     assert "GPU0" not in out
 
 
+@pytest.mark.usefixtures("quick")
 def test_scaling_has_a_row_for_each_number_of_ranks_and_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
     """Whether it is configured or not, ``--scaling`` measures it and says whether adding GPUs helps."""
     config = Config(simulation=Simulation(preset="rtx3090x4"), probes=Probes(definitions={"other": Probe()}))
@@ -169,6 +180,7 @@ def test_scaling_has_a_row_for_each_number_of_ranks_and_an_answer(capsys: pytest
     assert "other" not in out
 
 
+@pytest.mark.usefixtures("quick")
 def test_pairs_have_a_matrix_and_the_slow_part_is_named(
     node: Config, faults: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -192,6 +204,7 @@ def test_pairs_have_a_matrix_and_the_slow_part_is_named(
     assert "Measure again before you act" in " ".join(out.split())
 
 
+@pytest.mark.usefixtures("quick")
 def test_pairs_in_json(node: Config, faults: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The whole matrix in the form that ``heatmap`` reads, with the suspects."""
     config = Config(paths=node.paths, simulation=Simulation(preset="rtx3090x4", faults=str(faults)))
@@ -208,6 +221,7 @@ def test_pairs_in_json(node: Config, faults: Path, capsys: pytest.CaptureFixture
     assert answer["rows"] == []
 
 
+@pytest.mark.usefixtures("quick")
 def test_healthy_pairs_have_no_suspect(node: Config, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit code 0, also where few pairs are compared."""
     assert run(node, "--pairs") == 0
@@ -215,6 +229,7 @@ def test_healthy_pairs_have_no_suspect(node: Config, capsys: pytest.CaptureFixtu
     assert "A  " not in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("quick")
 def test_slow_pairs_are_told_in_words(node: Config, faults: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Those below 60 % of a configured value, the slowest first, and the verdict is low."""
     faults.write_text("- {fault: slow_pair, gpu: 0, peer: 1, bandwidth: 0.4}\n")
@@ -252,6 +267,7 @@ def test_a_busy_node_is_exit_code_3(node: Config, faults: Path, capsys: pytest.C
     assert "all_reduce: gpu_busy: GPU 0000:" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("quick")
 def test_probes_without_a_place_on_the_node_do_not_count(node: Config) -> None:
     """One GPU has nobody to talk to: its copies decide, but a collective that is asked for does too."""
     one = Config(paths=node.paths, simulation=Simulation(preset="h200x1"), probes=Probes(definitions={

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from functools import cache
-from statistics import median
 
 import pytest
 
@@ -13,27 +12,18 @@ from commwatch.config import settings
 from commwatch.config.thresholds import load_thresholds
 from commwatch.node.topology.reach import GpuPaths, gpu_paths
 from commwatch.probes.by_hand.answer import Answer, answer_of
-from commwatch.probes.cycle.measure import measure
-from commwatch.probes.cycle.rank_simulated import SimulatedGroup
 from commwatch.probes.node import Prospect
 from commwatch.probes.plan import CyclePlan, Measured, StepOutcome
-from commwatch.probes.rank_plan import RankResult, SimulatedNodePlan
+from commwatch.probes.rank_plan import SimulatedNodePlan
 from commwatch.probes.results.expected import expected_of_pair
 from commwatch.probes.workload import plan_cycle
 from commwatch.simulation.presets import PRESETS
+from probes.quick_ranks import outcomes_of
 from support.topologies import simulated_topology
 
 PROBE = settings.Probe()
 LEAST, MOST = 0.85, 1.10
 """Of what is expected. Latency of pairs and small calls have no expectation."""
-
-
-class PatientGroup(SimulatedGroup):
-    """The ranks of a simulated cycle, without the time that their calls take."""
-
-    def _spend(self, seconds: float) -> None:
-        """No waiting."""
-        self._spent_seconds += seconds
 
 
 @cache
@@ -56,25 +46,6 @@ def cycle_of(preset: str, name: str, probe: settings.Probe) -> CyclePlan:
         devices=tuple(gpu.uuid for gpu in PRESETS[preset].gpus),
         simulation=SimulatedNodePlan(preset=preset, faults_file=None, started_at=time.time() - 60),
         shared_links=paths_of(preset).shared_links,
-    )
-
-
-def result_of(plan: CyclePlan, rank: int) -> RankResult:
-    own = plan.rank_plan(rank, "")
-    return measure(own, PatientGroup(own), lambda phase: None, lambda gate: None)
-
-
-def outcomes_of(plan: CyclePlan) -> tuple[StepOutcome, ...]:
-    """What each step gives, by the ranks whose clock counts."""
-    results = [result_of(plan, rank) for rank in range(plan.ranks)]
-    return tuple(
-        StepOutcome(
-            step=step,
-            seconds=tuple(
-                median(result.timings[place]) if rank in step.clocks else None for rank, result in enumerate(results)
-            ),
-        )
-        for place, step in enumerate(plan.steps)
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 from commwatch.config.settings import Config, Paths, Probes, Simulation
 from commwatch.config.settings import Probe as Settings
 from commwatch.probes.by_hand.answer import notes_of
+from probes.quick_ranks import measure_quickly
 from probes.recorded import Probe
 from probes.results import measured, plan_of
 from probes.test_answer import NOW, answer
@@ -61,9 +62,10 @@ def test_the_daemon_exposes_the_share_of_its_last_result() -> None:
 
 
 def test_a_simulated_node_is_asked_by_name_or_by_the_shortcut(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Configured or not."""
+    measure_quickly(monkeypatch)
     defined = Probes(definitions={"step": Settings(measure="training")})
     config = Config(paths=Paths(state=str(tmp_path)), simulation=Simulation(preset="a10x2"), probes=defined)
 

@@ -12,14 +12,16 @@ from commwatch.config.settings import Config, Paths, Probe, Probes, Rate, Simula
 from commwatch.errors import CommwatchError
 from commwatch.probes.by_hand.sweep import sweep_sizes, swept
 from commwatch.probes.workload import plan_cycle
+from probes.quick_ranks import measure_quickly
 from probes.test_command import run
 
 LIMITS = Probes()
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Config:
-    """A simulated node with two GPUs."""
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    """A simulated node with two GPUs, whose ranks have no processes."""
+    measure_quickly(monkeypatch)
     return Config(paths=Paths(state=str(tmp_path / "state")), simulation=Simulation(preset="a10x2"))
 
 
@@ -64,7 +66,7 @@ def test_a_sweep_prints_the_columns_of_nccl_tests(node: Config, capsys: pytest.C
     """Size in bytes, time in µs, algorithm and bus bandwidth in GB/s, and the most that is reached."""
     assert run(node, "--sweep", "8B:64MiB:2048") == 0
 
-    out, err = capsys.readouterr()
+    out = capsys.readouterr().out
     rows = [line.split() for line in out.splitlines()]
     head = rows.index(["size", "time", "algbw", "busbw", "expected"])
     assert rows[head + 1] == ["B", "µs", "GB/s", "GB/s", "GB/s"]
@@ -73,7 +75,6 @@ def test_a_sweep_prints_the_columns_of_nccl_tests(node: Config, capsys: pytest.C
     assert algorithm == pytest.approx(size / time / 1e3, rel=0.01)
     assert bus == pytest.approx(algorithm, rel=0.01)
     assert "bus bandwidth, at 32 MiB" in out
-    assert "all_reduce: measure after" in err
 
 
 def test_json_and_picture_have_every_size(node: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

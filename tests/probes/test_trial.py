@@ -23,14 +23,17 @@ from commwatch.probes.by_hand.trial import (
 )
 from commwatch.probes.cycle.environment import OWN_NCCL_SETTINGS, given_nccl_settings, rank_environment
 from probes.cycles import cycle_plan
+from probes.quick_ranks import measure_quickly
 from probes.results import measured, plan_of
 from probes.test_answer import NOW, answer
 from probes.test_command import run
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Config:
-    """A simulated node whose GPUs reach each other directly."""
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    """A simulated node whose GPUs reach each other directly, and whose ranks have no processes."""
+    measure_quickly(monkeypatch)
+    (tmp_path / "state/simulated-h100x8").mkdir(parents=True)  # which the lock of a cycle makes
     return Config(paths=Paths(state=str(tmp_path / "state")), simulation=Simulation(preset="h100x8"))
 
 
@@ -120,10 +123,9 @@ def test_a_setting_that_costs_is_told_and_kept(node: Config, capsys: pytest.Capt
 
 
 def test_the_table_has_without_with_and_gain(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    node: Config, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With a sweep each size has a row; what cannot be kept is said."""
-    node = Config(paths=Paths(state=str(tmp_path / "state")), simulation=Simulation(preset="a100x4"))
     monkeypatch.setattr("commwatch.probes.by_hand.trial.keep_trial", lambda config, trial: False)
     assert run(node, "--with", "NCCL_P2P_DISABLE=1", "--sweep", "1MiB:64MiB:64", "--gpus", "0,1") == 0
 

@@ -1,0 +1,55 @@
+"""Ranks of a simulated node in this process: what they measure, without their processes and the time of their calls."""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+from typing import Any
+
+import pytest
+
+from commwatch.probes.cycle.launch import Launcher
+from commwatch.probes.cycle.measure import measure
+from commwatch.probes.cycle.rank_simulated import SimulatedGroup
+from commwatch.probes.plan import CyclePlan, Measured, StepOutcome
+from commwatch.probes.rank_plan import RankResult
+
+
+class PatientGroup(SimulatedGroup):
+    """The ranks of a simulated cycle, without the time that their calls take."""
+
+    def _spend(self, seconds: float) -> None:
+        """No waiting."""
+        self._spent_seconds += seconds
+
+
+def result_of(plan: CyclePlan, rank: int) -> RankResult:
+    """What one rank measures."""
+    own = plan.rank_plan(rank, "")
+    return measure(own, PatientGroup(own), lambda phase: None, lambda gate: None)
+
+
+def outcomes_of(plan: CyclePlan) -> tuple[StepOutcome, ...]:
+    """What each step gives, by the ranks whose clock counts."""
+    results = [result_of(plan, rank) for rank in range(plan.ranks)]
+    return tuple(
+        StepOutcome(
+            step=step,
+            seconds=tuple(
+                median(result.timings[place]) if rank in step.clocks else None for rank, result in enumerate(results)
+            ),
+        )
+        for place, step in enumerate(plan.steps)
+    )
+
+
+def measure_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have every cycle measured in this process; all of them give a result."""
+
+    async def run(launcher: Launcher, plan: CyclePlan, *watch_and_progress: Any) -> Measured:
+        return Measured(
+            finished_at=time.time(), occupied_seconds=1.0, setup_seconds=0.5, outcomes=outcomes_of(plan),
+            nccl_version="simulated",
+        )  # fmt: skip
+
+    monkeypatch.setattr(Launcher, "run", run)
