@@ -14,7 +14,6 @@ import pytest
 from commwatch.commands.diagnose_log import answer_from, run_log
 from commwatch.errors import UsageError
 from commwatch.jobs.logs.files import LogFile, find_logs
-from commwatch.jobs.logs.reading import MOST_TOLD
 
 TIMEOUT = (
     "[rank{rank}]:[E302 12:10:01.061 ProcessGroupNCCL.cpp:683] [Rank {rank}] Watchdog caught collective operation "
@@ -245,13 +244,16 @@ def test_a_pipe_no_one_writes_to_does_not_hold_the_command(tmp_path: Path) -> No
         answer_from([str(tmp_path / "pipe")])
 
 
-def test_a_log_full_of_trouble_is_cut_and_says_so(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_full_of_trouble_is_cut_and_says_so(
+    log: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What happened first is among what was read."""
-    log.write_text(JOB + "node7:41:77 [0] init.cc:1 NCCL WARN Cuda failure 999 'unknown error'\n" * (MOST_TOLD + 50))
+    monkeypatch.setattr("commwatch.jobs.logs.reading.MOST_TOLD", 100)
+    log.write_text(JOB + "node7:41:77 [0] init.cc:1 NCCL WARN Cuda failure 999 'unknown error'\n" * 150)
     answer = answer_from([str(log)])
 
     assert answer.logs[0].is_cut
-    assert answer.logs[0].told == MOST_TOLD
+    assert answer.logs[0].told == 100
     assert "so much of it is trouble" in printed(capsys, log)[1]
 
 

@@ -41,6 +41,8 @@ COMMANDS = (
     "healthcheck --require 7b", "pause", "pause --json", "resume",
 )  # fmt: skip
 """Every command that asks the daemon. ``cluster`` and ``check-config`` ask it beside much else."""
+A_FEW = ("score", "healthcheck", "healthcheck --slurm", "inventory accept")
+"""Enough where the exchange itself fails, which is the same for all: ``REFUSED`` has what each does then."""
 DIRTY = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202eevil\u2066\u200b\r\nroot#\x00\t\U000e0041"
 """A window's title, a cleared screen, another colour, text that runs backwards, what is not seen, a second line."""
 _WORDS = frozenset({"schema", "severity", "role", "word", "type", "because", "name"})
@@ -114,23 +116,26 @@ SHOWN = {
 """What may be shown, in part."""
 REFUSED = {
     "nothing": lambda operation: [],
+    "an empty object": once(b"{}"),
+    "other types": saying(lambda answer: {name: [1] for name in answer}),
+    "texts for all": saying(lambda answer: dict.fromkeys(answer, "x")),
+    "400 digits": numbers(10**400),
+}
+"""What is no answer, tried with every command."""
+REFUSED_UNSEEN = {
     "no JSON": once(b"<html>\x1b[2J"),
     "no object": once(b'["\x1b[2J"]'),
     "null": once(b"null"),
-    "an empty object": once(b"{}"),
     "no UTF-8": once(b'{"error": "\xff"}'),
     "half a surrogate pair": once(b'{"error": "\\ud800"}'),
     "a surrogate in UTF-8": once(b'{"error": "\xed\xa0\x80"}'),
     "lists without end": once(b'{"missing":' + b"[" * 100_000),
     "objects without end": once(b'{"a":' * 100_000),
-    "other types": saying(lambda answer: {name: [1] for name in answer}),
-    "texts for all": saying(lambda answer: dict.fromkeys(answer, "x")),
     "beyond a float": once(b'{"missing": 1e400}'),
-    "400 digits": numbers(10**400),
     "5000 digits": once(b'{"missing": 1' + b"0" * 5000 + b"}"),
     "a million entries": once(b'{"findings": [' + b'"\x1b",' * 10**6 + b"0]}"),
 }
-"""What is no answer."""
+"""What is no answer of any operation."""
 NO_HTTP = {
     "nothing": lambda operation: [],
     "half a status line": once(b"HTTP/1.1 2"),
@@ -234,11 +239,9 @@ def test_what_a_hostile_daemon_says_does_nothing_to_the_terminal(hostile: Play, 
         run(enemy.state, command, capsys)
 
 
-@_cases(REFUSED, ENDLESS)
-def test_what_is_no_answer_is_one_line(hostile: Play, answer: Answer, capsys: Output) -> None:
+def says_in_one_line(enemy: Hostile, commands: Iterable[str], capsys: Output) -> None:
     """Each command says what is wrong, has read a bounded number of bytes, and judges nothing."""
-    enemy = hostile(answer)
-    for command in COMMANDS:
+    for command in commands:
         code, output = run(enemy.state, command, capsys)
         # resume needs no more than any answer.
         assert command == "resume" or "--json" in command or output.count("\n") == 1
@@ -246,10 +249,22 @@ def test_what_is_no_answer_is_one_line(hostile: Play, answer: Answer, capsys: Ou
     assert enemy.most_sent < MOST_BYTES + 2**22
 
 
+@_cases(REFUSED)
+def test_what_is_no_answer_is_one_line_of_every_command(hostile: Play, answer: Answer, capsys: Output) -> None:
+    """It is JSON, or nothing at all: what it is not, each command finds out by itself."""
+    says_in_one_line(hostile(answer), COMMANDS, capsys)
+
+
+@_cases(REFUSED_UNSEEN, ENDLESS)
+def test_what_cannot_be_read_is_one_line(hostile: Play, answer: Answer, capsys: Output) -> None:
+    """No command sees any of it."""
+    says_in_one_line(hostile(answer), A_FEW, capsys)
+
+
 @_cases(NO_HTTP)
 def test_what_is_no_http_is_one_line(hostile: Play, answer: Answer, capsys: Output) -> None:
     """Likewise, and nobody is asked elsewhere."""
-    test_what_is_no_answer_is_one_line(lambda answer: hostile(answer, is_http=False), answer, capsys)
+    says_in_one_line(hostile(answer, is_http=False), A_FEW, capsys)
 
 
 def test_a_daemon_of_the_version_before_is_named(hostile: Play, capsys: Output) -> None:
@@ -267,7 +282,7 @@ def test_a_daemon_of_the_version_before_is_named(hostile: Play, capsys: Output) 
 def test_nobody_waits_for_a_slow_answer(hostile: Play, answer: Answer, capsys: Output) -> None:
     """The deadline is that of the whole answer."""
     enemy = hostile(answer, 0.1)
-    for command in COMMANDS:
+    for command in A_FEW:
         _, output = run(enemy.state, command, capsys)
         assert "did not answer within 0.1 s" in output
 
