@@ -46,7 +46,7 @@ def measure(preset: str, runs: int) -> dict[str, dict[str, float]]:
         simulation = SimulationPlan(preset, "", started_at, str(sysfs), str(procfs))
         settings = section_json(Config().sources)
         for name, row in SOURCES.items():
-            plan = WorkerPlan((name,), settings, str(sysfs), str(procfs), (), None, simulation)
+            plan = WorkerPlan("", (name,), settings, str(sysfs), str(procfs), simulation=simulation)
             source = make_source(name, plan, node)
             try:
                 source.open(lambda device: None, frozenset(), None)

@@ -24,6 +24,7 @@ from commwatch.jobs.settings.records import AuditOrder, AuditRecord
 from commwatch.service.instruments import Instruments
 from commwatch.service.settings_reader import SettingsReader
 from commwatch.workers.reader import ReaderSettings
+from commwatch.workers.wire import WorkerPlan
 
 SETTINGS = {
     "NCCL_DEBUG": "WARN", "NCCL_IB_HCA": "mlx5", "NCCL_SOCKET_IFNAME": "eth0", "NCCL_P2P_LEVEL": "NVL",
@@ -53,8 +54,7 @@ async def audits(procfs: Path, count: int, runs: int) -> dict[str, float]:
     """Median of some audits of so many processes, each in a process of its own."""
     order = msgspec.json.encode(AuditOrder(tuple(range(FIRST_PID, FIRST_PID + count))))
     settings = ReaderSettings(
-        "settings", ("nccl_settings",), b"{}", 5, 10, "/sys", Path("/proc"), str(procfs),
-        resume=lambda: {"nccl_settings": order},
+        WorkerPlan("settings", ("nccl_settings",), procfs=str(procfs)), 5, 10, resume=lambda: {"nccl_settings": order}
     )  # fmt: skip
     reader = SettingsReader(settings, Instruments(), lambda: None)
     cpu, wall, judged = [], [], []

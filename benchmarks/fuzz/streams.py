@@ -466,7 +466,7 @@ def _frames(folder: Path) -> Iterator[Check]:
         wire = _Wire()
         worker._transport = wire
         collectors = {"nvml_pcie": 1.0, "nvml_nvlink": 1.0}
-        worker.send(WorkerPlan((), b"", "", "", (), None, None, collectors=collectors))
+        worker.send(WorkerPlan("", (), collectors=collectors))
         stream = frame(data[1:]) + (data[1:] if data[:1] > b"\x80" else b"")
         size = (data[0] if data else 0) or 4096
         for begin in range(0, len(stream), size):

@@ -53,7 +53,7 @@ class _Living(Daemon):
         self.runs: list[tuple[str, float]] = []
         """Jobs, with the monotonic second of each run."""
         self.hangs = self.fails = False
-        self._engine: Any = SimpleNamespace(collection=SimpleNamespace(follow_clock=self.followed.append))
+        self.engine: Any = SimpleNamespace(collection=SimpleNamespace(follow_clock=self.followed.append))
         self._starvation: Any = SimpleNamespace(beat=self.late.append)
         self._notifier: Any = SimpleNamespace(watchdog=self._feed)
         self._textfile: Any = SimpleNamespace(write=self._write)
@@ -308,11 +308,11 @@ def test_an_inventory_is_accepted_by_the_engine_that_stays() -> None:
         service = object.__new__(Daemon)
         service._changing = asyncio.Lock()
         old, new = Node(), Node()
-        service._engine = old  # type: ignore[assignment]  # what it is asked
+        service.engine = old  # type: ignore[assignment]  # what it is asked
         async with service._changing:
             accepted = asyncio.create_task(service._control_accept())
             await asyncio.sleep(0)
-            service._engine = new  # type: ignore[assignment]  # likewise
+            service.engine = new  # type: ignore[assignment]  # likewise
         assert await accepted == {"by": new}
 
     asyncio.run(body())

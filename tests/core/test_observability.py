@@ -9,20 +9,14 @@ import pytest
 
 from commwatch.findings.finding import Component
 from commwatch.findings.rules import RULE_SETS
-from commwatch.jobs.settings.plan import JobSettings
-from commwatch.node.anomaly import Anomalies
-from commwatch.node.link_flaps import FlapsState, LinkFlaps
-from commwatch.node.port_flaps import Flaps
 from commwatch.node.run import Collector
-from commwatch.node.store import Store
 from commwatch.readings import Absence
-from commwatch.service.collection import Collection
-from commwatch.service.instruments import Instruments
 from commwatch.service.visibility import PROBES, Observability
 from commwatch.workers.sources import SOURCES
 from commwatch_exporters.node import model
 from commwatch_exporters.snapshot import Series, Value
-from support.core import SLOTS, block, collector
+from support.core import SLOTS, block
+from support.fed_daemon import FedDaemon
 from support.simulated_daemon import whole_node
 
 GPU = Component("gpu", SLOTS[0], parts=frozenset({SLOTS[0]}))
@@ -38,16 +32,11 @@ PROBE = Component("probe", "all_reduce", parts=frozenset({SLOTS[0]}))
 class Node:
     """Collectors of which a test says what they did, and the store that they and trackers fill."""
 
-    def __init__(self, *names: str) -> None:
-        self.store = Store()
-        self.absent: set[str] = set()
-        self.collection = Collection(
-            [collector(name) for name in names], self.store, Instruments(), lambda outcome: None,
-            lambda source: None,
-        )  # fmt: skip
-        Anomalies(self.store)
-        Flaps(self.store, LinkFlaps(FlapsState(), self.store))
-        JobSettings(self.store, tuple, lambda delay: None)
+    def __init__(self, folder: Path, patched: pytest.MonkeyPatch) -> None:
+        self._engine = FedDaemon(folder, patched).engine
+        self.store, self.collection = self._engine.store, self._engine.collection
+        for group in ("inventory", "verdict", "software", "driver"):
+            self.store.drop_group(group)
         self.observability = Observability(self.store, self.collection)
 
     def collector(self, name: str) -> Collector:
@@ -65,13 +54,18 @@ class Node:
         return self.observability.sees(component, metrics)
 
 
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    """Nothing was read yet."""
+    return Node(tmp_path, monkeypatch)
+
+
 def states(*links: str) -> dict[Series, Value]:
     return {(STATE, ("0", SLOTS[0], link)): 1 for link in links}
 
 
-def test_what_was_never_read_cannot_be_seen() -> None:
+def test_what_was_never_read_cannot_be_seen(node: Node) -> None:
     """Neither before the first run nor of a rule that has not asked for anything."""
-    node = Node("nvml_nvlink")
 
     assert not node.sees(LINK, [STATE])
     node.ran("nvml_nvlink")
@@ -79,9 +73,8 @@ def test_what_was_never_read_cannot_be_seen() -> None:
     assert not node.sees(LINK, [])
 
 
-def test_what_is_shown_is_seen() -> None:
+def test_what_is_shown_is_seen(node: Node) -> None:
     """A series of the very component is enough, whatever its collector said of others."""
-    node = Node("nvml_nvlink")
     node.ran("nvml_nvlink", Absence(SLOTS[0], "deadline", ""))
     node.put("nvml_nvlink", SLOTS[0], states("3"))
 
@@ -89,9 +82,8 @@ def test_what_is_shown_is_seen() -> None:
     assert node.sees(GPU, [STATE])
 
 
-def test_another_link_or_port_is_not_it() -> None:
+def test_another_link_or_port_is_not_it(node: Node) -> None:
     """Link 2 says nothing of link 3 of a GPU that was not read to the end; nor does the index of a GPU."""
-    node = Node("nvml_nvlink")
     node.ran("nvml_nvlink", Absence(SLOTS[0], "deadline", ""))
     node.put("nvml_nvlink", SLOTS[0], {**states("2"), (STATE, ("3", SLOTS[0], "1")): 1})
 
@@ -99,9 +91,8 @@ def test_another_link_or_port_is_not_it() -> None:
 
 
 @pytest.mark.parametrize(("device", "seen"), [("mlx5_0:1", False), ("mlx5_0:2", True), ("mlx5_1:1", True)])
-def test_a_port_that_failed_cannot_be_seen(device: str, seen: bool) -> None:
+def test_a_port_that_failed_cannot_be_seen(node: Node, device: str, seen: bool) -> None:
     """The source names it as NCCL does; the adapter's other port and other adapters do not matter."""
-    node = Node("rdma")
     node.put("rdma", "mlx5_0:1", {("commwatch_rdma_port_state", ("mlx5_0", "1")): 1})
     port = Component("rdma_port", "mlx5_0/1", parts=frozenset({"mlx5_0/1", "ens1np0", "0000:18:00.0/port/1"}))
     assert node.sees(port, ["commwatch_rdma_port_state"])
@@ -111,9 +102,8 @@ def test_a_port_that_failed_cannot_be_seen(device: str, seen: bool) -> None:
     assert node.sees(port, ["commwatch_rdma_port_state"]) == seen
 
 
-def test_all_that_a_rule_reads_must_be_read() -> None:
+def test_all_that_a_rule_reads_must_be_read(node: Node) -> None:
     """A fault that shows in two metrics is not gone while one of them is not read; one that never was is left out."""
-    node = Node("nvml_nvlink", "nvml_identity")
     node.put("nvml_nvlink", SLOTS[0], states("3"))
     node.put("nvml_identity", SLOTS[0], {(INFO, ("0", SLOTS[0], "3", *[""] * 4)): 1})
     node.ran("nvml_nvlink")
@@ -128,9 +118,8 @@ def test_all_that_a_rule_reads_must_be_read() -> None:
 
 
 @pytest.mark.parametrize("device", [SLOTS[0], f"{SLOTS[0]}/3", ""])
-def test_a_device_that_failed_cannot_be_seen(device: str) -> None:
+def test_a_device_that_failed_cannot_be_seen(node: Node, device: str) -> None:
     """The link itself, its GPU, or the whole source; another GPU's failure does not matter."""
-    node = Node("nvml_nvlink")
     node.put("nvml_nvlink", SLOTS[0], states("3"))
     assert node.sees(LINK, [STATE])
     node.store.drop("nvml_nvlink", SLOTS[0])
@@ -141,9 +130,8 @@ def test_a_device_that_failed_cannot_be_seen(device: str) -> None:
     assert node.sees(LINK, [STATE])
 
 
-def test_a_fault_of_the_node_needs_all_devices() -> None:
+def test_a_fault_of_the_node_needs_all_devices(node: Node) -> None:
     """What is about the whole node is not gone while part of it is not read."""
-    node = Node("services")
     whole = Component("node", "")
     node.put("services", "", {("commwatch_service_running", ("nv-fabricmanager",)): 1})
     node.ran("services")
@@ -154,9 +142,8 @@ def test_a_fault_of_the_node_needs_all_devices() -> None:
     assert not node.sees(whole, ["commwatch_service_running"])
 
 
-def test_an_analysis_is_as_good_as_its_collector() -> None:
+def test_an_analysis_is_as_good_as_its_collector(node: Node) -> None:
     """Flaps of a port are known while the port is read."""
-    node = Node("rdma", "nvml_nvlink")
     node.put("rdma_port_flaps", "mlx5_0/1", {(FLAPS, ("mlx5_0", "1")): 0})
     node.ran("rdma")
     assert node.sees(PORT, [FLAPS])
@@ -167,9 +154,8 @@ def test_an_analysis_is_as_good_as_its_collector() -> None:
     assert not node.sees(PORT, [FLAPS])
 
 
-def test_an_anomaly_is_over_when_its_source_was_read() -> None:
+def test_an_anomaly_is_over_when_its_source_was_read(node: Node) -> None:
     """There is no series of a counter that can be trusted again."""
-    node = Node("rdma", "nvml_nvlink")
     node.put("counters_anomaly", "rdma", {(ANOMALY, ("rdma", "mlx5_0/1", "rdma_port_link_downed_total")): 4})
     assert not node.sees(PORT, [ANOMALY])
     node.ran("rdma")
@@ -182,9 +168,8 @@ def test_an_anomaly_is_over_when_its_source_was_read() -> None:
     assert not node.sees(PORT, [ANOMALY])
 
 
-def test_what_shows_only_while_something_is_wrong_is_over_after_a_restart() -> None:
+def test_what_shows_only_while_something_is_wrong_is_over_after_a_restart(node: Node) -> None:
     """A daemon that has not seen a series of it yet knows all the same who would have one."""
-    node = Node("rdma", "nccl_settings")
     setting = Component("setting", "NCCL_P2P_DISABLE/p2p_off")
     assert not node.sees(PORT, [ANOMALY])
     assert not node.sees(setting, ["commwatch_nccl_setting_processes"])
@@ -196,15 +181,14 @@ def test_what_shows_only_while_something_is_wrong_is_over_after_a_restart() -> N
     assert node.sees(setting, ["commwatch_nccl_setting_processes"])
 
 
-def test_where_no_probe_runs_what_it_showed_is_over() -> None:
+def test_where_no_probe_runs_what_it_showed_is_over(node: Node) -> None:
     """After a restart with probes switched off there is no series of a probe, and there will be none."""
-    assert Node("nvml_nvlink").sees(PROBE, [STREAK])
+    assert node.sees(PROBE, [STREAK])
 
 
-def test_a_result_that_grew_old_says_nothing_of_its_probe() -> None:
+def test_a_result_that_grew_old_says_nothing_of_its_probe(node: Node) -> None:
     """As under a long job: its streak is gone, and only of a probe that is not configured any more it is over; in a
     pause of none."""
-    node = Node("nvml_nvlink")
     node.put(PROBES, "all_reduce", {(STREAK, ("all_reduce", "nccl")): 3})
     assert node.sees(PROBE, [STREAK])
     attempts: Series = ("commwatch_probe_attempts_total", ("all_reduce", "nccl"))
@@ -219,14 +203,13 @@ def test_a_result_that_grew_old_says_nothing_of_its_probe() -> None:
     assert not node.sees(PROBE, [STREAK])
 
 
-def test_pairs_that_were_not_measured_for_long_say_nothing_of_a_pair_or_part() -> None:
+def test_pairs_that_were_not_measured_for_long_say_nothing_of_a_pair_or_part(node: Node) -> None:
     """Nor does a node that has just started; a current matrix without a suspect does, and so does a node that measures
     no pairs."""
     probe, rate, suspect = ("pairs", "nccl"), "commwatch_pair_bandwidth_bytes_per_second", "commwatch_suspect_ratio"
     info: Series = ("commwatch_probe_info", (*probe, "pairs", "0", "8", "8", "", "", "", "none"))
     setup: Series = ("commwatch_probe_setup_seconds", probe)
     pair = Component("pair", f"{SLOTS[0]}-{SLOTS[1]}", parts=frozenset(SLOTS[:2]))
-    node = Node("nvml_nvlink")
     assert node.sees(GPU, [suspect])
     node.put(PROBES, "all_reduce", {("commwatch_probe_attempts_total", ("all_reduce", "nccl")): 9})
     assert node.sees(GPU, [suspect])
@@ -240,9 +223,8 @@ def test_pairs_that_were_not_measured_for_long_say_nothing_of_a_pair_or_part() -
         assert not node.sees(pair, [rate, suspect])
 
 
-def test_a_group_that_reads_nothing_is_known_at_any_time() -> None:
+def test_a_group_that_reads_nothing_is_known_at_any_time(node: Node) -> None:
     """The daemon's own record needs no reading: a collector that rests does not fail."""
-    node = Node("nvml_nvlink")
     node.put("daemon", "", {("commwatch_worker_stuck", ("nvml",)): 1})
     assert node.sees(Component("service", "nvml"), ["commwatch_worker_stuck"])
     node.store.drop_group("daemon")

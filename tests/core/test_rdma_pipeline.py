@@ -219,12 +219,12 @@ def test_ports_that_should_be_here_are_missed(
     node: Node, monkeypatch: pytest.MonkeyPatch, absent: str | None, *, is_learned: bool
 ) -> None:
     """Where ports were learned, a class that is gone is a fault of the node; where none were, the source is absent."""
-    monkeypatch.undo()
     if is_learned:
         for _ in range(4):
             node.run(4)
+    monkeypatch.undo()
 
-    assert node.engine._origin_absent("rdma") == absent
+    assert node.engine.presence.why_absent("rdma") == absent
 
 
 def test_what_must_not_be_lost_is_told_from_what_goes_on(node: Node) -> None:

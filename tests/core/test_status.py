@@ -47,8 +47,8 @@ def running(daemon: FedDaemon) -> Engine:
     return daemon.engine
 
 
-def told(running: Engine, maintenance: str | None = None, snapshot: Snapshot = EMPTY) -> Status:
-    return describe(running, maintenance, snapshot)
+def told(running: Engine, snapshot: Snapshot = EMPTY) -> Status:
+    return describe(running, snapshot)
 
 
 def page(values: Mapping[Series, Value]) -> Snapshot:
@@ -158,9 +158,10 @@ def test_the_facts_name_parts_and_driver(running: Engine) -> None:
 
 def test_maintenance_is_said_first(running: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever opens the page learns why it is empty; a missing driver comes after."""
-    monkeypatch.setattr(running, "driver_absent", lambda: True)
+    monkeypatch.setattr(running.presence, "has_driver", lambda: False)
 
-    notices = told(running, maintenance="swap").notices
+    running.maintenance = "swap"
+    notices = told(running).notices
 
     assert notices == ("Paused for maintenance (swap): GPUs are neither read nor probed.", NO_DRIVER)
     assert "--simulate h100x8" in NO_DRIVER

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from commwatch.config.thresholds import Thresholds, load_thresholds
+from commwatch.config.thresholds import Thresholds
 from commwatch.findings.codes import CODES
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Match
@@ -18,17 +18,16 @@ from commwatch.findings.register import RegisterState
 from commwatch.findings.rules import RULE_SETS
 from commwatch.findings.rules.rule_set import Evaluate, Rule, RuleSet
 from commwatch.node.run import Collected
-from commwatch.node.store import Store
 from commwatch.readings import Absence, SourceUnavailable
-from commwatch.service import judge as verdict_module
-from commwatch.service.collection import Collection
-from commwatch.service.instruments import Instruments
-from commwatch.service.judge import NAMED_MAX, About, Judge, Readings
-from commwatch.service.judgement import STATE_NAME, Judgement, restore
-from commwatch.state.directory import StateDirectory
+from commwatch.service import judge
+from commwatch.service.judge import NAMED_MAX, About, Readings
+from commwatch.service.judgement import STATE_NAME, Judgement
+from commwatch.service.pipeline import Pipeline
+from commwatch.workers.sources import SOURCES
 from commwatch_exporters.node.model import NvLink
-from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
-from support.core import SLOTS, Clock, ScriptedReader, collected, collector, in_loop
+from commwatch_exporters.snapshot import Series, Snapshot, Value
+from support.core import SLOTS, collected, in_loop
+from support.fed_daemon import FedDaemon
 
 LINKS = "nvml_nvlink"
 STATE, EXPECTED = "commwatch_nvlink_link_state", "commwatch_nvlink_link_expected"
@@ -40,37 +39,28 @@ ERRORS = "commwatch_finding_rule_errors_total"
 class Node:
     """A daemon's collection and verdict over two GPUs with one NVLink each, at a time that the test sets."""
 
-    def __init__(self, folder: Path, clock: Clock) -> None:
-        self.clock = clock
-        self.state = StateDirectory(folder)
-        self._layouts: dict[tuple[Series, ...], Layout] = {}
+    def __init__(self, folder: Path, patched: pytest.MonkeyPatch) -> None:
+        patched.setattr(Pipeline, "on_batch", lambda *_: None)  # no tracker works anything out
+        self._patched, self.daemon = patched, FedDaemon(folder, patched)
+        self.clock, self.state = self.daemon.clock, self.daemon.state
+        self.block, self.absent = self.daemon.block, self.daemon.absent
         self.start()
 
     def start(self, rule_sets: Iterable[RuleSet] = RULE_SETS, readings: Iterable[Readings] = ()) -> None:
         """A daemon that has just been started, with what the state directory holds."""
-        self.store, self.instruments = Store(), Instruments()
-        self.reader = ScriptedReader()
-        self.absent: str | None = None
-        self.collection = Collection(
-            [collector(LINKS, self.reader)], self.store, self.instruments, lambda outcome: None,
-            lambda source: self.absent,
-        )  # fmt: skip
+        self._patched.setattr(judge, "RULE_SETS", tuple(rule_sets))
+        self._patched.setattr(judge, "READINGS", tuple(readings))
+        self.daemon.restart()
+        engine = self.daemon.engine
+        self.store, self.instruments, self.collection = engine.store, self.daemon.instruments, engine.collection
+        self.verdict = engine.verdict
         expected: dict[Series, Value] = {(EXPECTED, (str(index), slot, "0")): 1 for index, slot in enumerate(SLOTS)}
         self.store.put("inventory", "", self.block(expected), float("inf"))
-        kept = restore(self.state, "boot", self.clock.time())
-        self.verdict = Judge(
-            load_thresholds(None), kept.history, kept.register, self.store, self.instruments, self.collection,
-            tuple(rule_sets), tuple(readings),
-        )  # fmt: skip
 
     def save(self) -> None:
         """Write what the next daemon is to know."""
         history, register = self.verdict.history.state, self.verdict.register.state
         self.state.save(STATE_NAME, Judgement(boot="boot", history=history, register=register))
-
-    def block(self, values: Mapping[Series, Value]) -> Block:
-        layout = self._layouts.setdefault(tuple(values), Layout(values))
-        return Block(layout, list(values.values()), self.clock.now)
 
     def links(self, *states: int | None, absences: tuple[Absence, ...] = ()) -> None:
         """One run of the collector: the state of the link of each GPU; None for a GPU that was not read."""
@@ -82,8 +72,7 @@ class Node:
         self.answer(collected(blocks, *absences))
 
     def answer(self, answer: Collected | SourceUnavailable) -> None:
-        self.reader.answers.append(answer)
-        in_loop(lambda: self.collection.run(self.collection.collectors[LINKS]))
+        self.daemon.feed(LINKS, answer)
 
     def look(self, after: float = 0.0) -> list[tuple[str, str]]:
         """A look some seconds later; the findings that are open then."""
@@ -105,9 +94,7 @@ class Node:
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     """Two links that were learned, nothing read yet."""
-    clock = Clock()
-    monkeypatch.setattr(verdict_module, "time", clock)
-    return Node(tmp_path, clock)
+    return Node(tmp_path, monkeypatch)
 
 
 def link(gpu: int) -> tuple[str, str]:
@@ -133,12 +120,15 @@ def test_a_gpu_that_does_not_answer_is_unknown_until_it_is_critical(node: Node) 
         states: dict[Series, Value] = {("commwatch_gpu_state", ("1", SLOTS[1])): state, known: 1}
         node.store.put("gpu_state", "", node.block(states), float("inf"))
         node.links(1, 1)
+        node.daemon.feed("nvml_gpu")
         node.look(after)
         about: About = {"version": "1", "time": node.clock.time(), "simulated": None, "maintenance": None}
         verdict = node.verdict.document(about).verdict
         assert verdict is not None
         return verdict.word, verdict.line
 
+    node.absent.update({name: "not here" for name in SOURCES if name != "nvml"})
+    node.collection.tend()
     silent = f"GPU1 ({SLOTS[1]}) gave no reading for {{}} s (it does not answer)"
     assert answer(0, 0.0) == ("OK", "no warning or critical finding")
     assert answer(1, 10.0) == ("Unknown", silent.format(1))
@@ -273,7 +263,7 @@ def test_a_part_that_a_whole_run_does_not_name_any_more_is_gone(node: Node) -> N
 def test_a_source_that_is_not_on_this_node_any_more_has_no_faults(node: Node) -> None:
     """Its absence is known, and no failure."""
     open_on(node, 1, 0)
-    node.absent = "no NVIDIA driver is loaded and no GPU is on the PCI bus"
+    node.absent["nvml"] = "no NVIDIA driver is loaded and no GPU is on the PCI bus"
     in_loop(lambda: node.collection.run(node.collection.collectors[LINKS]))
     node.look(10.0)
 
@@ -370,9 +360,9 @@ def test_the_page_names_a_bounded_number(node: Node) -> None:
     assert len(node.exposed()) == NAMED_MAX
     assert node.snapshot().value("commwatch_findings_left_out") == 7
     assert len(node.verdict.findings) == NAMED_MAX + 7
-    assert len(events(logs)) == verdict_module.LOGGED_PER_LOOK
+    assert len(events(logs)) == judge.LOGGED_PER_LOOK
     assert [entry["count"] for entry in logs if entry["event"].startswith("more findings")] == [
-        NAMED_MAX + 7 - verdict_module.LOGGED_PER_LOOK]  # fmt: skip
+        NAMED_MAX + 7 - judge.LOGGED_PER_LOOK]  # fmt: skip
 
 
 def test_further_readings_stand_beside_the_findings(node: Node) -> None:
@@ -409,7 +399,7 @@ def test_a_defect_of_the_verdict_itself_is_seen(node: Node, monkeypatch: pytest.
     def broken(findings: object) -> None:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr(verdict_module, "join", broken)
+    monkeypatch.setattr(judge, "join", broken)
     with capture_logs() as logs:
         node.look()
         node.look(10.0)

@@ -48,13 +48,13 @@ def found(daemon: SimulatedDaemon, code: str) -> Finding:
 def told_by(daemon: SimulatedDaemon) -> FindingsDocument:
     """What /api/v1/findings gives."""
     return daemon.verdict.document(
-        {"version": "1.2.3", "time": time.time(), "simulated": None, "maintenance": daemon.maintenance}
+        {"version": "1.2.3", "time": time.time(), "simulated": None, "maintenance": daemon.engine.maintenance}
     )
 
 
 def page_of(daemon: SimulatedDaemon) -> Page:
     snapshot = daemon.snapshot()
-    return check(render_node_page(Node(snapshot), describe(daemon.engine, daemon.maintenance, snapshot), "/metrics"))
+    return check(render_node_page(Node(snapshot), describe(daemon.engine, snapshot), "/metrics"))
 
 
 def printed(daemon: SimulatedDaemon, *arguments: str) -> str:
@@ -185,11 +185,11 @@ def test_all_faces_say_one_verdict_in_every_state(tmp_path: Path, monkeypatch: p
     with struck(NVLINK_DOWN, tmp_path, monkeypatch) as daemon:
         findings, daemon.verdict.findings = daemon.verdict.findings, []
         assert one_verdict(daemon, "OK") == "no warning or critical finding"
-        daemon.maintenance = "upgrade"
+        daemon.engine.maintenance = "upgrade"
         assert one_verdict(daemon, "Unknown") == "the daemon is paused (upgrade)"
         daemon.verdict.findings = findings
         assert "(upgrade); before: NVLink is down" in one_verdict(daemon, "Unknown")
-        daemon.maintenance = None
+        daemon.engine.maintenance = None
         daemon.verdict.looked_at = time.time() - 90
         assert one_verdict(daemon, "Unknown").startswith("the daemon's last look is 90 s old, more than 60 s")
         daemon.verdict.looked_at = None

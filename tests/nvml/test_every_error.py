@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,27 +13,18 @@ from random import Random
 import pynvml
 import pytest
 
-from commwatch.config.settings import Config, Duration, Inventory, Paths
-from commwatch.findings.codes import CODES, EVENTS, WATCHED
+from commwatch.config.settings import Config, Duration, Inventory, NvmlSection, Sources
+from commwatch.findings.codes import CODES
 from commwatch.findings.finding import Finding
-from commwatch.findings.history import CounterHistory
-from commwatch.findings.register import Register
-from commwatch.node.run import Collected, Collector
-from commwatch.node.store import Store
+from commwatch.node.run import Collected
 from commwatch.readings import SourceUnavailable
-from commwatch.service import collection as collection_module
-from commwatch.service.collection import Collection
-from commwatch.service.instruments import Instruments
-from commwatch.service.judge import Judge
-from commwatch.service.pipeline import Pipeline
+from commwatch.service.engine import Engine
 from commwatch.sources.nvml import codes
 from commwatch.sources.nvml.source import NvmlSource
-from commwatch.state.directory import StateDirectory
-from commwatch_exporters.snapshot import Block, Layout, Series
+from commwatch.workers.sources import SOURCES
 from commwatch_exporters.state_words import GPU_STATES
 from nvml.library import FakeGpu, Library, hopper
-from support.core import Clock, ScriptedReader
-from support.facts import shipped
+from support.fed_daemon import FedDaemon
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "nvml-errors.md"
 ERRORS: dict[str, int] = dict(
@@ -110,20 +100,16 @@ WAYS: dict[str, Callable[[Library, int], None]] = {
 }
 
 
-class Worker(ScriptedReader):
-    """A reader whose worker is this process: it opens the driver, and lets go of it where it cannot be read."""
+class Driver:
+    """What a worker of these collectors gives: it opens the driver, and lets go of it where it cannot be read."""
 
-    def __init__(self, clock: Clock) -> None:
-        super().__init__()
-        self._clock = clock
+    def __init__(self, daemon: FedDaemon) -> None:
+        self._daemon = daemon
         self._source: NvmlSource | None = None
-        self._same: dict[tuple[Series, ...], Layout] = {}
 
-    async def now(self, collector: str) -> Collected:
-        return self.give(collector, self._run(collector.removeprefix("nvml_")))
-
-    def _run(self, collector: str) -> Collected | SourceUnavailable:
-        source = self._source or NvmlSource(self._clock.monotonic)
+    def read(self, collector: str) -> Collected | SourceUnavailable:
+        """One run of a collector."""
+        source = self._source or NvmlSource(self._daemon.clock.monotonic)
         try:
             if self._source is None:
                 source.open(lambda device: None, frozenset(), None)
@@ -133,15 +119,12 @@ class Worker(ScriptedReader):
             self.close()
             return error
         blocks = {
-            one.device: Block(self._same.get(one.series) or self._layout(one.series), one.values, one.time)
-            for one in batch.readings
+            one.device: self._daemon.block(dict(zip(one.series, one.values, strict=True))) for one in batch.readings
         }
         return Collected(blocks, batch.absences, 0.0, batch.events, occupants=batch.occupants)
 
-    def _layout(self, series: tuple[Series, ...]) -> Layout:
-        return self._same.setdefault(series, Layout(series))
-
     def close(self) -> None:
+        """Let go of the driver."""
         if self._source is not None:
             self._source.close()
             self._source = None
@@ -175,66 +158,57 @@ class Seen:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where three GPUs are on the bus."""
-    root = tmp_path_factory.mktemp("errors")
-    for address in ("0000:17:00.0", "0000:18:00.0", "0000:19:00.0"):
-        device = root / "sys/bus/pci/devices" / address
-        device.mkdir(parents=True)
-        (device / "class").write_text("0x030200\n")
-        (device / "vendor").write_text("0x10de\n")
-    return root
-
-
-@pytest.fixture(scope="module")
-def seen(folder: Path) -> Iterator[Callable[[str, int], Seen]]:
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, int], Seen]]:
     """What the daemon says after an error has lasted for twelve minutes; one of each kind is played, once."""
     with pytest.MonkeyPatch.context() as patch:
 
         @cache
         def played(way: str, code: int) -> Seen:
-            return asyncio.run(play(folder / f"{len(way)}-{code}", folder / "sys", way, code, patch))
+            return play(tmp_path_factory.mktemp("error"), way, code, patch)
 
         yield lambda way, code: played(way, next(one for one in ERRORS.values() if kind_of(one) == kind_of(code)))
 
 
-async def play(state: Path, sysfs: Path, way: str, code: int, patch: pytest.MonkeyPatch) -> Seen:
-    library, clock = library_of_three(), Clock()
+def play(folder: Path, way: str, code: int, patch: pytest.MonkeyPatch) -> Seen:
+    library = library_of_three()
     patch.setattr(pynvml, "nvmlLib", library)
     patch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
-    patch.setattr(collection_module, "time", clock)
-    config = Config(paths=Paths(sysfs=str(sysfs)), inventory=Inventory(learn_after=Duration(STEP)))
-    store, instruments, kept = Store(), Instruments(), StateDirectory(state)
-    pipeline = Pipeline(config, kept, store, instruments, clock=clock)
-    worker = Worker(clock)
-    runs = [Collector(f"nvml_{key}", "nvml", worker, STEP, needs_release=True) for key in COLLECTORS]
-    collection = Collection(runs, store, instruments, pipeline.on_batch, lambda source: None)
-    judge = Judge(shipped(), CounterHistory(WATCHED, EVENTS), Register(), store, instruments, collection)
-    instruments.config_reload_successful.set(1)
+    for address in ("0000:17:00.0", "0000:18:00.0", "0000:19:00.0"):
+        device = folder / "sysfs/bus/pci/devices" / address
+        device.mkdir(parents=True)
+        (device / "class").write_text("0x030200\n")
+        (device / "vendor").write_text("0x10de\n")
+    every = NvmlSection(**{f"{key}_interval": Duration(STEP) for key in COLLECTORS})  # type: ignore[arg-type]  # by name
+    daemon = FedDaemon(
+        folder, patch, Config(inventory=Inventory(learn_after=Duration(STEP)), sources=Sources(nvml=every))
+    )  # fmt: skip
+    daemon.absent = {name: "not here" for name in SOURCES if name != "nvml"}
+    daemon.engine.collection.tend()
+    engine, driver = daemon.engine, Driver(daemon)
+    daemon.instruments.config_reload_successful.set(1)
     for step in range(HEALTHY_STEPS + BROKEN_STEPS):
         if step == HEALTHY_STEPS:
-            assert not grave(judge)
+            assert not grave(engine)
             WAYS[way](library, code)
-        clock.now += STEP
-        for run in runs:
-            await collection.run(run)
-        store.expire(clock.now)
-        store.put("daemon", "", instruments.block(clock.now), clock.now + STEP)
-        judge.evaluate(store.snapshot(), clock.time())
-        assert not judge.failing_rules
-    worker.close()
-    snapshot = store.snapshot()
+        daemon.clock.now += STEP
+        for key in COLLECTORS:
+            daemon.feed(f"nvml_{key}", driver.read(key))
+        engine.expire()
+        engine.look()
+        assert not engine.verdict.failing_rules
+    driver.close()
+    snapshot = engine.store.snapshot()
     return Seen(
-        grave(judge),
+        grave(engine),
         {labels["gpu"]: GPU_STATES[int(value)] for labels, value in snapshot.samples("commwatch_gpu_state")},
         next((one["reason"] for one, flag in snapshot.samples("commwatch_driver_unusable") if flag), ""),
         frozenset(one["reason"] for one, _ in snapshot.samples("commwatch_collector_device_failing")),
     )
 
 
-def grave(judge: Judge) -> tuple[Finding, ...]:
+def grave(engine: Engine) -> tuple[Finding, ...]:
     """What somebody must see."""
-    return tuple(one for one in judge.findings if one.severity != "info")
+    return tuple(one for one in engine.verdict.findings if one.severity != "info")
 
 
 def library_of_three() -> Library:

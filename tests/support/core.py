@@ -20,6 +20,7 @@ from commwatch.service.instruments import Instruments
 from commwatch.service.scheduling import Owner, Scheduler, Work
 from commwatch.workers.reader import Reader, ReaderSettings
 from commwatch.workers.sources import SOURCES
+from commwatch.workers.wire import WorkerPlan
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
 from support.waiting import PATIENCE_SECONDS
 
@@ -149,7 +150,7 @@ class ScriptedReader(Reader):
     """A reader without processes: each run gives the next answer of the script."""
 
     def __init__(self, name: str = "nvml", deadline: float = 2.0) -> None:
-        settings = ReaderSettings(name, (name,), b"{}", deadline, 60.0, sysfs="", procfs=Path("/nonexistent"))
+        settings = ReaderSettings(WorkerPlan(name, (name,)), deadline, 60.0, Path("/nonexistent"))
         super().__init__(settings, Instruments())
         self.answers: deque[Collected | SourceUnavailable] = deque()
         self.asked: list[str] = []

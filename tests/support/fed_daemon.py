@@ -17,6 +17,7 @@ from commwatch.node.starvation import Starvation
 from commwatch.readings import SourceUnavailable
 from commwatch.service.engine import Engine
 from commwatch.service.instruments import Instruments
+from commwatch.service.presence import Presence
 from commwatch.state.directory import StateDirectory
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
 from support.core import Clock, PlannedJobs, ScriptedReader, collected, give_clock, keep_time
@@ -50,7 +51,7 @@ class FedDaemon:
         fed = type("_FedReader", (ScriptedReader,), {"suspects": property(lambda reader: self.suspects)})
         for reader in ("Reader", "SettingsReader"):
             patched.setattr(f"commwatch.service.engine.{reader}", lambda one, *_, **__: fed(one.name))
-        patched.setattr(Engine, "_origin_absent", lambda engine, source: self.absent.get(source))
+        patched.setattr(Presence, "why_absent", lambda presence, source: self.absent.get(source))
         self.restart()
 
     def restart(self, boot: str = "boot") -> None:

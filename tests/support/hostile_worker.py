@@ -58,7 +58,7 @@ class Hostile:
             bounds=self._bounds, starvation=self._starvation,
         )  # fmt: skip
         await self.worker.connect(ours)
-        self.worker.send(WorkerPlan((), b"", "", "", (), None, None, collectors={"run": 1.0}))
+        self.worker.send(WorkerPlan("", (), collectors={"run": 1.0}))
 
     async def stop(self) -> None:
         self.worker.give_up()

@@ -9,7 +9,6 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -89,7 +88,7 @@ class PlayedReader:
         self.kept: list[Collected] = []
         self.lost: list[tuple[str, str, str]] = []
         self.settings = ReaderSettings(
-            "nvml", ("nvml",), b"{}", LONG, LONG, "/sys", Path("/proc"), rest_when_unavailable=True, launch=self._launch
+            WorkerPlan("nvml", ("nvml",), rest_when_unavailable=True), LONG, LONG, launch=self._launch
         )
         self.reader = Reader(self.settings, self, lambda: time.monotonic() + self.ahead)
         self.reader.keeper = self

@@ -170,10 +170,7 @@ class _ReaderHere(ScriptedReader):
         return source
 
     def _plan_of_worker(self) -> WorkerPlan:
-        one = self.settings
-        return WorkerPlan(
-            one.sources, one.settings, one.sysfs, one.source_procfs, (), None, one.simulation, one.opt_in, one.resume()
-        )
+        return msgspec.structs.replace(self.settings.plan, resume=self.settings.resume())
 
     def _collected(self, batch: Batch) -> Collected:
         blocks, now = {}, self.daemon.time
@@ -226,9 +223,6 @@ class SimulatedDaemon:
     Either the test says what is read when (``run``, ``until``, ``probe``), or it calls ``start``, and from then on
     cadences, gate and schedule of the probes are the daemon's (``step_to``).
     """
-
-    maintenance: str | None = None
-    """Why it is paused; None where it is not."""
 
     def __init__(
         self,
@@ -387,7 +381,7 @@ class SimulatedDaemon:
         document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self.answers.findings()))
         return document
 
-    def version(self) -> tuple[int, ...]:
+    def version(self) -> int:
         """Changes with each event that the daemon would save soon."""
         return self.engine.version
 
@@ -488,14 +482,12 @@ class SimulatedDaemon:
 
     def pause(self, reason: str) -> None:
         """Let go of the driver."""
-        self.maintenance = reason
         self.instruments.show_maintenance(reason)
         with capture_logs():
             self._loop.run_until_complete(self.engine.pause(reason))
 
     def resume(self) -> None:
         """Read and probe again."""
-        self.maintenance = None
         self.instruments.show_maintenance(None)
         with capture_logs():
             self.engine.resume()
@@ -571,9 +563,9 @@ class SimulatedDaemon:
     @contextmanager
     def control(self, *, simulated: bool = True) -> Iterator[None]:
         """The daemon's end of the control socket, in a thread: commands wait for its answers."""
-        config = self.config
+        config = self.engine.config
         if not simulated:
-            self.config = msgspec.structs.replace(config, simulation=Simulation())
+            self.engine.config = msgspec.structs.replace(config, simulation=Simulation())
         server, loop = ControlServer(self.state.path, self.answers.operations()), asyncio.new_event_loop()
         loop.run_until_complete(server.listen())
         thread = threading.Thread(target=loop.run_forever, name=f"daemon of {self.preset}")
@@ -585,7 +577,7 @@ class SimulatedDaemon:
                     patched.setattr(name, PATIENCE_SECONDS)
                 yield
         finally:
-            self.config = config
+            self.engine.config = config
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
             loop.run_until_complete(server.stop())

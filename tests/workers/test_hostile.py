@@ -14,14 +14,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from commwatch.config.settings import Config, Paths
-from commwatch.jobs.settings.plan import JobSettings
-from commwatch.node.run import Outcome
+from commwatch.node.run import Collected
 from commwatch.node.starvation import Sample, Starvation
-from commwatch.node.store import Store
-from commwatch.service.instruments import Instruments
-from commwatch.service.pipeline import Pipeline
 from commwatch.sources.network import COUNTERS
-from commwatch.state.directory import StateDirectory
 from commwatch.state.records import LONGEST_LABEL
 from commwatch.workers.bounds import MOST_EARLY, Bounds
 from commwatch.workers.by_hand import reader_by_hand
@@ -29,8 +24,9 @@ from commwatch.workers.sources import READERS, SOURCES
 from commwatch.workers.wire import frame, take_frames
 from commwatch.workers.worker import Hung
 from commwatch_exporters.catalogue import CATALOGUE, Metric
-from support.audited import Event, audited
-from support.core import collector, in_loop
+from support.audited import audited
+from support.core import in_loop
+from support.fed_daemon import FedDaemon
 from support.hostile_worker import GivenUpError, encoded, hostile
 from support.passes import in_one_pass
 
@@ -132,7 +128,7 @@ def test_each_reader_is_believed_in_its_own_field_alone(reader: str) -> None:
     in_loop(body)
 
 
-def test_what_a_worker_names_is_neither_opened_nor_run(tmp_path: Path) -> None:
+def test_what_a_worker_names_is_neither_opened_nor_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Paths and programs in every text that it may say: the daemon takes them, analyses and saves, and touches none."""
     bait = tmp_path / "bait"
     bait.mkdir()
@@ -147,28 +143,33 @@ def test_what_a_worker_names_is_neither_opened_nor_run(tmp_path: Path) -> None:
         "boot": name,
     }
     error = {"category": name, "certain": True, "count": 1, "file": name, "text": name, "hca": name}
-    (tmp_path / "state").mkdir()
-    state, store = StateDirectory(tmp_path / "state"), Store()
-    job_settings = JobSettings(store, tuple, lambda delay: None, lambda: 0.0)
-    trees = str(tmp_path), str(tmp_path)
-    pipeline = Pipeline(Config(), state, store, Instruments(), (), *trees, job_settings=job_settings)
+    daemon = FedDaemon(tmp_path / "state", monkeypatch)
+    names = ("nvml_identity", "kernel_log", "nccl_logs", "nccl_settings", "network")
 
-    async def body() -> list[Event]:
+    async def given() -> list[Collected]:
         async with hostile(Bounds()) as one:
-            with audited() as events:
-                for collector_name in ("nvml_identity", "kernel_log", "nccl_logs", "nccl_settings", "network"):
-                    collected = await one.gave(
-                        readings=[reading((LABELLED, (name, name, name)), device=name)], events=[event],
-                        absences=[(name, "unreadable", name)], aliases={name: name}, occupants={name: (1,)},
-                        log_errors=[error], resume=b'{"files": {"' + name.encode() + b'": [1, 2]}}', gone=[name],
-                        audit=b'{"read": 1, "words": "' + name.encode() + b'"}',
-                    )  # fmt: skip
-                    pipeline.on_batch(Outcome(collector(collector_name), collected, None, 1.0))
-                state.save("job_logs", pipeline.job_logs.state)
-                return list(events)
+            return [
+                await one.gave(
+                    readings=[reading((LABELLED, (name, name, name)), device=name)],
+                    events=[event],
+                    absences=[(name, "unreadable", name)],
+                    aliases={name: name},
+                    occupants={name: (1,)},
+                    log_errors=[error],
+                    resume=b'{"files": {"' + name.encode() + b'": [1, 2]}}',
+                    gone=[name],
+                    audit=b'{"read": 1, "words": "' + name.encode() + b'"}',
+                )
+                for _ in names
+            ]
 
-    with capture_logs():
-        events = asyncio.run(body())
+    taken = asyncio.run(given())
+    with audited() as audit:
+        for collector, collected in zip(names, taken, strict=True):
+            daemon.feed(collector, collected)
+        daemon.save()
+        events = list(audit)
+    assert not any("could not be kept" in entry["event"] for entry in daemon.log)
     assert [event for event in events if str(bait) in str(event[1])] == []
     started = ("subprocess", "pickle", "os.exec", "os.posix_spawn", "os.system", "os.fork")
     assert [event for event in events if event[0].startswith(started)] == []

@@ -22,6 +22,7 @@ from commwatch.workers.child import MOST_SILENT_DEVICES
 from commwatch.workers.process_state import process_state
 from commwatch.workers.reader import REJOIN_SECONDS, Reader, ReaderSettings, _Slot
 from commwatch.workers.stuck import KILL_AFTER_SECONDS, SIGNAL_AFTER_SECONDS
+from commwatch.workers.wire import WorkerPlan
 from commwatch_exporters.snapshot import Block, Layout
 from support.waiting import PATIENCE_SECONDS
 
@@ -54,8 +55,8 @@ class Node:
         plan = SimulationPlan("h100x8", str(self.faults), time.time() - 100, str(folder / "sysfs"), "")
         self.kept: list[Collected] = []
         self.reader = Reader(
-            ReaderSettings("nvml", ("nvml",), b"{}", deadline=0.6, start_deadline=3, sysfs=plan.sysfs,
-                           procfs=procfs, simulation=plan, rest_when_unavailable=True),
+            ReaderSettings(WorkerPlan("nvml", ("nvml",), sysfs=plan.sysfs, simulation=plan, rest_when_unavailable=True),
+                           deadline=0.6, start_deadline=3, procfs=procfs),
             self.events, monotonic,
         )  # fmt: skip
         self.reader.keeper = self
@@ -531,8 +532,7 @@ def test_a_source_that_is_not_there_is_tried_again_later(tmp_path: Path) -> None
 
     async def body() -> None:
         now = [1000.0]
-        settings = ReaderSettings("nvml", ("nvml",), b"{}", deadline=2, start_deadline=15, sysfs="/sys", procfs=PROC,
-                                  rest_when_unavailable=True)  # fmt: skip
+        settings = ReaderSettings(WorkerPlan("nvml", ("nvml",), rest_when_unavailable=True), 2, 15)
         events = Events()
         reader = Reader(settings, events, lambda: now[0])
         for _ in range(2):
@@ -620,9 +620,10 @@ def test_a_release_during_a_hang_counts_one_process_and_blames_its_gpu(tmp_path:
         async with node(tmp_path) as one:
             await one.collect()
             one.set_faults("- {fault: driver_hang, gpu: 5}\n")
-            await asyncio.sleep(0.3)
-            under_way = asyncio.create_task(one.collect())
-            await asyncio.sleep(0.1)
+            under_way = asyncio.create_task(one.collect_until(lambda collected: bool(collected.absences)))
+            (worker,) = [slot.worker for slot in one.reader._slots() if slot.worker is not None]
+            while worker._mark.get() != GPUS[5]:
+                await asyncio.sleep(0)
 
             assert await one.reader.release(0.2) is False
 
@@ -671,7 +672,7 @@ async def network_reader(sysfs: Path) -> AsyncIterator[tuple[Reader, Events]]:
     """A reader of all interfaces of a tree."""
     events = Events()
     settings = section_json(Sources(network=NetworkSection(physical_only=False)))
-    reader = Reader(ReaderSettings("host", ("network",), settings, 5, 10, str(sysfs), PROC), events)
+    reader = Reader(ReaderSettings(WorkerPlan("host", ("network",), settings, str(sysfs)), 5, 10), events)
     try:
         yield reader, events
     finally:
@@ -723,7 +724,7 @@ def test_only_a_driver_is_opened_anew_for_a_lost_device(tmp_path: Path) -> None:
 def test_the_main_process_speaks_for_the_source(tmp_path: Path) -> None:
     """What the process of one suspect says of the source as a whole is of that device alone, and is not shown."""
     layout, own = Layout([("commwatch_counters_state", ("rdma", "symbol_error"))]), Block(Layout([]), [], 1.0)
-    reader = Reader(ReaderSettings("rdma", ("rdma",), b"{}", 1, 1, str(tmp_path), PROC), Events())
+    reader = Reader(ReaderSettings(WorkerPlan("rdma", ("rdma",), sysfs=str(tmp_path)), 1, 1), Events())
     suspect = reader._own["mlx5_1:1"] = _Slot(reader, "mlx5_1:1")
     kept: list[Collected] = []
 

@@ -244,7 +244,7 @@ def test_where_there_is_no_filter_the_reader_works_and_says_why(tmp_path: Path) 
     log = tmp_path / "job.log"
     log.touch()
     settings = section_json(Sources(nccl_logs=NcclLogsSection(paths=(str(log),))))
-    plan = WorkerPlan(("nccl_logs",), settings, "/sys", "/proc", (), None, None, confined=True)
+    plan = WorkerPlan("jobs", ("nccl_logs",), settings, confined=True)
     ours, theirs = socket.socketpair()
     mark = ProgressMark.create()
     with ours, theirs:
@@ -279,7 +279,7 @@ def test_the_readers_of_job_files_are_confined_and_read(tmp_path: Path) -> None:
     log.touch()
     settings = section_json(Sources(nccl_logs=NcclLogsSection(paths=(str(log),))))
     reader = Reader(
-        ReaderSettings("jobs", ("nccl_logs",), settings, 60.0, 60.0, "/sys", Path("/proc"), confined=True),
+        ReaderSettings(WorkerPlan("jobs", ("nccl_logs",), settings, confined=True), 60.0, 60.0),
         Instruments(),
     )
 

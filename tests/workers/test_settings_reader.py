@@ -13,6 +13,7 @@ from commwatch.node.run import Collected
 from commwatch.service.instruments import Instruments
 from commwatch.service.settings_reader import SettingsReader
 from commwatch.workers.reader import ReaderSettings
+from commwatch.workers.wire import WorkerPlan
 from support.core import in_loop
 from support.processes import ProcessTable
 
@@ -23,8 +24,9 @@ START_DEADLINE = 6.0
 def reader(table: ProcessTable, *pids: int) -> SettingsReader:
     order = msgspec.json.encode(AuditOrder(pids))
     settings = ReaderSettings(
-        "settings", ("nccl_settings",), b"{}", START_DEADLINE, START_DEADLINE, str(table.root.parent / "sys"),
-        Path("/proc"), str(table.root), resume=lambda: {"nccl_settings": order}, confined=True,
+        WorkerPlan("settings", ("nccl_settings",), sysfs=str(table.root.parent / "sys"), procfs=str(table.root),
+                   confined=True),
+        START_DEADLINE, START_DEADLINE, resume=lambda: {"nccl_settings": order},
     )  # fmt: skip
     return SettingsReader(settings, Instruments(), lambda: None)
 

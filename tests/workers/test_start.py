@@ -51,7 +51,7 @@ first, connection = start()
 [other] = spares.pids()
 spares.end()
 print("waits for ever" if there(other) else "ended")
-plan = WorkerPlan((), b"{}", "/sys", "/proc", (), None, None)
+plan = WorkerPlan("reader", ())
 connection.sendall(frame(msgspec.msgpack.encode(plan)))
 assert first.pid == pid
 assert first.poll() is None
@@ -175,7 +175,7 @@ print("standard input is now", os.readlink("/proc/self/fd/0"))
 program = os.spawnv(os.P_NOWAIT, "/bin/sleep", ["sleep", "60"])
 with Spares(1) as spares:
     for kind in ("forked", "anew"):
-        plan = WorkerPlan(("kernel_log",), b"{}", "/sys", "/proc", (), None, None)
+        plan = WorkerPlan("host", ("kernel_log",))
         process, connection = start(kernel_log)
         connection.sendall(frame(msgspec.msgpack.encode(plan)))
         os.lseek(kernel_log, 0, os.SEEK_SET)
@@ -186,7 +186,7 @@ with Spares(1) as spares:
         connection.close()
         code_of(process)
     process, connection = start()
-    connection.sendall(frame(msgspec.msgpack.encode(WorkerPlan((), b"{}", "/sys", "/proc", (), None, None))))
+    connection.sendall(frame(msgspec.msgpack.encode(WorkerPlan("reader", ()))))
     while b"workers.child" not in Path(f"/proc/{process.pid}/cmdline").read_bytes():
         time.sleep(0.01)
     print("another reader:", holds_it(process.pid), "a program:", holds_it(program))
@@ -233,7 +233,7 @@ def test_a_worker_that_was_given_up_reads_nothing_more(tmp_path: Path) -> None:
     end = os.open(log, os.O_RDWR | os.O_NONBLOCK)
     settings = section_json(Sources(kernel_log=KernelLogSection(path=str(log))))
     plan = WorkerPlan(
-        ("kernel_log",), settings, "/sys", "/proc", (), None, None, collectors={"kernel_log": 5.0}
+        "host", ("kernel_log",), settings, collectors={"kernel_log": 5.0}
     )  # fmt: skip
     ours, theirs = socket.socketpair()
     mark = ProgressMark.create()
@@ -253,7 +253,7 @@ def test_a_worker_that_was_given_up_reads_nothing_more(tmp_path: Path) -> None:
 def test_a_worker_whose_source_cannot_be_read_runs_nothing_more_where_it_is_to_rest() -> None:
     """It waits for the order to end, whatever else is due or ordered."""
     plan = WorkerPlan(
-        ("nvml",), b"{}", "/sys", "/proc", (), None, None,
+        "nvml", ("nvml",),
         collectors=dict.fromkeys(("nvml_gpu", "nvml_identity"), 0.01), rest_when_unavailable=True,
     )  # fmt: skip
     ours, theirs = socket.socketpair()

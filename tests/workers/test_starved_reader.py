@@ -18,6 +18,7 @@ from commwatch.node.run import Collected
 from commwatch.node.starvation import Starvation
 from commwatch.service.instruments import Instruments
 from commwatch.workers.reader import Reader, ReaderSettings
+from commwatch.workers.wire import WorkerPlan
 from support.starved import Machine
 from support.waiting import PATIENCE_SECONDS
 
@@ -37,8 +38,8 @@ class Node:
         self.set_faults("[]\n")
         plan = SimulationPlan("h100x8", str(self._faults), time.time() - 100, str(folder / "sysfs"), "")
         self.reader = Reader(
-            ReaderSettings("nvml", ("nvml",), b"{}", deadline=0.6, start_deadline=30, sysfs=plan.sysfs,
-                           procfs=Path("/proc"), simulation=plan, rest_when_unavailable=True),
+            ReaderSettings(WorkerPlan("nvml", ("nvml",), sysfs=plan.sysfs, simulation=plan, rest_when_unavailable=True),
+                           deadline=0.6, start_deadline=30),
             self.instruments, starvation=self.starvation,
         )  # fmt: skip
 

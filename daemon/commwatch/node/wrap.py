@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -15,6 +16,8 @@ from commwatch_exporters.snapshot import Block, Layout, Series, Value
 
 MOST_PER_SECOND = 2e8
 """No adapter handles more messages: a counter that would have risen faster has not wrapped, it started again."""
+
+_WRAPS: Final = attrgetter("layout.wraps")
 
 
 class Wrapped(NamedTuple):
@@ -180,7 +183,7 @@ class Wraps:
     def correct(self, collector: Collector, blocks: dict[str, Block]) -> dict[str, Block]:
         """The blocks of one run as they are to be shown and analysed; the same ones where nothing has wrapped."""
         known = self._known.get(collector.name)
-        if known is None and not any(block.layout.wraps for block in blocks.values()):
+        if known is None and not any(map(_WRAPS, blocks.values())):
             return blocks
         known = self._known.setdefault(collector.name, {})
         gap, grown = 3 * collector.current_interval, {}

@@ -10,7 +10,6 @@ from typing import Protocol
 import msgspec
 
 from commwatch import __version__
-from commwatch.config.settings import Config
 from commwatch.config.simulated import node_name
 from commwatch.findings.api_documents import (
     FindingsDocument,
@@ -21,8 +20,8 @@ from commwatch.findings.api_documents import (
     metric_records,
     probe_record,
 )
-from commwatch.jobs.settings.plan import JobSettings
-from commwatch.service.judge import About, Judge
+from commwatch.service.engine import Engine
+from commwatch.service.judge import About
 from commwatch.state.control import Handler
 from commwatch_exporters.node_page.records import ProbeStatus
 from commwatch_exporters.snapshot import Snapshot
@@ -34,20 +33,8 @@ class Answering(Protocol):
     """The daemon that is asked."""
 
     @property
-    def config(self) -> Config:
-        """In force."""
-
-    @property
-    def maintenance(self) -> str | None:
-        """Why it is paused; None where it is not."""
-
-    @property
-    def verdict(self) -> Judge:
+    def engine(self) -> Engine:
         """Of the configuration in force."""
-
-    @property
-    def job_settings(self) -> JobSettings | None:
-        """The audits of the settings of jobs; None where there are none."""
 
     def whole_snapshot(self) -> Snapshot:
         """All that is current."""
@@ -83,7 +70,7 @@ class Answers:
 
     def findings(self) -> FindingsDocument:
         """What is wrong."""
-        return self._daemon.verdict.document(self._about())
+        return self._daemon.engine.verdict.document(self._about())
 
     def probes(self) -> ProbesDocument:
         """What the probes gave last, and when they run next."""
@@ -93,7 +80,7 @@ class Answers:
 
     def score(self) -> ScoreDocument:
         """How well the GPUs communicate."""
-        judge, about = self._daemon.verdict, self._about()
+        judge, about = self._daemon.engine.verdict, self._about()
         return ScoreDocument(
             **about, thresholds=judge.thresholds.digest, looked_at=judge.looked_at, score=judge.score(),
             verdict=judge.document(about).verdict,
@@ -101,9 +88,7 @@ class Answers:
 
     def settings(self) -> SettingsDocument:
         """What the last audit of NCCL settings said."""
-        settings = self._daemon.job_settings
-        if settings is None:
-            return SettingsDocument(**self._about(), audited_at=None, audit=None)
+        settings = self._daemon.engine.job_settings
         return SettingsDocument(**self._about(), audited_at=settings.audited_at, audit=settings.record())
 
     def snapshot(self) -> SnapshotDocument:
@@ -111,12 +96,13 @@ class Answers:
         return SnapshotDocument(**self._about(), metrics=metric_records(self._daemon.whole_snapshot()))
 
     def _about(self) -> About:
-        preset = self._daemon.config.simulation.preset
+        engine = self._daemon.engine
+        preset = engine.config.simulation.preset
         return {
             "version": __version__,
             "time": time.time(),
             "simulated": node_name(preset) if preset else None,
-            "maintenance": self._daemon.maintenance,
+            "maintenance": engine.maintenance,
         }
 
 

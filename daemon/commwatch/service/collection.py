@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 
 import structlog
@@ -11,10 +11,11 @@ import structlog
 from commwatch.findings.verdict import UnreadSource
 from commwatch.node.run import TEND_SECONDS, Collected, Collector, Outcome, RunState, is_everywhere
 from commwatch.node.store import Store
+from commwatch.node.wrap import Wraps
 from commwatch.readings import WORKER_REASONS, Absence
 from commwatch.service.instruments import Instruments
+from commwatch.service.presence import Presence
 from commwatch.workers.sources import SOURCES
-from commwatch_exporters.snapshot import Block
 
 log = structlog.get_logger("commwatch.collection")
 
@@ -40,14 +41,12 @@ class Collection:
         collectors: Iterable[Collector],
         store: Store,
         instruments: Instruments,
-        analyse: Callable[[Outcome], None],
-        origin_absent: Callable[[str], str | None],
-        correct: Callable[[Collector, dict[str, Block]], dict[str, Block]] = lambda collector, blocks: blocks,
+        presence: Presence,
+        wraps: Wraps,
     ) -> None:
         """Args:
-        analyse: called with each run.
-        origin_absent: says for a source why it is not needed on this node; None where it is to be read.
-        correct: makes of the blocks that were read those that are kept.
+        presence: knows which sources this node needs.
+        wraps: have the counters that wrap go on growing.
         """
         self.collectors = {one.name: one for one in collectors}
         self._paused = self._stopped = False
@@ -55,11 +54,8 @@ class Collection:
         """When it was started or resumed, monotonic seconds."""
         self._store = store
         self._instruments = instruments
-        self._analyse = analyse
-        self._origin_absent = origin_absent
-        self._correct = correct
-        for collector in self.collectors.values():
-            collector.reader.keeper = self
+        self._presence = presence
+        self._wraps = wraps
         self.available: dict[str, bool] = {}
         """By source that was tried or looked for: whether it can be read."""
         instruments.collectors.of = self
@@ -113,13 +109,13 @@ class Collection:
     def tend(self) -> None:
         """Have those collectors run whose sources are on the node; call each ``TEND_SECONDS``."""
         sources = dict.fromkeys(one.source for one in self.collectors.values())
-        why = {source: self._origin_absent(source) for source in sources}
+        why = {source: self._presence.why_absent(source) for source in sources}
         for collector in self.collectors.values():
             self._change(collector, why[collector.source])
 
     async def run(self, collector: Collector) -> None:
         """Read one collector now; returns once that is kept, or at once where it does not run."""
-        self._change(collector, self._origin_absent(collector.source))
+        self._change(collector, self._presence.why_absent(collector.source))
         if collector.state == "runs":
             await collector.reader.now(collector.name)
 
@@ -156,27 +152,16 @@ class Collection:
 
     # --- what is kept ---
 
-    def keep(self, collected: Collected) -> None:
-        """Keep what one run of a collector gave; whatever went wrong is an absence."""
+    def keep(self, collected: Collected) -> Outcome | None:
+        """Keep what one run of a collector gave; whatever went wrong is an absence. None: it does not run any more."""
         collector = self.collectors[collected.collector]
         if collector.state != "runs":  # it was under way when that changed
-            return
-        try:
-            self._keep_run(collector, collected)
-        except Exception:  # a defect of ours must be seen, and no other collector is to suffer from it
-            log.exception("what was read could not be kept", collector=collector.name)
-
-    def lose(self, collector: str, absence: Absence) -> None:
-        """Keep nothing more of a device that does not answer; the next run says so."""
-        self._drop_device(self.collectors[collector], absence)
-
-    def _keep_run(self, collector: Collector, collected: Collected) -> None:
-        blocks = self._correct(collector, collected.blocks)
+            return None
+        blocks = self._wraps.correct(collector, collected.blocks)
         if blocks is not collected.blocks:
             collected = replace(collected, blocks=blocks)
         self._store_run(collector, collected)
         self._record(collector, collected)
-        self._analyse(Outcome(collector, collected, collected.unavailable, time.monotonic()))
         if collector.slow_runs or collector.stretch > 1 or collected.duration > SLOW_SHARE * collector.interval:
             self._adapt(collector, collected.duration)
         if (
@@ -186,6 +171,11 @@ class Collection:
             or collector.seen[0] != collected.blocks.keys()
         ):
             self._follow(collector, collected)
+        return Outcome(collector, collected, collected.unavailable, time.monotonic())
+
+    def lose(self, collector: str, absence: Absence) -> None:
+        """Keep nothing more of a device that does not answer; the next run says so."""
+        self._drop_device(self.collectors[collector], absence)
 
     def _store_run(self, collector: Collector, collected: Collected) -> None:
         lifetime = collector.lifetime

@@ -22,14 +22,12 @@ from commwatch.config.thresholds import Thresholds, load_thresholds
 from commwatch.diagnosis.health.counts import read_counts
 from commwatch.errors import CommwatchError, ListenError
 from commwatch.footprint import spare_the_garbage_collector
-from commwatch.jobs.settings.plan import JobSettings
 from commwatch.node.run import TEND_SECONDS
 from commwatch.node.starvation import Starvation
 from commwatch.service.api import Answers
 from commwatch.service.between_nodes import Taken
 from commwatch.service.engine import Engine
 from commwatch.service.instruments import Instruments
-from commwatch.service.judge import Judge
 from commwatch.service.log import configure_logging
 from commwatch.service.notify import Notifier
 from commwatch.service.page import describe
@@ -90,8 +88,6 @@ class Daemon:
         self._starvation = Starvation(Path(config.paths.procfs))
         self._state = StateDirectory(state_path(config))
         self._maintenance_file = MaintenanceFile(self._state.path)
-        self.maintenance: str | None = None
-        """Why the daemon is paused; None where it is not."""
         self._stop = asyncio.Event()
         self._reload = asyncio.Event()
         self._ready = False
@@ -103,7 +99,8 @@ class Daemon:
         self._reloading: asyncio.Task[None] | None = None
         self._watches = True
         """Whether there is an engine that runs; a defect of ours may have kept one from taking over from another."""
-        self._engine: Engine
+        self.engine: Engine
+        """Of the configuration in force."""
         self._endpoint: Endpoint
 
     async def run(self) -> int:
@@ -121,7 +118,7 @@ class Daemon:
                 remove_trees(self._state)
             prepared = self._prepare(self.config)
             spare_the_garbage_collector()
-            self._engine = self._build(self.config, prepared)
+            self.engine = self._build(self.config, prepared)
             await self._start_endpoint()
             control = ControlServer(
                 self._state.path,
@@ -238,7 +235,7 @@ class Daemon:
     async def _begin(self) -> None:
         """The first run of everything; then the daemon is ready."""
         await self._look_at_maintenance()
-        await self._engine.start()
+        await self.engine.start()
         self._ready = True
         self._look_at_all()
         self._notifier.ready(self._status_line())
@@ -268,7 +265,7 @@ class Daemon:
         step = self._clock_steps.last()
         if step is not None:
             self._instruments.clock_steps.inc()
-            self._engine.collection.follow_clock(step)
+            self.engine.collection.follow_clock(step)
         if self._lives(late):
             self._notifier.watchdog()
 
@@ -302,8 +299,8 @@ class Daemon:
         """See to maintenance, and to which collectors run, and forget what is too old."""
         await self._look_at_maintenance()
         async with self._changing:  # an engine that is being replaced reads no more
-            self._engine.collection.tend()
-            self._engine.expire()
+            self.engine.collection.tend()
+            self.engine.expire()
 
     async def _look(self) -> None:
         async with self._changing:
@@ -311,12 +308,12 @@ class Daemon:
 
     def _look_at_all(self) -> None:
         """Have the daemon look at itself, and the rules at the node."""
-        processes = [("daemon", [os.getpid()]), *self._engine.processes()]
+        processes = [("daemon", [os.getpid()]), *self.engine.processes()]
         self._instruments.measure_processes(Path(self.config.paths.procfs), processes)
         self._instruments.show_starvation(self._starvation)
         self._show_healthchecks()
-        self._engine.refresh()
-        self._engine.look()
+        self.engine.refresh()
+        self.engine.look()
         self._notifier.status(self._status_line())
 
     def _show_healthchecks(self) -> None:
@@ -326,40 +323,31 @@ class Daemon:
         except OSError as error:
             log.debug("the counts of healthcheck are not exposed", error=str(error))
 
-    @property
-    def verdict(self) -> Judge:
-        """Of the configuration in force."""
-        return self._engine.verdict
-
-    @property
-    def job_settings(self) -> JobSettings:
-        """The audits of the settings of jobs."""
-        return self._engine.job_settings
-
     def probe_statuses(self, now: float) -> list[ProbeStatus]:
         """The probes at a time in seconds since 1970."""
-        return self._engine.probing.status(now)
+        return self.engine.probing.status(now)
 
     def snapshot(self) -> Snapshot:
         """What a scrape is given: all that is current, the same object until something changes."""
-        return self._engine.store.snapshot()
+        return self.engine.store.snapshot()
 
     def whole_snapshot(self) -> Snapshot:
         """The same, with the metrics of the daemon itself."""
-        return self._engine.whole_snapshot()
+        return self.engine.whole_snapshot()
 
     async def _look_at_maintenance(self) -> None:
         async with self._changing:
             maintenance = self._maintenance_file.read(time.time())
             reason = None if maintenance is None else maintenance.reason
-            if reason == self.maintenance:
+            if reason == self.engine.maintenance:
                 return
-            was, self.maintenance = self.maintenance, reason
             self._instruments.show_maintenance(reason)
-            if reason is not None and was is None:
-                await self._engine.pause(reason)
-            elif reason is None:
-                self._engine.resume()
+            if reason is None:
+                self.engine.resume()
+            elif self.engine.maintenance is None:
+                await self.engine.pause(reason)
+            else:
+                self.engine.maintenance = reason
 
     async def _reload_now(self) -> None:
         """Take a changed configuration into force; keep the old one when the new one cannot be used."""
@@ -395,52 +383,52 @@ class Daemon:
 
     async def _change_to(self, config: Config, prepared: tuple[Thresholds, SimulationPlan | None]) -> None:
         """Replace the engine; until the new one has read everything once, the page shows what the old one knew last."""
-        await self._engine.stop()
+        await self.engine.stop()
         self.config = config
         configure_logging(config.log)
         engine = self._build(config, prepared)
-        engine.take_over(self._engine)
+        engine.take_over(self.engine)
         try:
-            if self.maintenance is not None:
-                await engine.pause(self.maintenance)
+            if self.engine.maintenance is not None:
+                await engine.pause(self.engine.maintenance)
             await engine.start()
         finally:  # also where the daemon is stopped meanwhile: this engine has the processes that are to be ended
-            self._engine = engine
+            self.engine = engine
         self._plan_textfile()
         gc.collect()  # the old one: 2 ms, on nodes of 3,000 series 12 to 20
         log.info("the new configuration is in force")
 
     async def _control_maintenance(self) -> dict[str, Any]:
         await self._look_at_maintenance()
-        held = {str(pid): paths for pid, paths in self._engine.held().items()}
-        return {"daemon": True, "paused": self.maintenance, "released": self._engine.released(), "held": held}
+        held = {str(pid): paths for pid, paths in self.engine.held().items()}
+        return {"daemon": True, "paused": self.engine.maintenance, "released": self.engine.released(), "held": held}
 
     async def _control_inventory(self) -> dict[str, Any]:
-        return self._engine.inventory()
+        return self.engine.inventory()
 
     async def _control_accept(self) -> dict[str, Any]:
         async with self._changing:  # an engine that is being replaced would take it with it
-            return await self._engine.accept_inventory()
+            return await self.engine.accept_inventory()
 
     async def _control_cluster_report(self, document: bytes, peer: Peer) -> Taken:
-        return await self._engine.between_nodes.take(document, peer)
+        return await self.engine.between_nodes.take(document, peer)
 
     async def _control_cluster_check(self, document: bytes, peer: Peer) -> Taken:
-        return await self._engine.between_nodes.take_check(document, peer)
+        return await self.engine.between_nodes.take_check(document, peer)
 
     def _readiness(self) -> tuple[bool, list[str]]:
         return self._ready, [] if self._ready else ["the first run of the collectors is not over"]
 
     def _status(self) -> Status:
-        return describe(self._engine, self.maintenance, self.snapshot())
+        return describe(self.engine, self.snapshot())
 
     def _status_line(self) -> str:
-        collectors = self._engine.collection.collectors.values()
+        collectors = self.engine.collection.collectors.values()
         failing = sorted(one.name for one in collectors if one.failing)
         parts = [f"simulated {node_name(self.config.simulation.preset)}"] if self.config.simulation.preset else []
         parts.append(f"{len(collectors)} collectors" + (f", failing: {', '.join(failing)}" if failing else ""))
-        if self.maintenance is not None:
-            parts.insert(0, f"paused ({self.maintenance})")
+        if self.engine.maintenance is not None:
+            parts.insert(0, f"paused ({self.engine.maintenance})")
         return "; ".join(parts)
 
     async def _stop_engine(self) -> None:
@@ -448,7 +436,7 @@ class Daemon:
         if self._reloading is not None:
             self._reloading.cancel()
             await asyncio.wait([self._reloading])
-        await self._engine.stop()
+        await self.engine.stop()
 
     async def _shut_down(self, control: ControlServer) -> None:
         """Stop within five seconds, whatever hangs."""

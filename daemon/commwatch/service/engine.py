@@ -20,9 +20,10 @@ from commwatch.errors import CommwatchError
 from commwatch.jobs.settings.plan import SOURCE as SETTINGS
 from commwatch.jobs.settings.plan import JobSettings
 from commwatch.node.gpus_now import GPU_COLLECTORS, PROCESS_COLLECTOR
-from commwatch.node.run import Collector, Outcome
+from commwatch.node.run import Collected, Collector
 from commwatch.node.starvation import Starvation
 from commwatch.node.store import Store
+from commwatch.readings import Absence
 from commwatch.service.between_nodes import BetweenNodes
 from commwatch.service.collection import Collection
 from commwatch.service.instruments import Instruments
@@ -31,16 +32,17 @@ from commwatch.service.judgement import STATE_NAME, check, restore
 from commwatch.service.keeping import Keeping, Record
 from commwatch.service.pipeline import STATE_NAME as INVENTORY
 from commwatch.service.pipeline import Pipeline
+from commwatch.service.presence import Presence
 from commwatch.service.probing import Probing
 from commwatch.service.scheduling import Scheduler
 from commwatch.service.settings_reader import SettingsReader
-from commwatch.sources.base import Origin
-from commwatch.sources.presence import boot_identity, nvidia_driver_present
+from commwatch.sources.presence import boot_identity
 from commwatch.state.directory import StateDirectory
 from commwatch.workers.process_state import held_devices
 from commwatch.workers.reader import Reader, ReaderSettings
 from commwatch.workers.sources import READERS, SOURCES, CollectorRow, ReaderRow
 from commwatch.workers.start import Launch, start_python
+from commwatch.workers.wire import WorkerPlan
 from commwatch_exporters.catalogue import OPT_IN
 from commwatch_exporters.snapshot import Snapshot
 
@@ -70,6 +72,8 @@ class Engine:
         kernel_log: see ``take_kernel_log``.
         """
         self.config = config
+        self.maintenance: str | None = None
+        """Why it is paused; None where it is not."""
         self._launch = launch
         self._kernel_log = kernel_log
         self.store = Store(OPT_IN - config.metrics.asked_for, unexported(config.metrics))
@@ -80,7 +84,6 @@ class Engine:
         self._procfs = Path(config.paths.procfs)
         self._roots: SimulationPlan | Paths = simulation or config.paths
         """Where the node shows itself."""
-        self._origin = Origin(Path(self._roots.sysfs), Path(self._roots.procfs), config.sources)
         self._first_runs: set[asyncio.Task[None]] = set()
         self._stopping: asyncio.Task[None] | None = None
         self.job_settings = JobSettings(
@@ -89,18 +92,17 @@ class Engine:
         self._readers = self._build_readers()
         kept = restore(state, boot_identity(self._roots.procfs), time.time())
         self.pipeline = Pipeline(
-            config, state, self.store, instruments, tuple(self._readers.values()), self._roots.sysfs,
-            self._roots.procfs, thresholds.event_window_seconds, kept, self.job_settings,
-            flaps_per_hour=thresholds.link_flaps_per_hour,
+            config, thresholds, self._roots, state, kept, self.store, instruments, tuple(self._readers.values()),
+            self.job_settings,
+        )  # fmt: skip
+        self.presence = Presence(
+            self._roots, self._procfs, config.sources, self.pipeline.inventory, self.pipeline.bus
         )  # fmt: skip
         self.collection = Collection(
-            self._build_collectors(),
-            self.store,
-            instruments,
-            self._after,
-            self._origin_absent,
-            self.pipeline.wraps.correct,
-        )
+            self._build_collectors(), self.store, instruments, self.presence, self.pipeline.wraps
+        )  # fmt: skip
+        for reader in self._readers.values():
+            reader.keeper = self
         self.verdict = Judge(thresholds, kept.history, kept.register, self.store, instruments, self.collection)
         self.probing = Probing(
             config,
@@ -128,21 +130,18 @@ class Engine:
 
     def _reader(self, row: ReaderRow, sections: Mapping[str, SourceSection]) -> Reader:
         deadline = max(section.deadline for section in sections.values())
-        settings = ReaderSettings(
-            name=row.name,
-            bounds=row.bounds,
-            confined=row.confined,
-            sources=tuple(sections),
-            settings=section_json(self.config.sources),
-            deadline=deadline,
-            start_deadline=max(getattr(section, "start_deadline", 2 * deadline) for section in sections.values()),
-            sysfs=self._roots.sysfs,
-            source_procfs=self._roots.procfs,
-            procfs=self._procfs,
-            simulation=self._simulation,
-            opt_in=tuple(sorted(self.config.metrics.asked_for)),
-            resume=self._order if SETTINGS in sections else self._resume_point,
+        plan = WorkerPlan(
+            row.name, tuple(sections), section_json(self.config.sources), self._roots.sysfs, self._roots.procfs,
+            simulation=self._simulation, opt_in=tuple(sorted(self.config.metrics.asked_for)), confined=row.confined,
             rest_when_unavailable=row.holds_driver,
+        )  # fmt: skip
+        settings = ReaderSettings(
+            plan,
+            deadline,
+            max(getattr(section, "start_deadline", 2 * deadline) for section in sections.values()),
+            self._procfs,
+            bounds=row.bounds,
+            resume=self._order if SETTINGS in sections else self._resume_point,
             # Nobody else gets it: a driver's library or the file of a job has nothing to look for in there.
             launch=partial(self._launch, kernel_log=self._kernel_log) if "kernel_log" in sections else self._launch,
         )
@@ -173,14 +172,30 @@ class Engine:
     def _wanted(self, row: CollectorRow) -> bool:
         return not row.only_for or not self.config.metrics.asked_for.isdisjoint(row.only_for)
 
-    # --- what the parts ask of each other ---
+    # --- what is read ---
 
-    def _after(self, outcome: Outcome) -> None:
-        silent = self.pipeline.inventory.silent_gpus
-        self.pipeline.on_batch(outcome)
-        if self.pipeline.inventory.silent_gpus != silent and self.verdict.looked_at is not None:
-            self.look()  # the verdict is not OK for longer than that takes to be known
-        self._keeping.notice()
+    def keep(self, collected: Collected) -> None:
+        """Keep what one run of a collector gave, have the trackers follow it, and have it saved if it must not be lost.
+
+        It comes from the readers, unasked.
+        """
+        try:
+            silent = self.pipeline.inventory.silent_gpus
+            outcome = self.collection.keep(collected)
+            if outcome is None:
+                return
+            self.pipeline.on_batch(outcome)
+            if self.pipeline.inventory.silent_gpus != silent and self.verdict.looked_at is not None:
+                self.look()  # the verdict is not OK for longer than that takes to be known
+            self._keeping.notice()
+        except Exception:  # a defect of ours must be seen, and no other collector is to suffer from it
+            log.exception("what was read could not be kept", collector=collected.collector)
+
+    def lose(self, collector: str, absence: Absence) -> None:
+        """Keep nothing more of a device that does not answer; the next run says so."""
+        self.collection.lose(collector, absence)
+
+    # --- what the parts ask of each other ---
 
     def _own_ranks(self) -> list[int]:
         return self.probing.pids()
@@ -198,20 +213,13 @@ class Engine:
         """Those that hold a driver's device files open."""
         return [self._readers[row.name] for row in READERS if row.holds_driver and row.name in self._readers]
 
-    def _driver_present(self) -> bool:
-        return self._simulation is not None or nvidia_driver_present(self._procfs)
-
     def stuck_readers(self) -> int:
         """Processes of driver readers that hang; other readers hold no driver."""
         return sum(reader.stuck_count for reader in self._driver_readers())
 
-    def driver_absent(self) -> bool:
-        """Whether this node has no NVIDIA driver that could be read."""
-        return not self._driver_present()
-
     def is_driver_expected(self) -> bool:
         """Whether this node has an NVIDIA driver, or should have one."""
-        return self._driver_present() or self.pipeline.bus.is_driver_wanted()
+        return self.presence.is_driver_expected()
 
     async def read_gpus(self) -> None:
         """Read use, memory, modes and processes of the GPUs now."""
@@ -226,19 +234,6 @@ class Engine:
         collector = self.collection.collectors.get(name)
         if collector is not None:
             await self.collection.run(collector)
-
-    def _origin_absent(self, source: str) -> str | None:
-        """Why a source is not needed on this node; None where it is."""
-        if SOURCES[source].needs_gpus:
-            return self._nvml_absent()
-        if source == "rdma" and self.pipeline.inventory.expects("rdma_port"):
-            return None  # ports that should be here and are not are a fault
-        return SOURCES[source].why_absent(self._origin)
-
-    def _nvml_absent(self) -> str | None:
-        if self.is_driver_expected():
-            return None
-        return "no NVIDIA driver is loaded and no GPU is on the PCI bus; to see a GPU node: --simulate h100x8"
 
     # --- life ---
 
@@ -272,6 +267,7 @@ class Engine:
 
     async def pause(self, reason: str) -> None:
         """Let go of the driver: probes and driver workers are gone when this returns, or known to be stuck."""
+        self.maintenance = reason
         self.collection.pause()
         self.job_settings.look()
         self.probing.pause(reason)
@@ -282,6 +278,7 @@ class Engine:
 
     def resume(self) -> None:
         """Read and probe again."""
+        self.maintenance = None
         self.collection.resume()
         self.pipeline.resume()
         self.probing.resume()
@@ -362,9 +359,9 @@ class Engine:
         return (*records, Record(STATE_NAME, judgement, judgement.essence()))
 
     @property
-    def version(self) -> tuple[int, ...]:
-        """Changes with each event that must not be lost."""
-        return (*self.pipeline.version, self.verdict.register.version)
+    def version(self) -> int:
+        """Grows with each event that must not be lost."""
+        return self.pipeline.version + self.verdict.register.version
 
     def save_others(self) -> None:
         """Save what agrees with nothing else."""

@@ -25,7 +25,6 @@ from commwatch.findings.repaired import reads_healthy
 from commwatch.findings.rule_engine import RuleEngine
 from commwatch.findings.rules import RULE_SETS
 from commwatch.findings.rules.gpu_ways import gpus_of
-from commwatch.findings.rules.rule_set import RuleSet
 from commwatch.findings.score.records import Score
 from commwatch.findings.score.score import readings_of, score_of
 from commwatch.findings.verdict import UnreadSource, verdict_of
@@ -66,6 +65,7 @@ def score_readings(facts: Facts, thresholds: Thresholds, findings: Sequence[Find
 
 
 READINGS: Final[tuple[Readings, ...]] = (score_readings, profile_readings)
+"""Computed beside the findings."""
 
 
 class Judge:
@@ -79,8 +79,6 @@ class Judge:
         store: Store,
         instruments: Instruments,
         collection: Collection,
-        rule_sets: Sequence[RuleSet] = RULE_SETS,
-        readings: Sequence[Readings] = READINGS,
     ) -> None:
         """
         Args:
@@ -90,19 +88,16 @@ class Judge:
             store: takes the findings as metrics.
             instruments: count rules that failed.
             collection: knows what was read lately.
-            rule_sets: what is looked for.
-            readings: what is computed beside it.
         """
         self.thresholds = thresholds
         """In force."""
         self._store = store
         self._instruments = instruments
         self.history = history
-        self._engine = RuleEngine(rule_sets, thresholds, history, self._failed)
+        self._engine = RuleEngine(RULE_SETS, thresholds, history, self._failed)
         self.register = register
         self._collection = collection
         self._observability = Observability(store, collection)
-        self._readings = readings
         self._layout = Layout(())
         self._told: set[tuple[str, type[Exception]]] = set()
         self.looked_at: float | None = None
@@ -222,7 +217,7 @@ class Judge:
 
     def _publish(self, facts: Facts) -> None:
         readings = self._named()
-        for read in self._readings:
+        for read in READINGS:
             readings.update(self._further(read, facts))
         self._put(readings)
 

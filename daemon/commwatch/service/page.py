@@ -52,14 +52,14 @@ _LOSS_SHOWN_FROM = 0.005
 _SCALE_STEPS = 7
 
 
-def describe(engine: Engine, maintenance: str | None, snapshot: Snapshot) -> Status:
+def describe(engine: Engine, snapshot: Snapshot) -> Status:
     """The status of a running engine."""
     now = time.time()
     verdict, settings = engine.verdict, engine.config
     simulated = node_name(settings.simulation.preset) if settings.simulation.preset else ""
     absent = engine.collection.absent_sources
     told = verdict.document(
-        {"version": __version__, "time": now, "simulated": simulated or None, "maintenance": maintenance}
+        {"version": __version__, "time": now, "simulated": simulated or None, "maintenance": engine.maintenance}
     )
     with node_at(snapshot) as node:
         facts = tuple(_facts(node, engine.inventory()["kinds"]))
@@ -69,7 +69,7 @@ def describe(engine: Engine, maintenance: str | None, snapshot: Snapshot) -> Sta
         simulated=simulated,
         verdict=verdict_status(told.verdict),
         facts=facts,
-        notices=tuple(_notices(engine, maintenance)),
+        notices=tuple(_notices(engine)),
         findings=[finding_status(one, now) for one in told.findings],
         closed=[closed_status(one) for one in told.closed],
         marks=marks_of(verdict.findings),
@@ -84,10 +84,10 @@ def describe(engine: Engine, maintenance: str | None, snapshot: Snapshot) -> Sta
     )  # fmt: skip
 
 
-def _notices(engine: Engine, maintenance: str | None) -> Iterator[str]:
-    if maintenance is not None:
-        yield f"Paused for maintenance ({maintenance}): GPUs are neither read nor probed."
-    if engine.driver_absent():
+def _notices(engine: Engine) -> Iterator[str]:
+    if engine.maintenance is not None:
+        yield f"Paused for maintenance ({engine.maintenance}): GPUs are neither read nor probed."
+    if not engine.presence.has_driver():
         yield NO_DRIVER
     stuck = {one.source: one.reader.stuck_count for one in engine.collection.collectors.values()}
     for source, count in stuck.items():

@@ -7,32 +7,34 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 
-from commwatch.config.settings import Config
+from commwatch.config.settings import Config, Paths
 from commwatch.config.settings import Inventory as InventorySection
+from commwatch.config.simulated import SimulationPlan
+from commwatch.config.thresholds import Thresholds
 from commwatch.jobs.identity import JobIdentity
-from commwatch.jobs.logs.tracker import JobLogs, JobLogsState
+from commwatch.jobs.logs.tracker import JobLogs
 from commwatch.jobs.settings.plan import JobSettings
 from commwatch.node.anomaly import Anomalies
 from commwatch.node.driver_tracker import DriverWatch
 from commwatch.node.gpus_on_bus import GpusOnBus
-from commwatch.node.hardware_events import RECENT_SECONDS, HardwareEventsState, HardwareLog
+from commwatch.node.hardware_events import HardwareLog
 from commwatch.node.inventory import Inventory
 from commwatch.node.inventory_state import InventoryState
 from commwatch.node.inventory_tracker import GROUP, OBSERVE_SECONDS, InventoryTracker, Suspecting
 from commwatch.node.job_use import JobUse
-from commwatch.node.link_flaps import FlapsState, LinkFlaps
+from commwatch.node.link_flaps import LinkFlaps
 from commwatch.node.link_shares import Shares
-from commwatch.node.links_down import FLAPS_PER_HOUR, LinksDown
+from commwatch.node.links_down import LinksDown
 from commwatch.node.pcie_tracker import PcieLinks
 from commwatch.node.port_flaps import Flaps
 from commwatch.node.recent_errors import RecentErrors
 from commwatch.node.run import Collector, Outcome
 from commwatch.node.silent_gpus import SilentGpus
 from commwatch.node.store import Store
-from commwatch.node.tracker import Clock, Tracker
+from commwatch.node.tracker import Tracker
 from commwatch.node.unread_tracker import UnreadDevices
 from commwatch.node.utilisation_tracker import Uses
-from commwatch.node.wrap import Wraps, WrapsState
+from commwatch.node.wrap import Wraps
 from commwatch.service.counter_resets import CounterResets
 from commwatch.service.instruments import Instruments
 from commwatch.service.judge import Judge
@@ -57,49 +59,37 @@ class Pipeline:
     def __init__(
         self,
         config: Config,
+        thresholds: Thresholds,
+        roots: Paths | SimulationPlan,
         state: StateDirectory,
+        kept: Kept,
         store: Store,
         instruments: Instruments,
-        readers: Collection[Suspecting] = (),
-        sysfs: str = "",
-        procfs: str = "",
-        event_window: float = RECENT_SECONDS,
-        kept: Kept | None = None,
-        job_settings: JobSettings | None = None,
-        clock: Clock = time,
-        flaps_per_hour: int = FLAPS_PER_HOUR,
+        readers: Collection[Suspecting],
+        job_settings: JobSettings,
     ) -> None:
         """Args:
+        thresholds: in force.
+        roots: where the node shows itself.
         state: where the inventory is kept.
+        kept: what an earlier daemon left.
         readers: of this node.
-        sysfs: where the PCI bus shows itself; empty: as configured.
-        procfs: where the processors show themselves; likewise.
-        event_window: seconds for which an event of the hardware is a recent one.
-        kept: what an earlier daemon left; None: nothing.
-        job_settings: plans the audits of the settings of jobs; None: there are none.
-        clock: usually the module ``time``.
-        flaps_per_hour: from which on a link that comes back is a fault.
+        job_settings: plans the audits of the settings of jobs.
         """
-        self._clock = clock
-        procfs, sysfs = procfs or config.paths.procfs, sysfs or config.paths.sysfs
-        self._boot = boot_identity(procfs)
-        self.wraps = Wraps(WrapsState() if kept is None else kept.wraps, self._boot)
+        procfs, window = Path(roots.procfs), thresholds.event_window_seconds
+        self._boot = boot_identity(roots.procfs)
+        self.wraps = Wraps(kept.wraps, self._boot)
         known = partial(_known_inventory, config.inventory, self._boot)
         parts = state.restore(STATE_NAME, InventoryState, known)
-        self.bus = GpusOnBus(
-            parts, Path(sysfs), Path(procfs), is_simulated=bool(config.simulation.preset), clock=clock
-        )  # fmt: skip
-        self.link_flaps = LinkFlaps(FlapsState() if kept is None else kept.flaps, store, clock)
-        self.hardware = HardwareLog(
-            HardwareEventsState() if kept is None else kept.events, store, parts, event_window, clock
-        )
-        self.job_logs = JobLogs(JobLogsState() if kept is None else kept.job_logs, store)
+        self.bus = GpusOnBus(parts, Path(roots.sysfs), procfs, is_simulated=bool(config.simulation.preset))
+        self.link_flaps = LinkFlaps(kept.flaps, store)
+        self.hardware = HardwareLog(kept.events, store, parts, window)
+        self.job_logs = JobLogs(kept.job_logs, store)
         driver, silent = DriverWatch(store, self.bus), SilentGpus(store, parts)
         self.inventory = InventoryTracker(
-            store, parts, self.bus, driver, silent, readers, is_virtual=is_virtual(Path(procfs)),
-            observe_seconds=min(OBSERVE_SECONDS, config.inventory.learn_after / 3), clock=clock,
+            store, parts, self.bus, driver, silent, readers, is_virtual=is_virtual(procfs),
+            observe_seconds=min(OBSERVE_SECONDS, config.inventory.learn_after / 3),
         )  # fmt: skip
-        of_jobs = [JobIdentity(store)] if config.jobs.identity else []
         self.trackers: tuple[Tracker, ...] = (
             CounterResets(store, instruments),
             Uses(store, parts),
@@ -113,12 +103,12 @@ class Pipeline:
             silent,
             UnreadDevices(store, parts),
             self.inventory,
-            LinksDown(store, parts, self.link_flaps, flaps_per_hour, event_window),
-            RecentErrors(store, event_window),
+            LinksDown(store, parts, self.link_flaps, thresholds.link_flaps_per_hour, window),
+            RecentErrors(store, window),
             self.hardware,
             self.job_logs,
-            *([] if job_settings is None else [job_settings]),
-            *of_jobs,
+            job_settings,
+            *([JobIdentity(store)] if config.jobs.identity else []),
         )
         """All of them, each once."""
         self._following: dict[str, Sequence[Tracker]] = {}
@@ -154,7 +144,7 @@ class Pipeline:
         """The driver is released: what was read of it is no longer current."""
         for tracker in self.trackers:
             tracker.pause()
-        self.observe(self._clock.monotonic())
+        self.observe(time.monotonic())
 
     def resume(self) -> None:
         """Maintenance has ended."""
@@ -162,9 +152,9 @@ class Pipeline:
             tracker.resume()
 
     @property
-    def version(self) -> Sequence[int]:
-        """Changes with each event that must survive a crash."""
-        return (*(tracker.version for tracker in self.trackers), self.wraps.version)
+    def version(self) -> int:
+        """Grows with each event that must survive a crash."""
+        return sum([tracker.version for tracker in self.trackers]) + self.wraps.version
 
     def judgement(self, judge: Judge) -> Judgement:
         """The parts of the state that must agree after a crash.

@@ -31,6 +31,7 @@ from commwatch.workers.one_shot import NoAnswer, ask
 from commwatch.workers.reader import Reader, ReaderSettings
 from commwatch.workers.sources import SOURCES, SourceRow
 from commwatch.workers.start import Launch, start_python
+from commwatch.workers.wire import WorkerPlan
 from commwatch_exporters.node.model import Node, NvLink
 from commwatch_exporters.snapshot import Block, Snapshot
 
@@ -164,21 +165,15 @@ def reader_by_hand(
         opt_in: metrics that are read only where they are asked for.
         launch: starts its process; by default it writes nothing to our standard error.
     """
+    roots = simulation or config.paths
+    plan = WorkerPlan(
+        source.reader.name, (source.name,), section_json(config.sources), roots.sysfs, roots.procfs,
+        simulation=simulation, opt_in=opt_in, confined=source.reader.confined,
+    )  # fmt: skip
     settings = ReaderSettings(
-        name=source.reader.name,
-        sources=(source.name,),
-        settings=section_json(config.sources),
-        deadline=deadline,
-        start_deadline=start_deadline,
-        sysfs=simulation.sysfs if simulation else config.paths.sysfs,
-        procfs=Path(config.paths.procfs),
-        source_procfs=simulation.procfs if simulation else config.paths.procfs,
-        simulation=simulation,
-        opt_in=opt_in,
-        bounds=source.reader.bounds,
-        confined=source.reader.confined,
+        plan, deadline, start_deadline, Path(config.paths.procfs), bounds=source.reader.bounds,
         launch=launch or partial(start_python, quiet=True),
-    )
+    )  # fmt: skip
     return Reader(settings, _NoEvents())
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
 
+import msgspec
 import structlog
 
-from commwatch.config.simulated import SimulationPlan
 from commwatch.node.run import Collected, Keeper, failed
 from commwatch.node.starvation import Starvation
 from commwatch.readings import LOST_REASONS, Absence, SourceUnavailable
@@ -43,32 +43,24 @@ RETRY_SECONDS = 1.0
 class ReaderSettings:
     """What a reader serves and how patient it is."""
 
-    name: str
-    sources: tuple[str, ...]
-    settings: bytes
-    """JSON of the configuration's section ``sources``."""
+    plan: WorkerPlan
+    """Of its processes, as far as it is known before the first one starts."""
     deadline: float
+    """Seconds; see ``Worker``."""
     start_deadline: float
-    """Until a new process has read a source, which it opens first; for each device."""
-    sysfs: str
-    procfs: Path
-    """Where the state of our own worker processes stands."""
-    source_procfs: str = "/proc"
-    """Where the sources look for the node's processes."""
-    simulation: SimulationPlan | None = None
-    opt_in: tuple[str, ...] = ()
-    """Metrics that are read only where the configuration asks for them."""
-    rest_when_unavailable: bool = False
-    """End the process while its source cannot be read, and try again later with a new one; and replace it now and then
-    while a device is lost. For drivers: a handle of a lost device stays dead after the device has come back."""
+    procfs: Path = Path("/proc")
+    """Where our own processes are."""
     resume: Callable[[], dict[str, bytes]] = dict
     """``WorkerPlan.resume`` of the next process."""
     bounds: Bounds = field(default_factory=Bounds)
     """Of what its processes may say."""
-    confined: bool = False
-    """See ``WorkerPlan.confined``."""
     launch: Launch = start_python
     """Starts its processes."""
+
+    @property
+    def name(self) -> str:
+        """On the metrics."""
+        return self.plan.name
 
 
 class ReaderEvents(Protocol):
@@ -264,24 +256,12 @@ class Reader:
             self._serve(slot)
 
     def _plan(self, slot: _Slot) -> WorkerPlan:
-        settings = self.settings
         only = None if slot.only is None else self._spellings(slot.only)
         leave_out = () if slot.only is not None else [name for one in self._own for name in self._spellings(one)]
-        return WorkerPlan(
-            settings.sources,
-            settings.settings,
-            settings.sysfs,
-            settings.source_procfs,
-            tuple(leave_out),
-            only,
-            settings.simulation,
-            settings.opt_in,
-            settings.resume(),
-            settings.confined,
-            settings.name,
-            self._every | {name: 0.0 for name in self._waiting if name not in self._every},
-            settings.rest_when_unavailable,
-        )
+        return msgspec.structs.replace(
+            self.settings.plan, leave_out=tuple(leave_out), only=only, resume=self.settings.resume(),
+            collectors=self._every | {name: 0.0 for name in self._waiting if name not in self._every},
+        )  # fmt: skip
 
     def _spellings(self, device: str) -> tuple[str, ...]:
         """A device by its key and by what it is called before its key is known."""
@@ -295,7 +275,7 @@ class Reader:
         """Take what a worker gave."""
         if slot.closed:
             return
-        if slot.worker is not None:
+        if slot.worker is not None and slot.worker.aliases is not self._learned:
             self._learn_aliases(slot.worker.aliases)
         if (error := collected.unavailable) is not None:
             self._rest_unavailable(slot, error)
@@ -306,7 +286,8 @@ class Reader:
             self._renew_for_lost(slot, collected)
         if slot.worker is not None:
             slot.given.add(collected.collector)
-            if slot.given >= self._every.keys():  # before that, one that ends its process each time is still to come
+            # Before that, one that ends its process each time is still to come.
+            if slot.backoff.until and slot.given >= self._every.keys():
                 slot.backoff.reset()
         self._put(slot, collected)
 
@@ -319,6 +300,9 @@ class Reader:
     def _put(self, slot: _Slot, collected: Collected) -> None:
         """Hand a batch on, together with those of the other processes, once each of these has given its own."""
         name = collected.collector
+        if not self._own and name not in slot.batches:
+            self._give(collected)
+            return
         if earlier := slot.batches.pop(name, None):
             if slot.only is None:  # the others are late
                 slot.batches[name] = earlier
@@ -366,12 +350,17 @@ class Reader:
                 occupants=occupants,
                 duration=max(whole.duration, part.duration),
             )
+        self._give(whole)
+        for slot, part in parts:
+            self._rejoin(slot, part)
+
+    def _give(self, whole: Collected) -> None:
+        """Give the keeper a run, and then whoever waits for one."""
         if whole.absences:
             whole = replace(whole, absences=[*map(self._by_key, whole.absences)])
         self.keeper.keep(whole)
-        self._answer(whole)
-        for slot, part in parts:
-            self._rejoin(slot, part)
+        if self._waiting:
+            self._answer(whole)
 
     def _answer(self, collected: Collected) -> None:
         """Answer whoever waits for a collector and asked before this run began."""
@@ -388,8 +377,6 @@ class Reader:
 
     def _learn_aliases(self, new: dict[str, str]) -> None:
         """Indexes move: what is said now of an index or of a device replaces all that was said before."""
-        if new is self._learned:
-            return
         self._learned = new
         devices = set(new.values())
         kept = {alias: device for alias, device in self._aliases.items() if device not in devices}
@@ -523,7 +510,7 @@ class Reader:
         self._events.worker_restarted(self.settings.name, "crashed")
 
     def _rest_unavailable(self, slot: _Slot, error: SourceUnavailable) -> None:
-        if self.settings.rest_when_unavailable and slot.worker is not None:
+        if self.settings.plan.rest_when_unavailable and slot.worker is not None:
             slot.unavailable = error
             slot.backoff = _Backoff(*UNAVAILABLE_BACKOFF_SECONDS) if not slot.backoff.until else slot.backoff
             slot.backoff.start(self._monotonic())
@@ -534,8 +521,8 @@ class Reader:
 
         So does the list of a driver that was opened while a GPU was being bound to it, as far as is known.
         """
-        is_lost = any(absence.reason in _RENEWED for absence in collected.absences)
-        if not (is_lost and self.settings.rest_when_unavailable):
+        is_lost = bool(collected.absences) and any(absence.reason in _RENEWED for absence in collected.absences)
+        if not (is_lost and self.settings.plan.rest_when_unavailable):
             if collected.collector == slot.lost_by:  # others may not look at it
                 slot.renewal.reset()
             return

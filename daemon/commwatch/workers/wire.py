@@ -34,26 +34,31 @@ _Bytes: TypeAlias = Annotated[bytes, Meta(max_length=LONGEST_TEXT)]
 class WorkerPlan(msgspec.Struct, array_like=True, frozen=True):
     """What a worker process is to do; the first frame that it gets."""
 
+    name: str
+    """Of its reader; the process has it behind ``commwatch-``."""
     sources: tuple[str, ...]
-    settings: bytes
+    settings: bytes = b"{}"
     """JSON of the configuration's section ``sources``."""
-    sysfs: str
-    procfs: str
-    leave_out: tuple[str, ...]
-    only: tuple[str, ...] | None
-    simulation: SimulationPlan | None
+    sysfs: str = "/sys"
+    procfs: str = "/proc"
+    """Where the sources look for the node's processes."""
+    leave_out: tuple[str, ...] = ()
+    """Devices that are not touched."""
+    only: tuple[str, ...] | None = None
+    """The devices that are touched; None: all others."""
+    simulation: SimulationPlan | None = None
     opt_in: tuple[str, ...] = ()
     """Metrics that are read only where the configuration asks for them."""
     resume: dict[str, bytes] = {}
     """What a source goes on from, by its name: ``Batch.resume`` of an earlier process, or an ``AuditOrder``."""
     confined: bool = False
     """It only reads what others wrote: see ``seccomp``."""
-    name: str = "reader"
-    """Of the process, behind ``commwatch-``."""
     collectors: dict[str, float] = {}
     """The collectors that it runs at once, and the seconds between two runs from then on; 0: it is not repeated."""
     rest_when_unavailable: bool = False
-    """Run nothing more once a source cannot be read: the process is asked to end."""
+    """Run nothing more once a source cannot be read: the process is asked to end, and another one tries again later.
+    While a device is lost, the process is replaced now and then. For drivers: a handle of a lost device stays dead
+    after the device has come back."""
 
 
 class Order(msgspec.Struct, array_like=True, frozen=True):
