@@ -53,9 +53,9 @@ class DeviceReadings(NamedTuple):
 class Absence:
     """Something that should have been read and was not."""
 
-    device: str
+    device: Word
     reason: Reason
-    detail: str
+    detail: Text
     """What failed, as an operator should read it: the call or file, and the driver's own words."""
 
 

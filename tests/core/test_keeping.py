@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
@@ -13,6 +14,7 @@ from structlog.testing import capture_logs
 
 from commwatch.node.run import Collected
 from commwatch.readings import HardwareEvent
+from commwatch.service.engine import Engine
 from commwatch.service.keeping import ALL_SECONDS, CHANGED_SECONDS, SOON_SECONDS, Keeping, Record
 from commwatch.state.directory import StateDirectory
 from support.core import SteppedScheduler
@@ -56,7 +58,7 @@ class Node:
         """How often the rest was saved."""
         self.missed: list[str] = []
         self.scheduler = SteppedScheduler(lambda: self.now, self.missed.append)
-        self.keeping = Keeping(self.disk, self, self.scheduler, lambda: self.now)
+        self.keeping = Keeping(self.disk, cast(Engine, self), self.scheduler, lambda: self.now)
 
     @property
     def version(self) -> int:

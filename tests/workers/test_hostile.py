@@ -43,6 +43,10 @@ def reading(*series: tuple[str, tuple[str, ...]], values: Any = None, device: st
     return (device, at, series, [1] * len(series) if values is None else values)
 
 
+def absence(device: str, reason: Any, detail: str = "") -> dict[str, Any]:
+    return {"device": device, "reason": reason, "detail": detail}
+
+
 def labels(number: int) -> tuple[str, ...]:
     return (f"variable{number}", "code", "severity")
 
@@ -63,7 +67,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "a number beyond all": {"readings": [reading((LABELLED, labels(1)), values=[1e300])]},
     "text for a number": {"readings": [reading((LABELLED, labels(1)), values=["1"])]},
     "a device with a long name": {"readings": [reading((LABELLED, labels(1)), device="x" * 1000)]},
-    "a reason of its own": {"absences": [("", "no_such_reason", "detail")]},
+    "a reason of its own": {"absences": [absence("", "no_such_reason")]},
     "a negative count": {"log_errors": [msgspec.to_builtins({"category": "ib_retry", "certain": True, "count": -5,
                                                              "file": "", "text": ""})]},
     "a process id that is none": {"occupants": {"0000:01:00.0": (-1,)}},
@@ -71,7 +75,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "a large record to go on from": {"resume": bytes(2**20 + 1)},
     "a large audit": {"audit": bytes(2**20 + 1)},
     "more devices than a node has": {"readings": [reading(device=str(number)) for number in range(8193)]},
-    "a reason as an object": {"absences": [("", {"__reduce__": "os.system"}, "id")]},
+    "a reason as an object": {"absences": [absence("", {"__reduce__": "os.system"}, "id")]},
     "a run of what was not ordered": {"collector": "another"},
     "a duration that is none": {"duration": math.nan},
 }  # fmt: skip
@@ -152,7 +156,7 @@ def test_what_a_worker_names_is_neither_opened_nor_run(tmp_path: Path, monkeypat
                 await one.gave(
                     readings=[reading((LABELLED, (name, name, name)), device=name)],
                     events=[event],
-                    absences=[(name, "unreadable", name)],
+                    absences=[absence(name, "unreadable", name)],
                     aliases={name: name},
                     occupants={name: (1,)},
                     log_errors=[error],
@@ -263,13 +267,13 @@ def test_text_is_made_harmless() -> None:
             long = "v" * 5000
             collected = await one.gave(
                 readings=[reading((LABELLED, ("a\x1b[2J\nb", long, "ü ok")))],
-                absences=[("", "unreadable", "one\r\n\x1b]0;two" + "z" * 3000)],
+                absences=[absence("", "unreadable", "one\r\n\x1b]0;two" + "z" * 3000)],
             )
             ((_, shown),) = collected.blocks[""].layout.series
             assert shown == ("a?[2J?b", "v" * (LONGEST_LABEL - 1) + "…", "ü ok")
-            (absence,) = collected.absences
-            assert absence.detail.startswith("one???]0;two")
-            assert len(absence.detail) == 1024
+            (gap,) = collected.absences
+            assert gap.detail.startswith("one???]0;two")
+            assert len(gap.detail) == 1024
 
     in_loop(body)
 
@@ -282,10 +286,10 @@ def test_names_of_devices_are_made_harmless() -> None:
     async def body() -> None:
         async with hostile(SETTINGS) as one:
             collected = await one.gave(
-                readings=[reading((LABELLED, labels(1)), device=name)], absences=[(name, "unreadable", "")],
+                readings=[reading((LABELLED, labels(1)), device=name)], absences=[absence(name, "unreadable")],
                 events=[event], aliases={name: name},
             )  # fmt: skip
-            assert [*collected.blocks] == [absence.device for absence in collected.absences] == [shown]
+            assert [*collected.blocks] == [gap.device for gap in collected.absences] == [shown]
             assert [(event.device, event.code) for event in collected.events] == [(shown, shown)]
             assert one.worker.aliases == {shown: shown}
             again = await one.gave(readings=[(name, 0.0, None, [2])])

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector as Registered
 
-from commwatch.node.run import Collector
 from commwatch_exporters.catalogue import CATALOGUE
+
+if TYPE_CHECKING:
+    from commwatch.service.collection import Collection
 
 _FAMILIES = (
     "collector_success", "collector_duration_seconds", "collector_interval_seconds",
@@ -17,26 +19,11 @@ _FAMILIES = (
 )  # fmt: skip
 
 
-class Collectors(Protocol):
-    """The collectors of a node."""
-
-    @property
-    def collectors(self) -> Mapping[str, Collector]:
-        """By name."""
-
-    @property
-    def available(self) -> Mapping[str, bool]:
-        """By source that was tried or looked for: whether it can be read."""
-
-    def exposed_as_unread(self) -> Mapping[str, bool]:
-        """By source: whether it has no current reading, and that is no matter of its start."""
-
-
 class CollectorMetrics(Registered):
     """Gauges about the collectors of the configuration in force."""
 
     def __init__(self) -> None:
-        self.of: Collectors | None = None
+        self.of: Collection | None = None
         """None: no series, as between two configurations."""
 
     def collect(self) -> Iterable[GaugeMetricFamily]:

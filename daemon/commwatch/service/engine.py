@@ -343,7 +343,7 @@ class Engine:
         await self._keeping.save(everything=True)
 
     def records(self) -> tuple[Record, ...]:
-        """What must agree after a crash, as far as it does."""
+        """What must agree after a crash, as far as it does, in the order in which it is written."""
         inventory = self.pipeline.inventory.state
         records = (Record(INVENTORY, inventory, msgspec.json.encode(inventory)),)
         if self.verdict.looked_at is None:
@@ -364,7 +364,7 @@ class Engine:
         return self.pipeline.version + self.verdict.register.version
 
     def save_others(self) -> None:
-        """Save what agrees with nothing else."""
+        """Save what agrees with nothing else; called in a thread."""
         try:
             self.between_nodes.save()
         except OSError as error:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Hashable, Mapping
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 import structlog
 
 from commwatch.service.scheduling import Scheduler
 from commwatch.state.directory import StateDirectory
+
+if TYPE_CHECKING:
+    from commwatch.service.engine import Engine
 
 log = structlog.get_logger("commwatch.keeping")
 
@@ -33,20 +36,6 @@ class Record(NamedTuple):
     """Tells whether it is worth a write: what has changed otherwise is written each ``ALL_SECONDS``."""
 
 
-class Keepable(Protocol):
-    """The kept values."""
-
-    @property
-    def version(self) -> Hashable:
-        """Changes with each event that must not be lost."""
-
-    def records(self) -> tuple[Record, ...]:
-        """The parts of the state that must agree after a crash, in the order in which they are written."""
-
-    def save_others(self) -> None:
-        """Save what agrees with nothing else; called in a thread each ``CHANGED_SECONDS``, and with all."""
-
-
 class _Written(NamedTuple):
     essence: bytes
     at: float
@@ -63,22 +52,22 @@ class Keeping:
     def __init__(
         self,
         state: StateDirectory,
-        kept: Keepable,
+        engine: Engine,
         scheduler: Scheduler,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """
         Args:
             state: takes the records.
-            kept: what is saved.
+            engine: has what is saved.
             scheduler: runs the saves.
             monotonic: the clock, in seconds.
         """
         self._state = state
-        self._kept = kept
+        self._engine = engine
         self._scheduler = scheduler
         self._monotonic = monotonic
-        self._noticed = kept.version
+        self._noticed = engine.version
         """As of the last picture."""
         self._written: dict[str, _Written] = {}
         self._failing: set[str] = set()
@@ -90,7 +79,7 @@ class Keeping:
     def notice(self) -> None:
         """Save soon if something has happened since the last save that must not be lost."""
         # What happens during a save is noticed at its end: a run that is due before that would be dropped.
-        if not (self._is_stopped or self._is_running) and self._kept.version != self._noticed:
+        if not (self._is_stopped or self._is_running) and self._engine.version != self._noticed:
             self._scheduler.run_in(_JOB, max(0.0, self._began + SOON_SECONDS - self._monotonic()))
 
     def start(self) -> None:
@@ -111,13 +100,13 @@ class Keeping:
             await self.save()
         finally:
             self._is_running = False
-        if self._kept.version != self._noticed:
+        if self._engine.version != self._noticed:
             self._scheduler.run_in(_JOB, SOON_SECONDS)
 
     async def _run_others(self) -> None:
         async with self._saving:
             if not self._is_stopped:
-                await asyncio.to_thread(self._kept.save_others)
+                await asyncio.to_thread(self._engine.save_others)
 
     async def save(self, *, everything: bool = False) -> Mapping[str, OSError]:
         """Save what has changed; returns by name what could not be written, which is tried again at the next save.
@@ -130,12 +119,12 @@ class Keeping:
     async def _save(self, everything: bool) -> Mapping[str, OSError]:
         async with self._saving:
             now = self._began = self._monotonic()
-            records = self._kept.records()
-            self._noticed = self._kept.version
+            records = self._engine.records()
+            self._noticed = self._engine.version
             due = [(one, msgspec.json.encode(one.content)) for one in records if everything or self._is_due(one, now)]
             failures = await asyncio.to_thread(self._write, due)
             if everything:
-                await asyncio.to_thread(self._kept.save_others)
+                await asyncio.to_thread(self._engine.save_others)
             self._written |= {one.name: _Written(one.essence, now) for one, _ in due if one.name not in failures}
             for name in failures.keys() - self._failing:
                 log.error("something cannot be saved; it is tried again later", what=name, error=str(failures[name]))

@@ -10,6 +10,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -27,7 +28,6 @@ from commwatch.workers.wire import (
     Inbox,
     Order,
     ProgressMark,
-    WireAbsence,
     WireBatch,
     WireReadings,
     WorkerPlan,
@@ -92,9 +92,7 @@ class _Runner:
         sent = self._sent.setdefault(collector, {})
         readings = [WireReadings(one.device, one.time, _new_series(sent, one), one.values) for one in batch.readings]
         gone = _forget_gone(sent, readings)
-        absences = [
-            WireAbsence(one.device, one.reason, one.detail[:LONGEST_DETAIL]) for one in batch.absences[:MOST_DEVICES]
-        ]
+        absences = [replace(one, detail=one.detail[:LONGEST_DETAIL]) for one in batch.absences[:MOST_DEVICES]]
         return WireBatch(
             collector, readings, absences, batch.events, unavailable, self._new_aliases(source),
             started, time.monotonic() - started, gone, batch.occupants, batch.log_errors, batch.resume, batch.audit,
@@ -171,36 +169,6 @@ def _simulate(plan: WorkerPlan, node: Node) -> Callable[[str], None]:
     return write
 
 
-class _Timetable:
-    """When each collector is due."""
-
-    def __init__(self, collectors: dict[str, float]) -> None:
-        """Args:
-        collectors: seconds between two runs by collector, as ``WorkerPlan.collectors``.
-        """
-        self._cadences: dict[str, Cadence] = {}
-        for collector, every in collectors.items():
-            self.order(Order(collector, every, now=True))
-
-    def order(self, order: Order) -> None:
-        """Follow an order."""
-        cadence = self._cadences.setdefault(order.collector, Cadence())
-        cadence.order(order.every, time.monotonic(), at_once=order.now)
-
-    def seconds_left(self) -> float:
-        """Until the next run; infinitely many where nothing is to be run."""
-        return max(0.0, min((one.due for one in self._cadences.values()), default=math.inf) - time.monotonic())
-
-    def due(self) -> str | None:
-        """The collector that is to be run now; None where none is."""
-        name = min(self._cadences, key=lambda name: self._cadences[name].due, default=None)
-        return name if name is not None and self._cadences[name].due <= time.monotonic() else None
-
-    def ran(self, collector: str) -> None:
-        """A collector has run."""
-        self._cadences[collector].ran(time.monotonic())
-
-
 def _confine(plan: WorkerPlan) -> None:
     from commwatch.workers.seccomp import confine
 
@@ -226,7 +194,9 @@ def serve(connection: socket.socket, mark: ProgressMark, kernel_log: int | None 
     allow_late_timers()
     if plan.confined:
         _confine(plan)
-    runner, timetable = _Runner(plan, mark, kernel_log), _Timetable(plan.collectors)
+    runner, cadences = _Runner(plan, mark, kernel_log), dict[str, Cadence]()
+    for name, every in plan.collectors.items():
+        cadences.setdefault(name, Cadence()).order(every, time.monotonic(), at_once=True)
     encoder = msgspec.msgpack.Encoder()
     decoder = msgspec.msgpack.Decoder(Order)
     spare_the_garbage_collector()
@@ -236,13 +206,15 @@ def serve(connection: socket.socket, mark: ProgressMark, kernel_log: int | None 
             if not order.collector:
                 runner.close()
                 return
-            timetable.order(order)
+            cadences.setdefault(order.collector, Cadence()).order(order.every, time.monotonic(), at_once=order.now)
+        collector = min(cadences, key=lambda name: cadences[name].due, default="")
+        left = cadences[collector].due - time.monotonic() if collector else math.inf
         # Looked for before each run: one that was given up while it hung reads nothing more, as what the kernel log has
         # now is for the next process.
-        come = inbox.take(math.inf if rests else timetable.seconds_left())
-        if come == [] and (collector := timetable.due()) is not None:
+        come = inbox.take(math.inf if rests else max(0.0, left))
+        if come == [] and cadences[collector].due <= time.monotonic():
             batch = runner.run(collector)
-            timetable.ran(collector)
+            cadences[collector].ran(time.monotonic())
             with suppress(BrokenPipeError, ConnectionResetError):  # found closed before the next run
                 connection.sendall(frame(encoder.encode(batch)))
             rests = plan.rest_when_unavailable and batch.unavailable is not None

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from commwatch.config.simulated import SimulationPlan
-from commwatch.readings import LARGEST_VALUE, HardwareEvent, LogErrors, Reason, Text, Word
+from commwatch.readings import LARGEST_VALUE, Absence, HardwareEvent, LogErrors, Reason, Text, Word
 from commwatch.workers.bounds import LARGEST_FRAME, MOST_ALIASES, MOST_DEVICES
 from commwatch_exporters.snapshot import Series
 
@@ -80,20 +80,12 @@ class WireReadings(msgspec.Struct, array_like=True, frozen=True):
     values: Annotated[Sequence[WireValue], Meta(max_length=MOST_OF_ONE)]
 
 
-class WireAbsence(msgspec.Struct, array_like=True, frozen=True):
-    """``Absence`` on the wire."""
-
-    device: Word
-    reason: Reason
-    detail: Text
-
-
 class WireBatch(msgspec.Struct, array_like=True, frozen=True):
     """The result of one run of a collector, on the wire."""
 
     collector: Word
     readings: Annotated[list[WireReadings], Meta(max_length=MOST_DEVICES)]
-    absences: Annotated[list[WireAbsence], Meta(max_length=MOST_DEVICES)]
+    absences: Annotated[list[Absence], Meta(max_length=MOST_DEVICES)]
     events: Annotated[list[HardwareEvent], Meta(max_length=MOST_OF_ONE)]
     unavailable: tuple[Reason, Text] | None
     """Set where the source as a whole could not be read."""
