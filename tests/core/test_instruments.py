@@ -6,6 +6,8 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
+
 from commwatch import __version__
 from commwatch.service.instruments import Instruments
 from commwatch_exporters.catalogue import SECTIONS
@@ -35,23 +37,6 @@ def test_the_first_block_says_what_this_daemon_is() -> None:
     assert block.time == 7.0
     assert "commwatch_collector_success" not in block.layout.families
     assert "commwatch_worker_restarts_total" not in block.layout.families
-
-
-def test_a_counter_counts() -> None:
-    """Each time adds one."""
-    instruments = Instruments()
-    instruments.worker_restarted("nvml", "crashed")
-    instruments.worker_restarted("nvml", "crashed")
-
-    assert value(instruments, "worker_restarts_total", "nvml", "crashed") == 2
-
-
-def test_labels_stand_in_the_order_of_the_catalogue() -> None:
-    """Collector before reason, worker before reason."""
-    instruments = Instruments()
-    instruments.collector_errors.labels("network", "unreadable").inc()
-
-    assert value(instruments, "collector_errors_total", "network", "unreadable") == 1
 
 
 def test_whole_numbers_are_written_whole() -> None:
@@ -113,46 +98,28 @@ def test_one_maintenance_is_shown_at_a_time() -> None:
     assert value(instruments, "maintenance", "swap") is None
 
 
-def test_processes_of_one_name_are_summed(tmp_path: Path) -> None:
-    """CPU time in seconds and memory in bytes; a process that was never seen adds nothing."""
+@pytest.mark.parametrize(
+    ("looks", "cpu_seconds", "pages"),
+    [
+        ([[]], None, None),
+        ([[11, 12, 13]], 6, 400),
+        ([[11, 12], [12]], 6, 300),
+        ([[11, 12], []], 6, None),
+        ([[11, 12], [], [14]], 8, 100),
+    ],
+    ids=["none", "summed, and one that was never seen", "one ended", "all ended", "another one began"],
+)
+def test_processes_of_one_name_are_summed(
+    tmp_path: Path, looks: list[list[int]], cpu_seconds: int | None, pages: int | None
+) -> None:
+    """CPU time in seconds, memory in bytes. The time of a process that ended stays in the sum: the counter never falls,
+    which would look like all of the other's time used at once. Memory is of now, and none where all have ended."""
     ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
-    process(tmp_path, 11, ticks, 100)
-    process(tmp_path, 12, 2 * ticks, 300)
+    for pid, used, held in ((11, ticks, 100), (12, 2 * ticks, 300), (14, ticks, 100)):
+        process(tmp_path, pid, used, held)
     instruments = Instruments()
+    for pids in looks:
+        instruments.measure_processes(tmp_path, [("nvml", pids)])
 
-    instruments.measure_processes(tmp_path, [("nvml", [11, 12, 13]), ("probe", [])])
-
-    assert value(instruments, "process_cpu_seconds_total", "nvml") == 6
-    assert value(instruments, "process_resident_memory_bytes", "nvml") == 400 * page
-    assert value(instruments, "process_cpu_seconds_total", "probe") is None
-
-
-def test_the_time_of_a_process_that_ended_stays_in_the_sum(tmp_path: Path) -> None:
-    """The counter never falls, which would look like all of the other's time used at once; memory is of now."""
-    ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
-    process(tmp_path, 11, ticks, 100)
-    process(tmp_path, 12, 2 * ticks, 300)
-    instruments = Instruments()
-    instruments.measure_processes(tmp_path, [("nvml", [11, 12])])
-
-    instruments.measure_processes(tmp_path, [("nvml", [12])])
-    assert value(instruments, "process_cpu_seconds_total", "nvml") == 6
-    assert value(instruments, "process_resident_memory_bytes", "nvml") == 300 * page
-
-    instruments.measure_processes(tmp_path, [("nvml", [])])
-    process(tmp_path, 13, ticks, 100)
-    instruments.measure_processes(tmp_path, [("nvml", [13])])
-    assert value(instruments, "process_cpu_seconds_total", "nvml") == 8
-
-
-def test_processes_that_have_all_ended_are_absent(tmp_path: Path) -> None:
-    """The last memory of a probe's rank is not shown after its end; its CPU time stays, as of any counter."""
-    process(tmp_path, 11, 100, 100)
-    instruments = Instruments()
-    instruments.measure_processes(tmp_path, [("probe", [11])])
-    assert value(instruments, "process_resident_memory_bytes", "probe")
-
-    instruments.measure_processes(tmp_path, [("probe", [])])
-
-    assert value(instruments, "process_resident_memory_bytes", "probe") is None
-    assert value(instruments, "process_cpu_seconds_total", "probe") == 200 / os.sysconf("SC_CLK_TCK")
+    assert value(instruments, "process_cpu_seconds_total", "nvml") == cpu_seconds
+    assert value(instruments, "process_resident_memory_bytes", "nvml") == (None if pages is None else pages * page)
