@@ -11,9 +11,6 @@ _RAIL: Final = "rail device"
 """Number of the rail, the same on all nodes, and what it is on this one."""
 _SUSPECT: Final = "kind element symptom"
 
-# The rows are a table to be read: one look gives name, labels, help and origin.
-# fmt: off
-
 ROWS: tuple[Metric, ...] = (
     gauge("cluster_rail_bandwidth_bytes_per_second", f"{_RAIL} direction backend",
           "Bandwidth of the rail to or from its best partner node; direction: sent, received.",

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from commwatch_exporters.catalogue.metric import Metric, counter, gauge, info
 
-# The rows are a table to be read: one look gives name, labels, help and origin.
-# fmt: off
-
 ROWS: tuple[Metric, ...] = (
     info("build_info", "version python_version", "Version of this daemon.", "the package"),
     info("thresholds_info", "digest", "Digest of the thresholds.", "thresholds.yaml"),

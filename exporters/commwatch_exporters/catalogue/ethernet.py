@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from commwatch_exporters.catalogue.metric import Metric, counter, gauge, in_an_hour, info, sustained
 
-# The rows are a table to be read: one look gives name, labels, help and origin.
-# fmt: off
-
 _STATISTICS = "sysfs /sys/class/net/*/statistics"
 _PRIORITY = "device priority"
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from commwatch_exporters.catalogue.metric import GPU, Metric, gauge, info
 
-# The rows are a table to be read: one look gives name, labels, help and origin.
-# fmt: off
-
 ROWS: tuple[Metric, ...] = (
     info("fabric_info", f"{GPU} cluster_uuid clique_id", "NVLink domain and clique of a GPU.",
          "NVML nvmlDeviceGetGpuFabricInfoV"),

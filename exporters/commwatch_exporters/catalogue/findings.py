@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from commwatch_exporters.catalogue.metric import Metric, counter, gauge
 
-# The rows are a table to be read: one look gives name, labels, help and origin.
-# fmt: off
-
 ROWS: tuple[Metric, ...] = (
     gauge("finding", "code component", "1 while the finding is open; a fault that explains another is its cause.",
           "docs/reference/findings"),

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from commwatch_exporters.catalogue.metric import GPU, Metric, counter, gauge, info
 
-# The rows are a table to be read: one look gives name, labels, help and origin.
-# fmt: off
-
 ROWS: tuple[Metric, ...] = (
     info("gpu_info", f"{GPU} uuid serial name architecture", "Identity of a GPU.",
          "NVML nvmlDeviceGetUUID, GetSerial, GetName, GetArchitecture"),

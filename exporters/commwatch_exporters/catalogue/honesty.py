@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from commwatch_exporters.catalogue.metric import Metric, counter, gauge
 
-# The rows are a table to be read: one look gives name, labels, help and origin.
-# fmt: off
-
 ROWS: tuple[Metric, ...] = (
     gauge("counters_state", "source counter", "Whether driver or kernel has the counter: 0 supported, 1 unsupported.",
           "probed once per driver"),

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from commwatch_exporters.catalogue.metric import GPU, Metric, gauge, info
 
-# The rows are a table to be read: one look gives name, labels, help and origin.
-# fmt: off
-
 ROWS: tuple[Metric, ...] = (
     gauge("expected", "kind", "Parts the node should have: configured, accepted, by its board, or learned.",
           "configuration or inventory"),

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from commwatch_exporters.catalogue.metric import GPU, Metric, counter, gauge, info
 
-# The rows are a table to be read: one look gives name, labels, help and origin.
-# fmt: off
-
 ROWS: tuple[Metric, ...] = (
     counter("nccl_log_errors_total", "category", "Errors in job logs by category.",
             "job logs; categories: docs/using/probes.md"),

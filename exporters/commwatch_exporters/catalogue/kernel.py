@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from commwatch_exporters.catalogue.metric import GPU, Metric, counter, gauge, recent
 
-# The rows are a table to be read: one look gives name, labels, help and origin.
-# fmt: off
-
 ROWS: tuple[Metric, ...] = (
     counter("gpu_xid_events_total", f"{GPU} xid",
             "Xids of a GPU, counted over restarts and reboots; those of the fabric start at 0.",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from commwatch_exporters.catalogue.metric import GPU, LINK, Limit, Metric, counter, gauge, in_an_hour, info, recent
 
-# The rows are a table to be read: one look gives name, labels, help and origin.
-# fmt: off
 
 def _packet_errors(what: str) -> Limit:
     return in_an_hour("nvlink_packet_errors", what, "nvlink_packet_errors_per_hour", reached=True)

@@ -7,9 +7,6 @@ from commwatch_exporters.catalogue.metric import Metric, gauge
 _PAIR = "src dst backend"
 """Source and destination by NVML index, or by rank where there are no GPUs."""
 
-# The rows are a table to be read: one look gives name, labels, help and origin.
-# fmt: off
-
 ROWS: tuple[Metric, ...] = (
     gauge("pair_latency_seconds", _PAIR, "Half a round trip of a small message, by the source's clock.",
           "last pair matrix", "seconds"),

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from commwatch_exporters.catalogue.metric import GPU, Metric, counter, gauge, info, recent
 
-# The rows are a table to be read: one look gives name, labels, help and origin.
-# fmt: off
-
 ROWS: tuple[Metric, ...] = (
     gauge("pcie_link_generation", GPU, "Current PCIe generation; falls when idle.",
           "NVML nvmlDeviceGetCurrPcieLinkGeneration"),

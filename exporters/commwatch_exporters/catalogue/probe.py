@@ -9,9 +9,6 @@ from commwatch_exporters.catalogue.metric import PROBE, Metric, counter, gauge, 
 _LOSS: Final = f"{PROBE} quantity"
 _COPY: Final = f"{PROBE} gpu pci_bus_id direction"
 
-# The rows are a table to be read: one look gives name, labels, help and origin.
-# fmt: off
-
 ROWS: tuple[Metric, ...] = (
     histogram("probe_latency_seconds", PROBE, "Time of a small collective per cycle, slowest rank.",
               "device clock around K calls, divided by K; gloo: median by host clock", "seconds"),

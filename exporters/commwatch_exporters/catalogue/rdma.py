@@ -16,7 +16,7 @@ _WRAP = 2**32
 def _sticky(name: str, help_text: str, file: str, limit: int) -> Metric:
     """A row of a counter that stays at its largest number."""
     return counter(f"rdma_port_{name}", PORT, f"{help_text} Stops at {limit}.", f"{_COUNTERS}/{file}",
-                   saturates_at=limit)  # fmt: skip
+                   saturates_at=limit)
 
 
 def _event(name: str, help_text: str, files: str) -> Metric:
@@ -28,9 +28,6 @@ def _wrapping(name: str, help_text: str, files: str, labels: str = PORT, opt_in:
     """A row of a queue counter of mlx5, which has 32 bits and begins at 0 again; what is exposed goes on growing."""
     return counter(f"rdma_{name}", labels, help_text, f"{_HARDWARE}/{files}", opt_in=opt_in, wraps_at=_WRAP)
 
-
-# The rows are a table to be read: one look gives name, labels, help and origin.
-# fmt: off
 
 _PORT_ROWS: tuple[Metric, ...] = (
     info("rdma_port_info", f"{PORT} link_layer lid sm_lid firmware hca_type pci_bus_id netdev",

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from commwatch_exporters.catalogue.metric import GPU, PORT, Metric, gauge
 
 
-# The rows are a table to be read: one look tells name, labels, help and origin.
-# fmt: off
 def _rows(family: str, labels: str, how: str) -> Iterator[Metric]:
     for direction in ("transmit", "receive"):
         yield gauge(f"{family}_{direction}_utilization_ratio", labels,
