@@ -57,7 +57,7 @@ def board(*, faulty: bool = False) -> Page:
 )
 def test_the_verdict_comes_first(word: str, sign: str, level: str) -> None:
     """As the daemon gives it, whatever else the page has; the window's title says it too."""
-    low = ScoreStatus(0.5, "needs work")
+    low = ScoreStatus(0.5)
     page = page_of({}, Status("1", verdict=VerdictStatus(word, "the cause"), name="n1", score=low))
 
     assert page.texts[0] == f"{sign} n1: {word} – commwatch"
@@ -67,12 +67,12 @@ def test_the_verdict_comes_first(word: str, sign: str, level: str) -> None:
 
 def test_the_score_with_its_parts_and_losses() -> None:
     """What was not measured has a dash, and no bar."""
-    score = ScoreStatus(0.714, "good", (ScorePart("bandwidth", 0.6), ScorePart("latency", None)), ("GPU3 is slow",))
+    score = ScoreStatus(0.714, (ScorePart("bandwidth", 0.6), ScorePart("latency", None)), ("GPU3 is slow",))
     page = page_of({}, Status("1", score=score))
 
     assert {"0.71", "0.60", "–", "GPU3 is slow"} <= {one.strip() for one in page.texts}
     assert [names["style"] for tag, names in page.elements if tag == "i"] == ["width:60%", "width:0%"]
-    assert "not measured" in page_of({}, Status("1", score=ScoreStatus(None, "not measured"))).texts
+    assert "not measured" in page_of({}, Status("1", score=ScoreStatus(None))).texts
 
 
 def test_findings_say_where_why_and_what_next() -> None:
@@ -366,7 +366,7 @@ def test_no_text_is_taken_for_markup() -> None:
         facts=(Fact(attack, attack, is_short=True),),
         findings=(FindingStatus(attack, attack, attack, 1.0, (attack,), attack, attack, attack),),
         marks={f"gpu/{attack}": Mark(attack, attack), f"nvlink/{attack}/{attack}": Mark(attack, attack)},
-        score=ScoreStatus(1.0, attack, (ScorePart(attack, 1.0),), (attack,)),
+        score=ScoreStatus(1.0, (ScorePart(attack, 1.0),), (attack,)),
         pairs=PairsStatus(attack, attack, (attack,), ((PairCell(attack, "#000000", "#ffffff", attack),),),
                           (attack, ("#000000",), attack), ((attack, attack),)),
         collectors=(CollectorStatus(attack, False, 1.0, 1.0, attack),),

@@ -137,7 +137,7 @@ def _score(*, faulty: bool) -> ScoreStatus:
     parts = [ScorePart(name, one) for name, one in zip(("bandwidth", "latency", "balance", "stability"), values,
                                                        strict=True)]  # fmt: skip
     losses = ("bandwidth: GPU3 to GPU5, 214 GB/s of 371 GB/s",) if faulty else ()
-    return ScoreStatus(0.71 if faulty else 0.99, "good" if faulty else "excellent", parts, losses)
+    return ScoreStatus(0.71 if faulty else 0.99, parts, losses)
 
 
 def pairs(*, faulty: bool = False, count: int = 8) -> PairsStatus:

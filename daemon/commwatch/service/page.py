@@ -158,7 +158,7 @@ def _titled(said: Finding | Cause) -> str:
 
 def _score(score: Score) -> ScoreStatus:
     losses = [f"{one.heading}: {one.subject}, {one.words}" for one in score.losses if one.lost >= _LOSS_SHOWN_FROM]
-    return ScoreStatus(score.ratio, score.word, [ScorePart(one.name, one.ratio) for one in score.parts], losses)
+    return ScoreStatus(score.ratio, [ScorePart(one.name, one.ratio) for one in score.parts], losses)
 
 
 def _pairs(engine: Engine, now: float) -> PairsStatus | None:

@@ -1,4 +1,4 @@
-"""What the commands share: the state directory, JSON output, tables."""
+"""What the commands share: JSON output, tables, styled lines."""
 
 from __future__ import annotations
 

@@ -113,7 +113,6 @@ class ScoreStatus:
 
     ratio: float | None
     """0 to 1; None where nothing was measured."""
-    word: str
     parts: Sequence[ScorePart] = ()
     losses: Sequence[str] = ()
     """What most points were lost to, the greatest first."""

@@ -89,25 +89,19 @@ class Endpoint:
             raise CommwatchError(f"{self.name}{path}: no document of this version of commwatch: {error}") from error
 
     def _answer(self, path: str) -> tuple[int, bytes]:
-        is_kept = self._connection.sock is not None
-        try:
-            return self._exchange(path)
-        except (http.client.HTTPException, OSError) as error:
-            self.close()
-            # The server ends what is idle for long; and one that was restarted has forgotten the connection.
-            if not is_kept or not isinstance(error, (http.client.RemoteDisconnected, ConnectionError)):
-                raise self._told(error) from error
-        try:
-            return self._exchange(path)
-        except (http.client.HTTPException, OSError) as error:
-            self.close()
-            raise self._told(error) from error
-
-    def _exchange(self, path: str) -> tuple[int, bytes]:
-        status, body = self._connection.exchange("GET", self._prefix + path, self._headers, DEADLINE_SECONDS)
-        if len(body) > MOST_BYTES:
-            raise http.client.HTTPException(f"the answer is larger than {MOST_BYTES >> 20} MiB")
-        return status, body
+        while True:
+            is_kept = self._connection.sock is not None
+            try:
+                status, body = self._connection.exchange("GET", self._prefix + path, self._headers, DEADLINE_SECONDS)
+                if len(body) > MOST_BYTES:
+                    raise http.client.HTTPException(f"the answer is larger than {MOST_BYTES >> 20} MiB")
+                return status, body
+            except (http.client.HTTPException, OSError) as error:
+                self.close()
+                # The server ends what is idle for long, and one that was restarted has forgotten the connection: then
+                # a new one is tried.
+                if not is_kept or not isinstance(error, (http.client.RemoteDisconnected, ConnectionError)):
+                    raise self._told(error) from error
 
     def _told(self, error: Exception) -> CommwatchError:
         if isinstance(error, ssl.SSLCertVerificationError):
