@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from commwatch_exporters.node.model import Node
 from commwatch_exporters.node_page.drawing import picture
 from commwatch_exporters.node_page.fabric import Fabric, fabric_of
-from commwatch_exporters.node_page.marks import Marks
 from commwatch_exporters.node_page.records import Mark
 from commwatch_exporters.snapshot import Series, Snapshot, Value
 from support.html_pages import Page
@@ -15,7 +16,7 @@ from support.node_pages import DOWN, LINKS, LOST, SLOTS, SWITCHES, hgx, status
 from support.pages import snapshot_of
 
 
-def picture_of(snapshot: Snapshot, marks: Marks) -> Fabric:
+def picture_of(snapshot: Snapshot, marks: Mapping[str, Mark]) -> Fabric:
     return fabric_of(Node(snapshot), marks)
 
 
