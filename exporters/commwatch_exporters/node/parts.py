@@ -214,11 +214,6 @@ class Parts:
         self._snapshot = snapshot
         self._keyed, self._infos, self._derived = {}, {}, {}
 
-    @property
-    def layouts(self) -> Sequence[Layout]:
-        """Of the blocks that it reads from."""
-        return self._snapshot.layouts
-
     def derived(self, make: Callable[[Parts], _Derived]) -> _Derived:
         """What a function makes of this snapshot; made once, however often it is asked for."""
         if make not in self._derived:
