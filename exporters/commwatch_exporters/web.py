@@ -12,6 +12,7 @@ from commwatch_exporters.http_server import Handler, HttpServer, Limits, Request
 from commwatch_exporters.listen import EndpointError
 from commwatch_exporters.metrics_page import MetricsPage
 from commwatch_exporters.node.model import Node
+from commwatch_exporters.node_page.page import render_node_page
 from commwatch_exporters.node_page.records import STILL_PATH, Status
 from commwatch_exporters.shared_answer import SharedAnswer
 from commwatch_exporters.snapshot import Snapshot
@@ -74,9 +75,6 @@ class Endpoint(HttpServer):
         return Response(HTTPStatus.SERVICE_UNAVAILABLE, "".join([f"{reason}\n" for reason in reasons]).encode())
 
     def _node_page(self, *, refreshes: bool) -> bytes:
-        # Imported at the first request: most daemons are only scraped.
-        from commwatch_exporters.node_page.page import render_node_page
-
         self._node.show(self._snapshot())
         page = render_node_page(self._node, self._status(), self._telemetry_path, refreshes=refreshes)
         return page.encode("utf-8", "replace")

@@ -11,8 +11,6 @@ from support.waiting import PATIENCE_SECONDS
 
 HEAVY = {"torch", "numpy", "grpc"}
 """Modules that its probes use, in processes of their own."""
-PAGE = "commwatch_exporters.node_page"
-"""It comes with the first request for it."""
 
 
 def run(code: str) -> object:
@@ -29,7 +27,7 @@ def run(code: str) -> object:
 
 
 def test_the_daemon_loads_nothing_heavy_that_it_does_not_use() -> None:
-    """With all modules of the daemon loaded, its process has no torch, no page and no simulated node."""
+    """With all modules of the daemon loaded, its process has no torch and no simulated node."""
     loaded = run(
         "import json, sys\n"
         "import commwatch.service.daemon, commwatch.probes.cycle.folder\n"
@@ -39,7 +37,6 @@ def test_the_daemon_loads_nothing_heavy_that_it_does_not_use() -> None:
     assert isinstance(loaded, list)
     assert "commwatch.service.daemon" in loaded
     assert HEAVY.intersection(loaded) == set()
-    assert {name for name in loaded if name.startswith(PAGE)} == {PAGE, f"{PAGE}.records"}
     assert [name for name in loaded if name.startswith("commwatch.simulation")] == []
 
 
