@@ -9,8 +9,10 @@ import hashlib
 import logging
 import os
 import socket
+import ssl
 from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -20,6 +22,8 @@ import pytest
 
 from commwatch_exporters.http_server import Access, HttpServer, Limits, Request, Response
 from commwatch_exporters.listen import BACKLOG, bind
+from commwatch_exporters.tls_context import TlsEntry, TlsSettings
+from support.certificates import Authority
 from support.http import Client, ask, connected, serving
 from support.waiting import PATIENCE_SECONDS, comes
 
@@ -45,6 +49,39 @@ def server(limits: Limits | None = None) -> HttpServer:
     return HttpServer(routes, limits, open_paths=["/open"])
 
 
+@dataclass(frozen=True)
+class Wire:
+    """How clients speak to a server."""
+
+    entry: TlsEntry | None = None
+    client: ssl.SSLContext | None = None
+
+    def serves(self, limits: Limits | None = None) -> HttpServer:
+        """As ``server``, for such clients."""
+        made = server(limits)
+        made.let_in(Access(self.entry))
+        return made
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(None, id="plain"),
+        pytest.param(ssl.TLSVersion.TLSv1_2, id="TLS 1.2", marks=pytest.mark.openssl),
+        pytest.param(ssl.TLSVersion.TLSv1_3, id="TLS 1.3", marks=pytest.mark.openssl),
+    ],
+)
+def wire(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Wire:
+    """Plain HTTP, and over each version of TLS."""
+    if request.param is None:
+        return Wire()
+    authority = Authority(tmp_path_factory.mktemp("tls"))
+    node = authority.issue("node")
+    context = ssl.create_default_context(cafile=str(authority.file))
+    context.minimum_version = context.maximum_version = request.param
+    return Wire(TlsEntry(TlsSettings(node.certificate.read_bytes(), node.key.read_bytes())), context)
+
+
 def run(test: Coroutine[Any, Any, None]) -> None:  # Any: what Coroutine's first two parameters are does not matter here
     """Run a test in an event loop whose own complaints fail it."""
 
@@ -58,18 +95,19 @@ def run(test: Coroutine[Any, Any, None]) -> None:  # Any: what Coroutine's first
     asyncio.run(watched())
 
 
-def test_requests_on_one_connection() -> None:
+def test_requests_on_one_connection(wire: Wire) -> None:
     """A connection is kept, and requests that come together are answered in their order."""
 
     async def test() -> None:
-        async with serving(server()) as port, connected(port) as client:
+        async with serving(wire.serves()) as port, connected(port, tls=wire.client) as client:
             client.send(GET)
             assert ((first := await client.answer()).status, first.body) == (200, b"text\n")
             client.send(b"GET /none HTTP/1.1\r\nHost: node\r\n\r\n" + GET * 500 + b"GET /no")
             assert (await client.answer()).status == 404
             assert [(await client.answer()).body for _ in range(500)] == [b"text\n"] * 500
-            client.send(b"ne HTTP/1.1\r\nHost: node\r\n\r\n")
+            client.send(b"ne HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n")
             assert (await client.answer()).status == 404
+            assert await client.rest() == b""
 
     run(test())
 
@@ -263,11 +301,12 @@ def test_a_request_that_never_ends() -> None:
     run(test())
 
 
-def test_a_silent_client() -> None:
-    """A connection without a request is closed without a word."""
+def test_a_silent_client(wire: Wire) -> None:
+    """A connection without a request is closed without a word, at a deadline that counts a handshake too."""
 
     async def test() -> None:
-        async with serving(server(Limits(head_seconds=SOON))) as port, connected(port) as client:
+        served = wire.serves(Limits(head_seconds=4 * SOON))
+        async with serving(served) as port, connected(port, tls=wire.client) as client:
             assert await client.rest() == b""
 
     run(test())
@@ -310,12 +349,12 @@ def test_an_idle_connection() -> None:
     run(test())
 
 
-def test_a_client_that_reads_slowly() -> None:
+def test_a_client_that_reads_slowly(wire: Wire) -> None:
     """It gets every byte, though the server hands over a little at a time."""
 
     async def test() -> None:
         digest = hashlib.sha256()
-        async with serving(server()) as port, connected(port) as client:
+        async with serving(wire.serves()) as port, connected(port, tls=wire.client) as client:
             client.send(b"GET /large HTTP/1.1\r\nHost: node\r\n\r\n" + GET)
             await client.reader.readuntil(b"\r\n\r\n")
             left = len(LARGE)
@@ -329,15 +368,16 @@ def test_a_client_that_reads_slowly() -> None:
     run(test())
 
 
-def test_a_client_that_does_not_read() -> None:
+def test_a_client_that_does_not_read(wire: Wire) -> None:
     """It is cut off at its deadline; others are served meanwhile, and the server keeps little for it."""
 
     async def test() -> None:
-        async with serving(server(Limits(write_seconds=4 * SOON))) as port, connected(port) as stuck:
+        served = wire.serves(Limits(write_seconds=4 * SOON))
+        async with serving(served) as port, connected(port, tls=wire.client) as stuck:
             stuck.stop_reading()
             stuck.send(b"GET /large HTTP/1.1\r\nHost: node\r\n\r\n")
             await asyncio.sleep(SOON)
-            assert (await ask(port, "/text")).status == 200
+            assert (await ask(port, "/text", tls=wire.client)).status == 200
             await asyncio.sleep(4 * SOON)
             stuck.read_again()
             assert len(await stuck.rest()) < len(LARGE)
@@ -535,8 +575,9 @@ def test_who_takes_long_for_an_answer_gives_way(monkeypatch: pytest.MonkeyPatch)
     run(test())
 
 
-def test_stop_with_open_clients() -> None:
+def test_stop_with_open_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     """Idle, half-open and stuck clients do not hold up the stop, and nothing listens after it."""
+    monkeypatch.setattr("commwatch_exporters.http_server._STOP_SECONDS", SOON)
 
     async def test() -> None:
         stopping = server()
@@ -570,6 +611,7 @@ def test_stop_lets_an_answer_end() -> None:
             await asyncio.sleep(0)
             client.read_again()
             assert len(LARGE) == len((await client.answer()).body)
+            client.writer.close()
             await stop
 
     run(test())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import socket
 import ssl
 import time
@@ -80,46 +79,6 @@ def trusting(material: Material, pair: Pair | None = None) -> ssl.SSLContext:
     if pair is not None:
         context.load_cert_chain(pair.certificate, pair.key)
     return context
-
-
-@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_requests_over_tls(material: Material, version: ssl.TLSVersion) -> None:
-    """A connection is kept, and requests that come together are answered in their order."""
-    context = trusting(material)
-    context.minimum_version = context.maximum_version = version
-
-    async def test() -> None:
-        async with serving(server(material)) as port, connected(port, tls=context) as client:
-            client.send(GET)
-            assert (await client.answer()).body == b"text\n"
-            client.send(b"GET /none HTTP/1.1\r\nHost: node\r\n\r\n" + GET * 300 + b"GET /no")
-            assert (await client.answer()).status == 404
-            assert [(await client.answer()).body for _ in range(300)] == [b"text\n"] * 300
-            client.send(b"ne HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n")
-            assert (await client.answer()).status == 404
-            assert await client.rest() == b""
-
-    asyncio.run(test())
-
-
-def test_a_client_that_reads_slowly(material: Material) -> None:
-    """It gets every byte, though the server enciphers a little at a time."""
-    digest = hashlib.sha256()
-
-    async def test() -> None:
-        async with serving(server(material)) as port, connected(port, tls=trusting(material)) as client:
-            client.send(b"GET /large HTTP/1.1\r\nHost: node\r\n\r\n" + GET)
-            await client.reader.readuntil(b"\r\n\r\n")
-            left = len(LARGE)
-            while left:
-                piece = await client.reader.read(min(left, 300_000))
-                digest.update(piece)
-                left -= len(piece)
-            assert (await client.answer()).body == b"text\n"
-
-    asyncio.run(test())
-
-    assert hashlib.sha256(LARGE).digest() == digest.digest()
 
 
 def test_an_old_version(material: Material) -> None:
@@ -265,35 +224,6 @@ def test_a_handshake_whose_turn_does_not_come(material: Material) -> None:
             client.send(hello())
             assert await client.rest() == b""
             assert not never.done()
-
-    asyncio.run(test())
-
-
-def test_a_tls_client_that_says_nothing(material: Material) -> None:
-    """After its handshake it has what is left of the same deadline."""
-
-    async def test() -> None:
-        limits = Limits(head_seconds=4 * SOON)
-        async with serving(server(material, limits=limits)) as port, connected(port, tls=trusting(material)) as client:
-            assert await client.rest() == b""
-
-    asyncio.run(test())
-
-
-def test_a_tls_client_that_does_not_read(material: Material) -> None:
-    """It is cut off at its deadline; others are served meanwhile."""
-
-    async def test() -> None:
-        limits = Limits(write_seconds=4 * SOON)
-        context = trusting(material)
-        async with serving(server(material, limits=limits)) as port, connected(port, tls=context) as stuck:
-            stuck.stop_reading()
-            stuck.send(b"GET /large HTTP/1.1\r\nHost: node\r\n\r\n")
-            await asyncio.sleep(SOON)
-            assert (await ask(port, "/text", tls=context)).status == 200
-            await asyncio.sleep(4 * SOON)
-            stuck.read_again()
-            assert len(await stuck.rest()) < len(LARGE)
 
     asyncio.run(test())
 
