@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from commwatch.findings.api_documents import FindingsDocument
-from commwatch.findings.codes import CODES
-from commwatch.findings.finding import Component, Evidence
-from commwatch.findings.verdict import Fault, Report
+from commwatch.findings.finding import Cause, Component, Evidence, Finding
 from commwatch.state.control import _short_path
 from commwatch.state.directory import SOCKET_NAME
 from support.findings import cause as cause_of
@@ -26,19 +25,25 @@ LOOKED = NOW - 4.0
 LINK = Component("nvlink", "0000:17:00.0/3", "GPU0 link 3", frozenset({"0000:17:00.0"}))
 
 
-def fault(
-    code: str, *, last_seen: float | None = LOOKED, is_cause: bool = False, events: tuple[str, ...] = ()
-) -> Fault:
+def fault(code: str, *, last_seen: float | None = LOOKED, events: tuple[str, ...] = ()) -> Finding:
     """A finding of a code at link 3 of GPU0, seen at the last look."""
-    known = CODES[code]
-    since = None if is_cause else NOW - 300
-    return Fault(code, known.title, known.severity, LINK.words, since, last_seen, is_cause, events=events)
+    evidence = tuple(Evidence("events", 1.0, event=event) for event in events)
+    return finding(code, LINK, NOW - 300, evidence, last_seen=last_seen, seen_seconds=300.0)
 
 
-def report(*faults: Fault, **changes: Any) -> Report:
-    """What a daemon says that looked four seconds ago."""
-    known: dict[str, Any] = {"looked_at": LOOKED, "simulated": None, "maintenance": None, "failing_rules": ()}
-    return Report(**{**known, **changes}, faults=faults)
+def cause(code: str, *, last_seen: float | None = LOOKED) -> Cause:
+    """The same as the cause of a finding."""
+    return cause_of(code, LINK, last_seen=last_seen, seen_seconds=300.0)
+
+
+def report(*faults: Finding | Cause, **changes: Any) -> FindingsDocument:
+    """What a daemon says that looked four seconds ago; causes stand under a finding of information."""
+    causes = tuple(one for one in faults if isinstance(one, Cause))
+    above = [replace(fault("probe_step", last_seen=None), causes=causes)] if causes else []
+    findings = (*(one for one in faults if isinstance(one, Finding)), *above)
+    known: dict[str, Any] = {"version": "1", "time": NOW, "simulated": None, "maintenance": None, "thresholds": ""}
+    known |= {"looked_at": LOOKED, "failing_rules": ()}
+    return FindingsDocument(**{**known, **changes}, findings=findings)
 
 
 def document(*codes: str, cause: str = "", age: float = 4.0, **about: Any) -> dict[str, Any]:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from commwatch.findings.api_documents import FindingsDocument
 from commwatch.findings.causes import join
 from commwatch.findings.codes import CODES
-from commwatch.findings.finding import Component, Evidence, Finding, Match
+from commwatch.findings.finding import Cause, Component, Evidence, Finding, Match
 from commwatch.findings.health import (
     BLIND,
     DRAIN_LIST,
@@ -25,13 +28,14 @@ from commwatch.findings.health import (
     one_line,
     unknown,
 )
-from commwatch.findings.health_report import report_of
 from commwatch.findings.register import Register
 from commwatch.findings.rules.gpu import CALLS_FAIL
-from commwatch.findings.verdict import WORDS, Fault, Report, UnreadSource, Word
-from health.reports import LINK, LOOKED, NOW, fault, report
+from commwatch.findings.rules.inventory import BY_CONFIGURATION
+from commwatch.findings.verdict import WORDS, UnreadSource, Word
+from health.reports import LINK, LOOKED, NOW, cause, fault, report
 from support.facts import facts_of, seen_by
-from support.findings import cause, finding
+from support.findings import cause as cause_of
+from support.findings import finding
 from support.passes import in_one_pass
 
 PLAIN = Asked(NOW, 60.0)
@@ -72,26 +76,18 @@ def test_a_detector_is_told_of_a_finding_that_is_about_to_close() -> None:
 @in_one_pass("code", sorted(DRAIN_LIST))
 def test_for_slurm_a_fresh_fault_of_the_drain_list_is_a_problem(code: str) -> None:
     """Exit code 1, with the fault to drain for; as a finding or as the cause of one."""
-    for one in (fault(code), fault(code, is_cause=True)):
+    for one in (fault(code), cause(code)):
         health = judge(report(fault(UNLISTED), one), SLURM)
         assert (health.verdict, health.exit_code, health.drain_for) == ("Critical", 1, (one,))
 
 
 def test_what_the_configuration_alone_asks_for_drains_nothing() -> None:
     """It may be wrong, and then would drain a fleet; for a detector it is a problem as any other."""
-    wanted = replace(fault("parts_never_seen"), is_by_configuration=True)
+    wanted = structs.replace(fault("parts_never_seen"), evidence=(Evidence(BY_CONFIGURATION, 8.0),))
 
     assert judge(report(wanted), SLURM).drain_for == ()
     assert judge(report(wanted), SLURM).exit_code == 0
     assert judge(report(wanted), PLAIN).exit_code == 1
-
-
-def document_of(*findings: Finding, looked_at: float = LOOKED) -> FindingsDocument:
-    """What a daemon answers at that time."""
-    return FindingsDocument(
-        version="1", time=NOW, simulated=None, maintenance=None, thresholds="", looked_at=looked_at, failing_rules=(),
-        findings=findings,
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -106,14 +102,14 @@ def test_a_gpu_whose_calls_do_not_return_drains_after_a_minute(
     part, seen = Component("gpu", "0000:17:00.0", "GPU0"), (Evidence(what, "all fail"),)
     hangs = finding("gpu_not_answering", part, LOOKED - 3600, seen, last_seen=LOOKED, seen_seconds=seconds)
     if is_cause:
-        why = cause(hangs.code, part, evidence=seen, last_seen=LOOKED, seen_seconds=seconds)
+        why = cause_of(hangs.code, part, evidence=seen, last_seen=LOOKED, seen_seconds=seconds)
         hangs = finding("probe_failing", Component("probe", "all_reduce"), LOOKED, causes=(why,))
-    document = document_of(hangs)
+    document = report(hangs)
 
-    health = judge(report_of(document), SLURM)
+    health = judge(document, SLURM)
     assert (health.exit_code, bool(health.drain_for)) == ((1, True) if drains else (0, False))
     assert health.verdict != "OK"
-    assert judge(report_of(document), PLAIN).exit_code == 1
+    assert judge(document, PLAIN).exit_code == 1
 
 
 def _always(is_read: bool, match: Match) -> bool:
@@ -150,7 +146,7 @@ def test_the_minute_of_a_hang_is_that_of_the_looks_that_see_it_in_a_row(
         register.update([hang] if match == "hangs" else [], partial(_always, is_read), now)
     found = join(register.open_incidents())
 
-    health = judge(report_of(document_of(*found, looked_at=now)), replace(SLURM, now=now))
+    health = judge(report(*found, looked_at=now), replace(SLURM, now=now))
 
     assert health.exit_code == int(drains)
     assert [one.code for one in health.drain_for] == ["gpu_not_answering"] * drains
@@ -222,7 +218,7 @@ def test_a_failing_rule_is_unknown() -> None:
     assert judge(report(fault(LISTED), **failing), SLURM).exit_code == 1
 
 
-def xid_fault(*xids: str) -> Fault:
+def xid_fault(*xids: str) -> Finding:
     """What the rules make of Xids, as healthcheck gets it."""
     name = "commwatch_gpu_xid_events_total"
     counts = {("0", "0000:17:00.0", xid): 1.0 for xid in xids}
@@ -269,8 +265,12 @@ def test_exit_codes(word: Word, slurm: bool, closed: bool, drains: bool, code: i
     assert exit_code_of(word, slurm=slurm, fail_closed=closed, drains=drains) == code
 
 
+def report_of(faults: Iterable[Finding | Cause], **about: Any) -> FindingsDocument:
+    return report(*faults, **about)
+
+
 REPORTS = st.builds(
-    Report,
+    report_of,
     looked_at=st.none() | st.floats(NOW - 1000, NOW + 1000),
     simulated=st.sampled_from([None, "h100x8"]),
     maintenance=st.sampled_from([None, "upgrade"]),
@@ -280,8 +280,8 @@ REPORTS = st.builds(
             fault,
             st.sampled_from(sorted(CODES)),
             last_seen=st.none() | st.floats(NOW - 1000, NOW + 1000),
-            is_cause=st.booleans(),
-        ),
+        )
+        | st.builds(cause, st.sampled_from(sorted(CODES)), last_seen=st.none() | st.floats(NOW - 1000, NOW + 1000)),
         max_size=4,
     ).map(tuple),
 )
@@ -289,7 +289,7 @@ REPORTS = st.builds(
 
 @given(said=REPORTS, fail_closed=st.booleans())
 def test_nothing_is_drained_for_but_a_fresh_listed_fault_of_a_real_node_at_work(
-    said: Report, fail_closed: bool
+    said: FindingsDocument, fail_closed: bool
 ) -> None:
     """Whatever a daemon says: written without a look at how it is judged."""
     health = judge(said, Asked(NOW, 60.0, slurm=True, fail_closed=fail_closed))
@@ -322,7 +322,9 @@ def test_an_answer_is_one_line(text: str) -> None:
 @given(st.text())
 def test_a_reason_for_slurm_is_plain(where: str) -> None:
     """Short ASCII without quotes, equals signs and line breaks: it stands in one argument of scontrol."""
-    reason = drain_reason((dataclasses.replace(fault(LISTED), where=where), fault("gpu_lost")))
+    reason = drain_reason(
+        (structs.replace(fault(LISTED), component=Component("gpu", where, where).record), fault("gpu_lost"))
+    )
 
     assert reason.startswith("commwatch: nvlink_down: ")
     assert reason.isascii()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from commwatch.findings.api_documents import FindingsDocument
 from commwatch.findings.codes import CODES
-from commwatch.findings.verdict import LOOK_SECONDS, WORDS, Report, verdict_of
-from health.reports import LINK, NOW, fault, report
+from commwatch.findings.verdict import LOOK_SECONDS, WORDS, verdict_of
+from health.reports import LINK, NOW, cause, fault, report
 from support.passes import in_one_pass
 
 
@@ -22,7 +23,7 @@ def test_the_word_is_that_of_the_severity(code: str) -> None:
 
 def test_a_cause_is_no_finding_of_its_own() -> None:
     """It stands in the severity and the line of what it explains."""
-    assert verdict_of(report(fault("nvlink_down", is_cause=True)), NOW).word == "OK"
+    assert verdict_of(report(cause("nvlink_down")), NOW).word == "OK"
 
 
 @pytest.mark.parametrize(
@@ -42,7 +43,7 @@ def test_a_cause_is_no_finding_of_its_own() -> None:
         (report(has_gpus=False), "no_gpu", "no GPU is known on this node"),
     ],
 )
-def test_what_cannot_be_said_is_unknown(said: Report, because: str, line: str) -> None:
+def test_what_cannot_be_said_is_unknown(said: FindingsDocument, because: str, line: str) -> None:
     """No fault that is seen means nothing where none could be."""
     verdict = verdict_of(said, NOW)
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import signal
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from commwatch.findings.api_documents import FindingsDocument
 from commwatch.findings.health import Asked, judge
-from commwatch.findings.health_report import report_of
 from daemon.test_daemon import GPU0, GPU3, H100, QUICK, STARTED, faults_file
 from support.daemon import Daemon, command, running
 
@@ -98,7 +97,7 @@ def test_hup_leaves_a_hung_gpu_alone(tmp_path: Path) -> None:
 def _for_slurm(daemon: Daemon) -> tuple[str, bool]:
     """The word for Slurm as if the node were a real one, and whether it is drained."""
     document = msgspec.json.decode(daemon.get("/api/v1/findings")[1], type=FindingsDocument)
-    health = judge(replace(report_of(document), simulated=None), Asked(time.time(), 60.0, slurm=True))
+    health = judge(replace(document, simulated=None), Asked(time.time(), 60.0, slurm=True))
     return health.verdict, bool(health.drain_for)
 
 

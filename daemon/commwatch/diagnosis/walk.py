@@ -21,7 +21,6 @@ from commwatch.diagnosis.settings import settings
 from commwatch.diagnosis.stress import stress
 from commwatch.diagnosis.topology import topology_checks
 from commwatch.findings.finding import SEVERITIES, Finding
-from commwatch.findings.health_report import report_of
 from commwatch.findings.verdict import Verdict, verdict_of
 
 BranchChecks: TypeAlias = Callable[[Known], Iterable[Check]]
@@ -75,11 +74,11 @@ def overall(known: Known, checks: Sequence[Check]) -> tuple[Verdict, tuple[Check
         known: what the daemon said, with its findings most severe first.
         checks: of all branches.
     """
-    report = report_of(known.findings)
-    if known.scanned and report.grave:
+    document = known.findings
+    if known.scanned and document.grave:
         # The scan has looked itself: what it found stands, however old the daemon's own look is.
-        report = replace(report, looked_at=known.findings.time)
-    verdict = verdict_of(report, known.findings.time)
+        document = msgspec.structs.replace(document, looked_at=document.time)
+    verdict = verdict_of(document, document.time)
     if verdict.word in ("Warning", "Critical"):
         return verdict, tuple(checks)
     checks = tuple(_lowered(known, checks))

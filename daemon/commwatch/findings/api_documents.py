@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from commwatch.findings.codes import CODES
-from commwatch.findings.finding import ComponentRecord, Evidence, Finding, Severity
+from commwatch.findings.finding import Cause, ComponentRecord, Evidence, Finding, Severity
 from commwatch.findings.register import Closed
 from commwatch.findings.score.records import Score
 from commwatch.findings.verdict import UnreadSource, Verdict
@@ -81,7 +81,26 @@ class FindingsDocument(About, frozen=True, kw_only=True):
     closed: tuple[ClosedRecord, ...] = ()
     """Of the last day, the latest first."""
     unread: tuple[UnreadSource, ...] = ()
-    """Sources of this node without a current reading."""
+    """Sources of this node without a current reading, those that list its parts first."""
+
+    @property
+    def grave(self) -> list[Finding]:
+        """The findings for which somebody has to act."""
+        return [one for one in self.findings if one.severity != "info"]
+
+    @property
+    def faults(self) -> tuple[Finding | Cause, ...]:
+        """Findings, then the causes that stand below them, each once."""
+        causes = {cause.key: cause for one in self.findings for cause in one.causes}
+        return (*self.findings, *causes.values())
+
+    @property
+    def unread_words(self) -> str:
+        """Why nothing current is known of some parts; empty where all sources are read."""
+        if not self.unread:
+            return ""
+        first, *others = self.unread
+        return f"{first.words}; and {len(others)} more" if others else first.words
 
 
 class ScoreDocument(About, frozen=True, kw_only=True):

@@ -144,6 +144,11 @@ class Cause(msgspec.Struct, frozen=True):
         """As of a finding."""
         return (self.code, self.component.identity)
 
+    @property
+    def words(self) -> str:
+        """``NVLink is down: GPU0 link 3 (0000:17:00.0/3)``."""
+        return f"{self.title}: {self.component.words}"
+
 
 class Finding(msgspec.Struct, frozen=True):
     """Something that is wrong, with what its code says: the one record of it, from the rules to every face."""
@@ -182,3 +187,8 @@ class Finding(msgspec.Struct, frozen=True):
     def lead(self) -> Finding | Cause:
         """What every face names first: the likeliest cause, unless the finding is a fault itself."""
         return self.causes[0] if self.role != "fault" and self.causes else self
+
+    @property
+    def words(self) -> str:
+        """``NVLink is down: GPU0 link 3 (0000:17:00.0/3)``, of what leads."""
+        return f"{self.lead.title}: {self.lead.component.words}"

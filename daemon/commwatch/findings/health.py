@@ -8,7 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from commwatch.errors import ExitCode
-from commwatch.findings.verdict import Because, Fault, Report, Verdict, Word, and_more, verdict_of
+from commwatch.findings.api_documents import FindingsDocument
+from commwatch.findings.finding import Cause, Finding
+from commwatch.findings.rules.gpu import CALLS_FAIL
+from commwatch.findings.rules.inventory import BY_CONFIGURATION
+from commwatch.findings.verdict import Because, Verdict, Word, and_more, verdict_of
 from commwatch.units import format_seconds
 
 DRAIN_LIST: Final[Mapping[str, str]] = {
@@ -53,6 +57,8 @@ _JUDGED_ALL_THE_SAME: Final = frozenset({"not_read", "inventory"})
 """Why the node is unknown, where its measured values are known all the same."""
 _NOT_ACCEPTED: Final = "nobody has said what this node should have (commwatch inventory accept)"
 _SAME_LOOK_SECONDS: Final = 1.0
+HANG_PASSES_SECONDS: Final = 60.0
+"""A call about a GPU may return after as long: the driver waits up to 45 s for the GPU's own processor (Xid 119)."""
 _REASON_LENGTH: Final = 180
 
 
@@ -80,7 +86,7 @@ class Health:
     exit_code: int
     because: Because | None = None
     """Why it is unknown."""
-    drain_for: tuple[Fault, ...] = ()
+    drain_for: tuple[Finding | Cause, ...] = ()
     """Fresh faults of the drain list; empty unless Slurm asks."""
 
     @property
@@ -126,17 +132,17 @@ def unknown(because: Because, reason: str, *, slurm: bool, fail_closed: bool) ->
     return Health("Unknown", one_line(reason), code, because)
 
 
-def judge(report: Report, asked: Asked) -> Health:
-    """What a daemon's report means for the scheduler."""
-    verdict = verdict_of(report, asked.now, asked.max_age)
-    if report.simulated is not None:
-        reason = f"the node is simulated ({report.simulated}), otherwise {verdict.word}: {verdict.line}"
+def judge(document: FindingsDocument, asked: Asked) -> Health:
+    """What a daemon's answer means for the scheduler."""
+    verdict = verdict_of(document, asked.now, asked.max_age)
+    if document.simulated is not None:
+        reason = f"the node is simulated ({document.simulated}), otherwise {verdict.word}: {verdict.line}"
         return unknown("simulated", reason, slurm=asked.slurm, fail_closed=asked.fail_closed)
     if asked.slurm and verdict.because not in _OF_ALL:
-        return _for_slurm(report, verdict, asked)
+        return _for_slurm(document, verdict, asked)
     if verdict.because is not None:
         return unknown(verdict.because, verdict.line, slurm=asked.slurm, fail_closed=asked.fail_closed)
-    if verdict.word == "OK" and not report.is_inventory_known:
+    if verdict.word == "OK" and not document.is_inventory_known:
         reason = f"{_NOT_ACCEPTED}, otherwise OK: {verdict.line}"
         return unknown("inventory", reason, slurm=asked.slurm, fail_closed=asked.fail_closed)
     return _answer(verdict.word, verdict.line, asked)
@@ -165,10 +171,10 @@ def _told(preflight: Preflight) -> str:
     return f"preflight, {preflight.verdict}: {preflight.reason}"
 
 
-def _for_slurm(report: Report, verdict: Verdict, asked: Asked) -> Health:
+def _for_slurm(document: FindingsDocument, verdict: Verdict, asked: Asked) -> Health:
     """Only a fresh fault of the drain list is a problem."""
-    listed = [fault for fault in report.faults if calls_for_drain(fault)]
-    fresh = tuple(fault for fault in listed if _is_fresh(fault, report))
+    listed = [fault for fault in document.faults if calls_for_drain(fault)]
+    fresh = tuple(fault for fault in listed if _is_fresh(fault, document))
     if fresh:
         return _answer("Critical", and_more(fresh), asked, fresh)
     if listed:
@@ -176,36 +182,42 @@ def _for_slurm(report: Report, verdict: Verdict, asked: Asked) -> Health:
         age = "" if old.last_seen is None else f" but {format_seconds(max(0.0, asked.now - old.last_seen))} ago"
         reason = f"{old.words}; not seen at the last look{age}"
         return unknown("stale", reason, slurm=True, fail_closed=asked.fail_closed)
-    if report.failing_rules:
-        return _not_read(f"a rule fails ({report.failing_rules[0]})", asked)
-    if report.unread:
-        return _not_read(report.unread_words, asked)
-    if blind := [fault for fault in report.faults if fault.code in BLIND]:
+    if document.failing_rules:
+        return _not_read(f"a rule fails ({document.failing_rules[0]})", asked)
+    if document.unread:
+        return _not_read(document.unread_words, asked)
+    if blind := [fault for fault in document.faults if fault.code in BLIND]:
         return _not_read(and_more(blind), asked)
     if verdict.because is not None:
         return unknown(verdict.because, verdict.line, slurm=True, fail_closed=asked.fail_closed)
     return _answer(verdict.word, f"{verdict.line}; nothing on the drain list", asked)
 
 
-def calls_for_drain(fault: Fault) -> bool:
+def calls_for_drain(fault: Finding | Cause) -> bool:
     """Whether it is on the drain list, does not pass by itself, and does not stand on facts alone that a program or the
     configuration can bring about."""
     return (
         fault.code in DRAIN_LIST
-        and not fault.is_by_configuration
-        and not fault.may_pass
-        and (not fault.events or not PROGRAM_EVENTS.issuperset(fault.events))
+        and not any(fact.what == BY_CONFIGURATION for fact in fault.evidence)
+        and not _may_pass(fault)
+        and (not fault.evidence or not PROGRAM_EVENTS.issuperset(fact.event for fact in fault.evidence))
     )
 
 
-def _is_fresh(fault: Fault, report: Report) -> bool:
+def _may_pass(fault: Finding | Cause) -> bool:
+    """Whether calls about a GPU that do not return now may still return."""
+    is_failing = any(fact.what == CALLS_FAIL for fact in fault.evidence)
+    return fault.code == "gpu_not_answering" and not is_failing and fault.seen_seconds < HANG_PASSES_SECONDS
+
+
+def _is_fresh(fault: Finding | Cause, document: FindingsDocument) -> bool:
     """Whether a rule matched it at the last evaluation: one that is gone or not read stays open for a while."""
-    if fault.last_seen is None or report.looked_at is None:
+    if fault.last_seen is None or document.looked_at is None:
         return False
-    return abs(fault.last_seen - report.looked_at) < _SAME_LOOK_SECONDS
+    return abs(fault.last_seen - document.looked_at) < _SAME_LOOK_SECONDS
 
 
-def _answer(word: Word, reason: str, asked: Asked, drain_for: tuple[Fault, ...] = ()) -> Health:
+def _answer(word: Word, reason: str, asked: Asked, drain_for: tuple[Finding | Cause, ...] = ()) -> Health:
     code = exit_code_of(word, slurm=asked.slurm, fail_closed=asked.fail_closed, drains=bool(drain_for))
     return Health(word, one_line(reason), code, drain_for=drain_for)
 
@@ -219,13 +231,13 @@ def one_line(text: str) -> str:
     return " ".join("".join(one if one.isprintable() else " " for one in text).split())
 
 
-def drain_reason(faults: Iterable[Fault]) -> str:
+def drain_reason(faults: Iterable[Finding | Cause]) -> str:
     """What Slurm keeps as the reason of a drain: ``commwatch: nvlink_down: GPU0 link 3 (0000:17:00.0/3)``.
 
     Plain ASCII without quotes, at most 180 characters.
     """
     first, *others = faults
-    text = f"{OUR_REASON} {first.code}: {first.where}" + (f"; and {len(others)} more" if others else "")
+    text = f"{OUR_REASON} {first.code}: {first.component.words}" + (f"; and {len(others)} more" if others else "")
     return re.sub(r"[^ A-Za-z0-9_.,:;/()+-]", "?", one_line(text))[:_REASON_LENGTH]
 
 

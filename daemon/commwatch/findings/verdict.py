@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 
-from commwatch.findings.finding import Severity
+from commwatch.findings.finding import Cause, Finding, Severity
 from commwatch.units import format_seconds
+
+if TYPE_CHECKING:
+    from commwatch.findings.api_documents import FindingsDocument
 
 Word: TypeAlias = Literal["OK", "Warning", "Critical", "Unknown"]
 """As severe as the most severe open finding; information is OK; Unknown: what is open now cannot be said."""
@@ -69,109 +71,45 @@ class UnreadSource(msgspec.Struct, frozen=True):
         return f"{self.source} {since}" + (f" ({self.why})" if self.why else "")
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """A finding, or a cause of one."""
-
-    code: str
-    title: str
-    severity: Severity
-    where: str
-    """The component in words."""
-    since: float | None = None
-    """Seconds since 1970; None of a cause."""
-    last_seen: float | None = None
-    """When a rule saw it last, seconds since 1970; None where that is not known."""
-    is_cause: bool = False
-    """It explains a finding and is not one of its own."""
-    lead: str = ""
-    """The likeliest cause with its component, where that is named first; empty where the fault itself is."""
-    events: tuple[str, ...] = ()
-    """The event of each fact that it stands on: ``xid 74``; empty for a fact that is none."""
-    is_by_configuration: bool = False
-    """The configuration asks for the parts that lack, and no known board does."""
-    may_pass: bool = False
-    """Calls about a GPU have not returned for less than a minute: it may answer again by itself."""
-
-    @property
-    def words(self) -> str:
-        """``NVLink is down: GPU0 link 3 (0000:17:00.0/3)``."""
-        return self.lead or f"{self.title}: {self.where}"
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What a daemon said of its node."""
-
-    looked_at: float | None
-    """When its rules ran last, seconds since 1970; None before the first time."""
-    simulated: str | None
-    maintenance: str | None
-    failing_rules: tuple[str, ...]
-    faults: tuple[Fault, ...]
-    """Findings and their causes, most severe first."""
-    has_gpus: bool = True
-    """Whether any GPU is known."""
-    unanswered: tuple[str, ...] = ()
-    """Collectors that had no answer in time while the node was starved."""
-    is_inventory_known: bool = True
-    """Whether what should be here was configured, accepted or is that of a board."""
-    unread: tuple[UnreadSource, ...] = ()
-    """Sources of this node without a current reading, those that list its parts first."""
-
-    @property
-    def unread_words(self) -> str:
-        """Why nothing current is known of some parts; empty where all sources are read."""
-        if not self.unread:
-            return ""
-        first, *others = self.unread
-        return f"{first.words}; and {len(others)} more" if others else first.words
-
-    @property
-    def grave(self) -> list[Fault]:
-        """The findings for which somebody has to act."""
-        return [fault for fault in self.faults if fault.severity != "info" and not fault.is_cause]
-
-
-def verdict_of(report: Report, now: float, max_age: float = LOOK_SECONDS) -> Verdict:
+def verdict_of(document: FindingsDocument, now: float, max_age: float = LOOK_SECONDS) -> Verdict:
     """The verdict.
 
     Args:
-        report: what the daemon said.
+        document: what the daemon said.
         now: seconds since 1970.
         max_age: seconds beyond which an evaluation says nothing of now.
     """
-    grave = report.grave
-    if doubt := _doubt(report, now, max_age):
+    grave = document.grave
+    if doubt := _doubt(document, now, max_age):
         because, line = doubt
         return Verdict("Unknown", f"{line}; before: {and_more(grave)}" if grave else line, because)
     # A warning does not bound how bad parts are that nothing reads; something critical is certain.
-    is_blind = any(one.lists_parts for one in report.unread) and not report.unanswered
+    is_blind = any(one.lists_parts for one in document.unread) and not document.unanswered
     if grave and is_blind and grave[0].severity != "critical":
-        return Verdict("Unknown", f"{report.unread_words}; open: {and_more(grave)}", "not_read")
+        return Verdict("Unknown", f"{document.unread_words}; open: {and_more(grave)}", "not_read")
     if grave:
         return Verdict(WORDS[grave[0].severity], and_more(grave))
-    if report.failing_rules:
-        line = f"a rule fails ({report.failing_rules[0]}), so that not everything is looked for"
+    if document.failing_rules:
+        line = f"a rule fails ({document.failing_rules[0]}), so that not everything is looked for"
         return Verdict("Unknown", line, "not_read")
-    if report.unanswered:
-        first, *others = report.unanswered
+    if document.unanswered:
+        first, *others = document.unanswered
         more = f" and {len(others)} more" if others else ""
         return Verdict("Unknown", f"the node is starved: {first}{more} had no answer in time, not judged", "starved")
-    if report.unread:
-        return Verdict("Unknown", report.unread_words, "not_read")
-    if not report.has_gpus:
+    if document.unread:
+        return Verdict("Unknown", document.unread_words, "not_read")
+    if not document.has_gpus:
         return Verdict("Unknown", "no GPU is known on this node", "no_gpu")
     return Verdict("OK", "no warning or critical finding")
 
 
-def _doubt(report: Report, now: float, max_age: float) -> tuple[Because, str] | None:
+def _doubt(document: FindingsDocument, now: float, max_age: float) -> tuple[Because, str] | None:
     """Why what is open does not say how the node is now."""
-    if report.maintenance is not None:
-        return "paused", f"the daemon is paused ({report.maintenance})"
-    if report.looked_at is None:
+    if document.maintenance is not None:
+        return "paused", f"the daemon is paused ({document.maintenance})"
+    if document.looked_at is None:
         return "not_looked_yet", "the daemon has just started and has not looked at the node yet"
-    age = now - report.looked_at
+    age = now - document.looked_at
     if age < -FUTURE_SECONDS:
         return "stale", f"the daemon's last look is {format_seconds(-age)} ahead of the clock"
     if age > max_age:
@@ -179,7 +117,7 @@ def _doubt(report: Report, now: float, max_age: float) -> tuple[Because, str] | 
     return None
 
 
-def and_more(faults: Sequence[Fault]) -> str:
+def and_more(faults: Sequence[Finding | Cause]) -> str:
     """``NVLink is down: GPU0 link 3 (0000:17:00.0/3); and 2 more``."""
     first, *others = faults
     return f"{first.words}; and {len(others)} more" if others else first.words

@@ -16,7 +16,6 @@ from commwatch.findings.causes import counted_over, is_counted, join
 from commwatch.findings.codes import CODES
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Finding, Match
-from commwatch.findings.health_report import report_of
 from commwatch.findings.history import CounterHistory
 from commwatch.findings.measured import measured_of, well_at
 from commwatch.findings.profile import profile_readings
@@ -274,4 +273,4 @@ class Judge:
                 one.kind == "gpu" and one.source != "learned" for one, _ in self._engine.facts.each(ExpectedParts.info)
             ),
         )
-        return msgspec.structs.replace(told, verdict=verdict_of(report_of(told), told.time))
+        return msgspec.structs.replace(told, verdict=verdict_of(told, told.time))

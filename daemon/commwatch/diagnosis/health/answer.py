@@ -15,9 +15,9 @@ from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.health.counts import count_unknown
 from commwatch.diagnosis.health.one_look import KernelFact
 from commwatch.errors import StateError
-from commwatch.findings.finding import Severity
+from commwatch.findings.finding import Cause, Finding, Severity
 from commwatch.findings.health import Health, calls_for_drain
-from commwatch.findings.verdict import Because, Fault, Word
+from commwatch.findings.verdict import Because, Word
 from commwatch.views.terminal import print_json
 
 HEALTH_SCHEMA: Literal["commwatch-health/1"] = "commwatch-health/1"
@@ -85,12 +85,13 @@ class HealthDocument(msgspec.Struct, frozen=True, kw_only=True):
     """None where ``--drain`` was not given or there was nothing to drain for."""
 
 
-def fault_records(faults: Iterable[Fault]) -> tuple[FaultRecord, ...]:
+def fault_records(faults: Iterable[Finding | Cause]) -> tuple[FaultRecord, ...]:
     """Findings and causes as they are printed."""
     return tuple(
         FaultRecord(
-            code=fault.code, title=fault.title, severity=fault.severity, component=fault.where, since=fault.since,
-            last_seen=fault.last_seen, is_cause=fault.is_cause, calls_for_drain=calls_for_drain(fault),
+            code=fault.code, title=fault.title, severity=fault.severity, component=fault.component.words,
+            since=fault.since if isinstance(fault, Finding) else None, last_seen=fault.last_seen,
+            is_cause=isinstance(fault, Cause), calls_for_drain=calls_for_drain(fault),
         )
         for fault in faults
     )  # fmt: skip

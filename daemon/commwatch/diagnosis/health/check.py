@@ -7,6 +7,8 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
+
 from commwatch.config.settings import Config
 from commwatch.diagnosis.health.answer import (
     DrainRecord,
@@ -31,8 +33,7 @@ from commwatch.findings.health import (
     unknown,
     with_preflight,
 )  # fmt: skip
-from commwatch.findings.health_report import report_of
-from commwatch.findings.verdict import WORDS, Report
+from commwatch.findings.verdict import WORDS
 from commwatch.probes.gate.schedulers import find_daemons
 from commwatch.probes.gate.slurm import node_name
 from commwatch.probes.gate.slurm_drain import drain
@@ -70,7 +71,7 @@ class _Found:
     """What there was to judge."""
 
     health: Health
-    report: Report | None = None
+    said: FindingsDocument | None = None
     kernel: KernelLook | None = None
     preflight: PreflightRecord | None = None
 
@@ -88,13 +89,13 @@ def check(options: Options, config: Config) -> int:
         if options.drain and not options.slurm:
             raise CommwatchError("--drain needs --slurm")
         found = _look(state, config, asked)
-        if options.require and found.report is not None:
+        if options.require and found.said is not None:
             found = _with_preflight(found, options, state, asked)
     except Exception as error:
         # Any defect of ours: whatever it is, the node must not pay for it.
         reason = str(error) if isinstance(error, CommwatchError) else f"{type(error).__name__}: {error}"
         found = _Found(unknown("error", reason, slurm=asked.slurm, fail_closed=asked.fail_closed))
-    health, report = found.health, found.report
+    health, said = found.health, found.said
     drained = _drain(health, config, until) if options.drain and health.drain_for else None
     document = HealthDocument(
         verdict=health.verdict,
@@ -103,10 +104,10 @@ def check(options: Options, config: Config) -> int:
         because=health.because,
         counted=counted(health, state),
         time=asked.now,
-        looked_at=report.looked_at if report else None,
-        simulated=report.simulated if report else None,
-        maintenance=report.maintenance if report else None,
-        findings=fault_records(report.faults) if report else (),
+        looked_at=said.looked_at if said else None,
+        simulated=said.simulated if said else None,
+        maintenance=said.maintenance if said else None,
+        findings=fault_records(said.faults) if said else (),
         kernel=found.kernel.facts if found.kernel else (),
         unread=found.kernel.unread if found.kernel else (),
         preflight=found.preflight,
@@ -119,12 +120,14 @@ def check(options: Options, config: Config) -> int:
 def _look(state: Path, config: Config, asked: Asked) -> _Found:
     try:
         answer = ask_daemon(state, "findings", DAEMON_SECONDS)
-        report = report_of(document_of(answer, FindingsDocument), config.simulation.preset)
+        said = document_of(answer, FindingsDocument)
+        # The answer for a simulated node is simulated, whatever it says of itself.
+        said = msgspec.structs.replace(said, simulated=said.simulated or config.simulation.preset or None)
     except DaemonAbsent as error:
         return _without_daemon(str(error), config, asked)
     except CommwatchError as error:
         return _Found(unknown("no_answer", str(error), slurm=asked.slurm, fail_closed=asked.fail_closed))
-    return _Found(judge(report, asked), report)
+    return _Found(judge(said, asked), said)
 
 
 def _with_preflight(found: _Found, options: Options, state: Path, asked: Asked) -> _Found:

@@ -9,7 +9,6 @@ from datetime import datetime, timezone
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.api_documents import FindingsDocument
 from commwatch.findings.finding import SEVERITIES, Finding
-from commwatch.findings.health_report import report_of
 from commwatch.findings.score.records import word_of
 from commwatch.findings.verdict import Word, verdict_of
 from commwatch.lines import Line, Segment, folded
@@ -46,7 +45,7 @@ def node_lines(
 ) -> Iterator[Line]:
     """What the node is, the verdict on it, and its score."""
     yield from folded([(_identity(node, findings.version), DIM)], width, 2)
-    verdict = verdict_of(report_of(findings), now)
+    verdict = verdict_of(findings, now)
     yield from folded([(f"{verdict.word}: ", _WORD_STYLES[verdict.word]), (verdict.line, "")], width, 2)
     yield [(_score(node, thresholds), "")]
 
