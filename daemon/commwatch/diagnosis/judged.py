@@ -13,10 +13,9 @@ from commwatch.findings.api_documents import FindingsDocument
 from commwatch.findings.causes import join
 from commwatch.findings.codes import CODES
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import SEVERITIES, Cause, Finding
+from commwatch.findings.finding import SEVERITIES, Cause, Finding, format_evidence
 from commwatch.findings.register import Incident
 from commwatch.findings.rules import RULE_SETS
-from commwatch.findings.words import format_evidence
 from commwatch.units import format_seconds
 
 Record: TypeAlias = Finding | Cause

@@ -11,10 +11,9 @@ from commwatch.diagnosis.identity import Identity
 from commwatch.diagnosis.report_style import STYLE
 from commwatch.diagnosis.table import BRANCH_NAMES, TableRow, also_seen, branch_rows, counted, finding_groups, notes_of
 from commwatch.findings.api_documents import ClosedRecord
-from commwatch.findings.finding import Cause, Finding
+from commwatch.findings.finding import Cause, Finding, format_evidence
 from commwatch.findings.score.records import Score
 from commwatch.findings.verdict import Word
-from commwatch.findings.words import format_evidence
 from commwatch.lines import printable
 from commwatch.node.topology.pair_matrix import Quantity
 from commwatch.units import format_percent, format_seconds, utc

@@ -8,9 +8,8 @@ from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.document import Diagnosis
 from commwatch.diagnosis.table import BRANCH_NAMES, TableRow, also_seen, branch_rows, counted, finding_groups, notes_of
 from commwatch.findings.api_documents import ClosedRecord
-from commwatch.findings.finding import Cause, Finding
+from commwatch.findings.finding import Cause, Finding, format_evidence
 from commwatch.findings.verdict import Word
-from commwatch.findings.words import format_evidence
 from commwatch.lines import HEADING, WIDTH, Line, Segment, fitted_widths, folded, printable, row_lines
 from commwatch.units import format_seconds, utc
 

@@ -7,14 +7,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from commwatch.findings.code import COUNT_CLOSES_AFTER
 from commwatch.findings.codes import CODES
 from commwatch.findings.explanations import EXPLANATIONS, SYMPTOMS, Explanation, Explanations, Way
 from commwatch.findings.finding import SEVERITIES, Cause, Component, ComponentKind, Finding, Match
 from commwatch.findings.measured import Measured
 from commwatch.findings.register import Incident
 from commwatch.findings.rules.gpu_ways import PEERS, by_nvlink, by_pcie
-from commwatch.findings.rules.rule_set import DAY, HOUR
+from commwatch.findings.rules.rule_set import COUNT_CLOSES_AFTER, DAY, HOUR
 
 READING_SECONDS = 90.0
 """By which a part may have read well after its effect began and still explain it: most collectors read each 60 s or

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from commwatch.findings.code import FindingCode
 from commwatch.findings.rules import RULE_SETS
+from commwatch.findings.rules.rule_set import FindingCode
 from commwatch.findings.score import parts
 
 

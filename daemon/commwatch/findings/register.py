@@ -7,11 +7,10 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from commwatch.findings.code import STATE_CLOSES_AFTER
 from commwatch.findings.codes import CODES, REPLACED_BY
 from commwatch.findings.finding import Component, Match, Severity
 from commwatch.findings.repaired import EVENTS, OVER_AFTER
-from commwatch.findings.rules.rule_set import DAY, HOUR
+from commwatch.findings.rules.rule_set import DAY, HOUR, STATE_CLOSES_AFTER
 from commwatch.state.records import Timestamp
 
 Observable: TypeAlias = Callable[[Match], bool]

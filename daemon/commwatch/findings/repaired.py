@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from commwatch.findings.code import COUNT_CLOSES_AFTER
 from commwatch.findings.codes import CODES
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Match
 from commwatch.findings.rules.kernel import ENDS_WORK
+from commwatch.findings.rules.rule_set import COUNT_CLOSES_AFTER
 from commwatch.node.gpu_state import OK
 from commwatch.node.xids import meanings
 from commwatch_exporters.node.model import Gpu, NvLink, PcieDevice

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from commwatch.findings.code import FindingCode
 from commwatch.findings.explanations import EXPLANATIONS
 from commwatch.findings.rules import RULE_SETS
-from commwatch.findings.rules.rule_set import Rule
+from commwatch.findings.rules.rule_set import FindingCode, Rule
 
 FILE = Path("docs/reference/findings/README.md")
 _INTRODUCTION = """\

@@ -15,7 +15,7 @@ from commwatch.findings.api_documents import FindingsDocument, closed_record
 from commwatch.findings.causes import counted_over, is_counted, join
 from commwatch.findings.codes import CODES
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Finding, Match
+from commwatch.findings.finding import Finding, Match, format_evidence
 from commwatch.findings.history import CounterHistory
 from commwatch.findings.measured import measured_of, well_at
 from commwatch.findings.profile import profile_readings
@@ -27,7 +27,6 @@ from commwatch.findings.rules.gpu_ways import gpus_of
 from commwatch.findings.score.records import Score
 from commwatch.findings.score.score import readings_of, score_of
 from commwatch.findings.verdict import UnreadSource, verdict_of
-from commwatch.findings.words import format_evidence
 from commwatch.node.store import Store
 from commwatch.service.collection import Collection
 from commwatch.service.instruments import Instruments

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from commwatch.findings.code import STATE_CLOSES_AFTER
 from commwatch.findings.codes import CODES
 from commwatch.findings.finding import SEVERITIES, Component, Evidence, Match
 from commwatch.findings.register import UNSEEN_CLOSES_AFTER, Observable, Register, RegisterState
 from commwatch.findings.repaired import OVER_AFTER
+from commwatch.findings.rules.rule_set import STATE_CLOSES_AFTER
 
 LINK = Component("nvlink", "0000:17:00.0/3", "GPU0 link 3", frozenset({"0000:17:00.0"}))
 DOWN = Match("nvlink_down", LINK, (Evidence("link state", "inactive"),))

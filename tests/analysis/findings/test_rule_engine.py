@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 
 from commwatch.config.thresholds import Thresholds
-from commwatch.findings.code import FindingCode
 from commwatch.findings.codes import CODES, EVENTS, WATCHED
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Match
 from commwatch.findings.history import CounterHistory
 from commwatch.findings.rule_engine import TIDY_SECONDS, RuleEngine
 from commwatch.findings.rules import RULE_SETS
-from commwatch.findings.rules.rule_set import Rule, RuleSet
+from commwatch.findings.rules.rule_set import FindingCode, Rule, RuleSet
 from commwatch.simulation.presets import PRESETS
 from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.node.model import Node, NvLink

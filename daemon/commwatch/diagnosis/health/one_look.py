@@ -9,14 +9,13 @@ import msgspec
 
 from commwatch.config.thresholds import load_thresholds
 from commwatch.findings.codes import CODES, WATCHED
-from commwatch.findings.finding import SEVERITIES, Match, Severity
+from commwatch.findings.finding import SEVERITIES, Match, Severity, format_evidence
 from commwatch.findings.history import CounterHistory
 from commwatch.findings.rule_engine import RuleEngine
 from commwatch.findings.rules.kernel import KERNEL
 from commwatch.findings.rules.pcie import PCIE_LINKS
 from commwatch.findings.rules.pcie_errors import PCIE_ERRORS
 from commwatch.findings.rules.rdma import RDMA_PORTS
-from commwatch.findings.words import format_evidence
 from commwatch.node.hardware_events import HardwareEvents, HardwareEventsState
 from commwatch.node.pcie_tree import DeviceLinkWatch
 from commwatch.readings import Batch

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from commwatch.config.thresholds import Thresholds
-from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.components import gpu_of, interface_of, of_daemon, port_of
 from commwatch.findings.rules.counted import Told, matches
-from commwatch.findings.rules.rule_set import HOUR, Rule, RuleSet
+from commwatch.findings.rules.rule_set import COUNT_CLOSES_AFTER, HOUR, FindingCode, Rule, RuleSet
 from commwatch.node.starvation import LATE_SECONDS, STALL_RATIO, WAITED_SHARE
 from commwatch.readings import LOST_REASONS, WORKER_REASONS
 from commwatch_exporters.node.model import (

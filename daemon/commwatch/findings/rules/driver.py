@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from commwatch.config.thresholds import Thresholds
-from commwatch.findings.code import FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Match
-from commwatch.findings.rules.rule_set import Rule, RuleSet
+from commwatch.findings.rules.rule_set import FindingCode, Rule, RuleSet
 from commwatch_exporters.node.model import Driver
 from commwatch_exporters.state_words import DRIVER_FAULTS
 

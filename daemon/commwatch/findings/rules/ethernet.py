@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from commwatch.config.thresholds import Thresholds
-from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.all_read import ALL_READ, all_read
 from commwatch.findings.rules.components import interface_of
 from commwatch.findings.rules.counted import Told, columns_of, matches, risen
-from commwatch.findings.rules.rule_set import HOUR, Rule, RuleSet
+from commwatch.findings.rules.rule_set import COUNT_CLOSES_AFTER, HOUR, FindingCode, Rule, RuleSet
 from commwatch_exporters.node.model import Interface
 
 _STABLE = "the fastest that was stable here"

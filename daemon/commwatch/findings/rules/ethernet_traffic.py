@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from commwatch.config.thresholds import Thresholds
-from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Evidence, Match
 from commwatch.findings.rules.components import interface_of
@@ -19,7 +18,7 @@ from commwatch.findings.rules.counted import (
     thresholds_of,
     windows_of,
 )
-from commwatch.findings.rules.rule_set import Rule, RuleSet
+from commwatch.findings.rules.rule_set import COUNT_CLOSES_AFTER, FindingCode, Rule, RuleSet
 from commwatch_exporters.catalogue.metric import SUSTAINED_SECONDS
 from commwatch_exporters.node.model import Interface
 from commwatch_exporters.node.parts import Column, KeyedColumn

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from commwatch.config.thresholds import Thresholds
-from commwatch.findings.code import FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.components import gpu_of
-from commwatch.findings.rules.rule_set import Rule, RuleSet
+from commwatch.findings.rules.rule_set import FindingCode, Rule, RuleSet
 from commwatch.node.gpu_state import LOST, MISSING, NOT_ANSWERING, NOT_LISTED, RESET_REQUIRED
 from commwatch_exporters.node.model import Gpu
 from commwatch_exporters.state_words import GPU_STATES, RECOVERY_ACTIONS, RECOVERY_REQUIRED, word_of

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from commwatch.config.thresholds import Thresholds
-from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.gpu_ways import WAYS, GpuWays, by_nvlink, ways_of
-from commwatch.findings.rules.rule_set import DAY, HOUR, Rule, RuleSet
+from commwatch.findings.rules.rule_set import COUNT_CLOSES_AFTER, DAY, HOUR, FindingCode, Rule, RuleSet
 from commwatch.jobs.logs.categories import SIDES, Side
 from commwatch_exporters.node.model import Interface, LogCategory, NamedDevice, PcieDevice, RdmaPort, SilentRank
 

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from commwatch.config.thresholds import Thresholds
-from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.components import gpu_of, nvswitch_of
-from commwatch.findings.rules.rule_set import HOUR, Rule, RuleSet
+from commwatch.findings.rules.rule_set import COUNT_CLOSES_AFTER, HOUR, FindingCode, Rule, RuleSet
 from commwatch_exporters.node.model import Daemon, Gpu, NvSwitch
 from commwatch_exporters.node.parts import KeyedColumn
 

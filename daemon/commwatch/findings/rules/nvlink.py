@@ -8,11 +8,10 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from commwatch.config.thresholds import Thresholds
-from commwatch.findings.code import FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.components import gpu_of, nvlink_of
-from commwatch.findings.rules.rule_set import Rule, RuleSet
+from commwatch.findings.rules.rule_set import FindingCode, Rule, RuleSet
 from commwatch.node.down_links import FarEnds, grouped
 from commwatch_exporters.node.model import C2cLink, Gpu, NvLink
 from commwatch_exporters.state_words import NVLINK_BANDWIDTH_MODES, NVLINK_STATES, NVLINK_UP, word_of

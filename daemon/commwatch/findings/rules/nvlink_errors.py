@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from commwatch.config.thresholds import Thresholds
-from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.components import nvlink_of
 from commwatch.findings.rules.counted import columns_of, risen, thresholds_of, windows_of
 from commwatch.findings.rules.nvlink import CAPACITY_PER_LINK, capacity_per_link
-from commwatch.findings.rules.rule_set import DAY, HOUR, Rule, RuleSet
+from commwatch.findings.rules.rule_set import COUNT_CLOSES_AFTER, DAY, HOUR, FindingCode, Rule, RuleSet
 from commwatch_exporters.node.model import NvLink
 from commwatch_exporters.node.parts import Column
 

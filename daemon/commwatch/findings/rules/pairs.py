@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from statistics import median
 
 from commwatch.config.thresholds import Thresholds
-from commwatch.findings.code import FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.gpu_ways import PEERS, WAYS, GpuWays, all_parts, by_nvlink, by_pcie, gpus_of, ways_of
-from commwatch.findings.rules.rule_set import Rule, RuleSet
+from commwatch.findings.rules.rule_set import FindingCode, Rule, RuleSet
 from commwatch_exporters.node.model import Pair, Probe, Suspect
 
 _RATES = (Pair.bandwidth_bytes_per_second, Pair.expected_bandwidth_bytes_per_second)

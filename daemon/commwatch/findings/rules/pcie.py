@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from commwatch.config.thresholds import Thresholds
-from commwatch.findings.code import FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, EvidenceUnit, Match
 from commwatch.findings.rules.components import device_link_of, pcie_link_of
-from commwatch.findings.rules.rule_set import Rule, RuleSet
+from commwatch.findings.rules.rule_set import FindingCode, Rule, RuleSet
 from commwatch.node.pcie import is_narrow
 from commwatch_exporters.node.model import Gpu, PcieDevice
 

@@ -7,12 +7,11 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TypeAlias
 
 from commwatch.config.thresholds import Thresholds
-from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.components import pcie_link_of
 from commwatch.findings.rules.pcie import link_of_errors
-from commwatch.findings.rules.rule_set import HOUR, Rule, RuleSet
+from commwatch.findings.rules.rule_set import COUNT_CLOSES_AFTER, HOUR, FindingCode, Rule, RuleSet
 from commwatch.node.capacity import pcie_transfers_per_second
 from commwatch_exporters.node.model import Gpu, PcieDevice
 from commwatch_exporters.node.parts import Column

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
+from commwatch.findings.rules.rule_set import COUNT_CLOSES_AFTER, FindingCode
 
 _RATE_CLOSES_AFTER = 1800.0
 """Seconds: of few attempts each moves the share by points, so that it passes its mark more than once."""

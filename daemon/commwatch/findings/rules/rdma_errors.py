@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from commwatch.config.thresholds import Thresholds
-from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Evidence, Match
 from commwatch.findings.rules.components import port_of
 from commwatch.findings.rules.counted import Told, columns_of, matches, risen, thresholds_of, windows_of
-from commwatch.findings.rules.rule_set import Rule, RuleSet
+from commwatch.findings.rules.rule_set import COUNT_CLOSES_AFTER, FindingCode, Rule, RuleSet
 from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.node.model import RdmaPort, SourceCounter
 

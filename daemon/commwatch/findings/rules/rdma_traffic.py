@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from commwatch.config.thresholds import Thresholds
-from commwatch.findings.code import COUNT_CLOSES_AFTER, FindingCode
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Evidence, Match
 from commwatch.findings.rules.components import port_of
@@ -19,7 +18,7 @@ from commwatch.findings.rules.counted import (
     thresholds_of,
     windows_of,
 )
-from commwatch.findings.rules.rule_set import Rule, RuleSet
+from commwatch.findings.rules.rule_set import COUNT_CLOSES_AFTER, FindingCode, Rule, RuleSet
 from commwatch_exporters.catalogue.metric import SUSTAINED_SECONDS
 from commwatch_exporters.node.model import RdmaPort
 
