@@ -9,11 +9,11 @@ import msgspec
 
 from commwatch.findings.codes import CODES
 from commwatch.findings.explanations import EXPLANATIONS, SYMPTOMS, Explanation, Explanations, Way
-from commwatch.findings.finding import SEVERITIES, Cause, Component, ComponentKind, Finding, Match
+from commwatch.findings.finding import SEVERITIES, Cause, Component, ComponentKind, Finding
 from commwatch.findings.measured import Measured
-from commwatch.findings.register import Incident
+from commwatch.findings.register import Incident, is_counted
 from commwatch.findings.rules.gpu_ways import PEERS, by_nvlink, by_pcie
-from commwatch.findings.rules.rule_set import COUNT_CLOSES_AFTER, DAY, HOUR
+from commwatch.findings.rules.rule_set import HOUR
 
 READING_SECONDS = 90.0
 """By which a part may have read well after its effect began and still explain it: most collectors read each 60 s or
@@ -216,22 +216,6 @@ def _was_over(fault: Incident, at: float) -> bool:
         return False
     between = HOUR / max(*counts, 1.0)
     return at > fault.grew_at + READING_SECONDS + between
-
-
-def is_counted(match: Match) -> bool:
-    """Whether it is a fault from a number of events in an hour on."""
-    is_event = CODES[match.code].closes_after >= COUNT_CLOSES_AFTER
-    return is_event and any(one.threshold is not None for one in match.evidence)
-
-
-def counted_over(match: Match) -> float:
-    """Seconds in which the events came that make it a fault: a day where those of the last hour are too few."""
-    reached = [
-        one.threshold_origin
-        for one in match.evidence
-        if one.threshold is not None and isinstance(one.value, (int, float)) and one.value >= one.threshold
-    ]
-    return DAY if reached and all(key.endswith("_per_day") for key in reached) else HOUR
 
 
 def seen_within(fault: Incident) -> float:

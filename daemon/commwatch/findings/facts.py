@@ -7,7 +7,7 @@ from typing import TypeVar, cast
 
 from commwatch.findings.history import CounterHistory
 from commwatch_exporters.catalogue import CATALOGUE
-from commwatch_exporters.node.model import Node
+from commwatch_exporters.node.model import Collector, Inventory, Node
 from commwatch_exporters.node.parts import Column, KeyedColumn, Part
 
 _Derived = TypeVar("_Derived")
@@ -91,3 +91,19 @@ class Facts:
             rise = self._history.increase(metric, labels, now, window, at_most=at_most)
             if rise and self.node.has(metric, labels):
                 yield dict(zip(names, labels, strict=True)), rise
+
+
+ALL_READ = (Collector.success, Inventory.present)
+"""What ``all_read`` reads."""
+
+
+def all_read(facts: Facts, collector: str, kind: str) -> bool:
+    """Whether a part that is not on the page is not on the node: its collector read all there is.
+
+    Args:
+        facts: of now.
+        collector: that reads parts of the kind.
+        kind: as the inventory calls it: ``rdma_port``.
+    """
+    node = facts.node
+    return node.part(Collector, collector).success == 1 and node.part(Inventory, kind).present is not None

@@ -10,7 +10,7 @@ import msgspec
 from commwatch.findings.codes import CODES, REPLACED_BY
 from commwatch.findings.finding import Component, Match, Severity
 from commwatch.findings.repaired import EVENTS, OVER_AFTER
-from commwatch.findings.rules.rule_set import DAY, HOUR, STATE_CLOSES_AFTER
+from commwatch.findings.rules.rule_set import COUNT_CLOSES_AFTER, DAY, HOUR, STATE_CLOSES_AFTER
 from commwatch.state.records import Timestamp
 
 Observable: TypeAlias = Callable[[Match], bool]
@@ -282,3 +282,19 @@ def _grew(incident: Incident, match: Match, now: float) -> bool:
 
 def _count(match: Match) -> float:
     return sum(one.value for one in match.evidence if isinstance(one.value, (int, float)))
+
+
+def is_counted(match: Match) -> bool:
+    """Whether it is a fault from a number of events in an hour on."""
+    is_event = CODES[match.code].closes_after >= COUNT_CLOSES_AFTER
+    return is_event and any(one.threshold is not None for one in match.evidence)
+
+
+def counted_over(match: Match) -> float:
+    """Seconds in which the events came that make it a fault: a day where those of the last hour are too few."""
+    reached = [
+        one.threshold_origin
+        for one in match.evidence
+        if one.threshold is not None and isinstance(one.value, (int, float)) and one.value >= one.threshold
+    ]
+    return DAY if reached and all(key.endswith("_per_day") for key in reached) else HOUR

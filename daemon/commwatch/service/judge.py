@@ -12,14 +12,14 @@ import structlog
 
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.api_documents import FindingsDocument, closed_record
-from commwatch.findings.causes import counted_over, is_counted, join
+from commwatch.findings.causes import join
 from commwatch.findings.codes import CODES
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Finding, Match, format_evidence
 from commwatch.findings.history import CounterHistory
 from commwatch.findings.measured import measured_of, well_at
 from commwatch.findings.profile import profile_readings
-from commwatch.findings.register import Change, Incident, Register
+from commwatch.findings.register import Change, Incident, Register, counted_over, is_counted
 from commwatch.findings.repaired import reads_healthy
 from commwatch.findings.rule_engine import RuleEngine
 from commwatch.findings.rules import RULE_SETS

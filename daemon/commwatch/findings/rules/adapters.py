@@ -26,12 +26,12 @@ def of_gravity(gravity: Gravity) -> tuple[str, ...]:
 
 def events(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Adapters of which a driver reported something within the last hour; one finding for each gravity."""
-    told: dict[tuple[str, Component], list[Evidence]] = {}
+    evidence_of: dict[tuple[str, Component], list[Evidence]] = {}
     for adapter, kind, count in facts.rises_keyed(Adapter.events, HOUR):
         if (event := ADAPTER_EVENTS.get(kind)) is not None:
             evidence = Evidence(f"lines of the kernel log {facts.lately(HOUR)}: {event.meaning}", count)
-            told.setdefault((_CODES[event.gravity], adapter_of(adapter)), []).append(evidence)
-    for (code, component), evidences in told.items():
+            evidence_of.setdefault((_CODES[event.gravity], adapter_of(adapter)), []).append(evidence)
+    for (code, component), evidences in evidence_of.items():
         yield Match(code, component, tuple(evidences))
 
 

@@ -9,6 +9,7 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.components import interface_of, nvlink_of, port_of
+from commwatch.findings.rules.rule_set import Rule
 from commwatch_exporters.catalogue import LIMITS
 from commwatch_exporters.catalogue.metric import SUSTAINED_SECONDS, Limit
 from commwatch_exporters.node.model import Interface, NvLink, RdmaPort
@@ -16,7 +17,7 @@ from commwatch_exporters.node.parts import AnyColumn, column_of
 
 _Counted: TypeAlias = "NvLink | RdmaPort | Interface"
 
-Told: TypeAlias = "dict[Component, list[Evidence]]"
+Found: TypeAlias = "dict[Component, list[Evidence]]"
 """What is found, by component."""
 
 SUSTAINED_OPENS_AFTER = 2 * SUSTAINED_SECONDS
@@ -40,7 +41,7 @@ _ROWS: Mapping[str, tuple[_Row, ...]] = {
 """By code of the finding."""
 
 
-def tell_rises(code: str, facts: Facts, thresholds: Thresholds, told: Told) -> None:
+def add_rises(code: str, facts: Facts, thresholds: Thresholds, evidence_of: Found) -> None:
     """Add what rose beyond the limits of a code."""
     for column, limit in _ROWS[code]:
         most = limit.most(getattr(thresholds, limit.threshold)) if limit.threshold else None
@@ -48,7 +49,7 @@ def tell_rises(code: str, facts: Facts, thresholds: Thresholds, told: Told) -> N
             if limit.is_passed(rise, most):
                 of = f" ({kind.replace('_', ' ')})" if kind else ""
                 what = f"{limit.what}{of} {facts.lately(limit.window_seconds)}"
-                told.setdefault(_component(part), []).append(Evidence(what, rise, "", most, limit.threshold))
+                evidence_of.setdefault(_component(part), []).append(Evidence(what, rise, "", most, limit.threshold))
 
 
 def _component(part: _Counted) -> Component:
@@ -59,14 +60,34 @@ def _component(part: _Counted) -> Component:
 
 def risen(code: str, facts: Facts, thresholds: Thresholds) -> Iterator[Match]:
     """The links, RDMA ports or interfaces of which counters rose beyond the limits of a code."""
-    told: Told = {}
-    tell_rises(code, facts, thresholds, told)
-    return matches(code, told)
+    evidence_of: Found = {}
+    add_rises(code, facts, thresholds, evidence_of)
+    return matches(code, evidence_of)
 
 
-def matches(code: str, told: Told) -> Iterator[Match]:
+def counted(name: str, *codes: str) -> Rule:
+    """A rule that is rows of the catalogue alone: counters that rose beyond the limits of their codes.
+
+    Args:
+        name: see ``Rule.name``.
+        codes: of the limits.
+    """
+
+    def evaluate(facts: Facts, thresholds: Thresholds) -> Iterator[Match]:
+        for code in codes:
+            yield from risen(code, facts, thresholds)
+
+    columns = tuple(dict.fromkeys(column for code in codes for column in columns_of(code)))
+    limits = tuple(dict.fromkeys(limit for code in codes for limit in thresholds_of(code)))
+    details: Mapping[type[_Counted], tuple[AnyColumn, ...]] = {
+        NvLink: (), RdmaPort: (RdmaPort.info,), Interface: (Interface.info,),
+    }  # fmt: skip
+    return Rule(evaluate, codes, reads=columns, details=details[columns[0].kind], thresholds=limits, row=name)
+
+
+def matches(code: str, evidence_of: Found) -> Iterator[Match]:
     """One of each component."""
-    for component, evidence in told.items():
+    for component, evidence in evidence_of.items():
         yield Match(code, component, tuple(evidence))
 
 

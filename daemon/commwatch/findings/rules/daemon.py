@@ -8,7 +8,7 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.components import gpu_of, interface_of, of_daemon, port_of
-from commwatch.findings.rules.counted import Told, matches
+from commwatch.findings.rules.counted import Found, matches
 from commwatch.findings.rules.rule_set import COUNT_CLOSES_AFTER, HOUR, FindingCode, Rule, RuleSet
 from commwatch.node.starvation import LATE_SECONDS, STALL_RATIO, WAITED_SHARE
 from commwatch.readings import LOST_REASONS, WORKER_REASONS
@@ -63,12 +63,12 @@ def failing(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
         what = f"failed readings in the last hour: {reason.replace('_', ' ')}"
         reasons.setdefault(collector, []).append(Evidence(what, count))
     limit = thresholds.collector_failing_for_seconds
-    told = {device.collector for device, _, _ in facts.each_keyed(UnreadDevice.failing)}
+    named = {device.collector for device, _, _ in facts.each_keyed(UnreadDevice.failing)}
     driver_fails = any(flag == 1 for _, _, flag in facts.each_keyed(Driver.unusable))
     for collector, success in facts.each(Collector.success):
         if success == 1:
             continue
-        if collector.name in told or (driver_fails and collector.name.startswith(_OF_DRIVER)):
+        if collector.name in named or (driver_fails and collector.name.startswith(_OF_DRIVER)):
             continue  # a finding of its own says what fails
         last = collector.last_success_timestamp_seconds
         age = None if last is None else facts.now - last
@@ -146,18 +146,18 @@ def stuck(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
 
 def restarting(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Workers that crashed or hung several times in an hour."""
-    told: dict[Worker, list[Evidence]] = {}
+    evidence_of: dict[Worker, list[Evidence]] = {}
     counts: dict[Worker, float] = {}
     for worker, reason, count in facts.rises_keyed(Worker.restarts, HOUR):
         if reason in _HANGS:
             counts[worker] = counts.get(worker, 0.0) + count
-            told.setdefault(worker, []).append(Evidence(f"of these: {reason}", count))
+            evidence_of.setdefault(worker, []).append(Evidence(f"of these: {reason}", count))
     most = thresholds.worker_restarts_per_hour
     for worker, count in counts.items():
         if count > most:
             evidence = Evidence("times it was replaced in the last hour", count, "", most, "worker_restarts_per_hour")
             component = of_daemon(worker.name, f"worker {worker.name}")
-            yield Match("worker_restarting", component, (evidence, *told[worker]))
+            yield Match("worker_restarting", component, (evidence, *evidence_of[worker]))
 
 
 def configuration(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
@@ -212,11 +212,11 @@ def unbelievable(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
             counters = found.setdefault((source, whole), {})
             what = f"places where {one.counter} is {_NAMES[int(state)]}"
             counters[what] = counters.get(what, 0) + 1
-    told: Told = {}
+    evidence_of: Found = {}
     for (source, device), counters in found.items():
         evidence = [Evidence(what, places) for what, places in counters.items()]
-        told.setdefault(_device(facts.node, source, device), []).extend(evidence)
-    return matches("counters_not_believed", told)
+        evidence_of.setdefault(_device(facts.node, source, device), []).extend(evidence)
+    return matches("counters_not_believed", evidence_of)
 
 
 def _device(node: Node, source: str, device: str) -> Component:

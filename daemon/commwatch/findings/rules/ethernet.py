@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from commwatch.config.thresholds import Thresholds
-from commwatch.findings.facts import Facts
+from commwatch.findings.facts import ALL_READ, Facts, all_read
 from commwatch.findings.finding import Component, Evidence, Match
-from commwatch.findings.rules.all_read import ALL_READ, all_read
 from commwatch.findings.rules.components import interface_of
-from commwatch.findings.rules.counted import Told, columns_of, matches, risen
+from commwatch.findings.rules.counted import Found, columns_of, counted, matches
 from commwatch.findings.rules.rule_set import COUNT_CLOSES_AFTER, HOUR, FindingCode, Rule, RuleSet
 from commwatch_exporters.node.model import Interface
 
@@ -58,7 +57,7 @@ def slow(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
 
 def errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Interfaces with more damaged packets than the bit error ratio of the standard makes."""
-    told: Told = {}
+    evidence_of: Found = {}
     for column, what in _ERRORS.items():
         for interface, count in facts.rises(column, HOUR):
             speed = interface.speed_bytes_per_second or interface.speed_expected_bytes_per_second
@@ -67,23 +66,18 @@ def errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
             most = speed * _BITS * HOUR * thresholds.ethernet_bit_error_ratio_max
             if count > most:
                 evidence = Evidence(f"{what} in the last hour", count, "", most, "ethernet_bit_error_ratio_max")
-                told.setdefault(interface_of(interface), []).append(evidence)
-    return matches("ethernet_errors", told)
+                evidence_of.setdefault(interface_of(interface), []).append(evidence)
+    return matches("ethernet_errors", evidence_of)
 
 
 def module(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Interfaces of which the cable module reported a fault within the last hour."""
-    told: Told = {}
+    evidence_of: Found = {}
     for interface, kind, count in facts.rises_keyed(Interface.module_events, HOUR):
         if kind in _MODULE_FAULTS:
             evidence = Evidence(f"events of the module in the last hour: {kind.replace('_', ' ')}", count)
-            told.setdefault(interface_of(interface), []).append(evidence)
-    return matches("ethernet_module_fault", told)
-
-
-def storms(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
-    """Interfaces that stopped the network for long within the last hour."""
-    return risen("ethernet_pause_storm", facts, thresholds)
+            evidence_of.setdefault(interface_of(interface), []).append(evidence)
+    return matches("ethernet_module_fault", evidence_of)
 
 
 def _speed_judged(facts: Facts, thresholds: Thresholds, component: Component) -> bool:
@@ -185,15 +179,8 @@ ETHERNET = RuleSet(
             thresholds=("ethernet_bit_error_ratio_max",),
         ),
         Rule(module, ("ethernet_module_fault",), reads=(Interface.module_events,), details=(Interface.info,)),
-        Rule(storms, ("ethernet_pause_storm",), reads=columns_of("ethernet_pause_storm"), details=(Interface.info,)),
+        counted("ethernet.storms", "ethernet_pause_storm"),
     ),
-    windows=dict.fromkeys(
-        (
-            Interface.module_events,
-            *_ERRORS,
-            *columns_of("ethernet_pause_storm"),
-        ),
-        HOUR,
-    ),
+    windows=dict.fromkeys((Interface.module_events, *_ERRORS, *columns_of("ethernet_pause_storm")), HOUR),
     judged={"ethernet_slow": _speed_judged, "ethernet_missing": _missing_judged},
 )

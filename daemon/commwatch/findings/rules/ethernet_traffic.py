@@ -9,15 +9,7 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Evidence, Match
 from commwatch.findings.rules.components import interface_of
-from commwatch.findings.rules.counted import (
-    SUSTAINED_OPENS_AFTER,
-    Told,
-    columns_of,
-    matches,
-    risen,
-    thresholds_of,
-    windows_of,
-)
+from commwatch.findings.rules.counted import SUSTAINED_OPENS_AFTER, Found, counted, matches, windows_of
 from commwatch.findings.rules.rule_set import COUNT_CLOSES_AFTER, FindingCode, Rule, RuleSet
 from commwatch_exporters.catalogue.metric import SUSTAINED_SECONDS
 from commwatch_exporters.node.model import Interface
@@ -34,12 +26,6 @@ _PAUSING: tuple[_Pause, ...] = (
 )
 
 
-def dropping(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
-    """Interfaces that go on dropping packets; not what the kernel calls dropped: it holds packets of protocols that no
-    one here speaks."""
-    return risen("ethernet_dropping", facts, thresholds)
-
-
 def paused(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Interfaces that the network stops."""
     return _pauses("ethernet_paused", _PAUSED, facts, thresholds)
@@ -50,13 +36,8 @@ def pausing(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     return _pauses("ethernet_pausing", _PAUSING, facts, thresholds)
 
 
-def over_allowance(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
-    """Interfaces of cloud instances that want more than they may."""
-    return risen("ethernet_over_allowance", facts, thresholds)
-
-
 def _pauses(code: str, columns: Iterable[_Pause], facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
-    told: Told = {}
+    evidence_of: Found = {}
     most = thresholds.ethernet_pause_share_ratio
     for column in columns:
         for interface, priority, seconds in facts.rises_keyed(column, SUSTAINED_SECONDS):
@@ -65,8 +46,8 @@ def _pauses(code: str, columns: Iterable[_Pause], facts: Facts, thresholds: Thre
                 of = f" for priority {priority}" if priority else ""
                 what = f"share of the last 2 min stopped{of}"
                 evidence = Evidence(what, share, "ratio", most, "ethernet_pause_share_ratio")
-                told.setdefault(interface_of(interface), []).append(evidence)
-    return matches(code, told)
+                evidence_of.setdefault(interface_of(interface), []).append(evidence)
+    return matches(code, evidence_of)
 
 
 ETHERNET_TRAFFIC = RuleSet(
@@ -118,13 +99,8 @@ ETHERNET_TRAFFIC = RuleSet(
         ),
     ),
     rules=(
-        Rule(
-            dropping,
-            ("ethernet_dropping",),
-            reads=columns_of("ethernet_dropping"),
-            details=(Interface.info,),
-            thresholds=thresholds_of("ethernet_dropping"),
-        ),
+        # Not what the kernel calls dropped: it counts packets of protocols that no one here speaks.
+        counted("ethernet_traffic.dropping", "ethernet_dropping"),
         Rule(
             paused,
             ("ethernet_paused",),
@@ -139,13 +115,7 @@ ETHERNET_TRAFFIC = RuleSet(
             details=(Interface.info,),
             thresholds=("ethernet_pause_share_ratio",),
         ),
-        Rule(
-            over_allowance,
-            ("ethernet_over_allowance",),
-            reads=columns_of("ethernet_over_allowance"),
-            details=(Interface.info,),
-            thresholds=thresholds_of("ethernet_over_allowance"),
-        ),
+        counted("ethernet_traffic.over_allowance", "ethernet_over_allowance"),
     ),
     windows={
         **windows_of("ethernet_dropping", "ethernet_over_allowance"),

@@ -35,17 +35,17 @@ _JOIN_TAKES = 60.0
 
 def health(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """GPUs whose place in the fabric is unhealthy, limited, or being recovered."""
-    told: dict[tuple[str, Gpu], list[Evidence]] = {}
+    evidence_of: dict[tuple[str, Gpu], list[Evidence]] = {}
     for gpu, verdict in facts.each(Gpu.fabric_health):
         code = {_UNHEALTHY: "fabric_unhealthy", _LIMITED: "fabric_limited"}.get(int(verdict))
         if code is not None:
             words = word_of(FABRIC_HEALTH, verdict)
-            told[code, gpu] = [Evidence("the driver's verdict", words)]
+            evidence_of[code, gpu] = [Evidence("the driver's verdict", words)]
     for gpu, check, flag in facts.each_keyed(Gpu.fabric_faults):
         if flag == 1 and check in _FAULTS:
             code, words = _FAULTS[check]
-            told.setdefault((code, gpu), []).append(Evidence("fabric", words))
-    for (code, gpu), evidence in told.items():
+            evidence_of.setdefault((code, gpu), []).append(Evidence("fabric", words))
+    for (code, gpu), evidence in evidence_of.items():
         yield Match(code, gpu_of(gpu), tuple(evidence))
 
 
@@ -72,15 +72,15 @@ def misconfigured(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """GPUs that the fabric does not serve because of how it is configured."""
     if not _has_peers(facts):
         return
-    told: dict[Gpu, list[Evidence]] = {}
+    evidence_of: dict[Gpu, list[Evidence]] = {}
     for gpu, reason in facts.each(Gpu.fabric_incorrect_configuration):
         if reason > _NOTHING_WRONG:
             words = word_of(FABRIC_CONFIGURATIONS, reason)
-            told.setdefault(gpu, []).append(Evidence("configuration", words))
+            evidence_of.setdefault(gpu, []).append(Evidence("configuration", words))
     for gpu, check, flag in facts.each_keyed(Gpu.fabric_faults):
         if flag == 1 and check == "partition_not_assigned":
-            told.setdefault(gpu, []).append(Evidence("partition", "not assigned"))
-    for gpu, evidence in told.items():
+            evidence_of.setdefault(gpu, []).append(Evidence("partition", "not assigned"))
+    for gpu, evidence in evidence_of.items():
         yield Match("fabric_misconfigured", gpu_of(gpu), tuple(evidence))
 
 

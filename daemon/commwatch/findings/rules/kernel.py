@@ -89,7 +89,7 @@ _MESSAGE_CODES: Mapping[str, tuple[str, str]] = {
 
 def driver_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """GPUs of which the driver reported, within the last hour, that a path or the GPU itself has failed."""
-    told: dict[tuple[str, Component], list[Evidence]] = {}
+    evidence_of: dict[tuple[str, Component], list[Evidence]] = {}
     harmless, fatals = _marked(facts, Gpu.xids_nonfatal), _marked(facts, Gpu.xids_fatal)
     for gpu, xid, count in facts.rises_keyed(Gpu.xids, HOUR):
         fatal = min(fatals.get((gpu, xid), 0.0), count)
@@ -103,20 +103,20 @@ def driver_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
             # The driver's own word: no list of numbers that programs can cause takes it back, so it has no event.
             code = "xid_fabric" if xid in FABRIC_FAILED else "xid_fatal"
             evidence = Evidence(f"{what}, called fatal by the driver, {facts.lately(HOUR)}", fatal)
-            told.setdefault((code, gpu_of(gpu)), []).append(evidence)
+            evidence_of.setdefault((code, gpu_of(gpu)), []).append(evidence)
         if is_known and count > nonfatal + fatal:
             code = "xid_gpu" if xid in GPU_FAILED else "xid_fabric"
             evidence = Evidence(f"{what} {facts.lately(HOUR)}", count - nonfatal - fatal, event=f"xid {xid}")
-            told.setdefault((code, gpu_of(gpu)), []).append(evidence)
+            evidence_of.setdefault((code, gpu_of(gpu)), []).append(evidence)
         if is_known and nonfatal:
             evidence = Evidence(f"{what}, not fatal, {facts.lately(HOUR)}", nonfatal, event=f"xid {xid}")
-            told.setdefault(("xid_nonfatal", gpu_of(gpu)), []).append(evidence)
+            evidence_of.setdefault(("xid_nonfatal", gpu_of(gpu)), []).append(evidence)
     for gpu, message, count in facts.rises_keyed(Gpu.kernel_log_messages, HOUR):
         if message in _MESSAGE_CODES:
             code, words = _MESSAGE_CODES[message]
             what = f"lines of the kernel log {facts.lately(HOUR)}: {words}"
-            told.setdefault((code, gpu_of(gpu)), []).append(Evidence(what, count))
-    for (code, component), evidences in told.items():
+            evidence_of.setdefault((code, gpu_of(gpu)), []).append(Evidence(what, count))
+    for (code, component), evidences in evidence_of.items():
         yield Match(code, component, tuple(evidences))
 
 
@@ -136,7 +136,7 @@ def switch_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
 
     The same number can be fatal and not, and a number of no list can be fatal; what the driver said of each holds.
     """
-    told: dict[tuple[str, Component], list[Evidence]] = {}
+    evidence_of: dict[tuple[str, Component], list[Evidence]] = {}
     harmless, fatals = _marked(facts, NvSwitch.sxids_nonfatal), _marked(facts, NvSwitch.sxids_fatal)
     for device, sxid, count in facts.rises_keyed(NvSwitch.sxids, HOUR):
         switch = nvswitch_of(device)
@@ -145,11 +145,11 @@ def switch_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
         fatal = count - nonfatal if sxid in SWITCH_FAILED else called_fatal
         if fatal:
             evidence = Evidence(f"SXid {sxid} {facts.lately(HOUR)}", fatal, event=f"sxid {sxid}")
-            told.setdefault(("sxid_fatal", switch), []).append(evidence)
+            evidence_of.setdefault(("sxid_fatal", switch), []).append(evidence)
         if (sxid in SWITCH_FAILED or sxid in SWITCH_WARNS) and count > fatal:
             evidence = Evidence(f"SXid {sxid}, not fatal, {facts.lately(HOUR)}", count - fatal, event=f"sxid {sxid}")
-            told.setdefault(("sxid_warning", switch), []).append(evidence)
-    for (code, component), evidences in told.items():
+            evidence_of.setdefault(("sxid_warning", switch), []).append(evidence)
+    for (code, component), evidences in evidence_of.items():
         yield Match(code, component, tuple(evidences))
 
 

@@ -8,7 +8,7 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.components import nvlink_of
-from commwatch.findings.rules.counted import columns_of, risen, thresholds_of, windows_of
+from commwatch.findings.rules.counted import counted, windows_of
 from commwatch.findings.rules.nvlink import CAPACITY_PER_LINK, capacity_per_link
 from commwatch.findings.rules.rule_set import COUNT_CLOSES_AFTER, DAY, HOUR, FindingCode, Rule, RuleSet
 from commwatch_exporters.node.model import NvLink
@@ -28,11 +28,6 @@ _EFFECTIVE_WINDOW = 600.0
 _BITS = 8.0
 
 
-def failed_recovery(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
-    """Links of which a retraining failed within the last hour."""
-    return risen("nvlink_recovery_failed", facts, thresholds)
-
-
 def recovering(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Links that retrained too often in an hour or in a day; and for the record, those that did at all."""
     most_hourly, most_daily = thresholds.nvlink_recoveries_per_hour, thresholds.nvlink_recoveries_per_day
@@ -50,29 +45,18 @@ def recovering(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
                 yield Match(code, nvlink_of(link), evidence)
 
 
-def replaying(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
-    """Links that sent again what had not arrived."""
-    return risen("nvlink_replays", facts, thresholds)
-
-
-def packet_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
-    """Links that lost or damaged packets, and those that got them damaged from further away."""
-    yield from risen("nvlink_packet_errors", facts, thresholds)
-    yield from risen("nvlink_remote_errors", facts, thresholds)
-
-
 def bit_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Links that damage more bits than a healthy one: CRC errors, or errors left after forward error correction."""
-    told: dict[Component, list[Evidence]] = {}
+    evidence_of: dict[Component, list[Evidence]] = {}
     for column, words in _CRC.items():
         for link, count in facts.rises(column, _CRC_WINDOW):
             rate, limit = count / _CRC_WINDOW, thresholds.nvlink_crc_errors_per_second
             if rate >= limit:
                 evidence = Evidence(words, rate, "", limit, "nvlink_crc_errors_per_second")
-                told.setdefault(nvlink_of(link), []).append(evidence)
+                evidence_of.setdefault(nvlink_of(link), []).append(evidence)
     for component, evidence in _after_correction(facts, thresholds):
-        told.setdefault(component, []).append(evidence)
-    for component, evidences in told.items():
+        evidence_of.setdefault(component, []).append(evidence)
+    for component, evidences in evidence_of.items():
         yield Match("nvlink_bit_errors", component, tuple(evidences))
 
 
@@ -174,25 +158,15 @@ NVLINK_ERRORS = RuleSet(
         ),
     ),
     rules=(
-        Rule(failed_recovery, ("nvlink_recovery_failed",), reads=columns_of("nvlink_recovery_failed")),
+        counted("nvlink_errors.failed_recovery", "nvlink_recovery_failed"),
         Rule(
             recovering,
             ("nvlink_recovering", "nvlink_recovered"),
             reads=_RECOVERIES,
             thresholds=("nvlink_recoveries_per_hour", "nvlink_recoveries_per_day"),
         ),
-        Rule(
-            replaying,
-            ("nvlink_replays",),
-            reads=columns_of("nvlink_replays"),
-            thresholds=thresholds_of("nvlink_replays"),
-        ),
-        Rule(
-            packet_errors,
-            ("nvlink_packet_errors", "nvlink_remote_errors"),
-            reads=(*columns_of("nvlink_packet_errors"), *columns_of("nvlink_remote_errors")),
-            thresholds=thresholds_of("nvlink_packet_errors"),
-        ),
+        counted("nvlink_errors.replaying", "nvlink_replays"),
+        counted("nvlink_errors.packet_errors", "nvlink_packet_errors", "nvlink_remote_errors"),
         Rule(
             bit_errors,
             ("nvlink_bit_errors",),

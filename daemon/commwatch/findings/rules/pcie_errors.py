@@ -22,7 +22,7 @@ _NVML: Mapping[str, Column[Gpu]] = {"fatal": Gpu.pcie_fatal_errors, "nonfatal": 
 _LOST: Mapping[str, str] = {"fatal": "pcie_fatal", "nonfatal": "pcie_nonfatal"}
 """Codes of what was not corrected, by severity."""
 
-_Told: TypeAlias = tuple[str, Component, Evidence]
+_Found: TypeAlias = tuple[str, Component, Evidence]
 """Code, link, and one fact."""
 
 _RATE_WINDOW = 300.0
@@ -55,16 +55,16 @@ def replays(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
 
 def reported(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Errors that devices reported: fatal and not fatal ones always, corrected ones above the floor of their link."""
-    told: dict[tuple[str, Component], list[Evidence]] = {}
+    evidence_of: dict[tuple[str, Component], list[Evidence]] = {}
     for code, component, evidence in (*_not_corrected(facts), *_corrected(facts, thresholds)):
-        told.setdefault((code, component), []).append(evidence)
-    fatal = frozenset[str]().union(*(component.parts for code, component in told if code == "pcie_fatal"))
-    for (code, component), evidences in told.items():
+        evidence_of.setdefault((code, component), []).append(evidence)
+    fatal = frozenset[str]().union(*(component.parts for code, component in evidence_of if code == "pcie_fatal"))
+    for (code, component), evidences in evidence_of.items():
         yield Match(code, component, tuple(evidences))
     yield from _below_root_ports(facts, fatal)
 
 
-def _not_corrected(facts: Facts) -> Iterable[_Told]:
+def _not_corrected(facts: Facts) -> Iterable[_Found]:
     """What was not corrected, by the devices' own reports (AER) and by the GPUs' own counts (NVML)."""
     for device, severity, count in facts.rises_keyed(PcieDevice.aer_errors, HOUR):
         if severity in _LOST:
@@ -80,7 +80,7 @@ def _named(device: PcieDevice) -> str:
     return f"{device.address} ({device.role.replace('_', ' ')})"
 
 
-def _corrected(facts: Facts, thresholds: Thresholds) -> Iterable[_Told]:
+def _corrected(facts: Facts, thresholds: Thresholds) -> Iterable[_Found]:
     for device, severity, count in facts.rises_keyed(PcieDevice.aer_errors, _RATE_WINDOW):
         if severity != "correctable":
             continue

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from commwatch.config.thresholds import Thresholds
-from commwatch.findings.facts import Facts
+from commwatch.findings.facts import ALL_READ, Facts, all_read
 from commwatch.findings.finding import Component, Evidence, Match
-from commwatch.findings.rules.all_read import ALL_READ, all_read
 from commwatch.findings.rules.components import port_of
 from commwatch.findings.rules.rule_set import FindingCode, Rule, RuleSet
 from commwatch_exporters.node.model import RdmaPort

@@ -8,7 +8,7 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Evidence, Match
 from commwatch.findings.rules.components import port_of
-from commwatch.findings.rules.counted import Told, columns_of, matches, risen, thresholds_of, windows_of
+from commwatch.findings.rules.counted import Found, counted, matches, windows_of
 from commwatch.findings.rules.rule_set import COUNT_CLOSES_AFTER, FindingCode, Rule, RuleSet
 from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.node.model import RdmaPort, SourceCounter
@@ -19,25 +19,10 @@ _SIDE_COUNTERS = frozenset({"rdma_port_transmit_wait_ticks_total", "rdma_port_vl
 """They count congestion and management packets, and fill up on healthy ports."""
 
 
-def errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
-    """Ports of which the own link damages packets, recovers, or breaks flow control."""
-    return risen("rdma_errors", facts, thresholds)
-
-
-def upstream(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
-    """Ports that receive packets which were damaged elsewhere."""
-    return risen("rdma_errors_upstream", facts, thresholds)
-
-
-def refused(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
-    """Ports on which a partition or rate rule refuses packets."""
-    return risen("rdma_packets_refused", facts, thresholds)
-
-
 def saturated(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Ports with counters that stand at their greatest number: what happens from now on is not seen."""
     for code, is_side in (("rdma_counter_saturated", False), ("rdma_side_counter_saturated", True)):
-        told: Told = {}
+        evidence_of: Found = {}
         for one, state in facts.each(SourceCounter.anomaly):
             counter = one.counter
             if one.source != "rdma" or state != _SATURATED or (counter in _SIDE_COUNTERS) != is_side:
@@ -47,8 +32,8 @@ def saturated(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
             known = CATALOGUE.get(f"commwatch_{counter}")
             limit = None if known is None else known.saturates_at
             evidence = Evidence(counter, "at its greatest number" if limit is None else limit)
-            told.setdefault(port_of(port), []).append(evidence)
-        yield from matches(code, told)
+            evidence_of.setdefault(port_of(port), []).append(evidence)
+        yield from matches(code, evidence_of)
 
 
 RDMA_ERRORS = RuleSet(
@@ -108,27 +93,9 @@ RDMA_ERRORS = RuleSet(
         ),
     ),
     rules=(
-        Rule(
-            errors,
-            ("rdma_errors",),
-            reads=columns_of("rdma_errors"),
-            details=(RdmaPort.info,),
-            thresholds=thresholds_of("rdma_errors"),
-        ),
-        Rule(
-            upstream,
-            ("rdma_errors_upstream",),
-            reads=columns_of("rdma_errors_upstream"),
-            details=(RdmaPort.info,),
-            thresholds=thresholds_of("rdma_errors_upstream"),
-        ),
-        Rule(
-            refused,
-            ("rdma_packets_refused",),
-            reads=columns_of("rdma_packets_refused"),
-            details=(RdmaPort.info,),
-            thresholds=thresholds_of("rdma_packets_refused"),
-        ),
+        counted("rdma_errors.errors", "rdma_errors"),
+        counted("rdma_errors.upstream", "rdma_errors_upstream"),
+        counted("rdma_errors.refused", "rdma_packets_refused"),
         Rule(
             saturated,
             ("rdma_counter_saturated", "rdma_side_counter_saturated"),

@@ -10,11 +10,11 @@ from commwatch.findings.finding import Evidence, Match
 from commwatch.findings.rules.components import port_of
 from commwatch.findings.rules.counted import (
     SUSTAINED_OPENS_AFTER,
-    Told,
+    Found,
+    add_rises,
     columns_of,
+    counted,
     matches,
-    risen,
-    tell_rises,
     thresholds_of,
     windows_of,
 )
@@ -30,8 +30,8 @@ _CONGESTED_FOR = 120.0
 
 def retransmitting(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Ports that go on sending packets again."""
-    told: Told = {}
-    tell_rises("rdma_retransmitting", facts, thresholds, told)
+    evidence_of: Found = {}
+    add_rises("rdma_retransmitting", facts, thresholds, evidence_of)
     sent = dict(facts.rises(RdmaPort.transmit_packets, SUSTAINED_SECONDS))
     most = thresholds.rdma_retransmitted_share_ratio
     for port, again in facts.rises(RdmaPort.retransmitted_packets, SUSTAINED_SECONDS):
@@ -39,29 +39,19 @@ def retransmitting(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
         if packets and again / packets > most:
             what = "share of packets that were sent again in the last 2 min"
             evidence = Evidence(what, again / packets, "ratio", most, "rdma_retransmitted_share_ratio")
-            told.setdefault(port_of(port), []).append(evidence)
-    return matches("rdma_retransmitting", told)
-
-
-def dropping(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
-    """Ports that go on dropping packets."""
-    return risen("rdma_dropping", facts, thresholds)
-
-
-def connections(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
-    """Ports on which connections were given up within the last hour."""
-    return risen("rdma_connections_lost", facts, thresholds)
+            evidence_of.setdefault(port_of(port), []).append(evidence)
+    return matches("rdma_retransmitting", evidence_of)
 
 
 def congested(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Ports that are asked to slow down, or wait for credit far longer than before."""
-    told: Told = {}
-    tell_rises("rdma_congested", facts, thresholds, told)
-    _tell_waits(facts, thresholds, told)
-    return matches("rdma_congested", told)
+    evidence_of: Found = {}
+    add_rises("rdma_congested", facts, thresholds, evidence_of)
+    _add_waits(facts, thresholds, evidence_of)
+    return matches("rdma_congested", evidence_of)
 
 
-def _tell_waits(facts: Facts, thresholds: Thresholds, told: Told) -> None:
+def _add_waits(facts: Facts, thresholds: Thresholds, evidence_of: Found) -> None:
     """Add the ports that wait for credit: ticks for each packet sent, against those of the 20 min before.
 
     How long a tick is depends on the adapter, so that a port can be held against itself alone. Where it carried less
@@ -83,7 +73,7 @@ def _tell_waits(facts: Facts, thresholds: Thresholds, told: Told) -> None:
         if waited / sent > limit:
             what = "ticks without credit for each packet in the last 2 min"
             evidence = Evidence(what, waited / sent, "", limit, "rdma_wait_rise_factor")
-            told.setdefault(port_of(port), []).append(evidence)
+            evidence_of.setdefault(port_of(port), []).append(evidence)
 
 
 RDMA_TRAFFIC = RuleSet(
@@ -145,16 +135,8 @@ RDMA_TRAFFIC = RuleSet(
             details=(RdmaPort.info,),
             thresholds=(*thresholds_of("rdma_retransmitting"), "rdma_retransmitted_share_ratio"),
         ),
-        Rule(
-            dropping,
-            ("rdma_dropping",),
-            reads=columns_of("rdma_dropping"),
-            details=(RdmaPort.info,),
-            thresholds=thresholds_of("rdma_dropping"),
-        ),
-        Rule(
-            connections, ("rdma_connections_lost",), reads=columns_of("rdma_connections_lost"), details=(RdmaPort.info,)
-        ),
+        counted("rdma_traffic.dropping", "rdma_dropping"),
+        counted("rdma_traffic.connections", "rdma_connections_lost"),
         Rule(
             congested,
             ("rdma_congested",),

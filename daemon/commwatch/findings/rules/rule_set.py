@@ -67,7 +67,9 @@ class Rule:
     counts: tuple[AnyColumn, ...] = ()
     """Counters that say when something that it counts began, beside those that it reads."""
     thresholds: tuple[str, ...] = ()
-    """Keys of ``alerts/thresholds.yaml`` that it holds the numbers against."""
+    """Keys of ``alerts/thresholds.yaml`` that it compares the numbers with."""
+    row: str = ""
+    """Name of one that has no function of its own."""
 
     @property
     def metrics_read(self) -> tuple[str, ...]:
@@ -87,6 +89,8 @@ class Rule:
     @property
     def name(self) -> str:
         """``nvlink.down``: family and name of the function; value of the label ``rule``."""
+        if self.row:
+            return self.row
         function = getattr(self.evaluate, "__name__", type(self.evaluate).__name__)
         return f"{self.evaluate.__module__.rpartition('.')[2]}.{function}"
 
