@@ -94,8 +94,7 @@ def _component(identity: str) -> ComponentRecord:
 
 def branch_of(known: Known, branch: Branch) -> list[Check]:
     """The checks of a branch, once what the rules see has lasted for long enough to be a finding."""
-    other = finding("adapter_failed", "adapter/elsewhere", "critical")
-    lasting = (*known.findings.findings, *(one.record for one in known.matched if not one.is_open), other)
+    lasting = (*known.findings.findings, *(one.record for one in known.matched if not one.is_open))
     known = replace(known, findings=msgspec.structs.replace(known.findings, findings=lasting))
     return [check for check in diagnose(known, "quick").checks if check.branch == branch]
 

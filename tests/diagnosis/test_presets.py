@@ -9,14 +9,15 @@ import pytest
 from msgspec import structs
 
 from commwatch.diagnosis.check import Check
-from commwatch.diagnosis.marks.profiles import PROFILES
+from commwatch.diagnosis.marks.profiles import ALL_PROFILES, PROFILES
 from commwatch.diagnosis.preflight import preflight
+from commwatch.diagnosis.profile import checks_of
 from commwatch.findings.api_documents import metric_records
 from commwatch.findings.facts import Facts
 from commwatch.findings.history import CounterHistory
 from commwatch.simulation.presets import PRESETS
 from commwatch_exporters.node.model import Node
-from diagnosis.exposed import branch_of, known_of
+from diagnosis.exposed import known_of
 from support.facts import NOW
 from support.probed_node import ProbedNode
 
@@ -62,7 +63,7 @@ def failed(node: ProbedNode, fault: str) -> dict[str, Check]:
     """What fails under a fault, by how it begins."""
     known = known_of({})
     snapshot = structs.replace(known.snapshot, metrics=metric_records(node.snapshot(f"- {{fault: {fault}}}")))
-    checks = branch_of(replace(known, snapshot=snapshot), "profile")
+    checks = checks_of(replace(known, snapshot=snapshot).facts, ALL_PROFILES)
     return {check.what.split(",")[0]: check for check in checks if check.verdict == "failed"}
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.marks.profiles import PROFILES, Asked
+from commwatch.diagnosis.profile import checks_of
 from diagnosis.exposed import branch_of, known_of, merged
 from diagnosis.measured import Numbers, address, gpus, host_copies, nvlinks, pairs, probe
 
@@ -16,8 +17,20 @@ A100, H100, A10G = "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3", "NVIDIA A10
 
 
 def checks(asked: Asked, *parts: Numbers) -> list[Check]:
-    """The verdict of the branch about a node."""
-    return branch_of(replace(known_of(merged(*parts)), asked=asked), "profile")
+    """The marks of a node, as those have them who ask for a profile."""
+    return [*checks_of(known_of(merged(*parts)).facts, asked)]
+
+
+def test_marks_that_nobody_asked_for_are_no_fault() -> None:
+    """A mark of hardware is no finding; who asks for a profile needs it."""
+    numbers = merged(gpus(8, "NVIDIA H100 80GB HBM3"), nvlinks(8, "4.0"), probe("all_reduce", 1e9, 476e9, ranks=8))
+    shown, needed = (
+        {check.verdict for check in branch_of(replace(known_of(numbers), asked=asked), "profile")}
+        for asked in (Asked(), Asked(PROFILES["7b"]))
+    )
+
+    assert "failed" not in shown
+    assert "failed" in needed
 
 
 def found(asked: Asked, *parts: Numbers) -> dict[str, Check]:

@@ -27,7 +27,10 @@ def remark(code: str, variable: str, severity: str, processes: int = 8) -> Setti
 
 
 def checks(audit: AuditRecord | None, host: HostLimits | None = None) -> list[Check]:
-    return branch_of(known_of(merged(PORT, GPUS), audit=audit, host=host), "settings")
+    remarks = () if audit is None else audit.remarks
+    counts = {(one.variable, one.code, one.severity): float(one.process_count) for one in remarks}
+    numbers = merged(PORT, GPUS, {"commwatch_nccl_setting_processes": counts})
+    return branch_of(known_of(numbers, audit=audit, host=host), "settings")
 
 
 def of(found: list[Check], what: str) -> Check:

@@ -1,4 +1,4 @@
-"""What a diagnosis comes to: the verdict of all faces, and failed checks only where a finding stands."""
+"""What a diagnosis comes to: the verdict of all faces, of which a check that the daemon knows is no part."""
 
 from __future__ import annotations
 
@@ -21,38 +21,28 @@ def came_to(
     what: str = "lanes",
     asked: Asked = ALL_PROFILES,
     failing_rules: tuple[str, ...] = (),
-) -> tuple[Verdict, list[CheckVerdict]]:
-    """The verdict on checks of a quantity of GPU0, and what became of them."""
+) -> Verdict:
+    """The verdict on checks of a quantity of GPU0."""
     checks = [
         Check(branch=branch, what=what, where="GPU0", measured="x4", required="x16", verdict=one) for one in verdicts
     ]
     known = dataclasses.replace(known_of({}, findings, failing_rules=failing_rules), asked=asked)
-    verdict, judged = overall(known, checks)
-    return verdict, [one.verdict for one in judged]
+    return overall(known, checks)
 
 
-def test_a_node_on_which_all_passed_is_ok() -> None:
+def test_a_check_is_no_verdict_of_its_own() -> None:
     """In the words of every other face; the checks are counted below."""
-    verdict, _ = came_to("passed", "passed", "not measured")
-
-    assert verdict == Verdict("OK", "no warning or critical finding")
-
-
-def test_a_check_without_a_finding_is_a_notice() -> None:
-    """The other faces say OK of this node, and so does the diagnosis; it says what it saw."""
-    verdict, judged = came_to("passed", "failed")
-
-    assert verdict == Verdict("OK", "no warning or critical finding")
-    assert judged == ["passed", "notice"]
+    cases: tuple[tuple[CheckVerdict, ...], ...] = (("passed", "passed", "not measured"), ("passed", "failed"))
+    for verdicts in cases:
+        assert came_to(*verdicts) == Verdict("OK", "no warning or critical finding")
 
 
 @pytest.mark.parametrize(("severity", "word"), [("critical", "Critical"), ("warning", "Warning")])
-def test_a_check_fails_beside_a_finding(severity: Severity, word: Word) -> None:
-    """The finding is what the verdict names."""
-    verdict, judged = came_to("failed", findings=(finding("gpu_lost", "gpu/0000:17:00.0", severity),))
+def test_a_finding_is_what_the_verdict_names(severity: Severity, word: Word) -> None:
+    """Whatever checks fail beside it."""
+    verdict = came_to("failed", findings=(finding("gpu_lost", "gpu/0000:17:00.0", severity),))
 
     assert verdict == Verdict(word, "title of gpu_lost: 0000:17:00.0")
-    assert judged == ["failed"]
 
 
 @pytest.mark.parametrize(
@@ -65,24 +55,23 @@ def test_a_check_fails_beside_a_finding(severity: Severity, word: Word) -> None:
 )
 def test_what_only_this_command_measures_fails_by_itself(branch: Branch, what: str, asked: Asked) -> None:
     """The daemon knows nothing of it; the line says what is and what should be, and how many more there are."""
-    verdict, judged = came_to("failed", "failed", "passed", branch=branch, what=what, asked=asked)
+    verdict = came_to("failed", "failed", "passed", branch=branch, what=what, asked=asked)
 
     assert verdict == Verdict("Warning", f"{what} of GPU0: x4, required x16; and 1 more failed check")
-    assert judged == ["failed", "failed", "passed"]
 
 
 def test_a_profile_that_nobody_asked_for_does_not_fail() -> None:
     """A mark of hardware is no finding."""
-    assert came_to("failed", branch="profile")[0].word == "OK"
+    assert came_to("failed", branch="profile").word == "OK"
 
 
 def test_what_is_unknown_stays_unknown() -> None:
     """Whatever the checks say: the other faces say so too."""
-    assert came_to("passed", failing_rules=("nvlink.down",))[0].word == "Unknown"
+    assert came_to("passed", failing_rules=("nvlink.down",)).word == "Unknown"
 
 
 def test_the_likeliest_cause_leads() -> None:
     """Who reads one line reads which part it is."""
     one = finding("probe_bandwidth_low", "probe/all_reduce", causes=(cause("pcie_width_dropped", "gpu/0000:17:00.0"),))
 
-    assert came_to("failed", findings=(one, one))[0].line == "title of pcie_width_dropped: 0000:17:00.0; and 1 more"
+    assert came_to("failed", findings=(one, one)).line == "title of pcie_width_dropped: 0000:17:00.0; and 1 more"

@@ -40,8 +40,10 @@ _NEXT = "Take another node, or look at fewer GPUs and other strategies with comm
 
 
 def profile_checks(known: Known) -> Iterable[Check]:
-    """The marks, and those of each profile that is asked for."""
-    return checks_of(known.facts, known.asked)
+    """The marks, and those of each profile; what nobody asked for is worth knowing, and no fault."""
+    for check in checks_of(known.facts, known.asked):
+        is_asked = known.asked.profile is not None or check.verdict != "failed"
+        yield check if is_asked else msgspec.structs.replace(check, verdict="notice")
 
 
 def checks_of(facts: Facts, asked: Asked, since: float = ALWAYS) -> Iterator[Check]:

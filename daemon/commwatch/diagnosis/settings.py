@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from commwatch.diagnosis.check import Check, CheckVerdict
+from commwatch.diagnosis.judged import judged
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.rdma_ports import ports_of
 from commwatch.findings.rules.gpu_ways import gpus_of
@@ -36,8 +39,7 @@ _AREAS: dict[str, frozenset[str]] = {
 _REST = "messages, checks and start"
 AREAS = (*_AREAS, _REST)
 
-_VERDICTS: dict[str, CheckVerdict] = {"harmful": "failed"}
-"""By severity of a remark; all others are worth knowing and no fault of the node."""
+_CODES = ("nccl_setting_harmful", "nccl_setting_suspicious")
 _SOURCE = "docs/using/nccl-settings.md"
 _USER_GUIDE = "NCCL user guide, troubleshooting"
 _SHARED_MEMORY = 2**30
@@ -78,7 +80,7 @@ def _of_jobs(known: Known) -> Iterator[Check]:
         return
     yield _reading(what, audit)
     remarks = sorted(audit.remarks, key=lambda one: AREAS.index(area_of(one.code)))
-    yield from map(_remark, remarks)
+    yield from (_remark(known, one) for one in remarks)
     if audit.remarks_left_out:
         detail = f"{audit.remarks_left_out} more remarks, none graver than these"
         yield _check("further settings", "notice", detail=detail)
@@ -100,12 +102,15 @@ def _reading(what: str, audit: AuditRecord) -> Check:
     )  # fmt: skip
 
 
-def _remark(remark: SettingRemark) -> Check:
+def _remark(known: Known, remark: SettingRemark) -> Check:
     processes = f"{remark.process_count} process{'' if remark.process_count == 1 else 'es'}"
-    return _check(
-        f"{remark.variable} ({area_of(remark.code)})", _VERDICTS.get(remark.severity, "notice"), processes,
+    check = _check(
+        f"{remark.variable} ({area_of(remark.code)})", "notice", processes,
         f"{remark.severity} ({remark.code.replace('_', ' ')})", "harmless", _SOURCE, remark.words, remark.next_step,
     )  # fmt: skip
+    found = judged(check, known.matched, _CODES, (f"setting/{remark.variable}/{remark.code}",))
+    # The audit explains this setting; the finding says that one is set.
+    return msgspec.structs.replace(check, verdict=found.verdict)
 
 
 def _clean(read: int, remarks: Sequence[SettingRemark]) -> Iterator[Check]:

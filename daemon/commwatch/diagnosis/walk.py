@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
@@ -41,15 +41,14 @@ def diagnose(known: Known, scan: Literal["quick", "full"]) -> Diagnosis:
     """All checks, and what they come to."""
     findings = tuple(sorted(known.findings.findings, key=_gravity))
     known = replace(known, findings=msgspec.structs.replace(known.findings, findings=findings))
-    every = [check for branch in BRANCHES if branch in WALK for check in WALK[branch](known)]
-    verdict, checks = overall(known, every)
+    checks = tuple(check for branch in BRANCHES if branch in WALK for check in WALK[branch](known))
     return Diagnosis(
         version=known.findings.version,
         time=known.findings.time,
         simulated=known.findings.simulated,
         maintenance=known.findings.maintenance,
         scan=scan,
-        verdict=verdict,
+        verdict=overall(known, checks),
         looked_at=known.findings.looked_at,
         findings=findings,
         checks=checks,
@@ -64,11 +63,8 @@ def _gravity(finding: Finding) -> tuple[int, float]:
     return SEVERITIES.index(finding.severity), finding.since
 
 
-def overall(known: Known, checks: Sequence[Check]) -> tuple[Verdict, tuple[Check, ...]]:
-    """The verdict that every face says, with the checks that go with it.
-
-    A check fails where a finding stands: where none does, one that is not met is a notice. What this command alone was
-    asked to measure, and the daemon does not know, fails by itself, and is a warning.
+def overall(known: Known, checks: Sequence[Check]) -> Verdict:
+    """The verdict that every face says, unless it is not grave and this command has measured more than the daemon.
 
     Args:
         known: what the daemon said, with its findings most severe first.
@@ -79,24 +75,21 @@ def overall(known: Known, checks: Sequence[Check]) -> tuple[Verdict, tuple[Check
         # The scan has looked itself: what it found stands, however old the daemon's own look is.
         document = msgspec.structs.replace(document, looked_at=document.time)
     verdict = verdict_of(document, document.time)
-    if verdict.word in ("Warning", "Critical"):
-        return verdict, tuple(checks)
-    checks = tuple(_lowered(known, checks))
-    if failed := [check for check in checks if check.verdict == "failed"]:
-        others = len(failed) - 1
-        more = f"; and {others} more failed check{'s' * (others > 1)}" if others else ""
-        return Verdict("Warning", f"{_check_words(failed[0])}{more}"), checks
-    return verdict, checks
+    failed = [check for check in checks if check.verdict == "failed" and _is_own(known, check)]
+    if verdict.word in ("Warning", "Critical") or not failed:
+        return verdict
+    others = len(failed) - 1
+    more = f"; and {others} more failed check{'s' * (others > 1)}" if others else ""
+    return Verdict("Warning", f"{_check_words(failed[0])}{more}")
 
 
-def _lowered(known: Known, checks: Sequence[Check]) -> Iterator[Check]:
-    for check in checks:
-        is_own = (
-            check.branch == "stress"
-            or check.what == FRESH_PROBE
-            or (check.branch == "profile" and bool(known.asked.profile))
-        )
-        yield check if is_own or check.verdict != "failed" else msgspec.structs.replace(check, verdict="notice")
+def _is_own(known: Known, check: Check) -> bool:
+    """Whether this command alone was asked to measure it, and the daemon does not know."""
+    return (
+        check.branch == "stress"
+        or check.what == FRESH_PROBE
+        or (check.branch == "profile" and bool(known.asked.profile))
+    )
 
 
 def _check_words(check: Check) -> str:
