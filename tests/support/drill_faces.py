@@ -88,7 +88,7 @@ def faces_agree(daemon: SimulatedDaemon) -> FindingsDocument:
         assert f"{said.title}: {part}" in text["top --once"]
         assert said.title in text["page"]
         assert part in text["page"]
-    titles = {one.title for finding in told.findings for one in (finding, *finding.causes)}
+    titles = {one.title for one in told.findings} | {cause.title for one in told.findings for cause in one.causes}
     for row in diagnosis.checks:
         is_said = any(title in row.detail for title in titles) or row.branch == "settings"
         assert row.verdict != "failed" or is_said, row
