@@ -18,7 +18,7 @@ _LEFT = 64
 _TICKS = 5
 _MOST_SIZES_NAMED = 10
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")
-"""Of Okabe and Ito: told apart by all; a collective each."""
+"""Of Okabe and Ito: everybody can distinguish them; one for each collective."""
 _DOT = 3
 
 

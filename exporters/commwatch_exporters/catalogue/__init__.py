@@ -1,4 +1,4 @@
-"""Every metric once: name, type, unit, labels, help and origin; documentation, rules and tests are held against it."""
+"""Every metric once: name, type, unit, labels, help and origin; documentation, rules and tests follow it."""
 
 from __future__ import annotations
 

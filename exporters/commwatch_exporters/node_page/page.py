@@ -18,7 +18,7 @@ from commwatch_exporters.node_page.style import STYLE
 from commwatch_exporters.node_page.tables import events_table, gpu_table, interface_table, rdma_table
 
 REFRESH_SECONDS: Final = 10
-"""The rules look as often."""
+"""The rules are evaluated as often."""
 
 
 def render_node_page(node: Node, status: Status, telemetry_path: str, *, refreshes: bool = True) -> str:
@@ -97,8 +97,8 @@ def _footer(status: Status, refreshes: bool) -> str:
         else "Documentation: docs/using/node-page.md of commwatch"
     )
     again = (
-        f'Loads itself again every {REFRESH_SECONDS} s. <a href="{STILL_PATH}">Stop that</a>'
+        f'Reloads every {REFRESH_SECONDS} s. <a href="{STILL_PATH}">Pause</a>'
         if refreshes
-        else f'Stands still. <a href="/">Load again every {REFRESH_SECONDS} s</a>'
+        else f'Paused. <a href="/">Reload every {REFRESH_SECONDS} s</a>'
     )
     return f"<footer><p>{again}</p><p>{documentation}</p></footer>"

@@ -10,7 +10,7 @@ from commwatch_exporters.node_page.records import CollectorStatus, ProbeStatus, 
 _SPARK_WIDTH, _SPARK_HEIGHT = 120.0, 26.0
 _MARGIN = 4.0
 _LATE_INTERVALS = 3
-"""A collector whose last success is so many intervals ago is marked."""
+"""A collector is marked if its last success is more than this many intervals ago."""
 
 
 def probe_table(probes: Sequence[ProbeStatus]) -> str:

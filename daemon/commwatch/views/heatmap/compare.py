@@ -1,4 +1,4 @@
-"""Two pair matrices held against each other; pure."""
+"""Two pair matrices compared; pure."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compare(before: PairMatrix, now: PairMatrix, quantity: Quantity) -> Comparison:
-    """Hold a matrix against an earlier one.
+    """Compare a matrix with an earlier one.
 
     GPUs are found again by their UUID; where none of them is in both, by their label.
     """
@@ -169,8 +169,8 @@ def _largest(comparison: Comparison) -> list[str]:
     if not moved:
         return [f"No pair changed by more than {limit}"]
     moved.sort(key=lambda one: abs(math.log(one.ratio)), reverse=True)
-    texts, told = _whole_ends(comparison)
-    rest = [one for one in moved if not told & {one.source, one.destination}]
+    texts, named = _whole_ends(comparison)
+    rest = [one for one in moved if not named & {one.source, one.destination}]
     texts += [_change_text(one, comparison.quantity) for one in rest[:_LISTED]]
     if len(rest) > _LISTED:
         texts.append(f"and {len(rest) - _LISTED} further pairs that changed by more than {limit}")

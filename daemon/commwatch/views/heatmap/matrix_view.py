@@ -1,4 +1,4 @@
-"""What is drawn of a pair matrix: what its cells are held against, and what is marked; pure."""
+"""What is drawn of a pair matrix: what its cells are compared with, and what is marked; pure."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _sure(confidence: float) -> str:
     return "above 99 %" if confidence > 0.99 else f"{100 * confidence:.0f} %"
 
 
-# --- what a cell is held against ---
+# --- what a cell is compared with ---
 
 
 def _basis(quantity: Quantity) -> str:

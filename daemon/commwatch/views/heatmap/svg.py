@@ -12,7 +12,7 @@ from commwatch.views.svg import BLANK, BOLD_LETTER, FADED, LETTER, LINE, MARGIN,
 
 _LEAST_WIDTH = 440
 _CELLS = ((16, 44, 12), (32, 34, 10), (64, 18, 0))
-"""Up to so many ends: side of a cell and height of its number in pixels; 0 where no number would be legible."""
+"""Up to this number of ends: side of a cell and height of its number in pixels; 0 where no number would be legible."""
 _LONGEST_NAME = 16
 _SCALE_STEPS = 48
 _SCALE_WIDTH = 320

@@ -101,9 +101,9 @@ class Endpoint:
                 # The server ends what is idle for long, and one that was restarted has forgotten the connection: then
                 # a new one is tried.
                 if not is_kept or not isinstance(error, (http.client.RemoteDisconnected, ConnectionError)):
-                    raise self._told(error) from error
+                    raise self._error_of(error) from error
 
-    def _told(self, error: Exception) -> CommwatchError:
+    def _error_of(self, error: Exception) -> CommwatchError:
         if isinstance(error, ssl.SSLCertVerificationError):
             return Refused(f"{self.name}: its certificate is not trusted ({error.verify_message}); see --ca-file")
         if isinstance(error, ssl.SSLError) and _ABOUT_US.search(error.reason or ""):

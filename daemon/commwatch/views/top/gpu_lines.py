@@ -22,7 +22,7 @@ NVLINK_ERRORS = (
     NvLink.crc_flit_errors, NvLink.crc_data_errors, NvLink.recovery_errors, NvLink.recoveries, NvLink.effective_errors,
     *columns_of("nvlink_replays"), *columns_of("nvlink_packet_errors"), *columns_of("nvlink_remote_errors"),
 )  # fmt: skip
-"""What stands still on a healthy link: errors that reached a packet, and retrainings."""
+"""Constant on a healthy link: errors that reached a packet, and retrainings."""
 
 
 def gpu_lines(node: Node, first: Node | None, width: int) -> Iterator[Line]:
@@ -83,7 +83,7 @@ def _links(gpu: Gpu) -> Segment:
     up, expected = gpu.links_up, gpu.links_expected
     if up is None:
         return ABSENT, ""
-    # What was not learned yet is held against what the GPU has.
+    # Before anything is learned, the links of the GPU are what is expected.
     return f"{up} of {expected or gpu.nvlink_links or up:g}", BAD if up < expected else ""
 
 

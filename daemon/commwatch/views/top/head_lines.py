@@ -23,7 +23,8 @@ _PARTS = ("bandwidth", "latency", "balance", "stability")
 
 _LATE_INTERVALS = 3.0
 _LATE_SECONDS = 10.0
-"""Late: older than so many intervals and so many seconds more; the daemon drops values then."""
+"""A collector is late if its last success is older than these intervals plus these seconds: the daemon drops its values
+then."""
 
 
 def title_lines(view: View, width: int, now: float) -> Iterator[Line]:
@@ -70,9 +71,9 @@ def _score(node: Node, thresholds: Thresholds) -> str:
 def finding_lines(document: FindingsDocument, width: int, now: float) -> Iterator[Line]:
     """The open findings, most severe first, each with since when, and where someone has to act, what to do."""
     counts = Counter(finding.severity for finding in document.findings)
-    told = ", ".join(f"{counts[severity]} {severity}" for severity in SEVERITIES if counts[severity])
+    listed = ", ".join(f"{counts[severity]} {severity}" for severity in SEVERITIES if counts[severity])
     looked = "not looked yet" if document.looked_at is None else f"looked {age(now - document.looked_at)} ago"
-    yield from section("Findings", f"{told or 'none'}; {looked}")
+    yield from section("Findings", f"{listed or 'none'}; {looked}")
     if document.failing_rules:
         yield from folded([(f"rules that fail: {', '.join(document.failing_rules)}", BAD)], width, 2)
     for finding in document.findings:

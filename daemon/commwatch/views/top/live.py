@@ -102,7 +102,9 @@ class Live:
         """
         self._loop = asyncio.get_running_loop()
         self._ending = self._loop.create_future()
-        self._loop.set_exception_handler(lambda _, told: self._break_off(told.get("exception", RuntimeError(told))))
+        self._loop.set_exception_handler(
+            lambda _, context: self._break_off(context.get("exception", RuntimeError(context)))
+        )
         for number in _ENDING:
             self._loop.add_signal_handler(number, self._end, 128 + number)
         self._loop.add_signal_handler(signal.SIGWINCH, self._draw, True)
@@ -168,7 +170,7 @@ class Live:
             self._end(128 + signal.SIGHUP)  # the terminal is gone
 
     def _step_aside(self) -> None:
-        """Ctrl-Z: the shell gets its terminal as it was; we go on when we are told to."""
+        """Ctrl-Z: the shell gets its terminal as it was; ``fg`` continues us."""
         self._terminal.leave()
         os.kill(os.getpid(), signal.SIGSTOP)
         self._terminal.enter()

@@ -96,8 +96,8 @@ def _last_run(node: Node, width: int, now: float) -> Iterator[Line]:
     for part, in_a_row in node.each(ClusterSuspect.runs):
         place = part.kind if part.kind == part.element else f"{part.kind} {part.element}"
         share = "" if part.ratio is None else f", {format_percent(part.ratio)} of the usual"
-        told = f"{part.symptom}{share}, in {in_a_row:g} run{'s' * (in_a_row != 1)} in a row"
-        yield from folded([(f"{place}: ", BAD), (told, "")], width, 2)
+        words = f"{part.symptom}{share}, in {in_a_row:g} run{'s' * (in_a_row != 1)} in a row"
+        yield from folded([(f"{place}: ", BAD), (words, "")], width, 2)
 
 
 def _rail_row(rail: ClusterRail) -> list[Segment]:

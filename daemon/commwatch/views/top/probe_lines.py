@@ -25,9 +25,9 @@ def probe_lines(document: ProbesDocument, node: Node, width: int, now: float) ->
     probes = [(record, node.part(Probe, record.name, record.backend)) for record in document.probes]
     yield from table(heads, [_row(record, probe, now) for record, probe in probes], width)
     for probe, numbers in probes:
-        # The row says all of the last result where it has a number.
-        is_told = numbers.last_latency_seconds is not None or numbers.last_bus_bandwidth_bytes_per_second is not None
-        if probe.last_result and not is_told:
+        # The row shows all of the last result if it has a number.
+        is_shown = numbers.last_latency_seconds is not None or numbers.last_bus_bandwidth_bytes_per_second is not None
+        if probe.last_result and not is_shown:
             yield from folded([(f"  {probe.name}: ", DIM), (probe.last_result, "")], width, 4)
         if probe.skip_reason:
             yield from folded([(f"  {probe.name} skipped: ", DOUBTFUL), (probe.skip_reason, "")], width, 4)
@@ -71,11 +71,11 @@ def pair_lines(node: Node, thresholds: Thresholds, width: int) -> Iterator[Line]
     if not rates:
         yield from section("Pairs", "no matrix is young enough")
         return
-    told = f"{len(slow)} of {len(shares)} below {format_percent(least)} of what is expected"
-    yield from section("Pairs", told if shares else f"{len(rates)} measured, with nothing to hold them against")
+    words = f"{len(slow)} of {len(shares)} below {format_percent(least)} of what is expected"
+    yield from section("Pairs", words if shares else f"{len(rates)} measured, with nothing to hold them against")
     for share, pair, rate, expected in slow[:_MOST_PAIRS]:
         ends = " to ".join(f"{'rank' if pair.backend == 'gloo' else 'GPU'}{one}" for one in (pair.source, pair.target))
-        told = f"{format_rate(rate)}, {format_percent(share)} of {format_rate(expected)}"
-        yield from folded([(f"{ends}: ", BAD), (told, "")], width, 2)
+        words = f"{format_rate(rate)}, {format_percent(share)} of {format_rate(expected)}"
+        yield from folded([(f"{ends}: ", BAD), (words, "")], width, 2)
     if len(slow) > _MOST_PAIRS:
         yield [(f"and {len(slow) - _MOST_PAIRS} more: commwatch heatmap", "")]

@@ -15,7 +15,7 @@ def section(title: str, remark: str = "") -> Iterator[Line]:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[Segment]], width: int) -> Iterator[Line]:
-    """A table below its headings, one for each column, for a screen of so many columns."""
+    """A table below its headings, one for each column, for a screen of this width."""
     cells: list[list[Segment]] = [[(head, DIM) for head in heads], *map(list, rows)]
     widths = fitted_widths(cells, width, [width] * len(heads))
     for row in cells:

@@ -29,12 +29,12 @@ _IFLAG: Final = 0
 
 
 def can_be_drawn_on(environment: dict[str, str]) -> bool:
-    """Whether the terminal moves its cursor: not one that calls itself dumb, or says nothing of itself."""
+    """Whether the terminal can move its cursor: False if TERM is dumb or empty."""
     return environment.get("TERM", "") not in ("", "dumb")
 
 
 def wants_colours(environment: dict[str, str]) -> bool:
-    """Not where the user has said no (https://no-color.org)."""
+    """False if NO_COLOR is set (https://no-color.org)."""
     return not environment.get("NO_COLOR")
 
 
