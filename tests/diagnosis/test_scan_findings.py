@@ -11,6 +11,7 @@ import pytest
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.scan_findings import FreshProbe, with_scan
 from commwatch.findings.finding import Component, Finding
+from commwatch.findings.score import records
 from commwatch.probes.by_hand.answer import Answer
 from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped, Yielded
 from commwatch.probes.results.record import Reading
@@ -266,3 +267,18 @@ def test_a_scan_that_measured_nothing_leaves_the_snapshot() -> None:
     known = known_of(node(last_latency_seconds=14e-6))
 
     assert with_scan(known, [fresh_probe(BUSY)]).snapshot == known.snapshot
+
+
+def test_the_score_is_that_of_the_scan_but_for_what_takes_days() -> None:
+    """Half of the bandwidth: the daemon's score does not stand; its stability does. A scan of nothing leaves it."""
+    daemon = known_of(node())
+    swings = (records.Reading("probe all_reduce", 0.7, "3 of 10"),)
+    steady = records.weighted([records.PartReadings("stability", swings, least_counts=True, needs="")], 0.85, 0.7)
+    daemon = replace(daemon, score=msgspec.structs.replace(daemon.score, score=steady))
+    half = fresh_probe(MEASURED, bandwidth_utilization_ratio=0.5, last_bus_bandwidth_bytes_per_second=200e9)
+
+    after = {part.name: part.ratio for part in with_scan(daemon, [half]).score.score.parts}
+
+    assert after["bandwidth"] == 0.75  # the pairs give all that is expected
+    assert after["stability"] == 0.7
+    assert with_scan(daemon, [fresh_probe(BUSY)]).score == daemon.score

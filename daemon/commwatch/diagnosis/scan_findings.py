@@ -19,7 +19,7 @@ from commwatch.findings.register import Incident
 from commwatch.findings.rules import pairs, probe
 from commwatch.findings.rules.components import probe_of
 from commwatch.findings.rules.gpu_ways import all_parts, gpus_of
-from commwatch.findings.rules.rule_set import Rule
+from commwatch.findings.score.score import score_of
 from commwatch.node.topology.pair_matrix import PairMatrix
 from commwatch.probes.by_hand.answer import Answer
 from commwatch.probes.plan import Failed, Measured
@@ -29,15 +29,11 @@ from commwatch_exporters.node.model import Pair, Probe, Suspect
 from commwatch_exporters.node.parts import KIND_OF
 from commwatch_exporters.snapshot import Block, Layout, Snapshot
 
-_PAIR_RULES = pairs.PAIRS.rules
-_PROBE_RULES = tuple(
-    rule for rule in probe.PROBE.rules
-    if rule.evaluate in (probe.latency, probe.bandwidth, probe.step, probe.drift, probe.imbalance)
-)  # fmt: skip
-"""What a scan judges again; what counts over hours stays as the daemon has it."""
-_PAIR_CODES = {code for rule in _PAIR_RULES for code in rule.codes}
-_PROBE_CODES = {code for rule in _PROBE_RULES for code in rule.codes} | {"probe_failing"}
-"""That a probe is failing ends with its first result."""
+_RULES = (*pairs.PAIRS.rules, *probe.PROBE.rules)
+_PAIR_CODES = frozenset(code.name for code in pairs.PAIRS.codes)
+_COUNTED = frozenset({"probe_error_rate_rise", "probe_wrong_result", "probe_starved"})
+"""What counts over hours stays as the daemon has it; that a probe is failing ends with its first result."""
+_PROBE_CODES = frozenset(code.name for code in probe.PROBE.codes) - _COUNTED
 
 _OF_NOW = ("gauge", "info")
 """Types of metrics that do not count from the start of the daemon."""
@@ -108,18 +104,24 @@ def with_scan(known: Known, fresh: Sequence[FreshProbe]) -> Known:
         fresh: the probes.
     """
     matrix = next((one.matrix for one in fresh if one.matrix is not None), None)
-    seen = replace(known, snapshot=overlaid(known.snapshot, fresh))
-    findings = tuple(findings_of(seen, fresh))
+    measured = replace(known, snapshot=overlaid(known.snapshot, fresh))
+    findings = _findings(measured, fresh)
+    later = [one for one in known.findings.findings if one.code not in CODES]
+    score = known.score
+    if any(one.measured for one in fresh):
+        own = score_of(measured.facts, known.thresholds, findings, before=score.score)
+        score = msgspec.structs.replace(score, score=own)
     return replace(
-        seen,
-        findings=msgspec.structs.replace(known.findings, findings=findings),
+        measured,
+        findings=msgspec.structs.replace(known.findings, findings=(*findings, *later)),
+        score=score,
         matrix=matrix or known.matrix,
         scanned=tuple(answer for one in fresh for answer in one.answers),
     )
 
 
-def findings_of(known: Known, fresh: Sequence[FreshProbe]) -> Iterator[Finding]:
-    """The findings, most severe first: the daemon's but for those that the scan has judged again, and the scan's.
+def _findings(known: Known, fresh: Sequence[FreshProbe]) -> list[Finding]:
+    """The daemon's but for those that the scan has judged again, and the scan's; most severe first.
 
     Args:
         known: with the fresh values in its snapshot.
@@ -127,11 +129,10 @@ def findings_of(known: Known, fresh: Sequence[FreshProbe]) -> Iterator[Finding]:
     """
     open_before = _flat([one for one in known.findings.findings if one.code in CODES])
     standing = {key: one for key, one in open_before.items() if not _judged_anew(known.facts, one, fresh)}
-    for sighting, by in _sightings(known.facts, known.thresholds, fresh):
-        incident = _incident(sighting, by, open_before.get((sighting.code, sighting.component.identity)))
+    for match, by in _matches(known.facts, known.thresholds, fresh):
+        incident = _incident(match, by, open_before.get((match.code, match.component.identity)))
         standing[incident.key] = incident
-    yield from join(standing.values())
-    yield from (one for one in known.findings.findings if one.code not in CODES)  # of a later version
+    return join(standing.values())
 
 
 def _flat(told: Iterable[Finding]) -> dict[tuple[str, str], Incident]:
@@ -165,20 +166,15 @@ def _judged_anew(facts: Facts, finding: Incident, fresh: Iterable[FreshProbe]) -
     return finding.component.kind == "pair" and scanned >= set(finding.component.key.split("-"))
 
 
-def _sightings(facts: Facts, thresholds: Thresholds, fresh: Iterable[FreshProbe]) -> Iterator[tuple[Match, FreshProbe]]:
+def _matches(facts: Facts, thresholds: Thresholds, fresh: Iterable[FreshProbe]) -> Iterator[tuple[Match, FreshProbe]]:
+    by_probe = {one.name: one for one in fresh if one.measured}
+    matrix = next((one for one in fresh if one.matrix is not None), None)
+    for match in (one for rule in _RULES for one in rule.evaluate(facts, thresholds)):
+        by = matrix if match.code in _PAIR_CODES else by_probe.get(match.component.key)
+        if by is not None:
+            yield match, by
     for one in fresh:
-        if one.matrix is not None:
-            yield from ((sighting, one) for sighting in _seen(_PAIR_RULES, facts, thresholds))
-        if one.measured:
-            for sighting in _seen(_PROBE_RULES, facts, thresholds):
-                if sighting.component.key == one.name:
-                    yield sighting, one
-        yield from ((sighting, one) for sighting in _of_failures(facts, thresholds, one))
-
-
-def _seen(rules: Iterable[Rule], facts: Facts, thresholds: Thresholds) -> Iterator[Match]:
-    for rule in rules:
-        yield from rule.evaluate(facts, thresholds)
+        yield from ((match, one) for match in _of_failures(facts, thresholds, one))
 
 
 def _of_failures(facts: Facts, thresholds: Thresholds, one: FreshProbe) -> Iterator[Match]:
@@ -197,11 +193,11 @@ def _component(facts: Facts, one: FreshProbe) -> Component:
     return probe_of(facts.node.part(Probe, one.name, one.backend), facts.derived(all_parts))
 
 
-def _incident(sighting: Match, by: FreshProbe, before: Incident | None) -> Incident:
+def _incident(match: Match, by: FreshProbe, before: Incident | None) -> Incident:
     seen = f"{by.seen[0].upper()}{by.seen[1:]}" if before is None else "Seen again by this scan"
-    detail = f"{sighting.detail}. {seen}" if sighting.detail else seen
+    detail = f"{match.detail}. {seen}" if match.detail else seen
     since = by.first_bad_at if before is None else before.first_seen
-    return Incident(msgspec.structs.replace(sighting, detail=f"{detail}."), since, by.last_at, is_open=True)
+    return Incident(msgspec.structs.replace(match, detail=f"{detail}."), since, by.last_at, is_open=True)
 
 
 def overlaid(snapshot: SnapshotDocument, fresh: Iterable[FreshProbe]) -> SnapshotDocument:

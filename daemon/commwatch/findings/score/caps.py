@@ -10,9 +10,11 @@ from commwatch.findings.rules.jobs import HARDWARE, side_of
 from commwatch.findings.rules.probe import FIRM
 from commwatch.findings.rules.rule_set import HOUR
 from commwatch.findings.score.probes import of_probes
+from commwatch.findings.score.records import Score
 from commwatch.units import format_percent
 from commwatch_exporters.node.model import LogCategory, Probe
 
+_LOGS = "NCCL logs, "
 _STUCK_OR_DEAD = frozenset({"timeout", "remote", "crash", "killed"})
 """Categories that say how a job ended, not why; errors on the side of the hardware end jobs too."""
 
@@ -43,4 +45,11 @@ def failed_jobs(facts: Facts) -> Iterator[tuple[str, str]]:
     """
     for category, rise in facts.rises(LogCategory.errors, HOUR):
         if category.name in _STUCK_OR_DEAD or side_of(category.name) in HARDWARE:
-            yield f"NCCL logs, {category.name}", f"a job failed or got stuck: {rise:g} errors in the last hour"
+            yield f"{_LOGS}{category.name}", f"a job failed or got stuck: {rise:g} errors in the last hour"
+
+
+def failed_jobs_of(score: Score) -> Iterator[tuple[str, str]]:
+    """The same of an earlier score."""
+    for loss in score.losses:
+        if loss.part == "cap" and loss.subject.startswith(_LOGS):
+            yield loss.subject, loss.words

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
 from commwatch.findings.score.probes import Rates, Reached, at_most_one, of_probes
-from commwatch.findings.score.records import PartReadings, Reading
+from commwatch.findings.score.records import PartReadings, Reading, Score
 from commwatch.units import format_percent, format_rate, format_seconds
 from commwatch_exporters.node.model import Gpu, Inventory, NvLink, Probe, RdmaPort, SlowestRank, Suspect
 from commwatch_exporters.node.parts import Column, KeyedColumn
@@ -117,6 +117,13 @@ def stability(facts: Facts, thresholds: Thresholds) -> PartReadings:
         *_links(facts, thresholds),
     ]
     return PartReadings("stability", tuple(readings), least_counts=True, needs=needs)
+
+
+def stability_of(score: Score) -> PartReadings:
+    """That of an earlier score: what is measured once has no past of its own."""
+    part = next((one for one in score.parts if one.name == "stability"), None)
+    readings, needs = ((), "") if part is None else (part.readings, part.missing)
+    return PartReadings("stability", readings, least_counts=True, needs=needs)
 
 
 def _rises(facts: Facts, column: Column[Probe] | KeyedColumn[Probe], window: float) -> Counter[str]:

@@ -8,8 +8,8 @@ from typing import TypeAlias
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Finding
-from commwatch.findings.score.caps import failed_jobs, losses
-from commwatch.findings.score.parts import balance, bandwidth, latency, stability
+from commwatch.findings.score.caps import failed_jobs, failed_jobs_of, losses
+from commwatch.findings.score.parts import balance, bandwidth, latency, stability, stability_of
 from commwatch.findings.score.probes import rates_of
 from commwatch.findings.score.records import Score, capped, weighted
 from commwatch.units import format_percent
@@ -19,7 +19,9 @@ ScoreReading: TypeAlias = tuple[str, tuple[str, ...], Value]
 """Metric, label values and number; None for what was not measured."""
 
 
-def score_of(facts: Facts, thresholds: Thresholds, findings: Sequence[Finding] = ()) -> Score:
+def score_of(
+    facts: Facts, thresholds: Thresholds, findings: Sequence[Finding] = (), before: Score | None = None
+) -> Score:  # fmt: skip
     """How well the GPUs of this node communicate.
 
     No part rises when something that was measured gets worse, and so neither does the score. It stays below good while
@@ -30,13 +32,14 @@ def score_of(facts: Facts, thresholds: Thresholds, findings: Sequence[Finding] =
         facts: of this moment; their history watches the counters of ``stability.WINDOWS``.
         thresholds: in force.
         findings: that are open, most severe first.
+        before: where these facts have no past: the score that gives ``stability``, and what failed jobs keep down.
     """
     rates = rates_of(facts)
     parts = (
         bandwidth(facts, rates),
         latency(facts, thresholds),
         balance(facts, rates, thresholds),
-        stability(facts, thresholds),
+        stability(facts, thresholds) if before is None else stability_of(before),
     )
     good, excellent = thresholds.score_good_ratio, thresholds.score_excellent_ratio
     score = weighted(parts, excellent, good)
@@ -47,7 +50,8 @@ def score_of(facts: Facts, thresholds: Thresholds, findings: Sequence[Finding] =
     slowest = min(parts[0].readings, key=lambda one: one.ratio, default=None)
     if slowest is not None and slowest.ratio < low:
         return capped(score, good, good, slowest.subject, f"{slowest.words}; below {format_percent(low)} is a fault")
-    for subject, words in (*losses(facts, thresholds), *failed_jobs(facts)):
+    jobs = failed_jobs(facts) if before is None else failed_jobs_of(before)
+    for subject, words in (*losses(facts, thresholds), *jobs):
         return capped(score, excellent, good, subject, words)
     return score
 
