@@ -29,10 +29,10 @@ def only(document: Diagnosis, branch: str, what: str) -> Check:
 def test_a_scan_of_a_free_node_and_of_one_with_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Free, all is measured, some GPUs or all, and load too; with a job nothing is, and each row says why."""
     with rehearsed("rtx3090x4", tmp_path, monkeypatch, JOB) as daemon:
-        daemon.until(12)
+        daemon.until(12, step=120.0)
         code, free = scanned(daemon, "--stress", "30s")
         _, part = scanned(daemon, "--gpus", "0,1")
-        daemon.until(21)
+        daemon.until(21, step=120.0)
         _, taken = scanned(daemon, "--stress", "30s")
 
     assert (code, free.verdict.word) == (0, "OK")
@@ -57,7 +57,7 @@ def test_a_scan_of_a_free_node_and_of_one_with_a_job(tmp_path: Path, monkeypatch
 def test_a_healthy_node_fails_nothing(preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In no branch, over NVLink by switches and directly, over the CPU, and alone."""
     with rehearsed(preset, tmp_path, monkeypatch) as daemon:
-        daemon.until(12)
+        daemon.until(12, step=120.0)
         code, document = scanned(daemon, "--stress", "30s")
 
     assert [check for check in document.checks if check.verdict == "failed"] == []

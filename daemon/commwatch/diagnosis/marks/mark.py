@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
+from commwatch.diagnosis.check import CheckVerdict
 from commwatch.probes.results.published import is_model
 from commwatch.units import format_percent, format_rate, format_seconds
-
-MarkVerdict: TypeAlias = Literal["passed", "failed", "notice", "published mark", "not measured", "does not apply"]
-"""As those of a check of the diagnosis."""
 
 MarkUnit: TypeAlias = Literal["bytes_per_second", "seconds", "ratio"]
 
@@ -65,7 +63,7 @@ class Mark:
 class Judged(NamedTuple):
     """What follows from a mark."""
 
-    verdict: MarkVerdict
+    verdict: CheckVerdict
     detail: str
 
 
