@@ -22,19 +22,21 @@ LABELS = ("ring", "simulated")
 GPUS = tuple(GpuName(str(number), f"0000:{number}7:00.0") for number in range(8))
 
 
-def probe_of(latency_limit: float | None = None) -> settings.Probe:
+def probe_of(latency_limit: float | None = None, interval: float = 900.0) -> settings.Probe:
     """One every 15 minutes, which is the default."""
-    return settings.Probe(latency_limit=None if latency_limit is None else settings.Duration(latency_limit))
+    limit = None if latency_limit is None else settings.Duration(latency_limit)
+    return settings.Probe(latency_limit=limit, interval=settings.Duration(interval))
 
 
 class Probe:
-    """A record with a clock, and one cycle every 15 minutes."""
+    """A record with a clock, and one cycle every 15 minutes, whatever interval is configured."""
 
     def __init__(
-        self, plan: CyclePlan | None = None, latency_limit: float | None = None, history: ProbeHistory | None = None
-    ) -> None:
+        self, plan: CyclePlan | None = None, latency_limit: float | None = None, history: ProbeHistory | None = None,
+        interval: float = 900.0,
+    ) -> None:  # fmt: skip
         self.plan = plan or plan_of()
-        self.record = ProbeRecord(self.plan, probe_of(latency_limit), LIMITS, history)
+        self.record = ProbeRecord(self.plan, probe_of(latency_limit, interval), LIMITS, history)
         self.now = 1_000_000.0
 
     def steps(

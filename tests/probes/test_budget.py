@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +19,7 @@ from commwatch.probes.gate.budget import (
     used,
 )
 from commwatch.probes.workload import plan_cycle
+from support.passes import in_one_pass
 
 NOW = 1_000_000.0
 
@@ -27,37 +29,30 @@ def test_the_first_cycle_fits() -> None:
     assert fits([], expected=expected_gpu_seconds([], 8, 35), limit=0.01, gpus=8, now=NOW)
 
 
-@pytest.mark.parametrize(("expected", "fitting"), [(44.0, True), (44.1, False)])
-def test_budget_at_its_edge(expected: float, fitting: bool) -> None:
-    """1 % of four hours is 144 s for each GPU; what was used and what is expected must fit together."""
-    cycles = [Occupied(NOW - 100, 50.0), Occupied(NOW - 200, 50.0)]
-
-    assert fits(cycles, expected=expected, limit=0.01, gpus=1, now=NOW) is fitting
+LATELY = Occupied(NOW - 100, 100.0)
 
 
-@pytest.mark.parametrize(("reserved", "fitting"), [(40.0, True), (40.1, False)])
-def test_room_is_kept_for_a_probe_that_waits(reserved: float, fitting: bool) -> None:
-    """A frequent probe must leave what a rare one needs, or that one would never run."""
-    cycles = [Occupied(NOW - 100, 100.0)]
-
-    assert fits(cycles, expected=4.0, limit=0.01, gpus=1, now=NOW, reserved=reserved) is fitting
-
-
-@pytest.mark.parametrize(("expected", "fitting"), [(58.0, True), (58.1, False)])
-def test_a_search_has_a_share_of_the_day_of_its_own(expected: float, fitting: bool) -> None:
-    """An eighth of 1 % of a day is 108 s for each GPU, however full the last hours are."""
-    cycles = [Occupied(NOW - 100, 144.0), Occupied(NOW - 80_000, 50.0, search=True)]
-
-    assert fits(cycles, expected=expected, limit=0.01, gpus=1, now=NOW, search=True) is fitting
-    assert not fits(cycles, expected=0.1, limit=0.01, gpus=1, now=NOW)
-
-
-@pytest.mark.parametrize(("expected", "fitting"), [(56.0, True), (56.1, False)])
-def test_cycles_in_turn_leave_the_search_its_share_of_the_day(expected: float, fitting: bool) -> None:
-    """Seven eighths of 1 % of a day are 756 s, although the last four hours have room."""
-    cycles = [Occupied(NOW - 20_000, 700.0), Occupied(NOW - 100, 100.0, search=True)]
-
-    assert fits(cycles, expected=expected, limit=0.01, gpus=1, now=NOW) is fitting
+@in_one_pass(
+    "cycles, expected, more, fitting",
+    [
+        # 1 % of four hours is 144 s for each GPU: what was used and what is expected must fit together.
+        ([LATELY], 44.0, {}, True),
+        ([LATELY], 44.1, {}, False),
+        # A frequent probe leaves what a rare one waits for, or that one would never run.
+        ([LATELY], 4.0, {"reserved": 40.0}, True),
+        ([LATELY], 4.0, {"reserved": 40.1}, False),
+        # A search has an eighth of 1 % of a day, 108 s, however full the last hours are,
+        ([Occupied(NOW - 100, 144.0), Occupied(NOW - 80_000, 50.0, search=True)], 58.0, {"search": True}, True),
+        ([Occupied(NOW - 100, 144.0), Occupied(NOW - 80_000, 50.0, search=True)], 58.1, {"search": True}, False),
+        ([Occupied(NOW - 100, 144.0)], 0.1, {}, False),
+        # and cycles in turn leave it that share: 756 s, although the last four hours have room.
+        ([Occupied(NOW - 20_000, 700.0), Occupied(NOW - 100, 100.0, search=True)], 56.0, {}, True),
+        ([Occupied(NOW - 20_000, 700.0), Occupied(NOW - 100, 100.0, search=True)], 56.1, {}, False),
+    ],
+)
+def test_the_budget_at_its_edges(cycles: list[Occupied], expected: float, more: Any, fitting: bool) -> None:
+    """Of one GPU at a limit of 1 %."""
+    assert fits(cycles, expected=expected, limit=0.01, gpus=1, now=NOW, **more) is fitting
 
 
 def test_cycles_leave_the_window() -> None:
@@ -69,9 +64,11 @@ def test_cycles_leave_the_window() -> None:
     assert recent(cycles, NOW) == cycles[1:]
 
 
-def test_a_clock_set_back_frees_nothing() -> None:
-    """Cycles from the future still count."""
+def test_a_clock_set_back_frees_nothing_and_keeps_nothing_for_ever() -> None:
+    """Cycles from the future still count, as long as those of the past do."""
     assert used([Occupied(NOW + 5000, 10.0)], NOW) == 10.0
+    assert used([Occupied(NOW + WINDOW_SECONDS, 10.0)], NOW) == 0.0
+    assert recent([Occupied(NOW + DAY_SECONDS, 10.0)], NOW) == []
 
 
 def test_the_next_cycle_is_expected_to_be_like_the_last_ones() -> None:

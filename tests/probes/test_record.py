@@ -14,6 +14,7 @@ from commwatch.probes.results.history import ProbeHistory
 from commwatch.probes.results.record import LatencyCourse
 from probes.recorded import FIRM, GPUS, LIMITS, Probe
 from probes.results import MIB, measured, plan_of
+from support.passes import in_one_pass
 
 
 def test_three_slow_results_make_a_streak_of_three() -> None:
@@ -28,6 +29,42 @@ def test_three_slow_results_make_a_streak_of_three() -> None:
     assert probe.value("latency_spike_streak") == 3
     assert probe.value("latency_spikes_total") == 3
     assert probe.record.suspicious
+
+
+QUIET, NOISY = (1e-3, 1e-3), (0.8e-3, 1.2e-3)
+
+
+@in_one_pass(
+    "usual, latency, streak",
+    [
+        (QUIET, 1.5e-3, 0),
+        (QUIET, 1.5001e-3, 1),
+        (NOISY, 2.199e-3, 0),
+        (NOISY, 2.201e-3, 1),
+    ],
+)
+def test_a_spike_at_its_edges(usual: tuple[float, float], latency: float, streak: int) -> None:
+    """Above one and a half medians and above six deviations over the median; at the limit it is none."""
+    probe = Probe()
+    for number in range(20):
+        probe.result(latency=usual[number % 2])
+
+    probe.result(latency=latency)
+
+    assert probe.value("latency_spike_streak") == streak
+
+
+@in_one_pass("pause, streak", [(2700.0, 3), (2701.0, 1), (-20_000.0, 1)])
+def test_more_than_an_hour_between_two_results_restarts_the_row(pause: float, streak: int) -> None:
+    """At exactly an hour it goes on; results of a clock that was ahead are in no row with those of now."""
+    probe = Probe().baseline()
+    probe.result(latency=2e-3)
+    probe.result(latency=2e-3)
+
+    probe.now += pause  # 15 min more pass to the next result
+    probe.result(latency=2e-3)
+
+    assert probe.value("latency_spike_streak") == streak
 
 
 def test_a_spike_does_not_enter_the_baseline() -> None:
@@ -140,11 +177,13 @@ def test_a_node_that_was_slow_from_its_first_day_makes_spikes() -> None:
 
 
 def test_an_absolute_limit_counts_from_the_first_result() -> None:
-    """Where a limit is configured there is a verdict without a baseline."""
+    """Where a limit is configured there is a verdict without a baseline; below it the baseline judges all the same."""
     probe = Probe(latency_limit=0.015)
 
     probe.result(latency=0.016)
+    assert probe.value("latency_spike_streak") == 1
 
+    probe.baseline().result(latency=2e-3)
     assert probe.value("latency_spike_streak") == 1
 
 

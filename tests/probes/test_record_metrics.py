@@ -50,6 +50,17 @@ def test_old_results_are_absent() -> None:
     assert old["attempts_total",] == 98
 
 
+@in_one_pass("interval, age", [(900, 2700), (600, 1800), (60, 1800), (7200, 21600)])
+def test_results_age_by_their_interval(interval: float, age: float) -> None:
+    """Three intervals, and half an hour at least; one of a clock that was ahead counts no longer either."""
+    probe = Probe(interval=interval)
+    probe.result()
+
+    shown = [probe.value("last_latency_seconds", after=after) for after in (age, age + 0.5, -age, -age - 0.5)]
+
+    assert shown == [1e-3, None, 1e-3, None]
+
+
 def test_the_slowest_rank_is_named() -> None:
     """The balance is the fastest rank over the slowest one, whose number and GPU are named; equal ranks name nobody."""
     probe = Probe(plan_of(ranks=4))
