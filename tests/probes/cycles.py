@@ -18,7 +18,7 @@ from commwatch.probes.cycle.launch import Launcher
 from commwatch.probes.cycle.lock import ProbeLock
 from commwatch.probes.cycle.process import RankProcess
 from commwatch.probes.gate.watch import Halt, Watch
-from commwatch.probes.plan import CyclePlan, CycleResult, Deadlines, Failed, Measured, StepOutcome
+from commwatch.probes.plan import CyclePlan, CycleResult, Deadlines, Failed
 from commwatch.probes.rank_plan import PHASES, Phase, Step
 from commwatch.workers.process_state import process_state
 from support.waiting import PATIENCE_SECONDS, until
@@ -154,24 +154,3 @@ def failure(launcher: Launcher, plan: CyclePlan, watch: Watch = all_quiet) -> Fa
     result, _ = run(launcher, plan, watch)
     assert isinstance(result, Failed)
     return result
-
-
-def measured(
-    finished_at: float,
-    latency: float = 1e-3,
-    bandwidth: float = 1e-2,
-    nccl_version: str = "2.27.5",
-    **changes: Any,
-) -> Measured:
-    """A result of two equal ranks that measured an all-reduce, as a cycle gives it."""
-    values: dict[str, Any] = {
-        "finished_at": finished_at,
-        "occupied_seconds": 5.0,
-        "setup_seconds": 3.0,
-        "outcomes": tuple(
-            StepOutcome(step=step, seconds=(seconds, seconds))
-            for step, seconds in zip(collective_steps(), (latency, bandwidth), strict=True)
-        ),
-        "nccl_version": nccl_version,
-    }
-    return Measured(**(values | changes))

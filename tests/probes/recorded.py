@@ -18,7 +18,6 @@ from probes.results import MIB, measured, plan_of
 LIMITS = load_thresholds(None)
 FIRM = Expected(MIB / 1e-2, "configured", "for the test")
 """What a good result gives: 1 MiB in 10 ms on two ranks."""
-LABELS = ("ring", "simulated")
 GPUS = tuple(GpuName(str(number), f"0000:{number}7:00.0") for number in range(8))
 
 

@@ -13,6 +13,7 @@ import pytest
 from commwatch.node.gpus_now import ProbeGpu
 from commwatch.node.topology.pair_matrix import PairEndpoint
 from commwatch.node.topology.ways import Direction, Element, PairWay, Parts, Passage
+from commwatch.probes.node import Prospect
 from commwatch.probes.plan import CyclePlan, Failed, Measured, Skipped, Yielded
 from commwatch.probes.rank_plan import Step
 from commwatch.probes.results.expected import Expected
@@ -21,8 +22,7 @@ from commwatch.probes.results.pair_record import (
     PairHistory,
     PairRecord,
     PairSurroundings,
-    endpoints_of_gpus,
-    endpoints_of_ranks,
+    endpoints_of,
     load_matrices,
     matrix_of,
 )
@@ -369,7 +369,7 @@ def test_times_of_shared_gpus_are_no_matrix() -> None:
 def test_ranks_of_a_host_have_a_matrix_and_no_suspect() -> None:
     """gloo's ranks are processes of one machine: nothing of a fabric is between them."""
     probe = Probe(backend="gloo", devices=())
-    around = PairSurroundings(endpoints=endpoints_of_ranks(4))
+    around = PairSurroundings(endpoints=endpoints_of(Prospect(plan(backend="gloo", devices=()), ())))
     assert [probe.take(gpu3_slow, around=around) for _ in range(4)] == [[]] * 4
     assert probe.series()["pair_bandwidth_bytes_per_second", "0", "1", "gloo"] == pytest.approx(MIB / 1e-4)
     assert not [key for key in probe.series() if key[0] == "pair_bandwidth_ratio"]
@@ -380,7 +380,7 @@ def test_the_ends_are_the_gpus_by_rank() -> None:
     """Label, UUID, address and model."""
     gpu = ProbeGpu(3, "GPU-x", "0000:5d:00.0", "NVIDIA H100")
     expected = PairEndpoint(label="3", device="GPU-x", pci_address="0000:5d:00.0", name="NVIDIA H100")
-    assert endpoints_of_gpus([gpu]) == (expected,)
+    assert endpoints_of(Prospect(plan(), (gpu,))) == (expected,)
 
 
 def test_commands_read_the_matrices_that_a_daemon_kept(tmp_path: Path) -> None:

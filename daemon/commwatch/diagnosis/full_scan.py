@@ -24,7 +24,6 @@ from commwatch.probes.plan import CyclePlan, Failed, Measured, Skipped
 from commwatch.probes.results.history import ProbeHistory
 from commwatch.probes.results.pair_record import PairHistory, PairRecord
 from commwatch.probes.results.record import ProbeRecord
-from commwatch.probes.results.records import AnyRecord, take_outcome
 from commwatch.state.directory import state_path
 from commwatch.state.records import read_record
 
@@ -56,7 +55,7 @@ class Scan:
         if course is None:
             record = _record(self._state, prospect.plan, probe, self._thresholds)
             course = self._courses[name] = _Course(name, record)
-        course.take(probe, prospect, answer)
+        course.take(prospect, answer)
 
     def again(self) -> Collection[str]:
         """The probes that look bad, until they have looked so three times."""
@@ -70,7 +69,7 @@ class Scan:
 class _Course:
     """The cycles of one probe in a scan."""
 
-    def __init__(self, name: str, record: AnyRecord) -> None:
+    def __init__(self, name: str, record: ProbeRecord) -> None:
         self._name = name
         self._record = record
         self._conditions = record.history.conditions
@@ -78,10 +77,10 @@ class _Course:
         self._answers: list[Answer] = []
         self._bad: list[bool] = []
 
-    def take(self, probe: Probe, prospect: Prospect, answer: Answer) -> None:
+    def take(self, prospect: Prospect, answer: Answer) -> None:
         record, result = self._record, answer.result
         if isinstance(result, Measured | Failed):
-            take_outcome(record, result, prospect, probe, time.time())
+            record.take(result, prospect, time.time())
             pairs_slow = isinstance(record, PairRecord) and answer.verdict == "below model"
             named = isinstance(record, PairRecord) and bool(record.suspects(time.time()))
             self._bad.append(record.suspicious or named or pairs_slow or answer.is_bad)
@@ -146,10 +145,10 @@ def full_scan(
     return replace(with_scan(known, scan.fresh()), stress=run)
 
 
-def _record(state: Path, plan: CyclePlan, probe: Probe, thresholds: Thresholds) -> AnyRecord:
+def _record(state: Path, plan: CyclePlan, probe: Probe, thresholds: Thresholds) -> ProbeRecord:
     """The record of a probe with the daemon's past; without one, or of another backend, it begins here."""
     file = state / f"probe-{plan.probe}.json"
-    record: AnyRecord
+    record: ProbeRecord
     if plan.measure == "pairs":
         record = PairRecord(plan, probe, thresholds, _read(file, PairHistory))
         return PairRecord(plan, probe, thresholds) if record.other_backend else record

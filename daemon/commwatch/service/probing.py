@@ -28,17 +28,9 @@ from commwatch.probes.gate.decision import (
 )
 from commwatch.probes.node import ProbeNode, Prospect, ReadNode, Seen
 from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured, Skipped, YieldReason
-from commwatch.probes.results.pair_record import PairRecord
-from commwatch.probes.results.records import (
-    AnyRecord,
-    Known,
-    broken_off,
-    last_words,
-    load_record,
-    status_of,
-    surroundings,
-    take_outcome,
-)
+from commwatch.probes.results.pair_record import PairRecord, surroundings
+from commwatch.probes.results.record import ProbeRecord
+from commwatch.probes.results.records import Known, broken_off, load_record, status_of
 from commwatch.probes.schedule import (
     FEWEST_GPUS,
     FIRST_SPREAD_SECONDS,
@@ -97,7 +89,7 @@ class Probing:
         self._is_simulated = simulation is not None
         self._node = ProbeNode(settings, store, state.path, simulation, read, starvation)
         self._starvation = starvation
-        self._records: dict[str, AnyRecord] = {}
+        self._records: dict[str, ProbeRecord] = {}
         self._schedules: dict[str, ProbeSchedule] = {}
         self._layouts: dict[str, Layout] = {}
         self._last_skip: dict[str, Skipped | None] = {}
@@ -153,7 +145,7 @@ class Probing:
             self._plan_next(name, record, outcome)
             await asyncio.to_thread(self.save)
 
-    async def _outcome(self, name: str, record: AnyRecord) -> CycleResult | None:
+    async def _outcome(self, name: str, record: ProbeRecord) -> CycleResult | None:
         """What came of a probe's turn; None where the daemon stops meanwhile."""
         try:
             plan = self._prospect(name).plan
@@ -176,7 +168,7 @@ class Probing:
         return self._prospect(name, await self._node.read_topology()) if plain.gpus else plain
 
     def _facts(
-        self, name: str, record: AnyRecord, seen: Seen | None = None, *, within_budget: bool = True
+        self, name: str, record: ProbeRecord, seen: Seen | None = None, *, within_budget: bool = True
     ) -> GateFacts:  # fmt: skip
         return self._node.facts(
             self._limits.definitions[name].gpus,
@@ -195,7 +187,7 @@ class Probing:
             return None
         return skip if time.monotonic() - asked_at < NODE_SKIP_HOLDS_SECONDS else None
 
-    async def _cycle_if_free(self, name: str, record: AnyRecord) -> CycleResult | None:
+    async def _cycle_if_free(self, name: str, record: ProbeRecord) -> CycleResult | None:
         """Look at the node, and run a cycle where nothing speaks against it; None where the daemon stops meanwhile."""
         seen = await self._node.look(self._prospect(name).plan)
         prospect = await self._joined_prospect(name)
@@ -251,7 +243,7 @@ class Probing:
             self._bring_forward(other, why=name)
 
     async def _cycle(
-        self, name: str, prospect: Prospect, record: AnyRecord, facts: GateFacts, *, search: bool
+        self, name: str, prospect: Prospect, record: ProbeRecord, facts: GateFacts, *, search: bool
     ) -> CycleResult:
         """Run the ranks, if nothing speaks against it, and take in what came of it."""
         plan, started = prospect.plan, time.monotonic()
@@ -264,11 +256,11 @@ class Probing:
             return result
         self._last_result[name] = result
         self._last_skip[name] = None
-        take_outcome(record, result, prospect, self._limits.definitions[name], time.time())
+        record.take(result, prospect, time.time())
         if search and result.occupied_seconds:
             record.book_as_search()
         if isinstance(result, Measured):
-            words = last_words(record, time.time())
+            words = record.words(time.time())
             log.info("probe measured", probe=name, backend=plan.backend, result=words,
                      setup_seconds=round(result.setup_seconds, 3),
                      occupied_seconds=round(result.occupied_seconds, 3))  # fmt: skip
@@ -280,14 +272,14 @@ class Probing:
             log.info("probe gave way", probe=name, reason=result.reason, detail=result.detail)
         return result
 
-    def _skipped(self, name: str, record: AnyRecord, skip: Skipped) -> None:
+    def _skipped(self, name: str, record: ProbeRecord, skip: Skipped) -> None:
         record.skip(skip.reason)
         known = self._last_skip.get(name)
         if known is None or known.reason != skip.reason:
             log.info("probe skipped", probe=name, reason=skip.reason, detail=skip.detail)
         self._last_skip[name] = skip
 
-    def _plan_next(self, name: str, record: AnyRecord, outcome: CycleResult) -> None:
+    def _plan_next(self, name: str, record: ProbeRecord, outcome: CycleResult) -> None:
         if self._stopped:
             return
         schedule, ran = self._schedule(name), isinstance(outcome, Measured | Failed)
@@ -306,7 +298,7 @@ class Probing:
             if ran and delay == SUSPICIOUS_RETRY_SECONDS:
                 self._out_of_turn.add(name)
 
-    def _search_if_bad_in_a_row(self, name: str, record: AnyRecord) -> None:
+    def _search_if_bad_in_a_row(self, name: str, record: ProbeRecord) -> None:
         """Once for each row of bad results of a probe that names no part: have those that do run at once.
 
         And once more when the row is over and a part is named: what is repaired does not stand for a day.
@@ -330,7 +322,7 @@ class Probing:
     def _names_a_part(self, name: str) -> bool:
         return self._limits.definitions[name].measure in _NAME_A_PART
 
-    def _is_explained(self, record: AnyRecord) -> bool:
+    def _is_explained(self, record: ProbeRecord) -> bool:
         """Whether the last matrix of pairs over the same backend says already what is slow."""
         now, backend = time.time(), record.history.backend
         pairs = [one for one in self._records.values() if isinstance(one, PairRecord)]
@@ -342,7 +334,7 @@ class Probing:
         self._out_of_turn.add(name)
         self._scheduler.run_in(_job(name), 0.0)
 
-    def _record(self, name: str, prospect: Prospect) -> AnyRecord:
+    def _record(self, name: str, prospect: Prospect) -> ProbeRecord:
         record = self._records.get(name)
         if record is None:
             probe = self._limits.definitions[name]
@@ -351,7 +343,7 @@ class Probing:
             record.adopt_plan(prospect.plan)
         return record
 
-    def _within_budget(self, name: str, record: AnyRecord, plan: CyclePlan, *, search: bool = False) -> bool:
+    def _within_budget(self, name: str, record: ProbeRecord, plan: CyclePlan, *, search: bool = False) -> bool:
         return fits(
             [cycle for one in self._records.values() for cycle in one.history.occupied],
             expected=expected_gpu_seconds(record.history.occupied, plan.gpus, len(plan.steps)),
@@ -467,7 +459,7 @@ class Probing:
         found = (self._status(name, one, now) for name, one in self._records.items() if isinstance(one, PairRecord))
         return next(found, None)
 
-    def _status(self, name: str, record: AnyRecord, now: float) -> ProbeStatus:
+    def _status(self, name: str, record: ProbeRecord, now: float) -> ProbeStatus:
         known = Known(self._last_result.get(name), self._last_skip.get(name), self._scheduler.next_run(_job(name)))
         return status_of(name, record, known, now)
 

@@ -22,7 +22,6 @@ from commwatch.probes.by_hand.pair_matrix import first_sight
 from commwatch.probes.node import Prospect
 from commwatch.probes.plan import CyclePlan, Measured
 from commwatch.probes.rank_plan import Phase
-from commwatch.probes.results.records import surroundings
 
 _SECONDS_BETWEEN_LINES = 2.0
 """Steps are reported no more often than this where each takes a line."""
@@ -142,7 +141,7 @@ class _Hand:
             result = await node.probes.run(prospect.plan, facts, progress)
         pairs = None
         if isinstance(result, Measured) and prospect.plan.measure == "pairs" and not prospect.plan.shares_gpus:
-            pairs = first_sight(result, prospect.plan, surroundings(prospect, probe))
+            pairs = first_sight(result, prospect, probe)
         answer = answer_of(
             prospect,
             probe,

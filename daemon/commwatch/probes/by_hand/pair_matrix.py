@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from commwatch.config.settings import DAY, Config, Probe
 from commwatch.node.topology.pair_matrix import PairMatrix
-from commwatch.probes.plan import CyclePlan, Measured
+from commwatch.probes.plan import Measured
 from commwatch.probes.results.culprit import find_suspects
-from commwatch.probes.results.pair_record import PairSurroundings, load_matrices, matrix_of, parts_of
+from commwatch.probes.results.pair_record import load_matrices, matrix_of, parts_of, surroundings
 from commwatch.state.directory import state_path
+
+if TYPE_CHECKING:
+    from commwatch.probes.node import Prospect
 
 FIRST_SIGHT = "Measure again before you act."
 
 
-def first_sight(result: Measured, plan: CyclePlan, around: PairSurroundings) -> PairMatrix:
+def first_sight(result: Measured, prospect: Prospect, probe: Probe) -> PairMatrix:
     """The matrix of a single cycle, with suspects whose words say that it is the only one."""
-    matrix = matrix_of(result, plan, around)
+    around = surroundings(prospect, probe)
+    matrix = matrix_of(result, prospect.plan, around)
     if not all(end.device for end in matrix.endpoints):
         return matrix  # ranks of one host tell nothing of a fabric
     firm = bool(around.expected) and all(one.is_firm for one in around.expected.values())

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 import structlog
 
 from commwatch.config.settings import Probe
+from commwatch.config.simulated import node_name
 from commwatch.config.thresholds import Thresholds
 from commwatch.errors import StateError
-from commwatch.node.gpus_now import ProbeGpu
+from commwatch.node.topology.elements import ways_of
 from commwatch.node.topology.pair_matrix import PairCell, PairEndpoint, PairMatrix, Suspect
-from commwatch.node.topology.reach import GpuPaths
 from commwatch.node.topology.ways import Parts
 from commwatch.probes.plan import CyclePlan, CycleResult, Measured, StepOutcome
 from commwatch.probes.results.bus_bandwidth import bus_bandwidth
@@ -29,14 +29,21 @@ from commwatch.probes.results.culprit import (
     past_of,
     slower_than_before,
 )
-from commwatch.probes.results.expected import Expected, ExpectedSource
+from commwatch.probes.results.expected import Expected, ExpectedSource, expected_of_pair
 from commwatch.probes.results.history import ProbeHistory
 from commwatch.probes.results.record import ProbeRecord, Reading
 from commwatch.probes.results.slow_cells import low_cells, names_of
 from commwatch.probes.results.streak import is_current
 from commwatch.state.records import Timestamp, check_labels, check_unique, read_record
+from commwatch.units import format_rate
+
+if TYPE_CHECKING:
+    from commwatch.probes.node import Prospect
 
 log = structlog.get_logger("commwatch.probing")
+
+_MOST_SUSPECTS = 2
+"""In the line of a result."""
 
 Cell: TypeAlias = tuple[int, int]
 """Source and destination, by rank."""
@@ -57,9 +64,36 @@ class PairSurroundings:
     simulated_node: str = ""
 
 
-def labels_of(paths: GpuPaths | None) -> dict[Cell, str]:
-    """Class of the way of each ordered pair; empty where not known."""
-    return {} if paths is None else {pair: reach.label for pair, reach in paths.pairs.items()}
+def surroundings(prospect: Prospect, probe: Probe) -> PairSurroundings:
+    """The ends of the pairs of a cycle, and what lies between them."""
+    plan, paths, topology = prospect.plan, prospect.paths, prospect.topology
+    if not prospect.gpus or plan.shares_gpus:
+        paths = topology = None
+    expected = {
+        pair: expected_of_pair(
+            pair, plan.bandwidth_bytes, prospect.paths, configured=probe.expected_bandwidth, backend=plan.backend
+        )
+        for pair in {pair for step in plan.steps for pair in step.pairs}
+    }
+    names = tuple(f"GPU{gpu.index}" for gpu in prospect.gpus)
+    return PairSurroundings(
+        endpoints=endpoints_of(prospect),
+        labels={} if paths is None else {pair: reach.label for pair, reach in paths.pairs.items()},
+        expected={pair: one for pair, one in expected.items() if one is not None},
+        parts=None if topology is None or paths is None else Parts(ways_of(topology, paths), names),
+        simulated_node="" if plan.simulation is None else node_name(plan.simulation.preset),
+    )
+
+
+def endpoints_of(prospect: Prospect) -> tuple[PairEndpoint, ...]:
+    """The ends of a cycle by rank: its GPUs, or its ranks where each has no GPU of its own."""
+    plan = prospect.plan
+    if not prospect.gpus or plan.shares_gpus:
+        return tuple(PairEndpoint(label=str(rank)) for rank in range(plan.ranks))
+    return tuple(
+        PairEndpoint(label=str(one.index), device=one.uuid, pci_address=one.pci_bus_id, name=one.name)
+        for one in prospect.gpus
+    )
 
 
 def parts_of(around: PairSurroundings) -> Parts:
@@ -170,6 +204,10 @@ class PairRecord(ProbeRecord):
     ) -> None:  # fmt: skip
         super().__init__(plan, probe, limits, history or PairHistory(plan.backend))
 
+    def take(self, result: CycleResult, prospect: Prospect, now: float) -> None:
+        """As of every probe, with the matrix."""
+        self.apply_pairs(result, surroundings(prospect, self._probe), now)
+
     def apply_pairs(self, result: CycleResult, around: PairSurroundings, now: float) -> None:
         """Take in the outcome of a cycle.
 
@@ -257,6 +295,19 @@ class PairRecord(ProbeRecord):
             return set()
         return {*low_cells(last, "bandwidth", low), *(cell for one in last.suspects for cell in one.cells)}
 
+    def words(self, now: float) -> str:
+        """The slowest and the fastest pair, and what is suspected; empty without a current matrix."""
+        last = self.current_matrix(now)
+        cells = [] if last is None else [cell for cell in last.cells if cell.bandwidth is not None]
+        if last is None or not cells:
+            return ""
+        rates = sorted(cells, key=lambda cell: cell.bandwidth or 0.0)
+        worst, best = rates[0], rates[-1]
+        ends = f"{last.endpoints[worst.source].label} to {last.endpoints[worst.destination].label}"
+        span = f"{format_rate(worst.bandwidth or 0.0)} ({ends}) to {format_rate(best.bandwidth or 0.0)}"
+        suspects = [one.words.partition(": ")[0] for one in last.suspects]  # the sentence names the part first
+        return "; suspect: ".join([span, *suspects[:_MOST_SUSPECTS]])
+
     def readings(self, now: float) -> list[Reading]:
         """As of every probe, and those of the pairs and suspects; absent with the last result."""
         series = super().readings(now)
@@ -308,15 +359,3 @@ def load_matrices(state: Path) -> list[PairMatrix]:
         except StateError as error:
             log.warning("the pair matrices of a file are not used", file=str(file), error=str(error))
     return sorted(found, key=lambda one: one.taken_at)
-
-
-def endpoints_of_ranks(ranks: int) -> tuple[PairEndpoint, ...]:
-    """The ends where there are no GPUs."""
-    return tuple(PairEndpoint(label=str(rank)) for rank in range(ranks))
-
-
-def endpoints_of_gpus(gpus: Sequence[ProbeGpu]) -> tuple[PairEndpoint, ...]:
-    """The ends in the order of the ranks."""
-    return tuple(
-        PairEndpoint(label=str(one.index), device=one.uuid, pci_address=one.pci_bus_id, name=one.name) for one in gpus
-    )

@@ -18,11 +18,12 @@ from commwatch.probes.results.history import Conditions, GpuName, LastResult, Pr
 from commwatch.probes.results.level import LearnedRate, Level, first_level
 from commwatch.probes.results.rates import Rate, balance_of_ranks, copies_of, leading, name_of, rates_of, scaling_of
 from commwatch.probes.results.streak import Streak, is_current
-from commwatch.units import format_rate, format_seconds
+from commwatch.units import format_percent, format_rate, format_seconds
 from commwatch_exporters.snapshot import Value
 
 if TYPE_CHECKING:
     from commwatch.node.topology.reach import GpuPaths
+    from commwatch.probes.node import Prospect
 
 Reading: TypeAlias = tuple[str, tuple[str, ...], Value]
 """Metric, label values and number; None for what is not known."""
@@ -124,6 +125,12 @@ class ProbeRecord:
             self._measured(result, self._with_learned(expected, gpu_model), gpus, now, paths, gpu_model)
         elif isinstance(result, Failed):
             self._failed(result.reason, now)
+
+    def take(self, result: CycleResult, prospect: Prospect, now: float) -> None:
+        """Take in the outcome of a cycle as it was planned; ``now`` in seconds since 1970."""
+        paths = prospect.paths
+        gpu_model = "" if paths is None else paths.common_name(range(prospect.plan.ranks))
+        self.apply(result, prospect.expected(self._probe), prospect.names, now, paths, gpu_model=gpu_model)
 
     def book_as_search(self) -> None:
         """The cycle whose outcome was taken in last ran out of turn: it counts for the share of the search."""
@@ -443,6 +450,29 @@ class ProbeRecord:
         """What latencies are held against."""
         rule, course = self._limits, self.history.courses.get(LATENCY, Course())
         return held_to(course.baseline(rule), course.reference, rule.probe_drift_max_factor)
+
+    def words(self, now: float) -> str:
+        """The last result in a line; empty without a current one.
+
+        Args:
+            now: seconds since 1970.
+        """
+        last = self.history.last
+        if last is None or not is_current(last.finished_at, self.interval, now):
+            return ""
+        parts = [] if last.latency_seconds is None else [f"latency {format_seconds(last.latency_seconds)}"]
+        if last.scaling:
+            parts += [f"{one.ranks} GPUs {format_rate(one.bus_bandwidth)}" for one in last.scaling]
+        elif last.copies:
+            slowest = min(last.copies, key=lambda one: one.bytes_per_second)
+            way = slowest.direction.replace("_", " ")
+            parts.append(f"slowest GPU {slowest.gpu.gpu} {way}: {format_rate(slowest.bytes_per_second)}")
+        elif last.bus_bandwidth is not None:
+            parts.append(f"bus bandwidth {format_rate(last.bus_bandwidth)}")
+        if last.expected is not None and last.utilization is not None:
+            of = f"{format_rate(last.expected.bytes_per_second)} ({last.expected.source})"
+            parts.append(f"{format_percent(last.utilization)} of {of}")
+        return ", ".join(parts)
 
     def readings(self, now: float) -> list[Reading]:
         """Metric, label values and number of all series of this probe; None for what is not known or too old.
