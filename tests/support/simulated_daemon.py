@@ -335,7 +335,7 @@ class SimulatedDaemon:
         async def sysfs(sysfs: str, procfs: str, deadline: float) -> SysfsFacts:  # else in a process, which may hang
             return read_sysfs(Path(sysfs), Path(procfs))
 
-        patched.setattr("commwatch.probes.topology.ask_sysfs", sysfs)
+        patched.setattr("commwatch.probes.node.ask_sysfs", sysfs)
         patched.setattr(node, "look_at_gpus", look)
         patched.setattr(
             node, "facts", lambda *a, **named: replace(facts(*a, **named), no_torch="", initial_pid_namespace=True)

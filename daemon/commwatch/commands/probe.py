@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from commwatch.config.settings import Config, Probe
 from commwatch.errors import ExitCode, UsageError
-from commwatch.probes.by_hand.pair_matrix import _of_measure, pair_probes
+from commwatch.probes.by_hand.pair_matrix import of_measure, pair_probes
 from commwatch.service.log import configure_logging
 from commwatch.views.terminal import json_option, print_json
 
@@ -184,15 +184,15 @@ def _wanted(args: argparse.Namespace, config: Config) -> dict[str, Probe]:
     if args.sweep:
         from commwatch.probes.by_hand.sweep import sweep_probes
 
-        return sweep_probes(wanted or _of_measure(config, Probe()))
+        return sweep_probes(wanted or of_measure(config, Probe()))
     if args.pairs:
         wanted |= pair_probes(config)
     if args.training:
-        wanted |= _of_measure(config, Probe(measure="training"))
+        wanted |= of_measure(config, Probe(measure="training"))
     if args.settings and not wanted and not args.scaling:
-        return _of_measure(config, Probe())
+        return of_measure(config, Probe())
     if args.scaling:
-        wanted |= _of_measure(config, Probe(measure="scaling"))
+        wanted |= of_measure(config, Probe(measure="scaling"))
     return wanted or dict(defined)
 
 

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+import structlog
+
 from commwatch.config.settings import Config, Probe
 from commwatch.config.simulated import SimulationPlan
+from commwatch.errors import CommwatchError
 from commwatch.node.gpus_now import GpuFacts, GpusNow, ProbeGpu
 from commwatch.node.starvation import Starvation
 from commwatch.node.store import Store
+from commwatch.node.topology.build import build_topology
 from commwatch.node.topology.model import Topology
-from commwatch.node.topology.reach import GpuPaths
+from commwatch.node.topology.nvlink import stored_driver
+from commwatch.node.topology.reach import GpuPaths, gpu_paths
+from commwatch.node.topology.sysfs import SysfsFacts
 from commwatch.probes.cycle.cycle import Progress
 from commwatch.probes.cycle.environment import why_no_torch
 from commwatch.probes.cycle.launch import Launcher
@@ -27,8 +34,13 @@ from commwatch.probes.plan import CyclePlan, CycleResult, Skipped
 from commwatch.probes.rank_plan import SimulatedNodePlan
 from commwatch.probes.results.expected import Expected, expected_of_step
 from commwatch.probes.results.history import GpuName
-from commwatch.probes.topology import ProbeTopology
 from commwatch.probes.workload import choose_backend, plan_cycle
+from commwatch.workers.by_hand import ask_sysfs
+from commwatch_exporters.node.model import NvLink, node_at
+
+log = structlog.get_logger("commwatch.probing")
+
+_SYSFS_SECONDS = 10.0
 
 
 class ReadNode(Protocol):
@@ -117,8 +129,9 @@ class ProbeNode:
         self._view = GpusNow(store)
         self._procfs = Path(settings.paths.procfs)
         self._sysfs = Path(settings.paths.sysfs)
-        roots = simulation or settings.paths
-        self._topology = ProbeTopology(store, roots.sysfs, roots.procfs)
+        self._store = store
+        self._tree: tuple[frozenset[str], SysfsFacts] | None = None
+        """The PCI tree, and the GPUs that were here when it was read."""
         self._hold = HoldFile(state)
         self.launcher = Launcher(
             procfs=self._procfs,
@@ -134,8 +147,20 @@ class ProbeNode:
         return self._view.gpus()
 
     async def read_topology(self) -> Topology | None:
-        """How the GPUs are joined; the PCI tree may be read for it, in a child. None where it cannot be read."""
-        return await self._topology.read([gpu.pci_bus_id for gpu in self.gpus])
+        """How the GPUs are joined; None where the PCI tree cannot be read, in a child, as it is when GPUs changed."""
+        gpus, roots = frozenset(gpu.pci_bus_id for gpu in self.gpus), self._simulation or self._settings.paths
+        if self._tree is None or self._tree[0] != gpus:
+            try:
+                self._tree = gpus, await ask_sysfs(roots.sysfs, roots.procfs, _SYSFS_SECONDS)
+            except CommwatchError as error:
+                log.warning("the PCI tree is not known to the probes", error=str(error))
+                return None
+        return build_topology(self._tree[1], stored_driver(self._store))
+
+    def _expected_links(self) -> Counter[str]:
+        """NVLinks that each GPU should have, by PCI address, as the inventory has learned."""
+        with node_at(self._store.snapshot()) as node:
+            return Counter(link.address for link, _ in node.each(NvLink.expected))
 
     # --- what a cycle would be ---
 
@@ -155,7 +180,7 @@ class ProbeNode:
         chosen = [here[index] for index in probe.gpus or here if index in here]
         paths = None
         if topology is not None:
-            paths = self._topology.paths(topology, [gpu.pci_bus_id for gpu in chosen])
+            paths = gpu_paths(topology, [gpu.pci_bus_id for gpu in chosen], self._expected_links())
         plan = plan_cycle(
             name,
             probe,

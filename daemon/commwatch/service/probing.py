@@ -52,7 +52,7 @@ _NAME_A_PART = ("pairs", "host_copies")
 SEARCHES_APART_SECONDS = 3600.0
 """A node on which one collective after the other is slow is searched once, and not for each of them."""
 NODE_SKIP_HOLDS_SECONDS = 60.0
-"""For so long a node that was not free is not asked again for another rare probe: they all try again together."""
+"""Within this time a node that was busy is not looked at again for another rare probe."""
 
 
 class Probing:

@@ -9,7 +9,6 @@ import pytest
 from commwatch.node import gpus_now
 from commwatch.node.topology.sysfs import SysfsFacts
 from commwatch.probes import node as probe_node
-from commwatch.probes import topology
 from commwatch.service import probing
 from core.probing.probed import Node, ScriptedLauncher
 from support.core import Clock
@@ -27,7 +26,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     monkeypatch.setattr(probing, "time", moved)
     monkeypatch.setattr(probe_node, "time", moved)
     monkeypatch.setattr(gpus_now, "BUSY_SAMPLES_APART_SECONDS", 0.0)
-    monkeypatch.setattr(topology, "ask_sysfs", nothing_read)
+    monkeypatch.setattr(probe_node, "ask_sysfs", nothing_read)
     return moved
 
 

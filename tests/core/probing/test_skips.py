@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from commwatch.config.settings import DAY, DEFAULT_PROBES, Probe
 from commwatch.node.starvation import HOLDS_SECONDS, LATE_SECONDS
-from commwatch.probes import topology
+from commwatch.probes import node as probe_node
 from commwatch.probes.cycle.launch import StuckRank
 from commwatch.probes.gate.hold import HoldFile
 from commwatch.probes.gate.watch import Halt
@@ -182,7 +182,7 @@ def test_a_cycle_that_breaks_off_is_a_failure_and_not_the_last(node: Node) -> No
 def test_a_node_that_cannot_be_asked_is_a_failure_and_not_the_last(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """So is what breaks before any rank has started."""
     with monkeypatch.context() as broken:
-        broken.setattr(topology.ProbeTopology, "read", lambda *_: 1 / 0)
+        broken.setattr(probe_node, "build_topology", lambda *_: 1 / 0)
         node.cycle()
     assert (node.launcher.plans, node.value("failures_total", "internal")) == ([], 1)
     assert node.jobs.moved == [("probe_ring", 30.0)]

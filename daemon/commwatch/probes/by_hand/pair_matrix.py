@@ -33,10 +33,11 @@ def first_sight(result: Measured, prospect: Prospect, probe: Probe) -> PairMatri
 
 def pair_probes(config: Config) -> dict[str, Probe]:
     """The probes over pairs that are configured; without one, one with the default settings."""
-    return _of_measure(config, Probe(measure="pairs"))
+    return of_measure(config, Probe(measure="pairs"))
 
 
-def _of_measure(config: Config, otherwise: Probe) -> dict[str, Probe]:
+def of_measure(config: Config, otherwise: Probe) -> dict[str, Probe]:
+    """The configured probes that measure the same as a probe; without one, that probe."""
     found = {name: probe for name, probe in config.probes.definitions.items() if probe.measure == otherwise.measure}
     return found or {otherwise.measure: otherwise}
 

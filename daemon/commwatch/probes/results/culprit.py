@@ -173,7 +173,7 @@ def _found_in(
 
 
 def _row(matrices: Sequence[PairMatrix], fewest: int) -> list[PairMatrix]:
-    """The last so many matrices; empty where there are not as many of one series."""
+    """The last ``fewest`` matrices; empty if there are fewer of one series."""
     row = list(matrices[-fewest:])
     return row if len(row) == fewest and all(comparable(one, row[-1]) for one in row) else []
 
