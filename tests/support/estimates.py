@@ -6,10 +6,12 @@ import argparse
 import shlex
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from commwatch.commands import estimate
 from commwatch.config.settings import Config, Paths
-from commwatch.diagnosis.estimate.answer import Answer, answer
+from commwatch.diagnosis.estimate.answer import answer, document
 from commwatch.diagnosis.estimate.model.span import Span
 from commwatch.diagnosis.estimate.request import read_request
 
@@ -17,10 +19,17 @@ NOTHING_KNOWN = Path("/nonexistent")
 """The state directory of a node on which nothing was measured."""
 
 
-def estimated(words: str, state: Path = NOTHING_KNOWN) -> Answer:
-    """The command's answer to its options."""
+def estimated(words: str, state: Path = NOTHING_KNOWN) -> Any:
+    """The record that the command prints for its options; its keys are attributes."""
     args = _parser().parse_args(["estimate", *shlex.split(words)])
-    return answer(read_request(args, Config(paths=Paths(state=str(state))), 0.0, _no_run))
+    found = answer(read_request(args, Config(paths=Paths(state=str(state))), 0.0, _no_run))
+    return _named(document(found))
+
+
+def _named(value: Any) -> Any:
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return SimpleNamespace(**{key: _named(one) for key, one in value.items()})
+    return [_named(one) for one in value] if isinstance(value, list) else value
 
 
 def _no_run() -> tuple[Span, str]:

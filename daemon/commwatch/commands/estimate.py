@@ -89,14 +89,14 @@ def add_parser(
 
 def run(args: argparse.Namespace, config: Config) -> int:
     """Read, estimate, print."""
-    from commwatch.diagnosis.estimate.answer import answer, answer_lines
+    from commwatch.diagnosis.estimate.answer import answer, answer_lines, document
     from commwatch.diagnosis.estimate.request import read_request
 
     configure_logging(config.log)
     now = time.time()
     found = answer(read_request(args, config, now, lambda: _last_run(config, now)))
     if args.json:
-        print_json(found)
+        print_json(document(found))
     else:
         print_lines(answer_lines(found))
     return ExitCode.OK

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from textwrap import wrap
-
-import msgspec
+from typing import NamedTuple
 
 from commwatch.diagnosis.estimate.model.choice import Choice, choose, scaling
 from commwatch.diagnosis.estimate.model.span import Span
-from commwatch.diagnosis.estimate.model.step import (
-    Bottleneck,
-    Part,
-    Sent,
-    StepEstimate,
-    estimate_step,
-    over_one_node,
-    place_of,
+from commwatch.diagnosis.estimate.model.step import Part, StepEstimate, estimate_step, over_one_node, place_of
+from commwatch.diagnosis.estimate.model.training import (
+    RESERVE_BYTES,
+    STRATEGIES,
+    Layout,
+    ModelState,
+    Training,
+    model_state,
 )
-from commwatch.diagnosis.estimate.model.training import RESERVE_BYTES, STRATEGIES, Layout, Training, model_state
 from commwatch.diagnosis.estimate.request import Request
 from commwatch.lines import HEADING, WIDTH, Line, columns
 from commwatch.units import format_count, format_gigabytes, format_seconds
@@ -28,82 +26,31 @@ SCHEMA_VERSION = 1
 """Grows when something is taken away or changes its meaning; additions leave it as it is."""
 
 
-class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """The strategy on so many GPUs."""
-
-    nodes: int
-    gpus_per_node: int
-    step_seconds: Span
-    waiting_ratio: Span
-    """Share of the step for which the GPUs wait for communication."""
-    efficiency_ratio: Span
-    """Work over that of as many GPUs, each alone."""
-    speedup_ratio: Span
-    """Work over that of one GPU."""
-    speedup_over_one_node_ratio: Span | None
-    """Work over that of one node; null within a node."""
-
-
-class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one GPU, in bytes."""
-
-    gpu_bytes: int | None
-    basis: str
-    parameters_bytes: int
-    gradients_bytes: int
-    optimizer_bytes: int
-    total_bytes: int
-    """Model state: the three together."""
-    reserved_bytes: int = RESERVE_BYTES
-    left_bytes: int | None
-    """For activations and buffers; negative: the model state does not fit; null: not known."""
-
-
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class Answer(NamedTuple):
     """The whole answer."""
 
-    schema_version: int = SCHEMA_VERSION
-    simulated_node: str
-    parameters: int
-    precision: str
-    gradient_precision: str
-    optimizer: str
-    parameter_bytes: int
-    gradient_bytes: int
-    optimizer_bytes: int
-    layout: Layout
-    micro_batches: int
-    network_bytes_per_second: Span | None
-    in_node_bytes_per_second: Mapping[int, Span]
-    """Bus bandwidth by number of GPUs."""
-    rates: tuple[str, ...]
-    not_used: tuple[str, ...]
-    """Results of probes that are not used, and why."""
-    compute_seconds: Span
-    """Of a micro-batch on each GPU."""
-    transfers: tuple[Sent, ...]
-    communication_per_micro_batch_seconds: Span
-    """Hierarchical bound to flat ring; without what is sent once a step."""
-    waiting_per_micro_batch_seconds: Span
-    """Of it, what computing does not hide."""
-    communication_seconds: Span
-    """Of a step."""
-    waiting_seconds: Span
-    """Of a step."""
-    step_seconds: Span
-    waiting_ratio: Span
-    efficiency_ratio: Span
-    bottleneck: Bottleneck
-    scaling: tuple[Point, ...]
-    memory: Memory
-    choice: Layout | None
-    """null: the model state fits on no layout of these GPUs."""
-    observed_step_seconds: float | None
-    """With which all times were set; null without."""
-    trainable: int | None
-    """Parameters that are trained; null: all."""
+    request: Request
+    training: Training
+    """With the place of an observed step."""
+    step: StepEstimate
+    """On the layout that was asked for."""
+    points: tuple[StepEstimate, ...]
+    """The strategy on more and more GPUs and nodes."""
+    choice: Choice
     verdict: tuple[str, ...]
     assumptions: tuple[str, ...]
+
+    @property
+    def state(self) -> ModelState:
+        """On each GPU, on the layout that was asked for."""
+        return model_state(self.training, self.step.layout)
+
+    def over_one_node(self, step: StepEstimate) -> Span | None:
+        """Work over that of one node with as many GPUs and the same strategy; None for one that is one node itself."""
+        alone = Layout(step.layout.strategy, step.layout.gpus_per_node)
+        if step.layout == alone:
+            return None
+        return over_one_node(step, next(one for one in self.points if one.layout == alone))
 
 
 def answer(request: Request) -> Answer:
@@ -116,74 +63,77 @@ def answer(request: Request) -> Answer:
     points = scaling(training, layout, fabric, request.most_nodes)
     step = next(one for one in points if one.layout == layout)  # a request has all rates that its layout needs
     choice = choose(training, layout, fabric, request.memory_bytes)
-    state = model_state(training, layout)
-    return Answer(
-        simulated_node=request.simulated_node,
-        parameters=training.parameters,
-        precision=training.precision,
-        gradient_precision=training.gradient_precision or training.precision,
-        optimizer=training.optimizer,
-        parameter_bytes=training.parameter_bytes,
-        gradient_bytes=training.gradient_bytes,
-        optimizer_bytes=training.optimizer_bytes,
-        layout=layout,
-        micro_batches=training.micro_batches,
-        network_bytes_per_second=fabric.network,
-        in_node_bytes_per_second=fabric.in_node,
-        rates=request.rates,
-        not_used=request.not_used,
-        compute_seconds=step.compute_seconds,
-        transfers=step.sent,
-        communication_per_micro_batch_seconds=step.micro_batch_traffic.seconds,
-        waiting_per_micro_batch_seconds=step.micro_batch_waiting_seconds,
-        communication_seconds=step.step_traffic.seconds,
-        waiting_seconds=step.waiting_seconds,
-        step_seconds=step.step_seconds,
-        waiting_ratio=step.waiting_ratio,
-        efficiency_ratio=step.efficiency,
-        bottleneck=step.bottleneck,
-        scaling=tuple(_point(one, points) for one in points),
-        memory=Memory(
-            gpu_bytes=request.memory_bytes,
-            basis=request.memory_basis,
-            parameters_bytes=state.parameters,
-            gradients_bytes=state.gradients,
-            optimizer_bytes=state.optimizer,
-            total_bytes=state.total,
-            left_bytes=None if request.memory_bytes is None else state.left(request.memory_bytes),
-        ),
-        choice=None if choice.chosen is None else choice.chosen.layout,
-        observed_step_seconds=request.observed_seconds,
-        trainable=training.trainable,
+    assumptions = (request.compute_basis, *_assumptions(training, layout))
+    found = Answer(request, training, step, points, choice, (), assumptions)
+    return found._replace(
         verdict=(
             _bottleneck_words(step),
             *observed,
-            *_nodes_words(step, points),
+            *_nodes_words(found),
             *_choice_words(request, choice, step),
             *filter(None, [request.gpus_to_take]),
-        ),
-        assumptions=(request.compute_basis, *_assumptions(training, layout)),
+        )
     )
 
 
-def _point(step: StepEstimate, points: tuple[StepEstimate, ...]) -> Point:
-    return Point(
-        nodes=step.layout.nodes,
-        gpus_per_node=step.layout.gpus_per_node,
-        step_seconds=step.step_seconds,
-        waiting_ratio=step.waiting_ratio,
-        efficiency_ratio=step.efficiency,
-        speedup_ratio=step.speedup,
-        speedup_over_one_node_ratio=_over_one_node(step, points),
-    )
-
-
-def _over_one_node(step: StepEstimate, points: Sequence[StepEstimate]) -> Span | None:
-    """Against the same strategy on one node with as many GPUs; None for one that is one node itself."""
-    alone = Layout(step.layout.strategy, step.layout.gpus_per_node)
-    if step.layout == alone:
-        return None
-    return over_one_node(step, next(one for one in points if one.layout == alone))
+def document(found: Answer) -> dict[str, object]:
+    """What ``--json`` prints; spans go from the hierarchical bound to the flat ring, what is not known is null."""
+    request, training, step, state = found.request, found.training, found.step, found.state
+    memory, chosen = request.memory_bytes, found.choice.chosen
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "simulated_node": request.simulated_node,
+        "parameters": training.parameters,
+        "precision": training.precision,
+        "gradient_precision": training.gradient_precision or training.precision,
+        "optimizer": training.optimizer,
+        "parameter_bytes": training.parameter_bytes,
+        "gradient_bytes": training.gradient_bytes,
+        "optimizer_bytes": training.optimizer_bytes,
+        "layout": step.layout,
+        "micro_batches": training.micro_batches,
+        "network_bytes_per_second": request.fabric.network,
+        "in_node_bytes_per_second": request.fabric.in_node,
+        "rates": request.rates,
+        "not_used": request.not_used,
+        "compute_seconds": step.compute_seconds,
+        "transfers": step.sent,
+        "communication_per_micro_batch_seconds": step.micro_batch_traffic.seconds,
+        "waiting_per_micro_batch_seconds": step.micro_batch_waiting_seconds,
+        "communication_seconds": step.step_traffic.seconds,
+        "waiting_seconds": step.waiting_seconds,
+        "step_seconds": step.step_seconds,
+        "waiting_ratio": step.waiting_ratio,
+        "efficiency_ratio": step.efficiency,
+        "bottleneck": step.bottleneck,
+        "scaling": [
+            {
+                "nodes": one.layout.nodes,
+                "gpus_per_node": one.layout.gpus_per_node,
+                "step_seconds": one.step_seconds,
+                "waiting_ratio": one.waiting_ratio,
+                "efficiency_ratio": one.efficiency,
+                "speedup_ratio": one.speedup,
+                "speedup_over_one_node_ratio": found.over_one_node(one),
+            }
+            for one in found.points
+        ],
+        "memory": {
+            "gpu_bytes": memory,
+            "basis": request.memory_basis,
+            "parameters_bytes": state.parameters,
+            "gradients_bytes": state.gradients,
+            "optimizer_bytes": state.optimizer,
+            "total_bytes": state.total,
+            "reserved_bytes": RESERVE_BYTES,
+            "left_bytes": None if memory is None else state.left(memory),
+        },
+        "choice": None if chosen is None else chosen.layout,
+        "observed_step_seconds": request.observed_seconds,
+        "trainable": training.trainable,
+        "verdict": found.verdict,
+        "assumptions": found.assumptions,
+    }
 
 
 # --- sentences ---
@@ -229,14 +179,14 @@ def _observed_words(seconds: float, free: StepEstimate) -> str:
     )
 
 
-def _nodes_words(step: StepEstimate, points: Sequence[StepEstimate]) -> Iterator[str]:
+def _nodes_words(found: Answer) -> Iterator[str]:
     """What several nodes do against one; nothing for one node."""
-    ratio = _over_one_node(step, points)
+    ratio, layout = found.over_one_node(found.step), found.step.layout
     if ratio is None:
         return
     meaning = "slower than one node" if ratio.high < 1 else "faster" if ratio.low > 1 else "perhaps slower"
-    label = STRATEGIES[step.layout.strategy].label
-    yield f"{step.layout.nodes} nodes do {_ratio(ratio)} times the work of one node with {label}: {meaning}."
+    label = STRATEGIES[layout.strategy].label
+    yield f"{layout.nodes} nodes do {_ratio(ratio)} times the work of one node with {label}: {meaning}."
 
 
 def _choice_words(request: Request, choice: Choice, asked: StepEstimate) -> Iterator[str]:
@@ -338,27 +288,28 @@ def _percent(span: Span) -> str:
 # --- text ---
 
 
-def answer_lines(answer: Answer) -> Iterator[Line]:
+def answer_lines(found: Answer) -> Iterator[Line]:
     """All of it: what to do first, then the figures that it rests on, then what they take for granted."""
-    if answer.simulated_node:
-        yield [(f"Simulated node {answer.simulated_node}: what was measured on it is not real.", "")]
+    request, training, step = found.request, found.training, found.step
+    if request.simulated_node:
+        yield [(f"Simulated node {request.simulated_node}: what was measured on it is not real.", "")]
         yield []
-    accumulated = f", {answer.micro_batches} micro-batches a step" if answer.micro_batches > 1 else ""
-    parameters = f"{format_count(answer.parameters)} parameters, {answer.precision}"
-    yield [(f"{parameters}, {_layout_words(answer.layout)}{accumulated}", HEADING)]
+    accumulated = f", {training.micro_batches} micro-batches a step" if training.micro_batches > 1 else ""
+    parameters = f"{format_count(training.parameters)} parameters, {training.precision}"
+    yield [(f"{parameters}, {_layout_words(step.layout)}{accumulated}", HEADING)]
     yield []
-    bottleneck, *others = answer.verdict
-    limits = answer.bottleneck.certain and answer.bottleneck.part != "computing"
+    bottleneck, *others = found.verdict
+    limits = step.bottleneck.certain and step.bottleneck.part != "computing"
     yield from _wrapped(bottleneck, "yellow" if limits else "")
     for sentence in others:
         yield from _wrapped(sentence, "green" if sentence.startswith(_CHOOSE) else "")
-    yield from _units(answer)
-    yield from _transfers(answer)
-    yield from _time(answer)
-    yield from _scaling(answer)
-    yield from _memory(answer)
+    yield from _units(request, training)
+    yield from _transfers(step)
+    yield from _time(step)
+    yield from _scaling(found)
+    yield from _memory(request, found.state)
     yield from _heading("Assumptions")
-    for sentence in answer.assumptions:
+    for sentence in found.assumptions:
         yield from _wrapped(sentence)
 
 
@@ -373,91 +324,86 @@ def _wrapped(sentence: str, style: str = "") -> Iterator[Line]:
         yield [("  - " if number == 0 else "    ", ""), (text, style)]
 
 
-def _table(rows: Sequence[Sequence[str]], styles: Mapping[int, str] | None = None) -> Iterator[Line]:
-    """Rows, some of them by their place in a style."""
-    of = styles or {}
+def _table(rows: Sequence[Sequence[str]], marked: int = -1, style: str = "") -> Iterator[Line]:
+    """Rows, one of them by its place in a style."""
     yield from columns(
         [
-            [(f"  {first}", of.get(place, "")), *((cell, of.get(place, "")) for cell in cells)]
-            for place, (first, *cells) in enumerate(rows)
+            [(cell if column else f"  {cell}", style if place == marked else "") for column, cell in enumerate(row)]
+            for place, row in enumerate(rows)
         ]
     )
 
 
-def _units(answer: Answer) -> Iterator[Line]:
+def _units(request: Request, training: Training) -> Iterator[Line]:
     yield from _heading("Units")
-    trained = answer.trainable or answer.parameters
     sizes = (
-        (f"parameters, {answer.precision}", answer.parameters, answer.parameter_bytes),
-        (f"gradients, {answer.gradient_precision}", trained, answer.gradient_bytes),
-        (f"optimizer, {answer.optimizer}", trained, answer.optimizer_bytes),
+        (f"parameters, {training.precision}", training.parameters, training.parameter_bytes),
+        (f"gradients, {training.gradient_precision or training.precision}", training.trained, training.gradient_bytes),
+        (f"optimizer, {training.optimizer}", training.trained, training.optimizer_bytes),
     )
     yield from _table(
         [(what, f"{count:,} × {size // count} bytes", f"= {_exact_bytes(size)}") for what, count, size in sizes]
     )
-    for rate in (*answer.rates, *(f"not used: {one}" for one in answer.not_used)):
+    for rate in (*request.rates, *(f"not used: {one}" for one in request.not_used)):
         yield from _wrapped(rate, "yellow" if "not measured here" in rate else "")
 
 
-def _transfers(answer: Answer) -> Iterator[Line]:
+def _transfers(step: StepEstimate) -> Iterator[Line]:
     yield from _heading("What is sent: S is the buffer, its time from hierarchical bound to flat ring")
-    if not answer.transfers:
+    if not step.sent:
         yield from _wrapped("Nothing: one GPU.")
         return
     rows = [("each", "operation", "S", "time")]
-    for one in answer.transfers:
+    for one in step.sent:
         calls = "" if one.calls == 1 else f"{one.calls:,} × "
         size = f"{calls}{one.size_bytes:,} bytes"
         rows.append((one.every.replace("_", "-"), one.operation, size, _seconds(one.seconds)))
     yield from _table(rows)
-    for purpose in dict.fromkeys(f"{one.operation}: {one.purpose}" for one in answer.transfers):
+    for purpose in dict.fromkeys(f"{one.operation}: {one.purpose}" for one in step.sent):
         yield from _wrapped(purpose)
 
 
-def _time(answer: Answer) -> Iterator[Line]:
+def _time(step: StepEstimate) -> Iterator[Line]:
     yield from _heading("Time")
-    computing = answer.compute_seconds
-    communicating, waiting = answer.communication_per_micro_batch_seconds, answer.waiting_per_micro_batch_seconds
+    computing = step.compute_seconds
+    communicating, waiting = step.micro_batch_traffic.seconds, step.micro_batch_waiting_seconds
     yield from _table([
         ("", "a micro-batch", "a step"),
-        ("computing", _seconds(computing), _seconds(computing.times(answer.micro_batches))),
-        ("communication", _seconds(communicating), _seconds(answer.communication_seconds)),
-        ("of it GPUs wait", _seconds(waiting), _seconds(answer.waiting_seconds)),
-        ("all", "", _seconds(answer.step_seconds)),
-        ("share of waiting", "", _percent(answer.waiting_ratio)),
-        ("efficiency", "", _percent(answer.efficiency_ratio)),
+        ("computing", _seconds(computing), _seconds(computing.times(step.micro_batches))),
+        ("communication", _seconds(communicating), _seconds(step.step_traffic.seconds)),
+        ("of it GPUs wait", _seconds(waiting), _seconds(step.waiting_seconds)),
+        ("all", "", _seconds(step.step_seconds)),
+        ("share of waiting", "", _percent(step.waiting_ratio)),
+        ("efficiency", "", _percent(step.efficiency)),
     ])  # fmt: skip
 
 
-def _scaling(answer: Answer) -> Iterator[Line]:
+def _scaling(found: Answer) -> Iterator[Line]:
     yield from _heading("Scaling: work against one GPU and against one node")
     rows = [("nodes", "GPUs", "step", "efficiency", "one GPU", "one node")]
-    for one in answer.scaling:
-        counts = str(one.nodes), str(one.nodes * one.gpus_per_node)
-        times = _seconds(one.step_seconds), _percent(one.efficiency_ratio)
-        node = one.speedup_over_one_node_ratio
-        rows.append((*counts, *times, f"× {_ratio(one.speedup_ratio)}", "-" if node is None else f"× {_ratio(node)}"))
-    asked = [(one.nodes, one.gpus_per_node) for one in answer.scaling].index(
-        (answer.layout.nodes, answer.layout.gpus_per_node)
-    )
-    yield from _table(rows, {asked + 1: HEADING})
+    for one in found.points:
+        counts = str(one.layout.nodes), str(one.layout.total_gpus)
+        times = _seconds(one.step_seconds), _percent(one.efficiency)
+        node = found.over_one_node(one)
+        rows.append((*counts, *times, f"× {_ratio(one.speedup)}", "-" if node is None else f"× {_ratio(node)}"))
+    yield from _table(rows, 1 + found.points.index(found.step), HEADING)
 
 
-def _memory(answer: Answer) -> Iterator[Line]:
-    memory = answer.memory
+def _memory(request: Request, state: ModelState) -> Iterator[Line]:
     yield from _heading("Memory of each GPU")
-    rows = [
-        ("parameters", f"{memory.parameters_bytes:,} bytes"),
-        ("gradients", f"{memory.gradients_bytes:,} bytes"),
-        ("optimizer", f"{memory.optimizer_bytes:,} bytes"),
-        ("model state", _exact_bytes(memory.total_bytes)),
-        ("GPU", memory.basis),
-    ]
-    left = memory.left_bytes
+    left = None if request.memory_bytes is None else state.left(request.memory_bytes)
     if left is None:
-        rows.append(("fits", "unknown"))
+        fits = "unknown"
     elif left > 0:
-        rows.append(("fits", f"yes; {format_gigabytes(left)} are left for activations and buffers"))
+        fits = f"yes; {format_gigabytes(left)} are left for activations and buffers"
     else:
-        rows.append(("fits", f"no; {format_gigabytes(-left)} too much even without activations"))
-    yield from _table(rows, {} if left is None or left > 0 else {len(rows) - 1: "red"})
+        fits = f"no; {format_gigabytes(-left)} too much even without activations"
+    rows = [
+        ("parameters", f"{state.parameters:,} bytes"),
+        ("gradients", f"{state.gradients:,} bytes"),
+        ("optimizer", f"{state.optimizer:,} bytes"),
+        ("model state", _exact_bytes(state.total)),
+        ("GPU", request.memory_basis),
+        ("fits", fits),
+    ]
+    yield from _table(rows, -1 if left is None or left > 0 else len(rows) - 1, "red")
