@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import io
-import json
-from contextlib import redirect_stdout
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeAlias
 
 import pytest
 
-from commwatch.config.settings import Config, Paths
 from commwatch.units import parse_rate
-from support.command_line import run_command
+from support.estimates import estimated
+from support.passes import in_one_pass
 
 Row: TypeAlias = dict[str, str]
 
@@ -38,35 +36,30 @@ def observed_seconds(row: Row) -> float:
     return int(row["tokens"]) * int(row["micro_batches"]) / float(row["tokens_per_second_per_gpu"])
 
 
-def estimated(row: Row, state: Path, observed_step: str = "") -> Any:
+def answer_to(row: Row, observed_step: str = "") -> Any:
     """What the command answers; of a network of which only the line rate was published it takes what it does here."""
     line = parse_rate(row["line_rate"]) if row["line_rate"] else 0.0
     network = f"{min(line / 2, SLOWEST_TCP_RATE):.0f}B/s {line:.0f}B/s" if line else row["network"]
     options = {
         "parameters": row["parameters"], "trainable": row["trainable"], "strategy": row["strategy"],
-        "nodes": row["nodes"], "gpus": row["gpus"], "gpu": row["gpu"], "micro-batches": row["micro_batches"],
-        "tokens": row["tokens"], "step-time": row["alone_seconds"] and f"{row['alone_seconds']}s",
-        "precision": row["precision"], "intra-node": row["in_node"], "observed-step": observed_step,
-        "network": network,
+        "nodes": row["nodes"], "gpus": row["gpus"], "gpu": row["gpu"] and f"'{row['gpu']}'",
+        "micro-batches": row["micro_batches"], "tokens": row["tokens"],
+        "step-time": row["alone_seconds"] and f"{row['alone_seconds']}s", "precision": row["precision"],
+        "intra-node": row["in_node"], "observed-step": observed_step, "network": network,
     }  # fmt: skip
-    words = ["--recompute"] if row["recompute"] == "yes" else []
-    for option, value in options.items():
-        values = value.split() if option in ("network", "intra-node") else [value]
-        words += [f"--{option}", *values] if value else []
-    with redirect_stdout(io.StringIO()) as out:
-        assert run_command(Config(paths=Paths(state=str(state))), "estimate", *words, "--json") == 0
-    return json.loads(out.getvalue())
+    words = [f"--{option} {value}" for option, value in options.items() if value]
+    return estimated(" ".join([*words, *(["--recompute"] if row["recompute"] == "yes" else [])]))
 
 
-def holds(span: Any, seconds: float) -> bool:
-    """Whether a value lies in what is answered; an end that nobody knows has no limit."""
-    high = span["high"]
-    return bool(span["low"] <= seconds and (high is None or seconds <= high))
+@cache
+def answers() -> dict[str, Any]:
+    """To each row, by its name, without the observation."""
+    return {row["name"]: answer_to(row) for row in ROWS}
 
 
-def is_inside(row: Row, state: Path) -> bool:
+def is_inside(row: Row) -> bool:
     """Whether what was observed lies within what the command answers."""
-    return holds(estimated(row, state)["step_seconds"], observed_seconds(row))
+    return bool(answers()[row["name"]].step_seconds.holds(observed_seconds(row)))
 
 
 def test_enough_points_with_their_source() -> None:
@@ -82,12 +75,12 @@ def test_enough_points_with_their_source() -> None:
 
 
 @pytest.mark.parametrize("aside", [False, True])
-def test_the_page_has_the_score(aside: bool, tmp_path: Path) -> None:
+def test_the_page_has_the_score(aside: bool) -> None:
     """Of the half kept aside at least 80 % lie inside; the page shows both scores, and how wide the ranges are."""
     rows = [row for row in ROWS if is_aside(row) is aside]
-    inside = sum(is_inside(row, tmp_path) for row in rows)
-    steps = [estimated(row, tmp_path)["step_seconds"] for row in rows]
-    width = median(step["high"] / step["low"] for step in steps if step["low"] < step["high"])
+    inside = sum(map(is_inside, rows))
+    steps = [answers()[row["name"]].step_seconds for row in rows]
+    width = median(step.high / step.low for step in steps if step.low < step.high)
 
     assert inside >= 0.8 * len(rows)
     line = next(
@@ -98,13 +91,12 @@ def test_the_page_has_the_score(aside: bool, tmp_path: Path) -> None:
     assert f"| {inside} ({round(100 * inside / len(rows))} %) | {width:.1f} |" in line
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
-def test_nothing_is_sure_against_an_observation(row: Row, tmp_path: Path) -> None:
+@in_one_pass("row", ROWS)
+def test_nothing_is_sure_against_an_observation(row: Row) -> None:
     """A network that is surely the bottleneck is busy for less than the step; outside the range nothing is sure."""
     observed = observed_seconds(row)
-    free = estimated(row, tmp_path)
-    told = estimated(row, tmp_path, f"{observed:.6f}s")
+    free = answers()[row["name"]]
 
-    assert not told["bottleneck"]["certain"] or holds(free["step_seconds"], observed)
-    if free["bottleneck"] == {"part": "network", "certain": True}:
-        assert free["communication_seconds"]["low"] <= observed
+    assert not answer_to(row, f"{observed:.6f}s").bottleneck.certain or is_inside(row)
+    if (free.bottleneck.part, free.bottleneck.certain) == ("network", True):
+        assert free.communication_seconds.low <= observed
