@@ -81,43 +81,39 @@ def test_nodes_that_fit_together_are_fine(nodes: Nodes) -> None:
     assert verdict.paths == COUNT * (COUNT - 1) * 3
 
 
-def test_a_port_that_a_firewall_drops_is_filtered_with_the_line_that_opens_it(nodes: Nodes) -> None:
-    """Seen by all others, so it is the node's own firewall; nccl #388, trl #4737."""
-    with nodes.rule(2, "blackhole", "iif", "eth0", "ipproto", "tcp", "dport", "60999"):
+EPHEMERAL = ("ipproto", "tcp", "dport", "60999")
+
+
+@pytest.mark.parametrize(
+    ("node", "rule", "named", "cure"),
+    [
+        # A port that its firewall drops, seen by all others; nccl #388, trl #4737.
+        (2, ("blackhole", "iif", "eth0", *EPHEMERAL), ("filtered", "node2", "node0, node1, node3", "60999", "in"),
+         "iptables -I INPUT -p tcp -s 10.77.0.0/24 --dport 32768:60999 -j ACCEPT"),
+        # "No route to host" for one port among open ones is a firewall too.
+        (2, ("unreachable", "iif", "eth0", *EPHEMERAL), ("filtered", "node2", "node0, node1, node3", "60999", "in"),
+         "INPUT -p tcp -s 10.77.0.0/24"),
+        # Nothing out: all of its targets are reached by others.
+        (3, ("prohibit", "iif", "lo", *EPHEMERAL), ("filtered", "node3", "node0, node1, node2", "60999", "out"),
+         "OUTPUT -p tcp -d 10.77.0.0/24"),
+        # A missing route: what the other end sees of it, silence, is no second cause.
+        (1, ("unreachable", "to", "10.77.0.4"), ("no_route", "node1", "node3", "32768-60999", "out"),
+         "ip route get 10.77.0.4"),
+    ],
+    ids=("drops", "rejects", "lets nothing out", "lacks a route"),
+)  # fmt: skip
+def test_a_rule_of_the_kernel_is_named_on_its_node_with_the_line_that_cures_it(
+    nodes: Nodes, node: int, rule: tuple[str, ...], named: tuple[str, str, str, str, str], cure: str
+) -> None:
+    """What the node hands to its daemon is that cause; no other node has one."""
+    with nodes.rule(node, *rule):
         verdict = checked(nodes)
 
-    assert causes(verdict) == [("filtered", "node2", "node0, node1, node3", "60999", "in")]
-    assert verdict.failures[0].cure == "iptables -I INPUT -p tcp -s 10.77.0.0/24 --dport 32768:60999 -j ACCEPT"
-
-
-def test_a_firewall_that_rejects_one_port_is_no_missing_route(nodes: Nodes) -> None:
-    """Its "no route to host" for one port among open ones; what the node hands to its daemon is that, and no peer."""
-    with nodes.rule(2, "unreachable", "iif", "eth0", "ipproto", "tcp", "dport", "60999"):
-        verdict = checked(nodes)
-
-    assert causes(verdict) == [("filtered", "node2", "node0, node1, node3", "60999", "in")]
+    assert causes(verdict) == [named]
+    assert cure in verdict.failures[0].cure
     said = {one.rank: report_of_verdict(verdict, one.rank, 0.0) for one in verdict.members}
-    assert {rank: one.causes for rank, one in said.items()} == {0: (), 1: (), 2: ("filtered",), 3: ()}
-    assert [(one.direction, one.peers) for one in said[2].unreachable] == [("in", 3)]
-    assert [(one.direction, one.peers) for one in said[0].unreachable] == [("out", 1)]
-
-
-def test_a_firewall_that_lets_nothing_out_is_that_of_the_node_that_tries(nodes: Nodes) -> None:
-    """All of its targets are reached by others."""
-    with nodes.rule(3, "prohibit", "iif", "lo", "ipproto", "tcp", "dport", "60999"):
-        verdict = checked(nodes)
-
-    assert causes(verdict) == [("filtered", "node3", "node0, node1, node2", "60999", "out")]
-    assert "OUTPUT -p tcp -d 10.77.0.0/24" in verdict.failures[0].cure
-
-
-def test_a_missing_route_is_that_of_the_node_that_lacks_it(nodes: Nodes) -> None:
-    """What the other end sees of it, silence, is no second cause."""
-    with nodes.rule(1, "unreachable", "to", nodes.address(3)):
-        verdict = checked(nodes)
-
-    assert causes(verdict) == [("no_route", "node1", "node3", "32768-60999", "out")]
-    assert f"ip route get {nodes.address(3)}" in verdict.failures[0].cure
+    assert {rank: one.causes for rank, one in said.items() if one.causes} == {node: (named[0],)}
+    assert named[4] in {one.direction for one in said[node].unreachable}
 
 
 def test_large_packets_that_are_lost_name_the_node_of_the_small_mtu(nodes: Nodes) -> None:
@@ -219,29 +215,11 @@ def test_a_meeting_place_where_nobody_is_refuses(nodes: Nodes) -> None:
         nodes.run(member, range(1, 2))
 
 
-def test_versions_and_settings_of_the_minority_are_named(nodes: Nodes) -> None:
-    """Nccl #286: the NCCL version needs to match."""
-    verdict = checked(nodes, {2: {"NCCL_IB_HCA": "mlx5_0"}, 0: {"NCCL_DEBUG": "INFO"}})
+def test_the_node_that_differs_is_named_before_anything_is_measured(nodes: Nodes, tmp_path: Path) -> None:
+    """Another driver, another NCCL as its loader would find it, a setting of its own, seven of eight GPUs.
 
-    assert [(one.cause, one.who, one.cure) for one in verdict.failures] == [
-        ("version", "node2", "unset NCCL_IB_HCA"),
-    ]
-
-
-def test_the_node_with_another_nccl_is_named_with_the_version_of_the_others(nodes: Nodes) -> None:
-    """As its loader would find it; nccl #286, and the mismatch of multi-node fine-tuning."""
-    loaded = {node: {"LD_PRELOAD": f"/opt/libnccl.so.2.{19 if node == 2 else 27}.3"} for node in range(COUNT)}
-
-    verdict = checked(nodes, loaded)
-
-    (failure,) = verdict.failures
-    assert (failure.cause, failure.who, failure.ranks) == ("version", "node2", (2,))
-    assert failure.detail == "NCCL is 2.19.3, on 3 others 2.27.3"
-    assert failure.cure == "pip install nvidia-nccl-cu12==2.27.3"
-
-
-def test_the_node_with_fewer_gpus_and_another_driver_is_named(nodes: Nodes, tmp_path: Path) -> None:
-    """Seven of eight, before anything is measured; aicr #1858."""
+    Nccl #286, the mismatch of multi-node fine-tuning, aicr #1858.
+    """
     for node in range(COUNT):
         driver = tmp_path / f"proc{node}/driver/nvidia"
         for gpu in range(7 if node == 3 else 8):
@@ -251,12 +229,16 @@ def test_the_node_with_fewer_gpus_and_another_driver_is_named(nodes: Nodes, tmp_
         (driver / "version").write_text(
             f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {version}  Release\n"
         )
+    variables = {node: {"LD_PRELOAD": f"/opt/libnccl.so.2.{19 if node == 2 else 27}.3"} for node in range(COUNT)}
+    variables[0] |= {"NCCL_IB_HCA": "mlx5_0", "NCCL_DEBUG": "INFO"}
 
-    verdict = checked(nodes, procs={node: tmp_path / f"proc{node}" for node in range(COUNT)})
+    verdict = checked(nodes, variables, procs={node: tmp_path / f"proc{node}" for node in range(COUNT)})
 
-    assert [(one.cause, one.who, one.detail) for one in verdict.failures] == [
-        ("version", "node1", "driver is 550.54.15, on 3 others 570.86.15"),
-        ("parts", "node3", "GPUs is 7 x NVIDIA H100 80GB HBM3, on 3 others 8 x NVIDIA H100 80GB HBM3"),
+    assert [(one.cause, one.who, one.detail, one.cure) for one in verdict.failures] == [
+        ("version", "node2", "NCCL is 2.19.3, on 3 others 2.27.3", "pip install nvidia-nccl-cu12==2.27.3"),
+        ("version", "node1", "driver is 550.54.15, on 3 others 570.86.15", ""),
+        ("version", "node0", "NCCL_IB_HCA is mlx5_0, on 3 others not set", "unset NCCL_IB_HCA"),
+        ("parts", "node3", "GPUs is 7 x NVIDIA H100 80GB HBM3, on 3 others 8 x NVIDIA H100 80GB HBM3", ""),
     ]
 
 

@@ -27,7 +27,7 @@ _FILTERED = frozenset({errno.ETIMEDOUT, errno.EACCES, errno.EPERM})
 Found = TypeVar("Found")
 
 
-async def within(function: Callable[[], Found], seconds: float) -> Found | None:
+async def in_thread(function: Callable[[], Found], seconds: float) -> Found | None:
     """Call what may block, in a thread that nobody waits for at the end; None where it takes longer or fails.
 
     Asyncio's own threads would keep the process until the name server has answered.
@@ -191,7 +191,7 @@ async def _try(contact: Contact, address: str, port: int, seconds: float, *, lar
 
 async def _try_name(contact: Contact, name: str) -> list[Outcome]:
     """Whether a member's name leads to it."""
-    addresses = await within(lambda: _resolved(name), RESOLVE_SECONDS)
+    addresses = await in_thread(lambda: _resolved(name), RESOLVE_SECONDS)
     if not addresses:
         return [Outcome(whom=contact.rank, result="name", address=name, detail="does not resolve")]
     if set(addresses) & set(contact.addresses):

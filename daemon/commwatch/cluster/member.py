@@ -19,10 +19,10 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from commwatch.cluster.channel import Channel, ChannelError, Gone, NotSealed, OtherFormat, Stranger, join, small_packets
-from commwatch.cluster.connections import bound, connect, port_owner, within
+from commwatch.cluster.connections import bound, connect, in_thread, port_owner
 from commwatch.cluster.environment import BrokenRun, Place
 from commwatch.cluster.facts import addresses_of
-from commwatch.cluster.messages import Contact, Failure, Join, Outcome, Prober, Refused, word_of
+from commwatch.cluster.messages import Cause, Contact, Failure, Join, Outcome, Prober, Refused, word_of
 from commwatch.cluster.reachability import busy_port, firewall_line
 from commwatch.cluster.store import DEADLINES, Deadlines, Store
 from commwatch.errors import ExitCode
@@ -126,7 +126,7 @@ async def read_node(run: Run, progress: Progress, words: str, read: Callable[[],
     if run.interface and run.interface not in {name for _, name in socket.if_nameindex()}:
         raise BrokenRun(f"cluster: no interface {run.interface!r} on {socket.gethostname()}")
     async with progress.step(lambda: words):
-        found = await within(read, _READ_SECONDS)
+        found = await in_thread(read, _READ_SECONDS)
     if found is None:
         raise BrokenRun(f"cluster: this node could not be read in {_READ_SECONDS:g} s")
     return found
@@ -268,7 +268,7 @@ async def _joined(run: Run, contact: Contact, prober: Prober | None) -> tuple[Ch
     last: dict[int, Outcome] = {}
     end = time.monotonic() + run.deadlines.join
     while True:
-        addresses = await within(lambda: addresses_of(place.host), ADDRESSES_SECONDS) or ()
+        addresses = await in_thread(lambda: addresses_of(place.host), ADDRESSES_SECONDS) or ()
         for port in ports:
             for address in addresses:
                 if time.monotonic() > end and last:
@@ -316,38 +316,38 @@ def contact_name(run: Run, own: str = "") -> str:
 
 def _why_not(run: Run, contact: Contact, addresses: tuple[str, ...], last: Mapping[int, Outcome]) -> Failure:
     """What kept a member from the store, by its tries of the first port; the others only where they say more."""
-    place, port = run.place, _store_ports(run.place)[0]
-    who, where, own = contact.name, f"{place.host}", (place.rank,)
+    host, port = run.place.host, _store_ports(run.place)[0]
+
+    def own(cause: Cause, detail: str, cure: str) -> Failure:
+        """To be cured on the node of the member."""
+        return Failure(cause=cause, who=contact.name, whom=host, port=str(port), direction="out", detail=detail,
+                       cure=cure, ranks=(run.place.rank,))  # fmt: skip
+
+    def of_host(cause: Cause, detail: str, cure: str) -> Failure:
+        """To be cured on that of member 0."""
+        return Failure(cause=cause, who=host, whom=contact.name, port=str(port), direction="in", detail=detail,
+                       cure=cure, ranks=(0,))  # fmt: skip
+
     if not addresses:
-        return Failure(cause="name", who=who, whom=where, direction="out", port=str(port),
-                       detail=f"{place.host} does not resolve",
-                       cure=f"echo 'ADDRESS {place.host}' >> /etc/hosts", ranks=own)  # fmt: skip
-    if place.host in ("localhost", *addresses) and ipaddress.ip_address(addresses[0]).is_loopback:
-        detail = f"the meeting place is {place.host}, and member 0 is not on this node"
-        return Failure(cause="name", who=who, whom=where, direction="out", port=str(port), detail=detail,
-                       cure="export MASTER_ADDR=ADDRESS before the launcher, one that others reach",
-                       ranks=own)  # fmt: skip
-    if all(ipaddress.ip_address(one).is_loopback for one in addresses):
-        return Failure(cause="name", who=who, whom=where, direction="out", port=str(port),
-                       detail=f"{place.host} resolves to {addresses[0]}: it takes itself for host",
-                       cure=f"echo 'ADDRESS {place.host}' >> /etc/hosts, and no 127.x line with that name",
-                       ranks=own)  # fmt: skip
+        return own("name", f"{host} does not resolve", f"echo 'ADDRESS {host}' >> /etc/hosts")
+    loopback = [ipaddress.ip_address(one).is_loopback for one in addresses]
+    if host in ("localhost", *addresses) and loopback[0]:
+        return own("name", f"the meeting place is {host}, and member 0 is not on this node",
+                   "export MASTER_ADDR=ADDRESS before the launcher, one that others reach")  # fmt: skip
+    if all(loopback):
+        return own("name", f"{host} resolves to {addresses[0]}: it takes itself for host",
+                   f"echo 'ADDRESS {host}' >> /etc/hosts, and no 127.x line with that name")  # fmt: skip
     result = last[port].result if port in last else "filtered"
+    opened = firewall_line((contact.addresses or ("ADDRESS",))[:1], str(port), "in")
     if result == "stranger":
-        failure = busy_port(where, port, "")
-        return msgspec.structs.replace(failure, whom=who)
-    reached = contact.addresses or ("ADDRESS",)
-    cures = {
-        "refused": f"is rank 0 there? ss -ltn 'sport = :{port}'; else {firewall_line(reached[:1], str(port), 'in')}",
-        "filtered": firewall_line(reached[:1], str(port), "in"),
-    }
-    if result in cures:
-        seen = {"refused": "nothing listens at the meeting place", "filtered": "no answer from the meeting place"}
-        return Failure(cause="refused" if result == "refused" else "filtered", who=where, whom=who, port=str(port),
-                       direction="in", detail=seen[result], cure=cures[result], ranks=(0,))  # fmt: skip
-    return Failure(cause="no_route", who=who, whom=where, port=str(port), direction="out",
-                   detail=f"no way leads to the meeting place ({addresses[0]})",
-                   cure=f"ip route get {addresses[0]}; ip route add {addresses[0]} via GATEWAY", ranks=own)  # fmt: skip
+        return msgspec.structs.replace(busy_port(host, port, ""), whom=contact.name)
+    if result == "refused":
+        return of_host("refused", "nothing listens at the meeting place",
+                       f"is rank 0 there? ss -ltn 'sport = :{port}'; else {opened}")  # fmt: skip
+    if result == "filtered":
+        return of_host("filtered", "no answer from the meeting place", opened)
+    return own("no_route", f"no way leads to the meeting place ({addresses[0]})",
+               f"ip route get {addresses[0]}; ip route add {addresses[0]} via GATEWAY")  # fmt: skip
 
 
 async def until_term(work: asyncio.Future[Result]) -> Result:

@@ -18,7 +18,7 @@ import msgspec
 from commwatch import __version__
 from commwatch.cluster.adapter_latency import adapter_latency, why_not
 from commwatch.cluster.channel import Channel
-from commwatch.cluster.connections import bound, within
+from commwatch.cluster.connections import bound, in_thread
 from commwatch.cluster.facts import addresses_of
 from commwatch.cluster.member import (
     ADDRESSES_SECONDS,
@@ -104,7 +104,7 @@ async def probe(
                 high=0,
             )  # fmt: skip
             held.callback(bench.end)
-            masters = await within(lambda: addresses_of(place.host), ADDRESSES_SECONDS) or ()
+            masters = await in_thread(lambda: addresses_of(place.host), ADDRESSES_SECONDS) or ()
             store = Store(run.key, place.size, "probe", run.deadlines)
             found = await stand(
                 run, Node(contact.name, {one.address for one in network.interfaces}, masters), store,
