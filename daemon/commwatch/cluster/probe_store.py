@@ -152,7 +152,6 @@ class _Probe:
             for _, wave in groupby(sorted(pairs, key=lambda one: one.wave), key=lambda one: one.wave):
                 for measured in await asyncio.gather(*(self._turn(number, pair, deadline) for pair in wave)):
                     self._measured += measured
-        self._store.note_who_left()
         run = self._run(ranks, leaves, backend)
         members = tuple(self._member_of(rank) for rank in range(self._store.size))
         result = ProbeResult(
@@ -184,7 +183,6 @@ class _Probe:
     async def _turn(self, of_round: int, pair: Pair, deadline: float) -> list[Measured]:
         """Let a pair measure; an end that is left alone is let go. What both say; nothing where an end is lost."""
         first, second = ranks = pair[:2]
-        self._store.note_who_left()
         if any(self._is_out(rank) for rank in ranks):
             return []
         self._turns += 1
@@ -216,14 +214,14 @@ class _Probe:
         return _measured(of_round, pair, [one.rails for one in ends])
 
     def _is_out(self, rank: int) -> bool:
-        return rank in self._out or rank in self._store.lost
+        return rank in self._out or not self._store.is_here(rank)
 
     # --- what is said of each ---
 
     def _state(self, rank: int) -> tuple[State, str]:
         if rank in self._out:
             return self._out[rank]
-        return ("lost", self._store.lost[rank]) if rank in self._store.lost else ("probed", "")
+        return ("probed", "") if self._store.is_here(rank) else ("lost", self._store.lost[rank])
 
     def _name(self, rank: int) -> str:
         return self._store.members[rank].contact.name

@@ -22,6 +22,7 @@ from commwatch.cluster.messages import Contact, Join, Prober, Refused, has_addre
 _HELLO_SECONDS = 5.0
 _LAST_WORD_SECONDS = 2.0
 _MOST_STRANGERS = 16
+_LEFT = "left before the end"
 
 Purpose: TypeAlias = Literal["check", "probe"]
 Result = TypeVar("Result")
@@ -116,7 +117,7 @@ class Store:
         except asyncio.TimeoutError:
             self.lost.setdefault(rank, f"gave no answer within {seconds:.0f} s")
         except ChannelError as error:
-            self.lost.setdefault(rank, "left before the end")
+            self.lost.setdefault(rank, _LEFT)
             if not isinstance(error, Gone):
                 self._turn_away(self.members[rank].address, str(error))
             self.members[rank].channel.close()
@@ -129,11 +130,11 @@ class Store:
             for rank, message in messages.items()
         ))  # fmt: skip
 
-    def note_who_left(self) -> None:
-        """Know who has left without being asked."""
-        for rank, one in self.members.items():
-            if one.channel.is_gone:
-                self.lost.setdefault(rank, "left before the end")
+    def is_here(self, rank: int) -> bool:
+        """Whether a member that has come still takes part."""
+        if self.members[rank].channel.is_gone:
+            self.lost.setdefault(rank, _LEFT)
+        return rank not in self.lost
 
     # --- who comes ---
 
