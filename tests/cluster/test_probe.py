@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -178,21 +179,28 @@ def test_the_report_of_a_node_has_the_conditions_of_its_ranks(tmp_path: Path) ->
         assert one.nccl_version == "simulated"
 
 
-def test_a_member_that_is_ended_leaves_no_rank_and_the_other_one_ends(tmp_path: Path) -> None:
-    """The other one has too few nodes then. That a member which is killed leaves none is a proof."""
-    members = [started(tmp_path, rank) for rank in (0, 1)]
+def end_second(members: list[subprocess.Popen[str]], number: signal.Signals, running: Callable[[], bool]) -> str:
+    """End the second of two members once its ranks run; what it says. The first one then has too few nodes."""
     try:
-        until(lambda: len(ranks_of(tmp_path)) >= 4)
-        members[1].terminate()
-        (printed, _), (_, said) = [one.communicate(timeout=60) for one in members]
+        until(running)
+        members[1].send_signal(number)
+        _, said = members[1].communicate(timeout=60)
+        printed, _ = members[0].communicate(timeout=60)
     finally:
         for one in members:
             one.kill()
             one.wait()
-    assert (members[1].returncode, said.splitlines()[-1]) == (5, "commwatch: cluster: ended by SIGTERM")
     assert members[0].returncode == 3
     assert "lost: b: came, and left" in printed
+    return said
+
+
+def test_a_member_that_is_ended_leaves_no_rank_and_the_other_one_ends(tmp_path: Path) -> None:
+    """The other one has too few nodes then. That a member which is killed leaves none is a proof."""
+    members = [started(tmp_path, rank) for rank in (0, 1)]
+    said = end_second(members, signal.SIGTERM, lambda: len(ranks_of(tmp_path)) >= 4)
     until(lambda: ranks_of(tmp_path) == [])
+    assert (members[1].returncode, said.splitlines()[-1]) == (5, "commwatch: cluster: ended by SIGTERM")
 
 
 def test_a_node_whose_probe_lock_is_taken_stays_out(tmp_path: Path) -> None:
