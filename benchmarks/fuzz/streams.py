@@ -18,8 +18,8 @@ from benchmarks.fuzz import ROOT
 from benchmarks.fuzz.target import Check, Target
 
 from commwatch.cluster import store as cluster_store
-from commwatch.cluster import verdict
 from commwatch.cluster.channel import MAGIC
+from commwatch.cluster.check import judge
 from commwatch.cluster.messages import Contact, Join, Prober, RailReport, Ready, Report, Unreachable, has_addresses
 from commwatch.cluster.node_report import (
     CHECK_OPERATION,
@@ -30,7 +30,6 @@ from commwatch.cluster.node_report import (
     RailResult,
     Suspicion,
 )
-from commwatch.cluster.verdict import line_of
 from commwatch.commands import diagnose_log
 from commwatch.config.settings import Cluster, NetworkSection
 from commwatch.errors import CommwatchError
@@ -571,9 +570,9 @@ def _take(message: Join | Report | Ready) -> None:
         has_addresses(message, None)
     elif isinstance(message, Report) and has_addresses(None, message.facts):
         other = msgspec.structs.replace(_CONTACT, rank=1, name="node1", addresses=("10.0.0.2",))
-        found = verdict.judge({0: _CONTACT, 1: other}, {0: message, 1: message}, 2, ["node0", "node1"])
+        found = judge({0: _CONTACT, 1: other}, {0: message, 1: message}, 2, ["node0", "node1"])
         msgspec.json.encode(found)
-        "\n".join(printable(line_of(one)) for one in found.failures).encode()
+        "\n".join(printable(one.line) for one in found.failures).encode()
 
 
 def _messages() -> Sequence[bytes]:

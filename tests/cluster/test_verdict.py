@@ -7,11 +7,11 @@ from typing import get_args
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from commwatch.cluster.check import judge
 from commwatch.cluster.environment import partners
 from commwatch.cluster.interfaces import gloo_choice, nccl_choice, parse_if_inet6
 from commwatch.cluster.messages import Choice, Contact, Facts, Failure, Interface, Outcome, Report, Result, Verdict
 from commwatch.cluster.node_report import report_of_unreached, report_of_verdict
-from commwatch.cluster.verdict import judge, line_of
 from commwatch.lines import printable
 from support.passes import in_one_pass
 
@@ -94,7 +94,7 @@ def test_what_has_an_end_in_common_is_one_line_on_that_node(
     assert found.outcome == "named"
     for failure in found.failures:
         assert failure.cure
-        assert "\n" not in line_of(failure)
+        assert "\n" not in failure.line
 
 
 def test_among_a_thousand_nodes_one_that_is_shut_off_is_one_line() -> None:
@@ -195,7 +195,7 @@ def test_a_failure_is_one_line_with_all_of_it() -> None:
     """Cause, who, whom, port, direction, what is seen, command."""
     failure = Failure(cause="filtered", who="b", whom="a", port="1-2", direction="in", detail="no answer", cure="do so")
 
-    assert line_of(failure) == "filtered: b <- a, ports 1-2 (in): no answer; on b: do so"
+    assert failure.line == "filtered: b <- a, ports 1-2 (in): no answer; on b: do so"
 
 
 def said_of(found: Verdict, rank: int) -> tuple[tuple[str, ...], dict[tuple[str, str], int]]:
@@ -282,7 +282,7 @@ def test_whatever_a_member_reports_there_is_a_verdict_of_single_lines(members: l
         len(members),
     )
 
-    assert all(len(printable(line_of(one)).splitlines()) == 1 for one in found.failures)
+    assert all(len(printable(one.line).splitlines()) == 1 for one in found.failures)
 
 
 LO = Interface(name="lo", address="127.0.0.1", prefix=8)

@@ -50,9 +50,7 @@ class Unreached(BrokenRun):
     exit_code = ExitCode.FOUND
 
     def __init__(self, failure: Failure) -> None:
-        from commwatch.cluster.verdict import line_of
-
-        super().__init__(line_of(failure))
+        super().__init__(failure.line)
         self.failure = failure
 
 

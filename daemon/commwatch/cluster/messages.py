@@ -257,6 +257,20 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     ranks: tuple[int, ...] = ()
     """Of all members that ``who`` stands for."""
 
+    @property
+    def line(self) -> str:
+        """Cause, who, whom, port, direction, what is seen, and the command that cures it."""
+        arrow = {"in": " <- ", "out": " -> ", "": " with "}[self.direction]
+        parts = [
+            f"{self.cause}: {self.who}",
+            f"{arrow}{self.whom}" if self.whom else "",
+            f", port{'s' if '-' in self.port or ',' in self.port else ''} {self.port}" if self.port else "",
+            f" ({self.direction})" if self.direction else "",
+            f": {self.detail}" if self.detail else "",
+            f"; on {self.who}: {self.cure}" if self.cure else "",
+        ]
+        return "".join(parts)
+
 
 class Unreachable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Other members between whom and this one a connection failed."""

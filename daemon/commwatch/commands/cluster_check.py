@@ -56,7 +56,6 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
 
 def _print(verdict: Verdict, daemon: Handed) -> None:
-    from commwatch.cluster.verdict import line_of
     from commwatch.lines import printable
 
     states = {state: [one.name for one in verdict.members if one.state == state] for state in ("absent", "lost")}
@@ -67,8 +66,8 @@ def _print(verdict: Verdict, daemon: Handed) -> None:
     for state, words in (("absent", "did not come"), ("lost", "came, and left or did not report in time")):
         if names := states[state]:
             lines.append(f"{state}: {name_list(names)}: {words}")
-    lines += [line_of(one) for one in verdict.failures if not one.minor]
-    lines += [f"note: {line_of(one)}" for one in verdict.failures if one.minor]
+    lines += [one.line for one in verdict.failures if not one.minor]
+    lines += [f"note: {one.line}" for one in verdict.failures if one.minor]
     lines += [f"turned away: {one}" for one in verdict.strangers]
     if verdict.outcome == "fine":
         lines.append("nothing is wrong between these nodes")
