@@ -15,7 +15,7 @@ from commwatch.cluster.channel import Channel, ChannelError, Gone, join
 from commwatch.cluster.connections import bound
 from commwatch.cluster.messages import Contact, Join, Prober, RailOffer, RailReport, Ready, Refused, Turn, Void
 from commwatch.cluster.node_report import Ended
-from commwatch.cluster.probe_store import ProbeResult, Wanted, key_of_turn, measure_all
+from commwatch.cluster.probe_store import ProbeResult, Wanted, key_of_turn, serve_probe
 from commwatch.cluster.store import Deadlines, Store
 from commwatch.probes import plan
 from commwatch.probes.rank_plan import Backend
@@ -51,7 +51,7 @@ class Stage:
         self.store = Store(KEY, size, "probe", Deadlines(join=seconds))
         self.socket = bound("127.0.0.1", 0)
         names = [f"node{rank}" for rank in range(size)]
-        work = partial(measure_all, names=names, wanted=wanted)
+        work = partial(serve_probe, names=names, wanted=wanted)
         self.served = asyncio.ensure_future(self.store.serve(self.socket, work))
 
     async def joined(self, rank: int, **others: object) -> Channel:

@@ -14,7 +14,7 @@ import pytest
 
 from commwatch.cluster import channel as wire
 from commwatch.cluster.channel import MOST_BYTES, Channel, ChannelError, Gone, NotSealed, join
-from commwatch.cluster.check import judge, judge_all
+from commwatch.cluster.check import judge, serve_check
 from commwatch.cluster.connections import bound
 from commwatch.cluster.messages import (
     Choice,
@@ -55,7 +55,7 @@ class Stage:
         self.store = Store(KEY, size, "check", deadlines)
         self.socket = bound("127.0.0.1", 0)
         self.port = self.socket.getsockname()[1]
-        self.served = asyncio.ensure_future(self.store.serve(self.socket, partial(judge_all, judge=judging)))
+        self.served = asyncio.ensure_future(self.store.serve(self.socket, partial(serve_check, judge=judging)))
 
     async def opened(self, key: bytes = KEY) -> Channel:
         """A connection that is ready for messages."""

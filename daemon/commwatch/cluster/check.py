@@ -19,8 +19,8 @@ from commwatch.cluster.facts import read_facts
 from commwatch.cluster.interfaces import leads_nowhere
 from commwatch.cluster.member import (
     GRACE_SECONDS,
-    Here,
-    Node,
+    MeetingPlace,
+    NodeAddresses,
     Progress,
     Run,
     Unreached,
@@ -28,7 +28,7 @@ from commwatch.cluster.member import (
     contact_name,
     joined,
     read_node,
-    stand,
+    run_member,
 )
 from commwatch.cluster.messages import Contact, Facts, Member, Ping, Pong, Report, Roster, Verdict, has_addresses
 from commwatch.cluster.node_report import CheckReport, report_of_unreached, report_of_verdict
@@ -50,7 +50,7 @@ async def check(run: Run, progress: Progress, take: Callable[[CheckReport], None
     Args:
         run: as the member was started.
         progress: says what is waited for.
-        take: told what the check says of this node, where it says something.
+        take: receives the report about the local node, if there is one.
 
     Raises:
         Unreached: the store was not reached.
@@ -68,14 +68,14 @@ async def check(run: Run, progress: Progress, take: Callable[[CheckReport], None
         rank=place.rank, name=contact_name(run, facts.own_name), token=secrets.token_hex(8), addresses=addresses,
         ports=ports, low=span[0], high=span[1],
     )  # fmt: skip
-    node = Node(contact.name, {one.address for one in facts.interfaces}, facts.master_addresses)
+    node = NodeAddresses(contact.name, {one.address for one in facts.interfaces}, facts.master_addresses)
     store = Store(run.key, place.size, "check", run.deadlines)
     listeners = Listeners(contact.token)
     try:
         await listeners.open(sockets)
-        verdict = await stand(
+        verdict = await run_member(
             run, node, store,
-            partial(judge_all, judge=lambda contacts, reports: judge(contacts, reports, place.size, place.names)),
+            partial(serve_check, judge=lambda contacts, reports: judge(contacts, reports, place.size, place.names)),
             partial(_take_part, facts=facts, contact=contact, progress=progress),
         )  # fmt: skip
         if verdict.outcome != "too_few":
@@ -101,17 +101,17 @@ def _reachable_addresses(facts: Facts) -> tuple[str, ...]:
 # --- every member ---
 
 
-async def _take_part(here: Here, facts: Facts, contact: Contact, progress: Progress) -> Verdict:
-    deadlines, size = here.run.deadlines, here.run.place.size
-    async with joined(here, contact, progress) as (channel, tries):
-        async with progress.step(here.waiting):
+async def _take_part(meeting: MeetingPlace, facts: Facts, contact: Contact, progress: Progress) -> Verdict:
+    deadlines, size = meeting.run.deadlines, meeting.run.place.size
+    async with joined(meeting, contact, progress) as (channel, tries):
+        async with progress.step(meeting.waiting):
             roster = await answer_of(channel, Roster, seconds=deadlines.join + GRACE_SECONDS, most=_ROSTER_BYTES)
         contacts = {one.rank: one for one in roster.contacts if one.rank < size}
         clock, error = await _clock(channel)
         whom = [contacts[rank] for rank in partners(contact.rank, sorted(contacts))]
         async with progress.step(lambda: f"tries the ports of {len(whom)} members"):
-            found = await try_all(whom, here.run.place.names, deadlines.step)
-        outcomes = (*here.taken, *tries, *found)
+            found = await try_all(whom, meeting.run.place.names, deadlines.step)
+        outcomes = (*meeting.taken, *tries, *found)
         await channel.send(Report(facts=facts, outcomes=outcomes, clock_seconds=clock, clock_error_seconds=error))
         async with progress.step(lambda: "waits for what the others have found"):
             return await answer_of(channel, Verdict, seconds=deadlines.report + GRACE_SECONDS, most=_VERDICT_BYTES)
@@ -132,17 +132,17 @@ async def _clock(channel: Channel) -> tuple[float, float]:
 # --- the store ---
 
 
-async def judge_all(store: Store, judge: Judge, clock: Callable[[], float] = time.time) -> Verdict:
-    """Give each member the roster, take its report, and tell all that have reported the verdict."""
+async def serve_check(store: Store, judge: Judge, clock: Callable[[], float] = time.time) -> Verdict:
+    """Send each member the roster, collect the reports, and send the verdict to all members that have reported."""
     contacts = {rank: one.contact for rank, one in sorted(store.members.items())}
     roster = Roster(contacts=tuple(contacts.values()))
     found = await asyncio.gather(*(
-        store.ask(rank, _report_of(store.members[rank].channel, roster, clock), store.deadlines.report)
+        store.request(rank, _report_of(store.members[rank].channel, roster, clock), store.deadlines.report)
         for rank in contacts
     ))  # fmt: skip
     reports = {rank: report for rank, report in zip(contacts, found, strict=True) if report is not None}
     verdict = judge(contacts, reports)
-    await store.tell(dict.fromkeys(reports, verdict))
+    await store.send(dict.fromkeys(reports, verdict))
     return verdict
 
 
@@ -158,7 +158,7 @@ async def _report_of(channel: Channel, roster: Roster, clock: Callable[[], float
     raise ChannelError("more questions for the clock than a member has")
 
 
-# --- what is said of them; pure ---
+# --- the verdict; pure ---
 
 
 def judge(contacts: Contacts, reports: Reports, size: int, names: Sequence[str] = ()) -> Verdict:

@@ -1,6 +1,6 @@
-"""One member of a run, from its start to the last word of the store; no process, no file, no socket outlives it.
+"""One member of a run, from its start to the result of the store. No process, file or socket outlives it.
 
-What the run is for, a check or a probe, is in ``check`` and ``probing``.
+The two tasks of a run, check and probe, are in ``check`` and ``probing``.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Here:
-    """Where a member finds the store."""
+class MeetingPlace:
+    """The address of the store, as a member uses it."""
 
     run: Run
     taken: Sequence[Outcome] = ()
-    """Ports that member 0 could not take."""
+    """Ports that member 0 could not bind."""
     store: Store | None = None
-    """That this member hosts."""
+    """The store, if this member hosts it."""
 
     def waiting(self) -> str:
         """What the member waits for before the run begins."""
@@ -110,12 +110,12 @@ class Progress:
 
 
 async def read_node(run: Run, progress: Progress, words: str, read: Callable[[], Result]) -> Result:
-    """What a member has to know of its node before it comes.
+    """Read the facts about the local node that a member needs before it joins.
 
     Args:
         run: as the member was started.
         progress: says what is waited for.
-        words: what that is.
+        words: names what is read, for the progress line.
         read: may block, as a name server or the firmware of an adapter may.
 
     Raises:
@@ -133,8 +133,8 @@ async def read_node(run: Run, progress: Progress, words: str, read: Callable[[],
 # --- member 0 ---
 
 
-class Node(NamedTuple):
-    """The node of a member, as others reach it."""
+class NodeAddresses(NamedTuple):
+    """The name and the addresses of the local node."""
 
     name: str
     addresses: Collection[str]
@@ -142,21 +142,21 @@ class Node(NamedTuple):
     """Addresses of the meeting place."""
 
 
-async def stand(
+async def run_member(
     run: Run,
-    node: Node,
+    node: NodeAddresses,
     store: Store,
     work: Callable[[Store], Awaitable[Result]],
-    take_part: Callable[[Here], Awaitable[Answer]],
+    take_part: Callable[[MeetingPlace], Awaitable[Answer]],
 ) -> Result | Answer:
-    """Take part in a run; as member 0 host its store as well, and give what that says.
+    """Take part in a run. Member 0 also hosts the store, and returns the result of the store.
 
     Args:
         run: as the member was started.
-        node: that it is on.
+        node: the addresses of the local node.
         store: of the run; member 0 binds it.
-        work: of the store, once the members have come.
-        take_part: what every member does.
+        work: the task of the store, once the members have joined.
+        take_part: the part of every member.
 
     Raises:
         Unreached: no port is free, or the store was not reached.
@@ -164,7 +164,7 @@ async def stand(
     """
     place = run.place
     if place.rank:
-        return await take_part(Here(run))
+        return await take_part(MeetingPlace(run))
     _allow_sockets(place.size)
     # Where the meeting place is no address of an interface here, members may come by any: the key keeps strangers out.
     address = next((one for one in (place.host, *node.masters) if one in node.addresses), "0.0.0.0")  # noqa: S104
@@ -181,9 +181,9 @@ async def stand(
     if sock is None:
         raise Unreached(busy_port(node.name, place.port, taken[0].detail))
     host = "127.0.0.1" if address == "0.0.0.0" else address  # noqa: S104
-    here = Here(replace(run, place=replace(place, host=host)), taken, store)
+    meeting = MeetingPlace(replace(run, place=replace(place, host=host)), taken, store)
     serving = asyncio.ensure_future(store.serve(sock, work))
-    taking = asyncio.ensure_future(take_part(here))
+    taking = asyncio.ensure_future(take_part(meeting))
     try:
         await asyncio.wait((serving, taking), return_when=asyncio.FIRST_EXCEPTION)
         if taking.done() and (failed := taking.exception()) is not None:
@@ -216,16 +216,16 @@ def _store_ports(place: Place) -> range:
 
 @asynccontextmanager
 async def joined(
-    here: Here, contact: Contact, progress: Progress, prober: Prober | None = None
+    meeting: MeetingPlace, contact: Contact, progress: Progress, prober: Prober | None = None
 ) -> AsyncIterator[tuple[Channel, list[Outcome]]]:
-    """A sealed connection to the store, and what kept us from it on the way.
+    """A sealed connection to the store, and the failed tries before it.
 
     Raises:
         Unreached: there is none by the end of the window.
-        BrokenRun: the store was lost, or says what it may not.
+        BrokenRun: the store was lost, or breaks the protocol.
     """
-    async with progress.step(here.waiting):
-        channel, tries = await _joined(here.run, contact, prober)
+    async with progress.step(meeting.waiting):
+        channel, tries = await _joined(meeting.run, contact, prober)
     try:
         yield channel, tries
     except NotSealed:
@@ -249,7 +249,7 @@ async def answer_of(channel: Channel, *kinds: type[Message], seconds: float, mos
 
     Raises:
         BrokenRun: there is none, or the store refuses the member.
-        ChannelError: it is lost, or says what it may not.
+        ChannelError: the store is lost, or breaks the protocol.
     """
     try:
         answer: msgspec.Struct = await asyncio.wait_for(channel.receive(*kinds, Refused, most=most), seconds)
@@ -317,12 +317,12 @@ def _why_not(run: Run, contact: Contact, addresses: tuple[str, ...], last: Mappi
     host, port = run.place.host, _store_ports(run.place)[0]
 
     def own(cause: Cause, detail: str, cure: str) -> Failure:
-        """To be cured on the node of the member."""
+        """A failure that is cured on the node of this member."""
         return Failure(cause=cause, who=contact.name, whom=host, port=str(port), direction="out", detail=detail,
                        cure=cure, ranks=(run.place.rank,))  # fmt: skip
 
     def of_host(cause: Cause, detail: str, cure: str) -> Failure:
-        """To be cured on that of member 0."""
+        """A failure that is cured on the node of member 0."""
         return Failure(cause=cause, who=host, whom=contact.name, port=str(port), direction="in", detail=detail,
                        cure=cure, ranks=(0,))  # fmt: skip
 

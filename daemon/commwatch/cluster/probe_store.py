@@ -102,12 +102,12 @@ class Wanted:
     pair_deadlines: Mapping[Backend, plan.Deadlines] = field(default_factory=lambda: PAIR_DEADLINES)
 
 
-async def measure_all(store: Store, names: Sequence[str], wanted: Wanted) -> ProbeResult:
-    """Give the members of a probe their turns, judge what they measured, and tell each what is said of its node.
+async def serve_probe(store: Store, names: Sequence[str], wanted: Wanted) -> ProbeResult:
+    """Send the members of a probe their turns, judge the measurements, and send each member the report about its node.
 
     Args:
-        store: with the members that have come.
-        names: how the launcher calls all of them.
+        store: holds the members that have joined.
+        names: of all members, from the launcher.
         wanted: of the run.
     """
     return await _Probe(store, names, wanted).result()
@@ -120,11 +120,11 @@ class _Probe:
         self._store, self._names, self._wanted = store, names, wanted
         self._probers = {rank: one.prober for rank, one in sorted(store.members.items()) if one.prober is not None}
         self._ports: dict[int, tuple[int, ...]] = {}
-        """On which members wait for their next turn."""
+        """Ports on which the members listen for their next turn, by rail."""
         self._out: dict[int, tuple[State, str]] = {
             rank: ("busy", one.busy) for rank, one in self._probers.items() if one.busy
         }
-        """Who takes no further part though it is there, and why."""
+        """Members that are connected and take no further part, with the reason."""
         self._turns = 0
         self._nonce = secrets.token_hex(16)
         self._seed = secrets.token_hex(4)
@@ -135,7 +135,7 @@ class _Probe:
 
     async def result(self) -> ProbeResult:
         ranks = list(self._probers)
-        await asyncio.gather(*(self._store.ask(rank, self._answer(rank), _GRACE_SECONDS) for rank in ranks))
+        await asyncio.gather(*(self._store.request(rank, self._answer(rank), _GRACE_SECONDS) for rank in ranks))
         backend = self._one_backend()
         deadline = self._wanted.pair_deadlines[backend].total + _GRACE_SECONDS
         if not all(one.no_adapter_latency for one in self._probers.values()):
@@ -161,7 +161,7 @@ class _Probe:
             no_adapter_latency=self._why_no_adapter_latency(),
         )  # fmt: skip
         found = findings_of(run, result.verdict, [self._devices(rank) for rank in ranks])
-        await self._store.tell({
+        await self._store.send({
             rank: Ended(
                 exit_code=result.exit_code, report=self._report(rank, place, result, found, leaves[rank])
             )
@@ -170,7 +170,7 @@ class _Probe:
         return result
 
     async def _answer(self, rank: int) -> Ready:
-        """The next answer of a member: through with a turn, or ready for the first one."""
+        """The next answer of a member: its turn has ended, or it is ready for the first one."""
         ready = await self._store.members[rank].channel.receive(Ready)
         if len(ready.ports) != len(self._probers[rank].rails):
             raise ChannelError("an answer that no turn asked for")
@@ -181,7 +181,10 @@ class _Probe:
         return ready
 
     async def _turn(self, of_round: int, pair: Pair, deadline: float) -> list[Measured]:
-        """Let a pair measure; an end that is left alone is let go. What both say; nothing where an end is lost."""
+        """Let a pair measure, and return the results of both ends.
+
+        They are empty if one end is lost; the other end is then released at once.
+        """
         first, second = ranks = pair[:2]
         if any(self._is_out(rank) for rank in ranks):
             return []
@@ -202,10 +205,10 @@ class _Probe:
             return await self._answer(rank)
 
         async def measured(rank: int, own: Turn) -> Ready | None:
-            ready = await self._store.ask(rank, exchange(rank, own), deadline)
+            ready = await self._store.request(rank, exchange(rank, own), deadline)
             waiting.discard(rank)
             if self._is_out(rank):
-                await self._store.tell(dict.fromkeys(waiting, Void(number=own.number)))
+                await self._store.send(dict.fromkeys(waiting, Void(number=own.number)))
             return ready
 
         ends = [one for one in await asyncio.gather(measured(first, turn), measured(second, other)) if one is not None]
@@ -214,14 +217,14 @@ class _Probe:
         return _measured(of_round, pair, [one.rails for one in ends])
 
     def _is_out(self, rank: int) -> bool:
-        return rank in self._out or not self._store.is_here(rank)
+        return rank in self._out or not self._store.is_connected(rank)
 
-    # --- what is said of each ---
+    # --- the result of each member ---
 
     def _state(self, rank: int) -> tuple[State, str]:
         if rank in self._out:
             return self._out[rank]
-        return ("probed", "") if self._store.is_here(rank) else ("lost", self._store.lost[rank])
+        return ("probed", "") if self._store.is_connected(rank) else ("lost", self._store.lost[rank])
 
     def _name(self, rank: int) -> str:
         return self._store.members[rank].contact.name

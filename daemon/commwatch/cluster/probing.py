@@ -22,19 +22,19 @@ from commwatch.cluster.connections import bound, in_thread
 from commwatch.cluster.facts import addresses_of
 from commwatch.cluster.member import (
     ADDRESSES_SECONDS,
-    Here,
-    Node,
+    MeetingPlace,
+    NodeAddresses,
     Progress,
     Run,
     answer_of,
     contact_name,
     joined,
     read_node,
-    stand,
+    run_member,
 )
 from commwatch.cluster.messages import Contact, Prober, RailReport, Ready, Turn, Void, word_of
 from commwatch.cluster.node_report import Ended, NodeReport
-from commwatch.cluster.probe_store import ProbeResult, Wanted, key_of_turn, measure_all
+from commwatch.cluster.probe_store import ProbeResult, Wanted, key_of_turn, serve_probe
 from commwatch.cluster.rails import Network, Rail, chosen_backend, rails_of, read_network
 from commwatch.cluster.run_file import block_of_slurm, leaf_of_slurm
 from commwatch.cluster.store import Store
@@ -68,7 +68,7 @@ class Asked:
 
 
 Take: TypeAlias = Callable[[NodeReport], None]
-"""Told what the run says of this node."""
+"""Receives the report about the local node."""
 
 
 async def probe(
@@ -81,7 +81,7 @@ async def probe(
         asked: what was asked for.
         config: of the node.
         progress: says what is waited for.
-        take: told what the run says of this node, once the member has come to the store.
+        take: receives the report about the local node, once the member has joined.
 
     Returns:
         The exit code; as member 0 all that was found.
@@ -106,9 +106,9 @@ async def probe(
             held.callback(bench.end)
             masters = await in_thread(lambda: addresses_of(place.host), ADDRESSES_SECONDS) or ()
             store = Store(run.key, place.size, "probe", run.deadlines)
-            found = await stand(
-                run, Node(contact.name, {one.address for one in network.interfaces}, masters), store,
-                partial(measure_all, names=place.names, wanted=asked.wanted),
+            found = await run_member(
+                run, NodeAddresses(contact.name, {one.address for one in network.interfaces}, masters), store,
+                partial(serve_probe, names=place.names, wanted=asked.wanted),
                 partial(_take_part, contact=contact, bench=bench, progress=progress, take=take),
             )  # fmt: skip
             if isinstance(found, int):
@@ -119,20 +119,20 @@ async def probe(
         lock.give_up()
 
 
-async def _take_part(here: Here, contact: Contact, bench: Bench, progress: Progress, take: Take) -> int:
-    async with joined(here, contact, progress, bench.prober) as (channel, _):
+async def _take_part(meeting: MeetingPlace, contact: Contact, bench: Bench, progress: Progress, take: Take) -> int:
+    async with joined(meeting, contact, progress, bench.prober) as (channel, _):
         begun = time.monotonic()
         report = NodeReport(run=secrets.token_hex(16), finished_at=0.0, outcome="broken", backend=bench.prober.backend)
         try:
             async with progress.step(lambda: bench.words):
-                ended = await _turns(channel, bench, here.run.key)
+                ended = await _turns(channel, bench, meeting.run.key)
             report = ended.report
             return ended.exit_code
         finally:
             seconds = round(time.monotonic() - begun, 3)
             take(msgspec.structs.replace(
-                report, finished_at=time.time(), engine=here.run.place.engine, seconds=seconds,
-                block=_of_topology(block_of_slurm, here.run.variables), nccl_version=bench.nccl_version,
+                report, finished_at=time.time(), engine=meeting.run.place.engine, seconds=seconds,
+                block=_of_topology(block_of_slurm, meeting.run.variables), nccl_version=bench.nccl_version,
                 settings=bench.settings,
             ))  # fmt: skip
             bench.end()

@@ -1,6 +1,6 @@
 """Where members meet: a socket that we bind ourselves, on which each sealed message has a deadline and a limit.
 
-The store gathers the members; what they came for, a check or a probe, then asks each of them and has the last word.
+The store gathers the members. Its task, a check or a probe, then sends requests to each of them, and the result last.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ class Deadlines:
 DEADLINES = Deadlines()
 
 
-class Present(NamedTuple):
-    """A member that has come."""
+class Attendee(NamedTuple):
+    """A member that has joined."""
 
     contact: Contact
     prober: Prober | None
-    """None: it came for a check."""
+    """None: it joined for a check."""
     channel: Channel
     address: str
 
 
 class Store:
-    """One run. Whoever does not come, stops answering or dies is left out; the others go on by the deadlines."""
+    """One run. A member that is missing, hangs or dies is left out; the others continue after the deadlines."""
 
     def __init__(self, key: bytes, size: int, purpose: Purpose, deadlines: Deadlines = DEADLINES) -> None:
         """Nothing listens yet.
@@ -65,29 +65,29 @@ class Store:
             deadlines: of joining and reporting.
         """
         self.size, self.purpose, self.deadlines = size, purpose, deadlines
-        self.members: dict[int, Present] = {}
-        """Who has come, by rank."""
+        self.members: dict[int, Attendee] = {}
+        """The members that have joined, by rank."""
         self.lost: dict[int, str] = {}
-        """Who left, did not answer in time or did what it may not, and how that shows."""
+        """Members that left, did not answer in time or broke the protocol, with the reason."""
         self._key = key
         self._strangers: Counter[str] = Counter()
         self._complete = asyncio.Event()
         self._is_over = False
-        """No further member may come."""
+        """No further member is admitted."""
         self._arrivals: set[asyncio.Task[None]] = set()
         """Connections that have sent no sealed message yet."""
 
     @property
     def strangers(self) -> tuple[str, ...]:
-        """Who was turned away, and how."""
+        """Connections that were refused, with the reason."""
         return tuple(f"{who}{f', {count} times' if count > 1 else ''}" for who, count in self._strangers.items())
 
     async def serve(self, sock: socket.socket, work: Callable[[Store], Awaitable[Result]]) -> Result:
-        """Gather the members of one run, and let it do its work.
+        """Gather the members of one run, then run its task.
 
         Args:
             sock: listens, and is closed at the end.
-            work: asks the members that have come, and says the last word to each.
+            work: the task. It exchanges messages with the members, and sends each the result.
         """
         server = await asyncio.start_server(self._connected, sock=sock, limit=2**16, backlog=self.size + 64)
         try:
@@ -104,8 +104,8 @@ class Store:
             for one in self.members.values():
                 one.channel.abort()
 
-    async def ask(self, rank: int, answer: Awaitable[Result], seconds: float) -> Result | None:
-        """What a member answers; None where it is lost by that.
+    async def request(self, rank: int, answer: Awaitable[Result], seconds: float) -> Result | None:
+        """The answer of a member; None if the member is lost because it left, was late or broke the protocol.
 
         Args:
             rank: of the member.
@@ -123,20 +123,20 @@ class Store:
             self.members[rank].channel.close()
         return None
 
-    async def tell(self, messages: Mapping[int, msgspec.Struct]) -> None:
-        """Send members, by rank, what they need not answer; a member that does not take it has left."""
+    async def send(self, messages: Mapping[int, msgspec.Struct]) -> None:
+        """Send messages, by rank, that need no answer. A member that does not receive its message is lost."""
         await asyncio.gather(*(
-            self.ask(rank, self.members[rank].channel.send(message), _LAST_WORD_SECONDS)
+            self.request(rank, self.members[rank].channel.send(message), _LAST_WORD_SECONDS)
             for rank, message in messages.items()
         ))  # fmt: skip
 
-    def is_here(self, rank: int) -> bool:
-        """Whether a member that has come still takes part."""
+    def is_connected(self, rank: int) -> bool:
+        """Whether a member that has joined still takes part."""
         if self.members[rank].channel.is_gone:
             self.lost.setdefault(rank, _LEFT)
         return rank not in self.lost
 
-    # --- who comes ---
+    # --- joining ---
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._arrivals) > self.size + 64:
@@ -158,7 +158,7 @@ class Store:
                 writer.transport.abort()
 
     async def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str) -> bool:
-        """Count who comes among the members, or refuse it and say why; whether it is one now."""
+        """Admit a connection as a member, or refuse it with the reason; whether it is admitted."""
         channel = await accept(reader, writer, self._key)
         try:
             request = await channel.receive(Join)
@@ -172,7 +172,7 @@ class Store:
             await channel.send(Refused(reason=reason))
             await channel.closed()
             return False
-        self.members[request.contact.rank] = Present(request.contact, request.prober, channel, address)
+        self.members[request.contact.rank] = Attendee(request.contact, request.prober, channel, address)
         if len(self.members) == self.size:
             self._is_over = True
             self._complete.set()
@@ -206,6 +206,6 @@ def _address(writer: asyncio.StreamWriter) -> str:
 
 
 async def within(waited: Awaitable[object], seconds: float) -> None:
-    """Wait, and no longer than that."""
+    """Wait at most this long."""
     with suppress(asyncio.TimeoutError):
         await asyncio.wait_for(waited, seconds)
