@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from commwatch import __version__
+from commwatch import __version__, rehearsal
 from commwatch.config.flags import config_from, settings_parser
 from commwatch.config.settings import Config
 from commwatch.errors import CommwatchError, ExitCode
@@ -22,7 +22,7 @@ GROUPS = {
     "operate": (
         "run", "check_config", "healthcheck", "pause", "resume", "yield_", "rules", "dashboards", "assets",
     ),
-    "rehearse": ("simulate", "drill"),
+    "rehearse": tuple(rehearsal.COMMANDS),
 }  # fmt: skip
 COMMANDS = tuple(name for group in GROUPS.values() for name in group)
 
@@ -81,7 +81,7 @@ def build_parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", required=True)
     of_the_daemon, common = settings_parser(listed=True), settings_parser(listed=False)
     for name in commands:
-        module = importlib.import_module(f"commwatch.commands.{name}")
+        module = importlib.import_module(rehearsal.COMMANDS.get(name, f"commwatch.commands.{name}"))
         module.add_parser(subparsers, [of_the_daemon if name == "run" else common])
     return parser
 

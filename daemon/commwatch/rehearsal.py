@@ -10,6 +10,9 @@ from typing import Any, Protocol, cast
 PLUG = "commwatch.simulation.plug"
 """The module that is a ``Rehearsal``."""
 
+COMMANDS = {"simulate": "commwatch.simulation.command", "drill": "commwatch.drill.command"}
+"""Commands that the package brings, each with its module."""
+
 
 class SimulatedNode(Protocol):
     """What we ask of a node that does not exist."""
@@ -45,6 +48,9 @@ class Rehearsal(Protocol):
 
     def install_driver(self, node: SimulatedNode) -> None:
         """Put the driver library of a node beneath this process."""
+
+    def make_group(self, plan: Any) -> Any:
+        """The ``Group`` of one rank of a probe, from its ``RankPlan``."""
 
     def stand_in(self, source: str, node: SimulatedNode) -> Callable[[], Any] | None:
         """Makes what answers a source in place of the kernel; None where its files are enough."""

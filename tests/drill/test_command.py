@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from commwatch import __main__
-from commwatch.commands.drill import left_out
 from commwatch.config.settings import Duration
 from commwatch.drill.catalogue import load_drills
+from commwatch.drill.command import left_out
 from commwatch.drill.course import Outcome
 from commwatch.drill.drill import Drill
 from commwatch.drill.pace import FAST, SHIPPED

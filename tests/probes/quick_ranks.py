@@ -10,9 +10,9 @@ import pytest
 
 from commwatch.probes.cycle.launch import Launcher
 from commwatch.probes.cycle.measure import measure
-from commwatch.probes.cycle.rank_simulated import SimulatedGroup
 from commwatch.probes.plan import CyclePlan, Measured, StepOutcome
 from commwatch.probes.rank_plan import RankResult
+from commwatch.simulation.rank import SimulatedGroup
 
 
 class PatientGroup(SimulatedGroup):

@@ -248,7 +248,7 @@ subprocess.run([sys.executable, "-c", sys.argv[1]])
 """
 BLOCKED = """
 import os, sys
-from commwatch.probes.cycle.rank_simulated import block
+from commwatch.simulation.rank import block
 sys.stdout.write("blocks\\n")
 sys.stdout.flush()
 block(os.getppid())

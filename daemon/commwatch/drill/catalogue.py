@@ -1,4 +1,4 @@
-"""The catalogue of drills: data/drills.yaml."""
+"""The catalogue of drills: drills.yaml."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from commwatch.drill.drill import Drill
 from commwatch.drill.programs import DrillError
 from commwatch.errors import ExitCode
 
-FILE = Path(__file__).resolve().parents[1] / "data/drills.yaml"
+FILE = Path(__file__).resolve().with_name("drills.yaml")
 
 
 def load_drills(file: Path = FILE) -> dict[str, Drill]:

@@ -143,7 +143,7 @@ def markdown(
         f"{_HEAD}{passed} of {len(outcomes)} drills passed with {intervals(pace)}, {versions}.",
         "",
         "- **class**: with the time within which the first page must come: A 60 s, B 5 min, C at the third probe, or",
-        "  longer where the rule waits longer (`daemon/commwatch/data/drills.yaml`).",
+        "  longer where the rule waits longer (`daemon/commwatch/drill/drills.yaml`).",
         "- **firing**: from the fault to the expected alert in Prometheus, the last one where there are several.",
         "- **page**: from the fault to its first page, on which the verdict rests; in brackets the alert of that page",
         "  where it is another sign of the same fault.",

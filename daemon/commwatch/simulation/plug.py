@@ -8,9 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from commwatch.simulation.node import SimulatedNode
+
+if TYPE_CHECKING:
+    from commwatch.probes.cycle.measure import Group
+    from commwatch.probes.rank_plan import RankPlan
 
 
 def check_preset(preset: str) -> None:
@@ -34,6 +38,13 @@ def install_driver(node: SimulatedNode) -> None:
     from commwatch.simulation.library import install
 
     install(node)
+
+
+def make_group(plan: RankPlan) -> Group:
+    """The group of one rank of a probe on a node."""
+    from commwatch.simulation.rank import SimulatedGroup, SimulatedRail
+
+    return SimulatedGroup(plan) if plan.meeting is None else SimulatedRail(plan)
 
 
 def stand_in(source: str, node: SimulatedNode) -> Callable[..., Any] | None:

@@ -118,9 +118,10 @@ def make_group(plan: RankPlan) -> Group:
         RankError: torch is not installed, or has no NCCL.
     """
     if plan.backend == "simulated":
-        from commwatch.probes.cycle.rank_simulated import SimulatedGroup, SimulatedRail
+        from commwatch.rehearsal import rehearsal
 
-        return SimulatedGroup(plan) if plan.meeting is None else SimulatedRail(plan)
+        group: Group = rehearsal().make_group(plan)
+        return group
     if plan.backend == "tcp":
         from commwatch.probes.cycle.rank_sockets import SocketGroup
 
