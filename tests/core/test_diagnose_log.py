@@ -13,7 +13,6 @@ import pytest
 
 from commwatch.commands.diagnose_log import answer_from, run_log
 from commwatch.errors import UsageError
-from commwatch.jobs.logs.files import LogFile, find_logs
 
 TIMEOUT = (
     "[rank{rank}]:[E302 12:10:01.061 ProcessGroupNCCL.cpp:683] [Rank {rank}] Watchdog caught collective operation "
@@ -45,13 +44,14 @@ def printed(capsys: pytest.CaptureFixture[str], *names: object) -> tuple[int, st
 def test_what_is_put_in_the_place_of_a_log_is_not_opened(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever writes the logs of a job may put a pipe or a device there, after it was looked at."""
 
-    def found(name: str, host: str) -> tuple[list[LogFile], OSError | None]:
-        logs = find_logs(name, host)
+    real = os.path.realpath
+
+    def swapped(path: str) -> str:
         log.unlink()
         log.symlink_to("/dev/null")
-        return logs
+        return real(path)
 
-    monkeypatch.setattr("commwatch.jobs.logs.reading.find_logs", found)
+    monkeypatch.setattr(os.path, "realpath", swapped)
     with pytest.raises(UsageError, match="no regular file"):
         answer_from([str(log)])
 
@@ -235,6 +235,19 @@ def test_a_name_that_cannot_be_read_is_one_error(tmp_path: Path) -> None:
         answer_from([str(tmp_path / "missing.log")])
     assert caught.value.exit_code == 2
     assert str(caught.value) == f"{tmp_path}/missing.log: no log of this name; name logs that can be read"
+
+
+def test_logs_are_named_as_nccl_names_them(tmp_path: Path) -> None:
+    """Of any host and process; a folder has those of all."""
+    for name in ("nccl.gpu7.12", "nccl.gpu8.13", "100%.log"):
+        (tmp_path / name).write_text("x")
+
+    def names(name: str) -> set[str]:
+        return {Path(one.name).name for one in answer_from([f"{tmp_path}/{name}"]).logs}
+
+    assert names("nccl.%h.%p") == names("nccl.*") == {"nccl.gpu7.12", "nccl.gpu8.13"}
+    assert names("100%%.log") == {"100%.log"}
+    assert len(names("")) == 3
 
 
 def test_a_pipe_no_one_writes_to_does_not_hold_the_command(tmp_path: Path) -> None:

@@ -68,6 +68,29 @@ class Node:
         return dict(counts)
 
 
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("", 4),  # no pipe, nothing hidden, nothing that rotation has packed, and a link's file once
+        ("*.log", 1), ("nccl.%h.%p", 1), ("nccl.*.[0-9]*", 2), ("link.log", 1), ("missing.log", 0), ("pipe", 0),
+        ("a.%%h", 0),
+    ],
+)  # fmt: skip
+def test_names_stand_for_the_files_of_this_host(tmp_path: Path, name: str, count: int) -> None:
+    """As NCCL writes them, by the first part of the host's name; each file once."""
+    for file in ("a.log", "a.log.1", "a.log.2.gz", ".hidden", "nccl.gpu7.12", "nccl.gpu8.13"):
+        (tmp_path / file).write_text("x")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "below").mkdir()
+    (tmp_path / "link.log").symlink_to("a.log")
+    (tmp_path / "broken.log").symlink_to("nothing")
+    node = Node(tmp_path)
+    node.start(name)
+
+    (readings,) = node.run().readings
+    assert (readings.series[0][0], readings.values[0]) == ("commwatch_nccl_log_files", count)
+
+
 @pytest.fixture
 def node(tmp_path: Path) -> Node:
     one = Node(tmp_path)

@@ -13,6 +13,7 @@ from commwatch.sources import files
 
 MOST_NAMES = 4096
 """So many names of one folder or pattern are looked at."""
+ANY_HOST = "*"
 _PACKED = (".gz", ".xz", ".bz2", ".zst", ".lz4", ".zip")
 """Endings of files that rotation has packed: what they hold was read before."""
 
@@ -40,10 +41,10 @@ def pattern_of(name: str, host: str) -> str:
 
     Args:
         name: with ``%h`` for the host, ``%p`` for any process and ``%%`` for ``%``; shell patterns remain.
-        host: of this node; see ``short_host``.
+        host: of this node, see ``short_host``; or ``ANY_HOST``.
     """
-    parts = name.split("%%")
-    return "%".join(part.replace("%h", glob.escape(host)).replace("%p", "[0-9]*") for part in parts)
+    named = host if host == ANY_HOST else glob.escape(host)
+    return "%".join(part.replace("%h", named).replace("%p", "[0-9]*") for part in name.split("%%"))
 
 
 def find_logs(name: str, host: str) -> tuple[list[LogFile], OSError | None]:
@@ -51,7 +52,7 @@ def find_logs(name: str, host: str) -> tuple[list[LogFile], OSError | None]:
 
     Args:
         name: absolute path of a file or a folder, or a pattern; see ``pattern_of``.
-        host: of this node.
+        host: of this node, or ``ANY_HOST``.
 
     Returns:
         The files, and why something by this name cannot be looked at; what is not there is no error.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from commwatch.jobs.logs.event import event_in_line, time_of
-from commwatch.jobs.logs.files import LogFile, find_logs
+from commwatch.jobs.logs.files import ANY_HOST, LogFile, find_logs
 from commwatch.jobs.logs.lines import (
     find_doubt,
     find_in_line,
@@ -87,7 +87,7 @@ def _opened(names: Iterable[str]) -> Iterator[tuple[str, BinaryIO, float]]:
         if name == STANDARD_INPUT:
             yield "standard input", sys.stdin.buffer, time.time()
             continue
-        logs, failed = find_logs(name, host="*")
+        logs, failed = find_logs(name, ANY_HOST)
         if failed is not None:
             raise failed
         if not logs:
