@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -12,27 +13,40 @@ from hypothesis import strategies as st
 from commwatch.config.settings import Config, Jobs
 from commwatch.config.yaml_file import load_config
 from commwatch.errors import ConfigError
-from commwatch.jobs.settings.owner import OwnedProcesses, Owner, owner_of, read_owners
-from commwatch.jobs.settings.plan import JobSettings
-from commwatch.jobs.settings.records import AuditOrder, AuditRecord
-from commwatch.jobs.settings.source import NcclSettingsSource
+from commwatch.jobs.settings.records import AuditOrder
 from commwatch.node.run import Collected
-from commwatch.node.store import Store
 from support.core import SLOTS
+from support.examples import examples
 from support.fed_daemon import FedDaemon
-from support.passes import in_one_pass
 from support.processes import ProcessTable
+from support.sources import source_of
 
 MOST_OWNERS = 8
 UID = "0f3c2a11-9d7e-4b0a-8c55-1234567890ab"
 UNDERSCORED = UID.replace("-", "_")
-STATIC = Owner("kubernetes", "4d6a0a3a26d8f9c4e5c0ffee12345678")
-SLURM, POD = Owner("slurm", "4711"), Owner("kubernetes", UID)
+Owner = tuple[str, str]
+"""Scheduler, and number of the job or UID of the pod."""
+STATIC = ("kubernetes", "4d6a0a3a26d8f9c4e5c0ffee12345678")
+SLURM, POD = ("slurm", "4711"), ("kubernetes", UID)
 
 
-@in_one_pass(
-    "cgroup, owner",
-    [
+def owners_of(folder: Path, cgroups: Iterable[str], *, identity: bool = True) -> dict[Owner, list[int]]:
+    """Which processes an audit says each owner has, of those in these cgroups, numbered from 0."""
+    table = ProcessTable(folder / "proc")
+    pids = list(range(100, 100 + len(cgroups := list(cgroups))))
+    for pid, cgroup in zip(pids, cgroups, strict=True):
+        table.add(pid)
+        (table.root / f"{pid}/cgroup").write_text(cgroup)
+    order = msgspec.json.encode(AuditOrder((*pids, 99), identity=identity))
+    audit = source_of("nccl_settings", folder / "sys", table.root, resume=order).collect("nccl_settings").audit
+    assert audit is not None
+    found = {
+        (one["owner"]["scheduler"], one["owner"]["job"]): one["pids"] for one in msgspec.json.decode(audit)["owners"]
+    }
+    return {owner: [pid - 100 for pid in these] for owner, these in found.items()}
+
+
+CGROUPS: list[tuple[str, Owner | None]] = [
         ("0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0", SLURM),
         ("0::/system.slice/gpu-7_slurmstepd.scope/job_4711/step_batch/user/task_special", SLURM),
         ("0::/../../system.slice/slurmstepd.scope/job_4711/step_extern", SLURM),
@@ -43,7 +57,7 @@ SLURM, POD = Owner("slurm", "4711"), Owner("kubernetes", UID)
         (f"11:devices:/kubepods/besteffort/pod{UID}/0123456789abcdef", POD),
         (f"0::/kubepods/pod{UID}/0123456789abcdef", POD),
         (f"0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod{UNDERSCORED}.slice/cri-3.scope", POD),
-        (f"0::/kubepods/burstable/pod{STATIC.job}/c", STATIC),
+        (f"0::/kubepods/burstable/pod{STATIC[1]}/c", STATIC),
         (f"0::/kubepods/pod{UID}/c/system.slice/slurmstepd.scope/job_4711/step_0", SLURM),
         ("0::/system.slice/slurmstepd.scope/job_4711/step_0/user/slurmstepd.scope/job_1", SLURM),
         ("0::/user.slice/user-1000.slice/session-3.scope", None),
@@ -53,55 +67,49 @@ SLURM, POD = Owner("slurm", "4711"), Owner("kubernetes", UID)
         ("0::/system.slice/slurmstepd.scope/job_12345678901", None),
         ("0::/kubepods/podnot-a-uid/c", None),
         ("", None),
-    ],
-)  # fmt: skip
-def test_the_owner_of_a_cgroup(cgroup: str, owner: Owner | None) -> None:
-    """Of cgroup v1 and v2, the drivers systemd and cgroupfs, and of nodes that are themselves pods."""
-    assert owner_of(cgroup) == owner
+]  # fmt: skip
 
 
+def test_the_owner_of_a_cgroup(tmp_path: Path) -> None:
+    """Of cgroup v1 and v2, the drivers systemd and cgroupfs, and of nodes that are themselves pods; of some nobody."""
+    found = owners_of(tmp_path, [cgroup for cgroup, _ in CGROUPS])
+
+    named = {pid: owner for owner, pids in found.items() for pid in pids}
+    assert [(cgroup, named.get(pid)) for pid, (cgroup, _) in enumerate(CGROUPS)] == CGROUPS
+
+
+@examples(60, one_fixture=True)
 @given(st.text(alphabet="/job_4711podkubes.liceurmtf0123-\n", max_size=200))
-def test_a_label_is_short_and_plain_whatever_a_cgroup_is_called(text: str) -> None:
+def test_a_label_is_short_and_plain_whatever_a_cgroup_is_called(tmp_path: Path, text: str) -> None:
     """Digits, or a UID: nothing that a user writes gets on the page."""
-    for cgroup in (text, f"0::/slurmstepd.scope/job_{text}", f"0::/kubepods/pod{text}", f"0::/slurm/uid_1/job_{text}"):
-        owner = owner_of(cgroup)
-        if owner is not None:
-            assert len(owner.job) <= 36
-            assert set(owner.job) <= set("0123456789abcdef-")
+    heads = ("", "0::/slurmstepd.scope/job_", "0::/kubepods/pod", "0::/slurm/uid_1/job_")
+    for _, job in owners_of(tmp_path, [head + text for head in heads]):
+        assert len(job) <= 36
+        assert set(job) <= set("0123456789abcdef-")
 
 
-def test_processes_that_are_nobodys_or_have_ended_are_left_out(tmp_path: Path) -> None:
-    """The others stand together by owner."""
-    cgroups = {11: "0::/slurmstepd.scope/job_4711/step_0", 12: "0::/init.scope", 14: f"0::/kubepods/pod{UID}/c"}
-    for pid, cgroup in cgroups.items():
-        (tmp_path / str(pid)).mkdir()
-        (tmp_path / f"{pid}/cgroup").write_text(cgroup)
-    (tmp_path / "15").mkdir()
-    (tmp_path / "15/cgroup").symlink_to(tmp_path / "11/cgroup")  # the kernel makes no such file
+def test_a_link_in_the_place_of_a_cgroup_is_not_followed(tmp_path: Path) -> None:
+    """The kernel makes no such file."""
+    owners_of(tmp_path, ["0::/slurmstepd.scope/job_4711/step_0"])
+    other = tmp_path / "other"
+    table = other / "proc/100"
+    table.mkdir(parents=True)
+    (table / "cgroup").symlink_to(tmp_path / "proc/100/cgroup")
+    (table / "environ").write_text("NCCL_DEBUG=WARN\0")
+    order = msgspec.json.encode(AuditOrder((100,), identity=True))
 
-    found = read_owners([14, 11, 12, 13, 15], tmp_path)
+    audit = source_of("nccl_settings", other / "sys", other / "proc", resume=order).collect("nccl_settings").audit
 
-    assert found == (OwnedProcesses(SLURM, (11,)), OwnedProcesses(POD, (14,)))
+    assert audit is not None
+    assert msgspec.json.decode(audit)["owners"] == []
 
 
 @pytest.mark.parametrize("identity", [False, True])
 def test_an_audit_names_owners_only_where_it_is_ordered_to(tmp_path: Path, identity: bool) -> None:
     """Without the setting the file is not even opened."""
-    table = ProcessTable(tmp_path / "proc")
-    table.add(11)
-    (table.root / "11/cgroup").write_text("0::/system.slice/slurmstepd.scope/job_4711/step_0\n")
-    settings = JobSettings(Store(), lambda: (), lambda _: None, identity=identity)
-    ordered = msgspec.json.decode(settings.order(), type=AuditOrder)
-    order = msgspec.json.encode(msgspec.structs.replace(ordered, pids=(11,)))
-    source = NcclSettingsSource(order, tmp_path / "sys", table.root)
-    source.open(lambda device: None, frozenset(), None)
+    found = owners_of(tmp_path, ["0::/system.slice/slurmstepd.scope/job_4711/step_0\n"], identity=identity)
 
-    audit = source.collect("nccl_settings").audit
-    assert audit is not None
-    found = msgspec.json.decode(audit, type=AuditRecord)
-
-    assert found.owners == ((OwnedProcesses(SLURM, (11,)),) if identity else ())
-    assert (b"4711" in audit) is identity
+    assert found == ({SLURM: [0]} if identity else {})
 
 
 class Node(FedDaemon):
@@ -123,9 +131,10 @@ class Node(FedDaemon):
         }
         self.feed("nvml_processes", Collected(blocks, [], 0.0, occupants=here))
 
-    def audit(self, *owners: OwnedProcesses) -> None:
+    def audit(self, *owners: tuple[Owner, tuple[int, ...]]) -> None:
         """The audit ends."""
-        self.end(msgspec.json.encode(AuditRecord(owners=owners)))
+        named = [{"owner": {"scheduler": one[0], "job": one[1]}, "pids": pids} for one, pids in owners]
+        self.end(msgspec.json.encode({"owners": named}))
 
     def end(self, audit: bytes) -> None:
         """The audit ends with this."""
@@ -148,7 +157,7 @@ def test_each_gpu_has_the_owners_of_its_own_processes(node: Node) -> None:
     node.list((11, 12), (14, 15))
     assert node.exposed() == set()
 
-    node.audit(OwnedProcesses(SLURM, (11, 12, 14)), OwnedProcesses(POD, (15,)))
+    node.audit((SLURM, (11, 12, 14)), (POD, (15,)))
     first, second = ("0", SLOTS[0]), ("1", SLOTS[1])
     assert node.exposed() == {(*first, "slurm", "4711"), (*second, "slurm", "4711"), (*second, "kubernetes", UID)}
 
@@ -161,11 +170,11 @@ def test_each_gpu_has_the_owners_of_its_own_processes(node: Node) -> None:
 def test_a_process_that_came_later_has_no_owner_before_the_next_audit(node: Node) -> None:
     """Nor has one of an earlier audit one after it: numbers of processes are used again."""
     node.list((11,), ())
-    node.audit(OwnedProcesses(SLURM, (11,)))
+    node.audit((SLURM, (11,)))
     node.list((16,), ())
     assert node.exposed() == set()
 
-    node.audit(OwnedProcesses(Owner("slurm", "4712"), (16,)))
+    node.audit((("slurm", "4712"), (16,)))
     assert {labels[3] for labels in node.exposed()} == {"4712"}
     node.audit()
     assert node.exposed() == set()
@@ -174,7 +183,7 @@ def test_a_process_that_came_later_has_no_owner_before_the_next_audit(node: Node
 def test_the_owners_of_one_gpu_are_bounded(node: Node) -> None:
     """However many share it."""
     node.list(tuple(range(100, 200)), ())
-    node.audit(*(OwnedProcesses(Owner("slurm", str(pid)), (pid,)) for pid in range(100, 200)))
+    node.audit(*((("slurm", str(pid)), (pid,)) for pid in range(100, 200)))
 
     assert len(node.exposed()) == MOST_OWNERS
 
@@ -188,6 +197,16 @@ def test_what_no_audit_says_is_not_shown(node: Node, audit: bytes) -> None:
     node.end(audit)
 
     assert node.exposed() == set()
+
+
+@pytest.mark.parametrize("identity", [False, True])
+def test_owners_are_asked_for_where_the_configuration_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, identity: bool
+) -> None:
+    """The order that the worker gets."""
+    settings = FedDaemon(tmp_path, monkeypatch, Config(jobs=Jobs(identity=identity))).engine.job_settings
+
+    assert msgspec.json.decode(settings.order(), type=AuditOrder).identity is identity
 
 
 def test_nobody_is_named_unless_the_configuration_says_so(tmp_path: Path) -> None:

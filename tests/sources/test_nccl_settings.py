@@ -16,10 +16,13 @@ from commwatch.jobs.settings.audit import AUDIT_SECONDS, audit_environment, audi
 from commwatch.jobs.settings.facts import NodeFacts, RdmaPort
 from commwatch.jobs.settings.process_environment import UnreadReason
 from commwatch.jobs.settings.records import AuditOrder, AuditRecord
-from commwatch.jobs.settings.source import NODE, READ, UNREAD, NcclSettingsSource
 from commwatch.readings import Batch
+from commwatch.sources.base import Source
 from support.processes import ProcessTable
+from support.sources import source_of
 
+READ, UNREAD = "commwatch_nccl_setting_read_processes", "commwatch_nccl_setting_unread_processes"
+NODE = "node"
 PROCESSES = "commwatch_nccl_setting_processes"
 SWITCHED = NodeFacts(gpus=2, peer_levels=frozenset({"NVL"}), peers_unknown=False)
 """Two GPUs joined by NVLink."""
@@ -30,12 +33,12 @@ def table(tmp_path: Path) -> ProcessTable:
     return ProcessTable(tmp_path / "proc")
 
 
-def source(table: ProcessTable, *pids: int) -> NcclSettingsSource:
+def source(table: ProcessTable, *pids: int) -> Source:
     order = msgspec.json.encode(AuditOrder(pids))
-    return NcclSettingsSource(order, table.root.parent / "sys", table.root)
+    return source_of("nccl_settings", table.root.parent / "sys", table.root, resume=order)
 
 
-def collect(one: NcclSettingsSource, leave_out: frozenset[str] = frozenset()) -> tuple[Batch, list[str]]:
+def collect(one: Source, leave_out: frozenset[str] = frozenset()) -> tuple[Batch, list[str]]:
     """One run, and what it said to be touching."""
     touched: list[str] = []
     one.open(touched.append, leave_out, None)
