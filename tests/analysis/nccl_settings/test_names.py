@@ -122,7 +122,7 @@ def test_only_settings_are_kept_and_of_secrets_no_value(tmp_path: Path) -> None:
     secrets = ("NCCL_PSK", "NCCL_SITE_TOKEN", "NCCL_my_password")
     others = ("AWS_SECRET", "CUDA_HOME", "MY_NCCL_X", "nccl_x", "TORCH_HOME", "")
 
-    process = settings_of_environment(dict.fromkeys((*settings, *secrets, *others), "1"), KNOWN, Path("/nonexistent"))
+    process = settings_of_environment(dict.fromkeys((*settings, *secrets, *others), "1"), KNOWN, tmp_path)
 
     assert {one.name: one.value for one in process.settings} == {
         **dict.fromkeys(settings, "1"),
