@@ -39,7 +39,7 @@ class Node:
     """The probes of a simulated node whose GPUs are free; nothing runs unless it is told to."""
 
     def __init__(self, whole: SimulatedDaemon, folder: Path, *measures: Measure) -> None:
-        self.jobs, self.store = PlannedJobs(), whole.store
+        self.jobs, self.store, self.starvation = PlannedJobs(), whole.store, Starvation(Path("/nonexistent"))
         self._whole, self._faults = whole, folder / "faults.yaml"
         self.inject()
         own: dict[str, Probe] = {one: Probe(measure=one, latency_limit=Duration(1e-3)) for one in measures}
@@ -48,7 +48,7 @@ class Node:
             Config(probes=probes), load_thresholds(None), StateDirectory(folder), self.store, self.jobs,
             SimulationPlan(whole.preset, str(self._faults), time.time() - 600, *whole.roots),
             NodeReads(self._read, self._read),
-            Starvation(Path("/nonexistent")),
+            self.starvation,
         )  # fmt: skip
 
     async def _read(self) -> None:
@@ -138,6 +138,18 @@ def test_a_hang_is_a_failure_of_its_phase(build: Build, monkeypatch: pytest.Monk
     assert node.value("probe_latency_spikes_total", "all_reduce", "simulated") == (phase == "measure")
     assert node.probing.pids() == []
     assert node.jobs.moved == [("probe_all_reduce", 30.0)]
+
+
+def test_a_hang_on_a_starved_node_is_a_skip(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The daemon was not run for seconds while the rank hung: nothing is said of the GPUs."""
+    node = build("a10x2", "all_reduce")
+    hurry(monkeypatch, rank=1, phase="measure")
+    monkeypatch.setattr(node.starvation, "words_since", lambda since: "the node is starved of CPU")
+    node.inject("probe_hang, phase: measure, rank: 1")
+
+    node.cycle("all_reduce")
+
+    assert (node.counted("skips_total"), node.counted("failures_total")) == ({"starved": 1}, {})
 
 
 def test_crashes_and_errors_are_failures_and_a_good_cycle_follows(build: Build) -> None:
