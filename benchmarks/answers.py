@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "daemon"), str(ROOT / "exporters")]
 
-from commwatch.simulation.presets import PRESETS  # noqa: E402 - the checkout need not be installed
+from commwatch_rehearsal.simulation.presets import PRESETS  # noqa: E402 - the checkout need not be installed
 from support.daemon import Daemon, command, running  # noqa: E402 - as above
 
 COMMANDS = (("diagnose",), ("score",), ("healthcheck",))

@@ -21,12 +21,12 @@ from pathlib import Path
 from commwatch.config.settings import Config, section_json
 from commwatch.config.simulated import SimulationPlan
 from commwatch.readings import Batch, SourceUnavailable
-from commwatch.simulation.library import install
-from commwatch.simulation.node import SimulatedNode
-from commwatch.simulation.presets import PRESETS
 from commwatch.workers.child import make_source
 from commwatch.workers.sources import SOURCES
 from commwatch.workers.wire import WorkerPlan
+from commwatch_rehearsal.simulation.library import install
+from commwatch_rehearsal.simulation.node import SimulatedNode
+from commwatch_rehearsal.simulation.presets import PRESETS
 
 WARM_UP_RUNS = 3
 GPM_PAUSE_SECONDS = 0.11  # two samples must be 0.1 s apart

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from benchmarks.driver.build import build
 
-from commwatch.simulation.node import SimulatedNode
+from commwatch_rehearsal.simulation.node import SimulatedNode
 
 ROOT = Path(__file__).parents[1]
 BUDGETS = {

@@ -25,7 +25,7 @@ from commwatch.findings.codes import EVENTS, WATCHED  # noqa: E402 - as below
 from commwatch.findings.history import CounterHistory  # noqa: E402 - as below
 from commwatch.findings.rule_engine import RuleEngine  # noqa: E402 - as below
 from commwatch.findings.rules import RULE_SETS  # noqa: E402 - as below
-from commwatch.simulation.presets import PRESETS  # noqa: E402 - as below
+from commwatch_rehearsal.simulation.presets import PRESETS  # noqa: E402 - as below
 from support.simulated_daemon import whole_node  # noqa: E402 - the checkout need not be installed
 
 WARM_UP_LOOKS = 7

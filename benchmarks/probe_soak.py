@@ -30,7 +30,7 @@ from commwatch.probes.cycle.lock import ProbeLock, held_elsewhere  # noqa: E402 
 from commwatch.probes.plan import CyclePlan, Measured  # noqa: E402 - as above
 from commwatch.probes.rank_plan import Backend, SimulatedNodePlan  # noqa: E402 - as above
 from commwatch.probes.workload import plan_cycle  # noqa: E402 - as above
-from commwatch.simulation.presets import PRESETS  # noqa: E402 - as above
+from commwatch_rehearsal.simulation.presets import PRESETS  # noqa: E402 - as above
 
 PRESET = "a10x2"
 WARM_UP_CYCLES = 10

@@ -15,10 +15,10 @@ import time
 
 import pynvml
 
-from commwatch.simulation.library import install
-from commwatch.simulation.node import SimulatedNode
-from commwatch.simulation.presets import PRESETS
 from commwatch.sources.nvml.source import NvmlSource
+from commwatch_rehearsal.simulation.library import install
+from commwatch_rehearsal.simulation.node import SimulatedNode
+from commwatch_rehearsal.simulation.presets import PRESETS
 
 WARM_UP_PASSES = 20
 PAUSE_SECONDS = 0.002  # so that no pass finds everything in the cache, as once a second it would not

@@ -30,8 +30,8 @@ from benchmarks.fleet import INTERVAL_SECONDS, PORTS, environment, fetched, star
 
 from commwatch.config.metric_profile import unexported
 from commwatch.config.settings import Metrics
-from commwatch.simulation.presets import PRESETS
 from commwatch_exporters.catalogue import OPT_IN, family_of
+from commwatch_rehearsal.simulation.presets import PRESETS
 
 PROFILES = ("core", "standard", "all")
 FLEETS = (100, 500, 2_000)

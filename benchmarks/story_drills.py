@@ -19,13 +19,13 @@ from pathlib import Path
 import msgspec
 
 sys.path.append(str(Path(__file__).parents[1] / "daemon"))
-from commwatch.drill.catalogue import load_drills
-from commwatch.drill.course import Outcome
-from commwatch.drill.drill import Drill
-from commwatch.drill.ending import heeded_signals
-from commwatch.drill.pace import FAST
-from commwatch.drill.rehearsal import Rehearsal
-from commwatch.drill.stage import Given, Stage
+from commwatch_rehearsal.drill.catalogue import load_drills
+from commwatch_rehearsal.drill.course import Outcome
+from commwatch_rehearsal.drill.drill import Drill
+from commwatch_rehearsal.drill.ending import heeded_signals
+from commwatch_rehearsal.drill.pace import FAST
+from commwatch_rehearsal.drill.rehearsal import Rehearsal
+from commwatch_rehearsal.drill.stage import Given, Stage
 
 FAMILIES = ("NVLink", "PCIe", "GPU", "Network", "RDMA", "Host", "Probes")
 

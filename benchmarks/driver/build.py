@@ -15,8 +15,8 @@ from typing import Any
 
 import pynvml
 
-from commwatch.simulation.library import install
-from commwatch.simulation.node import SimulatedNode
+from commwatch_rehearsal.simulation.library import install
+from commwatch_rehearsal.simulation.node import SimulatedNode
 
 SOURCE = Path(__file__).with_name("library.c")
 _SONAME = "libnvidia-ml.so.1"

@@ -24,16 +24,16 @@ from commwatch.config.web import read_web_config
 from commwatch.config.yaml_file import load_config
 from commwatch.errors import ConfigError
 from commwatch.lines import plain, printable
-from commwatch.simulation.faults.parse import parse_faults
-from commwatch.simulation.node import SimulatedNode
-from commwatch.simulation.node_file import read_node
-from commwatch.simulation.presets import PRESETS
 from commwatch.state.records import LARGEST_NUMBER
 from commwatch.views.heatmap.compare import compare, view_of_comparison
 from commwatch.views.heatmap.document import BadMatrix, parse_matrix
 from commwatch.views.heatmap.matrix_view import view_of
 from commwatch.views.heatmap.svg import matrix_svg
 from commwatch.views.heatmap.text import heatmap_lines
+from commwatch_rehearsal.simulation.faults.parse import parse_faults
+from commwatch_rehearsal.simulation.node import SimulatedNode
+from commwatch_rehearsal.simulation.node_file import read_node
+from commwatch_rehearsal.simulation.presets import PRESETS
 from heatmap.matrices import matrix
 from support.simulated_daemon import rehearsed
 from support.state_files import unsealed
@@ -117,7 +117,7 @@ def _read_faults(file: Path) -> None:
 
 
 def _faults() -> Sequence[bytes]:
-    from commwatch.simulation.faults.kinds import KINDS
+    from commwatch_rehearsal.simulation.faults.kinds import KINDS
 
     return [f"- {{fault: {name}, {kind.example}}}\n".encode() for name, kind in KINDS.items()]
 

@@ -48,7 +48,6 @@ from commwatch.probes.cycle.process import RankProcess
 from commwatch.probes.rank_plan import ErrorEvent, GateEvent, RankResult, ResultEvent
 from commwatch.readings import Batch, SourceUnavailable
 from commwatch.service.between_nodes import BetweenNodes
-from commwatch.simulation.node import SimulatedNode
 from commwatch.sources.base import Source
 from commwatch.sources.kernel_log import KernelLogSource
 from commwatch.sources.kernel_log_lines import details
@@ -68,6 +67,7 @@ from commwatch_exporters.negotiation import Format
 from commwatch_exporters.node_collector import NodeCollector
 from commwatch_exporters.snapshot import Block, Layout, Snapshot
 from commwatch_exporters.web import Endpoint, Status
+from commwatch_rehearsal.simulation.node import SimulatedNode
 from support.pages import snapshot_of
 
 # --- HTTP ---

@@ -7,10 +7,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-PLUG = "commwatch.simulation.plug"
+PLUG = "commwatch_rehearsal.simulation.plug"
 """The module that is a ``Rehearsal``."""
 
-COMMANDS = {"simulate": "commwatch.simulation.command", "drill": "commwatch.drill.command"}
+COMMANDS = {"simulate": "commwatch_rehearsal.simulation.command", "drill": "commwatch_rehearsal.drill.command"}
 """Commands that the package brings, each with its module."""
 
 

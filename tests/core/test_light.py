@@ -37,7 +37,7 @@ def test_the_daemon_loads_nothing_heavy_that_it_does_not_use() -> None:
     assert isinstance(loaded, list)
     assert "commwatch.service.daemon" in loaded
     assert HEAVY.intersection(loaded) == set()
-    assert [name for name in loaded if name.startswith("commwatch.simulation")] == []
+    assert [name for name in loaded if name.startswith("commwatch_rehearsal.simulation")] == []
 
 
 def test_a_reader_loads_nothing_of_the_page() -> None:

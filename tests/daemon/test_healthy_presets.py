@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.simulation.presets import PRESETS
+from commwatch_rehearsal.simulation.presets import PRESETS
 from support.no_alarm import assert_no_alarm
 from support.simulated_daemon import whole_node
 

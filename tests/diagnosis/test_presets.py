@@ -15,8 +15,8 @@ from commwatch.diagnosis.profile import checks_of
 from commwatch.findings.api_documents import metric_records
 from commwatch.findings.facts import Facts
 from commwatch.findings.history import CounterHistory
-from commwatch.simulation.presets import PRESETS
 from commwatch_exporters.node.model import Node
+from commwatch_rehearsal.simulation.presets import PRESETS
 from diagnosis.exposed import known_of
 from support.facts import NOW
 from support.probed_node import ProbedNode

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from commwatch.drill.catalogue import UnknownDrill, choose, load_drills, without_alert
-from commwatch.drill.drill import Drill
-from commwatch.drill.node import check_of, fault_file, report_of
-from commwatch.drill.rehearsal import ALWAYS
 from commwatch.errors import ConfigError
 from commwatch.findings.codes import CODES
 from commwatch.generate.alert_rules import shipped_alerts
-from commwatch.simulation.faults.kinds import FAMILIES
-from commwatch.simulation.faults.parse import parse_faults
-from commwatch.simulation.presets import PRESETS
+from commwatch_rehearsal.drill.catalogue import UnknownDrill, choose, load_drills, without_alert
+from commwatch_rehearsal.drill.drill import Drill
+from commwatch_rehearsal.drill.node import check_of, fault_file, report_of
+from commwatch_rehearsal.drill.rehearsal import ALWAYS
+from commwatch_rehearsal.simulation.faults.kinds import FAMILIES
+from commwatch_rehearsal.simulation.faults.parse import parse_faults
+from commwatch_rehearsal.simulation.presets import PRESETS
 from support.passes import in_one_pass
 
 DRILLS = load_drills()

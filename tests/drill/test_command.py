@@ -9,12 +9,12 @@ import pytest
 
 from commwatch import __main__
 from commwatch.config.settings import Duration
-from commwatch.drill.catalogue import load_drills
-from commwatch.drill.command import left_out
-from commwatch.drill.course import Outcome
-from commwatch.drill.drill import Drill
-from commwatch.drill.pace import FAST, SHIPPED
-from commwatch.drill.report import catalogue_rows, document, intervals, is_passed, markdown, rows
+from commwatch_rehearsal.drill.catalogue import load_drills
+from commwatch_rehearsal.drill.command import left_out
+from commwatch_rehearsal.drill.course import Outcome
+from commwatch_rehearsal.drill.drill import Drill
+from commwatch_rehearsal.drill.pace import FAST, SHIPPED
+from commwatch_rehearsal.drill.report import catalogue_rows, document, intervals, is_passed, markdown, rows
 
 OUTCOME = Outcome(
     name="nvlink_down",

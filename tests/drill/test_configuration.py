@@ -12,13 +12,13 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from commwatch.drill.configuration import (
+from commwatch_rehearsal.drill.configuration import (
     RECEIVER,
     alertmanager_configuration,
     keep_simulated,
     prometheus_configuration,
 )
-from commwatch.drill.pace import FAST, SHIPPED
+from commwatch_rehearsal.drill.pace import FAST, SHIPPED
 
 ROOT = Path(__file__).parents[2]
 ALERTMANAGER = (ROOT / "alerts/alertmanager.example.yml").read_text()

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from commwatch.config.settings import Duration
-from commwatch.drill.configuration import RECEIVER
-from commwatch.drill.course import Course, Outcome, Phase
-from commwatch.drill.drill import Drill
-from commwatch.drill.pace import SHIPPED
-from commwatch.drill.receiver import Notice
+from commwatch_rehearsal.drill.configuration import RECEIVER
+from commwatch_rehearsal.drill.course import Course, Outcome, Phase
+from commwatch_rehearsal.drill.drill import Drill
+from commwatch_rehearsal.drill.pace import SHIPPED
+from commwatch_rehearsal.drill.receiver import Notice
 
 DOWN = Drill(
     name="nvlink_down",

@@ -13,9 +13,10 @@ import yaml
 from commwatch.config.settings import Config
 from commwatch.config.thresholds import load_thresholds
 from commwatch.config.yaml_file import load_config
-from commwatch.drill.catalogue import load_drills
-from commwatch.drill.node import node_configuration
-from commwatch.drill.pace import (
+from commwatch.generate.alert_rules import Site, render_all, templates
+from commwatch_rehearsal.drill.catalogue import load_drills
+from commwatch_rehearsal.drill.node import node_configuration
+from commwatch_rehearsal.drill.pace import (
     FAST,
     SHIPPED,
     collector_intervals,
@@ -26,8 +27,7 @@ from commwatch.drill.pace import (
     scaled_template,
     thresholds_file,
 )
-from commwatch.drill.stage import rules_at
-from commwatch.generate.alert_rules import Site, render_all, templates
+from commwatch_rehearsal.drill.stage import rules_at
 
 RULES = render_all(load_thresholds(None), Site())
 

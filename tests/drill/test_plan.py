@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from commwatch.config.settings import Duration
-from commwatch.drill.drill import Drill
-from commwatch.drill.pace import FAST, SHIPPED
-from commwatch.drill.plan import Running, may_start, ordered
+from commwatch_rehearsal.drill.drill import Drill
+from commwatch_rehearsal.drill.pace import FAST, SHIPPED
+from commwatch_rehearsal.drill.plan import Running, may_start, ordered
 
 
 def drill(name: str, *alerts: str, also: tuple[str, ...] = (), nodes: int = 1) -> Drill:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.drill.programs import DrillError, Program
+from commwatch_rehearsal.drill.programs import DrillError, Program
 from support.waiting import PATIENCE_SECONDS, until
 
 _CHILD = "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
@@ -22,7 +22,7 @@ time.sleep(600)
 
 def test_nothing_that_a_program_started_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even a child in a session of its own that is deaf to SIGTERM."""
-    monkeypatch.setattr("commwatch.drill.programs._STOP_SECONDS", 0.3)
+    monkeypatch.setattr("commwatch_rehearsal.drill.programs._STOP_SECONDS", 0.3)
     program = Program([sys.executable, "-c", _PARENT], tmp_path / "log")
     child = int(program.wait_for(r"child (\d+)", PATIENCE_SECONDS))
     assert Path(f"/proc/{child}").exists()

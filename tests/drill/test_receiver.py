@@ -9,7 +9,7 @@ import urllib.request
 
 import pytest
 
-from commwatch.drill.receiver import Receiver, line_of, parse_notification, parse_time
+from commwatch_rehearsal.drill.receiver import Receiver, line_of, parse_notification, parse_time
 
 BODY = json.dumps({
     "alerts": [

@@ -9,12 +9,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from commwatch.drill import rehearsal
-from commwatch.drill.course import Outcome
-from commwatch.drill.drill import Drill
-from commwatch.drill.pace import Pace
-from commwatch.drill.programs import DrillError
-from commwatch.drill.receiver import Notice
+from commwatch_rehearsal.drill import rehearsal
+from commwatch_rehearsal.drill.course import Outcome
+from commwatch_rehearsal.drill.drill import Drill
+from commwatch_rehearsal.drill.pace import Pace
+from commwatch_rehearsal.drill.programs import DrillError
+from commwatch_rehearsal.drill.receiver import Notice
 from support.waiting import PATIENCE_SECONDS
 
 QUICK = Pace("fast", 1500, 1500, learn_seconds=0, probe_seconds=0, look_seconds=0.002, paging_factor=1500)

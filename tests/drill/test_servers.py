@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from commwatch.drill.pace import SHIPPED
-from commwatch.drill.programs import DrillError
-from commwatch.drill.servers import AlertmanagerApi, PrometheusApi, find_program
-from commwatch.drill.stage import Given, Stage
+from commwatch_rehearsal.drill.pace import SHIPPED
+from commwatch_rehearsal.drill.programs import DrillError
+from commwatch_rehearsal.drill.servers import AlertmanagerApi, PrometheusApi, find_program
+from commwatch_rehearsal.drill.stage import Given, Stage
 from support.handler_server import serving
 
 ALERT = {

@@ -15,8 +15,8 @@ from commwatch.findings.history import CounterHistory
 from commwatch.findings.rule_engine import RuleEngine
 from commwatch.findings.rules import RULE_SETS
 from commwatch.node import gpus_on_bus
-from commwatch.simulation.presets import PRESETS
 from commwatch.sources.presence import NvidiaGpus
+from commwatch_rehearsal.simulation.presets import PRESETS
 from support.facts import shipped
 from support.simulated_daemon import SimulatedDaemon, rehearsed
 

@@ -10,7 +10,7 @@ from commwatch.findings.codes import EVENTS, WATCHED
 from commwatch.findings.history import CounterHistory
 from commwatch.findings.rule_engine import RuleEngine
 from commwatch.findings.rules import RULE_SETS
-from commwatch.simulation.presets import PRESETS
+from commwatch_rehearsal.simulation.presets import PRESETS
 from support.facts import shipped
 from support.simulated_daemon import rehearsed
 

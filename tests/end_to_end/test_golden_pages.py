@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from prometheus_client import Metric as Family
 
-from commwatch.simulation.presets import PRESETS
 from commwatch_exporters.catalogue import CATALOGUE, OPT_IN, family_of
 from commwatch_exporters.metrics_page import MetricsPage
 from commwatch_exporters.negotiation import Format
 from commwatch_exporters.snapshot import Snapshot
+from commwatch_rehearsal.simulation.presets import PRESETS
 from support.pages import asked, families_of, page_of
 from support.simulated_daemon import whole_node
 from support.waiting import PATIENCE_SECONDS

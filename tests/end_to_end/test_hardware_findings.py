@@ -14,7 +14,7 @@ from commwatch.findings.repaired import OVER_AFTER
 from commwatch.findings.rule_engine import RuleEngine
 from commwatch.findings.rules import RULE_SETS
 from commwatch.findings.rules.rule_set import RuleSet
-from commwatch.simulation.presets import PRESETS
+from commwatch_rehearsal.simulation.presets import PRESETS
 from support.facts import seen_by, shipped
 from support.simulated_daemon import SimulatedDaemon, rehearsed, whole_node
 

@@ -48,7 +48,7 @@ def test_the_truth_knows_no_rule(module: object) -> None:
     names = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
 
     assert [
-        name for name in names if name.startswith("commwatch") and not name.startswith("commwatch.simulation")
+        name for name in names if name.startswith("commwatch") and not name.startswith("commwatch_rehearsal.simulation")
     ] == []
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from commwatch.config.metric_profile import unexported
 from commwatch.config.settings import Metrics
-from commwatch.simulation.presets import PRESETS
 from commwatch_exporters.catalogue import SECTIONS
 from commwatch_exporters.snapshot import Snapshot
+from commwatch_rehearsal.simulation.presets import PRESETS
 from support.simulated_daemon import whole_node
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "series.md"

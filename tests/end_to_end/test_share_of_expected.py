@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.drill.catalogue import load_drills
-from commwatch.simulation.presets import PRESETS
+from commwatch_rehearsal.drill.catalogue import load_drills
+from commwatch_rehearsal.simulation.presets import PRESETS
 from support.simulated_daemon import rehearsed
 
 DRILLS = load_drills()

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from commwatch.simulation.node import SimulatedNode
 from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.negotiation import Format
+from commwatch_rehearsal.simulation.node import SimulatedNode
 from support.pages import families_of
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "using" / "api.md"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-TREES = ("daemon/commwatch", "exporters/commwatch_exporters")
+TREES = ("daemon/commwatch", "daemon/commwatch_rehearsal", "exporters/commwatch_exporters")
 
 _COMPARISONS = {
     ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">"), ast.Eq: ("==", "!="),

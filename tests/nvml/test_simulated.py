@@ -10,11 +10,11 @@ import pynvml
 import pytest
 
 from commwatch.readings import Batch
-from commwatch.simulation.library import install
-from commwatch.simulation.node import SimulatedNode
-from commwatch.simulation.presets import PRESETS
 from commwatch.sources.nvml.source import NvmlSource
 from commwatch_exporters.snapshot import Value
+from commwatch_rehearsal.simulation.library import install
+from commwatch_rehearsal.simulation.node import SimulatedNode
+from commwatch_rehearsal.simulation.presets import PRESETS
 from nvml.harness import values_of
 
 COLLECTORS = ("identity", "gpu", "processes", "nvlink", "nvlink_errors", "pcie")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from commwatch.simulation.presets import PRESETS
+from commwatch_rehearsal.simulation.presets import PRESETS
 from nvml.test_simulated import Simulate, labels_of, simulate
 
 __all__ = ["simulate"]

@@ -12,7 +12,7 @@ from commwatch.probes.cycle.launch import Launcher
 from commwatch.probes.cycle.measure import measure
 from commwatch.probes.plan import CyclePlan, Measured, StepOutcome
 from commwatch.probes.rank_plan import RankResult
-from commwatch.simulation.rank import SimulatedGroup
+from commwatch_rehearsal.simulation.rank import SimulatedGroup
 
 
 class PatientGroup(SimulatedGroup):

@@ -17,7 +17,7 @@ from commwatch.probes.cycle.environment import why_no_torch
 from commwatch.probes.cycle.launch import Launcher
 from commwatch.probes.plan import CyclePlan, CycleResult, Measured, Skipped
 from commwatch.probes.rank_plan import SimulatedNodePlan
-from commwatch.simulation.presets import PRESETS
+from commwatch_rehearsal.simulation.presets import PRESETS
 from probes.cycles import PROCFS, all_quiet, cycle_plan
 
 

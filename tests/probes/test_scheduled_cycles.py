@@ -22,9 +22,9 @@ from commwatch.probes.plan import Collective, Measure
 from commwatch.probes.rank_plan import Phase
 from commwatch.probes.results.history import ProbeHistory
 from commwatch.service.probing import Probing
-from commwatch.simulation.presets import PRESETS
 from commwatch.state.directory import StateDirectory
 from commwatch_exporters.snapshot import Value
+from commwatch_rehearsal.simulation.presets import PRESETS
 from probes.cycles import hurry
 from support.core import NodeReads, PlannedJobs, in_loop
 from support.simulated_daemon import SimulatedDaemon, whole_node

@@ -22,7 +22,7 @@ from commwatch.probes.cycle.outcome import Problem, on_starved_node
 from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured, Skipped
 from commwatch.probes.rank_plan import PHASES, FailureReason, Phase, SimulatedNodePlan
 from commwatch.probes.workload import plan_cycle
-from commwatch.simulation.presets import PRESETS
+from commwatch_rehearsal.simulation.presets import PRESETS
 from probes.cycles import all_quiet, deadlines, hurry, wait_until_gone
 from support.passes import in_one_pass
 
@@ -248,7 +248,7 @@ subprocess.run([sys.executable, "-c", sys.argv[1]])
 """
 BLOCKED = """
 import os, sys
-from commwatch.simulation.rank import block
+from commwatch_rehearsal.simulation.rank import block
 sys.stdout.write("blocks\\n")
 sys.stdout.flush()
 block(os.getppid())

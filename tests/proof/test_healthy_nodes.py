@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from commwatch.simulation.presets import PRESETS
+from commwatch_rehearsal.simulation.presets import PRESETS
 from probes.test_healthy_nodes import assert_as_expected
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from commwatch.simulation.node import SimulatedNode
-from commwatch.simulation.presets import PRESETS
+from commwatch_rehearsal.simulation.node import SimulatedNode
+from commwatch_rehearsal.simulation.presets import PRESETS
 from support.daemon import Daemon, running
 from support.no_alarm import assert_no_alarm
 from support.recording import (

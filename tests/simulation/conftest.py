@@ -8,7 +8,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from commwatch.simulation.library import install
+from commwatch_rehearsal.simulation.library import install
 from simulation.harness import Rehearsal
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from commwatch.simulation.node import SimulatedNode
+from commwatch_rehearsal.simulation.node import SimulatedNode
 
 STARTED_AT = 1_900_000_000.0
 

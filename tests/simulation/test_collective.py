@@ -11,7 +11,7 @@ from statistics import fmean, median
 import pytest
 
 from commwatch.probes.results.published import published
-from commwatch.simulation.presets import PRESETS
+from commwatch_rehearsal.simulation.presets import PRESETS
 from simulation.harness import Rehearsal
 
 Rehearse = Callable[..., Rehearsal]

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from commwatch.__main__ import main
-from commwatch.simulation.faults.kinds import KINDS
-from commwatch.simulation.faults.parse import parse_faults
-from commwatch.simulation.presets import PRESETS
+from commwatch_rehearsal.simulation.faults.kinds import KINDS
+from commwatch_rehearsal.simulation.faults.parse import parse_faults
+from commwatch_rehearsal.simulation.presets import PRESETS
 
 
 def test_the_list_names_every_node_and_kind(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from commwatch.simulation.presets import PRESETS
+from commwatch_rehearsal.simulation.presets import PRESETS
 from simulation.harness import Rehearsal
 
 NOMINAL = 25e9

@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from commwatch.simulation.describe import describe_node, fault_example
-from commwatch.simulation.faults.fault import Kind
-from commwatch.simulation.faults.kinds import FAMILIES, KINDS
-from commwatch.simulation.faults.parse import parse_faults
-from commwatch.simulation.find import find_preset
-from commwatch.simulation.presets import PRESETS
-from commwatch.simulation.presets.parts import Preset
+from commwatch_rehearsal.simulation.describe import describe_node, fault_example
+from commwatch_rehearsal.simulation.faults.fault import Kind
+from commwatch_rehearsal.simulation.faults.kinds import FAMILIES, KINDS
+from commwatch_rehearsal.simulation.faults.parse import parse_faults
+from commwatch_rehearsal.simulation.find import find_preset
+from commwatch_rehearsal.simulation.presets import PRESETS
+from commwatch_rehearsal.simulation.presets.parts import Preset
 from support.passes import in_one_pass
 
 TEXT = (Path(__file__).parents[2] / "docs/using/simulation.md").read_text(encoding="utf-8")

@@ -7,9 +7,9 @@ import math
 import pytest
 
 from commwatch.errors import ConfigError
-from commwatch.simulation.faults.fault import Fault
-from commwatch.simulation.faults.parse import parse_faults
-from commwatch.simulation.presets import PRESETS
+from commwatch_rehearsal.simulation.faults.fault import Fault
+from commwatch_rehearsal.simulation.faults.parse import parse_faults
+from commwatch_rehearsal.simulation.presets import PRESETS
 from support.passes import in_one_pass
 
 STARTED_AT = 1_900_000_000.0

@@ -9,8 +9,8 @@ import pynvml
 import pytest
 
 from commwatch.errors import ConfigError
-from commwatch.simulation.faults.parse import parse_faults
-from commwatch.simulation.presets import PRESETS
+from commwatch_rehearsal.simulation.faults.parse import parse_faults
+from commwatch_rehearsal.simulation.presets import PRESETS
 from simulation.asking import code_of, count, field, handle
 from simulation.harness import Rehearsal
 

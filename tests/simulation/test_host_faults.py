@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from commwatch.errors import ConfigError
-from commwatch.simulation.faults.fault import Fault
-from commwatch.simulation.faults.parse import parse_faults
-from commwatch.simulation.presets import PRESETS
+from commwatch_rehearsal.simulation.faults.fault import Fault
+from commwatch_rehearsal.simulation.faults.parse import parse_faults
+from commwatch_rehearsal.simulation.presets import PRESETS
 from support.passes import in_one_pass
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from commwatch.simulation.presets import PRESETS
+from commwatch_rehearsal.simulation.presets import PRESETS
 from simulation.harness import Rehearsal
 
 ALL_LINKS = 0xFFFFFFFF

@@ -15,7 +15,7 @@ import pynvml
 import pytest
 
 from commwatch.errors import ConfigError
-from commwatch.simulation.node import SimulatedNode
+from commwatch_rehearsal.simulation.node import SimulatedNode
 from simulation.harness import STARTED_AT, Rehearsal
 from support.processes import blocks_sigterm
 from support.waiting import PATIENCE_SECONDS, until
@@ -161,8 +161,8 @@ HANGING_PROCESS = """
 import sys, time
 from pathlib import Path
 import pynvml
-from commwatch.simulation.library import install
-from commwatch.simulation.node import SimulatedNode
+from commwatch_rehearsal.simulation.library import install
+from commwatch_rehearsal.simulation.node import SimulatedNode
 install(SimulatedNode("h100x8", Path(sys.argv[1]), float(sys.argv[2])))
 pynvml.nvmlInit()
 pynvml.nvmlDeviceGetHandleByIndex(1)

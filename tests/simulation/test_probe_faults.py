@@ -9,7 +9,7 @@ from statistics import median
 import pytest
 
 from commwatch.errors import ConfigError
-from commwatch.simulation.faults.fault import SimulatedProbeFailure
+from commwatch_rehearsal.simulation.faults.fault import SimulatedProbeFailure
 from simulation.harness import Rehearsal
 
 Rehearse = Callable[..., Rehearsal]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.simulation.describe import fault_example
-from commwatch.simulation.faults.kinds import KINDS
-from commwatch.simulation.presets import PRESETS
+from commwatch_rehearsal.simulation.describe import fault_example
+from commwatch_rehearsal.simulation.faults.kinds import KINDS
+from commwatch_rehearsal.simulation.presets import PRESETS
 from simulation.harness import Rehearsal
 from support.sources import source_of, stand_in_of
 

@@ -6,10 +6,10 @@ import time
 from pathlib import Path
 
 from commwatch.config.settings import Config, Paths, Simulation
-from commwatch.simulation.node import SimulatedNode
 from commwatch.state.directory import StateDirectory, state_path
 from commwatch.state.simulation_start import STATE_NAME, SimulationStart
 from commwatch.workers.by_hand import simulated_files
+from commwatch_rehearsal.simulation.node import SimulatedNode
 
 HOUR = 3600.0
 

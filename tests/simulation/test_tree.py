@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.simulation.presets import PRESETS
+from commwatch_rehearsal.simulation.presets import PRESETS
 from simulation.harness import Rehearsal
 
 Rehearse = Callable[..., Rehearsal]

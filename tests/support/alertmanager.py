@@ -17,8 +17,8 @@ from typing import Any
 import yaml
 
 from commwatch.config.assets import asset
-from commwatch.drill.programs import Program
-from commwatch.drill.servers import find_program
+from commwatch_rehearsal.drill.programs import Program
+from commwatch_rehearsal.drill.servers import find_program
 from support.handler_server import serving
 from support.waiting import PATIENCE_SECONDS, until
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from commwatch.drill.catalogue import load_drills
-from commwatch.simulation.faults.kinds import KINDS
-from commwatch.simulation.find import find_preset
-from commwatch.simulation.presets.parts import Preset
-from commwatch.simulation.timeline import REBOOTS
+from commwatch_rehearsal.drill.catalogue import load_drills
+from commwatch_rehearsal.simulation.faults.kinds import KINDS
+from commwatch_rehearsal.simulation.find import find_preset
+from commwatch_rehearsal.simulation.presets.parts import Preset
+from commwatch_rehearsal.simulation.timeline import REBOOTS
 from support.simulated_daemon import BOOTED_AT
 
 PRESETS = ("h100x8", "h100x8ndr", "b200x8", "a10x2", *("a100x4",) * 2, *("rtx3090x4",) * 2)

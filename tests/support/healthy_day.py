@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from commwatch.findings.codes import CODES
-from commwatch.simulation.presets.parts import Preset
+from commwatch_rehearsal.simulation.presets.parts import Preset
 from support.scraped_day import Fired, ScrapedDay, alerts_fired
 from support.simulated_daemon import STEP_SECONDS, Change, SimulatedDaemon
 from support.simulated_day import GENERATION_CHANGE_SECONDS, Day, Step, faults_of, with_spare_port

@@ -19,7 +19,8 @@ ROOT = Path(__file__).parents[2]
 NOBODY = 65534
 _MODULES = (
     # Ours, and what our processes import of the standard library and of others.
-    "commwatch", "commwatch_exporters", "sitecustomize", "usercustomize", "argparse", "ast", "asyncio", "bcrypt",
+    "commwatch", "commwatch_exporters", "commwatch_rehearsal",
+    "sitecustomize", "usercustomize", "argparse", "ast", "asyncio", "bcrypt",
     "bisect", "collections", "commands", "contextlib", "copy", "ctypes", "dataclasses", "datetime", "decimal",
     "email", "encodings", "enum", "fcntl", "functools", "glob", "google", "grpc", "h11", "hashlib", "heapq", "http",
     "importlib", "inspect", "ipaddress", "json", "linecache", "locale", "logging", "math", "msgspec", "numpy",

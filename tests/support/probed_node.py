@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.simulation.node import SimulatedNode
 from commwatch_exporters.snapshot import Block, Layout, Snapshot
+from commwatch_rehearsal.simulation.node import SimulatedNode
 from support.simulated_daemon import READ_AT, whole_node
 
 

@@ -32,16 +32,16 @@ from commwatch.readings import Batch, SourceUnavailable
 from commwatch.service.api import Answers
 from commwatch.service.engine import Engine
 from commwatch.service.instruments import Instruments
-from commwatch.simulation.faults.fault import SimulatedProbeFailure
-from commwatch.simulation.library import install
-from commwatch.simulation.node import SimulatedNode
-from commwatch.simulation.presets.parts import Preset
 from commwatch.sources.base import Source
 from commwatch.state.control import ControlServer
 from commwatch.state.directory import StateDirectory, state_path
 from commwatch.workers.child import make_source
 from commwatch.workers.wire import Cadence, WorkerPlan
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot
+from commwatch_rehearsal.simulation.faults.fault import SimulatedProbeFailure
+from commwatch_rehearsal.simulation.library import install
+from commwatch_rehearsal.simulation.node import SimulatedNode
+from commwatch_rehearsal.simulation.presets.parts import Preset
 from support.core import KEYS, Clock, ScriptedReader, SteppedScheduler, give_clock, keep_time
 from support.facts import NOW, shipped
 from support.rehearsed_probes import probe_by_hand
@@ -197,7 +197,7 @@ class _ReaderHere(ScriptedReader):
 
 def _restless(change_seconds: float) -> type:
     """The links of idle GPUs change their generation now and then, as for the driver's own short work."""
-    from commwatch.simulation.hardware import Epoch, Hardware
+    from commwatch_rehearsal.simulation.hardware import Epoch, Hardware
 
     class Restless(Hardware):
         def epoch(self, time: float) -> Epoch:
@@ -314,9 +314,9 @@ class SimulatedDaemon:
         for name in ("Reader", "SettingsReader"):
             patched.setattr(f"commwatch.service.engine.{name}", here)
         if isinstance(preset, Preset):
-            patched.setattr("commwatch.simulation.node.find_preset", lambda name: preset)
+            patched.setattr("commwatch_rehearsal.simulation.node.find_preset", lambda name: preset)
         if change_seconds:
-            patched.setattr("commwatch.simulation.node.Hardware", _restless(change_seconds))
+            patched.setattr("commwatch_rehearsal.simulation.node.Hardware", _restless(change_seconds))
 
     def _measure_without_ranks(self) -> None:
         probing, patched = self.engine.probing, self._patched

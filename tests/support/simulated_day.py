@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-from commwatch.simulation.presets.parts import NVLINK_5, Preset
+from commwatch_rehearsal.simulation.presets.parts import NVLINK_5, Preset
 
 Minutes: TypeAlias = float
 Act: TypeAlias = Literal["pause", "resume", "stop", "start", "clock", "miss"]

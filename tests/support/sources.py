@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from commwatch.config.settings import Sources
-from commwatch.simulation.node import SimulatedNode
-from commwatch.simulation.plug import stand_in
 from commwatch.sources.base import Origin, Source
 from commwatch.workers.sources import SOURCES
+from commwatch_rehearsal.simulation.node import SimulatedNode
+from commwatch_rehearsal.simulation.plug import stand_in
 
 
 def source_of(

@@ -15,7 +15,7 @@ import pytest
 from commwatch.config.settings import Config, NvmlSection, Paths, Simulation, Sources
 from commwatch.errors import CommwatchError
 from commwatch.node.topology.pair_matrix import PairCell, PairEndpoint, PairMatrix
-from commwatch.simulation.presets import PRESETS
+from commwatch_rehearsal.simulation.presets import PRESETS
 from support.command_line import run_command
 from support.topologies import simulated_topology
 from support.waiting import PATIENCE_SECONDS

@@ -15,8 +15,8 @@ from commwatch.findings.facts import Facts
 from commwatch.findings.history import CounterHistory
 from commwatch.jobs.settings.records import AuditRecord
 from commwatch.node.topology.sysfs import read_sysfs
-from commwatch.simulation.presets import PRESETS
 from commwatch_exporters.node.model import Node
+from commwatch_rehearsal.simulation.presets import PRESETS
 from diagnosis.exposed import branch_of, known_of
 from support.simulated_daemon import whole_node
 from topology.harness import codes, shown

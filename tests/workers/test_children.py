@@ -163,7 +163,7 @@ def test_no_other_file_starts_a_process(code: str, place: str, code_of_ruff: int
 def test_no_other_file_runs_a_module_by_its_name() -> None:
     """``-m`` as an argument is Python's, but for one of nvidia-smi's."""
     found = set()
-    for package in ("daemon/commwatch", "exporters/commwatch_exporters"):
+    for package in ("daemon/commwatch", "daemon/commwatch_rehearsal", "exporters/commwatch_exporters"):
         for file in (ROOT / package).rglob("*.py"):
             text = file.read_text(encoding="utf-8")
             for node in ast.walk(ast.parse(text)) if '"-m"' in text else ():

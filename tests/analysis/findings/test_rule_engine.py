@@ -16,10 +16,10 @@ from commwatch.findings.history import CounterHistory
 from commwatch.findings.rule_engine import TIDY_SECONDS, RuleEngine
 from commwatch.findings.rules import RULE_SETS
 from commwatch.findings.rules.rule_set import FindingCode, Rule, RuleSet
-from commwatch.simulation.presets import PRESETS
 from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.node.model import Node, NvLink
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
+from commwatch_rehearsal.simulation.presets import PRESETS
 from support.facts import NOW, facts_of, seen_in, shipped
 from support.simulated_daemon import whole_node
 

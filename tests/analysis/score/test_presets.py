@@ -12,8 +12,8 @@ from commwatch.findings.facts import Facts
 from commwatch.findings.history import CounterHistory
 from commwatch.findings.score.records import Score
 from commwatch.findings.score.score import score_of
-from commwatch.simulation.presets import PRESETS
 from commwatch_exporters.node.model import Node
+from commwatch_rehearsal.simulation.presets import PRESETS
 from support.facts import NOW, shipped
 from support.probed_node import ProbedNode
 

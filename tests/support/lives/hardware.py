@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from commwatch.simulation.presets.parts import NVLINK_5, Preset
+from commwatch_rehearsal.simulation.presets.parts import NVLINK_5, Preset
 
 Wanted: TypeAlias = Literal["page", "ticket", "either"]
 """What must reach somebody; ``either``: a page or a ticket. More than a ticket is never a miss by itself."""

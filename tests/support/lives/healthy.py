@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from commwatch.simulation.presets.parts import NVLINK_5, Preset
+from commwatch_rehearsal.simulation.presets.parts import NVLINK_5, Preset
 from support.lives.life import HALF_A_BOARD, Span, preset_of
 from support.lives.told import Alert, alerts_of
 from support.scraped_day import ScrapedDay

@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
-from commwatch.simulation.find import find_preset
-from commwatch.simulation.presets.parts import Preset
+from commwatch_rehearsal.simulation.find import find_preset
+from commwatch_rehearsal.simulation.presets.parts import Preset
 from support.lives.hardware import HARDWARE, HARMLESS, Row, Struck, Wanted
 
 Span: TypeAlias = tuple[float, float]

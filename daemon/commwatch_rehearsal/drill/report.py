@@ -1,0 +1,184 @@
+"""What came of the drills, as a table, as JSON and as docs/reference/detection.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from commwatch.units import format_seconds
+from commwatch_rehearsal.drill.catalogue import without_alert
+from commwatch_rehearsal.drill.course import Outcome
+from commwatch_rehearsal.drill.drill import Drill
+from commwatch_rehearsal.drill.pace import Pace
+
+SCHEMA = "commwatch-drill/1"
+COLUMNS = ("fault", "alert expected", "alerts received", "firing", "page", "all paged", "resolved", "verdict")
+RIGHT = (3, 4, 5, 6)
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f} s" if value >= 10 else f"{value:.1f} s"
+
+
+def _short(alerts: Iterable[str]) -> str:
+    return ", ".join(name.removeprefix("Commwatch") for name in alerts)
+
+
+def _page(outcome: Outcome) -> str:
+    """The first page, with its alert where that is none of those expected."""
+    name = outcome.first_page
+    by = "" if name is None or name in outcome.expected else f" ({_short([name])})"
+    return _seconds(outcome.seconds_to_first_page) + by
+
+
+def _class(outcome: Outcome) -> str:
+    return "-" if outcome.seconds_allowed is None else f"{outcome.detection}, {outcome.seconds_allowed:g} s"
+
+
+def _resolved(outcome: Outcome) -> str:
+    if outcome.resolved is None:
+        return "-"
+    return _seconds(outcome.seconds_to_resolved) if outcome.resolved else "no"
+
+
+def rows(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
+    """The table of the terminal; alerts without the common beginning of their names."""
+    return [
+        (
+            f"{one.name} ({one.preset})",
+            _short(one.expected) or "none",
+            _short(one.received) or "none",
+            _seconds(one.seconds_to_firing),
+            _page(one),
+            _seconds(one.seconds_to_page),
+            _resolved(one),
+            "passed" if one.passed else "; ".join(one.problems),
+        )
+        for one in outcomes
+    ]
+
+
+def document(
+    outcomes: Sequence[Outcome], left_out: Mapping[str, str], strays: Iterable[str], pace: Pace, seconds: float
+) -> dict[str, Any]:
+    """The JSON of a run."""
+    return {
+        "schema": SCHEMA,
+        "intervals": "given" if pace.is_given else pace.name,
+        "interval_seconds": None if pace.is_given else pace.interval,
+        "seconds": round(seconds, 1),
+        "passed": is_passed(outcomes, strays),
+        "stray_alerts": sorted(strays),
+        "drills": [asdict(one) for one in outcomes],
+        "left_out": dict(left_out),
+    }
+
+
+def is_passed(outcomes: Sequence[Outcome], strays: Iterable[str]) -> bool:
+    """Whether every drill passed, and nothing fired beside them."""
+    return all(one.passed for one in outcomes) and not set(strays)
+
+
+def summary(outcomes: Sequence[Outcome], strays: Iterable[str], pace: Pace, seconds: float) -> str:
+    """One line for the end of the table."""
+    passed = sum(one.passed for one in outcomes)
+    stray = f"; alerts of no drill: {', '.join(sorted(strays))}" if set(strays) else ""
+    return f"{passed} of {len(outcomes)} passed in {format_seconds(seconds)}, {intervals(pace)}{stray}"
+
+
+def intervals(pace: Pace) -> str:
+    """Which intervals were used, in words."""
+    if pace.is_given:
+        return "the intervals of the given Prometheus"
+    if pace.is_shipped:
+        return "shipped intervals (scrape and evaluation every 15 s)"
+    others = ", the waits of the given Alertmanager as they are" if pace.paging_factor == 1 else ""
+    return (
+        f"fast intervals (scrape and evaluation every {pace.interval:g} s, windows and waits a {pace.factor:g}th, "
+        f"keep_firing_for a {pace.held_factor:g}th{others})"
+    )
+
+
+def catalogue_rows(drills: Iterable[Drill], alerts: Iterable[str]) -> list[tuple[str, ...]]:
+    """The table of ``--list``."""
+    known = set(alerts)
+    return [
+        (
+            drill.name,
+            drill.preset,
+            "; ".join(drill.fault_texts),
+            "none" if drill.is_silent else _short(drill.alerts) + _lacks(drill, known),
+            "-" if drill.is_silent else drill.detection,
+        )
+        for drill in drills
+    ]
+
+
+def _lacks(drill: Drill, alerts: set[str]) -> str:
+    lacking = without_alert(drill, alerts)
+    return f" (no alert yet: {_short(lacking)})" if lacking else ""
+
+
+_HEAD = """# Detection
+
+Which alerts each fault raises, how soon, and whether anything else paged. `commwatch drill --report FILE` makes this
+table on any machine that has Prometheus and Alertmanager; [the fire drill](../using/drill.md) says how.
+
+"""
+
+
+_HEADINGS = (
+    "drill", "node", "fault", "class", "alerts expected", "also received", "findings", "firing", "page", "all paged",
+    "resolved", "verdict",
+)  # fmt: skip
+
+
+def markdown(
+    outcomes: Sequence[Outcome], left_out: Mapping[str, str], strays: Iterable[str], pace: Pace, versions: str
+) -> str:
+    """docs/reference/detection.md."""
+    passed = sum(one.passed for one in outcomes)
+    lines = [
+        f"{_HEAD}{passed} of {len(outcomes)} drills passed with {intervals(pace)}, {versions}.",
+        "",
+        "- **class**: with the time within which the first page must come: A 60 s, B 5 min, C at the third probe, or",
+        "  longer where the rule waits longer (`daemon/commwatch_rehearsal/drill/drills.yaml`).",
+        "- **firing**: from the fault to the expected alert in Prometheus, the last one where there are several.",
+        "- **page**: from the fault to its first page, on which the verdict rests; in brackets the alert of that page",
+        "  where it is another sign of the same fault.",
+        "- **all paged**: from the fault to the notification of the last alert expected. Alertmanager sends what fires",
+        "  on a node after its first page 1 min later.",
+        "- **resolved**: from the end of the fault to the notification that it is over, `-` where the alert looks back",
+        "  for longer than the drill waits.",
+        "- Names of alerts are without `Commwatch`.",
+    ]
+    if stray := sorted(strays):
+        lines += ["", f"Alerts of no drill: {', '.join(stray)}."]
+    for family in dict.fromkeys(one.family for one in outcomes):
+        lines += ["", f"## {family}", "", *_table([one for one in outcomes if one.family == family])]
+    if left_out:
+        lines += ["", "## Not played", "", "| drill | why |", "| --- | --- |"]
+        lines += [f"| `{name}` | {why} |" for name, why in left_out.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _table(outcomes: Sequence[Outcome]) -> list[str]:
+    lines = [f"| {' | '.join(_HEADINGS)} |", "|" + " --- |" * len(_HEADINGS)]
+    for one in outcomes:
+        cells = (
+            f"`{one.name}`",
+            f"`{one.preset}`",
+            "; ".join(f"`{text}`" for text in one.faults),
+            _class(one),
+            _short(one.expected) or "none",
+            _short(name for name in one.received if name not in one.expected) or "none",
+            ", ".join(one.findings) or "-",
+            _seconds(one.seconds_to_firing),
+            _page(one),
+            _seconds(one.seconds_to_page),
+            _resolved(one),
+            "passed" if one.passed else "**failed**: " + "; ".join(one.problems),
+        )
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines

@@ -1,0 +1,127 @@
+"""commwatch simulate: which nodes can be simulated, and what can go wrong on them."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import textwrap
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from commwatch.config.settings import Config
+from commwatch.errors import ExitCode
+from commwatch.views.terminal import json_option, print_json
+
+if TYPE_CHECKING:
+    from commwatch_rehearsal.simulation.describe import KindDescription, NodeDescription, SettingDescription
+
+_WIDEST = 100
+"""Columns of text; longer lines are hard to read on any terminal."""
+
+
+def add_parser(
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
+) -> None:
+    """Add this command to the command line."""
+    parser = subparsers.add_parser(
+        "simulate",
+        parents=parents,
+        help="list the nodes that can be simulated and the faults that can be injected",
+        description="With --list prints every preset and every kind of fault with its settings and an example; with "
+        "the name of a preset, or a file of your own, that node and how to run it. See docs/using/simulation.md.",
+        epilog="example: commwatch simulate --list; then commwatch run --simulate h100x8 --simulate.faults faults.yaml",
+    )
+    parser.add_argument("node", nargs="?", metavar="NODE", help="a preset, or a file of your own")
+    parser.add_argument("--list", action="store_true", help="print the presets and the kinds of fault")
+    json_option(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace, config: Config) -> int:
+    """Print what is asked for; a wrong node ends the program with its error."""
+    node = args.node or config.simulation.preset
+    if bool(node) == args.list:
+        print("commwatch simulate: name a node or give --list", file=sys.stderr)
+        return ExitCode.WRONG_USE
+    if args.list:
+        return _list(as_json=args.json)
+    from commwatch_rehearsal.simulation.describe import describe_node
+    from commwatch_rehearsal.simulation.find import find_preset
+
+    described = describe_node(find_preset(node))
+    if args.json:
+        print_json(asdict(described))
+        return ExitCode.OK
+    _print_node(described)
+    print(f"\nTo run it:\n  commwatch run --simulate {node}")
+    print(f"With faults (commwatch simulate --list):\n  commwatch run --simulate {node} --simulate.faults faults.yaml")
+    return ExitCode.OK
+
+
+def _list(*, as_json: bool) -> int:
+    from commwatch_rehearsal.simulation.describe import describe_kind, describe_node
+    from commwatch_rehearsal.simulation.faults.kinds import FAMILIES
+    from commwatch_rehearsal.simulation.presets import PRESETS
+
+    nodes = [describe_node(preset) for preset in PRESETS.values()]
+    kinds = [describe_kind(name, kind, title) for title, family in FAMILIES.items() for name, kind in family.items()]
+    if as_json:
+        found: dict[str, Any] = {
+            "presets": [asdict(node) for node in nodes],
+            "faults": [asdict(kind) for kind in kinds],
+        }
+        print_json(found)
+        return ExitCode.OK
+    print("Nodes\n")
+    for node in nodes:
+        _print_node(node)
+    family = ""
+    for kind in kinds:
+        if kind.family != family:
+            family = kind.family
+            print(f"\nFaults: {family}\n")
+        _print_kind(kind)
+    print("\nEvery fault also takes 'at', 'for' and 'until': its begin, its length, its end.")
+    return ExitCode.OK
+
+
+def _print_node(node: NodeDescription) -> None:
+    print(f"{node.name}: {_plain(node.gpus)}, driver {node.driver}")
+    for label in ("nvlink", "pcie", "network", "rdma"):
+        _print_wrapped(f"  {label:8}", _plain(getattr(node, label)))
+
+
+def _print_kind(kind: KindDescription) -> None:
+    # In the documentation backticks set the keys apart from the words around them, here quotes do.
+    _print_wrapped(f"{kind.fault}: ", kind.meaning.replace("`", "'"), hang=2)
+    if kind.keys:
+        print(f"  strikes   {', '.join(kind.keys)}")
+    for setting in kind.settings:
+        _print_wrapped(f"  {setting.key:20}", setting.accepts + _default(setting))
+    print(f"  example   {kind.example}" + ("" if kind.preset == "h100x8" else f"  ({kind.preset})"))
+
+
+def _default(setting: SettingDescription) -> str:
+    if setting.default is None:
+        return ""
+    if setting.key == "rate" and not setting.default:
+        return " (without it: once)"
+    return f" (default {setting.default if isinstance(setting.default, str) else format(setting.default, 'g')})"
+
+
+def _print_wrapped(head: str, text: str, *, hang: int | None = None) -> None:
+    """A text behind a head, in lines of the terminal; further lines begin below the text, or where ``hang`` says."""
+    width = min(shutil.get_terminal_size().columns, _WIDEST)
+    indent = " " * (len(head) if hang is None else hang)
+    # Names, addresses and rates stay whole.
+    print(
+        textwrap.fill(
+            text, width, initial_indent=head, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        )
+    )
+
+
+def _plain(text: str) -> str:
+    """Text of the documentation for a terminal."""
+    return text.replace("`", "")
