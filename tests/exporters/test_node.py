@@ -53,7 +53,7 @@ def test_numbers_by_a_key_are_a_mapping() -> None:
     assert node.part(Gpu, "0000:19:00.0").pcie_degraded == {}
 
 
-def test_words_come_from_the_own_series_or_the_info() -> None:
+def test_labels_come_from_the_own_series_or_the_info() -> None:
     """Where neither has one it is empty."""
     info = ("mlx5_0", "1", "InfiniBand", "1", "2", "28.39", "MT4129", SLOT, "ib0")
     node = Node(snapshot_of({("commwatch_rdma_port_info", info): 1, ("commwatch_rdma_port_state", ("mlx5_1", "1")): 4}))

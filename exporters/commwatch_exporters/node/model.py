@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from itertools import takewhile
 from typing import ClassVar, Final, TypeVar
 
-from commwatch_exporters.node.parts import Column, Identity, Info, Keyed, Number, Part, Parts, Word
+from commwatch_exporters.node.parts import Column, Identity, Info, Keyed, Label, Number, Part, Parts
 from commwatch_exporters.snapshot import Snapshot
 from commwatch_exporters.state_words import NVLINK_UP
 
@@ -25,9 +25,9 @@ class _AtGpu(Part):
     """A GPU or a part of it; known by the PCI address, whatever the index."""
 
     BESIDE: ClassVar[tuple[str, ...]] = ("gpu",)
-    index = Word("gpu")
+    index = Label("gpu")
     """NVML index of the GPU; empty where it is not known."""
-    address = Word("pci_bus_id")
+    address = Label("pci_bus_id")
     """Of the GPU; empty where it is not known."""
 
     @classmethod
@@ -47,10 +47,10 @@ class Gpu(_AtGpu):
 
     IDENTITY = ("pci_bus_id",)
     info = Info("gpu_info")
-    uuid = Word()
-    serial = Word()
-    name = Word()
-    architecture = Word()
+    uuid = Label()
+    serial = Label()
+    name = Label()
+    architecture = Label()
 
     state = Number("gpu_state")
     calls_failing_since = Number("gpu_calls_failing_timestamp_seconds")
@@ -142,12 +142,12 @@ class NvLink(_AtGpu):
     """One NVLink of a GPU."""
 
     IDENTITY = ("pci_bus_id", "link")
-    number = Word("link")
+    number = Label("link")
     info = Info("nvlink_info")
-    version = Word()
-    remote_type = Word()
-    remote_address = Word("remote_pci_bus_id")
-    remote_number = Word("remote_link")
+    version = Label()
+    remote_type = Label()
+    remote_address = Label("remote_pci_bus_id")
+    remote_number = Label("remote_link")
 
     state = Number("nvlink_link_state")
     expected = Number("nvlink_link_expected")
@@ -187,7 +187,7 @@ class C2cLink(_AtGpu):
     """One chip-to-chip link between a GPU and its CPU."""
 
     IDENTITY = ("pci_bus_id", "link")
-    number = Word("link")
+    number = Label("link")
     up = Number("c2c_link_up")
 
 
@@ -196,9 +196,9 @@ class PeerAccess(_AtGpu):
 
     IDENTITY = ("pci_bus_id", "peer_pci_bus_id", "capability")
     BESIDE = ("gpu", "peer")
-    peer_index = Word("peer")
-    peer_address = Word("peer_pci_bus_id")
-    capability = Word()
+    peer_index = Label("peer")
+    peer_address = Label("peer_pci_bus_id")
+    capability = Label()
     status = Number("gpu_p2p_status")
 
     @property
@@ -212,12 +212,12 @@ class PcieDevice(Part):
 
     IDENTITY = ("device",)
     BESIDE = ("role",)
-    address = Word("device")
+    address = Label("device")
     info = Info("pcie_device_info")
-    role = Word()
-    parent = Word()
+    role = Label()
+    parent = Label()
     """PCI address of the bridge above it, or name of the host bridge."""
-    numa_node = Word()
+    numa_node = Label()
 
     generation = Number("pcie_device_link_generation")
     generation_max = Number("pcie_device_link_generation_max")
@@ -253,7 +253,7 @@ class NvSwitch(Part):
     """An NVSwitch that the host sees."""
 
     IDENTITY = ("device",)
-    address = Word("device")
+    address = Label("device")
     sxids = Keyed("nvswitch_sxid_events_total")
     sxids_nonfatal = Keyed("nvswitch_sxid_nonfatal_events_total")
     sxids_fatal = Keyed("nvswitch_sxid_fatal_events_total")
@@ -263,7 +263,7 @@ class Adapter(Part):
     """A network adapter, by its PCI function, of which the kernel log has said something."""
 
     IDENTITY = ("device",)
-    address = Word("device")
+    address = Label("device")
     events = Keyed("adapter_events_total")
 
 
@@ -271,7 +271,7 @@ class Service(Part):
     """A service that runs the fabric."""
 
     IDENTITY = ("service",)
-    name = Word("service")
+    name = Label("service")
     running = Number("service_running")
 
 
@@ -279,15 +279,15 @@ class RdmaPort(Part):
     """A port of an RDMA device."""
 
     IDENTITY = ("device", "port")
-    device = Word()
-    number = Word("port")
+    device = Label()
+    number = Label("port")
     info = Info("rdma_port_info")
-    link_layer = Word()
-    sm_lid = Word()
-    firmware = Word()
-    hca_type = Word()
-    address = Word("pci_bus_id")
-    interface = Word("netdev")
+    link_layer = Label()
+    sm_lid = Label()
+    firmware = Label()
+    hca_type = Label()
+    address = Label("pci_bus_id")
+    interface = Label("netdev")
 
     expected = Number("rdma_port_expected")
     state = Number("rdma_port_state")
@@ -329,11 +329,11 @@ class Interface(Part):
     """A network interface."""
 
     IDENTITY = ("device",)
-    name = Word("device")
+    name = Label("device")
     info = Info("ethernet_info")
-    address = Word("pci_bus_id")
-    driver = Word()
-    master = Word()
+    address = Label("pci_bus_id")
+    driver = Label()
+    master = Label()
 
     expected = Number("ethernet_expected")
     carrier = Number("ethernet_carrier")
@@ -364,17 +364,17 @@ class Probe(Part):
     """A probe with its backend."""
 
     IDENTITY = ("probe", "backend")
-    name = Word("probe")
-    backend = Word()
+    name = Label("probe")
+    backend = Label()
     info = Info("probe_info")
-    collective = Word()
-    latency_bytes = Word()
-    bandwidth_bytes = Word()
-    ranks = Word()
-    nccl_version = Word()
-    torch_version = Word()
-    settings = Word()
-    expected_source = Word()
+    collective = Label()
+    latency_bytes = Label()
+    bandwidth_bytes = Label()
+    ranks = Label()
+    nccl_version = Label()
+    torch_version = Label()
+    settings = Label()
+    expected_source = Label()
 
     attempts = Number("probe_attempts_total")
     failures = Keyed("probe_failures_total")
@@ -411,8 +411,8 @@ class SlowestRank(Part):
 
     IDENTITY = ("probe", "backend")
     info = Info("probe_slowest_rank_info")
-    rank = Word()
-    address = Word("pci_bus_id")
+    rank = Label()
+    address = Label("pci_bus_id")
     """Of its GPU; empty where it has none."""
 
 
@@ -420,9 +420,9 @@ class ProbeLoss(Part):
     """A quantity of a probe that is below the node's own level; only while it is."""
 
     IDENTITY = ("probe", "backend", "quantity")
-    probe = Word()
-    backend = Word()
-    quantity = Word()
+    probe = Label()
+    backend = Label()
+    quantity = Label()
     ratio = Number("probe_loss_ratio")
     level_bytes_per_second = Number("probe_loss_level_bytes_per_second")
     bandwidth_bytes_per_second = Number("probe_loss_bandwidth_bytes_per_second")
@@ -433,11 +433,11 @@ class HostCopy(Part):
     """Copies between one GPU and the host in one direction, as a probe measures them."""
 
     IDENTITY = ("probe", "backend", "gpu", "pci_bus_id", "direction")
-    probe = Word()
-    backend = Word()
-    gpu_index = Word("gpu")
-    address = Word("pci_bus_id")
-    direction = Word()
+    probe = Label()
+    backend = Label()
+    gpu_index = Label("gpu")
+    address = Label("pci_bus_id")
+    direction = Label()
     bandwidth_bytes_per_second = Number("probe_copy_bandwidth_bytes_per_second")
     expected_bandwidth_bytes_per_second = Number("probe_copy_expected_bandwidth_bytes_per_second")
 
@@ -446,9 +446,9 @@ class Pair(Part):
     """Two GPUs in one direction, as the pair probe measures them."""
 
     IDENTITY = ("src", "dst", "backend")
-    source = Word("src")
-    target = Word("dst")
-    backend = Word()
+    source = Label("src")
+    target = Label("dst")
+    backend = Label()
     bandwidth_bytes_per_second = Number("pair_bandwidth_bytes_per_second")
     expected_bandwidth_bytes_per_second = Number("pair_expected_bandwidth_bytes_per_second")
     both_ways_bandwidth_bytes_per_second = Number("pair_both_ways_bandwidth_bytes_per_second")
@@ -459,8 +459,8 @@ class Suspect(Part):
     """A part that slow pairs have in common."""
 
     IDENTITY = ("kind", "element")
-    kind = Word()
-    element = Word()
+    kind = Label()
+    element = Label()
     ratio = Number("suspect_ratio")
 
 
@@ -468,7 +468,7 @@ class LogCategory(Part):
     """What the NCCL logs of jobs say, by category."""
 
     IDENTITY = ("category",)
-    name = Word("category")
+    name = Label("category")
     errors = Number("nccl_log_errors_total")
     incidents = Number("nccl_log_incidents_total")
 
@@ -477,7 +477,7 @@ class NamedDevice(Part):
     """An RDMA device that the NCCL logs of jobs can name."""
 
     IDENTITY = ("device",)
-    name = Word("device")
+    name = Label("device")
     errors = Number("nccl_log_device_errors_total")
 
 
@@ -485,7 +485,7 @@ class SilentRank(Part):
     """A rank of this node, as many as it has GPUs, that can be the one for which the others wait."""
 
     IDENTITY = ("local_rank",)
-    number = Word("local_rank")
+    number = Label("local_rank")
     incidents = Number("nccl_log_silent_rank_incidents_total")
 
 
@@ -493,9 +493,9 @@ class NcclSetting(Part):
     """A remark on an NCCL setting of running jobs."""
 
     IDENTITY = ("variable", "remark", "severity")
-    variable = Word()
-    remark = Word()
-    severity = Word()
+    variable = Label()
+    remark = Label()
+    severity = Label()
     processes = Number("nccl_setting_processes")
 
 
@@ -503,7 +503,7 @@ class Inventory(Part):
     """Parts of one kind: those that are here, and those that should be."""
 
     IDENTITY = ("kind",)
-    kind = Word()
+    kind = Label()
     present = Number("present")
     expected = Number("expected")
     never_seen = Number("never_seen")
@@ -513,8 +513,8 @@ class ExpectedParts(Part):
     """Where the expectation of a kind comes from."""
 
     IDENTITY = ("kind", "source")
-    kind = Word()
-    source = Word()
+    kind = Label()
+    source = Label()
     info = Number("inventory_info")
 
 
@@ -523,9 +523,9 @@ class ClusterRail(Part):
 
     IDENTITY = ("rail",)
     BESIDE = ("device", "backend")
-    number = Word("rail")
-    device = Word()
-    backend = Word()
+    number = Label("rail")
+    device = Label()
+    backend = Label()
     bandwidth_bytes_per_second = Keyed("cluster_rail_bandwidth_bytes_per_second")
     peer_ratio = Keyed("cluster_rail_peer_ratio")
     latency_seconds = Number("cluster_rail_latency_seconds")
@@ -536,9 +536,9 @@ class ClusterSuspect(Part):
     """A part of this node, or above it, that runs between nodes name."""
 
     IDENTITY = ("kind", "element", "symptom")
-    kind = Word()
-    element = Word()
-    symptom = Word()
+    kind = Label()
+    element = Label()
+    symptom = Label()
     runs = Number("cluster_suspect_runs")
     ratio = Number("cluster_suspect_ratio")
 
@@ -547,13 +547,13 @@ class ClusterRuns(Part):
     """The runs between nodes in which this node took part."""
 
     info = Info("cluster_info")
-    leaf = Word()
-    block = Word()
-    engine = Word()
-    topology_source = Word()
-    backend = Word()
-    nccl_version = Word()
-    settings = Word()
+    leaf = Label()
+    block = Label()
+    engine = Label()
+    topology_source = Label()
+    backend = Label()
+    nccl_version = Label()
+    settings = Label()
     last_completion_timestamp_seconds = Number("cluster_last_completion_timestamp_seconds")
     duration_seconds = Number("cluster_run_duration_seconds")
     nodes = Number("cluster_run_nodes")
@@ -574,8 +574,8 @@ class ClusterConnections(Part):
     """Connections from or to other nodes, as the last check tried them."""
 
     IDENTITY = ("port_kind", "direction")
-    port_kind = Word()
-    direction = Word()
+    port_kind = Label()
+    direction = Label()
     unreachable_peers = Number("cluster_unreachable_peers")
 
 
@@ -583,7 +583,7 @@ class Collector(Part):
     """A collector of the daemon."""
 
     IDENTITY = ("collector",)
-    name = Word("collector")
+    name = Label("collector")
     success = Number("collector_success")
     last_success_timestamp_seconds = Number("collector_last_success_timestamp_seconds")
     interval_seconds = Number("collector_interval_seconds")
@@ -594,8 +594,8 @@ class UnreadDevice(Part):
     """A device as a collector could not read it whole."""
 
     IDENTITY = ("collector", "device")
-    collector = Word()
-    device = Word()
+    collector = Label()
+    device = Label()
     """As its source names it: a PCI address, ``mlx5_0:1``, an interface."""
     failing = Keyed("collector_device_failing")
 
@@ -604,7 +604,7 @@ class Worker(Part):
     """A worker of the daemon."""
 
     IDENTITY = ("worker",)
-    name = Word("worker")
+    name = Label("worker")
     stuck = Number("worker_stuck")
     restarts = Keyed("worker_restarts_total")
 
@@ -613,10 +613,10 @@ class SourceCounter(Part):
     """A counter of a device as its source gives it."""
 
     IDENTITY = ("source", "device", "counter")
-    source = Word()
-    device = Word()
+    source = Label()
+    device = Label()
     """As the source names it: ``mlx5_0/1`` of an RDMA port."""
-    counter = Word()
+    counter = Label()
     anomaly = Number("counters_anomaly")
 
 
@@ -624,7 +624,7 @@ class Source(Part):
     """An origin of numbers."""
 
     IDENTITY = ("source",)
-    name = Word("source")
+    name = Label("source")
     available = Number("source_available")
     unread = Number("source_unread")
     counter_states = Keyed("counters_state")
@@ -634,7 +634,7 @@ class FindingRule(Part):
     """A rule of the findings."""
 
     IDENTITY = ("rule",)
-    name = Word("rule")
+    name = Label("rule")
     errors = Number("finding_rule_errors_total")
 
 
@@ -642,7 +642,7 @@ class GpuDirectWay(Part):
     """A way by which adapters may reach the memory of GPUs."""
 
     IDENTITY = ("way",)
-    name = Word("way")
+    name = Label("way")
     available = Number("gpudirect_rdma_available")
 
 
@@ -650,9 +650,9 @@ class Driver(Part):
     """The NVIDIA driver."""
 
     info = Info("software_info")
-    driver_version = Word()
-    nvml_version = Word()
-    cuda_driver_version = Word()
+    driver_version = Label()
+    nvml_version = Label()
+    cuda_driver_version = Label()
     unusable = Keyed("driver_unusable")
 
 
@@ -660,8 +660,8 @@ class Daemon(Part):
     """The daemon, and what it says of the node as a whole."""
 
     info = Info("build_info")
-    version = Word()
-    python_version = Word()
+    version = Label()
+    python_version = Label()
     config_last_reload_successful = Number("config_last_reload_successful")
     clock_steps = Number("clock_steps_total")
     starved = Number("starved")

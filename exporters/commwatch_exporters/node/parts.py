@@ -62,7 +62,7 @@ class Number:
 
 
 class Info(Number):
-    """Makes the column of an info metric; its other labels are words of the part."""
+    """Makes the column of an info metric; its other labels are labels of the part."""
 
     def __set_name__(self, owner: type[Part], name: str) -> None:
         self._column = Column(owner, self.metric)
@@ -95,7 +95,7 @@ class Keyed:
         return self._column if part is None else part.node.keyed(self._column).get(part.identity, {})
 
 
-class Word:
+class Label:
     """A label of the part's own series or of its info; empty where neither has it."""
 
     def __init__(self, label: str = "") -> None:
