@@ -16,7 +16,7 @@ LABELS: Mapping[str, tuple[str, ...]] = {
     "collector": ("rdma", "network", "nvml_gpu"), "kind": ("rdma_port", "ethernet_port", "shorted", "nic", "leaf"),
     "category": ("ib_retry", "timeout", "shm"), "element": ("GPU0",), "collective": ("all_reduce", "host_copies"),
     "expected_source": ("model", "reference"), "quantity": ("host_to_device 0000:17:00.0",),
-    "link_layer": ("InfiniBand",), "event": ("firmware_fatal", "health_issue"),
+    "link_layer": ("InfiniBand", "Ethernet"), "event": ("firmware_fatal", "health_issue"),
 }  # fmt: skip
 """Values that some rule looks for; of a page each metric has the same."""
 GPUS = tuple(

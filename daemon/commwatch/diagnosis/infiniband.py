@@ -17,6 +17,7 @@ from commwatch_exporters.state_words import RDMA_ACTIVE, RDMA_LINK_UP, RDMA_PHYS
 _STABLE = "the fastest that was stable here"
 _SIBLINGS = "the fastest port of the same adapter model"
 _TRANSPORT = "the largest of the InfiniBand transport"
+_NO_ADDRESS = ("rdma_port_without_address",)
 _ROUTED = ("roce_v2_ipv4", "roce_v2_ipv6")
 
 
@@ -34,7 +35,7 @@ def infiniband(known: Known) -> Iterator[Check]:
         if port.state == RDMA_ACTIVE:
             yield _rate(known, port, ports)
             yield _mtu(port, ports)
-            yield _gid(port)
+            yield _gid(known, port)
             yield from troubles(known, port)
     yield from rails(known, ports)
 
@@ -154,15 +155,12 @@ def _mtu(port: RdmaPort, ports: Sequence[RdmaPort]) -> Check:
     )  # fmt: skip
 
 
-def _gid(port: RdmaPort) -> Check:
+def _gid(known: Known, port: RdmaPort) -> Check:
     what = "address (GID)"
     if port.gids is None:
         return _check(port, what, "not measured", detail="the GID table was not read")
     if not port.gids:
-        return _check(
-            port, what, "notice", "none", "one", "the GID table", "an active port without a GID reaches nobody",
-            "Reload the driver, or look at dmesg for why the port has none.",
-        )  # fmt: skip
+        return _judged(known, port, _check(port, what, "notice", "none", "one", "the GID table"), _NO_ADDRESS)
     indexes = port.gid_indexes
     if port.link_layer != "Ethernet":
         index = indexes.get("infiniband")
@@ -174,11 +172,8 @@ def _gid(port: RdmaPort) -> Check:
     if kind is None:
         kinds = ", ".join(one.replace("_", " ") for one in indexes) or "of an unknown kind"
         bond = f"; that of {port.interface}'s bond may" if port.network_interface.master else ""
-        return _check(
-            port, what, "notice", kinds, required, source,
-            f"its interface has no IP address{bond}",
-            "Give the interface an address if NCCL is to use this port, else leave it out with NCCL_IB_HCA.",
-        )  # fmt: skip
+        check = _check(port, what, "notice", kinds, required, source, f"its interface has no IP address{bond}")
+        return _judged(known, port, check, _NO_ADDRESS)
     measured = f"{'IPv4' if kind == 'roce_v2_ipv4' else 'IPv6'} at index {indexes[kind]:.0f}"
     if kind != "roce_v2_ipv4":
         detail = "NCCL looks for IPv4 first: NCCL_IB_ADDR_FAMILY=AF_INET6 where the network is of IPv6 alone"

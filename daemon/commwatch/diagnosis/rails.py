@@ -10,7 +10,6 @@ from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.judged import judged
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.rdma_ports import model_of, name_of, peak_use
-from commwatch.findings.facts import Facts
 from commwatch.units import format_percent
 from commwatch_exporters.node.model import Gpu, GpuDirectWay, Inventory, RdmaPort
 from commwatch_exporters.state_words import RDMA_ACTIVE
@@ -24,7 +23,7 @@ def rails(known: Known, ports: Sequence[RdmaPort]) -> Iterator[Check]:
     """What only all ports together show."""
     yield _count(known)
     yield _layers(ports)
-    yield _gpudirect(known.facts)
+    yield _gpudirect(known)
     yield _shares(known, ports)
 
 
@@ -71,21 +70,22 @@ def _layers(ports: Sequence[RdmaPort]) -> Check:
     )  # fmt: skip
 
 
-def _gpudirect(facts: Facts) -> Check:
+def _gpudirect(known: Known) -> Check:
+    facts = known.facts
     what = "adapters reach GPU memory (GPUDirect RDMA)"
     if not any(facts.each(Gpu.info)):
         return _check(what, "does not apply", detail="no GPU is known")
-    known = {way.name: flag for way, flag in facts.each(GpuDirectWay.available)}
-    ways = [words for way, words in _WAYS.items() if known.get(way) == 1]
+    found = {way.name: flag for way, flag in facts.each(GpuDirectWay.available)}
+    ways = [words for way, words in _WAYS.items() if found.get(way) == 1]
     required, source = "one way", "NCCL user guide"
     if ways:
         return _check(what, "passed", " and ".join(ways), required, source)
-    if len(known) < len(_WAYS):
+    if len(found) < len(_WAYS):
         return _check(what, "not measured", required=required, source=source, detail="the modules were not all read")
-    return _check(
-        what, "notice", "none", required, source, "all traffic to other nodes is copied through the memory of the host",
-        "Load nvidia_peermem (modprobe nvidia-peermem), or install the driver with its open kernel modules.",
-    )  # fmt: skip
+    check = _check(
+        what, "notice", "none", required, source, "all traffic to other nodes is copied through the memory of the host"
+    )
+    return judged(check, known.matched, ("gpudirect_unavailable",))
 
 
 def _shares(known: Known, ports: Sequence[RdmaPort]) -> Check:

@@ -23,6 +23,7 @@ from commwatch.findings.rules.pcie_errors import PCIE_ERRORS
 from commwatch.findings.rules.probe import PROBE
 from commwatch.findings.rules.rdma import RDMA_PORTS
 from commwatch.findings.rules.rdma_errors import RDMA_ERRORS
+from commwatch.findings.rules.rdma_reach import RDMA_REACH
 from commwatch.findings.rules.rdma_traffic import RDMA_TRAFFIC
 from commwatch.findings.rules.rule_set import RuleSet
 from commwatch.findings.rules.settings import SETTINGS
@@ -39,6 +40,7 @@ RULE_SETS: tuple[RuleSet, ...] = (
     KERNEL,
     ADAPTERS,
     RDMA_PORTS,
+    RDMA_REACH,
     RDMA_ERRORS,
     RDMA_TRAFFIC,
     ETHERNET,
