@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from commwatch.config.thresholds import Thresholds
-from commwatch.findings.code import FindingCode
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Component, Evidence, Sighting
+from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.components import port_of
-from commwatch.findings.rules.rule_set import Rule, RuleSet
+from commwatch.findings.rules.rule_set import FindingCode, Rule, RuleSet
 from commwatch_exporters.node.model import Gpu, GpuDirectWay, Interface, RdmaPort
 from commwatch_exporters.state_words import RDMA_ACTIVE
 
@@ -20,7 +19,7 @@ _OPENS_AFTER = 600.0
 """Seconds: addresses and modules come after the boot."""
 
 
-def without_address(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def without_address(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Active ports without any GID, and RoCE ports that NCCL would take and whose GIDs have no IP address.
 
     NCCL takes the fastest ports. A port of a bond has its address at the bond.
@@ -32,22 +31,22 @@ def without_address(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
         if port not in active:
             continue
         if not count:
-            yield Sighting("rdma_port_without_address", port_of(port), (Evidence("GIDs of the port", "none"),))
+            yield Match("rdma_port_without_address", port_of(port), (Evidence("GIDs of the port", "none"),))
         elif port.link_layer == "Ethernet" and speeds.get(port) == fastest and not port.network_interface.master:
             kinds = port.gid_indexes
             if kinds and _ROUTED.isdisjoint(kinds):
                 names = ", ".join(kind.replace("_", " ") for kind in kinds)
-                yield Sighting("rdma_port_without_address", port_of(port), (Evidence("GIDs of the port", names),))
+                yield Match("rdma_port_without_address", port_of(port), (Evidence("GIDs of the port", names),))
 
 
-def no_gpu_direct(facts: Facts, thresholds: Thresholds) -> Iterable[Sighting]:
+def no_gpu_direct(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Nodes with GPUs and active RDMA ports on which neither way to the memory of GPUs is there."""
     if not any(state == RDMA_ACTIVE for _, state in facts.each(RdmaPort.state)) or not any(facts.each(Gpu.info)):
         return
     known = {way.name: flag for way, flag in facts.each(GpuDirectWay.available)}
     if known.keys() >= _WAYS and not any(known.values()):
         evidence = (Evidence("nvidia_peermem", "not loaded"), Evidence("dma-buf of the driver", "not there"))
-        yield Sighting("gpudirect_unavailable", Component("node", ""), evidence)
+        yield Match("gpudirect_unavailable", Component("node", ""), evidence)
 
 
 RDMA_REACH = RuleSet(
