@@ -116,6 +116,8 @@ class Engine:
         )
 
         self.between_nodes = BetweenNodes(config.cluster, state, self.store)
+        self._silent_gpus = self.pipeline.inventory.silent_gpus
+        """As of the last run that was kept."""
         self._keeping = Keeping(state, self, scheduler)
 
     # --- what is built ---
@@ -180,12 +182,12 @@ class Engine:
         It comes from the readers, unasked.
         """
         try:
-            silent = self.pipeline.inventory.silent_gpus
             outcome = self.collection.keep(collected)
             if outcome is None:
                 return
             self.pipeline.on_batch(outcome)
-            if self.pipeline.inventory.silent_gpus != silent and self.verdict.looked_at is not None:
+            silent, self._silent_gpus = self._silent_gpus, self.pipeline.inventory.silent_gpus
+            if self._silent_gpus != silent and self.verdict.looked_at is not None:
                 self.look()  # the verdict is not OK for longer than that takes to be known
             self._keeping.notice()
         except Exception:  # a defect of ours must be seen, and no other collector is to suffer from it

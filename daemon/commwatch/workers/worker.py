@@ -129,11 +129,7 @@ class Worker(asyncio.BufferedProtocol):
         """Whether a source was read."""
         self._expected: dict[str, _Expected] = {}
         """By collector."""
-        self._heard = 0.0
-        """Monotonic seconds at which the last batch came, or the process was found starved."""
         self._timer: asyncio.TimerHandle | None = None
-        self._checked_from = math.inf
-        """Where the deadline begins of which the next check is one; infinite: nothing is due."""
         self._part = bytearray(_PART_BYTES)
         """Received into again and again: a new one each time is mapped and unmapped by the allocator."""
         self._buffer = bytearray()
@@ -183,11 +179,15 @@ class Worker(asyncio.BufferedProtocol):
         self._write(_ORDERS.encode(plan))
         for collector, every in plan.collectors.items():
             self._expect(Order(collector, every, now=True))
+        self._watch()
 
     def order(self, order: Order) -> None:
         """Change what the process runs, and what is expected of it. Checks of what is due already go on as they are."""
+        was_due = self._is_due()
         self._write(_ORDERS.encode(order))
         self._expect(order)
+        if not (was_due and self._is_due()):
+            self._watch()
 
     def _write(self, message: bytes) -> None:
         if self._transport is not None and not self._has_ended:
@@ -200,21 +200,22 @@ class Worker(asyncio.BufferedProtocol):
         now = time.monotonic()
         expected.allow(now)
         expected.order(order.every, now, at_once=order.now)
-        if self._deadline_begins() < self._checked_from:
-            self._watch()
 
-    def _deadline_begins(self) -> float:
-        """When what is due first was due, or the last batch came; infinite where nothing is to be run."""
-        return max(self._heard, min([one.due for one in self._expected.values()], default=math.inf))
+    def _is_due(self) -> bool:
+        """Whether anything is due, so that its checks go on."""
+        return any(one.due <= time.monotonic() for one in self._expected.values())
 
     def _watch(self) -> None:
-        """Have the process checked once what is due next may be late."""
+        """Have the process checked once what is due next may be late: one step after that, and after the last batch."""
         if self._timer is not None:
             self._timer.cancel()
-        begins = self._checked_from = self._deadline_begins()
-        if begins != math.inf and not self.over.done():
-            # A plain timer, which goes on over the batches: a task or a timer for each would cost more than the batch.
-            self._timer = asyncio.get_running_loop().call_at(begins + self._patience / _CHECKS, self._check, "", 0)
+            self._timer = None
+        due = min([one.due for one in self._expected.values()], default=math.inf)
+        if due != math.inf and not self.over.done():
+            begin = max(due, time.monotonic())
+            # Set again with each batch: one that goes on would wake the daemon each second. And no task for each, which
+            # would cost more than the batch.
+            self._timer = asyncio.get_running_loop().call_at(begin + self._patience / _CHECKS, self._check, "", 0)
 
     @property
     def _patience(self) -> float:
@@ -227,9 +228,6 @@ class Worker(asyncio.BufferedProtocol):
             touched: the device at the check before.
             checks: how many have found that device.
         """
-        if self._deadline_begins() != self._checked_from:  # something came since
-            self._watch()
-            return
         now = self._mark.get()
         checks = checks + 1 if now == touched and checks else 1
         if checks == 1:
@@ -239,7 +237,6 @@ class Worker(asyncio.BufferedProtocol):
             self._timer = asyncio.get_running_loop().call_later(step, self._check, now, checks)
         elif self._was_starved(self._since, (_CHECKS - 1) * step):
             self._owner.starved(self.first_due())
-            self._heard = time.monotonic()
             self._watch()
         else:
             self._end_with(Hung(now, self.first_due()))
@@ -272,6 +269,8 @@ class Worker(asyncio.BufferedProtocol):
                       error=shortened(str(error), LONGEST_DETAIL))  # fmt: skip
             self.give_up()
             return
+        if batches:
+            self._watch()
         for collected in batches:
             self._owner.take(collected)
 
@@ -285,7 +284,7 @@ class Worker(asyncio.BufferedProtocol):
         expected = self._expected.get(batch.collector)
         if expected is None:
             raise ValueError(f"a batch of {batch.collector!r}, which was not ordered")
-        now = self._heard = time.monotonic()
+        now = time.monotonic()
         expected.count(now)
         for device in batch.gone:
             if (known := expected.layouts.pop(device, None)) is not None:
@@ -295,9 +294,7 @@ class Worker(asyncio.BufferedProtocol):
             reason, detail = batch.unavailable
             unavailable = SourceUnavailable(reason, shortened(detail, LONGEST_DETAIL))
             return failed(batch.collector, Absence("", reason, unavailable.detail), unavailable)
-        if not self._is_open:
-            self._is_open = True
-            self._watch()  # the shorter deadline holds from now on
+        self._is_open = True
         if batch.aliases:
             self.aliases = {_word(alias): _word(device) for alias, device in batch.aliases.items()}
         absences = [
