@@ -185,7 +185,7 @@ class Collection:
             self._store.occupants = collected.occupants
         if collected.absences:
             self._drop_failed(collector, collected)
-        elif not collected.is_cut_short:
+        elif not collected.is_part:
             self._drop_missing(collector, collected)
 
     def _drop_failed(self, collector: Collector, collected: Collected) -> None:

@@ -283,7 +283,8 @@ class Reader:
                 collected = failed(collected.collector, Absence(slot.only, error.reason, error.detail))
         elif slot.worker is not None:  # and has not been asked to end
             slot.unavailable = None
-            self._renew_for_lost(slot, collected)
+            if self.settings.plan.rest_when_unavailable:
+                self._renew_for_lost(slot, collected)
         if slot.worker is not None:
             slot.given.add(collected.collector)
             # Before that, one that ends its process each time is still to come.
@@ -521,8 +522,7 @@ class Reader:
 
         So does the list of a driver that was opened while a GPU was being bound to it, as far as is known.
         """
-        is_lost = bool(collected.absences) and any(absence.reason in _RENEWED for absence in collected.absences)
-        if not (is_lost and self.settings.plan.rest_when_unavailable):
+        if not (collected.absences and any(absence.reason in _RENEWED for absence in collected.absences)):
             if collected.collector == slot.lost_by:  # others may not look at it
                 slot.renewal.reset()
             return

@@ -132,16 +132,15 @@ class Cadence:
 
     def order(self, every: float, now: float, *, at_once: bool) -> None:
         """Repeat it at another interval from now on; at once: it is due now, too."""
-        self.due = min(self.due, now) if at_once else self._next(every, now)
         self.every = every
+        if at_once:
+            self.due = min(self.due, now)
+        else:
+            self.ran(now)
 
     def ran(self, now: float) -> None:
         """It has run, and is due once an interval has gone by; what was missed is not made up for."""
-        self.due = self._next(self.every, now)
-
-    @staticmethod
-    def _next(every: float, now: float) -> float:
-        return on_grid(now + every, every) if every else math.inf
+        self.due = on_grid(now + self.every, self.every) if self.every else math.inf
 
 
 _LENGTH = struct.Struct("<I")

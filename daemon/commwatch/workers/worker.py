@@ -63,28 +63,22 @@ class _Expected(Cadence):
         self.layouts: dict[str, tuple[str, Layout]] = {}
         """By device, as the process calls it: how it is shown, and the layout of its last block."""
 
-    def allow(self, now: float) -> None:
-        """Allow one batch more: it was ordered. Call before the interval changes."""
-        self._credit(now)
-        self._allowed += 1
+    def allow(self, more: int, now: float) -> None:
+        """Allow more batches, beside those that may have come by the interval until now: call before that changes.
 
-    def _credit(self, now: float) -> None:
-        """Allow what may have come by its interval until now."""
+        Args:
+            more: 1: one was ordered; -1: one has come.
+            now: monotonic seconds.
+
+        Raises:
+            ValueError: more have come than can have been ordered.
+        """
         if self.every:
             self._allowed = min(self._allowed + 2 * (now - self._since) / self.every, MOST_WAITING)
         self._since = now
-
-    def count(self, now: float) -> None:
-        """Count a batch.
-
-        Raises:
-            ValueError: there are more than can have been ordered.
-        """
-        self._credit(now)
-        self._allowed -= 1
+        self._allowed += more
         if self._allowed < 0:
             raise ValueError("more batches of a collector than were ordered")
-        self.ran(now)
 
 
 class Worker(asyncio.BufferedProtocol):
@@ -198,7 +192,7 @@ class Worker(asyncio.BufferedProtocol):
     def _expect(self, order: Order) -> None:
         expected = self._expected.setdefault(order.collector, _Expected())
         now = time.monotonic()
-        expected.allow(now)
+        expected.allow(1, now)
         expected.order(order.every, now, at_once=order.now)
 
     def _is_due(self) -> bool:
@@ -285,7 +279,8 @@ class Worker(asyncio.BufferedProtocol):
         if expected is None:
             raise ValueError(f"a batch of {batch.collector!r}, which was not ordered")
         now = time.monotonic()
-        expected.count(now)
+        expected.allow(-1, now)
+        expected.ran(now)
         for device in batch.gone:
             if (known := expected.layouts.pop(device, None)) is not None:
                 self._devices -= 1
