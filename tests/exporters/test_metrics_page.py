@@ -124,15 +124,6 @@ def test_openmetrics_names_do_not_clash() -> None:
     assert [name for name in names if name.endswith(("_total", "_info", "_created", "_bucket", "_count", "_sum"))] == []
 
 
-def test_openmetrics_page_ends_with_its_mark() -> None:
-    """The mark of the end stands once and last."""
-    page = page_of(snapshot_of({GPU_0: 0}), Format.OPENMETRICS)
-
-    assert page.endswith(b"\n# EOF\n")
-    assert page.count(b"# EOF") == 1
-    assert b"# EOF" not in page_of(snapshot_of({GPU_0: 0}))
-
-
 @pytest.mark.parametrize("encoding", ["", "gzip"])
 @FORMATS
 def test_scrapes_between_two_samples_share_one_rendering(page_format: Format, encoding: str) -> None:
@@ -269,20 +260,6 @@ def test_a_series_of_two_blocks_stands_once(page_format: Format, caplog: pytest.
 
     assert expected({GPU_0: 3, GPU_1: 1}) == read(page, page_format)
     assert [f"{STATE}: two blocks give the same series; the first one is exposed"] == caplog.messages
-
-
-@FORMATS
-def test_the_page_tells_about_its_own_process(page_format: Format) -> None:
-    """CPU time, memory, start and open files of this process, by the names that all exporters have."""
-    page = page_of(snapshot_of({GPU_0: 0}), page_format).decode()
-    samples = {one.name: one.value for family in families_of(page, page_format) for one in family.samples}
-
-    assert samples["process_cpu_seconds_total"] > 0
-    assert samples["process_resident_memory_bytes"] > 2**20
-    assert samples["process_virtual_memory_bytes"] >= samples["process_resident_memory_bytes"]
-    assert samples["process_max_fds"] > samples["process_open_fds"] > 0
-    assert samples["process_start_time_seconds"] > 1e9
-    assert page.count("# TYPE process_") == 6
 
 
 @pytest.mark.prometheus

@@ -127,7 +127,7 @@ class Fabric:
             words += "No NVLink is in use. "
         devices = [*gpus, *adapters]
         wrong = [f"{one.name}: {one.words}" for one in devices if one.level in ("bad", "warn")]
-        wrong += [words for gpu in gpus for words in _wrong_links(gpu)]
+        wrong += [link for gpu in gpus for link in _wrong_links(gpu)]
         wrong += [f"NVSwitch {one.address}: {one.words}" for one in self.switches if one.level in ("bad", "warn")]
         wrong += [f"PCIe of {one.name}: below its best" for one in devices if one.pcie_level in ("bad", "warn")]
         return f"{words}{'. '.join(wrong)}{'.' if wrong else ''}".strip()
