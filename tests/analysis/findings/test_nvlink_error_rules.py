@@ -41,29 +41,6 @@ def test_a_link_that_retrains_again_and_again_is_found(metric: str) -> None:
     assert CODES["nvlink_recovered"].severity == "info"
 
 
-ANY = [
-    ("nvlink_recovery_failed", "commwatch_nvlink_recoveries_failed_total", "nvlink_recovery_failed"),
-    ("nvlink_replays", "commwatch_nvlink_replay_errors_total", "nvlink_replays"),
-    ("nvlink_packet_errors", "commwatch_nvlink_ecc_data_errors_total", "nvlink_packet_errors"),
-    ("nvlink_packet_errors", "commwatch_nvlink_malformed_packets_total", "nvlink_packet_errors"),
-    ("nvlink_packet_errors", "commwatch_nvlink_buffer_overrun_errors_total", "nvlink_packet_errors"),
-    ("nvlink_packet_errors", "commwatch_nvlink_receive_errors_total", "nvlink_packet_errors"),
-    ("nvlink_packet_errors", "commwatch_nvlink_receive_general_errors_total", "nvlink_packet_errors"),
-    ("nvlink_packet_errors", "commwatch_nvlink_local_link_integrity_errors_total", "nvlink_packet_errors"),
-    ("nvlink_packet_errors", "commwatch_nvlink_transmit_discards_total", "nvlink_packet_errors"),
-    ("nvlink_packet_errors", "commwatch_nvlink_receive_remote_errors_total", "nvlink_remote_errors"),
-]
-
-
-@pytest.mark.parametrize(("rule", "metric", "code"), ANY)
-def test_counters_that_a_healthy_link_keeps_still_are_told_for_an_hour(rule: str, metric: str, code: str) -> None:
-    """One is enough; an old one is not, whatever the total is, and what is not read is not told."""
-    assert codes_of(risen(rule, metric, (10.0, 1.0))) == [(code, IDENTITY)]
-    assert risen(rule, metric) == []
-    assert risen(rule, metric, (HOUR, 1.0)) == []
-    assert seen_by(rule, facts_of({})) == []
-
-
 def test_kinds_of_damage_are_one_finding_of_the_link() -> None:
     """The evidence has each of them."""
     kinds = ("commwatch_nvlink_malformed_packets_total", "commwatch_nvlink_transmit_discards_total")

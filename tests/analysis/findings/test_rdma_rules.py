@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from commwatch.findings.finding import Evidence
-from support.facts import Numbers, before, codes_by, codes_of, facts_of, is_judged, seen_by
+from support.facts import Numbers, codes_by, codes_of, facts_of, is_judged, seen_by
 from support.machines import merged
 
 PORT = ("mlx5_0", "1")
@@ -135,33 +135,6 @@ def test_a_port_below_its_own_speed_is_slow() -> None:
     assert is_judged(match, facts_of(now))
 
 
-@pytest.mark.parametrize(
-    ("metric", "window", "allowed"),
-    [
-        ("rdma_port_symbol_errors", HOUR, 120),
-        ("rdma_port_link_error_recovery", 60.0, 5),
-        ("rdma_port_link_error_recovery", HOUR, 10),
-        ("rdma_port_local_link_integrity_errors", HOUR, 0),
-        ("rdma_port_excessive_buffer_overrun_errors", HOUR, 0),
-        ("rdma_port_receive_errors", HOUR, 10),
-        ("rdma_icrc_errors", HOUR, 10),
-    ],
-)
-def test_errors_of_the_link_count_in_their_window(metric: str, window: float, allowed: int) -> None:
-    """More than the limit is told, the limit is not, nor are errors of before the window, nor the number as such."""
-    name = f"commwatch_{metric}_total"
-    now: Numbers = {name: {PORT: 1000.0, OTHER: 1000.0}}
-
-    def after(rise: float, ago: float) -> list[tuple[str, str]]:
-        earlier = before(now, {name: {PORT: rise}})
-        return codes_by("rdma_errors", facts_of(now, {ago + 5.0: earlier, ago: now}))
-
-    assert after(allowed + 1, window - 1.0) == [("rdma_errors", IDENTITY)]
-    assert after(allowed, window - 1.0) == []
-    assert after(allowed + 1, window) == []
-    assert seen_by("rdma_errors", facts_of(now)) == []
-
-
 def test_the_kinds_of_errors_of_a_port_are_one_finding() -> None:
     """Each with what was counted and the limit it passed."""
     symbols, integrity = (
@@ -175,26 +148,6 @@ def test_the_kinds_of_errors_of_a_port_are_one_finding() -> None:
         Evidence("symbol errors in the last hour", 500.0, "", 120.0, "rdma_symbol_errors_per_hour"),
         Evidence("times the link passed its own error threshold in the last hour", 2.0),
     )
-
-
-def test_what_was_damaged_elsewhere_or_refused_is_told_apart() -> None:
-    """The link of this node is not at fault then."""
-    remote = "commwatch_rdma_port_receive_remote_physical_errors_total"
-    constraint = "commwatch_rdma_port_receive_constraint_errors_total"
-    now: Numbers = {remote: {PORT: 11.0}, constraint: {OTHER: 11.0}}
-    zero: Numbers = {remote: {PORT: 0.0}, constraint: {OTHER: 0.0}}
-    one: Numbers = {remote: {PORT: 1.0}, constraint: {OTHER: 1.0}}
-
-    assert codes_by("rdma_errors_upstream", facts_of(now, {10.0: zero})) == [("rdma_errors_upstream", IDENTITY)]
-    assert codes_by("rdma_packets_refused", facts_of(now, {10.0: zero})) == [
-        ("rdma_packets_refused", "rdma_port/mlx5_1/1")
-    ]
-    assert (
-        seen_by("rdma_errors_upstream", facts_of(now, {10.0: one}))
-        == seen_by("rdma_packets_refused", facts_of(now, {10.0: one}))
-        == []
-    )
-    assert seen_by("rdma_errors", facts_of(now, {10.0: zero})) == []
 
 
 def test_a_full_error_counter_is_told_and_one_of_congestion_only_noted() -> None:
