@@ -69,7 +69,7 @@ class Facts:
             yield column.kind(self.node, labels), key, rise
 
     def rising_since(self, column: Column[_Kind], part: _Kind, amount: float) -> float | None:
-        """From when on a counter of a part rose by its last so many, seconds since 1970; None where that is not known.
+        """Since when a counter of a part rose by this amount, seconds since 1970; None where that is not known.
 
         Args:
             column: a counter that rules watch, with no label but those of the part.

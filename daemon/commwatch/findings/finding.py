@@ -95,7 +95,7 @@ class Match(msgspec.Struct, frozen=True):
     detail: str = ""
     """What to add to the code's own words: who is slow, what NCCL said."""
     since: float | None = None
-    """When it began, seconds since 1970, where that was before it could be told: the first of several bad results in a
+    """When it began, seconds since 1970, where that was before it could be known: the first of several bad results in a
     row."""
 
 

@@ -322,7 +322,7 @@ class CounterHistory:
         return min(times, default=None)
 
     def rising_since(self, metric: str, labels: Labels, amount: float) -> float | None:
-        """From when on a counter rose by its last so many; None where less of it was seen to happen.
+        """Since when a counter rose by this amount; None where it was seen to rise by less.
 
         Args:
             metric: watched here, or nothing is known of it.

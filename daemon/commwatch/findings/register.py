@@ -271,7 +271,7 @@ def _is_interrupted(incident: Incident, now: float) -> bool:
 def _grew(incident: Incident, match: Match, now: float) -> bool:
     """Whether more is counted than at the evaluation before.
 
-    What has gone on for longer than the hour over which is counted stands still while it goes on. One event that is
+    What has gone on for longer than the hour over which is counted keeps its count while it goes on. One event that is
     still counted is no new one; one that was gone is.
     """
     before, after = _count(incident.match), _count(match)

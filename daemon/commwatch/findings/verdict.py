@@ -42,7 +42,7 @@ FUTURE_SECONDS: Final = 5.0
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What is said of the node first."""
+    """The state of the node in one word and one line."""
 
     word: Word
     line: str

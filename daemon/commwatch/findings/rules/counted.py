@@ -1,4 +1,4 @@
-"""Counters of links and ports that are held against the limits of their rows in the catalogue."""
+"""Counters of links and ports that have limits in their rows of the catalogue."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def columns_of(code: str) -> tuple[AnyColumn, ...]:
 
 
 def thresholds_of(code: str) -> tuple[str, ...]:
-    """The keys that they are held against, each once."""
+    """The keys of their limits, each once."""
     return tuple(dict.fromkeys(limit.threshold for _, limit in _ROWS[code] if limit.threshold))
 
 

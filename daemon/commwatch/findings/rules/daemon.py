@@ -202,7 +202,7 @@ def rules(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
 
 
 def unbelievable(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
-    """Devices with counters that are blank or stand still although they should move."""
+    """Devices with counters that are blank or do not move although they should."""
     found: dict[tuple[str, str], dict[str, int]] = {}
     for one, state in facts.each(SourceCounter.anomaly):
         if state in _NAMES:

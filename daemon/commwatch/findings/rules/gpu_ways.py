@@ -10,7 +10,7 @@ from commwatch.findings.facts import Facts
 from commwatch_exporters.node.model import Gpu, NvLink, PcieDevice
 
 PEERS = "peers"
-"""Part of all traffic among GPUs: what is said of a pair says nothing of copies between a GPU and the host."""
+"""Part of all traffic among GPUs: a result of a pair is none of copies between a GPU and the host."""
 
 
 def by_pcie(address: str) -> str:

@@ -62,7 +62,7 @@ def degraded_devices(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
 
 
 def _generation_judged(facts: Facts, thresholds: Thresholds, component: Component) -> bool:
-    """Whether the GPU is under load: its link is slow when idle, and then nothing is said of it."""
+    """Whether the GPU is under load: its link is slow when idle, and is not judged then."""
     return "generation" in facts.node.part(Gpu, component.key).pcie_degraded
 
 

@@ -54,8 +54,8 @@ def congested(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
 def _add_waits(facts: Facts, thresholds: Thresholds, evidence_of: Found) -> None:
     """Add the ports that wait for credit: ticks for each packet sent, against those of the 20 min before.
 
-    How long a tick is depends on the adapter, so that a port can be held against itself alone. Where it carried less
-    before than now, there is nothing to hold it against.
+    How long a tick is depends on the adapter, so that a port can be compared with itself alone. Where it carried less
+    before than now, there is nothing to compare it with.
     """
     ticks = dict(facts.rises(RdmaPort.port_transmit_wait_ticks, SUSTAINED_SECONDS))
     if not ticks:

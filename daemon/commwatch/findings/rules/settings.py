@@ -27,7 +27,7 @@ def remarks(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
 
 
 _OPENS_AFTER = 120.0
-"""Seconds: a job that only starts and ends again need not be told of."""
+"""Seconds: a job that starts and ends at once needs no finding."""
 
 SETTINGS = RuleSet(
     name="NCCL settings",

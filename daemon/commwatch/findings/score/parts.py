@@ -33,9 +33,9 @@ _CHANGES = (
 )
 _BALANCE_NEEDS = "a current result of a probe over two or more GPUs"
 _SUSPECT_COST = 0.5
-"""What a part that is surely slow costs: half, as it is not told by how much it is slow."""
+"""What a part that is surely slow costs: half, as it is not known by how much it is slow."""
 _COUNTED = (("gpu", "GPUs", "here"), ("rdma_port", "RDMA ports", "active"), ("ethernet_port", "Ethernet ports", "up"))
-"""Kinds of the inventory of which each that is gone takes its share; lanes and links are held against their GPU."""
+"""Kinds of the inventory of which each that is gone takes its share; lanes and links are compared with their GPU."""
 
 
 def bandwidth(facts: Facts, rates: Rates) -> PartReadings:
@@ -192,7 +192,7 @@ def _links(facts: Facts, thresholds: Thresholds) -> Iterator[Reading]:
 def balance(facts: Facts, rates: Rates, thresholds: Thresholds) -> PartReadings:
     """The least of what each kind of measurement says.
 
-    A rate is held against what is expected of it, not against those of the other GPUs: else the score would rise when
+    A rate is compared with what is expected of it, not with those of the other GPUs: else the score would rise when
     the fast ones become slow. What the hardware alone says only takes away: a node that no probe has measured would
     be in perfect balance.
     """
