@@ -32,7 +32,7 @@ def passed(finding: str) -> str:
     return _OR.join(
         _named(
             metric,
-            f"{rise(_series(metric, _JOB), limit)} {'>=' if limit.reached else '>'}"
+            f"{rise(_series(metric, _JOB), limit)} {'>=' if limit.inclusive else '>'}"
             f" {f'@{limit.threshold}@' if limit.threshold else 0}",
         )
         for metric, limit in LIMITS[finding]

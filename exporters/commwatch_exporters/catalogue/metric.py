@@ -31,21 +31,21 @@ class Limit:
     """Key of ``alerts/thresholds.yaml``; empty where any rise is too much."""
     per_seconds: float = 1.0
     """What the threshold is for."""
-    reached: bool = False
+    inclusive: bool = False
     """Whether the threshold itself is too much already."""
 
     def most(self, threshold: float) -> float:
         """What the threshold makes of the whole window."""
         return threshold * self.window_seconds / self.per_seconds
 
-    def is_passed(self, rise: float, most: float | None) -> bool:
+    def is_exceeded(self, rise: float, most: float | None) -> bool:
         """Whether a rise in the window is too much; ``most`` is None where any is."""
-        return most is None or rise > most or (self.reached and rise == most)
+        return most is None or rise > most or (self.inclusive and rise == most)
 
 
-def in_an_hour(finding: str, what: str, threshold: str = "", *, reached: bool = False) -> Limit:
+def in_an_hour(finding: str, what: str, threshold: str = "", *, inclusive: bool = False) -> Limit:
     """A limit for an hour."""
-    return Limit(finding, what, 3600.0, threshold, 3600.0, reached)
+    return Limit(finding, what, 3600.0, threshold, 3600.0, inclusive)
 
 
 def in_a_minute(finding: str, what: str, threshold: str) -> Limit:

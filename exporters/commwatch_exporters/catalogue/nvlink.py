@@ -6,7 +6,7 @@ from commwatch_exporters.catalogue.metric import GPU, LINK, Limit, Metric, count
 
 
 def _packet_errors(what: str) -> Limit:
-    return in_an_hour("nvlink_packet_errors", what, "nvlink_packet_errors_per_hour", reached=True)
+    return in_an_hour("nvlink_packet_errors", what, "nvlink_packet_errors_per_hour", inclusive=True)
 
 
 ROWS: tuple[Metric, ...] = (
@@ -57,7 +57,7 @@ ROWS: tuple[Metric, ...] = (
             "NVML nvmlDeviceGetNvLinkErrorCounter kind 3"),
     counter("nvlink_replay_errors_total", LINK, "Retransmissions (NVLink 1 to 4).",
             "NVML field 161, or nvmlDeviceGetNvLinkErrorCounter kind 0").judged(
-        in_an_hour("nvlink_replays", "replays", "nvlink_replays_per_hour", reached=True)),
+        in_an_hour("nvlink_replays", "replays", "nvlink_replays_per_hour", inclusive=True)),
     counter("nvlink_recovery_errors_total", LINK, "Times the link retrained (NVLink 1 to 4).",
             "NVML field 162, or nvmlDeviceGetNvLinkErrorCounter kind 1"),
     counter("nvlink_ecc_data_errors_total", LINK, "Data ECC errors (NVLink 1 to 4).",
@@ -73,7 +73,7 @@ ROWS: tuple[Metric, ...] = (
     counter("nvlink_receive_remote_errors_total", LINK, "Received packets marked bad by the far side (NVLink 5).",
             "NVML field 209").judged(
         in_an_hour("nvlink_remote_errors", "packets marked bad by the far side", "nvlink_packet_errors_per_hour",
-                   reached=True)),
+                   inclusive=True)),
     counter("nvlink_receive_general_errors_total", LINK, "Received packets with a header mismatch (NVLink 5).",
             "NVML field 210").judged(
         _packet_errors("header mismatches")),

@@ -46,7 +46,7 @@ def add_rises(code: str, facts: Facts, thresholds: Thresholds, evidence_of: Foun
     for column, limit in _ROWS[code]:
         most = limit.most(getattr(thresholds, limit.threshold)) if limit.threshold else None
         for part, kind, rise in facts.rises_keyed(column, limit.window_seconds):
-            if limit.is_passed(rise, most):
+            if limit.is_exceeded(rise, most):
                 of = f" ({kind.replace('_', ' ')})" if kind else ""
                 what = f"{limit.what}{of} {facts.lately(limit.window_seconds)}"
                 evidence_of.setdefault(_component(part), []).append(Evidence(what, rise, "", most, limit.threshold))
