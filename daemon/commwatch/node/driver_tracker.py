@@ -100,12 +100,8 @@ class DriverWatch(Tracker):
         return None
 
     def _say(self, reason: str, flag: int, now: float) -> None:
-        said = self._store.get(GROUP, "")
-        series = (("commwatch_driver_unusable", (reason,)),)
-        is_same = said is not None and said.layout.series == series
-        if said is None or not is_same or now - said.time >= _SAID_FOR / 2:
-            layout = said.layout if said is not None and is_same else Layout(series)
-            self._store.put(GROUP, "", Block(layout, (flag,), now), now + _SAID_FOR)
+        block = Block(Layout((("commwatch_driver_unusable", (reason,)),)), (flag,), now)
+        self._store.put(GROUP, "", block, now + _SAID_FOR)
 
 
 def _silence(outcome: Outcome) -> str:

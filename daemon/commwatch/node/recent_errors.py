@@ -43,27 +43,22 @@ class RecentErrors(Tracker):
         super().__init__(store)
         store.declare(GROUP)
         self._rises: Rises[Series] = Rises(seconds)
-        self._last: dict[tuple[str, str, str], object] = {}
-        """Values by collector, device and family: most readings say the same as the last."""
 
     def on_batch(self, outcome: Outcome) -> None:
         """Take what one run of a collector gave."""
-        has_risen = False
-        for device, block in outcome.collected.blocks.items():
+        for block in outcome.collected.blocks.values():
             for family in _METRICS.keys() & block.layout.families.keys():
-                key = (outcome.collector.name, device, family)
-                values = block.values[block.layout.slices[family]]
-                if values != self._last.get(key):
-                    self._last[key] = values
-                    has_risen |= self._take(block, family)
-        if has_risen or self._rises.is_outdated(outcome.time):
-            recent = {(_METRICS[family], labels): rise
-                      for (family, labels), rise in self._rises.within(outcome.time).items()}  # fmt: skip
-            self._leave_out_upper_ends(recent)
-            if recent:
-                self._store.put(GROUP, "", Block(Layout(recent), list(recent.values()), outcome.time), float("inf"))
-            else:
-                self._store.drop(GROUP, "")
+                for place in block.layout.families[family]:
+                    series, total = block.layout.series[place], block.values[place]
+                    if total is not None and not _HARMLESS.intersection(series[1]):
+                        self._rises.take(series, total, block.time)
+        risen = self._rises.within(outcome.time)
+        recent = {(_METRICS[family], labels): rise for (family, labels), rise in risen.items()}
+        self._leave_out_upper_ends(recent)
+        if recent:
+            self._store.put(GROUP, "", Block(Layout(recent), list(recent.values()), outcome.time), float("inf"))
+        else:
+            self._store.drop(GROUP, "")
 
     def _leave_out_upper_ends(self, recent: dict[Series, int | float]) -> None:
         """An error that both ends of a link report is one fault, told of the lower end: the upper has other links."""
@@ -74,11 +69,3 @@ class RecentErrors(Tracker):
                 if device in reporting and parent in reporting:
                     for series in [one for one in recent if one[0] == _AER and one[1][0] == parent]:
                         del recent[series]
-
-    def _take(self, block: Block, family: str) -> bool:
-        has_risen = False
-        for place in block.layout.families[family]:
-            series, total = block.layout.series[place], block.values[place]
-            if total is not None and not _HARMLESS.intersection(series[1]):
-                has_risen |= self._rises.take(series, total, block.time)
-        return has_risen
