@@ -106,25 +106,22 @@ class HardwareEvents:
         """Count no event so far as recent; the totals are kept."""
         self._rises.forget()
 
-    def know(self, gpus: Mapping[str, str], nvlink5: Collection[str], switches: Collection[str]) -> bool:
-        """Take which devices the node has; True where series have changed.
+    def know(self, gpus: Mapping[str, str], nvlink5: Collection[str], switches: Collection[str]) -> None:
+        """Take which devices the node has.
 
         Args:
             gpus: index by PCI address of the GPUs that are or were here.
             nvlink5: addresses of those with NVLink 5; a GPU that does not answer may be missing here.
             switches: addresses of the NVSwitches.
         """
-        changed = dict(gpus) != self._gpus
         self._gpus, self._switches = dict(gpus), frozenset(switches)
         for device in gpus:
-            changed |= _seed(self.state.xids, device, FABRIC_XIDS + (NVLINK5_XIDS if device in nvlink5 else ()))
+            _seed(self.state.xids, device, FABRIC_XIDS + (NVLINK5_XIDS if device in nvlink5 else ()))
         for device in switches:
-            changed |= _seed(self.state.sxids, device, FABRIC_SXIDS)
+            _seed(self.state.sxids, device, FABRIC_SXIDS)
         for table, known in ((self.state.xids, self._gpus.keys()), (self.state.sxids, self._switches)):
             for device in [device for device in table.keys() - known if not any(table[device].values())]:
                 del table[device]
-                changed = True
-        return changed
 
     def take(self, events: Iterable[HardwareEvent]) -> list[HardwareEvent]:
         """Count events; returns those that were not known yet."""
@@ -231,10 +228,6 @@ class HardwareEvents:
             self._layout = Layout(readings)
         return Block(self._layout, list(readings.values()), time)
 
-    def is_outdated(self, time: float) -> bool:
-        """Whether the last block has events that are not recent any more."""
-        return self._rises.is_outdated(time)
-
     def _follow(self, time: float) -> None:
         """Note which totals have risen; those of a code that is new begin at 0."""
         for table in _RECENT:
@@ -280,12 +273,11 @@ _TABLES: Final[Mapping[tuple[str, str], Table]] = {
 }
 
 
-def _seed(table: dict[str, dict[str, int]], device: str, codes: Iterable[str]) -> bool:
-    """Begin the totals of these codes with 0; True where one was not there."""
+def _seed(table: dict[str, dict[str, int]], device: str, codes: Iterable[str]) -> None:
+    """Begin the totals of these codes with 0 where they are not there."""
     totals = table.setdefault(device, {})
-    missing = [code for code in codes if code not in totals]
-    totals.update(dict.fromkeys(missing, 0))
-    return bool(missing)
+    for code in codes:
+        totals.setdefault(code, 0)
 
 
 log = structlog.get_logger("commwatch.hardware")
@@ -334,21 +326,20 @@ class HardwareLog(Tracker):
         """Take what one run of a collector told, and look which devices there are."""
         events = outcome.collected.events
         # An event is counted with what is known at its time.
-        looked = outcome.collector.name in (_IDENTITY, _DEVICES) and self._know()
+        if outcome.collector.name in (_IDENTITY, _DEVICES):
+            self._know()
         if events:
             self._announce(self._events.take(events))
             self.version = self._events.version
-        is_new = events or looked or self._events.is_outdated(outcome.time)
-        if is_new or self._store.get(GROUP, "") is None:
-            self._store.put(GROUP, "", self._events.block(outcome.time), float("inf"))
+        self._store.put(GROUP, "", self._events.block(outcome.time), float("inf"))
 
-    def _know(self) -> bool:
+    def _know(self) -> None:
         gpus = {gpu.pci_bus_id: str(gpu.index) for gpu in self._inventory.known_gpus() if not gpu.is_replaced}
         infos = self._labels(_IDENTITY, "commwatch_gpu_info")
         nvlink5 = [labels[1] for labels in infos if _has_nvlink5(labels[5])]
         devices = self._labels(_DEVICES, "commwatch_pcie_device_info")
         switches = [labels[0] for labels in devices if labels[1] == "nvswitch"]
-        return self._events.know(gpus, nvlink5, switches)
+        self._events.know(gpus, nvlink5, switches)
 
     def _labels(self, group: str, family: str) -> Iterable[tuple[str, ...]]:
         """Label values of the series of an info family."""

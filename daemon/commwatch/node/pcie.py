@@ -120,7 +120,6 @@ class GpuLinkWatch:
         self._width, self._generation = _LinkVerdict(), _LinkVerdict()
         self._waiting: list[tuple[float, bool | None]] = []
         """Time and verdict of the readings whose load afterwards is not known yet."""
-        self._block: Block | None = None
         self._loads: dict[str, tuple[float, bool, bool]] = {}
         """By evidence: time, whether the GPU was loaded then, and whether it was the time before as well."""
 
@@ -156,13 +155,10 @@ class GpuLinkWatch:
         return any(lasted and now - time <= self.max_gap_seconds for time, _, lasted in self._loads.values())
 
     def block(self, time: float) -> Block:
-        """The verdicts at a time, and the seconds for which the link was seen to be degraded; one that is as before is
-        the same block, of the time at which it became so."""
+        """The verdicts at a time, and the seconds for which the link was seen to be degraded."""
         width, generation, gap = self._width, self._generation, self.max_gap_seconds
         values = [width.value(time, gap), generation.value(time, gap), width.seconds, generation.seconds]
-        if self._block is None or values != self._block.values:
-            self._block = Block(self._layout, values, time)
-        return self._block
+        return Block(self._layout, values, time)
 
     def _forget_before(self, time: float) -> None:
         if self._waiting and self._waiting[0][0] < time:  # they are in order

@@ -76,8 +76,7 @@ class PcieLinks(Tracker):
             return
         gpu, pci_bus_id, *_ = block.layout.series[0][1]
         watch = self._watch_of((gpu, pci_bus_id))
-        is_link = collector.name == _LINKS
-        if is_link:
+        if collector.name == _LINKS:
             self._lifetime = collector.lifetime
             watch.take_link(self._reading(device, block))
         else:
@@ -89,11 +88,8 @@ class PcieLinks(Tracker):
         if (link := self._store.get(_LINKS, device)) is None:
             return
         verdict = watch.block(block.time)
-        is_told = verdict is self._store.get(GPU_LINKS, device)
-        if is_link or not is_told:  # it lasts as long as the reading of the link
-            self._store.put(GPU_LINKS, device, verdict, link.time + self._lifetime)
-        if not is_told:
-            self._tell(verdict)
+        self._store.put(GPU_LINKS, device, verdict, link.time + self._lifetime)
+        self._report(verdict)
 
     def _reading(self, device: str, block: Block) -> LinkReading:
         def value(name: str) -> int | None:
@@ -127,10 +123,8 @@ class PcieLinks(Tracker):
         time = max(block.time for block in blocks.values())
         loaded = {pci_bus_id for (_, pci_bus_id), watch in self._watches.items() if watch.is_under_load(time)}
         verdicts = self._devices.update(blocks, loaded, time)
-        is_told = verdicts is self._store.get(DEVICE_LINKS, "")
         self._store.put(DEVICE_LINKS, "", verdicts, time + collector.lifetime)
-        if not is_told:
-            self._tell(verdicts)
+        self._report(verdicts)
 
     def _watch_of(self, labels: tuple[str, str]) -> GpuLinkWatch:
         watch = self._watches.get(labels)
@@ -139,7 +133,7 @@ class PcieLinks(Tracker):
         watch.max_gap_seconds = self._gap
         return watch
 
-    def _tell(self, verdicts: Block) -> None:
+    def _report(self, verdicts: Block) -> None:
         """Log what has become degraded, and what is as it should be again."""
         for (metric, labels), value in zip(verdicts.layout.series, verdicts.values, strict=True):
             if not metric.endswith("link_degraded"):

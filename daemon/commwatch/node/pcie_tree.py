@@ -51,16 +51,13 @@ class DeviceLinkWatch:
 
     def __init__(self) -> None:
         self._layouts: tuple[Layout, ...] = ()
-        self._read: tuple[object, ...] = ()
-        """What the verdicts were made of last."""
-        self._block = Block(Layout(()), (), 0.0)
         self._layout = Layout(())
         self._links: tuple[DeviceLink, ...] = ()
         self.ports: Mapping[str, str] = {}
         """By address of a device: the port at the upper end of its link, where it has one."""
 
     def update(self, blocks: Mapping[str, Block], loaded: Collection[str], time: float) -> Block:
-        """Judge the links; where all is as before the block is the same, of the time at which it became so.
+        """Judge the links.
 
         A link that a network adapter uses keeps its generation when idle. One that serves GPUs alone is judged while
         one of them is under load, and one of NVSwitches never: whether they slow down is not established. Without the
@@ -76,10 +73,6 @@ class DeviceLinkWatch:
             self._layouts = layouts
             with node_at(Snapshot(blocks.values())) as node:
                 self._adopt(node)
-        read = (layouts, [block.values for block in blocks.values()], loaded)
-        if read == self._read:
-            return self._block
-        self._read = read
         values: list[Value] = []
         for link in self._links:
             lower, upper = blocks.get(link.device), blocks.get(link.port)
@@ -87,8 +80,7 @@ class DeviceLinkWatch:
             narrow = is_narrow(_now(lower, link, "width_lanes"), None, _both(lower, upper, link, "width_max_lanes"))
             slow = is_slow(_now(lower, link, "generation"), _both(lower, upper, link, "generation_max"))
             values += (None if narrow is None else int(narrow), int(slow) if slow is not None and is_judged else None)
-        self._block = Block(self._layout, values, time)
-        return self._block
+        return Block(self._layout, values, time)
 
     def _adopt(self, node: Node) -> None:
         devices = node.pcie_devices

@@ -49,7 +49,3 @@ class Rises(Generic[_Key]):
             if not rises:
                 del self._rises[key]
         return {key: sum(rise for _, rise in rises) for key, rises in self._rises.items()}
-
-    def is_outdated(self, time: float) -> bool:
-        """Whether something has left the window since the last look."""
-        return any(rises[0][0] <= time - self._seconds for rises in self._rises.values())
