@@ -10,9 +10,8 @@ from typing import Final, TypeAlias
 
 import structlog
 
-from commwatch.node.gpu_block import number_of
 from commwatch.node.run import Collector, Outcome
-from commwatch.node.store import Store
+from commwatch.node.store import Store, number_of
 from commwatch.node.tracker import Tracker
 from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.snapshot import Block, Layout, Value

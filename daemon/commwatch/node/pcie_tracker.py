@@ -6,12 +6,11 @@ from typing import Final
 
 import structlog
 
-from commwatch.node.gpu_block import number_of
 from commwatch.node.inventory import Inventory
 from commwatch.node.pcie import GpuLinkWatch, LinkReading, is_loaded, of_both_ends
 from commwatch.node.pcie_tree import DeviceLinkWatch
 from commwatch.node.run import Collector, Outcome
-from commwatch.node.store import Store
+from commwatch.node.store import Store, number_of
 from commwatch.node.tracker import Tracker
 from commwatch_exporters.snapshot import Block, Value
 

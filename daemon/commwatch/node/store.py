@@ -149,3 +149,9 @@ class Store:
         for place, kept in enumerate(order):
             kept.place = place
         return [kept.block for kept in order]
+
+
+def number_of(block: Block, metric: str) -> Value:
+    """The number of a metric of which a block has one series, whatever its labels; None where it was not read."""
+    places = block.layout.families.get(metric)
+    return None if places is None else block.values[places[0]]
