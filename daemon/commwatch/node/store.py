@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 
-from commwatch_exporters.snapshot import Block, Snapshot
+from commwatch_exporters.snapshot import Block, Snapshot, Value
 
 
 class _Kept:
