@@ -154,10 +154,6 @@ def test_the_pair_under_one_switch_is_named_and_the_fastest_two_are_measured_one
     assert "A pair of GPUs is slow; GPUs under one PCIe switch are slower than distant ones" in check.detail
     assert "Until then the fastest two are GPU" in check.next_step
     assert "GPU0 and GPU1" not in check.next_step
-    kinds = checks["bandwidth by kind of way"]
-    assert kinds.verdict == "notice"
-    assert "PIX) 8.82 GB/s" in kinds.measured
-    assert "NODE) 12.7 GB/s" in kinds.measured
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(0.83, "notice"), (0.88, "passed")])

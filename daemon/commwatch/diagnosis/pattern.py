@@ -16,10 +16,9 @@ from commwatch.diagnosis.pattern_scan import scanned
 from commwatch.findings.rules.gpu_ways import gpus_of
 from commwatch.findings.rules.pairs import PAIRS
 from commwatch.node.topology.pair_matrix import PairMatrix
-from commwatch.node.topology.paths import CLASSES
 from commwatch.node.topology.ways import Cell
 from commwatch.probes.results.slow_cells import names_of
-from commwatch.units import format_bytes, format_percent, format_rate, format_seconds
+from commwatch.units import format_bytes, format_rate, format_seconds
 
 _MOST_NAMED = 6
 
@@ -28,15 +27,6 @@ _OF_BANDWIDTH = ("probe_bandwidth_utilization_low_ratio", "pair_nearer_low_ratio
 """Thresholds."""
 
 _PairQuantity = Literal["bandwidth", "latency"]
-
-_CLASS_WORDS: Mapping[str, str] = {
-    "NV": "joined by NVLink",
-    "PIX": "under one PCIe switch",
-    "PXB": "under several PCIe switches of one host bridge",
-    "PHB": "below one host bridge of the CPU",
-    "NODE": "across host bridges of one NUMA node",
-    "SYS": "across NUMA nodes",
-}
 
 
 def pattern(known: Known) -> Iterator[Check]:
@@ -62,7 +52,6 @@ def pairs(known: Known) -> Iterator[Check]:
     late = {one.element for one in matrix.suspects if one.quantity == "latency"}
     yield _check(known, matrix, "bandwidth", [one for one in seen if _is_narrow(one.record, matrix)])
     yield _check(known, matrix, "latency", [one for one in seen if one.record.component.name in late])
-    yield from _by_kind(known, matrix)
 
 
 def _is_narrow(one: Record, matrix: PairMatrix) -> bool:
@@ -144,47 +133,3 @@ def _best_pair(matrix: PairMatrix, seen: Sequence[Matched]) -> str:
 def _values_of(matrix: PairMatrix, quantity: _PairQuantity) -> dict[Cell, float]:
     """Bytes per second or seconds of each cell that was measured."""
     return {cell: value for cell, value in matrix.values(quantity).items() if value > 0}
-
-
-# --- by kind of way ---
-
-
-def _by_kind(known: Known, matrix: PairMatrix) -> Iterator[Check]:
-    """What each kind of way carries, where there are several; which pairs are at fault is said above."""
-    paths = {(cell.source, cell.destination): cell.path for cell in matrix.cells}
-    by_path: dict[str, list[float]] = {}
-    for cell, rate in _values_of(matrix, "bandwidth").items():
-        by_path.setdefault(paths[cell], []).append(rate)
-    usual = {path: median(by_path[path]) for path in sorted(by_path, key=_nearness)}
-    if len(usual) < 2 or "" in usual or "?" in usual:
-        return
-    least = known.thresholds.pair_nearer_low_ratio
-    rates = list(usual.values())
-    in_order = all(rate >= least * max(rates[place:]) for place, rate in enumerate(rates))
-    yield Check(
-        branch="pattern",
-        what="bandwidth by kind of way",
-        measured="; ".join(f"{_class_words(path)} {format_rate(rate)}" for path, rate in usual.items()),
-        required=f"nearer ways at least {format_percent(least)} of farther ones",
-        verdict="passed" if in_order else "notice",
-        source="pair_nearer_low_ratio",
-        detail="" if in_order else "A choice of GPUs by the topology takes the slower ones.",
-    )
-
-
-def _class_of(path: str) -> str:
-    """``NV`` for ``NV18``; the other classes as they are."""
-    return "NV" if path.startswith("NV") else path
-
-
-def _class_words(path: str) -> str:
-    """``under one PCIe switch (PIX)``; the label alone where it says no more."""
-    words = _CLASS_WORDS.get(_class_of(path), "")
-    return f"{words} ({path})" if words else path
-
-
-def _nearness(path: str) -> tuple[int, str]:
-    """Sorts classes of ways: the nearest first."""
-    known = [str(one) for one in CLASSES]
-    kind = _class_of(path)
-    return (known.index(kind) if kind in known else len(known), path)
