@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from commwatch.children import own_module
+from commwatch.node.starvation import Sample, Stall, Starvation
 from commwatch.probes.cycle import cycle
 from commwatch.probes.cycle.cycle import Cycle
 from commwatch.probes.cycle.launch import Launcher
@@ -43,6 +44,16 @@ def collective_steps(
 def deadlines(**changes: float) -> Deadlines:
     """Generous ones, but for those given."""
     return Deadlines(**(dict.fromkeys(("start", "rendezvous", "setup", "measure"), PATIENCE_SECONDS) | changes))
+
+
+class Thrashing(Starvation):
+    """Of a node whose tasks all wait for memory all the time."""
+
+    thrashes = True
+
+    def sample(self, pid: int) -> Sample:
+        now = super().sample(pid)
+        return now._replace(stall=Stall(now.time, now.time)) if self.thrashes else now
 
 
 class _Hurry:

@@ -16,7 +16,6 @@ from commwatch.config.simulated import SimulationPlan
 from commwatch.config.thresholds import load_thresholds
 from commwatch.node import gpus_now
 from commwatch.node.gpus_now import GPU_COLLECTORS, GpusNow
-from commwatch.node.starvation import Starvation
 from commwatch.probes import node as probe_node
 from commwatch.probes.plan import Collective, Measure
 from commwatch.probes.rank_plan import Phase
@@ -25,7 +24,7 @@ from commwatch.service.probing import Probing
 from commwatch.state.directory import StateDirectory
 from commwatch_exporters.snapshot import Value
 from commwatch_rehearsal.simulation.presets import PRESETS
-from probes.cycles import hurry
+from probes.cycles import Thrashing, hurry
 from support.core import NodeReads, PlannedJobs, in_loop
 from support.simulated_daemon import SimulatedDaemon, whole_node
 
@@ -39,7 +38,8 @@ class Node:
     """The probes of a simulated node whose GPUs are free; nothing runs unless it is told to."""
 
     def __init__(self, whole: SimulatedDaemon, folder: Path, *measures: Measure) -> None:
-        self.jobs, self.store, self.starvation = PlannedJobs(), whole.store, Starvation(Path("/nonexistent"))
+        self.jobs, self.store, self.starvation = PlannedJobs(), whole.store, Thrashing(Path("/nonexistent"))
+        self.starvation.thrashes = False
         self._whole, self._faults = whole, folder / "faults.yaml"
         self.inject()
         own: dict[str, Probe] = {one: Probe(measure=one, latency_limit=Duration(1e-3)) for one in measures}
@@ -141,10 +141,10 @@ def test_a_hang_is_a_failure_of_its_phase(build: Build, monkeypatch: pytest.Monk
 
 
 def test_a_hang_on_a_starved_node_is_a_skip(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The daemon was not run for seconds while the rank hung: nothing is said of the GPUs."""
+    """All its tasks wait for memory while the rank hangs: nothing is said of the GPUs."""
     node = build("a10x2", "all_reduce")
     hurry(monkeypatch, rank=1, phase="measure")
-    monkeypatch.setattr(node.starvation, "words_since", lambda since: "the node is starved of CPU")
+    node.starvation.thrashes = True
     node.inject("probe_hang, phase: measure, rank: 1")
 
     node.cycle("all_reduce")

@@ -16,14 +16,14 @@ import pytest
 
 from commwatch.config import settings
 from commwatch.diagnosis.stress_run import sustained
-from commwatch.node.starvation import Sample, Stall, Starvation
+from commwatch.node.starvation import Starvation
 from commwatch.probes.cycle.launch import Launcher
 from commwatch.probes.cycle.outcome import Problem, on_starved_node
 from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured, Skipped
 from commwatch.probes.rank_plan import PHASES, FailureReason, Phase, SimulatedNodePlan
 from commwatch.probes.workload import plan_cycle
 from commwatch_rehearsal.simulation.presets import PRESETS
-from probes.cycles import all_quiet, deadlines, hurry, wait_until_gone
+from probes.cycles import Thrashing, all_quiet, deadlines, hurry, wait_until_gone
 from support.passes import in_one_pass
 
 ROOTS = os.pathsep.join(str(Path(__file__).parents[2] / root) for root in ("daemon", "exporters"))
@@ -170,14 +170,6 @@ def test_a_rank_that_hangs_is_a_timeout_of_its_phase(
     assert (result.phase, result.rank) == (phase, 1)
     assert result.reason == ("start" if phase == "start" else f"{phase}_timeout")
     wait_until_gone(tmp_path)
-
-
-class Thrashing(Starvation):
-    """On a node all of whose tasks wait for memory all the time."""
-
-    def sample(self, pid: int) -> Sample:
-        now = super().sample(pid)
-        return now._replace(stall=Stall(now.time, now.time))
 
 
 @pytest.mark.parametrize("phase", ["start", "measure"])
