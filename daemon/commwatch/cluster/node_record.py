@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Final, Literal, TypeAlias, get_args
+from typing import Annotated, Final, Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
 
@@ -21,11 +21,11 @@ LONGEST_WAY_SECONDS: Final = 600.0
 CLOCKS_APART_SECONDS: Final = 60.0
 _KNOWN_RUNS: Final = 64
 
+Report = TypeVar("Report", NodeReport, CheckReport)
 Reading: TypeAlias = "tuple[str, tuple[str, ...], Value]"
 """Metric, label values, number."""
 Refusal: TypeAlias = Literal["stranger", "malformed", "stale", "replayed"]
 """Why a report was not taken: ``stranger`` by the user that handed it in, ``stale`` by its time."""
-REFUSALS: Final[tuple[Refusal, ...]] = get_args(Refusal)
 
 
 class NotTaken(CommwatchError):
@@ -93,16 +93,22 @@ class NodeRecord:
         """Count a report that was not taken."""
         self._refused[reason] = self._refused.get(reason, 0) + 1
 
-    def take(self, report: NodeReport, now: float) -> None:
+    def take(self, report: NodeReport | CheckReport, now: float) -> None:
         """Take a report.
 
         Args:
-            report: of this node.
+            report: about the local node.
             now: seconds since 1970.
 
         Raises:
             NotTaken: it is an old one, or one that was taken before; nothing has changed.
         """
+        if isinstance(report, CheckReport):
+            self._take_check(report, now)
+        else:
+            self._take_run(report, now)
+
+    def _take_run(self, report: NodeReport, now: float) -> None:
         history = self.history
         self._admit(report, history.last, now)
         history.runs[report.outcome] = history.runs.get(report.outcome, 0) + 1
@@ -113,21 +119,12 @@ class NodeRecord:
             history.named = tuple(self._named(report, now))
             history.last = report
 
-    def take_check(self, report: CheckReport, now: float) -> None:
-        """Take what a check says of this node.
-
-        Args:
-            report: of this node.
-            now: seconds since 1970.
-
-        Raises:
-            NotTaken: it is an old one, or one that was taken before; nothing has changed.
-        """
+    def _take_check(self, report: CheckReport, now: float) -> None:
         history = self.history
-        before = history.failing if self._current_check(now) else {}
+        before = history.failing if self._current(history.check, now) else {}
         self._admit(report, history.check, now)
         failing = {one: before.get(one, 0) + 1 for one in report.causes}
-        # A member that did not get to the meeting place has looked at nothing else.
+        # A member that did not reach the meeting place has checked nothing else.
         history.failing = {**before, **failing} if report.outcome == "unreached" else failing
         history.check = report
 
@@ -157,13 +154,10 @@ class NodeRecord:
                 yield Named(suspicion, before.get(suspicion.key, 0) + 1)
 
     def current(self, now: float) -> NodeReport | None:
-        """The last result that measured this node; None where it is too old."""
-        last = self.history.last
-        return last if last is not None and is_current(last.finished_at, self._interval, now) else None
+        """The last result that measured this node; None if it is too old."""
+        return self._current(self.history.last, now)
 
-    def _current_check(self, now: float) -> CheckReport | None:
-        """The last check; None where it is too old."""
-        last = self.history.check
+    def _current(self, last: Report | None, now: float) -> Report | None:
         return last if last is not None and is_current(last.finished_at, self._interval, now) else None
 
     def readings(self, now: float) -> list[Reading]:
@@ -182,7 +176,7 @@ class NodeRecord:
             found += _of_suspicions(history.named)
         if history.check is not None:
             found.append(("last_check_timestamp_seconds", (), history.check.finished_at))
-        if (check := self._current_check(now)) is not None:
+        if (check := self._current(history.check, now)) is not None:
             found += [("check_failed", (one,), history.failing.get(one, 0)) for one in CAUSES]
             peers = {(one.port_kind, one.direction): one.peers for one in check.unreachable}
             found += [("unreachable_peers", (kind, way), peers.get((kind, way), 0))

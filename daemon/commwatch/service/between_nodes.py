@@ -63,7 +63,7 @@ class BetweenNodes:
         return record
 
     async def take(self, document: bytes, peer: Peer) -> Taken:
-        """Take a report of this node.
+        """Take the report of a run about the local node.
 
         Args:
             document: its JSON.
@@ -72,20 +72,18 @@ class BetweenNodes:
         Raises:
             NotTaken: it does not count; nothing is exported of it.
         """
-        report = await self._taken(document, peer, NodeReport, self._record.take)
+        report = await self._take(document, peer, NodeReport)
         log.info("a run between nodes has ended", run=report.run, outcome=report.outcome, nodes=report.nodes,
                  named=[f"{one.kind} {one.element}: {one.fault}" for one in report.suspicions])  # fmt: skip
         return await self._saved_now()
 
     async def take_check(self, document: bytes, peer: Peer) -> Taken:
-        """Take what a check says of this node; arguments and errors as ``take``."""
-        report = await self._taken(document, peer, CheckReport, self._record.take_check)
+        """Take the report of a check; arguments and errors as ``take``."""
+        report = await self._take(document, peer, CheckReport)
         log.info("a check between nodes has ended", run=report.run, outcome=report.outcome, failed=report.causes)
         return await self._saved_now()
 
-    async def _taken(
-        self, document: bytes, peer: Peer, kind: type[Report], take: Callable[[Report, float], None]
-    ) -> Report:  # fmt: skip
+    async def _take(self, document: bytes, peer: Peer, kind: type[Report]) -> Report:
         try:
             if not await self._may(peer.uid):
                 raise NotTaken("stranger", f"user {peer.uid} may not hand in results; cluster.users names who may")
@@ -93,7 +91,7 @@ class BetweenNodes:
                 report = decode(document, kind)
             except (ValueError, RecursionError) as error:
                 raise NotTaken("malformed", f"{error}"[:300]) from error
-            take(report, self._clock())
+            self._record.take(report, self._clock())
             return report
         except NotTaken as error:
             self._record.refuse(error.reason)
