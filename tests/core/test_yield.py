@@ -7,7 +7,6 @@ import fcntl
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -184,7 +183,7 @@ def test_the_end_of_a_hold(tmp_path: Path, capsys: Output) -> None:
 
 
 async def _cycle(config: Config, arguments: tuple[str, ...]) -> tuple[CycleResult, int, bool]:
-    """Start a cycle by hand whose ranks hang, then the command as a process of its own.
+    """Start a cycle by hand whose ranks hang, then the command beside it.
 
     Returns the outcome of the cycle, the exit code of the command, and whether the lock was free when it returned.
     """
@@ -205,11 +204,8 @@ async def _cycle(config: Config, arguments: tuple[str, ...]) -> tuple[CycleResul
         cycle = asyncio.create_task(launcher.run(plan, node.watch(plan), progress))
         await asyncio.wait_for(measuring.wait(), PATIENCE_SECONDS)
         assert held_elsewhere(state / LOCK_FILE)
-        command = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "commwatch", "yield", "--path.state", config.paths.state,
-            "--simulate", config.simulation.preset, *arguments, stdout=asyncio.subprocess.DEVNULL,
-        )  # fmt: skip
-        code = await command.wait()
+        command = ["yield", "--path.state", config.paths.state, "--simulate", config.simulation.preset, *arguments]
+        code = await asyncio.to_thread(main, command)
         free = not held_elsewhere(state / LOCK_FILE)
         return await cycle, code, free
 
