@@ -3,46 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
-
-import msgspec
 
 from commwatch.commands.cluster_members import groups_option
 from commwatch.config.settings import Config
 from commwatch.errors import ExitCode
 from commwatch.views.terminal import json_option, print_json
 
-if TYPE_CHECKING:
-    from commwatch.cluster.schedule import Pair
-
 SCHEMA = "commwatch-cluster-plan/1"
-
-
-class PlannedPair(msgspec.Struct, frozen=True):
-    """Two nodes that measure together."""
-
-    first: str
-    second: str
-    wave: int
-    """Pairs of a later wave begin when those of the earlier ones are done."""
-
-
-class PlannedRound(msgspec.Struct, frozen=True):
-    """Pairs that no result changes; round 3 has the suspects of the first two with witnesses."""
-
-    round: int
-    pairs: tuple[PlannedPair, ...]
-    resting: tuple[str, ...]
-
-
-class Plan(msgspec.Struct, frozen=True):
-    """The first two rounds."""
-
-    schema: str
-    seed: str
-    members: int
-    leaves: int
-    rounds: tuple[PlannedRound, ...]
 
 
 def add_parser(
@@ -82,34 +49,32 @@ def run(args: argparse.Namespace, config: Config) -> int:
         print("fewer than two nodes: no pair to measure")
         return ExitCode.NOT_KNOWN
     first = first_round(leaves, args.seed)
-    rounds = tuple(
-        _planned(number, pairs, names)
-        for number, pairs in enumerate((first, second_round(leaves, args.seed, first)), start=1)
-    )
-    plan = Plan(SCHEMA, args.seed, len(names), len(set(leaves) - {NO_LEAF}), rounds)
+    rounds = []
+    for number, pairs in enumerate((first, second_round(leaves, args.seed, first)), start=1):
+        busy = {member for pair in pairs for member in pair[:2]}
+        rounds.append((number, pairs, [name for place, name in enumerate(names) if place not in busy]))
+    groups = len(set(leaves) - {NO_LEAF})
     if args.json:
-        print_json(plan)
-    else:
-        _print(plan)
-    return ExitCode.OK
-
-
-def _planned(number: int, pairs: tuple[Pair, ...], names: list[str]) -> PlannedRound:
-    busy = {member for pair in pairs for member in pair[:2]}
-    return PlannedRound(
-        number,
-        tuple(PlannedPair(names[one.first], names[one.second], one.wave) for one in pairs),
-        tuple(name for place, name in enumerate(names) if place not in busy),
-    )
-
-
-def _print(plan: Plan) -> None:
-    groups = f"{plan.leaves} leaves" if plan.leaves else "no groups"
-    print(f"{plan.members} nodes, {groups}, seed {plan.seed}")
-    for one in plan.rounds:
-        waves = max((pair.wave for pair in one.pairs), default=0) + 1
-        resting = f"; {', '.join(one.resting)} rests" if one.resting else ""
-        print(f"round {one.round}: {len(one.pairs)} pairs in {waves} wave{'s' * (waves > 1)}{resting}")
-        for pair in sorted(one.pairs, key=lambda pair: pair.wave):
-            print(f"  {pair.first} {pair.second}" + (f"  wave {pair.wave + 1}" if waves > 1 else ""))
+        print_json({
+            "schema": SCHEMA, "seed": args.seed, "members": len(names), "leaves": groups,
+            "rounds": [
+                {
+                    "round": number,
+                    "pairs": [
+                        {"first": names[one.first], "second": names[one.second], "wave": one.wave} for one in pairs
+                    ],
+                    "resting": resting,
+                }
+                for number, pairs, resting in rounds
+            ],
+        })  # fmt: skip
+        return ExitCode.OK
+    print(f"{len(names)} nodes, {f'{groups} leaves' if groups else 'no groups'}, seed {args.seed}")
+    for number, pairs, resting in rounds:
+        waves = max((pair.wave for pair in pairs), default=0) + 1
+        words = f"; {', '.join(resting)} rests" if resting else ""
+        print(f"round {number}: {len(pairs)} pairs in {waves} wave{'s' * (waves > 1)}{words}")
+        for pair in sorted(pairs, key=lambda pair: pair.wave):
+            print(f"  {names[pair.first]} {names[pair.second]}" + (f"  wave {pair.wave + 1}" if waves > 1 else ""))
     print("round 3: the suspects of rounds 1 and 2 with witnesses; with up to four nodes, the pairs that have not met")
+    return ExitCode.OK
