@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from commwatch_rehearsal.simulation.find import find_preset
+from commwatch_rehearsal.simulation.presets import find_preset
 from support.healthy_day import play
 from support.simulated_day import SHORT_DAY
 

@@ -10,8 +10,7 @@ from commwatch_rehearsal.simulation.describe import describe_node, fault_example
 from commwatch_rehearsal.simulation.faults.fault import Kind
 from commwatch_rehearsal.simulation.faults.kinds import FAMILIES, KINDS
 from commwatch_rehearsal.simulation.faults.parse import parse_faults
-from commwatch_rehearsal.simulation.find import find_preset
-from commwatch_rehearsal.simulation.presets import PRESETS
+from commwatch_rehearsal.simulation.presets import PRESETS, find_preset
 from commwatch_rehearsal.simulation.presets.parts import Preset
 from support.passes import in_one_pass
 

@@ -10,8 +10,7 @@ import pytest
 
 from commwatch.config.simulated import absolute, names_a_file, node_name
 from commwatch.errors import ConfigError
-from commwatch_rehearsal.simulation.find import find_preset
-from commwatch_rehearsal.simulation.presets import PRESETS
+from commwatch_rehearsal.simulation.presets import PRESETS, find_preset
 from commwatch_rehearsal.simulation.presets.parts import Preset
 from simulation.asking import handle
 from simulation.harness import Rehearsal

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from commwatch_rehearsal.drill.catalogue import load_drills
 from commwatch_rehearsal.simulation.faults.kinds import KINDS
-from commwatch_rehearsal.simulation.find import find_preset
+from commwatch_rehearsal.simulation.presets import find_preset
 from commwatch_rehearsal.simulation.presets.parts import Preset
 from commwatch_rehearsal.simulation.timeline import REBOOTS
 from support.simulated_daemon import BOOTED_AT

@@ -47,7 +47,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     if args.list:
         return _list(as_json=args.json)
     from commwatch_rehearsal.simulation.describe import describe_node
-    from commwatch_rehearsal.simulation.find import find_preset
+    from commwatch_rehearsal.simulation.presets import find_preset
 
     described = describe_node(find_preset(node))
     if args.json:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from commwatch.errors import ConfigError
 from commwatch_rehearsal.simulation.faults.fault import Fault
-from commwatch_rehearsal.simulation.find import find_preset
 from commwatch_rehearsal.simulation.hardware import Hardware
+from commwatch_rehearsal.simulation.presets import find_preset
 from commwatch_rehearsal.simulation.presets.parts import Preset
 from commwatch_rehearsal.simulation.tree.procfs import ProcfsTree
 from commwatch_rehearsal.simulation.tree.sysfs import PARTS, SysfsTree

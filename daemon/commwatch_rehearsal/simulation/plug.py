@@ -23,7 +23,7 @@ def check_preset(preset: str) -> None:
     Raises:
         ConfigError: there is none, or its file cannot be used.
     """
-    from commwatch_rehearsal.simulation.find import find_preset
+    from commwatch_rehearsal.simulation.presets import find_preset
 
     find_preset(preset)
 

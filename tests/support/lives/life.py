@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
-from commwatch_rehearsal.simulation.find import find_preset
+from commwatch_rehearsal.simulation.presets import find_preset
 from commwatch_rehearsal.simulation.presets.parts import Preset
 from support.lives.hardware import HARDWARE, HARMLESS, Row, Struck, Wanted
 
