@@ -44,7 +44,7 @@ class DeviceReadings(NamedTuple):
     time: float
     """``time.monotonic()`` when they were taken, seconds; of one clock in all processes of the node."""
     series: tuple[Series, ...]
-    """What the values are; the same object for each reading of the same series, so that it travels only once."""
+    """What the values are; it travels only where it is not equal to that of the reading before."""
     values: Sequence[Value]
     """As many as series; None for what was not read."""
 

@@ -181,7 +181,7 @@ def test_a_new_trial_goes_on_with_samples_and_sums(driver: Driver) -> None:
     opened.collect("identity")
 
     assert _read(opened, after=0)["pcie_transmit_bytes_total"] == 3600 * 100 * MIB
-    assert opened.collect("gpm").readings[0].series is first
+    assert opened.collect("gpm").readings[0].series == first
 
 
 def _without(gpu: FakeGpu, opened: Opened) -> None:

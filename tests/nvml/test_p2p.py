@@ -35,14 +35,6 @@ def test_each_ordered_pair_has_a_status_for_each_capability(driver: Driver) -> N
     }  # fmt: skip
 
 
-def test_the_series_stay_the_same_objects(driver: Driver) -> None:
-    """They travel once."""
-    opened, _ = opened_with(driver)
-    first, second = (opened.collect("p2p").readings for _ in range(2))
-
-    assert all(one.series is other.series for one, other in zip(first, second, strict=True))
-
-
 def test_one_gpu_has_no_peers(driver: Driver) -> None:
     """Nothing is asked and nothing told."""
     opened, _ = opened_with(driver, gpus=1)

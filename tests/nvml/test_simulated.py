@@ -261,16 +261,3 @@ def test_a_symbol_that_the_library_lacks_is_an_absent_series(simulate: Simulate)
     names = {key[0] for key in values_of(batch)}
     assert "pcie_gpu_link_generation_max" not in names
     assert "pcie_link_generation_max" in names
-
-
-@pytest.mark.parametrize("preset", ["h100x8", "a10x2", "rtx3090x4"])
-@pytest.mark.parametrize("collector", COLLECTORS)
-def test_series_are_prepared_once(simulate: Simulate, preset: str, collector: str) -> None:
-    """Run after run gives the same tuples, not equal ones."""
-    node = simulate(preset).open()
-    first = node.collect(collector)
-    node.now = 5.0
-    second = node.collect(collector)
-
-    assert [one.device for one in first.readings] == [one.device for one in second.readings]
-    assert all(one.series is other.series for one, other in zip(first.readings, second.readings, strict=True))

@@ -245,7 +245,7 @@ def test_all_series_are_of_the_catalogue(tmp_path: Path) -> None:
 
 
 def test_names_are_read_once_and_numbers_in_one_call(tmp_path: Path) -> None:
-    """Two runs of an unchanged interface ask for its names once, and give the same series object."""
+    """Two runs of an unchanged interface ask for its names once, and give the same series."""
     add_interface(tmp_path, "eth0")
     kernel = Kernel(eth0=MLX5)
     source = opened(tmp_path, kernel)
@@ -254,7 +254,7 @@ def test_names_are_read_once_and_numbers_in_one_call(tmp_path: Path) -> None:
 
     second = collect(source)
 
-    assert [one.series is other.series for one, other in zip(first.readings, second.readings, strict=True)] == [
+    assert [one.series == other.series for one, other in zip(first.readings, second.readings, strict=True)] == [
         True
     ] * 2
     assert values(second)["phy_transmit_bytes_total", ()] == 99

@@ -101,7 +101,7 @@ def test_a_node_without_such_devices_gives_an_empty_batch(tmp_path: Path) -> Non
 
 
 def test_a_run_reads_the_link_of_its_time(tmp_path: Path) -> None:
-    """Current speed and width follow the files; the series stay the same objects and are of the catalogue."""
+    """Current speed and width follow the files; the series stay the same and are of the catalogue."""
     home = add_device(tmp_path, "pci0000:00/0000:01:00.0", GPU, LINK)
     source = opened(tmp_path)
     first = source.collect("pci")
@@ -111,7 +111,7 @@ def test_a_run_reads_the_link_of_its_time(tmp_path: Path) -> None:
     second = source.collect("pci")
 
     assert values(second, "0000:01:00.0") == [1, 8, 5, 16, 1]
-    assert second.readings[0].series is first.readings[0].series
+    assert second.readings[0].series == first.readings[0].series
     assert len(Layout(second.readings[0].series).prefixes) == 5
 
 

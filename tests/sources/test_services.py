@@ -90,7 +90,7 @@ def test_services_that_run_are_found_although_their_names_are_cut(node: Node) ->
 
     assert states(batch) == {FABRIC_MANAGER: 1, PERSISTENCED: 1, IMEX: 1, "nvlsm": 1}
     assert len(Layout(batch.readings[0].series).prefixes) == 5  # and whether adapters can reach GPU memory
-    assert node.collect().readings[0].series is batch.readings[0].series
+    assert node.collect().readings[0].series == batch.readings[0].series
 
 
 def test_what_is_not_needed_is_not_told(node: Node) -> None:

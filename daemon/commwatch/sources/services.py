@@ -65,11 +65,6 @@ class ServicesSource(Source):
         """Until the next full scan."""
         self._addresses: list[str] | None = None
         self._has_nvswitch = False
-        self._shown: tuple[_Service, ...] = ()
-        self._series: tuple[Series, ...] = ()
-        """Of the services."""
-        self._told: tuple[Series, ...] = ()
-        """All that is read."""
 
     def open(self, report: Report, leave_out: frozenset[str], only: frozenset[str] | None) -> None:
         """See ``Source.open``; the devices of this source are the services."""
@@ -82,14 +77,14 @@ class ServicesSource(Source):
         now = time.monotonic()
         self._look_for_processes(self._processes(), batch)
         self._report("")
-        self._choose({absence.device for absence in batch.absences})
-        values: list[Value] = [int(service in self._running) for service in self._shown]
-        ways = self._ways_of_adapters()
-        series = (*self._series, *(("commwatch_gpudirect_rdma_available", (way,)) for way in ways))
-        if series != self._told:
-            self._told = series
-        if series:
-            batch.readings.append(DeviceReadings("", now, self._told, [*values, *ways.values()]))
+        shown = self._shown({absence.device for absence in batch.absences})
+        found: dict[Series, Value] = {
+            ("commwatch_service_running", (one.name,)): int(one in self._running) for one in shown
+        }
+        for way, is_there in self._ways_of_adapters().items():
+            found["commwatch_gpudirect_rdma_available", (way,)] = is_there
+        if found:
+            batch.readings.append(DeviceReadings("", now, tuple(found), tuple(found.values())))
         return batch
 
     def _processes(self) -> frozenset[str]:
@@ -146,20 +141,17 @@ class ServicesSource(Source):
         program = command.partition(b"\0")[0].rpartition(b"/")[2]
         return comm == service.comm and program == service.program.encode()
 
-    def _choose(self, unknown: set[str]) -> None:
-        """Prepare the series of the services that are reported."""
+    def _shown(self, unknown: set[str]) -> list[_Service]:
+        """The services that are reported."""
         due = set(self._seen)
         if self._nvswitch_on_bus():
             due.add(_FABRIC_MANAGER)
         if os.path.exists(f"{self._procfs}/driver/nvidia/version"):
             due.add(_PERSISTENCED)
-        shown = tuple(
+        return [
             one for one in _SERVICES if one in due and self._may_touch(one.name)
             and (one in self._running or one.name not in unknown)
-        )  # fmt: skip
-        if shown != self._shown:
-            self._shown = shown
-            self._series = tuple(("commwatch_service_running", (service.name,)) for service in shown)
+        ]  # fmt: skip
 
     def _nvswitch_on_bus(self) -> bool:
         """Whether there is an NVSwitch; devices are looked at only when their list changes."""

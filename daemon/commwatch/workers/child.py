@@ -125,7 +125,6 @@ class _Runner:
 def _new_series(sent: dict[str, tuple[Series, ...]], readings: DeviceReadings) -> tuple[Series, ...] | None:
     """The series of a device, where they are not those that were sent last."""
     last = sent.get(readings.device)
-    # Sources keep the same object while nothing changes, so that this is one comparison.
     if last is readings.series or last == readings.series:
         return None
     sent[readings.device] = readings.series

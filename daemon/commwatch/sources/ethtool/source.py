@@ -6,8 +6,8 @@ import errno
 import fcntl
 import os
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
@@ -58,26 +58,6 @@ class _Interface:
     """Until the names are read again."""
 
 
-@dataclass(slots=True)
-class _States:
-    """Which rows the drivers of this node have: prepared again only when an interface or its names change."""
-
-    series: tuple[Series, ...] = ()
-    values: list[Value] = field(default_factory=list)
-    stale: bool = True
-
-    def renew(self, read: list[_Interface]) -> None:
-        found: dict[str, bool] = {}
-        for interface in read:
-            for row in interface.driver.rows if interface.driver is not None else ():
-                found[row.name] = found.get(row.name, False) or row in interface.found
-        series: tuple[Series, ...] = tuple(("commwatch_counters_state", ("ethtool", name)) for name in found)
-        if series != self.series:
-            self.series = series
-        self.values = [0 if has else 1 for has in found.values()]
-        self.stale = False
-
-
 class EthtoolSource(Source):
     """Reads the statistics of network adapters that their drivers keep beside those of sysfs.
 
@@ -107,7 +87,6 @@ class EthtoolSource(Source):
         self._drivers = drivers
         self._calls: StatisticsCalls | None = None
         self._interfaces: Mapping[str, _Interface] = MappingProxyType({})
-        self._states = _States()
 
     def open(self, report: Report, leave_out: frozenset[str], only: frozenset[str] | None) -> None:
         """Find the interfaces; see ``Source.open``."""
@@ -129,14 +108,9 @@ class EthtoolSource(Source):
                 self._report(device)
                 self._read(calls, interface, interface.driver, batch)
         self._report("")
-        if found.keys() != self._interfaces.keys():
-            self._states.stale = True
         self._interfaces = found
-        if self._states.stale:
-            self._states.renew(list(found.values()))
-        if self._states.series:
-            values = self._states.values
-            batch.readings.append(DeviceReadings("", time.monotonic(), self._states.series, values))
+        if states := _states(found.values()):
+            batch.readings.append(DeviceReadings("", time.monotonic(), tuple(states), tuple(states.values())))
         return batch
 
     def close(self) -> None:
@@ -161,7 +135,6 @@ class EthtoolSource(Source):
         known = self._interfaces.get(name)
         if known is not None and known.links == links:
             return known
-        self._states.stale = True
         driver = self._drivers.get(links.driver_name)
         wanted = driver is not None and interfaces.is_wanted(name, base, bool(links.device), self._settings)
         return _Interface(name, device, links, driver if wanted else None)
@@ -208,7 +181,6 @@ class EthtoolSource(Source):
         """Find the driver's rows among the names."""
         if names == interface.names and count == interface.count:
             return
-        self._states.stale = True
         interface.names, interface.count = names, count
         chosen: dict[Series, tuple[int, int]] = {}
         quiet: set[Series] = set()
@@ -234,6 +206,16 @@ def make_source(origin: Origin) -> EthtoolSource:
     """The interfaces of this node, by the choice of ``network``."""
     call = fcntl.ioctl if origin.stand_in is None else origin.stand_in()
     return EthtoolSource(origin.sysfs, origin.settings.network, call)
+
+
+def _states(read: Iterable[_Interface]) -> dict[Series, int]:
+    """Which rows the drivers of this node have: 0 for one that any interface has."""
+    found: dict[Series, int] = {}
+    for interface in read:
+        for row in interface.driver.rows if interface.driver is not None else ():
+            series: Series = ("commwatch_counters_state", ("ethtool", row.name))
+            found[series] = min(found.get(series, 1), int(row not in interface.found))
+    return found
 
 
 def _choice(chosen: Mapping[Series, tuple[int, int]]) -> _Choice:

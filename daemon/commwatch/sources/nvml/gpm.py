@@ -64,18 +64,19 @@ def gpm_support(gpu: Gpu) -> bool | None:
 class GpmGroup(Group):
     """Rates of PCIe between the last two runs, and bytes: the driver's own count, else the sum of the rates."""
 
-    def __init__(self, gpu: Gpu, rows: Sequence[GpmCounter], places: Places, earlier: Group | None = None) -> None:
+    def __init__(self, gpu: Gpu, rows: Sequence[GpmCounter], places: Places) -> None:
         super().__init__(gpu, (), places)
         self._numbers = tuple(row.number for row in rows)
         self._names = {row.number: row.name for row in rows}
-        self._prepare(tuple((row.metric, gpu.labels) for row in rows), earlier)
+        self.series = tuple((row.metric, gpu.labels) for row in rows)
         self.learned: dict[str, bool | None] = {}
         """By counter name: whether the last metrics had it."""
         self._sampler = Sampler()
         self._bytes = {rate: ByteCount() for rate, _ in _DIRECTIONS}
-        if isinstance(earlier, GpmGroup):
-            # What was sampled and summed so far outlives a new plan.
-            self._sampler, self._bytes, self.learned = earlier._sampler, earlier._bytes, earlier.learned
+
+    def go_on_from(self, earlier: GpmGroup) -> None:
+        """Take over what was sampled and summed so far: it outlives a new plan."""
+        self._sampler, self._bytes, self.learned = earlier._sampler, earlier._bytes, earlier.learned
 
     def read(self, gpu: Gpu, monotonic: Callable[[], float]) -> tuple[list[Value], float]:
         """As ``Group.read``; all values are absent in the first run, and where MIG was enabled since.

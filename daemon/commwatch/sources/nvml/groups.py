@@ -25,14 +25,13 @@ def places_of(links: int, c2c_links: int) -> Places:
 class Group:
     """The counters of one collector on one GPU, ready to be read."""
 
-    def __init__(self, gpu: Gpu, rows: Sequence[Counter], places: Places, earlier: Group | None = None) -> None:
+    def __init__(self, gpu: Gpu, rows: Sequence[Counter], places: Places) -> None:
         """Prepare the reading.
 
         Args:
             gpu: the GPU.
             rows: its counters, all of one collector.
             places: its links.
-            earlier: the group before; its series object is kept where they are the same.
         """
         series: list[Series] = []
         requests: list[tuple[int, int, int]] = []
@@ -60,13 +59,7 @@ class Group:
             series += [(metric, (*gpu.labels, *labels)) for metric, labels in report.series]
         if requests:
             self._batch = batch_of(tuple(requests))
-        self._prepare(tuple(series), earlier)
-
-    def _prepare(self, series: tuple[Series, ...], earlier: Group | None) -> None:
-        """Set the series; the earlier object where nothing changed, so that they need not travel again."""
-        self.series: tuple[Series, ...] = series
-        if earlier is not None and earlier.series == series:
-            self.series = earlier.series
+        self.series = tuple(series)
 
     def read(self, gpu: Gpu, monotonic: Callable[[], float]) -> tuple[list[Value], float]:
         """The values of ``series``, and the monotonic seconds at which they were taken.
@@ -98,8 +91,8 @@ class Group:
 class TrafficGroup(Group):
     """State and bytes of the links."""
 
-    def __init__(self, gpu: Gpu, rows: Sequence[Counter], places: Places, earlier: Group | None = None) -> None:
-        super().__init__(gpu, rows, places, earlier)
+    def __init__(self, gpu: Gpu, rows: Sequence[Counter], places: Places) -> None:
+        super().__init__(gpu, rows, places)
         found = [place for place, (metric, _) in enumerate(self.series) if metric == "commwatch_nvlink_link_state"]
         self._states = slice(found[0], found[-1] + 1) if found else slice(0)
 
@@ -115,11 +108,11 @@ class TrafficGroup(Group):
 class UseGroup(Group):
     """What the GPU does now; from its utilisation, and without any from its compute processes, whether it is busy."""
 
-    def __init__(self, gpu: Gpu, rows: Sequence[Counter], places: Places, earlier: Group | None = None) -> None:
+    def __init__(self, gpu: Gpu, rows: Sequence[Counter], places: Places) -> None:
         super().__init__(gpu, rows, places)
         used = ("commwatch_gpu_utilization_ratio", gpu.labels)
         self._utilization = self.series.index(used) if used in self.series else None
-        self._prepare((*self.series, ("commwatch_gpu_busy", gpu.labels)), earlier)
+        self.series = (*self.series, ("commwatch_gpu_busy", gpu.labels))
 
     def read(self, gpu: Gpu, monotonic: Callable[[], float]) -> tuple[list[Value], float]:
         """As ``Group.read``; busy is absent where neither could be read."""
@@ -142,8 +135,8 @@ _COMPUTE_PROCESSES: Final[Callable[..., Any]] = pynvml.nvmlDeviceGetComputeRunni
 class ProcessGroup(Group):
     """Which processes are on the GPU, and who may use it."""
 
-    def __init__(self, gpu: Gpu, rows: Sequence[Counter], places: Places, earlier: Group | None = None) -> None:
-        super().__init__(gpu, rows, places, earlier)
+    def __init__(self, gpu: Gpu, rows: Sequence[Counter], places: Places) -> None:
+        super().__init__(gpu, rows, places)
         self.occupants: tuple[int, ...] | None = None
         """Ids of the processes with a compute context, clients of MPS too, at the last reading; None: not read."""
         count = ("commwatch_gpu_compute_processes", gpu.labels)

@@ -17,59 +17,35 @@ CAPABILITIES: Final = (("nvlink", 2), ("read", 0))
 """NVML's index of each capability; the binding's constant of the second is a tuple by mistake."""
 
 
-class PeerMatrix:
-    """The status of all ordered pairs of the GPUs that can be peers.
+def read_peers(gpus: Sequence[Gpu], report: Report, monotonic: Callable[[], float]) -> list[DeviceReadings]:
+    """The status of all ordered pairs of the GPUs that can be peers, by GPU; failures are noted at the GPU.
 
-    A GPU that is split by MIG has no peers, and one alone has none.
+    A GPU that is split by MIG has no peers, and one alone has none. A pair of which one GPU is lost has no status;
+    which one it is, other collectors tell. Of a GPU whose own calls fail, no other one is to blame.
+
+    Raises:
+        GpuGone, SourceUnavailable: as for ``Gpu.note``; GpuGone never for a pair.
     """
-
-    def __init__(self) -> None:
-        self._for: tuple[tuple[str, str], ...] = ()
-        self._series: dict[str, tuple[Series, ...]] = {}
-
-    def read(self, gpus: Sequence[Gpu], report: Report, monotonic: Callable[[], float]) -> list[DeviceReadings]:
-        """The status of each pair, in one batch for each GPU; failures are noted at the GPU.
-
-        A pair of which one GPU is lost has no status; which one it is, other collectors tell. Of a GPU whose own calls
-        fail, no other one is to blame.
-
-        Raises:
-            GpuGone, SourceUnavailable: as for ``Gpu.note``; GpuGone never for a pair.
-        """
-        whole = []
-        for gpu in gpus:
-            report(gpu.device)
-            if not gpu.mig_enabled():
-                whole.append(gpu)
-        if len(whole) < 2:
-            return []
-        self._prepare(whole)
-        readings = []
-        for gpu in whole:
-            report(gpu.device)
-            values = [
-                _status(gpu, peer, index, to_blame=not peer.has_failed or gpu.has_failed)
-                for peer in whole
-                if peer is not gpu
-                for _, index in CAPABILITIES
-            ]
-            readings.append(DeviceReadings(gpu.device, monotonic(), self._series[gpu.device], values))
-        return readings
-
-    def _prepare(self, gpus: Sequence[Gpu]) -> None:
-        labels = tuple(gpu.labels for gpu in gpus)
-        if labels == self._for:
-            return
-        self._for = labels
-        self._series = {
-            own[1]: tuple(
-                ("commwatch_gpu_p2p_status", (*own, *peer, capability))
-                for peer in labels
-                if peer != own
-                for capability, _ in CAPABILITIES
+    whole = []
+    for gpu in gpus:
+        report(gpu.device)
+        if not gpu.mig_enabled():
+            whole.append(gpu)
+    if len(whole) < 2:
+        return []
+    readings = []
+    for gpu in whole:
+        report(gpu.device)
+        found: dict[Series, Value] = {
+            ("commwatch_gpu_p2p_status", (*gpu.labels, *peer.labels, capability)): _status(
+                gpu, peer, index, to_blame=not peer.has_failed or gpu.has_failed
             )
-            for own in labels
+            for peer in whole
+            if peer is not gpu
+            for capability, index in CAPABILITIES
         }
+        readings.append(DeviceReadings(gpu.device, monotonic(), tuple(found), tuple(found.values())))
+    return readings
 
 
 def _status(gpu: Gpu, peer: Gpu, index: int, *, to_blame: bool) -> Value:

@@ -93,7 +93,7 @@ def make_plan(
         gpu: the GPU to try.
         time: monotonic seconds now.
         states: what ``link_states`` gave for it.
-        earlier: the plan before; its series are kept where they are the same.
+        earlier: the plan before, whose GPM samples are gone on with.
         opt_in: metrics that are read only because the configuration names them.
 
     Raises:
@@ -120,7 +120,10 @@ def make_plan(
     groups: dict[str, Group] = {}
     for collector, make in _GROUPS.items():
         rows = [row for row in chosen.values() if row.collector == collector]
-        groups[collector] = make(gpu, rows, places, earlier.groups[collector] if earlier else None)
+        groups[collector] = make(gpu, rows, places)
+    gpm_now, gpm_before = groups["gpm"], earlier.groups["gpm"] if earlier else None
+    if isinstance(gpm_now, GpmGroup) and isinstance(gpm_before, GpmGroup):
+        gpm_now.go_on_from(gpm_before)
     fabric = next((row for row in chosen.values() if row.collector == "fabric"), None)
     return Plan(time, states, support, groups, fabric.call if isinstance(fabric, CallReport) else None)
 

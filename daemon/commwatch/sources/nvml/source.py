@@ -20,9 +20,8 @@ from commwatch.sources.nvml.events import EventWatch
 from commwatch.sources.nvml.gpu import Gpu, GpuGone, pci_bus_id
 from commwatch.sources.nvml.groups import ProcessGroup
 from commwatch.sources.nvml.identity import read_driver_identity, read_gpu_identity
-from commwatch.sources.nvml.p2p import PeerMatrix
+from commwatch.sources.nvml.p2p import read_peers
 from commwatch.sources.nvml.plan import Plan, link_states, make_plan
-from commwatch_exporters.snapshot import Series
 
 _TRY_AGAIN_AFTER: Final = 3600.0  # seconds between two trials of what a GPU does not support
 _LIBRARY: Final = "/libnvidia-ml.so"
@@ -40,7 +39,6 @@ class _Opened:
 
     gpu: Gpu
     plan: Plan
-    identity: tuple[Series, ...] = ()
     gone: Absence | None = None
     """Set once the driver said that this handle must not be used again."""
 
@@ -85,11 +83,9 @@ class NvmlSource(Source):
         self._count = 0
         """GPUs that the driver listed when it was opened."""
         self._events = EventWatch()
-        self._peers = PeerMatrix()
         self._opened: list[_Opened] = []
         self._aliases: dict[str, str] = {}
         self._not_opened: dict[int, Absence] = {}
-        self._driver_series: tuple[Series, ...] = ()
 
     @property
     def aliases(self) -> Mapping[str, str]:
@@ -236,15 +232,10 @@ class NvmlSource(Source):
         if changed or came_up or now - plan.time >= _TRY_AGAIN_AFTER:
             known = states if states is not None else plan.link_states
             opened.plan = plan = make_plan(gpu, now, known, plan, self._opt_in)
-        readings = read_gpu_identity(gpu, plan, states, self._monotonic)
-        opened.identity, readings = _with_kept_series(readings, opened.identity)
-        return readings
+        return read_gpu_identity(gpu, plan, states, self._monotonic)
 
     def _driver_identity(self) -> DeviceReadings:
-        supports = [opened.plan.support for opened in self._opened]
-        readings = read_driver_identity(supports, self._monotonic)
-        self._driver_series, readings = _with_kept_series(readings, self._driver_series)
-        return readings
+        return read_driver_identity([opened.plan.support for opened in self._opened], self._monotonic)
 
     def _listen(self, readable: list[_Opened], batch: Batch) -> None:
         events, failures, gone = self._events.collect([opened.gpu for opened in readable], self._report)
@@ -256,7 +247,7 @@ class NvmlSource(Source):
     def _ask_peers(self, readable: list[_Opened], batch: Batch) -> None:
         gpus = [opened.gpu for opened in readable]
         try:
-            batch.readings += self._peers.read(gpus, self._report, self._monotonic)
+            batch.readings += read_peers(gpus, self._report, self._monotonic)
         except GpuGone as gone:
             next(opened for opened in readable if opened.gpu.device == gone.absence.device).gone = gone.absence
         for gpu in gpus:
@@ -329,7 +320,7 @@ class NvmlSource(Source):
         self._events.free()
         for opened in self._opened:
             opened.plan.close()
-        self._opened, self._aliases, self._not_opened, self._driver_series, self._unlisted = [], {}, {}, (), ()
+        self._opened, self._aliases, self._not_opened, self._unlisted = [], {}, {}, ()
         if self._initialised:
             self._initialised = False
             # A driver that was unloaded meanwhile answers that it is not initialised: then nothing is open.
@@ -346,11 +337,3 @@ def make_source(origin: Origin) -> NvmlSource:
         to_list=partial(gpus_to_list, *where),
         bound=partial(bound_devices, origin.sysfs),
     )
-
-
-def _with_kept_series(
-    readings: DeviceReadings, earlier: tuple[Series, ...]
-) -> tuple[tuple[Series, ...], DeviceReadings]:
-    """The readings with the earlier series object where nothing changed, so that the series need not travel again."""
-    kept = earlier if earlier == readings.series else readings.series
-    return kept, readings._replace(series=kept)

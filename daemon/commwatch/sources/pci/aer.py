@@ -167,7 +167,7 @@ class AerDevice:
         ]
         self._files = (*self._own, *self._messages)
         self.series: tuple[Series, ...] = ()
-        """Empty while the device has none of the files; the same object while nothing new has happened."""
+        """Empty while the device has none of the files."""
         self.values: list[Value] = []
 
     def read(self) -> Absence | None:
@@ -185,7 +185,7 @@ class AerDevice:
 
     def _fill(self) -> None:
         address, role = self._labels
-        series: tuple[Series, ...] = (
+        self.series = (
             *(("commwatch_pcie_aer_errors_total", (address, role, file.severity)) for file in self._own),
             *(("commwatch_pcie_aer_root_port_errors_total", (address, file.severity)) for file in self._messages),
             *(
@@ -194,8 +194,6 @@ class AerDevice:
                 for name in file.happened
             ),
         )
-        if series != self.series:
-            self.series = series
         self.values = [
             *(file.counts.total for file in self._files),
             *(value for file in self._own for value in file.named_values()),

@@ -230,8 +230,7 @@ class Port:
         series += self._gid_series(now)
         series.append(("commwatch_rdma_port_info", self._info()))
         self._rows = tuple(rows)
-        if tuple(series) != self._series:
-            self._series = tuple(series)
+        self._series = tuple(series)
 
     def _gid_series(self, now: float) -> list[Series]:
         """The series of the GID table, in the order of its numbers."""
@@ -256,9 +255,7 @@ class Port:
             paths["hw_counters"] = "hw_counters"
             folders["hw_counters"] = names_in(f"{self._home}/hw_counters")
         there = [counter for counter in COUNTERS if counter.file in folders[counter.folder]]
-        supported = frozenset(counter.file for counter in there) - self._refused
-        if supported != self.supported:
-            self.supported = supported
+        self.supported = frozenset(counter.file for counter in there) - self._refused
         first: dict[tuple[str, str], tuple[str, RdmaCounter]] = {}
         for counter in there:
             if counter.metric not in self._left_out:

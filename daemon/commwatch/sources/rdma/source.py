@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -55,26 +55,6 @@ class _Watched:
         return Absence(self.port.place.key, "unreadable", f"{of.why}; {what} left alone for {of.wait:.0f} s")
 
 
-@dataclass(slots=True)
-class _States:
-    """Which counters the ports have together."""
-
-    of: tuple[frozenset[str], ...] = ()
-    series: tuple[Series, ...] = ()
-    values: list[int] = field(default_factory=list)
-
-    def update(self, supported: tuple[frozenset[str], ...]) -> None:
-        """Take what each port has."""
-        if supported == self.of:
-            return
-        self.of = supported
-        together = frozenset().union(*supported)
-        shown = dict.fromkeys(row.file for row in COUNTERS if supported and (row.is_common or row.file in together))
-        series = tuple(("commwatch_counters_state", ("rdma", name)) for name in shown)
-        self.series = self.series if series == self.series else series
-        self.values = [0 if name in together else 1 for name in shown]
-
-
 class RdmaSource(Source):
     """Reads state, speed and counters of every RDMA port, whatever driver is behind it.
 
@@ -99,7 +79,6 @@ class RdmaSource(Source):
         self._ports: dict[str, _Watched] = {}
         self._bound: dict[str, str] | None = None
         self._listed_at = float("-inf")
-        self._states = _States()
 
     def open(self, report: Report, leave_out: frozenset[str], only: frozenset[str] | None) -> None:
         """Find the ports; see ``Source.open``."""
@@ -114,9 +93,9 @@ class RdmaSource(Source):
             self._report(key)
             self._read(watched, batch)
         self._report("")
-        self._states.update(tuple(watched.port.supported for watched in self._ports.values()))
         # Without ports it is empty, and tells all the same that the ports were looked for.
-        batch.readings.append(DeviceReadings("", self._clock(), self._states.series, self._states.values))
+        states = _states([watched.port.supported for watched in self._ports.values()])
+        batch.readings.append(DeviceReadings("", self._clock(), tuple(states), tuple(states.values())))
         return batch
 
     def close(self) -> None:
@@ -181,6 +160,13 @@ class RdmaSource(Source):
             else:
                 ports[key] = _Watched(Port(place, self._opt_in, OPT_IN, self._clock))
         self._ports = ports
+
+
+def _states(supported: Sequence[frozenset[str]]) -> dict[Series, int]:
+    """Which counters the ports have together: 0 for one that any has."""
+    together = frozenset[str]().union(*supported)
+    shown = dict.fromkeys(row.file for row in COUNTERS if supported and (row.is_common or row.file in together))
+    return {("commwatch_counters_state", ("rdma", name)): int(name not in together) for name in shown}
 
 
 def make_source(origin: Origin) -> RdmaSource:
