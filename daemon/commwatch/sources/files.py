@@ -1,4 +1,4 @@
-"""Readers of the one-line files of sysfs; what a file says and how it is read are apart."""
+"""Readers of the files of sysfs and procfs; what a file says and how it is read are apart."""
 
 from __future__ import annotations
 
@@ -38,23 +38,30 @@ def reason_of(error: OSError) -> Reason:
     return _REASONS.get(error.errno or 0, "unreadable")
 
 
-def read(path: str) -> bytes:
-    """The content of an attribute.
+def read(path: str, most_bytes: int = _PAGE_BYTES) -> bytes:
+    """The content of a file.
+
+    Args:
+        path: of the file.
+        most_bytes: no more is read.
 
     Raises:
         OSError: as the kernel gave it.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return os.read(descriptor, _PAGE_BYTES)
+        if most_bytes <= _PAGE_BYTES:  # an attribute comes in one piece
+            return os.read(descriptor, most_bytes)
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(most_bytes)
     finally:
         os.close(descriptor)
 
 
-def read_if_there(path: str) -> bytes | None:
-    """The content of an attribute; None where it cannot be read, for whatever reason."""
+def read_if_there(path: str, most_bytes: int = _PAGE_BYTES) -> bytes | None:
+    """As ``read``; None where it cannot be read, for whatever reason."""
     try:
-        return read(path)
+        return read(path, most_bytes)
     except OSError:
         return None
 

@@ -15,6 +15,7 @@ _KIND_FILES: Final = ("class", "vendor")
 _DRIVER: Final = "nvidia"
 _DEVICES: Final = Path("/dev")
 _DEVICE_FILE: Final = re.compile(r"nvidia[0-9]{1,3}")
+_PARAMETER_BYTES: Final = 64 * 1024
 _EXCLUDING: Final = ("ExcludedGpus", "GpuBlacklist")
 """Parameters of the kernel module that name GPUs to leave out; the second is of older drivers."""
 
@@ -50,11 +51,8 @@ def bound_devices(sysfs: Path) -> frozenset[str]:
 
 def _excludes_gpus(procfs: Path) -> bool:
     """Whether the driver was told to leave GPUs out; False where its parameters cannot be read."""
-    try:
-        lines = (procfs / "driver/nvidia/params").read_text(errors="replace").splitlines()
-    except OSError:
-        return False
-    named = dict(line.partition(":")[::2] for line in lines)
+    text = (files.read_if_there(f"{procfs}/driver/nvidia/params", _PARAMETER_BYTES) or b"").decode(errors="replace")
+    named = dict(line.partition(":")[::2] for line in text.splitlines())
     return any(named.get(name, "").strip(' \t"') for name in _EXCLUDING)
 
 

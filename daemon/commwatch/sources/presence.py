@@ -52,11 +52,7 @@ def nvidia_driver_present(procfs: Path) -> bool:
 
 def is_virtual(procfs: Path) -> bool | None:
     """Whether this is a virtual machine, by the flag that x86 processors show in one; None where they show no flags."""
-    try:
-        with open(procfs / "cpuinfo", "rb") as file:
-            lines = file.read(_CPU_INFO_BYTES).splitlines()
-    except OSError:
-        return None
+    lines = (files.read_if_there(f"{procfs}/cpuinfo", _CPU_INFO_BYTES) or b"").splitlines()
     flags = next((line.split() for line in lines if line.startswith(b"flags")), None)
     return None if flags is None else b"hypervisor" in flags
 

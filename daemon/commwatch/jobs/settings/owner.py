@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable
 from contextlib import suppress
@@ -10,6 +9,8 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
+
+from commwatch.regular_file import open_regular
 
 Scheduler: TypeAlias = Literal["slurm", "kubernetes"]
 
@@ -67,8 +68,7 @@ def read_owners(pids: Iterable[int], procfs: Path) -> tuple[OwnedProcesses, ...]
     found: dict[Owner, list[int]] = {}
     for pid in sorted(pids):
         with suppress(OSError):
-            descriptor = os.open(procfs / str(pid) / "cgroup", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-            with open(descriptor, "rb") as file:
+            with open(open_regular(procfs / str(pid) / "cgroup"), "rb") as file:
                 owner = owner_of(file.read(_FILE_BYTES).decode("utf-8", "replace"))
             if owner is not None and (owner in found or len(found) < _MOST_OWNERS):
                 found.setdefault(owner, []).append(pid)

@@ -7,6 +7,7 @@ import re
 from contextlib import suppress
 
 from commwatch.jobs.settings.rooted_files import RootedFiles
+from commwatch.sources import files
 
 _FILE_BYTES = 64 * 1024
 _PASSWD_BYTES = 4 * 2**20
@@ -19,15 +20,7 @@ _IN_WHEEL = re.compile(r"nvidia_nccl_cu[0-9]{1,3}-([0-9]{1,3}\.[0-9]{1,3}\.[0-9]
 
 def _content(name: str, folder: int, limit: int = _FILE_BYTES) -> bytes:
     """Of a file beneath; empty where it cannot be read."""
-    try:
-        descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
-    except OSError:
-        return b""
-    with open(descriptor, "rb") as file:
-        try:
-            return file.read(limit)
-        except OSError:
-            return b""
+    return files.read_if_there(f"/proc/self/fd/{folder}/{name}", limit) or b""
 
 
 def link(path: str, at: int | None = None) -> str:

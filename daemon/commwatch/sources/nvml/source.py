@@ -13,6 +13,7 @@ from typing import Final
 import pynvml
 
 from commwatch.readings import LOST_REASONS, Absence, Batch, DeviceReadings, SourceUnavailable
+from commwatch.sources import files
 from commwatch.sources.base import Origin, Report, Source
 from commwatch.sources.gpu_bus import bound_devices, gpus_to_list
 from commwatch.sources.nvml import codes
@@ -27,6 +28,7 @@ _TRY_AGAIN_AFTER: Final = 3600.0  # seconds between two trials of what a GPU doe
 _LIBRARY: Final = "/libnvidia-ml.so"
 _REPLACED: Final = "the driver's library was replaced beneath us; what is there now is opened in a new process"
 _NOT_LISTED: Final = "it is on the PCI bus and bound to the NVIDIA driver, which does not list it"
+_MAPS_BYTES: Final = 8 * 2**20
 _PULSE: Final = "gpu"
 _OPENS_SECONDS: Final = 60.0
 TOGETHER: Final = frozenset({"pcie_sampled"})
@@ -255,13 +257,8 @@ class NvmlSource(Source):
 
     def _library_replaced(self) -> bool:
         """Whether an upgrade has removed the library that we still use: programs that start now load another one."""
-        try:
-            mapped = self._own_maps.read_bytes()
-        except OSError:
-            return False
-        return any(
-            _LIBRARY in line and line.endswith(" (deleted)") for line in mapped.decode(errors="replace").splitlines()
-        )
+        mapped = (files.read_if_there(str(self._own_maps), _MAPS_BYTES) or b"").decode(errors="replace")
+        return any(_LIBRARY in line and line.endswith(" (deleted)") for line in mapped.splitlines())
 
     def _not_listed(self) -> list[Absence]:
         """The GPUs that were bound to the driver before it was opened, and that it does not list.
