@@ -18,7 +18,6 @@ from commwatch_exporters.node_page.records import (
     PairCell,
     PairsStatus,
     ProbeStatus,
-    ScorePart,
     ScoreStatus,
     Status,
     Trend,
@@ -66,7 +65,7 @@ def test_the_verdict_comes_first(word: str, sign: str, level: str) -> None:
 
 def test_the_score_with_its_parts_and_losses() -> None:
     """What was not measured has a dash, and no bar."""
-    score = ScoreStatus(0.714, (ScorePart("bandwidth", 0.6), ScorePart("latency", None)), ("GPU3 is slow",))
+    score = ScoreStatus(0.714, {"bandwidth": 0.6, "latency": None}, ("GPU3 is slow",))
     page = page_of({}, Status("1", score=score))
 
     assert {"0.71", "0.60", "–", "GPU3 is slow"} <= {one.strip() for one in page.texts}
@@ -365,7 +364,7 @@ def test_no_text_is_taken_for_markup() -> None:
         facts=(Fact(attack, attack, is_short=True),),
         findings=(FindingStatus(attack, attack, attack, 1.0, (attack,), attack, attack, attack),),
         marks={f"gpu/{attack}": Mark(attack, attack), f"nvlink/{attack}/{attack}": Mark(attack, attack)},
-        score=ScoreStatus(1.0, (ScorePart(attack, 1.0),), (attack,)),
+        score=ScoreStatus(1.0, {attack: 1.0}, (attack,)),
         pairs=PairsStatus(attack, attack, (attack,), ((PairCell(attack, "#000000", "#ffffff", attack),),),
                           (attack, ("#000000",), attack), ((attack, attack),)),
         collectors=(CollectorStatus(attack, False, 1.0, 1.0, attack),),

@@ -10,7 +10,6 @@ from commwatch_exporters.node_page.records import (
     PairCell,
     PairsStatus,
     ProbeStatus,
-    ScorePart,
     ScoreStatus,
     Status,
     Trend,
@@ -134,8 +133,7 @@ def status(*, faulty: bool = False) -> Status:
 
 def _score(*, faulty: bool) -> ScoreStatus:
     values = (0.61, 0.92, 0.74, None) if faulty else (0.99, 1.0, 0.97, 1.0)
-    parts = [ScorePart(name, one) for name, one in zip(("bandwidth", "latency", "balance", "stability"), values,
-                                                       strict=True)]  # fmt: skip
+    parts = dict(zip(("bandwidth", "latency", "balance", "stability"), values, strict=True))
     losses = ("bandwidth: GPU3 to GPU5, 214 GB/s of 371 GB/s",) if faulty else ()
     return ScoreStatus(0.71 if faulty else 0.99, parts, losses)
 

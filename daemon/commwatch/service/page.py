@@ -33,7 +33,6 @@ from commwatch_exporters.node_page.records import (
     Mark,
     PairCell,
     PairsStatus,
-    ScorePart,
     ScoreStatus,
     Status,
     VerdictStatus,
@@ -158,7 +157,7 @@ def _titled(said: Finding | Cause) -> str:
 
 def _score(score: Score) -> ScoreStatus:
     losses = [f"{one.heading}: {one.subject}, {one.words}" for one in score.losses if one.lost >= _LOSS_SHOWN_FROM]
-    return ScoreStatus(score.ratio, [ScorePart(one.name, one.ratio) for one in score.parts], losses)
+    return ScoreStatus(score.ratio, {one.name: one.ratio for one in score.parts}, losses)
 
 
 def _pairs(engine: Engine, now: float) -> PairsStatus | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from commwatch_exporters.node_page.markup import ABSENT, cell, duration, level_of, section, table, tag, text
-from commwatch_exporters.node_page.records import ClosedStatus, FindingStatus, ScorePart, ScoreStatus, Status
+from commwatch_exporters.node_page.records import ClosedStatus, FindingStatus, ScoreStatus, Status
 
 _MOST_FINDINGS = 20
 _MOST_CLOSED = 5
@@ -54,7 +54,7 @@ def _score(score: ScoreStatus | None) -> str:
     if score is None:
         return ""
     shown = "not measured" if score.ratio is None else f"{score.ratio:.2f}"
-    parts = "".join([_score_part(part) for part in score.parts])
+    parts = "".join([_score_part(name, ratio) for name, ratio in score.parts.items()])
     losses = "".join([f"<li>{text(loss)}</li>" for loss in score.losses[:_MOST_LOSSES]])
     lost = f'<p class="lost">Score reduced by</p><ul class="lost">{losses}</ul>' if losses else ""
     return (
@@ -63,11 +63,11 @@ def _score(score: ScoreStatus | None) -> str:
     )
 
 
-def _score_part(part: ScorePart) -> str:
-    shown = ABSENT if part.ratio is None else f"{part.ratio:.2f}"
-    filled = 100 * (part.ratio or 0)
+def _score_part(name: str, ratio: float | None) -> str:
+    shown = ABSENT if ratio is None else f"{ratio:.2f}"
+    filled = 100 * (ratio or 0)
     return (
-        f"<div><dt>{text(part.name)}</dt><dd>{shown}"
+        f"<div><dt>{text(name)}</dt><dd>{shown}"
         f'<span class="bar" aria-hidden="true"><i style="width:{filled:.0f}%"></i></span></dd></div>'
     )
 

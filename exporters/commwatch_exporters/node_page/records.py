@@ -99,21 +99,13 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class ScorePart:
-    """One of the parts of the score."""
-
-    name: str
-    ratio: float | None
-    """0 to 1; None where it was not measured."""
-
-
-@dataclass(frozen=True, slots=True)
 class ScoreStatus:
     """How well the GPUs communicate."""
 
     ratio: float | None
     """0 to 1; None where nothing was measured."""
-    parts: Sequence[ScorePart] = ()
+    parts: Mapping[str, float | None] = field(default_factory=dict)
+    """By name, 0 to 1; None where it was not measured."""
     losses: Sequence[str] = ()
     """What most points were lost to, the greatest first."""
 
