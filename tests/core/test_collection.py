@@ -12,8 +12,6 @@ from structlog.testing import capture_logs
 
 from commwatch.node.run import Collected, Collector
 from commwatch.readings import Absence, SourceUnavailable
-from commwatch.service.collection import LONGEST_STRETCH
-from commwatch.service.pipeline import Pipeline
 from commwatch.workers.sources import SOURCES
 from commwatch_exporters.snapshot import Block, Value
 from support.core import SLOTS, ScriptedReader, block, collected, in_loop, states
@@ -237,7 +235,7 @@ def test_only_a_change_is_logged(filled: Node) -> None:
         ([0.1] * 3, [1, 1, 1]),
         ([0.1001] * 3, [1, 1, 2]),
         ([0.5, 0.5, 0.05] * 3, [1] * 9),
-        ([100.0] * 20, [1, 1, 2, 2, 2, 4, 4, 4, 8, 8, 8, 16, *[LONGEST_STRETCH] * 8]),
+        ([100.0] * 20, [1, 1, 2, 2, 2, 4, 4, 4, 8, 8, 8, 16, *[16] * 8]),
         ([100.0] * 3 + [0.001] * 60, [1, 1, *[2] * 60, 1]),
     ],
     ids=["a tenth", "more than a tenth", "a hiccup now and then", "for long", "quick again"],
@@ -326,7 +324,7 @@ def test_what_is_on_the_node_is_ordered_once_and_then_kept_as_it_comes(node: Nod
 
     node.give(LINKS, first())
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Pipeline, "on_batch", lambda *_: 1 / 0)
+        patched.setattr(node.engine.pipeline, "on_batch", lambda outcome: 1 / 0)
         logged = node.give(ERRORS, both())
     node.give(NETWORK, first())
     assert node.devices(LINKS, ERRORS, NETWORK) == [ONE, ALL, ONE]

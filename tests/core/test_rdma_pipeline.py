@@ -201,8 +201,6 @@ def test_a_node_without_rdma_starts_no_process(
 ) -> None:
     """Nothing is ordered of the reader, which starts its worker at the first order."""
     monkeypatch.undo()
-    monkeypatch.setattr("commwatch.service.engine.Reader", lambda settings, *_, **__: ScriptedReader(settings.name))
-    node.restart()
     if has_rdma:
         add_port(add_device(tmp_path / "sysfs"))
     collection = node.engine.collection

@@ -14,7 +14,6 @@ from commwatch.findings.finding import Component, Match
 from commwatch.findings.register import Closed, Register, RegisterState
 from commwatch.node.topology.pair_matrix import PairCell, PairEndpoint, PairMatrix
 from commwatch.readings import Absence
-from commwatch.service.collection import Collection
 from commwatch.service.engine import Engine
 from commwatch.service.judge import Judge
 from commwatch.service.page import NO_DRIVER, describe, marks_of
@@ -271,7 +270,7 @@ def test_a_node_of_which_nothing_was_read_is_unknown(running: Engine, clock: Clo
 def test_nothing_wrong_is_said_too(running: Engine, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once the rules have looked, although no GPU is known here."""
     running.verdict.looked_at = clock.time()
-    monkeypatch.setattr(Collection, "unread", lambda self: ())
+    monkeypatch.setattr(running.collection, "unread", lambda: ())
 
     said = told(running)
     assert (said.verdict.line, said.findings) == ("no GPU is known on this node", [])

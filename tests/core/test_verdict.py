@@ -22,7 +22,6 @@ from commwatch.readings import Absence, SourceUnavailable
 from commwatch.service import judge
 from commwatch.service.judge import NAMED_MAX, About, Readings
 from commwatch.service.judgement import STATE_NAME, Judgement
-from commwatch.service.pipeline import Pipeline
 from commwatch.workers.sources import SOURCES
 from commwatch_exporters.node.model import NvLink
 from commwatch_exporters.snapshot import Series, Snapshot, Value
@@ -40,7 +39,6 @@ class Node:
     """A daemon's collection and verdict over two GPUs with one NVLink each, at a time that the test sets."""
 
     def __init__(self, folder: Path, patched: pytest.MonkeyPatch) -> None:
-        patched.setattr(Pipeline, "on_batch", lambda *_: None)  # no tracker works anything out
         self._patched, self.daemon = patched, FedDaemon(folder, patched)
         self.clock, self.state = self.daemon.clock, self.daemon.state
         self.block, self.absent = self.daemon.block, self.daemon.absent
@@ -52,6 +50,7 @@ class Node:
         self._patched.setattr(judge, "READINGS", tuple(readings))
         self.daemon.restart()
         engine = self.daemon.engine
+        self._patched.setattr(engine.pipeline, "on_batch", lambda outcome: None)  # no tracker works anything out
         self.store, self.instruments, self.collection = engine.store, self.daemon.instruments, engine.collection
         self.verdict = engine.verdict
         expected: dict[Series, Value] = {(EXPECTED, (str(index), slot, "0")): 1 for index, slot in enumerate(SLOTS)}

@@ -17,7 +17,6 @@ from commwatch.node.starvation import Starvation
 from commwatch.readings import SourceUnavailable
 from commwatch.service.engine import Engine
 from commwatch.service.instruments import Instruments
-from commwatch.service.presence import Presence
 from commwatch.state.directory import StateDirectory
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
 from support.core import Clock, PlannedJobs, ScriptedReader, collected, give_clock, keep_time
@@ -39,7 +38,7 @@ class FedDaemon:
     def __init__(self, folder: Path, patched: pytest.MonkeyPatch, config: Config | None = None) -> None:
         self.clock = Clock()
         self.state = StateDirectory(folder)
-        self._folder, self._config = folder, config or Config()
+        self._folder, self._config, self._patched = folder, config or Config(), patched
         self._layouts: dict[tuple[Series, ...], Layout] = {}
         self.suspects: frozenset[str] = frozenset()
         """Devices whose worker hangs."""
@@ -51,7 +50,6 @@ class FedDaemon:
         fed = type("_FedReader", (ScriptedReader,), {"suspects": property(lambda reader: self.suspects)})
         for reader in ("Reader", "SettingsReader"):
             patched.setattr(f"commwatch.service.engine.{reader}", lambda one, *_, **__: fed(one.name))
-        patched.setattr(Presence, "why_absent", lambda presence, source: self.absent.get(source))
         self.restart()
 
     def restart(self, boot: str = "boot") -> None:
@@ -68,7 +66,11 @@ class FedDaemon:
         self.engine = Engine(
             self._config, shipped(), self.state, node, self.instruments, PlannedJobs(), Starvation(Path("/nonexistent"))
         )
+        self._patched.setattr(self.engine.presence, "why_absent", self._why_absent)
         give_clock(self.engine, self.clock)
+
+    def _why_absent(self, source: str) -> str | None:
+        return self.absent.get(source)
 
     def save(self) -> None:
         """Write what must survive a restart, as of the last look of the rules, which is now."""

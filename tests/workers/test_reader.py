@@ -21,7 +21,6 @@ from commwatch.readings import Absence
 from commwatch.workers.child import MOST_SILENT_DEVICES
 from commwatch.workers.process_state import process_state
 from commwatch.workers.reader import REJOIN_SECONDS, Reader, ReaderSettings, _Slot
-from commwatch.workers.stuck import KILL_AFTER_SECONDS, SIGNAL_AFTER_SECONDS
 from commwatch.workers.wire import WorkerPlan
 from commwatch_exporters.snapshot import Block, Layout
 from support.waiting import PATIENCE_SECONDS
@@ -29,6 +28,8 @@ from support.waiting import PATIENCE_SECONDS
 GPUS = ["0000:17:00.0", "0000:18:00.0", "0000:3a:00.0", "0000:3b:00.0",
         "0000:9a:00.0", "0000:9b:00.0", "0000:ba:00.0", "0000:bb:00.0"]  # fmt: skip
 PROC = Path("/proc")
+SIGNAL_AFTER_SECONDS, KILL_AFTER_SECONDS = 150.0, 10.0
+"""A stuck process gets no signal earlier; from TERM to KILL."""
 
 
 class Events:
