@@ -294,6 +294,8 @@ class Reader:
 
     def starved(self, slot: _Slot, collector: str) -> None:
         """Nothing came in time: the node is starved, so that is not judged."""
+        if slot.closed:
+            return
         why = "no answer in time; the node is starved, so that is not judged"
         for name in {collector, *(self._waiting if slot.only is None else ())}:
             self._put(slot, failed(name, Absence(slot.only or "", "starved", why)))
@@ -301,7 +303,7 @@ class Reader:
     def _put(self, slot: _Slot, collected: Collected) -> None:
         """Hand a batch on, together with those of the other processes, once each of these has given its own."""
         name = collected.collector
-        if not self._own and name not in slot.batches:
+        if slot is self._main and not self._own and name not in slot.batches:
             self._give(collected)
             return
         if earlier := slot.batches.pop(name, None):
