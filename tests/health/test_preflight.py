@@ -23,6 +23,7 @@ from diagnosis.exposed import merged
 from diagnosis.measured import Numbers, gpus, probe
 from health.reports import NOW, answering, asked_by, document, fault, report, said
 from health.scontrol import NODE, Scontrol, shown
+from support.waiting import PATIENCE_SECONDS
 
 Output = pytest.CaptureFixture[str]
 
@@ -91,6 +92,8 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     for name in ("COMMWATCH_SIMULATE", "COMMWATCH_PATH_STATE", "COMMWATCH_CONFIG_FILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(made.slurm.programs))
+    for seconds in ("DAEMON_SECONDS", "SNAPSHOT_SECONDS"):  # how soon this process answers is the machine's affair
+        monkeypatch.setattr(f"commwatch.diagnosis.health.check.{seconds}", PATIENCE_SECONDS)
     return made
 
 

@@ -197,7 +197,7 @@ def test_a_gpu_that_hangs_does_not_hang_the_command(tmp_path: Path) -> None:
     faults = tmp_path / "faults.yaml"
     faults.write_text("- {fault: driver_hang, gpu: 1}\n")
     settings = tmp_path / "commwatch.yaml"
-    settings.write_text("sources: {nvml: {deadline: 3s, start_deadline: 60s}}\n")
+    settings.write_text("sources: {nvml: {deadline: 3s, start_deadline: 20s}}\n")
     command = [sys.executable, "-c", _RUN, "--config.file", str(settings), "--simulate", "rtx3090x4"]
 
     done = subprocess.run(
