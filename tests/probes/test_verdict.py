@@ -138,14 +138,6 @@ def test_a_failure_without_gpu_or_rank_names_none() -> None:
     assert unstarted.detail == "start: no lock"
 
 
-def test_ranks_that_cannot_run_here_are_a_skip() -> None:
-    """A missing torch is not a failure of the node."""
-    skip = of(Problem("no_torch", "install it", 0, "start"), cycle_plan())
-
-    assert isinstance(skip, Skipped)
-    assert (skip.reason, skip.detail, skip.occupied_seconds) == ("no_torch", "install it", 2.0)
-
-
 def test_only_the_clocks_that_count_give_times() -> None:
     """Latency of a pair is its source's, bandwidth its destination's; both ways at once has both."""
 

@@ -30,7 +30,7 @@ from commwatch.probes.gate.decision import GateFacts, SchedulerFacts, decide
 from commwatch.probes.gate.hold import HoldFile
 from commwatch.probes.gate.schedulers import initial_pid_namespace, scheduler_facts
 from commwatch.probes.gate.watch import NodeWatch, job_cgroup_root
-from commwatch.probes.plan import CyclePlan, CycleResult, Skipped
+from commwatch.probes.plan import CyclePlan, CycleResult
 from commwatch.probes.rank_plan import SimulatedNodePlan
 from commwatch.probes.results.expected import Expected, expected_of_step
 from commwatch.probes.results.history import GpuName
@@ -261,7 +261,7 @@ class ProbeNode:
             progress: as of ``Launcher.run``.
         """
         if skip := decide(self._settings.probes.gate, plan, facts):
-            return Skipped(finished_at=time.time(), reason=skip.reason, detail=skip.detail)
+            return skip.as_result(time.time())
         return await self.launcher.run(plan, self.watch(plan, facts.scheduler), progress)
 
     def watch(self, plan: CyclePlan, scheduler: SchedulerFacts) -> NodeWatch:

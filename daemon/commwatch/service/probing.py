@@ -150,7 +150,7 @@ class Probing:
         try:
             plan = self._prospect(name).plan
             if skip := decide_before_asking(self._limits.gate, plan, self._facts(name, record)):
-                return Skipped(finished_at=time.time(), reason=skip.reason, detail=skip.detail)
+                return skip.as_result(time.time())
             return self._not_free_a_moment_ago(name, plan) or await self._cycle_if_free(name, record)
         except Exception as error:  # one broken cycle must neither pass unseen nor be the last
             log.exception("a probe broke off", probe=name)

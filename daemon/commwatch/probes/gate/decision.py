@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
 from commwatch.node.gpus_now import GpuFacts
-from commwatch.probes.plan import CyclePlan
+from commwatch.probes.plan import CyclePlan, Skipped
 from commwatch.probes.rank_plan import SkipReason
 
 Gate: TypeAlias = Literal["auto", "slurm", "kubernetes", "idle", "off"]
@@ -78,6 +78,10 @@ class Skip(NamedTuple):
     reason: SkipReason
     detail: str
     """For the operator: which GPU, which job."""
+
+    def as_result(self, now: float) -> Skipped:
+        """The result of the cycle that does not start; ``now`` in seconds since 1970."""
+        return Skipped(finished_at=now, reason=self.reason, detail=self.detail)
 
 
 def decide(gate: Gate, plan: CyclePlan, facts: GateFacts) -> Skip | None:
