@@ -13,9 +13,8 @@ import pytest
 
 from commwatch.children import own_module
 from commwatch.node.starvation import Sample, Stall, Starvation
-from commwatch.probes.cycle import cycle
-from commwatch.probes.cycle.cycle import Cycle
-from commwatch.probes.cycle.launch import Launcher
+from commwatch.probes.cycle import launch
+from commwatch.probes.cycle.launch import Cycle, Launcher
 from commwatch.probes.cycle.lock import ProbeLock
 from commwatch.probes.cycle.process import RankProcess
 from commwatch.probes.gate.watch import Halt, Watch
@@ -97,7 +96,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch, rank: int, phase: Phase) -> None:
         await start(one)
 
     monkeypatch.setattr(Cycle, "_start_ranks", note_and_start)
-    monkeypatch.setattr(cycle, "time", clock)
+    monkeypatch.setattr(launch, "time", clock)
 
 
 def cycle_plan(**changes: Any) -> CyclePlan:

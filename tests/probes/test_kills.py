@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.probes.cycle import cycle, guard
+from commwatch.probes.cycle import guard, launch
 from commwatch.probes.cycle.folder import PrivateFolder
 from commwatch.probes.cycle.launch import Launcher
 from commwatch.probes.cycle.lock import held_elsewhere
@@ -192,7 +192,7 @@ def test_the_folder_is_made_when_its_guards_are_there(tmp_path: Path, monkeypatc
             look()
             super().remove()
 
-    monkeypatch.setattr(cycle, "PrivateFolder", Folder)
+    monkeypatch.setattr(launch, "PrivateFolder", Folder)
 
     assert isinstance(asyncio.run(launcher.run(cycle_plan(), all_quiet)), Measured)
     # Ranks that start, and later the guards of those that have ended.

@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from commwatch.probes.cycle.cycle import Cycle
-from commwatch.probes.cycle.launch import EmptyPlanError, Launcher
+from commwatch.probes.cycle.launch import Cycle, EmptyPlanError, Launcher
 from commwatch.probes.cycle.lock import ProbeLock
 from commwatch.probes.cycle.process import RankProcess
 from commwatch.probes.plan import CycleResult, Measured, Skipped

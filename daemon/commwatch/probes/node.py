@@ -22,9 +22,8 @@ from commwatch.node.topology.model import Topology
 from commwatch.node.topology.nvlink import stored_driver
 from commwatch.node.topology.reach import GpuPaths, gpu_paths
 from commwatch.node.topology.sysfs import SysfsFacts
-from commwatch.probes.cycle.cycle import Progress
 from commwatch.probes.cycle.environment import why_no_torch
-from commwatch.probes.cycle.launch import Launcher
+from commwatch.probes.cycle.launch import Launcher, Progress
 from commwatch.probes.cycle.lock import LOCK_FILE, ProbeLock
 from commwatch.probes.gate.decision import GateFacts, SchedulerFacts, decide
 from commwatch.probes.gate.hold import HoldFile

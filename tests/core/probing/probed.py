@@ -11,8 +11,7 @@ from commwatch.config.simulated import SimulationPlan
 from commwatch.config.thresholds import load_thresholds
 from commwatch.node.starvation import Starvation
 from commwatch.node.store import Store
-from commwatch.probes.cycle.cycle import Progress
-from commwatch.probes.cycle.launch import Launcher, StuckRank
+from commwatch.probes.cycle.launch import Launcher, Progress, StuckRank
 from commwatch.probes.gate.watch import Halt, Watch
 from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured, StepOutcome
 from commwatch.service.probing import Probing
