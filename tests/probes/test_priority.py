@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from commwatch.probes.cycle import process
-from commwatch.probes.cycle.priority import RANK_NICENESS, go_on, let_others_go_first
+from commwatch.probes.cycle.priority import RANK_NICENESS, go_on, let_others_go_first, near_cpus, parse_cpus
 from commwatch.probes.cycle.process import RankProcess
 from commwatch.probes.rank_plan import PhaseEvent, RankEvent, RankPlan, event_line
 
@@ -45,6 +45,30 @@ def test_a_rank_has_less_weight_than_its_parent(monkeypatch: pytest.MonkeyPatch)
 
     assert asyncio.run(niceness_of_a_rank()) == min(own + RANK_NICENESS, 19)
     assert os.getpriority(os.PRIO_PROCESS, 0) == own
+
+
+CONFINED = """
+import os, subprocess
+from commwatch.commands.run import _confine
+from commwatch.config.settings import Process
+all_cores = os.sched_getaffinity(0)
+_confine(Process(cpus=str(min(all_cores))))
+from commwatch.probes.cycle.priority import let_others_go_first
+with subprocess.Popen(["sleep", "60"], start_new_session=True) as rank:
+    let_others_go_first(rank.pid)
+    print(os.sched_getaffinity(0) == {min(all_cores)}, os.sched_getaffinity(rank.pid) == all_cores)
+    rank.kill()
+"""
+
+
+def test_ranks_of_a_daemon_that_keeps_to_some_cores_have_all() -> None:
+    """``process.cpus`` is for the daemon and its readers; what is measured is not to wait for one core."""
+    paths = ":".join(path for path in sys.path if path)
+    answer = subprocess.run(
+        [sys.executable, "-c", CONFINED], env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True
+    )
+
+    assert answer.stdout.split() == ["True", "True"], answer.stderr
 
 
 def test_only_the_start_comes_after_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,3 +141,17 @@ def test_a_kernel_that_weighs_no_sessions_is_no_error(tmp_path: Path, pid: int) 
     go_on(pid, tmp_path)
 
     assert [path.name for path in tmp_path.iterdir()] == ["self"]
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"),
+    [("0-2,64", {0, 1, 2, 64}), ("7", {7}), *((text, set()) for text in ("", "0-", "-3", "a", "1;2", "1,,2", "0x3"))],
+)
+def test_cpus_of_the_gpus_own_numa_node(tmp_path: Path, text: str, cpus: set[int]) -> None:
+    """As the kernel lists them of a PCI device; whatever is no such list names none, and of an unknown one none is."""
+    device = tmp_path / "bus/pci/devices/0000:17:00.0"
+    device.mkdir(parents=True)
+    (device / "local_cpulist").write_text(f"{text}\n")
+
+    assert near_cpus("0000:17:00.0", tmp_path) == parse_cpus(text) == cpus
+    assert near_cpus("0000:18:00.0", tmp_path) == frozenset()

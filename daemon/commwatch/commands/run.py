@@ -53,7 +53,8 @@ def _confine(settings: Process) -> None:
     Raises:
         UsageError: none of the cores may be used.
     """
-    from commwatch.probes.cycle.numa import parse_cpus
+    # Before the daemon gives up cores: what is imported here notes all of them, for its ranks.
+    from commwatch.probes.cycle.priority import parse_cpus
 
     if settings.cpus:
         allowed = os.sched_getaffinity(0)

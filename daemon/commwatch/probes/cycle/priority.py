@@ -1,8 +1,9 @@
-"""Lets others go first on the CPU while a rank starts, which is most of what a rank needs of it."""
+"""On which CPUs a rank runs, and behind whom: others go first while it starts, and copies run near their GPU."""
 
 from __future__ import annotations
 
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -55,3 +56,28 @@ def _may_set_any_time(procfs: Path) -> bool:
 def _set_session_niceness(pid: int, niceness: int, procfs: Path) -> None:
     with suppress(OSError):  # a kernel without autogroups
         (procfs / str(pid) / "autogroup").write_text(str(niceness))
+
+
+_RANGE = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
+
+
+def near_cpus(pci_address: str, sysfs: Path) -> frozenset[int]:
+    """CPUs on the NUMA node of a PCI device; empty where the kernel does not say.
+
+    Args:
+        pci_address: ``0000:17:00.0``.
+        sysfs: root of sysfs.
+    """
+    try:
+        text = (sysfs / "bus/pci/devices" / pci_address / "local_cpulist").read_text()
+    except OSError:
+        return frozenset()
+    return parse_cpus(text)
+
+
+def parse_cpus(text: str) -> frozenset[int]:
+    """The CPUs of a list as the kernel writes it: ``0-31,64-95``; empty for any other text."""
+    ranges = [_RANGE.fullmatch(part) for part in text.strip().split(",")]
+    if not all(ranges):
+        return frozenset()
+    return frozenset(cpu for one in ranges if one for cpu in range(int(one[1]), int(one[2] or one[1]) + 1))

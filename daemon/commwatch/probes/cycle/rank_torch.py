@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from commwatch.probes.cycle.measure import RankError, in_short
-from commwatch.probes.cycle.numa import near_cpus
+from commwatch.probes.cycle.priority import near_cpus
 from commwatch.probes.cycle.rank_calls import COPIES, Buffers, Call, make_call
 from commwatch.probes.rank_plan import RankPlan, Step
 
