@@ -69,7 +69,6 @@ def stepped(preset: str, faults: str, folder: Path) -> Iterator[SteppedNode]:
         folder: for its files and its state.
     """
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("os.fsync", lambda descriptor: None)  # it writes often, and no power fails
         node = SteppedNode(preset, folder, patched, faults)
         try:
             yield node
