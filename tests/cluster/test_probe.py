@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,8 @@ ITS_JOB = (
     *("--micro-batches", "2", "--step-time", "1.03s", "--intra-node", "20GB/s"),
 )
 KEY = b"the key of this run"
+PORT = 29600 + os.getpid() % 4000
+ON_LOOPBACK = ("--members", "localhost,b", "--host", "127.0.0.1", "--interface", "lo", "--port", str(PORT))
 Output = pytest.CaptureFixture[str]
 
 
@@ -104,13 +107,11 @@ def test_two_nodes_that_are_slower_than_a_node_inside_have_their_network_for_a_b
 # --- as commands ---
 
 
-def started(tmp_path: Path, rank: int, *arguments: str, preset: str = "") -> subprocess.Popen[str]:
+def started(tmp_path: Path, rank: int, *arguments: str) -> subprocess.Popen[str]:
     """One of two members on the loopback."""
-    simulated = ["--simulate", preset] if preset else []
     return subprocess.Popen(
-        [sys.executable, "-m", "commwatch", "cluster", "probe", "--members", "localhost,b", "--rank", str(rank),
-         "--host", "127.0.0.1", "--interface", "lo", "--path.state", str(tmp_path / f"state{rank}"),
-         "--port", str(29600 + os.getpid() % 4000), *simulated, *arguments],
+        [sys.executable, "-m", "commwatch", "cluster", "probe", *ON_LOOPBACK, "--rank", str(rank),
+         "--path.state", str(tmp_path / f"state{rank}"), *arguments],
         env={**environment(), "COMMWATCH_CLUSTER_KEY": KEY.decode(), "TMPDIR": str(tmp_path)},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
@@ -128,55 +129,45 @@ def ranks_of(tmp_path: Path) -> list[int]:
     return found
 
 
-def test_two_simulated_nodes_are_measured_and_saved_and_the_run_can_be_judged_again(
-    tmp_path: Path, capsys: Output
-) -> None:
-    """All by the command; nothing is left behind."""
-    file = tmp_path / "run.json"
-    members = [
-        started(tmp_path, rank, "--json", "--rounds", "1", "--report", str(file), preset="h200x1") for rank in (0, 1)
-    ]
-    (printed, said), (nothing, _) = [one.communicate(timeout=120) for one in members]
+async def member(tmp_path: Path, rank: int, asked: Asked, preset: str = "", take: Take = print) -> ProbeResult | int:
+    """One of two members on the loopback, in this process."""
+    place = Place("slurm", rank, 2, "127.0.0.1", PORT, ("a", "b"))
+    topology = {"SLURM_TOPOLOGY_ADDR": f"spine.leaf0.gpu0{rank}"}
+    begun = Run(place, KEY, topology, interface="lo", deadlines=store.Deadlines(join=20.0))
+    config = Config(paths=Paths(state=str(tmp_path / f"state{rank}")), simulation=Simulation(preset=preset))
+    return await probe(begun, asked, config, Progress(lambda text: None), take)
 
-    assert [one.returncode for one in members] == [0, 0], said
-    answer = json.loads(printed)
+
+def test_two_simulated_nodes_are_measured_and_saved_and_the_run_can_be_judged_again(
+    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one by the command; nothing is left behind.
+
+    The report of the second one has the conditions of its ranks: NCCL as they loaded it, what the launcher has above
+    the leaf, and no digest where no setting was found.
+    """
+    file, reports = tmp_path / "run.json", list[NodeReport]()
+    monkeypatch.setenv("COMMWATCH_CLUSTER_KEY", KEY.decode())
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    second = member(tmp_path, 1, Asked(backend="simulated", ignore_scheduler=True), "h200x1", reports.append)
+    with ThreadPoolExecutor(1) as beside:
+        code = beside.submit(asyncio.run, second)
+        own = [*ON_LOOPBACK, "--rank", "0", "--path.state", str(tmp_path / "state0"), "--simulate", "h200x1"]
+        assert main(["cluster", "probe", *own, "--json", "--rounds", "1", "--report", str(file)]) == 0
+        assert code.result() == 0
+
+    answer = json.loads(capsys.readouterr().out)
     assert (answer["schema"], answer["backend"], answer["named"]) == ("commwatch-cluster-verdict/1", "simulated", [])
     assert [one["state"] for one in answer["members"]] == ["probed", "probed"]
     assert answer["occupied_seconds"] > 0
     assert answer["daemon"] == "no_daemon"
-    assert nothing == ""
+    [one] = reports
+    assert (one.outcome, one.leaf, one.block, one.settings) == ("completed", "leaf0", "spine", "")
+    assert one.nccl_version == "simulated"
     assert main(["cluster", "locate", str(file)]) == 0
     assert "NVIDIA H200" in capsys.readouterr().out
     assert ranks_of(tmp_path) == []
     assert not list(tmp_path.glob("commwatch-probe-*"))
-
-
-async def two_members(
-    tmp_path: Path, asked: Asked, preset: str = "", take: Take = print
-) -> tuple[ProbeResult | int, ProbeResult | int]:
-    """Both of a run on the loopback, in this process."""
-
-    async def member(rank: int) -> ProbeResult | int:
-        place = Place("slurm", rank, 2, "127.0.0.1", 29600 + os.getpid() % 4000, ("a", "b"))
-        topology = {"SLURM_TOPOLOGY_ADDR": f"spine.leaf0.gpu0{rank}"}
-        started = Run(place, KEY, topology, interface="lo", deadlines=store.Deadlines(join=20.0))
-        config = Config(paths=Paths(state=str(tmp_path / f"state{rank}")), simulation=Simulation(preset=preset))
-        return await probe(started, asked, config, Progress(lambda text: None), take)
-
-    return await asyncio.gather(member(0), member(1))
-
-
-def test_the_report_of_a_node_has_the_conditions_of_its_ranks(tmp_path: Path) -> None:
-    """NCCL as they loaded it, what the launcher has above the leaf, and no digest where no setting was found."""
-    reports: list[NodeReport] = []
-    asked = Asked(backend="simulated", ignore_scheduler=True, wanted=Wanted(rounds=1))
-
-    asyncio.run(two_members(tmp_path, asked, "h200x1", reports.append))
-
-    assert [one.outcome for one in reports] == ["completed", "completed"]
-    for one in reports:
-        assert (one.leaf, one.block, one.settings) == ("leaf0", "spine", "")
-        assert one.nccl_version == "simulated"
 
 
 def end_second(members: list[subprocess.Popen[str]], number: signal.Signals, running: Callable[[], bool]) -> str:
@@ -203,12 +194,17 @@ def test_a_member_that_is_ended_leaves_no_rank_and_the_other_one_ends(tmp_path: 
     assert (members[1].returncode, said.splitlines()[-1]) == (5, "commwatch: cluster: ended by SIGTERM")
 
 
+async def two_members(tmp_path: Path) -> tuple[ProbeResult | int, ProbeResult | int]:
+    first, second = (member(tmp_path, rank, Asked(backend="tcp")) for rank in (0, 1))
+    return await asyncio.gather(first, second)
+
+
 def test_a_node_whose_probe_lock_is_taken_stays_out(tmp_path: Path) -> None:
     """By the daemon, say; the run has too few nodes then."""
     (tmp_path / "state1").mkdir()
     lock = ProbeLock(tmp_path / "state1/probe.lock")
     assert lock.acquire()
-    result, code = asyncio.run(two_members(tmp_path, Asked(backend="tcp")))
+    result, code = asyncio.run(two_members(tmp_path))
     lock.release()
 
     assert isinstance(result, ProbeResult)
