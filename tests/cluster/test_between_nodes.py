@@ -182,13 +182,10 @@ class Daemon:
         self.part = BetweenNodes(self.settings, self.state, self.store, lambda: self.now)
         self.part.refresh()
 
-    def take(self, document: bytes | NodeReport, peer: Peer = OWN) -> None:
+    def take(self, document: bytes | NodeReport | CheckReport, peer: Peer = OWN, *, of_check: bool = False) -> None:
         content = document if isinstance(document, bytes) else msgspec.json.encode(document)
-        asyncio.run(self.part.take(content, peer))
-
-    def take_check(self, document: bytes | CheckReport, peer: Peer = OWN) -> None:
-        content = document if isinstance(document, bytes) else msgspec.json.encode(document)
-        asyncio.run(self.part.take_check(content, peer))
+        take = self.part.take_check if of_check or isinstance(document, CheckReport) else self.part.take
+        asyncio.run(take(content, peer))
 
     @property
     def node(self) -> Node:
@@ -343,7 +340,7 @@ UNREACHED = (Unreachable(port_kind="ephemeral", direction="in", peers=3),)
 
 def test_a_check_is_exported_by_cause_and_direction_and_names_no_peer(daemon: Daemon) -> None:
     """All causes and ways are there, so that a cured one falls to 0."""
-    daemon.take_check(check(causes=("filtered",), unreachable=UNREACHED))
+    daemon.take(check(causes=("filtered",), unreachable=UNREACHED))
 
     node = daemon.node
     failed = node.part(ClusterCheck).failed
@@ -363,7 +360,7 @@ def test_a_node_fails_so_many_checks_in_a_row(daemon: Daemon) -> None:
     for number, said in enumerate(({"causes": ("mtu",)}, {"causes": ("mtu",)}, unreached, unreached, {})):
         at = NOW + number * DAY
         daemon.now = at + 1
-        daemon.take_check(check(number, at, **said))
+        daemon.take(check(number, at, **said))
         failed = daemon.node.part(ClusterCheck).failed
         rows.append((failed["mtu"], failed["name"]))
 
@@ -372,14 +369,14 @@ def test_a_node_fails_so_many_checks_in_a_row(daemon: Daemon) -> None:
 
 def test_a_check_ages_and_its_row_with_it(daemon: Daemon) -> None:
     """After three intervals only its time is left; it survives a restart until then."""
-    daemon.take_check(check(causes=("filtered",)))
+    daemon.take(check(causes=("filtered",)))
     daemon.restart()
     daemon.now = NOW + 3 * DAY
     assert "commwatch_cluster_check_failed" in daemon.exported()
 
     daemon.now = NOW + 3 * DAY + 1
     assert daemon.exported() == {"commwatch_cluster_last_check_timestamp_seconds"}
-    daemon.take_check(check(2, at=daemon.now, causes=("filtered",)))
+    daemon.take(check(2, at=daemon.now, causes=("filtered",)))
     assert daemon.node.part(ClusterCheck).failed["filtered"] == 1
 
 
@@ -390,7 +387,7 @@ def _doubled(document: NodeReport | CheckReport, name: str, times: int) -> bytes
 
 
 REFUSED_CHECKS: dict[str, tuple[bytes, Peer, str]] = {
-    "another user": (msgspec.json.encode(check()), STRANGER, "stranger"),
+    "a check of another user": (msgspec.json.encode(check()), STRANGER, "stranger"),
     "a cause of its own": (msgspec.json.encode(check(causes=("mtu",))).replace(b'"mtu"', b'"evil"'), OWN, "malformed"),
     "a note": (msgspec.json.encode(check(causes=("mtu",))).replace(b'"mtu"', b'"clock"'), OWN, "malformed"),
     "a way of its own": (
@@ -404,28 +401,17 @@ REFUSED_CHECKS: dict[str, tuple[bytes, Peer, str]] = {
     "one way twice": (_doubled(check(unreachable=UNREACHED), "unreachable", 2), OWN, "malformed"),
     "one cause twice": (_doubled(check(causes=("mtu",)), "causes", 2), OWN, "malformed"),
     "a report of a run": (msgspec.json.encode(report()), OWN, "malformed"),
-    "an hour old": (msgspec.json.encode(check(at=NOW - 3600)), OWN, "stale"),
+    "a check an hour old": (msgspec.json.encode(check(at=NOW - 3600)), OWN, "stale"),
 }  # fmt: skip
-
-
-@in_one_pass("what", REFUSED_CHECKS)
-def test_a_check_that_does_not_count_makes_no_label(what: str, tmp_path: Path) -> None:
-    """Refused and counted by its reason, as reports of runs are."""
-    daemon, (document, peer, reason) = Daemon(tmp_path), REFUSED_CHECKS[what]
-    with capture_logs(), pytest.raises(NotTaken):
-        daemon.take_check(document, peer)
-
-    assert daemon.exported() == {"commwatch_cluster_refused_reports_total"}
-    assert daemon.node.part(ClusterRuns).refused == {reason: 1}
 
 
 def test_a_check_counts_once_and_a_later_one_after_it(daemon: Daemon) -> None:
     """A replay and an earlier check do not."""
-    daemon.take_check(check())
+    daemon.take(check())
     for again, words in ((check(), "replayed"), (check(2, at=NOW - 10), "stale: a later run is known")):
         with capture_logs(), pytest.raises(NotTaken, match=words):
-            daemon.take_check(again)
-    daemon.take_check(check(3, at=NOW + 0.5))
+            daemon.take(again)
+    daemon.take(check(3, at=NOW + 0.5))
 
 
 REFUSED: dict[str, tuple[bytes | NodeReport, Peer, str]] = {
@@ -445,12 +431,13 @@ REFUSED: dict[str, tuple[bytes | NodeReport, Peer, str]] = {
 }
 
 
-@in_one_pass("what", REFUSED)
+@in_one_pass("what", [*REFUSED, *REFUSED_CHECKS])
 def test_what_does_not_count_exports_no_value(what: str, tmp_path: Path) -> None:
-    """Who hands it in is told why, the log says it, and it is counted by its reason."""
-    daemon, (document, peer, reason) = Daemon(tmp_path), REFUSED[what]
+    """Who hands it in is told why, the log says it, and it is counted by its reason; it makes no label."""
+    of_check = what in REFUSED_CHECKS
+    daemon, (document, peer, reason) = Daemon(tmp_path), {**REFUSED, **REFUSED_CHECKS}[what]
     with capture_logs() as events, pytest.raises(NotTaken) as told:
-        daemon.take(document, peer)
+        daemon.take(document, peer, of_check=of_check)
 
     assert str(told.value).startswith(f"{reason}: ")
     assert [event["event"] for event in events] == ["a report of a run between nodes was not taken"]
