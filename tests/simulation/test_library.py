@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from typing import Any
 
 import pynvml
 import pytest
 
 from commwatch_rehearsal.simulation.presets import PRESETS
+from simulation.asking import ALL_LINKS, code_of, field
 from simulation.harness import Rehearsal
 
-ALL_LINKS = 0xFFFFFFFF
 Drive = Callable[..., Rehearsal]
-
-
-def field(gpu: int, identifier: int, scope: int = 0) -> tuple[int, int]:
-    """Return code and value of one field of the GPU of this NVML index."""
-    entry = pynvml.nvmlDeviceGetFieldValues(pynvml.nvmlDeviceGetHandleByIndex(gpu), [(identifier, scope)])[0]
-    return entry.nvmlReturn, entry.value.ullVal
-
-
-def code_of(call: Callable[..., Any], *arguments: object) -> int:
-    """The driver's return code of a call that must fail."""
-    with pytest.raises(pynvml.NVMLError) as caught:
-        call(*arguments)
-    code: int = caught.value.value
-    return code
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -232,21 +216,3 @@ def test_modes(driver: Drive) -> None:
     driver("a10x2")
     handle = pynvml.nvmlDeviceGetHandleByIndex(0)
     assert code_of(pynvml.nvmlDeviceGetMigMode, handle) == pynvml.NVML_ERROR_NOT_SUPPORTED
-
-
-def test_a_pass_over_all_links_is_cheap(driver: Drive) -> None:
-    """8 GPUs with 54 fields each take a few milliseconds at most, so that the reader's own cost can be measured."""
-    driver("h100x8")
-    requests = [(identifier, link) for identifier in (138, 139, 165) for link in range(18)]
-    handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(8)]
-    array = pynvml.nvmlDeviceGetFieldValues(handles[0], requests)
-    library = pynvml.nvmlLib
-
-    def one_pass() -> float:
-        start = time.process_time()
-        for handle in handles:
-            assert library.nvmlDeviceGetFieldValues(handle, len(requests), array) == pynvml.NVML_SUCCESS
-        return time.process_time() - start
-
-    # Ten times what it takes; a reply written attribute by attribute takes longer.
-    assert min(one_pass() for _ in range(20)) < 0.002
