@@ -115,9 +115,9 @@ def _remark(known: Known, remark: SettingRemark) -> Check:
 
 def _clean(read: int, remarks: Sequence[SettingRemark]) -> Iterator[Check]:
     """The areas of which there is nothing to say."""
-    told = {area_of(one.code) for one in remarks}
+    noted = {area_of(one.code) for one in remarks}
     for area in AREAS:
-        if area not in told:
+        if area not in noted:
             measured = f"nothing to say of {read} process{'' if read == 1 else 'es'}"
             yield _check(f"settings: {area}", "passed", measured=measured, source=_SOURCE)
 

@@ -23,7 +23,7 @@ RECORDS_PER_RUN = 20_000
 """A run takes some 40 ms at most; a large log is read in several, long before any deadline."""
 
 EVENTS_PER_RUN = 2000
-"""So many reports fit into one answer of a worker; the rest comes with the next one."""
+"""Reports that fit into one batch of a worker; the rest comes with the next one."""
 
 _RECORD_BYTES = 16_384
 """More than any kernel's longest record (8,192 bytes): a buffer that is too small would never get past it."""

@@ -11,7 +11,7 @@ from commwatch.findings.rules.rule_set import FindingCode, Rule, RuleSet
 from commwatch_exporters.node.model import NcclSetting
 
 _CODES = {"harmful": "nccl_setting_harmful", "suspicious": "nccl_setting_suspicious"}
-"""By severity of the remark; what is useless or worth a note harms nobody."""
+"""By severity of the remark; useless settings and notes do no harm."""
 
 
 def remarks(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
@@ -27,7 +27,7 @@ def remarks(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
 
 
 _OPENS_AFTER = 120.0
-"""Seconds: a job that starts and ends at once needs no finding."""
+"""Seconds: a job that only starts and ends again opens no finding."""
 
 SETTINGS = RuleSet(
     name="NCCL settings",

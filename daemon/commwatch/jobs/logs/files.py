@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from commwatch.sources import files
 
 MOST_NAMES = 4096
-"""So many names of one folder or pattern are looked at."""
+"""Names that are read of one folder or pattern, at most."""
 ANY_HOST = "*"
 _PACKED = (".gz", ".xz", ".bz2", ".zst", ".lz4", ".zip")
 """Endings of files that rotation has packed: what they hold was read before."""

@@ -235,7 +235,7 @@ GOES_ON: Mapping[bytes, int] = {
     b"Last error:": 1, b"Root Cause": 7, b"ActorDied": 7, b"ActorError": 7, b"lost communication": 4,
     b"a TCP connection": 3,
 }  # fmt: skip
-"""Hints of which so many lines after theirs belong to what is said."""
+"""By hint, the number of lines after its own that belong to the message."""
 
 SIGN_HINTS: tuple[bytes, ...] = (
     *GOES_ON,

@@ -23,13 +23,13 @@ from commwatch.sources.base import Origin, Source
 from commwatch_exporters.snapshot import Series
 
 BUSY_SECONDS = 0.25
-"""A run ends after so long; what is left waits for the next one."""
+"""A run ends after this time; the rest waits for the next one."""
 LOOK_SECONDS = 15.0
 """Between two searches for new files."""
 MOST_FILES = 512
 """The files that were written last; older ones are left out."""
 MOST_OPEN = 128
-"""So many descriptors stay open, through which a renamed file is read to its end."""
+"""Descriptors that stay open, through which a renamed file is read to its end."""
 CLOCKS_SECONDS = 60.0
 """By which the clock of a file server may differ from ours."""
 TELL_SECONDS = 60.0

@@ -14,13 +14,13 @@ from commwatch.jobs.logs.files import LogFile, identity_of
 from commwatch.state.records import Count, Timestamp
 
 LONGEST_LINE = 64 * 1024
-"""Of a longer line only so many bytes are looked at, once they are there."""
+"""Of a longer line only the first 64 KiB are read, once they are there."""
 PIECE_BYTES = 4 * LONGEST_LINE
 MOST_BEHIND_BYTES = 64 << 20
 """Where more than this waits to be read, all but the last ``CATCH_UP_BYTES`` is passed over."""
 CATCH_UP_BYTES = 1 << 20
 UNFINISHED_SECONDS = 30.0
-"""A line without an end that has not grown for so long is taken as it is."""
+"""A line without an end that has not grown within this time is taken as it is."""
 _CHECKED_BYTES = 64
 
 

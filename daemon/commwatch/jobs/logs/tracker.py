@@ -244,15 +244,15 @@ class JobLogs(Tracker):
         self._store.put(GROUP, "devices", self._counts.device_block(outcome.time), float("inf"))
         self._store.put(GROUP, "silent", self._counts.silent_block(outcome.time), float("inf"))
 
-    def _keep_resume(self, told: bytes) -> None:
+    def _keep_resume(self, resume: bytes) -> None:
         """Take over how far the logs were read; what is no such record would stop every process that follows."""
         try:
-            position = decode(told, LogsPosition)
+            position = decode(resume, LogsPosition)
         except (ValueError, RecursionError) as error:
             log.error("how far the logs of jobs were read is not known: the source returned no such record",
                       error=type(error).__name__)  # fmt: skip
         else:
-            self._resume = told.decode()
+            self._resume = resume.decode()
             if position.names != self._names:  # what is written into them from now on must not be taken for old
                 self._names = position.names
                 self.version += 1

@@ -22,13 +22,13 @@ from commwatch.node.topology.sysfs import read_sysfs
 from commwatch.sources.base import Report
 
 AUDIT_SECONDS = 3.0
-"""What is neither read nor judged after so long is left: thousands of processes, or one with thousands of names."""
+"""An audit ends after this time. Thousands of processes, or one with thousands of names, may be left over."""
 _MOST_REMARKS = 256
 _MOST_PIDS = 64
 
 
 def read_facts(driver: DriverFacts, sysfs: Path, procfs: Path) -> NodeFacts:
-    """What settings are held against on this machine.
+    """The facts of this machine that settings are judged by.
 
     Args:
         driver: what is known of it already.
@@ -43,7 +43,7 @@ def audit_environment(environment: Mapping[str, str], node: NodeFacts) -> AuditR
 
     Args:
         environment: all of it; NCCL's files are looked for as NCCL would.
-        node: what it is held against; ``NodeFacts()`` where nothing is known.
+        node: what it is judged by; ``NodeFacts()`` where nothing is known.
     """
     return _audit_of(settings_of_environment(environment, known_variables()), node)
 
@@ -68,7 +68,7 @@ def audit_processes(
 
     Args:
         pids: of processes, such as those on the GPUs; those that have ended are in neither number.
-        node: what they are held against.
+        node: what they are judged by.
         procfs: where they are looked for.
         report: called with each process, by its id, before it is read, and of "" after the last.
         monotonic: seconds.

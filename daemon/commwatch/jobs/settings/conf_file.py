@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from commwatch.jobs.settings.facts import Origin, Setting
 
 _LONGEST = 1023
-"""NCCL cuts names and values after so many bytes."""
+"""NCCL cuts names and values after this number of bytes."""
 
 
 @dataclass(frozen=True, slots=True)

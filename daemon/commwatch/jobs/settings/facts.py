@@ -81,7 +81,7 @@ class RdmaPort:
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What the settings are held against. None: not known, and nothing is said that would need it."""
+    """The facts of a node that settings are judged by. None: not known; no remark is made that would need it."""
 
     gpus: int | None = None
     gpu_models: int | None = None

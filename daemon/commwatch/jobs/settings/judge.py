@@ -34,7 +34,7 @@ Counted: TypeAlias = "tuple[str, str, str]"
 def judge_settings(
     processes: Sequence[ProcessSettings], node: NodeFacts, known: KnownVariables
 ) -> tuple[SettingRemark, ...]:
-    """What is to be said of the settings of all processes on a node; most severe first, then by variable.
+    """The remarks on the settings of all processes on a node; most severe first, then by variable.
 
     Args:
         processes: whose settings were read; those that were not read are for the caller to count and to name.
@@ -46,7 +46,7 @@ def judge_settings(
 
 
 def judge_process(process: ProcessSettings, node: NodeFacts, known: KnownVariables) -> list[SettingRemark]:
-    """What is to be said of one process by itself; arguments as for ``judge_settings``."""
+    """The remarks on one process by itself; arguments as for ``judge_settings``."""
     view = View(process, node, known)
     return [*judge_names(view), *_of_origins(view), *_of_values(view), *_of_rows(view)]
 

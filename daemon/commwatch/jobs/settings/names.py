@@ -1,4 +1,4 @@
-"""Which names are kept, and what is to be said of a name whatever its value."""
+"""Which names are kept, and remarks on a name whatever its value."""
 
 from __future__ import annotations
 

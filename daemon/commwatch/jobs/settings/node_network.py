@@ -1,4 +1,4 @@
-"""What of a node its NCCL settings are held against: interfaces, RDMA ports, and how adapters reach GPU memory.
+"""The network of a node that NCCL settings are judged by: interfaces, RDMA ports, and the ways to GPU memory.
 
 ``commwatch.jobs.settings.node_network SYSFS PROCFS`` reads it in a process of its own, and prints it as JSON.
 """

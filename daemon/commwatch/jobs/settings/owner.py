@@ -64,7 +64,7 @@ def owner_of(cgroup: str) -> Owner | None:
 
 
 def read_owners(pids: Iterable[int], procfs: Path) -> tuple[OwnedProcesses, ...]:
-    """Who owns these processes; those that are nobody's, have ended or cannot be read are left out."""
+    """Who owns these processes; processes without an owner, ended ones and unreadable ones are left out."""
     found: dict[Owner, list[int]] = {}
     for pid in sorted(pids):
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""The NCCL settings of jobs as the daemon knows them: whom to audit, when, and what the last audit said."""
+"""The NCCL settings of jobs: which processes to audit, when, and the result of the last audit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ APART_SECONDS = 30.0
 """Between two audits: a job starts its processes one after the other, and each audit starts a process of ours."""
 
 OVERDUE_SECONDS = 30.0
-"""An audit that has not begun so long after its time is asked for again."""
+"""An audit that has not begun within this time after it was due is requested again."""
 
 _NOTHING = Layout((("commwatch_nccl_setting_read_processes", ()), ("commwatch_nccl_setting_unread_processes", ())))
 
@@ -38,7 +38,7 @@ class JobSettings(Tracker):
     Args:
         store: knows the processes on the GPUs.
         own: our own processes that may be on a GPU.
-        run_in: has the collector run in so many seconds.
+        run_in: has the collector run after this number of seconds.
         monotonic: seconds.
         identity: have each audit say whose the processes are.
     """
@@ -114,13 +114,13 @@ class JobSettings(Tracker):
         elif outcome.collector.name == PROCESS_COLLECTOR:
             self.look()
 
-    def _keep(self, told: bytes) -> None:
+    def _keep(self, audit: bytes) -> None:
         try:
-            jobs = msgspec.json.decode(told, type=AuditRecord).jobs
+            jobs = msgspec.json.decode(audit, type=AuditRecord).jobs
         except (ValueError, RecursionError) as error:
             log.error("the audit of NCCL settings is not taken: it is no such record", error=type(error).__name__)
             return
-        self._audit, self._audited_at = told, time.time()
+        self._audit, self._audited_at = audit, time.time()
         self._store.jobs = {pid: ranks[0] for ranks in jobs for pid in ranks}
 
     def begin(self) -> None:

@@ -37,7 +37,7 @@ RemarkCode: TypeAlias = Literal[
     # ranks of one job
     "ranks_differ", "namespaces_differ",
 ]  # fmt: skip
-"""What is to be said of a setting: a closed list, each in docs/using/nccl-settings.md."""
+"""Codes of remarks: a closed list, each in docs/using/nccl-settings.md."""
 
 CODES: tuple[RemarkCode, ...] = get_args(RemarkCode)
 
@@ -48,14 +48,14 @@ WITHIN_NODE: frozenset[str] = frozenset(
         "protocol_forced", "buffer_small", "channels_few", "channels_many",
     }
 )  # fmt: skip
-"""Remarks of which a probe of one node says what the setting gains or costs."""
+"""Remarks on settings whose gain or cost a probe of one node measures."""
 BETWEEN_NODES: frozenset[str] = frozenset(
     {
         "gdr_off", "many_queue_pairs", "ordering_strict", "adaptive_routing_off", "ports_not_merged", "pxn_off",
         "cross_nic",
     }
 )  # fmt: skip
-"""Those of which only a measurement over two nodes does."""
+"""Those that only a measurement over two nodes measures."""
 
 
 class AuditOrder(msgspec.Struct, frozen=True, array_like=True):
@@ -78,7 +78,7 @@ class UnreadProcess(msgspec.Struct, frozen=True):
 
 
 class SettingRemark(msgspec.Struct, frozen=True):
-    """What is to be said of one setting of some processes."""
+    """A remark on one setting of some processes."""
 
     code: str
     """One of ``CODES``, or one of a later version."""
@@ -92,13 +92,13 @@ class SettingRemark(msgspec.Struct, frozen=True):
     origin: str = ""
     """One of ``facts.Origin``; empty where it is not set."""
     processes: int | msgspec.UnsetType = msgspec.UNSET
-    """Of how many it is said, where ``pids`` may be the first of them only."""
+    """The number of processes, where ``pids`` may be the first of them only."""
     pids: tuple[int, ...] = ()
     """Ascending; empty for what was given."""
 
     @property
     def process_count(self) -> int:
-        """Of how many processes it is said."""
+        """The number of processes that the remark is about."""
         return len(self.pids) if self.processes is msgspec.UNSET else self.processes
 
 

@@ -1,4 +1,4 @@
-"""The source ``nccl_settings``: how the processes on the GPUs are set, held against this node."""
+"""The source ``nccl_settings``: audits the settings of the processes on the GPUs on this node."""
 
 from __future__ import annotations
 

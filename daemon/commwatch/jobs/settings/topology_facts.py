@@ -1,4 +1,4 @@
-"""What of a topology NCCL settings are held against; pure."""
+"""The facts of a topology that NCCL settings are judged by; pure."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ Version: TypeAlias = "tuple[int, ...]"
 
 
 class RemarkRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """When a value harms, and what is said of it then. All that a row asks for must hold."""
+    """When a value does harm, and the remark on it. All conditions of a row must hold."""
 
     code: RemarkCode
     severity: SettingSeverity
@@ -38,7 +38,7 @@ class RemarkRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     word: tuple[str, ...] = ()
     """The words that do, in capitals, however they are written; any if empty."""
     unset: bool = False
-    """Whether it is said where the variable is not set."""
+    """Whether the remark is made where the variable is not set."""
     when: tuple[str, ...] = ()
     """Names of ``conditions.CONDITIONS``."""
     between_nodes: bool = False

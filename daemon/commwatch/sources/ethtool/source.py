@@ -20,8 +20,8 @@ from commwatch.sources.ethtool.table import DRIVERS, CounterRow, Driver
 from commwatch_exporters.snapshot import Series, Value
 
 _RUNS_WITH_THE_SAME_NAMES = 4
-"""After so many runs the names are read again. A change of priority flow control moves them, mostly with their count;
-where it is turned off for one priority and on for another, the count stays and only the names tell."""
+"""The names are read again after this number of runs. A change of priority flow control moves them, mostly with their
+count; where it is turned off for one priority and on for another, the count stays and only the names tell."""
 
 
 @dataclass(frozen=True, slots=True)

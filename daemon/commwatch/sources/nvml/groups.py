@@ -18,7 +18,7 @@ Places: TypeAlias = Mapping[Scope, Sequence[int | None]]
 
 
 def places_of(links: int, c2c_links: int) -> Places:
-    """The places of a GPU with so many NVLinks and chip-to-chip links."""
+    """The places of a GPU with these numbers of NVLinks and chip-to-chip links."""
     return {"device": (None,), "link": range(links), "all_links": range(links), "c2c_link": range(c2c_links)}
 
 

@@ -52,7 +52,7 @@ class Plan:
 
     @property
     def support(self) -> Mapping[str, bool | None]:
-        """By counter name; None where all links were inactive, nobody asked for it, or a trial showed nothing."""
+        """By counter name; None where all links were inactive, it is not opted in, or a trial showed nothing."""
         gpm = self.groups["gpm"]
         return {**self.tried, **gpm.learned} if isinstance(gpm, GpmGroup) else self.tried
 

@@ -111,7 +111,7 @@ ROWS: Final[tuple[Counter, ...]] = (
     FieldCounter(
         "total_energy_consumption", 83, "commwatch_gpu_energy_joules_total", "gpu", "device", decode=_thousandth
     ),
-    # Left out: 78 (low utilisation), 80 and 81 (sums of the others over a kind of clock), which accuse nobody.
+    # Left out: 78 (low utilisation), 80 and 81 (sums of the others over a kind of clock), which are no fault.
     _policy("power", 74),
     _policy("thermal", 75),
     _policy("sync_boost", 76),
