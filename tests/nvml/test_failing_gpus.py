@@ -179,22 +179,6 @@ def test_no_library_makes_the_source_unavailable(monkeypatch: pytest.MonkeyPatch
         NvmlSource().open(lambda device: None, frozenset(), None)
 
 
-@pytest.mark.parametrize(("code", "reason"), [(9, "no_driver"), (18, "library_mismatch")])
-@pytest.mark.parametrize("collector", COLLECTORS)
-def test_a_driver_that_goes_away_makes_the_source_unavailable(
-    driver: Driver, collector: str, code: int, reason: str
-) -> None:
-    """No GPU can be read then, so there is no point in asking the next one; the report ends all the same."""
-    opened = driver(hopper(), hopper()).open()
-    opened.library.gpus[0].code = code
-
-    with pytest.raises(SourceUnavailable) as caught:
-        opened.collect(collector)
-
-    assert caught.value.reason == reason
-    assert opened.reports[-1] == ""
-
-
 def test_a_driver_that_goes_away_while_opening_leaves_nothing_open(driver: Driver) -> None:
     """The library was started, so it is ended."""
     opened = driver(FakeGpu(handle_code=9))

@@ -16,6 +16,7 @@ from nvml.listening import Listening
 
 Driver: TypeAlias = "Callable[..., Opened]"
 A, B, C = "0000:17:00.0", "0000:18:00.0", "0000:19:00.0"
+COLLECTORS = ("identity", "gpu", "processes", "nvlink", "nvlink_errors", "pcie", "events", "p2p")
 UNINITIALIZED, DRIVER_NOT_LOADED, LIBRARY_MISMATCH = 1, 9, 18
 
 
@@ -97,18 +98,27 @@ def _newer_version(text: Any, size: object) -> int:
     return 0
 
 
-@pytest.mark.parametrize("collector", ["identity", "gpu", "nvlink", "nvlink_errors", "pcie", "events", "p2p"])
-@pytest.mark.parametrize("code", [UNINITIALIZED, DRIVER_NOT_LOADED, LIBRARY_MISMATCH])
-def test_a_driver_that_is_unloaded_is_unavailable_in_every_collector(driver: Driver, collector: str, code: int) -> None:
-    """And it is read again, by another version, once it is opened again."""
+@pytest.mark.parametrize(
+    "collector", ["identity", "gpu", "processes", "nvlink", "nvlink_errors", "pcie", "events", "p2p"]
+)
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [(UNINITIALIZED, "no_driver"), (DRIVER_NOT_LOADED, "no_driver"), (LIBRARY_MISMATCH, "library_mismatch")],
+)
+def test_a_driver_that_is_unloaded_is_unavailable_in_every_collector(
+    driver: Driver, collector: str, code: int, reason: str
+) -> None:
+    """No other GPU is asked, and the report ends. It is read again, by another version, once it is opened again."""
     gpu = hopper()
     opened = driver(gpu, hopper()).open()
     listening = Listening(opened.library)
     gpu.code = listening.peer_code = code
     listening.waiting.append(code)
 
-    with pytest.raises(SourceUnavailable):
+    with pytest.raises(SourceUnavailable) as caught:
         opened.collect(collector)
+    assert caught.value.reason == reason
+    assert opened.reports[-1] == ""
     opened.source.close()
     gpu.code = listening.peer_code = 0
     listening.waiting.clear()
