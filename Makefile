@@ -74,9 +74,6 @@ format: $(BIN)/.dev  ## rewrite to the project's style
 	$(BIN)/ruff format .
 
 docs: $(BIN)/.dev  ## write what is generated: alerts/rules, grafana/dashboards, and of docs/reference metrics, counters, findings, alerts, exit codes and licences
-	$(BIN)/python -m commwatch_exporters.documentation
-	$(BIN)/commwatch rules --output alerts/rules
-	$(BIN)/commwatch dashboards --output grafana/dashboards
 	$(BIN)/python -m commwatch.generate.documents
 	$(BIN)/python packaging/licences.py
 

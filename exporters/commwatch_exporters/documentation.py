@@ -1,4 +1,4 @@
-"""Writes docs/reference/metrics.md: ``python -m commwatch_exporters.documentation``."""
+"""The list of all metrics: docs/reference/metrics.md."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from prometheus_client import PROCESS_COLLECTOR
 
-from commwatch_exporters.catalogue import SECTIONS, Metric
+from commwatch_exporters.catalogue import Metric
 
 FILE = Path("docs/reference/metrics.md")
 _INTRODUCTION = """\
@@ -63,7 +63,3 @@ def _process_section() -> str:
 def _cell(text: str) -> str:
     """A text as Markdown shows it in a table."""
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")
-
-
-if __name__ == "__main__":
-    FILE.write_text(document(SECTIONS), encoding="utf-8")
