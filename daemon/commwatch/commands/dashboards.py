@@ -25,7 +25,7 @@ def add_parser(
 
 def run(args: argparse.Namespace, config: Config) -> int:
     """Write the dashboards."""
-    from commwatch.generate.dashboards.render import files
+    from commwatch.generate.dashboards import files
 
     if args.output is None:
         raise UsageError("dashboards: name the folder: --output DIR")

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from pathlib import Path
 
+from commwatch.config.exit_codes import COMMANDS, GENERAL, SIGNALLED, UNWRITTEN, WRONG, Meanings, meanings_of
 from commwatch.config.metric_profile import CORE_FILE
 from commwatch.config.thresholds import Thresholds, load_thresholds
-from commwatch.generate import alert_list, core_metrics, counter_tables, exit_codes, finding_pages, inhibition
+from commwatch.errors import ExitCode
+from commwatch.generate import alert_list, counter_tables, finding_pages, inhibition
 from commwatch.generate.alert_rules import Site, render_all
-from commwatch.generate.dashboards.render import files as dashboards
+from commwatch.generate.dashboards import files as dashboard_files
 from commwatch_exporters import documentation
-from commwatch_exporters.catalogue import SECTIONS
+from commwatch_exporters.catalogue import SECTIONS, family_of
 
 RULES = Path("alerts/rules")
 DASHBOARDS = Path("grafana/dashboards")
 """Folders of which every file is generated."""
+EXIT_CODES = Path("docs/reference/exit-codes.md")
+_METRIC = re.compile(r"(?<![:\w])commwatch_\w+")
 
 
 def documents(root: Path, thresholds: Thresholds | None = None) -> dict[Path, str]:
@@ -25,21 +31,71 @@ def documents(root: Path, thresholds: Thresholds | None = None) -> dict[Path, st
         thresholds: in force; None: those that are shipped.
     """
     in_force = thresholds or load_thresholds(None)
+    rules, dashboards = render_all(in_force, Site()), dashboard_files(in_force, Site())
     in_part = {
         counter_tables.FILE: counter_tables.page,
         inhibition.EXAMPLE: inhibition.example_with_table,
         inhibition.DOCUMENT: inhibition.document_with_table,
     }
     return {
-        **{root / RULES / name: text for name, text in render_all(in_force, Site()).items()},
-        **{root / DASHBOARDS / name: text for name, text in dashboards(in_force, Site()).items()},
+        **{root / RULES / name: text for name, text in rules.items()},
+        **{root / DASHBOARDS / name: text for name, text in dashboards.items()},
         root / documentation.FILE: documentation.document(SECTIONS),
         root / finding_pages.FILE: finding_pages.page(),
         root / alert_list.FILE: alert_list.page(in_force),
-        root / exit_codes.FILE: exit_codes.page(),
-        CORE_FILE: core_metrics.page(),
+        root / EXIT_CODES: exit_codes(),
+        CORE_FILE: core_metrics([*rules.values(), *dashboards.values()]),
         **{root / file: page((root / file).read_text(encoding="utf-8")) for file, page in in_part.items()},
     }
+
+
+def exit_codes() -> str:
+    """docs/reference/exit-codes.md: the table of all codes, and what they mean for each command."""
+    lines = [
+        "# Exit codes",
+        "",
+        "Written by `make docs` from `config/exit_codes.py`. Each help has its part.",
+        "",
+        "| code | meaning |",
+        "| --- | --- |",
+        *(f"| {code} | {meaning} |" for code, meaning in GENERAL.items()),
+        "",
+        f"{SIGNALLED} {UNWRITTEN}",
+        "",
+        "A number alone means what it does above.",
+        "",
+        "| command | 0 | 1 | others |",
+        "| --- | --- | --- | --- |",
+        *(f"| `{command}` | {' | '.join(_cells(meanings_of(command)))} |" for command in COMMANDS),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _cells(meanings: Meanings) -> tuple[str, str, str]:
+    """What 0 and 1 mean, and each other code with its meaning."""
+    others = [
+        f"**{code}**" if meaning in (GENERAL[code], WRONG) else f"**{code}** {meaning}"
+        for code, meaning in meanings.items()
+        if code not in (ExitCode.OK, ExitCode.FOUND)
+    ]
+    return meanings[ExitCode.OK], meanings.get(ExitCode.FOUND, "-"), "<br>".join(others)
+
+
+def core_metrics(texts: Iterable[str]) -> str:
+    """The metrics that rules and dashboards ask for: one name a line, in the order of the alphabet.
+
+    Args:
+        texts: of rules and dashboards.
+    """
+    families = set()
+    for name in {name for text in texts for name in _METRIC.findall(text)}:
+        try:
+            families.add(family_of(name).name)
+        except KeyError:
+            continue  # a group of rules, or a word of the site
+    # What alerts read as a recent rise stays there as the counter that it is one of.
+    families |= {f"{name.removesuffix('_recent')}_total" for name in families if name.endswith("_recent")}
+    return "".join(f"{name}\n" for name in sorted(families))
 
 
 if __name__ == "__main__":

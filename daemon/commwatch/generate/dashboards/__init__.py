@@ -1,10 +1,43 @@
-"""The Grafana dashboards: what stands on each, and how it becomes JSON. Nothing of it is imported by the daemon."""
+"""The Grafana dashboards: what stands on each, and their files. Nothing of it is imported by the daemon."""
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
+from commwatch.config.thresholds import Thresholds
+from commwatch.generate.alert_rules import Site
 from commwatch.generate.dashboards.fleet import FLEET
+from commwatch.generate.dashboards.grafana import Renderer
 from commwatch.generate.dashboards.link import LINK
 from commwatch.generate.dashboards.node import NODE
 from commwatch.generate.dashboards.pairs import PAIRS
+from commwatch.generate.dashboards.panel_json import Json
+from commwatch.generate.dashboards.panels import INSTANCE
 
 DASHBOARDS = (FLEET, NODE, PAIRS, LINK)
+
+
+def files(thresholds: Thresholds, site: Site) -> dict[str, str]:
+    """All dashboards by the name of their file."""
+    models = {
+        one.uid: Renderer(thresholds, site, of_one_node=INSTANCE in one.variables).dashboard(one) for one in DASHBOARDS
+    }
+    return {f"{uid}.json": _one_panel_a_line(model) for uid, model in models.items()}
+
+
+def _one_panel_a_line(model: Json) -> str:
+    """JSON with a line for each key of the dashboard, each panel, and each panel of a collapsed row."""
+    lines = [f"{_json(key)}: {_json(value)}" for key, value in model.items() if key != "panels"]
+    panels = ",\n".join(_row(panel) if panel.get("panels") else _json(panel) for panel in model["panels"])
+    return ",\n".join(("{" + lines[0], *lines[1:], f'"panels": [\n{panels}\n]}}\n'))
+
+
+def _row(row: Json) -> str:
+    heading = _json({key: value for key, value in row.items() if key != "panels"})
+    panels = ",\n".join(map(_json, row["panels"]))
+    return f'{heading[:-1]}, "panels": [\n{panels}\n]}}'
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
