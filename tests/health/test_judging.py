@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
@@ -34,8 +33,8 @@ from commwatch.findings.rules.inventory import BY_CONFIGURATION
 from commwatch.findings.verdict import WORDS, UnreadSource, Word
 from health.reports import LINK, LOOKED, NOW, cause, fault, report
 from support.facts import facts_of, seen_by
+from support.findings import Observer, finding
 from support.findings import cause as cause_of
-from support.findings import finding
 from support.passes import in_one_pass
 
 PLAIN = Asked(NOW, 60.0)
@@ -112,10 +111,6 @@ def test_a_gpu_whose_calls_do_not_return_drains_after_a_minute(
     assert judge(document, PLAIN).exit_code == 1
 
 
-def _always(is_read: bool, match: Match) -> bool:
-    return is_read
-
-
 @pytest.mark.parametrize(
     ("looks", "drains"),
     [
@@ -139,11 +134,11 @@ def test_the_minute_of_a_hang_is_that_of_the_looks_that_see_it_in_a_row(
     """An answer in between starts it again although the finding stays open; a wall clock that is set adds nothing."""
     hang = Match("gpu_not_answering", Component("gpu", "0000:17:00.0", "GPU0"), (Evidence("GPU state", "hangs"),))
     register, now = Register(), LOOKED
-    register.update([hang], partial(_always, True), now)
+    register.update([hang], Observer(), now)
     for seconds, match in looks:
         now += seconds
         is_read = match != "is not read"
-        register.update([hang] if match == "hangs" else [], partial(_always, is_read), now)
+        register.update([hang] if match == "hangs" else [], Observer(observable=is_read), now)
     found = join(register.open_incidents())
 
     health = judge(report(*found, looked_at=now), replace(SLURM, now=now))

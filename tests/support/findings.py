@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from msgspec.structs import replace
@@ -46,3 +47,23 @@ def cause(code: str, component: Component, weight: float = 0.9, reason: str = "S
         code=code, title=known.title, severity=known.severity, component=component.record, weight=weight,
         reason=reason, **{**fields, **more},
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Observer:
+    """What a register asks, with one answer for all parts."""
+
+    observable: bool = True
+    repaired: bool = False
+
+    def is_observable(self, match: Match) -> bool:
+        return self.observable
+
+    def known_well(self, match: Match) -> float | None:
+        return None
+
+    def is_repaired(self, match: Match) -> bool:
+        return self.repaired
+
+    def note(self, match: Match) -> str:
+        return ""

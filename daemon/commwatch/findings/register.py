@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Literal, TypeAlias
+from collections.abc import Iterable
+from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -13,18 +13,22 @@ from commwatch.findings.repaired import EVENTS, OVER_AFTER
 from commwatch.findings.rules.rule_set import COUNT_CLOSES_AFTER, DAY, HOUR, STATE_CLOSES_AFTER
 from commwatch.state.records import Timestamp
 
-Observable: TypeAlias = Callable[[Match], bool]
-"""Whether a fault could be seen now if it were there: what cannot be looked at neither opens nor closes."""
 
-KnownWell: TypeAlias = Callable[[Match], "float | None"]
-"""When a part that shows a fault for the first time was last known not to have it, seconds since 1970."""
+class Observer(Protocol):
+    """What the register asks about the part of a match, as of the evaluation that it takes."""
 
+    def is_observable(self, match: Match) -> bool:
+        """Whether a fault could be seen now if it were there: what cannot be looked at neither opens nor closes."""
 
-Note: TypeAlias = Callable[[Match], str]
-"""Why a finding closes that nothing shows to be well; empty where something does."""
+    def known_well(self, match: Match) -> float | None:
+        """When a part that shows a fault for the first time was last known not to have it, seconds since 1970."""
 
-Repaired: TypeAlias = Callable[[Match], bool]
-"""Whether the part of an event reads healthy now."""
+    def is_repaired(self, match: Match) -> bool:
+        """Whether the part of an event reads healthy now."""
+
+    def note(self, match: Match) -> str:
+        """Why a finding closes that nothing shows to be well; empty where something does."""
+
 
 UNSEEN_CLOSES_AFTER = 7 * 24 * 3600.0
 """Seconds for which a finding may be neither seen nor observable: of what no one reads any more, no one will say that
@@ -131,24 +135,13 @@ class Register:
         """To keep in the state directory."""
         return RegisterState(list(self._incidents.values()), list(self._closed))
 
-    def update(
-        self,
-        matches: Iterable[Match],
-        observable: Observable,
-        now: float,
-        known_well: KnownWell = lambda match: None,
-        repaired: Repaired = lambda match: False,
-        note: Note = lambda match: "",
-    ) -> list[Change]:
+    def update(self, matches: Iterable[Match], observer: Observer, now: float) -> list[Change]:
         """Take the matches of one evaluation.
 
         Args:
             matches: all of it; the first of each code and component counts.
-            observable: whether what is not among them could have been seen.
+            observer: of the same evaluation.
             now: seconds since 1970.
-            known_well: asked about each match that is new.
-            repaired: asked about each event that is open.
-            note: asked about each finding that closes.
 
         Returns:
             What opened and closed by it.
@@ -160,25 +153,27 @@ class Register:
         changes: list[Change] = []
         for key in [key for key in self._incidents if key not in seen]:
             incident = self._incidents[key]
-            if observable(incident.match) or now - incident.last_seen >= UNSEEN_CLOSES_AFTER:
-                changes += self._miss(key, now, note)
+            if observer.is_observable(incident.match) or now - incident.last_seen >= UNSEEN_CLOSES_AFTER:
+                changes += self._miss(key, now, observer)
         # Of several degrees of one fault the highest comes first.
         for match in sorted(seen.values(), key=lambda one: len(REPLACED_BY.get(one.code, ()))):
-            changes += self._see(match, now, known_well)
+            changes += self._see(match, now, observer)
         for key in [key for key in seen if key[0] in EVENTS]:
-            changes += self._follow_event(self._incidents[key], repaired, now)
+            changes += self._follow_event(self._incidents[key], now, observer)
         changes += self._close_replaced(now)
         self._looked_at = now
         self._closed = [one for one in self._closed if now - one.until < DAY][-CLOSED_MAX:]
         self.version += bool(changes or self._incidents.keys() != known)
         return changes
 
-    def _see(self, match: Match, now: float, known_well: KnownWell) -> list[Change]:
+    def _see(self, match: Match, now: float, observer: Observer) -> list[Change]:
         key = _key(match)
         began = now if match.since is None else min(match.since, now)
         incident = self._incidents.get(key)
         if incident is None:
-            incident = self._incidents[key] = Incident(match, began, now, grew_at=now, well_at=known_well(match))
+            incident = self._incidents[key] = Incident(
+                match, began, now, grew_at=now, well_at=observer.known_well(match)
+            )
         is_interrupted = _is_interrupted(incident, now)
         if incident.last_seen == self._looked_at and not is_interrupted:
             incident.seen_seconds += min(max(now - incident.last_seen, 0.0), EVALUATION_SECONDS_MAX)
@@ -186,7 +181,7 @@ class Register:
             incident.seen_seconds = 0.0
         begins_anew = is_interrupted and not (incident.is_open or incident.is_over)
         if begins_anew or incident.first_seen > now:  # not looked at for a while, or the wall clock was set back
-            incident.first_seen, incident.well_at = began, known_well(match)
+            incident.first_seen, incident.well_at = began, observer.known_well(match)
         if incident.first_seen == now or _grew(incident, match, now):
             incident.grew_at, incident.healthy_since, incident.is_over = now, None, False
         incident.match, incident.last_seen, incident.absent_since = match, now, None
@@ -210,11 +205,11 @@ class Register:
                 changes.append(self._close(incident, now, f"became: {CODES[code].title}"))
         return changes
 
-    def _follow_event(self, incident: Incident, repaired: Repaired, now: float) -> list[Change]:
+    def _follow_event(self, incident: Incident, now: float, observer: Observer) -> list[Change]:
         """An event is over once its part reads healthy, and nothing of it happened for long enough."""
         if not incident.is_open:
             return []
-        if not repaired(incident.match):
+        if not observer.is_repaired(incident.match):
             incident.healthy_since = None
             return []
         if incident.healthy_since is None or incident.healthy_since > now:
@@ -233,7 +228,7 @@ class Register:
         """Critical and warning findings that were open within the last day and are not any more, the oldest first."""
         return list(self._closed)
 
-    def _miss(self, key: tuple[str, str], now: float, note: Note) -> list[Change]:
+    def _miss(self, key: tuple[str, str], now: float, observer: Observer) -> list[Change]:
         incident = self._incidents[key]
         if not incident.is_open and not incident.is_over:
             del self._incidents[key]
@@ -243,7 +238,7 @@ class Register:
         if now - incident.absent_since < CODES[incident.match.code].closes_after:
             return []
         del self._incidents[key]
-        return [self._close(incident, incident.absent_since, note(incident.match))] if incident.is_open else []
+        return [self._close(incident, incident.absent_since, observer.note(incident.match))] if incident.is_open else []
 
     def open_incidents(self) -> list[Incident]:
         """All that are open, in no order."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Final, TypeAlias, TypedDict
 
 import msgspec
@@ -100,6 +99,8 @@ class Judge:
         self._told: set[tuple[str, type[Exception]]] = set()
         self.looked_at: float | None = None
         """When the rules ran last, seconds since 1970."""
+        self._matches: Sequence[Match] = ()
+        """Of the last evaluation."""
         self._before: Snapshot | None = None
         """Of the last evaluation."""
         self._pairs_well_at: float | None = None
@@ -130,8 +131,8 @@ class Judge:
     def _evaluate(self, snapshot: Snapshot, now: float) -> None:
         matches = self._engine.evaluate(snapshot, now)
         self._observability.take(self._engine.facts.node)
-        repaired = partial(reads_healthy, self._engine.facts, matches)
-        changes = self.register.update(matches, self._is_observable, now, self._known_well, repaired, self._note)
+        self._matches = matches
+        changes = self.register.update(matches, self, now)
         measured = measured_of(self._engine.facts)
         self._pairs_well_at = well_at(measured) or self._pairs_well_at
         self.findings = join(self.register.open_incidents(), measured=measured)
@@ -139,13 +140,18 @@ class Judge:
         self._announce(changes, now)
         self._publish(self._engine.facts)
 
-    def _is_observable(self, match: Match) -> bool:
+    def is_observable(self, match: Match) -> bool:
+        """As of ``Observer``: its metrics were read of the component, and its rule could judge it."""
         reads = self._engine.reads_of(match.code)
         if reads is None or not self._observability.sees(match.component, reads):
             return False
         return self._engine.is_judged(match)
 
-    def _note(self, match: Match) -> str:
+    def is_repaired(self, match: Match) -> bool:
+        """As of ``Observer``."""
+        return reads_healthy(self._engine.facts, self._matches, match)
+
+    def note(self, match: Match) -> str:
         """Why a finding closes that nothing shows to be well: the configuration does not ask for what showed it."""
         probe = match.component
         if probe.kind != "probe":
@@ -155,7 +161,7 @@ class Judge:
         )
         return NO_LONGER_MEASURED if unmeasured or not self._observability.is_probed(probe) else ""
 
-    def _known_well(self, match: Match) -> float | None:
+    def known_well(self, match: Match) -> float | None:
         """When what is matched for the first time was last known not to be so; None where that is not known.
 
         The evaluation before would have seen a fault that is read. What probes measure is as old as their last result,

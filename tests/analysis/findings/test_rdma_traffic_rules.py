@@ -5,6 +5,7 @@ from __future__ import annotations
 from commwatch.findings.finding import Evidence
 from commwatch.findings.register import Register
 from support.facts import NOW, Numbers, before, facts_of, seen_by
+from support.findings import Observer
 
 PORT = ("mlx5_0", "1")
 IDENTITY = "rdma_port/mlx5_0/1"
@@ -21,7 +22,7 @@ def test_what_goes_on_opens_and_closes() -> None:
         history: dict[float, Numbers] = {60.0 * (at - i): {name: {PORT: counts[i]}} for i in range(at)}
         now = NOW + 60.0 * at
         matches = seen_by("rdma_retransmitting", facts_of({name: {PORT: count}}, history, now))
-        for event, _ in register.update(matches, lambda match: True, now):
+        for event, _ in register.update(matches, Observer(), now):
             opened, closed = (at, closed) if event == "opened" else (opened, at)
 
     assert (opened, closed) == (6, 16)

@@ -10,21 +10,17 @@ from msgspec.structs import replace
 
 from commwatch.findings.codes import CODES
 from commwatch.findings.finding import SEVERITIES, Component, Evidence, Match
-from commwatch.findings.register import UNSEEN_CLOSES_AFTER, Observable, Register, RegisterState
+from commwatch.findings.register import UNSEEN_CLOSES_AFTER, Register, RegisterState
 from commwatch.findings.repaired import OVER_AFTER
 from commwatch.findings.rules.rule_set import STATE_CLOSES_AFTER
+from support.findings import Observer
 
 LINK = Component("nvlink", "0000:17:00.0/3", "GPU0 link 3", frozenset({"0000:17:00.0"}))
 DOWN = Match("nvlink_down", LINK, (Evidence("link state", "inactive"),))
 OPENS, CLOSES = CODES["nvlink_down"].opens_after, CODES["nvlink_down"].closes_after
 
 
-def see(match: Match) -> bool:
-    return True
-
-
-def blind(match: Match) -> bool:
-    return False
+see, blind = Observer(), Observer(observable=False)
 
 
 def opened(now: float = 1000.0) -> Register:
@@ -186,7 +182,7 @@ def test_two_samples_around_a_blind_hour_are_two_beginnings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("matches", "observable", "seconds", "is_unconfirmed"),
+    ("matches", "observer", "seconds", "is_unconfirmed"),
     [
         ([DOWN], see, 10.0, True),
         ([], see, 10.0, False),
@@ -198,13 +194,13 @@ def test_two_samples_around_a_blind_hour_are_two_beginnings() -> None:
     ],
 )
 def test_a_match_is_unconfirmed_until_it_opens_or_was_not_seen_for_a_minute(
-    matches: list[Match], observable: Observable, seconds: float, is_unconfirmed: bool
+    matches: list[Match], observer: Observer, seconds: float, is_unconfirmed: bool
 ) -> None:
     """A part that cannot be looked at any more is not called faulty for longer by the one look that saw it."""
     register = Register()
     register.update([DOWN], see, 100_000.0)
 
-    register.update(matches, observable, 100_000.0 + seconds)
+    register.update(matches, observer, 100_000.0 + seconds)
 
     assert [one.code for one in register.unconfirmed(100_000.0 + seconds)] == ["nvlink_down"] * is_unconfirmed
 
@@ -271,18 +267,13 @@ def test_events_alternate(looks: list[tuple[bool, float]]) -> None:
 EVENT = Match("sxid_fatal", Component("nvswitch", "0000:0b:00.0"), (Evidence("SXid 12028 in the last hour", 1.0),))
 
 
-def well(match: Match) -> bool:
-    return True
+well, ill = Observer(repaired=True), Observer()
 
 
-def ill(match: Match) -> bool:
-    return False
-
-
-def followed(register: Register, begin: float, end: float, repaired: object = well, event: Match = EVENT) -> None:
+def followed(register: Register, begin: float, end: float, observer: Observer = well, event: Match = EVENT) -> None:
     """A look each 10 s, the last one at the end."""
     for now in range(int(begin), int(end) + 1, 10):
-        register.update([event], see, float(now), repaired=repaired)  # type: ignore[arg-type]  # of one of these
+        register.update([event], observer, float(now))
 
 
 def test_an_event_whose_part_reads_healthy_is_over_after_a_while_and_is_remembered() -> None:
@@ -324,7 +315,7 @@ def test_an_event_that_comes_back_is_open_again() -> None:
     restarted = Register(msgspec.json.decode(msgspec.json.encode(register.state), type=RegisterState))
     followed(restarted, 2200, 2200, event=twice)
     assert restarted.open_incidents() == []
-    [(event, _)] = restarted.update([thrice], see, 2210.0, repaired=well)
+    [(event, _)] = restarted.update([thrice], well, 2210.0)
     assert event == "opened"
     assert [one.until for one in restarted.closed()] == [1510.0]
 
@@ -335,7 +326,7 @@ def test_an_event_does_not_open_again_when_an_older_one_is_no_longer_counted() -
     for passed in range(0, 7000, 10):
         count = sum(begin <= passed < begin + 3600 for begin in (0, 2400))
         event = replace(EVENT, evidence=(Evidence("SXid 12028 in the last hour", float(count)),))
-        changes = register.update([event] if count else [], see, 1000.0 + passed, repaired=well)
+        changes = register.update([event] if count else [], well, 1000.0 + passed)
         events += [(passed // 60, change) for change, _ in changes]
 
     assert events == [(0, "opened"), (10, "closed"), (40, "opened"), (50, "closed")]
