@@ -9,7 +9,7 @@ import msgspec
 
 from commwatch.findings.codes import CODES, REPLACED_BY
 from commwatch.findings.finding import Component, Match, Severity
-from commwatch.findings.repaired import EVENTS, OVER_AFTER
+from commwatch.findings.repaired import OVER_AFTER
 from commwatch.findings.rules.rule_set import COUNT_CLOSES_AFTER, DAY, HOUR, STATE_CLOSES_AFTER
 from commwatch.state.records import Timestamp
 
@@ -158,7 +158,7 @@ class Register:
         # Of several degrees of one fault the highest comes first.
         for match in sorted(seen.values(), key=lambda one: len(REPLACED_BY.get(one.code, ()))):
             changes += self._see(match, now, observer)
-        for key in [key for key in seen if key[0] in EVENTS]:
+        for key in [key for key in seen if CODES[key[0]].is_event]:
             changes += self._follow_event(self._incidents[key], now, observer)
         changes += self._close_replaced(now)
         self._looked_at = now
@@ -270,7 +270,7 @@ def _grew(incident: Incident, match: Match, now: float) -> bool:
     still counted is no new one; one that was gone is.
     """
     before, after = _count(incident.match), _count(match)
-    if match.code in EVENTS:
+    if CODES[match.code].is_event:
         return after > before or incident.absent_since is not None
     return after > before or (after == before and now - incident.first_seen > HOUR)
 

@@ -15,12 +15,6 @@ from commwatch.node.xids import meanings
 from commwatch_exporters.node.model import Gpu, NvLink, PcieDevice
 from commwatch_exporters.state_words import NVLINK_UP
 
-EVENTS: Final = frozenset({
-    "xid_fabric", "xid_fatal", "xid_gpu", "xid_nonfatal", "sxid_fatal", "sxid_warning", "pcie_fatal",
-    "nvlink_recovery_failed",
-})  # fmt: skip
-"""Codes of what happened at one moment and may be over; all others are states, or counts over a time."""
-
 OVER_AFTER: Final = 600.0
 """Seconds without a further event after which one whose part reads healthy is over."""
 
@@ -35,7 +29,7 @@ def reads_healthy(facts: Facts, matches: Iterable[Match], event: Match) -> bool:
     Args:
         facts: of this moment.
         matches: all of this evaluation.
-        event: of a code of ``EVENTS``.
+        event: of a code that is one.
     """
     gpus = [gpu for gpu in facts.node.gpus if not event.component.parts or gpu.address in event.component.parts]
     devices = event.component.parts - {gpu.address for gpu in gpus}

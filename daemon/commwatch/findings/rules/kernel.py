@@ -174,6 +174,7 @@ KERNEL = RuleSet(
             alert="CommwatchXidFabric",
             opens_after=_LINE_COMES_WITHIN,
             closes_after=COUNT_CLOSES_AFTER,
+            is_event=True,
         ),
         FindingCode(
             name="xid_fatal",
@@ -187,6 +188,7 @@ KERNEL = RuleSet(
             alert="CommwatchXidFatal",
             opens_after=_LINE_COMES_WITHIN,
             closes_after=COUNT_CLOSES_AFTER,
+            is_event=True,
         ),
         FindingCode(
             name="xid_gpu",
@@ -199,6 +201,7 @@ KERNEL = RuleSet(
             alert="CommwatchXidGpu",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
+            is_event=True,
         ),
         FindingCode(
             name="xid_nonfatal",
@@ -210,6 +213,7 @@ KERNEL = RuleSet(
             alert="CommwatchXidNonfatal",
             opens_after=_LINE_COMES_WITHIN,
             closes_after=COUNT_CLOSES_AFTER,
+            is_event=True,
         ),
         FindingCode(
             name="sxid_fatal",
@@ -222,6 +226,7 @@ KERNEL = RuleSet(
             alert="CommwatchSxidFatal",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
+            is_event=True,
         ),
         FindingCode(
             name="sxid_warning",
@@ -234,6 +239,7 @@ KERNEL = RuleSet(
             alert="CommwatchSxidWarning",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
+            is_event=True,
         ),
         FindingCode(
             name="kernel_log_lost",

@@ -86,6 +86,7 @@ NVLINK_ERRORS = RuleSet(
             alert="CommwatchNvlinkRecoveryFailed",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
+            is_event=True,
         ),
         FindingCode(
             name="nvlink_recovering",

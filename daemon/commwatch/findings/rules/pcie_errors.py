@@ -138,6 +138,7 @@ PCIE_ERRORS = RuleSet(
             alert="CommwatchPcieFatal",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
+            is_event=True,
         ),
         FindingCode(
             name="pcie_nonfatal",

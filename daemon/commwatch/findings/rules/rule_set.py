@@ -48,6 +48,9 @@ class FindingCode:
     """Seconds for which it must be seen."""
     closes_after: float = STATE_CLOSES_AFTER
     """Seconds for which it must be gone."""
+    is_event: bool = False
+    """Whether it happened at one moment and may be over while it is still counted; all others are states, or counts
+    over a time."""
     replaces: tuple[str, ...] = ()
     """Names of the codes that are lesser degrees of it: at a component where it is open, none of them is."""
 
