@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from commwatch.jobs.logs.categories import SIDES
 from commwatch.jobs.logs.tail import LogsPosition
 from commwatch.node.run import Collected
 from commwatch.readings import LogErrors, SourceUnavailable
@@ -41,6 +42,23 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     return Node(tmp_path, monkeypatch)
 
 
+def errors(category: str, count: int = 1, text: str = "a line", certain: bool = True) -> LogErrors:
+    return LogErrors(category, certain, count, "/log/job.log", text)
+
+
+def waiting(*ranks: int) -> list[LogErrors]:
+    """Calls of these ranks that timed out."""
+    return [LogErrors("timeout", True, 1, "/log/job.log", "a line", rank=rank) for rank in ranks]
+
+
+def test_every_category_begins_with_zero(node: Node) -> None:
+    """So that the first error of a kind is an increase; whatever a worker names, the labels stay bounded."""
+    node.run(errors("unheard_of"))
+
+    assert node.series("nccl_log_errors_total") == {(one,): int(one == "other") for one in SIDES}
+    assert node.series("nccl_log_incidents_total") == {(one,): 0 for one in SIDES}
+
+
 def test_errors_are_on_the_page_after_the_run_that_found_them(node: Node) -> None:
     """And nothing is there before the logs were read for the first time."""
     assert node.total("errors", "ib_retry") is None
@@ -62,6 +80,85 @@ def test_an_incident_is_one_line_of_the_log_with_its_first_culprit(node: Node) -
     assert node.run() == []
 
 
+def test_lines_are_counted_at_once_and_the_incident_when_it_is_over(node: Node) -> None:
+    """Only then its likeliest cause is known. Lines of one kind are one, with the first text."""
+    assert node.run(errors("timeout", 8)) == []
+    assert node.run(errors("ib_retry", 2, "the cause"), errors("timeout"), seconds=30.0) == []
+    assert (node.total("errors", "timeout"), node.total("incidents", "ib_retry")) == (9, 0)
+
+    (line,) = node.run(seconds=30.0)
+    assert (line["category"], line["text"], line["counts"]) == ("ib_retry", "the cause", {"timeout": 9, "ib_retry": 2})
+    assert (node.total("incidents", "ib_retry"), node.total("incidents", "timeout")) == (1, 0)
+    assert node.run(seconds=300.0) == []
+
+
+def test_what_comes_a_minute_later_is_another_incident(node: Node) -> None:
+    """It ends the first one and begins its own; a status gives way to the line that names the cause."""
+    node.run(errors("cuda"))
+    (first,) = node.run(errors("cuda", text="status", certain=False), errors("socket", text="cause"), seconds=60.0)
+    (second,) = node.run(seconds=60.0)
+
+    assert (first["category"], second["category"], second["text"]) == ("cuda", "socket", "cause")
+
+
+def test_a_clock_that_is_set_back_keeps_no_incident_open(node: Node) -> None:
+    """It is over at the next run."""
+    node.run(errors("cuda"))
+
+    assert len(node.run(seconds=-3600.0)) == 1
+
+
+def test_lines_are_counted_by_the_adapter_that_they_name_where_this_node_has_it(node: Node) -> None:
+    """From 0 on; a log can name any, and one that is gone is forgotten, but not while none is known, as at a start."""
+    named = [LogErrors("ib_retry", True, 2, "/log/job.log", "a line", hca) for hca in ("mlx5_1", "mlx5_9", "")]
+
+    def counted(*devices: str) -> dict[tuple[str, ...], Value]:
+        node.feed("rdma", {f"{one}:1": {("commwatch_rdma_port_state", (one, "1")): 4} for one in devices})
+        node.run(*named)
+        return node.series("nccl_log_device_errors_total")
+
+    assert counted() == {}
+    assert counted("mlx5_1", "mlx5_0") == {("mlx5_0",): 0, ("mlx5_1",): 2}
+    assert counted() == {("mlx5_0",): 0, ("mlx5_1",): 4}
+    assert counted("mlx5_0") == {("mlx5_0",): 0}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "gpus", "silent"),
+    [
+        ({0, 1, 3}, 4, 2),
+        ({8, 9, 10, 11, 12, 13, 14}, 8, 7),
+        ({0, 1, 2, 3}, 4, None),
+        ({0, 1}, 4, None),
+        ({1, 2, 4}, 4, None),
+        ({0}, 2, None),
+        (set(), 0, None),
+    ],
+)
+def test_the_one_rank_that_did_not_complain_is_that_of_a_gpu(
+    node: Node, ranks: set[int], gpus: int, silent: int | None
+) -> None:
+    """Ranks of a node follow each other; not where all complain, several are silent, or they are of two nodes.
+
+    It counts when its incident is over, from 0 on for each GPU, also for one that is gone meanwhile.
+    """
+
+    def give(number: int) -> None:
+        node.feed("nvml_identity", {
+            f"0000:{gpu:x}7:00.0": {("commwatch_nvlink_links", (str(gpu), f"0000:{gpu:x}7:00.0")): 0}
+            for gpu in range(number)
+        })  # fmt: skip
+
+    give(gpus)
+    node.run(*waiting(*ranks))
+    assert set(node.series("nccl_log_silent_rank_incidents_total").values()) <= {0}
+    give(max(0, gpus - 1))
+    node.run(seconds=60.0)
+
+    expected = {(str(gpu),): int(gpu == silent) for gpu in range(gpus)}
+    assert node.series("nccl_log_silent_rank_incidents_total") == expected
+
+
 def test_trouble_of_the_program_is_no_warning(node: Node) -> None:
     """The node is not to blame."""
     node.run(LogErrors("crash", True, 1, "/log/job.log", "KeyError: 'x'"))
@@ -77,8 +174,8 @@ def test_totals_and_the_place_in_the_logs_survive_a_restart_together(node: Node)
     node.restart()
 
     assert node.place == {"nccl_logs": b'{"files": {}}'}
-    node.run(resume=None)
-    assert node.total("errors", "ib_retry") == 2
+    (line,) = node.run(resume=None, seconds=3600.0)
+    assert (line["category"], node.total("errors", "ib_retry")) == ("ib_retry", 2)
     assert node.place == {"nccl_logs": b'{"files": {}}'}
 
 

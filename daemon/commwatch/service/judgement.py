@@ -14,7 +14,7 @@ from commwatch.findings.causes import join
 from commwatch.findings.codes import EVENTS, WATCHED
 from commwatch.findings.history import CounterHistory, CounterState, HistoryState
 from commwatch.findings.register import Register, RegisterState
-from commwatch.jobs.logs.tracker import JobLogsState, NcclLogCounts
+from commwatch.jobs.logs.tracker import JobLogs, JobLogsState
 from commwatch.node.hardware_events import METRICS, HardwareEvents, HardwareEventsState
 from commwatch.node.link_flaps import FlapsState, LinkFlaps
 from commwatch.node.store import Store
@@ -99,9 +99,7 @@ def _in_use(record: Judgement, boot: str, now: float) -> Kept:
 def _show(kept: Kept, boot: str) -> None:
     """Make all that the daemon makes of it at its start: what raises must do so while the record can be set aside."""
     HardwareEvents(kept.events).block(0.0)
-    counts = NcclLogCounts(kept.job_logs.counts)
-    for block in (counts.block, counts.device_block, counts.silent_block):
-        block(0.0)
+    JobLogs(kept.job_logs, Store()).show(0.0)
     Wraps(kept.wraps, boot)
     LinkFlaps(kept.flaps, Store()).on_tick(time.monotonic())
     join(kept.register.open_incidents())

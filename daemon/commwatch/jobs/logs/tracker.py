@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Set
+from collections.abc import Collection, Iterable, Iterator, Set
 from typing import Annotated
 
 import msgspec
@@ -17,7 +17,7 @@ from commwatch.node.store import Store
 from commwatch.node.tracker import Tracker
 from commwatch.readings import LogErrors
 from commwatch.state.records import Count, Timestamp, check_labels, check_unique, decode
-from commwatch_exporters.snapshot import Block, Layout
+from commwatch_exporters.snapshot import Block, Layout, Series, Value
 
 log = structlog.get_logger("commwatch.job_logs")
 
@@ -29,14 +29,8 @@ _PORTS = "rdma"
 _GPUS = "nvml_identity"
 """The collector whose devices are the GPUs."""
 
-
 _FEWEST_WAITING = 2
 """Ranks that wait for one and the same: of two that name each other neither is the silent one."""
-_LAYOUT = Layout(
-    (metric, (category,))
-    for metric in ("commwatch_nccl_log_errors_total", "commwatch_nccl_log_incidents_total")
-    for category in SIDES
-)
 
 
 class Incident(msgspec.Struct):
@@ -94,86 +88,7 @@ class NcclLogCountsState(msgspec.Struct):
         check_labels(self.devices)
 
 
-class NcclLogCounts:
-    """Totals of errors and of incidents.
-
-    Args:
-        state: what was kept from earlier runs; it is changed in place.
-    """
-
-    def __init__(self, state: NcclLogCountsState) -> None:
-        self.state = state
-        self._devices: tuple[tuple[str, ...], Layout] | None = None
-
-    def take(
-        self, errors: Iterable[LogErrors], now: float, devices: Collection[str] = (), gpus: int = 0
-    ) -> list[Incident]:
-        """Count what one run found; returns the incident that is over, if one is.
-
-        Args:
-            errors: in the order in which they were found.
-            now: seconds since 1970.
-            devices: RDMA devices that this node has; a log can name any.
-            gpus: that this node has; one that is gone counts on.
-        """
-        kept = self.state.devices
-        self.state.devices = {device: kept.get(device, 0) for device in sorted(devices)} or kept
-        self.state.silent += [0] * (gpus - len(self.state.silent))
-        over: list[Incident] = []
-        current = self.state.open
-        # A clock that was set back keeps no incident open.
-        if current is not None and not 0 <= now - current.began < INCIDENT_SECONDS:
-            over.append(current)
-            category = current.culprit
-            self.state.incidents[category] = self.state.incidents.get(category, 0) + 1
-            if (gpu := silent_gpu(current.waiting, len(self.state.silent))) is not None:
-                self.state.silent[gpu] += 1
-            current = self.state.open = None
-        for one in errors:
-            category = _category(one)
-            self.state.errors[category] = self.state.errors.get(category, 0) + one.count
-            if one.hca in self.state.devices:
-                self.state.devices[one.hca] += one.count
-            if current is None:
-                current = self.state.open = Incident(now)
-            current.take(one)
-        return over
-
-    def block(self, time: float) -> Block:
-        """All totals; a category that was not seen yet has 0, so that its first error is an increase.
-
-        Args:
-            time: monotonic seconds.
-        """
-        tables = (self.state.errors, self.state.incidents)
-        return Block(_LAYOUT, [table.get(category, 0) for table in tables for category in SIDES], time)
-
-    def device_block(self, time: float) -> Block:
-        """The lines that name an RDMA device of this node, each from 0 on.
-
-        Args:
-            time: monotonic seconds.
-        """
-        names = tuple(self.state.devices)
-        if self._devices is None or self._devices[0] != names:
-            self._devices = names, Layout(("commwatch_nccl_log_device_errors_total", (name,)) for name in names)
-        return Block(self._devices[1], list(self.state.devices.values()), time)
-
-    def silent_block(self, time: float) -> Block:
-        """Time-outs by the GPU whose rank alone was silent, each from 0 on.
-
-        Args:
-            time: monotonic seconds.
-        """
-        names = range(len(self.state.silent))
-        return Block(
-            Layout(("commwatch_nccl_log_silent_rank_incidents_total", (str(name),)) for name in names),
-            list(self.state.silent),
-            time,
-        )
-
-
-def silent_gpu(waiting: Set[int], gpus: int) -> int | None:
+def _silent_gpu(waiting: Set[int], gpus: int) -> int | None:
     """The GPU of the one rank of this node that did not complain, by its number; None where it is not one.
 
     Launchers number the ranks of a node one after the other, one for each GPU.
@@ -214,7 +129,7 @@ class JobLogs(Tracker):
     def __init__(self, state: JobLogsState, store: Store) -> None:
         super().__init__(store)
         store.declare(GROUP, self.collectors)
-        self._counts = NcclLogCounts(state.counts)
+        self._counts = state.counts
         self._resume = state.resume
         self._names = decode(state.resume.encode(), LogsPosition).names if state.resume else ()
         """That are being watched, as far as it will be known after a crash."""
@@ -222,7 +137,7 @@ class JobLogs(Tracker):
     @property
     def state(self) -> JobLogsState:
         """To keep over a restart."""
-        return JobLogsState(self._counts.state, self._resume)
+        return JobLogsState(self._counts, self._resume)
 
     @property
     def resume_point(self) -> dict[str, bytes]:
@@ -238,11 +153,58 @@ class JobLogs(Tracker):
         self.version += bool(outcome.collected.log_errors)
         devices = {port.partition(":")[0] for port in self._store.group(_PORTS) if port}
         gpus = sum(1 for device in self._store.group(_GPUS) if device)
-        for incident in self._counts.take(outcome.collected.log_errors, time.time(), devices, gpus):
-            _announce(incident)
-        self._store.put(GROUP, "", self._counts.block(outcome.time), float("inf"))
-        self._store.put(GROUP, "devices", self._counts.device_block(outcome.time), float("inf"))
-        self._store.put(GROUP, "silent", self._counts.silent_block(outcome.time), float("inf"))
+        over = self._count(outcome.collected.log_errors, time.time(), devices, gpus)
+        if over is not None:
+            _announce(over)
+        self.show(outcome.time)
+
+    def _count(self, errors: Iterable[LogErrors], now: float, devices: Collection[str], gpus: int) -> Incident | None:
+        """Count what one run found; returns the incident that is over, if one is.
+
+        Args:
+            errors: in the order in which they were found.
+            now: seconds since 1970.
+            devices: RDMA devices that this node has; a log can name any.
+            gpus: that this node has; one that is gone counts on.
+        """
+        counts = self._counts
+        counts.devices = {device: counts.devices.get(device, 0) for device in sorted(devices)} or counts.devices
+        counts.silent += [0] * (gpus - len(counts.silent))
+        over, current = None, counts.open
+        # A clock that was set back keeps no incident open.
+        if current is not None and not 0 <= now - current.began < INCIDENT_SECONDS:
+            over = current
+            counts.incidents[over.culprit] = counts.incidents.get(over.culprit, 0) + 1
+            if (gpu := _silent_gpu(over.waiting, len(counts.silent))) is not None:
+                counts.silent[gpu] += 1
+            current = counts.open = None
+        for one in errors:
+            category = _category(one)
+            counts.errors[category] = counts.errors.get(category, 0) + one.count
+            if one.hca in counts.devices:
+                counts.devices[one.hca] += one.count
+            if current is None:
+                current = counts.open = Incident(now)
+            current.take(one)
+        return over
+
+    def show(self, time: float) -> None:
+        """Put all totals into the store, each from 0 on, so that its first error is an increase.
+
+        Args:
+            time: monotonic seconds.
+        """
+        for part, totals in self._totals():
+            self._store.put(GROUP, part, Block(Layout(totals), list(totals.values()), time), float("inf"))
+
+    def _totals(self) -> Iterator[tuple[str, dict[Series, Value]]]:
+        counts = self._counts
+        tables = (("errors", counts.errors), ("incidents", counts.incidents))
+        head = "commwatch_nccl_log"
+        yield "", {(f"{head}_{name}_total", (one,)): table.get(one, 0) for name, table in tables for one in SIDES}
+        yield "devices", {(f"{head}_device_errors_total", (one,)): count for one, count in counts.devices.items()}
+        silent = enumerate(counts.silent)
+        yield "silent", {(f"{head}_silent_rank_incidents_total", (str(gpu),)): count for gpu, count in silent}
 
     def _keep_resume(self, resume: bytes) -> None:
         """Take over how far the logs were read; what is no such record would stop every process that follows."""
