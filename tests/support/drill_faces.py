@@ -24,8 +24,8 @@ KNOWN = 120.0
 """Seconds after which each part has been read; a fault that is not of the first day begins then."""
 _TAKES_PROCESSES = frozenset({"driver_hang", "rank_crash", "driver_unusable"})
 """Faults that take readers or ranks in processes of their own."""
-_LEFT_OUT = frozenset({"nvlink_flaps", "first_day_no_subnet_manager"})
-"""What is counted at 1 Hz alone, and a port that its equals, which are up, make a port that is down."""
+_LEFT_OUT = frozenset({"nvlink_flaps"})
+"""What is counted at 1 Hz alone."""
 
 DRILLS = {
     drill.name: drill
