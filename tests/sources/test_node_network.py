@@ -76,7 +76,7 @@ def test_the_port_of_a_virtual_function_is_told_apart(tmp_path: Path) -> None:
     assert [one.is_virtual for one in read(tmp_path).rdma_ports or ()] == [True]
 
 
-@pytest.mark.parametrize("module", ["nvidia_peermem", "nv_peer_mem"])
+@pytest.mark.parametrize("module", ["nvidia_peermem", "nv_peer_mem", "efa_nv_peermem"])
 def test_the_modules_of_gpu_memory_are_seen(tmp_path: Path, module: str) -> None:
     """Under the new name and the old one."""
     (tmp_path / "sys/module" / module).mkdir(parents=True)

@@ -144,7 +144,7 @@ class Register:
             now: seconds since 1970.
 
         Returns:
-            What opened and closed by it.
+            What opened by it, then what closed.
         """
         seen: dict[tuple[str, str], Match] = {}
         for match in matches:
@@ -164,7 +164,7 @@ class Register:
         self._looked_at = now
         self._closed = [one for one in self._closed if now - one.until < DAY][-CLOSED_MAX:]
         self.version += bool(changes or self._incidents.keys() != known)
-        return changes
+        return sorted(changes, key=lambda one: one[0] != "opened")
 
     def _see(self, match: Match, now: float, observer: Observer) -> list[Change]:
         key = _key(match)

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from commwatch.sources import files
 
 WAYS: Final = ("peermem", "dma_buf")
-_PEERMEM_MODULES: Final = ("nvidia_peermem", "nv_peer_mem")
+_PEERMEM_MODULES: Final = ("nvidia_peermem", "nv_peer_mem", "efa_nv_peermem")
 _OPEN_MODULE: Final = b"Open Kernel Module"
 
 
@@ -16,7 +16,7 @@ class GpuDirect(NamedTuple):
     """What was read; None: not known."""
 
     peermem: bool | None
-    """Whether nvidia_peermem, or its forerunner nv_peer_mem, is loaded."""
+    """Whether nvidia_peermem, its forerunner nv_peer_mem, or the module of EFA adapters is loaded."""
     dma_buf: bool | None
     """Whether NVIDIA's open kernel module is loaded, which gives GPU memory by dma-buf."""
 

@@ -32,7 +32,7 @@ class NodeNetwork:
     """Whether each carries traffic."""
     rdma_ports: tuple[RdmaPort, ...] | None
     peermem: bool | None
-    """Whether nvidia_peermem, or its forerunner nv_peer_mem, is loaded."""
+    """Whether nvidia_peermem, its forerunner nv_peer_mem, or the module of EFA adapters is loaded."""
     dma_buf: bool | None
     """Whether NVIDIA's open kernel module is loaded, which gives GPU memory by dma-buf."""
     virtual: bool | None
