@@ -214,7 +214,11 @@ class _Probe:
         ends = [one for one in await asyncio.gather(measured(first, turn), measured(second, other)) if one is not None]
         if len(ends) < 2 or any(one.turn != turn.number or one.gave_way for one in ends):
             return []
-        return _measured(of_round, pair, [one.rails for one in ends])
+        # A rank that did not start says nothing of the network.
+        late = [rank for rank, end in zip(ranks, ends, strict=True) if any(one.failed == "start" for one in end.rails)]
+        for rank in late:
+            self._out.setdefault(rank, ("gave way", "its ranks did not start in time"))
+        return [] if late else _measured(of_round, pair, [one.rails for one in ends])
 
     def _is_out(self, rank: int) -> bool:
         return rank in self._out or not self._store.is_connected(rank)
