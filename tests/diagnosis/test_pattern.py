@@ -339,6 +339,26 @@ def test_too_few_results_have_no_course() -> None:
     assert found(merged(gpus(8), numbers), matrix())[COURSE].verdict == "not measured"
 
 
+@pytest.mark.parametrize(
+    ("rule", "values", "unjudged"),
+    [
+        ("probe.step", {"latency_step_ratio": 1.5}, {COURSE}),
+        ("probe.drift", {"bandwidth_drift_ratio": 1.5}, {COURSE}),
+        ("probe.lost", {}, {SIZES}),
+        ("pairs.slow", {}, {PAIRS, "latency of pairs, 8 B"}),
+        ("nvlink.down", {}, set()),
+    ],
+)
+def test_nothing_passes_whose_rule_failed(rule: str, values: dict[str, float], unjudged: set[str]) -> None:
+    """It is not measured, and says which rule failed; what another rule judges passes."""
+    known = known_of(merged(gpus(8), healthy(**values)), failing_rules=(rule,))
+
+    checks = branch_of(replace(known, matrix=matrix()), "pattern")
+
+    assert {check.what for check in checks if check.verdict == "not measured"} == unjudged
+    assert {check.what for check in checks if check.detail.endswith(f"a rule failed: {rule}")} == unjudged
+
+
 # --- after a full scan ---
 
 

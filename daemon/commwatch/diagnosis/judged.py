@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 import msgspec
 
 from commwatch.config.thresholds import Thresholds
-from commwatch.diagnosis.check import Check
+from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.findings.api_documents import FindingsDocument
 from commwatch.findings.causes import join
 from commwatch.findings.codes import CODES
@@ -19,6 +20,8 @@ from commwatch.findings.rules import RULE_SETS
 from commwatch.units import format_seconds
 
 Record: TypeAlias = Finding | Cause
+
+_RULES = tuple(rule for rules in RULE_SETS for rule in rules.rules)
 
 
 class Matched(NamedTuple):
@@ -39,7 +42,29 @@ class Matched(NamedTuple):
         return f"{words}, {'; '.join(map(format_evidence, self.record.evidence))} (not a finding yet{lasts})"
 
 
-def matched_by(findings: FindingsDocument, facts: Facts, thresholds: Thresholds) -> tuple[Matched, ...]:
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """What the rules see of a node."""
+
+    records: tuple[Matched, ...]
+    """Open or not yet, the worst first."""
+    failing: Mapping[str, str]
+    """By code of which nothing is known, its rule, which raised."""
+
+    def __iter__(self) -> Iterator[Matched]:
+        return iter(self.records)
+
+    def only(self, records: Iterable[Matched]) -> Matches:
+        """A choice of them."""
+        return Matches(tuple(records), self.failing)
+
+    def failed_of(self, codes: Collection[str]) -> str:
+        """Which rules of some codes raised: ``a rule failed: probe.step``; empty without any."""
+        names = dict.fromkeys(rule for code, rule in self.failing.items() if code in codes)
+        return f"a rule failed: {', '.join(names)}" if names else ""
+
+
+def matched_by(findings: FindingsDocument, facts: Facts, thresholds: Thresholds) -> Matches:
     """All that is open, causes among it, and what the rules see in the current values and is not open; worst first.
 
     Args:
@@ -54,30 +79,36 @@ def matched_by(findings: FindingsDocument, facts: Facts, thresholds: Thresholds)
             found.setdefault((record.code, record.component.identity), Matched(record, is_open=True))
     for record in _seen_now(findings, facts, thresholds):
         found.setdefault((record.code, record.component.identity), Matched(record, is_open=False))
-    return tuple(sorted(found.values(), key=lambda one: (not one.is_open, SEVERITIES.index(one.record.severity))))
+    in_order = sorted(found.values(), key=lambda one: (not one.is_open, SEVERITIES.index(one.record.severity)))
+    failing = {code: rule.name for rule in _RULES if rule.name in findings.failing_rules for code in rule.codes}
+    return Matches(tuple(in_order), failing)
 
 
 def _seen_now(findings: FindingsDocument, facts: Facts, thresholds: Thresholds) -> Iterator[Finding]:
-    for rule in (rule for rules in RULE_SETS for rule in rules.rules):
-        if rule.name in findings.failing_rules:
-            continue
+    for rule in (rule for rule in _RULES if rule.name not in findings.failing_rules):
         for one in rule.evaluate(facts, thresholds):
             since = findings.time if one.since is None else one.since
             yield from join([Incident(one, since, findings.time)])
 
 
-def judged(check: Check, matched: Sequence[Matched], codes: Collection[str], parts: Collection[str] = ()) -> Check:
-    """A check with the verdict of the rules, their words and their next step.
+def judged(check: Check, matched: Matches, codes: Collection[str], parts: Collection[str] = ()) -> Check:
+    """A check with the verdict of the rules, their words and their next step; none passes whose rule failed.
 
     Args:
         check: with what is measured and required, and its verdict where no rule sees anything.
-        matched: what the rules see, the worst first.
+        matched: what the rules see.
         codes: of what makes this check fail.
         parts: identities of the components that it is about; empty: any.
     """
     seen = [one for one in matched if one.record.code in codes and (not parts or _is_of(one.record, parts))]
     if not seen:
-        return check
+        failed = matched.failed_of(codes)
+        if not failed or check.verdict not in ("passed", "notice"):
+            return check
+        verdict: CheckVerdict = "not measured" if check.verdict == "passed" else "notice"
+        return msgspec.structs.replace(
+            check, verdict=verdict, detail="; ".join(filter(None, (check.detail.rstrip("."), failed)))
+        )
     is_fault = any(one.is_open and one.record.severity != "info" for one in seen)
     facts = [fact for one in seen for fact in one.record.evidence]
     origins = dict.fromkeys(fact.threshold_origin for fact in facts if fact.threshold_origin)

@@ -14,7 +14,7 @@ import msgspec
 
 from commwatch.config.settings import Config
 from commwatch.config.thresholds import Thresholds
-from commwatch.diagnosis.judged import Matched, matched_by
+from commwatch.diagnosis.judged import Matches, matched_by
 from commwatch.diagnosis.marks.profiles import ALL_PROFILES, Asked
 from commwatch.errors import CommwatchError, ExitCode
 from commwatch.findings.api_documents import FindingsDocument, ScoreDocument, SettingsDocument, SnapshotDocument
@@ -110,7 +110,7 @@ class Known:
         return Facts(self.snapshot.node, CounterHistory(WATCHED), self.snapshot.time)
 
     @cached_property
-    def matched(self) -> tuple[Matched, ...]:
+    def matched(self) -> Matches:
         """What the rules see of this node, open or not yet, the worst first."""
         return matched_by(self.findings, self.facts, self.thresholds)
 

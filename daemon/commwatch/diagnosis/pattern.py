@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from statistics import median
 from typing import Literal
 
 import msgspec
 
 from commwatch.diagnosis.check import Check
-from commwatch.diagnosis.judged import Matched, Record, judged
+from commwatch.diagnosis.judged import Matched, Matches, Record, judged
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.pattern_probes import FULL_SCAN, courses, sizes
 from commwatch.diagnosis.pattern_scan import scanned
@@ -50,8 +50,9 @@ def pairs(known: Known) -> Iterator[Check]:
         return
     seen = [one for one in known.matched if one.record.code in _CODES]
     late = {one.element for one in matrix.suspects if one.quantity == "latency"}
-    yield _check(known, matrix, "bandwidth", [one for one in seen if _is_narrow(one.record, matrix)])
-    yield _check(known, matrix, "latency", [one for one in seen if one.record.component.name in late])
+    narrow = known.matched.only(one for one in seen if _is_narrow(one.record, matrix))
+    yield _check(matrix, "bandwidth", narrow)
+    yield _check(matrix, "latency", known.matched.only(one for one in seen if one.record.component.name in late))
 
 
 def _is_narrow(one: Record, matrix: PairMatrix) -> bool:
@@ -71,7 +72,7 @@ def _not_measured(what: str) -> Check:
     )
 
 
-def _check(known: Known, matrix: PairMatrix, quantity: _PairQuantity, seen: Sequence[Matched]) -> Check:
+def _check(matrix: PairMatrix, quantity: _PairQuantity, seen: Matches) -> Check:
     size = matrix.latency_bytes if quantity == "latency" else matrix.bandwidth_bytes
     what, values = f"{quantity} of pairs, {format_bytes(size)}", _values_of(matrix, quantity)
     if not values:
@@ -107,13 +108,13 @@ def _span(matrix: PairMatrix, quantity: _PairQuantity, values: Mapping[Cell, flo
     return f"median {usual}, slowest {least} ({source} to {target})"
 
 
-def _details(matrix: PairMatrix, seen: Sequence[Matched]) -> Iterator[str]:
+def _details(matrix: PairMatrix, seen: Iterable[Matched]) -> Iterator[str]:
     """The words of the suspects."""
     names = {one.record.component.name for one in seen}
     yield from (one.words for one in matrix.suspects if one.element in names)
 
 
-def _best_pair(matrix: PairMatrix, seen: Sequence[Matched]) -> str:
+def _best_pair(matrix: PairMatrix, seen: Iterable[Matched]) -> str:
     """Which two GPUs to take until it is repaired: said of measured pairs only, and of none that is named."""
     values, names = _values_of(matrix, "bandwidth"), names_of(matrix.endpoints)
     named = {one.record.component.name for one in seen}
@@ -124,7 +125,7 @@ def _best_pair(matrix: PairMatrix, seen: Sequence[Matched]) -> str:
         if first < second and (second, first) in values and slow.isdisjoint({(first, second), (second, first)})
         and f"{names[first]}-{names[second]}" not in named
     }  # fmt: skip
-    if not both or not seen or any(one.record.code == "pairs_all_slow" for one in seen):
+    if not both or not named or any(one.record.code == "pairs_all_slow" for one in seen):
         return ""
     first, second = max(both, key=both.__getitem__)
     return f"Until then the fastest two are {names[first]} and {names[second]}: {format_rate(both[first, second])}."

@@ -48,7 +48,9 @@ def sizes(known: Known) -> Iterator[Check]:
     for sides, alike in by_side.items():
         yield _slow(known, _WHICH[sides], alike)
     if well:
-        yield _well(well, known.thresholds)
+        yield judged(
+            _well(well, known.thresholds), known.matched, _SMALL | _LARGE, [f"probe/{one.name}" for one in well]
+        )
     if unmeasured := [one.name for one in probes if one not in measured]:
         yield Check(
             branch="pattern",
@@ -154,7 +156,7 @@ def courses(known: Known) -> Iterator[Check]:
         first = max((ratio for one in steady for ratio in _drifts(one)), default=None)
         words = [f"{before:.2f} times the results before"] if before else []
         words += [f"{first:.2f} times the first results"] if first else []
-        yield Check(
+        check = Check(
             branch="pattern",
             what=_OVER_TIME,
             where=", ".join(one.name for one in steady),
@@ -163,6 +165,7 @@ def courses(known: Known) -> Iterator[Check]:
             verdict="passed",
             source="probe_step_min_factor, probe_drift_max_factor",
         )
+        yield judged(check, known.matched, _SLOWER, [f"probe/{one.name}" for one in steady])
     elif probes and not any(_steps(one) or _drifts(one) for one in probes):
         yield Check(
             branch="pattern",

@@ -48,8 +48,6 @@ _TROUBLES = (
         ),
     ),
 )  # fmt: skip
-_RULES = ("rdma", "ethernet_traffic.")
-"""What the names of the rules begin with that look at these counters."""
 
 
 def troubles(known: Known, port: RdmaPort) -> Iterator[Check]:
@@ -78,9 +76,8 @@ def _not_looked_at(known: Known, port: RdmaPort, trouble: _Trouble) -> str:
     """Why a trouble would not have been seen; empty where it would."""
     if known.findings.looked_at is None:
         return "the daemon has not looked yet"
-    failing = [name for name in known.findings.failing_rules if name.startswith(_RULES)]
-    if failing:
-        return f"a rule failed: {', '.join(failing)}"
+    if failed := known.matched.failed_of(trouble.codes):
+        return failed
     if any(count is not None for count in trouble.counts(port)):
         return ""
     return "this adapter has none of the counters that would show it, or they were not read"
