@@ -12,6 +12,7 @@ from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.scan_findings import FreshProbe, with_scan
 from commwatch.findings.finding import Component, Finding
 from commwatch.findings.score import records
+from commwatch.findings.score.score import score_of
 from commwatch.probes.by_hand.answer import Answer
 from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped, Yielded
 from commwatch.probes.results.record import Reading
@@ -282,3 +283,19 @@ def test_the_score_is_that_of_the_scan_but_for_what_takes_days() -> None:
     assert after["bandwidth"] == 0.75  # the pairs give all that is expected
     assert after["stability"] == 0.7
     assert with_scan(daemon, [fresh_probe(BUSY)]).score == daemon.score
+
+
+def test_a_scan_of_some_gpus_leaves_the_score_of_the_node() -> None:
+    """Its probe is well; the loss among the other GPUs is still open, and still costs what it did."""
+    loss = finding("probe_bandwidth_low", "probe/all_reduce")
+    daemon = known_of(node(last_bus_bandwidth_bytes_per_second=160e9, bandwidth_utilization_ratio=0.4), [loss])
+    before = score_of(daemon.facts, daemon.thresholds, [loss])
+    daemon = replace(daemon, score=msgspec.structs.replace(daemon.score, score=before))
+    well: dict[str, Any] = {"last_bus_bandwidth_bytes_per_second": 380e9, "bandwidth_utilization_ratio": 1.0}
+
+    some, all_gpus = (with_scan(daemon, [fresh_probe(MEASURED, comparable=one, **well)]) for one in (False, True))
+
+    assert some.score.score == before
+    assert [one.code for one in some.findings.findings] == ["probe_bandwidth_low"]
+    assert (before.word, all_gpus.score.score.word) == ("needs work", "excellent")
+    assert all_gpus.findings.findings == ()

@@ -108,7 +108,8 @@ def with_scan(known: Known, fresh: Sequence[FreshProbe]) -> Known:
     findings = _findings(measured, fresh)
     later = [one for one in known.findings.findings if one.code not in CODES]
     score = known.score
-    if any(one.measured for one in fresh):
+    judged_again = [one.comparable for one in fresh if one.measured]
+    if judged_again and all(judged_again):  # of some of the GPUs it is no score of the node
         own = score_of(measured.facts, known.thresholds, findings, before=score.score)
         score = msgspec.structs.replace(score, score=own)
     return replace(
