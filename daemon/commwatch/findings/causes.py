@@ -11,9 +11,8 @@ from commwatch.findings.codes import CODES
 from commwatch.findings.explanations import EXPLANATIONS, SYMPTOMS, Explanation, Explanations, Way
 from commwatch.findings.finding import SEVERITIES, Cause, Component, ComponentKind, Finding
 from commwatch.findings.measured import Measured
-from commwatch.findings.register import Incident, is_counted
+from commwatch.findings.register import Incident, counted_over, is_counted
 from commwatch.findings.rules.gpu_ways import PEERS, by_nvlink, by_pcie
-from commwatch.findings.rules.rule_set import HOUR
 
 READING_SECONDS = 90.0
 """By which a part may have read well after its effect began and still explain it: most collectors read each 60 s or
@@ -206,6 +205,7 @@ def _was_over(fault: Incident, at: float) -> bool:
     """Whether an event was over by then, or a fault that harms as long as its events come had stopped.
 
     A link that was down for a moment an hour ago is no reason why a probe is slow now, although it is counted still.
+    Events have stopped once the next one is overdue by their mean distance since the part was last known to be well.
     """
     if fault.healthy_since is not None and at > fault.healthy_since + READING_SECONDS:
         return True
@@ -214,7 +214,8 @@ def _was_over(fault: Incident, at: float) -> bool:
     ]
     if fault.grew_at is None or not is_counted(fault.match) or not counts:
         return False
-    between = HOUR / max(*counts, 1.0)
+    well_at = float("-inf") if fault.well_at is None else fault.well_at
+    between = min(counted_over(fault.match), fault.grew_at - well_at) / max(*counts, 1.0)
     return at > fault.grew_at + READING_SECONDS + between
 
 

@@ -380,13 +380,27 @@ def test_a_part_that_pairs_of_gpus_point_at_does_not_slow_copies_to_the_host() -
     assert causes(told_of("probe_bandwidth_low", join([suspect, among_gpus]))) == ["part_suspect"]
 
 
-def test_events_that_had_ceased_by_then_explain_nothing() -> None:
-    """Ten an hour come every six minutes: after a pause that is longer than that they are over."""
-    errors = changed(
-        pcie_fault(since=START - 3000), code="pcie_nonfatal", evidence=(Evidence("errors", 10.0, threshold=3.0),)
-    )
-    for seconds, expected in ((360 + READING_SECONDS, ["pcie_nonfatal"]), (361 + READING_SECONDS, [])):
-        ceased = changed(errors, grew_at=START - seconds)
+@pytest.mark.parametrize(
+    ("well_before", "counted", "between"),
+    [
+        (None, "pcie_nonfatal_per_hour", 360),
+        (7200, "pcie_nonfatal_per_hour", 360),
+        (400, "pcie_nonfatal_per_hour", 40),
+        (0, "pcie_nonfatal_per_hour", 0),
+        (None, "pcie_nonfatal_per_day", 8640),
+        (400, "pcie_nonfatal_per_day", 40),
+    ],
+)
+def test_events_that_had_ceased_by_then_explain_nothing(well_before: int | None, counted: str, between: int) -> None:
+    """After a pause that is longer than their mean distance they are over: ten an hour come every six minutes.
+
+    Ten that all came in the 400 s since the part was well come every 40 s.
+    """
+    count = Evidence("errors", 10.0, threshold=3.0, threshold_origin=counted)
+    errors = changed(pcie_fault(since=START - 3000), code="pcie_nonfatal", evidence=(count,))
+    for pause, expected in ((0, ["pcie_nonfatal"]), (1, [])):
+        last = START - READING_SECONDS - between - pause
+        ceased = changed(errors, grew_at=last, well_at=None if well_before is None else last - well_before)
         assert causes(told_of("nccl_timeouts", join([ceased, timeouts(GPU)]))) == expected
 
 
