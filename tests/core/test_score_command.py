@@ -16,9 +16,9 @@ from commwatch.commands import score
 from commwatch.config.settings import Config, Paths
 from commwatch.errors import CommwatchError
 from commwatch.findings.api_documents import ScoreDocument
-from support.daemon import command, running
 from support.facts import NOW
 from support.fed_daemon import FedDaemon
+from support.simulated_daemon import rehearsed
 
 Output = pytest.CaptureFixture[str]
 
@@ -125,21 +125,16 @@ def test_a_daemon_of_another_version_is_named_as_such(monkeypatch: pytest.Monkey
         run(monkeypatch, {**answer(), "schema": "commwatch-score/2"})
 
 
-def test_the_daemon_answers_and_says_what_was_not_measured(tmp_path: Path) -> None:
-    """A daemon that has just begun has no score; after its end there is none to ask, which is exit code 4."""
-    state = str(tmp_path / "state")
-    with running(tmp_path, "--simulate", "h200x1") as daemon:
-        told = command("score", "--simulate", "h200x1", "--path.state", state)
-        metric = daemon.value("communication_score_ratio")
-    absent = command("score", "--simulate", "h200x1", "--path.state", state)
+def test_the_daemon_answers_and_says_what_was_not_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon that has just begun has no score."""
+    with rehearsed("h200x1", tmp_path, monkeypatch) as daemon:
+        daemon.until(1)
+        code, output = daemon.command("score")
+        metric = daemon.exposed().value("commwatch_communication_score_ratio")
 
-    assert (told.returncode, absent.returncode) == (3, 4)
-    assert "Simulated node h200x1" in told.stdout
-    assert "Communication score: not measured" in told.stdout
-    assert metric is None
-    assert absent.stdout == ""
-    assert len(absent.stderr.splitlines()) == 1
-    assert "no commwatch daemon runs" in absent.stderr
+    assert (code, metric) == (3, None)
+    assert "Simulated node h200x1" in output
+    assert "Communication score: not measured" in output
 
 
 def test_a_look_puts_the_score_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -226,7 +226,7 @@ def test_all_faces_name_every_finding_alike(tmp_path: Path, monkeypatch: pytest.
     findings = [
         finding_of(code, PARTS[place % len(PARTS)], 0.0, (Evidence("seen", 1),)) for place, code in enumerate(CODES)
     ]
-    with rehearsed("h100x8ndr", tmp_path, monkeypatch) as daemon:
+    with rehearsed("h200x1", tmp_path, monkeypatch) as daemon:
         daemon.until(1)
         daemon.verdict.findings = findings
         faces = {face: printed(daemon, *face.split()) for face in ("top --once", "diagnose --all")}

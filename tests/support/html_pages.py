@@ -52,20 +52,17 @@ class Page(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         """Put a text where it belongs."""
-        if self.inside("style"):
+        around = {tag for tag, _ in self.open}
+        if "style" in around:
             return
         self.texts.append(data)
-        if self.inside("h1") or self.inside("h2") or self.inside("h3"):
+        if around & {"h1", "h2", "h3"}:
             level, before = self.headings[-1]
             self.headings[-1] = (level, before + data)
             self._title = self.headings[-1][1]
         hidden = any(names.get("aria-hidden") == "true" for _, names in self.open)
-        if (self.inside("td") or self.inside("th")) and not self.inside("svg") and not hidden:
+        if around & {"td", "th"} and "svg" not in around and not hidden:
             self.tables[self._title][-1][-1] += data
-
-    def inside(self, tag: str) -> bool:
-        """Whether an element of this kind is open."""
-        return any(one == tag for one, _ in self.open)
 
     def count(self, tag: str, kind: str = "") -> int:
         """How many elements there are of a tag, and a class."""
