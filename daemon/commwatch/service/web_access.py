@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import structlog
 
 from commwatch.config.web import WebConfig, read_web_config
 from commwatch.config.web_file import look_of
 from commwatch.errors import ConfigError
+from commwatch_exporters.gate import Gate
 from commwatch_exporters.http_server import Access, HttpServer
-
-if TYPE_CHECKING:
-    from commwatch_exporters.passwords import Passwords
-    from commwatch_exporters.shares import ClientRates
+from commwatch_exporters.passwords import Passwords
+from commwatch_exporters.shares import ClientRates
+from commwatch_exporters.tls_context import TlsEntry
 
 log = structlog.get_logger("commwatch.web")
 
@@ -106,34 +105,20 @@ class WebAccess:
         self._tell(True)
 
     def _access(self, config: WebConfig) -> Access:
-        """What the server needs; modules that a plain endpoint can do without are loaded here."""
-        tls, admit = None, None
-        if config.tls is not None:
-            from commwatch_exporters.tls_context import TlsEntry
-
-            tls = TlsEntry(config.tls, config.allowed_names)
+        """What the server needs."""
+        tls = None if config.tls is None else TlsEntry(config.tls, config.allowed_names)
         if config.rate_limit != self._rate_limit:
-            self._rate_limit, self._rates = config.rate_limit, _rates(config.rate_limit)
+            self._rate_limit = config.rate_limit
+            self._rates = None if config.rate_limit is None else ClientRates(*config.rate_limit)
         if config.users:
-            from commwatch_exporters.passwords import Passwords
-
             # Kept over changes of the file: what has been found out about an unchanged hash stays true.
             self._passwords = self._passwords or Passwords()
             self._passwords.use(config.users)
+        admit = None
         if config.users or self._rates is not None:
-            from commwatch_exporters.gate import Gate
-
             admit = Gate(self._passwords if config.users else None, self._rates)
         certified = config.tls is not None and config.tls.client_certificates == "required"
         return Access(tls, admit, identifies=bool(config.users) or certified, headers=config.headers)
-
-
-def _rates(rate_limit: tuple[float, int] | None) -> ClientRates | None:
-    if rate_limit is None:
-        return None
-    from commwatch_exporters.shares import ClientRates
-
-    return ClientRates(*rate_limit)
 
 
 def _opened(old: WebConfig, new: WebConfig) -> str:
