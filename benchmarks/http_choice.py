@@ -36,9 +36,10 @@ def pss_kib() -> int:
 
 async def start_h11(snapshot: Callable[[], Snapshot]) -> str:
     """The endpoint that commwatch has."""
-    from commwatch_exporters.web import Endpoint, Status
+    from commwatch_exporters.metrics_page import MetricsPage
+    from commwatch_exporters.web import Endpoint
 
-    endpoint = Endpoint(snapshot=snapshot, ready=lambda: (True, ()), status=lambda: Status("benchmark"))
+    endpoint = Endpoint(metrics=MetricsPage(snapshot), ready=lambda: (True, ()))
     return (await endpoint.start(["127.0.0.1:0"]))[0]
 
 

@@ -13,8 +13,8 @@ from statistics import median, quantiles
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+from commwatch.views.node_page.page import render_node_page
 from commwatch_exporters.node.model import Node
-from commwatch_exporters.node_page.page import render_node_page
 from commwatch_exporters.snapshot import Block, Snapshot
 from support.daemon import running
 from support.node_pages import hgx, status

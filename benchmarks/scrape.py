@@ -18,7 +18,8 @@ from multiprocessing.connection import Connection
 from benchmarks.scrape_client import WARM_UP_SCRAPES, connect, measure
 from benchmarks.scrape_page import Pages
 
-from commwatch_exporters.web import Endpoint, Limits, Status
+from commwatch_exporters.metrics_page import MetricsPage
+from commwatch_exporters.web import Endpoint, Limits
 
 
 def serve(series: int, scrapes: int, started: Connection) -> None:
@@ -28,9 +29,8 @@ def serve(series: int, scrapes: int, started: Connection) -> None:
 
     async def run() -> None:
         endpoint = Endpoint(
-            snapshot=snapshots.pop,
+            metrics=MetricsPage(snapshots.pop),
             ready=lambda: (True, ()),
-            status=lambda: Status("benchmark"),
             limits=Limits(head_seconds=3600.0),  # so that silent clients stay to the end
         )
         started.send((await endpoint.start(["127.0.0.1:0"]))[0])

@@ -63,10 +63,11 @@ from commwatch.workers.wire import Order, ProgressMark, WireBatch, WireReadings,
 from commwatch.workers.worker import Worker
 from commwatch_exporters.http_server import HttpServer
 from commwatch_exporters.listen import Peer
+from commwatch_exporters.metrics_page import MetricsPage
 from commwatch_exporters.negotiation import Format
 from commwatch_exporters.node_collector import NodeCollector
 from commwatch_exporters.snapshot import Block, Layout, Snapshot
-from commwatch_exporters.web import Endpoint, Status
+from commwatch_exporters.web import Endpoint
 from commwatch_rehearsal.simulation.node import SimulatedNode
 from support.pages import snapshot_of
 
@@ -147,9 +148,11 @@ def _http(folder: Path) -> Iterator[Check]:
 
     loop = asyncio.new_event_loop()
     endpoint = Failing(
-        snapshot=lambda: snapshot_of({("commwatch_simulated", ()): 1}),
-        ready=lambda: (True, ()), status=lambda: Status("1.2.3"), documents={"/api/v1/snapshot": lambda: b"{}\n"},
-    )  # fmt: skip
+        metrics=MetricsPage(lambda: snapshot_of({("commwatch_simulated", ()): 1})),
+        ready=lambda: (True, ()),
+        pages={"/": lambda: b"<!doctype html>\n"},
+        documents={"/api/v1/snapshot": lambda: b"{}\n"},
+    )
 
     def check(data: bytes) -> None:
         if not data:

@@ -1,23 +1,18 @@
-"""The endpoint of the daemon: metrics, health, readiness and the node's page."""
+"""The endpoint of the daemon: metrics, health, readiness, and the pages and documents that it is given."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from http import HTTPStatus
 from types import MappingProxyType
 
 from commwatch_exporters.http_server import Handler, HttpServer, Limits, Request, Response
 from commwatch_exporters.listen import EndpointError
 from commwatch_exporters.metrics_page import MetricsPage
-from commwatch_exporters.node.model import Node
-from commwatch_exporters.node_page.page import render_node_page
-from commwatch_exporters.node_page.records import STILL_PATH, Status
 from commwatch_exporters.shared_answer import SharedAnswer
-from commwatch_exporters.snapshot import Snapshot
 
-__all__ = ["Endpoint", "EndpointError", "Limits", "Status"]
+__all__ = ["Endpoint", "EndpointError", "Limits"]
 
 _HTML = "text/html; charset=utf-8"
 
@@ -26,10 +21,9 @@ class Endpoint(HttpServer):
     """Answers scrapes from the last snapshot; no answer waits for anything.
 
     Args:
-        snapshot: The last complete snapshot.
-        metrics: The page of the metrics; without it, the snapshot's and those of this process.
+        metrics: The page of the metrics.
         ready: Whether the daemon is ready, and if not, why, one line for each reason.
-        status: What the node's page says beside the snapshot.
+        pages: By path what makes its HTML.
         documents: By path what makes its JSON.
         telemetry_path: Where the metrics are.
         limits: What a client may use.
@@ -39,31 +33,21 @@ class Endpoint(HttpServer):
     def __init__(
         self,
         *,
-        snapshot: Callable[[], Snapshot],
+        metrics: MetricsPage,
         ready: Callable[[], tuple[bool, Sequence[str]]],
-        status: Callable[[], Status],
-        metrics: MetricsPage | None = None,
+        pages: Mapping[str, Callable[[], bytes]] = MappingProxyType({}),
         documents: Mapping[str, Callable[[], bytes]] = MappingProxyType({}),
         telemetry_path: str = "/metrics",
         limits: Limits | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ready = ready
-        self._node = Node()
-        self._snapshot = snapshot
-        self._status = status
-        self._telemetry_path = telemetry_path
-
-        def shared(make: Callable[[], bytes], content_type: str) -> Handler:
-            return SharedAnswer(make, content_type, monotonic)
-
         routes: dict[str, Handler] = {
-            "/": shared(partial(self._node_page, refreshes=True), _HTML),
-            STILL_PATH: shared(partial(self._node_page, refreshes=False), _HTML),
             "/healthz": _healthz,
             "/readyz": self._readyz,
-            **{path: shared(make, "application/json") for path, make in documents.items()},
-            telemetry_path: (metrics or MetricsPage(snapshot)).answer,
+            **{path: SharedAnswer(make, _HTML, monotonic) for path, make in pages.items()},
+            **{path: SharedAnswer(make, "application/json", monotonic) for path, make in documents.items()},
+            telemetry_path: metrics.answer,
         }
         # Health is about the process: whoever asks gets an answer, at any rate and without a password.
         super().__init__(routes, limits, open_paths=("/healthz", "/readyz"))
@@ -73,11 +57,6 @@ class Endpoint(HttpServer):
         if is_ready:
             return Response(HTTPStatus.OK, b"ready\n")
         return Response(HTTPStatus.SERVICE_UNAVAILABLE, "".join([f"{reason}\n" for reason in reasons]).encode())
-
-    def _node_page(self, *, refreshes: bool) -> bytes:
-        self._node.show(self._snapshot())
-        page = render_node_page(self._node, self._status(), self._telemetry_path, refreshes=refreshes)
-        return page.encode("utf-8", "replace")
 
 
 def _healthz(_: Request) -> Response:

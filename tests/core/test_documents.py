@@ -10,7 +10,6 @@ from commwatch.findings.api_documents import (
     SeriesRecord,
     SnapshotDocument,
     metric_records,
-    probe_record,
 )
 from commwatch.findings.causes import join
 from commwatch.findings.codes import CODES
@@ -18,8 +17,9 @@ from commwatch.findings.explanations import Explanation
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Finding
 from commwatch.findings.history import CounterHistory
+from commwatch.probes.results.records import ProbeStatus
+from commwatch.service.api import probe_record
 from commwatch_exporters.node.model import Gpu, NvLink
-from commwatch_exporters.node_page.records import ProbeStatus
 from commwatch_exporters.snapshot import Series, Snapshot, Value
 from support.core import block
 from support.findings import finding, incident

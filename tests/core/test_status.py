@@ -17,8 +17,8 @@ from commwatch.readings import Absence
 from commwatch.service.engine import Engine
 from commwatch.service.judge import Judge
 from commwatch.service.page import NO_DRIVER, describe, marks_of
+from commwatch.views.node_page.records import ClosedStatus, CollectorStatus, Fact, Mark, Status, VerdictStatus
 from commwatch.workers.reader import Reader
-from commwatch_exporters.node_page.records import ClosedStatus, CollectorStatus, Fact, Mark, Status, VerdictStatus
 from commwatch_exporters.snapshot import Series, Snapshot, Value
 from support.core import Clock, block
 from support.fed_daemon import FedDaemon

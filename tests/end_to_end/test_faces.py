@@ -16,8 +16,8 @@ from commwatch.findings.finding import Component, Evidence, Finding
 from commwatch.findings.verdict import Word
 from commwatch.generate.dashboards.words import GPU_STATE
 from commwatch.service.page import describe
+from commwatch.views.node_page.page import render_node_page
 from commwatch_exporters.node.model import Node
-from commwatch_exporters.node_page.page import render_node_page
 from commwatch_exporters.state_words import GPU_STATES
 from support.drill_faces import DRILLS, codes_of, faces_agree, played
 from support.findings import finding as finding_of

@@ -16,8 +16,11 @@ import pytest
 from commwatch.service.api import Answers
 from commwatch.state.client import ask_daemon
 from commwatch.state.directory import SOCKET_NAME
+from commwatch.views.node_page.page import NodePage
+from commwatch.views.node_page.records import Status
+from commwatch_exporters.metrics_page import MetricsPage
 from commwatch_exporters.snapshot import Snapshot
-from commwatch_exporters.web import Endpoint, Status
+from commwatch_exporters.web import Endpoint
 from support.daemon import Daemon, running
 from support.simulated_daemon import rehearsed
 
@@ -64,9 +67,9 @@ class Seen:
 def paths() -> list[str]:
     """All that the endpoint serves."""
     answers = Answers(None)  # type: ignore[arg-type]  # nobody is asked
-    endpoint = Endpoint(
-        snapshot=lambda: Snapshot(()), ready=lambda: (True, ()), status=lambda: Status("1"), documents=answers.pages()
-    )
+    pages = NodePage(lambda: Snapshot(()), lambda: Status("1"), "/metrics").pages()
+    metrics = MetricsPage(lambda: Snapshot(()))
+    endpoint = Endpoint(metrics=metrics, ready=lambda: (True, ()), pages=pages, documents=answers.pages())
     return sorted(endpoint.paths)
 
 

@@ -10,8 +10,9 @@ from urllib.parse import quote
 
 import pytest
 
+from commwatch_exporters.metrics_page import MetricsPage
 from commwatch_exporters.snapshot import Snapshot
-from commwatch_exporters.web import Endpoint, Status
+from commwatch_exporters.web import Endpoint
 from support.http import ask, serving
 from support.pages import snapshot_of, whole_catalogue
 
@@ -48,7 +49,7 @@ def test_prometheus_takes_every_series(tmp_path: Path) -> None:
         return snapshot_of(values)
 
     async def test() -> None:
-        endpoint = Endpoint(snapshot=snapshot, ready=lambda: (True, ()), status=lambda: Status("1"))
+        endpoint = Endpoint(metrics=MetricsPage(snapshot), ready=lambda: (True, ()))
         async with serving(endpoint) as port:
             with socket.create_server(("127.0.0.1", 0)) as free:
                 own_port = free.getsockname()[1]

@@ -10,7 +10,6 @@ import pytest
 from commwatch_exporters.catalogue import SECTIONS
 from commwatch_exporters.metrics_page import MetricsPage
 from commwatch_exporters.negotiation import Format
-from commwatch_exporters.node_page.records import Status
 from commwatch_exporters.web import Endpoint
 from support.http import Answer, ask, serving
 from support.pages import asked, families_of, snapshot_of, whole_catalogue
@@ -25,7 +24,7 @@ def scraped(*queries: str) -> list[Answer]:
     """What the endpoint answers to each query on one port."""
 
     async def ask_all() -> list[Answer]:
-        endpoint = Endpoint(snapshot=lambda: SNAPSHOT, ready=lambda: (True, ()), status=lambda: Status("1"))
+        endpoint = Endpoint(metrics=MetricsPage(lambda: SNAPSHOT), ready=lambda: (True, ()))
         async with serving(endpoint) as port:
             return [await ask(port, f"/metrics{query}") for query in queries]
 

@@ -8,10 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
+from commwatch.views.node_page.page import NodePage
+from commwatch.views.node_page.records import Status
 from commwatch_exporters.http_server import Request
+from commwatch_exporters.metrics_page import MetricsPage
 from commwatch_exporters.negotiation import Format
 from commwatch_exporters.snapshot import Snapshot
-from commwatch_exporters.web import Endpoint, Status
+from commwatch_exporters.web import Endpoint
 from support.http import Answer, ask, serving
 from support.pages import families_of, snapshot_of
 
@@ -42,10 +45,11 @@ def answer(
     def no_snapshot() -> Snapshot:
         raise AssertionError("the snapshot was asked for")
 
+    give = no_snapshot if snapshot is None else lambda: snapshot
     endpoint = Endpoint(
-        snapshot=no_snapshot if snapshot is None else lambda: snapshot,
+        metrics=MetricsPage(give),
         ready=lambda: ready,
-        status=lambda: Status("1.2.3"),
+        pages=NodePage(give, lambda: Status("1.2.3"), telemetry_path).pages(),
         documents=documents or {},
         telemetry_path=telemetry_path,
     )
@@ -138,7 +142,7 @@ def test_a_document_is_made_once_a_second() -> None:
         return b'{"at":%d}' % clock.now
 
     endpoint = Endpoint(
-        snapshot=lambda: snapshot_of({SERIES: 0}), ready=lambda: (True, ()), status=lambda: Status("1.2.3"),
+        metrics=MetricsPage(lambda: snapshot_of({SERIES: 0})), ready=lambda: (True, ()),
         documents={"/api/v1/snapshot": make}, monotonic=clock.monotonic,
     )  # fmt: skip
 
@@ -168,9 +172,10 @@ def test_many_readers_cost_one_rendering_a_second() -> None:
         asked.append(clock.now)
         return Status(f"made at {clock.now:g}")
 
-    endpoint = Endpoint(
-        snapshot=lambda: snapshot_of({SERIES: 0}), ready=lambda: (True, ()), status=status, monotonic=clock.monotonic
-    )
+    snapshot = snapshot_of({SERIES: 0})
+    pages = NodePage(lambda: snapshot, status, "/metrics").pages()
+    metrics = MetricsPage(lambda: snapshot)
+    endpoint = Endpoint(metrics=metrics, ready=lambda: (True, ()), pages=pages, monotonic=clock.monotonic)
     for at in (0.0, 0.5, 0.99, 1.0, 1.5):
         clock.now = at
         plain = endpoint.answer(Request("/", {})).body

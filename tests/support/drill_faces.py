@@ -13,8 +13,8 @@ from commwatch.diagnosis.document import Diagnosis
 from commwatch.findings.api_documents import FindingsDocument
 from commwatch.findings.finding import Finding
 from commwatch.service.page import describe
+from commwatch.views.node_page.page import render_node_page
 from commwatch_exporters.node.model import Node
-from commwatch_exporters.node_page.page import render_node_page
 from commwatch_rehearsal.drill.catalogue import load_drills
 from commwatch_rehearsal.drill.drill import Drill
 from support.html_pages import check

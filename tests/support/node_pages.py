@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from commwatch_exporters.node_page.records import (
+from commwatch.probes.results.records import ProbeStatus, Trend
+from commwatch.views.node_page.records import (
     CollectorStatus,
     Fact,
     FindingStatus,
     Mark,
     PairCell,
     PairsStatus,
-    ProbeStatus,
     ScoreStatus,
     Status,
-    Trend,
     VerdictStatus,
 )
 from commwatch_exporters.snapshot import Series, Snapshot, Value

@@ -17,10 +17,9 @@ from commwatch.findings.api_documents import (
     SnapshotDocument,
 )
 from commwatch.probes.plan import Skipped
-from commwatch.probes.results.records import Known, status_of
+from commwatch.probes.results.records import Known, ProbeStatus, status_of
 from commwatch.views.top.frame import Documents
 from commwatch_exporters.catalogue import CATALOGUE
-from commwatch_exporters.node_page.records import ProbeStatus
 from support.simulated_daemon import SimulatedDaemon, rehearsed
 
 FAULTS = """\

@@ -24,9 +24,10 @@ import pytest
 
 from commwatch_exporters.gate import Gate
 from commwatch_exporters.http_server import Access, Connection
+from commwatch_exporters.metrics_page import MetricsPage
 from commwatch_exporters.passwords import Passwords
 from commwatch_exporters.tls_context import TlsEntry, TlsSettings
-from commwatch_exporters.web import Endpoint, Status
+from commwatch_exporters.web import Endpoint
 from support.certificates import Authority
 from support.http import Client, authorization, connected, serving
 from support.pages import snapshot_of
@@ -53,9 +54,9 @@ class Besieged:
 
     def __init__(self, authority: Authority) -> None:
         self.endpoint = Endpoint(
-            snapshot=lambda: snapshot_of({("commwatch_simulated", ()): 1}),
+            metrics=MetricsPage(lambda: snapshot_of({("commwatch_simulated", ()): 1})),
             ready=lambda: (True, ()),
-            status=lambda: Status("1.2.3"),
+            pages={"/": lambda: b"<!doctype html>\n"},
             documents={"/api/v1/snapshot": lambda: b"{}\n"},
         )
         self.passwords = Passwords()

@@ -10,7 +10,6 @@ from msgspec import Meta, field
 from commwatch.units import parse_duration, parse_rate, parse_size
 from commwatch_exporters.catalogue import OPT_IN
 from commwatch_exporters.listen import EndpointError, split_address
-from commwatch_exporters.node_page.records import STILL_PATH
 
 
 class Duration(float):
@@ -71,6 +70,10 @@ class SourceSection(Section, frozen=True):
             value = getattr(self, name)
             if isinstance(value, Duration) and value < SHORTEST_TIME_SECONDS:
                 raise ValueError(f"{name} must be at least {SHORTEST_TIME_SECONDS * 1000:g}ms")
+
+
+STILL_PATH = "/still"
+"""The node's page, in the form that does not load itself again."""
 
 
 class Web(Section, frozen=True):

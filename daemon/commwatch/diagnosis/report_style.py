@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commwatch_exporters.node_page.style import DARK, LIGHT
+from commwatch.views.node_page.style import DARK, LIGHT
 
 _MORE_LIGHT = "--warn:#8a5a00;--warnbg:#fff4ce;--badbg:#ffebe9;--goodbg:#e6f4ea"
 _MORE_DARK = "--warn:#e3b341;--warnbg:#33280b;--badbg:#3a1618;--goodbg:#12281a"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 
@@ -18,9 +18,6 @@ from commwatch.state.records import Timestamp
 from commwatch_exporters.catalogue import CATALOGUE, MetricType
 from commwatch_exporters.node.model import Node
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
-
-if TYPE_CHECKING:
-    from commwatch_exporters.node_page.records import ProbeStatus  # commands need no endpoint
 
 FINDINGS_SCHEMA: Literal["commwatch-findings/1"] = "commwatch-findings/1"
 PROBES_SCHEMA: Literal["commwatch-probes/1"] = "commwatch-probes/1"
@@ -186,24 +183,6 @@ class SnapshotDocument(About, frozen=True, kw_only=True, dict=True):
                     if one.labels.keys() >= set(known.labels):
                         values[metric.name, tuple([one.labels[name] for name in known.labels])] = one.value
         return Node(Snapshot([Block(Layout(values), tuple(values.values()), 0.0)]))
-
-
-def probe_record(status: ProbeStatus, now: float) -> ProbeRecord:
-    """A probe as the document has it.
-
-    Args:
-        status: of that time.
-        now: seconds since 1970.
-    """
-    age, left = status.age_seconds, status.next_run_seconds
-    return ProbeRecord(
-        name=status.name,
-        backend=status.backend,
-        last_result=status.last_result,
-        last_completion_at=None if age is None else now - age,
-        next_run_at=None if left is None else now + left,
-        skip_reason=status.skip_reason,
-    )
 
 
 def closed_record(closed: Closed) -> ClosedRecord:

@@ -13,17 +13,17 @@ from commwatch import __version__
 from commwatch.config.simulated import node_name
 from commwatch.findings.api_documents import (
     FindingsDocument,
+    ProbeRecord,
     ProbesDocument,
     ScoreDocument,
     SettingsDocument,
     SnapshotDocument,
     metric_records,
-    probe_record,
 )
+from commwatch.probes.results.records import ProbeStatus
 from commwatch.service.engine import Engine
 from commwatch.service.judge import About
 from commwatch.state.control import Handler
-from commwatch_exporters.node_page.records import ProbeStatus
 from commwatch_exporters.snapshot import Snapshot
 
 _Give = Callable[[], msgspec.Struct]
@@ -115,3 +115,21 @@ def _handler(give: _Give) -> Handler:
         return give()
 
     return answer
+
+
+def probe_record(status: ProbeStatus, now: float) -> ProbeRecord:
+    """A probe as the document has it.
+
+    Args:
+        status: of that time.
+        now: seconds since 1970.
+    """
+    age, left = status.age_seconds, status.next_run_seconds
+    return ProbeRecord(
+        name=status.name,
+        backend=status.backend,
+        last_result=status.last_result,
+        last_completion_at=None if age is None else now - age,
+        next_run_at=None if left is None else now + left,
+        skip_reason=status.skip_reason,
+    )

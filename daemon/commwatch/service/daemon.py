@@ -24,6 +24,7 @@ from commwatch.errors import CommwatchError, ListenError
 from commwatch.footprint import spare_the_garbage_collector
 from commwatch.node.run import TEND_SECONDS
 from commwatch.node.starvation import Starvation
+from commwatch.probes.results.records import ProbeStatus
 from commwatch.service.api import Answers
 from commwatch.service.between_nodes import Taken
 from commwatch.service.engine import Engine
@@ -38,12 +39,13 @@ from commwatch.service.web_access import WebAccess
 from commwatch.state.control import ControlServer
 from commwatch.state.directory import StateDirectory, state_path
 from commwatch.state.maintenance import MaintenanceFile
+from commwatch.views.node_page.page import NodePage
+from commwatch.views.node_page.records import Status
 from commwatch.workers.start import Spares
 from commwatch_exporters.listen import EndpointError, Peer, passed_sockets
 from commwatch_exporters.metrics_page import MetricsPage
-from commwatch_exporters.node_page.records import ProbeStatus
 from commwatch_exporters.snapshot import Snapshot
-from commwatch_exporters.web import Endpoint, Status
+from commwatch_exporters.web import Endpoint
 
 log = structlog.get_logger("commwatch.service")
 
@@ -169,10 +171,9 @@ class Daemon:
     async def _start_endpoint(self) -> None:
         web = self.config.web
         self._endpoint = Endpoint(
-            snapshot=self.snapshot,
             metrics=self._metrics,
             ready=self._readiness,
-            status=self._status,
+            pages=NodePage(self.snapshot, self._status, web.telemetry_path).pages(),
             documents=self._answers.pages(),
             telemetry_path=web.telemetry_path,
         )

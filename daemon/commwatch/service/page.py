@@ -23,9 +23,7 @@ from commwatch.units import utc
 from commwatch.views.heatmap.colours import colour, css, ink
 from commwatch.views.heatmap.grid import View, legend, scale_steps
 from commwatch.views.heatmap.matrix_view import view_of
-from commwatch.workers.sources import SOURCES
-from commwatch_exporters.node.model import Driver, Gpu, Inventory, Node, node_at
-from commwatch_exporters.node_page.records import (
+from commwatch.views.node_page.records import (
     ClosedStatus,
     CollectorStatus,
     Fact,
@@ -37,6 +35,8 @@ from commwatch_exporters.node_page.records import (
     Status,
     VerdictStatus,
 )
+from commwatch.workers.sources import SOURCES
+from commwatch_exporters.node.model import Driver, Gpu, Inventory, Node, node_at
 from commwatch_exporters.snapshot import Snapshot
 
 NO_DRIVER = (

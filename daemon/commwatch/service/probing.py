@@ -30,7 +30,7 @@ from commwatch.probes.node import ProbeNode, Prospect, ReadNode, Seen
 from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured, Skipped, YieldReason
 from commwatch.probes.results.pair_record import PairRecord, surroundings
 from commwatch.probes.results.record import ProbeRecord
-from commwatch.probes.results.records import Known, broken_off, load_record, status_of
+from commwatch.probes.results.records import Known, ProbeStatus, broken_off, load_record, status_of
 from commwatch.probes.schedule import (
     FEWEST_GPUS,
     FIRST_SPREAD_SECONDS,
@@ -42,7 +42,6 @@ from commwatch.probes.schedule import (
 )
 from commwatch.service.scheduling import Scheduler
 from commwatch.state.directory import StateDirectory
-from commwatch_exporters.node_page.records import ProbeStatus
 from commwatch_exporters.snapshot import Block, Layout
 
 log = structlog.get_logger("commwatch.probing")

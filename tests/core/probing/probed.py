@@ -14,9 +14,9 @@ from commwatch.node.store import Store
 from commwatch.probes.cycle.launch import Launcher, Progress, StuckRank
 from commwatch.probes.gate.watch import Halt, Watch
 from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured, StepOutcome
+from commwatch.probes.results.records import ProbeStatus
 from commwatch.service.probing import Probing
 from commwatch.state.directory import StateDirectory
-from commwatch_exporters.node_page.records import ProbeStatus
 from commwatch_exporters.snapshot import Series, Value
 from support.core import SLOTS, Clock, NodeReads, PlannedJobs, block, in_loop
 

@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 
 from commwatch.config import settings
 from commwatch.config.settings import Probe
+from commwatch.probes.results.records import ProbeStatus
 from commwatch.probes.schedule import BURST_CYCLES, BURST_SECONDS
-from commwatch_exporters.node_page.records import ProbeStatus
 from core.probing.probed import OF_LAST_RESULT, Node, ScriptedLauncher
 from support.core import Clock, in_loop
 from support.state_files import change

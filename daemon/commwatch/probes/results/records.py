@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from commwatch.config import settings
@@ -13,7 +15,6 @@ from commwatch.probes.results.pair_record import PairHistory, PairRecord
 from commwatch.probes.results.record import LatencyCourse, ProbeRecord
 from commwatch.state.directory import StateDirectory
 from commwatch.units import format_seconds
-from commwatch_exporters.node_page.records import ProbeStatus, Trend
 from commwatch_exporters.snapshot import Layout
 
 _Kind = TypeVar("_Kind", bound=ProbeRecord)
@@ -61,6 +62,41 @@ class Known(NamedTuple):
     """Why the last one did not start; None where it did."""
     next_run_at: float | None
     """Seconds since 1970; None where nothing is planned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """The last results of a probe, as they are drawn; more is worse."""
+
+    values: Sequence[float]
+    """Oldest first, all in one unit."""
+    baseline: float | None
+    """What is usual, in the same unit; None while too little is known."""
+    limit: float | None
+    """A value above it stands out; None without one."""
+    words: str
+    """What the picture says."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeStatus:
+    """What a probe gave last and does next."""
+
+    name: str
+    backend: str
+    last_result: str = ""
+    """With its units; empty where there is none."""
+    age_seconds: float | None = None
+    """Since the last result."""
+    next_run_seconds: float | None = None
+    """Until the next run."""
+    skip_reason: str = ""
+    """Why the last run did not take place; empty if it did."""
+    baseline: str = ""
+    """What is usual, with its units; empty where it is not known."""
+    trend: Trend | None = None
+    failed: bool = False
+    """Whether the last cycle failed; then ``last_result`` says why."""
 
 
 def status_of(name: str, record: ProbeRecord, known: Known, now: float) -> ProbeStatus:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from commwatch_exporters.node_page.markup import ABSENT, cell, duration, level_of, section, table, tag, text
-from commwatch_exporters.node_page.records import ClosedStatus, FindingStatus, ScoreStatus, Status
+from commwatch.views.node_page.markup import ABSENT, cell, duration, level_of, section, table, tag, text
+from commwatch.views.node_page.records import ClosedStatus, FindingStatus, ScoreStatus, Status
 
 _MOST_FINDINGS = 20
 _MOST_CLOSED = 5

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
+from commwatch.views.node_page.marks import LEVELS, Marks, port_mark, worst_mark
+from commwatch.views.node_page.markup import level_of
+from commwatch.views.node_page.records import Mark
+from commwatch.views.node_page.tables import pcie_words
 from commwatch_exporters.node.model import Gpu, Interface, Node, NvLink, PcieDevice, RdmaPort
-from commwatch_exporters.node_page.marks import LEVELS, Marks, port_mark, worst_mark
-from commwatch_exporters.node_page.markup import level_of
-from commwatch_exporters.node_page.records import Mark
-from commwatch_exporters.node_page.tables import pcie_words
 from commwatch_exporters.state_words import GPU_STATES, RDMA_ACTIVE, RDMA_STATES, word_of
 
 _MOST_ADAPTERS = 32

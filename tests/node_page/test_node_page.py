@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from commwatch_exporters.node.model import Node
-from commwatch_exporters.node_page.page import render_node_page
-from commwatch_exporters.node_page.records import (
+from commwatch.probes.results.records import ProbeStatus, Trend
+from commwatch.views.node_page.page import render_node_page
+from commwatch.views.node_page.records import (
     ClosedStatus,
     CollectorStatus,
     Fact,
@@ -17,12 +17,11 @@ from commwatch_exporters.node_page.records import (
     Mark,
     PairCell,
     PairsStatus,
-    ProbeStatus,
     ScoreStatus,
     Status,
-    Trend,
     VerdictStatus,
 )
+from commwatch_exporters.node.model import Node
 from commwatch_exporters.snapshot import Series, Snapshot, Value
 from support.html_pages import Page, check
 from support.node_pages import LOST, SLOTS, hgx, status

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from commwatch.probes.results.records import ProbeStatus
+
 
 @dataclass(frozen=True, slots=True)
 class CollectorStatus:
@@ -17,41 +19,6 @@ class CollectorStatus:
     """Since the last success; None where there was none."""
     interval_seconds: float
     last_error: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Trend:
-    """The last results of a probe, as they are drawn; more is worse."""
-
-    values: Sequence[float]
-    """Oldest first, all in one unit."""
-    baseline: float | None
-    """What is usual, in the same unit; None while too little is known."""
-    limit: float | None
-    """A value above it stands out; None without one."""
-    words: str
-    """What the picture says."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeStatus:
-    """What a probe gave last and does next."""
-
-    name: str
-    backend: str
-    last_result: str = ""
-    """With its units; empty where there is none."""
-    age_seconds: float | None = None
-    """Since the last result."""
-    next_run_seconds: float | None = None
-    """Until the next run."""
-    skip_reason: str = ""
-    """Why the last run did not take place; empty if it did."""
-    baseline: str = ""
-    """What is usual, with its units; empty where it is not known."""
-    trend: Trend | None = None
-    failed: bool = False
-    """Whether the last cycle failed; then ``last_result`` says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +154,3 @@ class Status:
     probes: Sequence[ProbeStatus] = ()
     documentation: str = ""
     """URL of the folder docs/; empty where the site has not said."""
-
-
-STILL_PATH = "/still"
-"""The same page, which does not load itself again."""

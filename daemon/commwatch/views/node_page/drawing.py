@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from commwatch_exporters.node_page.fabric import Branch, Device, Fabric, Switch
-from commwatch_exporters.node_page.markup import GLYPHS, section, text
+from commwatch.views.node_page.fabric import Branch, Device, Fabric, Switch
+from commwatch.views.node_page.markup import GLYPHS, section, text
 
 _WIDTH = 340
 """Units; on a phone about one pixel each, so that the smallest text stays readable."""

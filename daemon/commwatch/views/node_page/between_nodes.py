@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from commwatch.views.node_page.markup import ABSENT, cell, judged, number, section, table, tag
 from commwatch_exporters.node.model import ClusterCheck, ClusterRail, ClusterRuns, ClusterSuspect, Node
-from commwatch_exporters.node_page.markup import ABSENT, cell, judged, number, section, table, tag
 
 _HEADINGS = ("Rail", "#Sends", "#of usual", "#Receives", "#of usual", "#Latency", "Pairs")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
-from commwatch_exporters.node_page.markup import level_of
-from commwatch_exporters.node_page.records import Mark
+from commwatch.views.node_page.markup import level_of
+from commwatch.views.node_page.records import Mark
 
 Marks: TypeAlias = Mapping[str, Mark]
 

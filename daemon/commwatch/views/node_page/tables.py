@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from datetime import datetime, timezone
 from typing import TypeVar
 
+from commwatch.views.node_page.marks import Marks, port_mark, worst_mark
+from commwatch.views.node_page.markup import ABSENT, cell, judged, level_of, number, percent, table, text
+from commwatch.views.node_page.records import Mark
 from commwatch_exporters.node.model import Gpu, Node, NvSwitch
 from commwatch_exporters.node.parts import KeyedColumn
-from commwatch_exporters.node_page.marks import Marks, port_mark, worst_mark
-from commwatch_exporters.node_page.markup import ABSENT, cell, judged, level_of, number, percent, table, text
-from commwatch_exporters.node_page.records import Mark
 from commwatch_exporters.snapshot import Value
 from commwatch_exporters.state_words import GPU_STATES, RDMA_STATES, word_of
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from commwatch_exporters.node_page.markup import ABSENT, cell, duration, judged, number, table, text
-from commwatch_exporters.node_page.records import CollectorStatus, ProbeStatus, Trend
+from commwatch.probes.results.records import ProbeStatus, Trend
+from commwatch.views.node_page.markup import ABSENT, cell, duration, judged, number, table, text
+from commwatch.views.node_page.records import CollectorStatus
 
 _SPARK_WIDTH, _SPARK_HEIGHT = 120.0, 26.0
 _MARGIN = 4.0

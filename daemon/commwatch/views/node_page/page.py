@@ -2,23 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
+from commwatch.config.settings import STILL_PATH
+from commwatch.views.node_page.between_nodes import between_nodes_table, last_check
+from commwatch.views.node_page.drawing import picture
+from commwatch.views.node_page.fabric import fabric_of
+from commwatch.views.node_page.headline import closed_table, findings_section, sign_of, verdict_card
+from commwatch.views.node_page.markup import GLYPHS, text
+from commwatch.views.node_page.matrix import pairs_section
+from commwatch.views.node_page.records import Fact, Status
+from commwatch.views.node_page.running import collector_table, probe_table
+from commwatch.views.node_page.style import STYLE
+from commwatch.views.node_page.tables import events_table, gpu_table, interface_table, rdma_table
 from commwatch_exporters.node.model import Node
-from commwatch_exporters.node_page.between_nodes import between_nodes_table, last_check
-from commwatch_exporters.node_page.drawing import picture
-from commwatch_exporters.node_page.fabric import fabric_of
-from commwatch_exporters.node_page.headline import closed_table, findings_section, sign_of, verdict_card
-from commwatch_exporters.node_page.markup import GLYPHS, text
-from commwatch_exporters.node_page.matrix import pairs_section
-from commwatch_exporters.node_page.records import STILL_PATH, Fact, Status
-from commwatch_exporters.node_page.running import collector_table, probe_table
-from commwatch_exporters.node_page.style import STYLE
-from commwatch_exporters.node_page.tables import events_table, gpu_table, interface_table, rdma_table
+from commwatch_exporters.snapshot import Snapshot
 
 REFRESH_SECONDS: Final = 10
 """The rules are evaluated as often."""
+
+
+class NodePage:
+    """The page of a node in its two forms, by path.
+
+    Args:
+        snapshot: What is known of the node now.
+        status: What the daemon says beside it.
+        telemetry_path: Where the metrics are.
+    """
+
+    def __init__(self, snapshot: Callable[[], Snapshot], status: Callable[[], Status], telemetry_path: str) -> None:
+        self._node = Node()
+        self._snapshot = snapshot
+        self._status = status
+        self._telemetry_path = telemetry_path
+
+    def pages(self) -> dict[str, Callable[[], bytes]]:
+        """What makes the HTML of each path."""
+        return {"/": partial(self._html, refreshes=True), STILL_PATH: partial(self._html, refreshes=False)}
+
+    def _html(self, *, refreshes: bool) -> bytes:
+        self._node.show(self._snapshot())
+        page = render_node_page(self._node, self._status(), self._telemetry_path, refreshes=refreshes)
+        return page.encode("utf-8", "replace")
 
 
 def render_node_page(node: Node, status: Status, telemetry_path: str, *, refreshes: bool = True) -> str:

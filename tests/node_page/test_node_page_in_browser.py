@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from commwatch.views.node_page.page import render_node_page
 from commwatch_exporters.http_server import HttpServer, Request, Response
 from commwatch_exporters.node.model import Node
-from commwatch_exporters.node_page.page import render_node_page
 from support.browser import Browser, chromium
 from support.http import serving
 from support.node_pages import hgx, status

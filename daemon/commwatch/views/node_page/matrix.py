@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from commwatch_exporters.node_page.markup import duration, section, text
-from commwatch_exporters.node_page.records import PairCell, PairsStatus, ProbeStatus
+from commwatch.probes.results.records import ProbeStatus
+from commwatch.views.node_page.markup import duration, section, text
+from commwatch.views.node_page.records import PairCell, PairsStatus
 
 _WIDEST_CELL_REM = 4.2
 

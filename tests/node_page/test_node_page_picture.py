@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import pytest
 
+from commwatch.views.node_page.drawing import picture
+from commwatch.views.node_page.fabric import Fabric, fabric_of
+from commwatch.views.node_page.records import Mark
 from commwatch_exporters.node.model import Node
-from commwatch_exporters.node_page.drawing import picture
-from commwatch_exporters.node_page.fabric import Fabric, fabric_of
-from commwatch_exporters.node_page.records import Mark
 from commwatch_exporters.snapshot import Series, Snapshot, Value
 from support.html_pages import Page
 from support.node_pages import DOWN, LINKS, LOST, SLOTS, SWITCHES, hgx, status
