@@ -293,10 +293,9 @@ def test_the_last_pairs_are_shown_while_they_are_young(running: Engine, monkeypa
 
     assert pairs is not None
     assert pairs.names == ("GPU0", "GPU1")
-    assert [[cell.text + cell.mark for cell in row] for row in pairs.rows] == [["", "95"], ["50!", ""]]
-    assert pairs.rows[0][1].ground != pairs.rows[1][0].ground
-    assert (pairs.scale or ("",))[0] == "0 %"
-    assert [mark for mark, _ in pairs.notes] == ["!"]
+    assert (pairs.numbers, pairs.marks) == ({(0, 1): 95.0, (1, 0): 50.0}, {(1, 0): "!"})
+    assert pairs.with_unit(pairs.low) == "0 %"
+    assert [note[0] for note in pairs.notes] == ["!"]
 
 
 def test_pairs_of_which_nothing_is_expected_are_shown_as_they_are(
@@ -308,6 +307,5 @@ def test_pairs_of_which_nothing_is_expected_are_shown_as_they_are(
     pairs = told(running).pairs
 
     assert pairs is not None
-    assert [[cell.text for cell in row] for row in pairs.rows] == [["", "95.0"], ["-", ""]]
-    assert pairs.rows[1][0].ground == ""
-    assert pairs.notes == [("-", "not measured")]
+    assert [pairs.text(pair) for pair in ((0, 1), (1, 0))] == ["95.0", "-"]
+    assert pairs.title.endswith("(GB/s)")

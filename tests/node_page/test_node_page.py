@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from commwatch.probes.results.records import ProbeStatus, Trend
+from commwatch.views.heatmap.grid import View
 from commwatch.views.node_page.page import render_node_page
 from commwatch.views.node_page.records import (
     ClosedStatus,
@@ -15,8 +16,6 @@ from commwatch.views.node_page.records import (
     Fact,
     FindingStatus,
     Mark,
-    PairCell,
-    PairsStatus,
     ScoreStatus,
     Status,
     VerdictStatus,
@@ -24,7 +23,7 @@ from commwatch.views.node_page.records import (
 from commwatch_exporters.node.model import Node
 from commwatch_exporters.snapshot import Series, Snapshot, Value
 from support.html_pages import Page, check
-from support.node_pages import LOST, SLOTS, hgx, status
+from support.node_pages import LOST, SLOTS, hgx, pairs, status
 from support.pages import snapshot_of, whole_catalogue
 
 GPU = ("0", "0000:17:00.0")
@@ -308,6 +307,19 @@ def test_pairs() -> None:
     assert "No probe of this daemon measures pairs of GPUs." in page_of({}).words
 
 
+def test_a_pair_that_was_not_measured_has_no_colour() -> None:
+    """Its sign is explained; the others have colours that tell slow from fast."""
+    view = pairs(faulty=True)
+    page = page_of({}, Status("1", pairs=replace(view, numbers={(0, 1): 98.0, (0, 3): 52.0})))
+    grounds = [names["style"] for tag, names in page.elements if tag == "td" and "style" in names]
+
+    assert page.tables["Pairs of GPUs"][1][1:5] == ["", "98", "-", "52A"]
+    assert len(set(grounds)) == len(grounds) == 2
+    assert " not measured" in page.texts
+    assert page_of({}, Status("1", pairs=view)).words.count("not measured") == 0
+    assert page.count("p", "scale") == 1
+
+
 @pytest.mark.parametrize(
     ("probe", "words"),
     [
@@ -364,8 +376,8 @@ def test_no_text_is_taken_for_markup() -> None:
         findings=(FindingStatus(attack, attack, attack, 1.0, (attack,), attack, attack, attack),),
         marks={f"gpu/{attack}": Mark(attack, attack), f"nvlink/{attack}/{attack}": Mark(attack, attack)},
         score=ScoreStatus(1.0, {attack: 1.0}, (attack,)),
-        pairs=PairsStatus(attack, attack, (attack,), ((PairCell(attack, "#000000", "#ffffff", attack),),),
-                          (attack, ("#000000",), attack), ((attack, attack),)),
+        pairs=View(heading=attack, facts=(attack,), unit=attack, names=(attack, attack), numbers={(0, 1): 1.0}, low=0.0,
+                   high=1.0, marks={(0, 1): attack}, notes=(f"{attack}  {attack}",)),
         collectors=(CollectorStatus(attack, False, 1.0, 1.0, attack),),
         probes=(ProbeStatus(attack, attack, attack, 1.0, 1.0, attack, attack, Trend((1.0,), 1.0, 1.0, attack)),),
         documentation=attack,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from commwatch.probes.results.records import ProbeStatus, Trend
+from commwatch.views.heatmap.grid import View
 from commwatch.views.node_page.records import (
     CollectorStatus,
     Fact,
     FindingStatus,
     Mark,
-    PairCell,
-    PairsStatus,
     ScoreStatus,
     Status,
     VerdictStatus,
@@ -137,21 +136,21 @@ def _score(*, faulty: bool) -> ScoreStatus:
     return ScoreStatus(0.71 if faulty else 0.99, parts, losses)
 
 
-def pairs(*, faulty: bool = False, count: int = 8) -> PairsStatus:
+def pairs(*, faulty: bool = False, count: int = 8) -> View:
     """A matrix in percent; on the faulty node GPU3 is slow."""
-    rows = []
-    for source in range(count):
-        row = []
-        for target in range(count):
-            slow = faulty and 3 in (source, target)
-            filled = PairCell("52" if slow else "98", "#57606d" if slow else "#f2dc45", "#fff" if slow else "#000",
-                              "A" if slow else "")  # fmt: skip
-            row.append(PairCell("") if source == target else filled)
-        rows.append(row)
-    notes = [("A", "GPU3 is slow in every pair (confidence 97 %)")] if faulty else []
-    return PairsStatus("Bandwidth, one way, in percent of what is expected", "16 MiB a message, measured a minute ago",
-                       [f"GPU{one}" for one in range(count)], rows, ("0 %", ("#00224e", "#7d7c78", "#fee838"), "100 %"),
-                       notes)  # fmt: skip
+    ends = [(source, target) for source in range(count) for target in range(count) if source != target]
+    slow = {pair: "A" for pair in ends if faulty and 3 in pair}
+    return View(
+        heading="Bandwidth, one way, in percent of what is expected",
+        facts=("16 MiB a message", "measured a minute ago"),
+        unit="%",
+        names=tuple([f"GPU{one}" for one in range(count)]),
+        numbers={pair: 52.0 if pair in slow else 98.0 for pair in ends},
+        low=0.0,
+        high=100.0,
+        marks=slow,
+        notes=("A  GPU3 is slow in every pair (confidence 97 %)",) if faulty else (),
+    )
 
 
 def _probes(*, faulty: bool) -> list[ProbeStatus]:

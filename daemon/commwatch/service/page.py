@@ -16,12 +16,9 @@ from commwatch.findings.score.records import Score
 from commwatch.findings.verdict import Verdict
 from commwatch.node.inventory_state import origin_words
 from commwatch.node.run import Collector
-from commwatch.node.topology.pair_matrix import PairMatrix
-from commwatch.probes.rounds import Pair
 from commwatch.service.engine import Engine
 from commwatch.units import utc
-from commwatch.views.heatmap.colours import colour, css, ink
-from commwatch.views.heatmap.grid import View, legend, scale_steps
+from commwatch.views.heatmap.grid import View
 from commwatch.views.heatmap.matrix_view import view_of
 from commwatch.views.node_page.records import (
     ClosedStatus,
@@ -29,8 +26,6 @@ from commwatch.views.node_page.records import (
     Fact,
     FindingStatus,
     Mark,
-    PairCell,
-    PairsStatus,
     ScoreStatus,
     Status,
     VerdictStatus,
@@ -48,7 +43,6 @@ _KINDS = {
     "ethernet_port": "Ethernet ports up",
 }  # fmt: skip
 _LOSS_SHOWN_FROM = 0.005
-_SCALE_STEPS = 7
 
 
 def describe(engine: Engine, snapshot: Snapshot) -> Status:
@@ -160,43 +154,14 @@ def _score(score: Score) -> ScoreStatus:
     return ScoreStatus(score.ratio, {one.name: one.ratio for one in score.parts}, losses)
 
 
-def _pairs(engine: Engine, now: float) -> PairsStatus | None:
+def _pairs(engine: Engine, now: float) -> View | None:
+    """Bandwidth one way, in percent of what is expected where that is known of every pair, else as it is."""
     matrix = engine.probing.last_pairs(now)
     if matrix is None:
         return None
-    return pairs_status(matrix, engine.verdict.thresholds.probe_bandwidth_utilization_low_ratio)
-
-
-def pairs_status(matrix: PairMatrix, low_ratio: float) -> PairsStatus:
-    """A pair matrix as ``commwatch heatmap`` shows it; a table, so that a screen reader walks over its cells.
-
-    Bandwidth one way, in percent of what is expected where that is known of every pair, else as it is.
-
-    Args:
-        matrix: that is shown.
-        low_ratio: a bandwidth below this share of the expected one is marked.
-    """
     relative = all(cell.expected_bandwidth is not None for cell in matrix.cells)
-    view = view_of(matrix, "bandwidth", relative=relative, low_ratio=low_ratio)
-    places = range(len(view.names))
-    rows = [[_cell(view, (source, destination)) for destination in places] for source in places]
-    notes = [note.partition("  ")[::2] for note in (*view.notes, *legend(view))]
-    return PairsStatus(view.title, "; ".join(view.facts), view.names, rows, _scale(view), notes)
-
-
-def _cell(view: View, pair: Pair) -> PairCell:
-    number = view.numbers.get(pair)
-    if number is None:
-        return PairCell(view.text(pair), mark=view.marks.get(pair, ""))
-    ground = colour(view.brightness(number))
-    return PairCell(view.text(pair), css(ground), css(ink(ground)), view.marks.get(pair, ""))
-
-
-def _scale(view: View) -> tuple[str, tuple[str, ...], str] | None:
-    if not view.numbers:
-        return None
-    shades = tuple(css(colour(view.brightness(step))) for step in scale_steps(view, _SCALE_STEPS))
-    return view.with_unit(view.low), shades, view.with_unit(view.high)
+    low_ratio = engine.verdict.thresholds.probe_bandwidth_utilization_low_ratio
+    return view_of(matrix, "bandwidth", relative=relative, low_ratio=low_ratio)
 
 
 def _collector(collector: Collector, now: float) -> CollectorStatus:

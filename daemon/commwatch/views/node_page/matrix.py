@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 from commwatch.probes.results.records import ProbeStatus
+from commwatch.probes.rounds import Pair
+from commwatch.views.heatmap.colours import colour, css, ink
+from commwatch.views.heatmap.grid import View, legend, scale_steps
 from commwatch.views.node_page.markup import duration, section, text
-from commwatch.views.node_page.records import PairCell, PairsStatus
 
 _WIDEST_CELL_REM = 4.2
+_SCALE_STEPS = 7
 
 
-def pairs_section(pairs: PairsStatus | None, probe: ProbeStatus | None) -> str:
-    """The last matrix; where there is none, when there will be one, and what it waits for now."""
-    if pairs is None:
+def pairs_section(view: View | None, probe: ProbeStatus | None) -> str:
+    """The last matrix, as ``commwatch heatmap`` shows it; a table, so that a screen reader walks over its cells.
+
+    Where there is none, when there will be one, and what it waits for now.
+    """
+    if view is None:
         return section("pairs", "Pairs of GPUs", f'<p class="dim">{text(_awaited(probe))}</p>')
-    head = "".join([f'<th scope="col">{text(name)}</th>' for name in pairs.names])
+    head = "".join([f'<th scope="col">{text(name)}</th>' for name in view.names])
+    places = range(len(view.names))
     body = "".join(
         [
-            f'<tr><th scope="row">{text(name)}</th>{"".join(map(_cell, row))}</tr>'
-            for name, row in zip(pairs.names, pairs.rows, strict=True)
+            f'<tr><th scope="row">{text(name)}</th>{"".join([_cell(view, (source, target)) for target in places])}</tr>'
+            for source, name in enumerate(view.names)
         ]
     )
-    widest = (len(pairs.names) + 1) * _WIDEST_CELL_REM
+    widest = (len(view.names) + 1) * _WIDEST_CELL_REM
     return section(
         "pairs",
         "Pairs of GPUs",
-        f'<p>{text(pairs.title)}. Row sends, column receives.</p><div class="wide bare" tabindex="0" role="region" '
+        f'<p>{text(view.title)}. Row sends, column receives.</p><div class="wide bare" tabindex="0" role="region" '
         f'aria-labelledby="pairs"><table class="matrix" style="max-width:{widest:g}rem" aria-labelledby="pairs">'
-        f"<thead><tr><td></td>{head}</tr></thead><tbody>{body}</tbody></table></div>{_scale(pairs)}{_notes(pairs)}"
-        f'<p class="dim small">{text(pairs.facts)}</p>',
+        f"<thead><tr><td></td>{head}</tr></thead><tbody>{body}</tbody></table></div>{_scale(view)}{_notes(view)}"
+        f'<p class="dim small">{text("; ".join(view.facts))}</p>',
     )
 
 
@@ -47,24 +54,28 @@ def _awaited(probe: ProbeStatus | None) -> str:
     return f"{which} {when}; now: {now}."
 
 
-def _cell(cell: PairCell) -> str:
-    words = text(cell.text + cell.mark)
-    if not cell.ground:
+def _cell(view: View, pair: Pair) -> str:
+    mark = view.marks.get(pair, "")
+    words = text(view.text(pair) + mark)
+    number = view.numbers.get(pair)
+    if number is None:
         return f'<td class="none">{words}</td>'
-    marked = ' class="marked"' if cell.mark else ""
-    return f'<td{marked} style="background:{cell.ground};color:{cell.ink}">{words}</td>'
+    ground = colour(view.brightness(number))
+    marked = ' class="marked"' if mark else ""
+    return f'<td{marked} style="background:{css(ground)};color:{css(ink(ground))}">{words}</td>'
 
 
-def _scale(pairs: PairsStatus) -> str:
-    if pairs.scale is None:
+def _scale(view: View) -> str:
+    if not view.numbers:
         return ""
-    low, colours, high = pairs.scale
-    shades = ",".join(colours)
+    shades = ",".join([css(colour(view.brightness(step))) for step in scale_steps(view, _SCALE_STEPS)])
+    low, high = text(view.with_unit(view.low)), text(view.with_unit(view.high))
     return (
-        f'<p class="scale">{text(low)} <span style="background:linear-gradient(90deg,{shades})"></span> {text(high)}; '
+        f'<p class="scale">{low} <span style="background:linear-gradient(90deg,{shades})"></span> {high}; '
         f"darker is slower</p>"
     )
 
 
-def _notes(pairs: PairsStatus) -> str:
-    return "".join([f'<p class="note"><b>{text(mark)}</b> {text(words)}</p>' for mark, words in pairs.notes])
+def _notes(view: View) -> str:
+    notes = [note.partition("  ") for note in (*view.notes, *legend(view))]
+    return "".join([f'<p class="note"><b>{text(mark)}</b> {text(words)}</p>' for mark, _, words in notes])

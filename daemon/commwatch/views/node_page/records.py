@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from commwatch.probes.results.records import ProbeStatus
+from commwatch.views.heatmap.grid import View
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,36 +79,6 @@ class ScoreStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class PairCell:
-    """One ordered pair of GPUs."""
-
-    text: str
-    """Number as written; ``-`` where nothing was measured."""
-    ground: str = ""
-    """Colour as ``#rrggbb``; empty where there is no number."""
-    ink: str = ""
-    """Colour of the text on it."""
-    mark: str = ""
-    """Letter or sign that a note explains."""
-
-
-@dataclass(frozen=True, slots=True)
-class PairsStatus:
-    """What every GPU sent to every other one in the last cycle over pairs."""
-
-    title: str
-    facts: str
-    """Sizes, versions and time."""
-    names: Sequence[str]
-    """Of the rows, which send, and of the columns, which receive."""
-    rows: Sequence[Sequence[PairCell]]
-    scale: tuple[str, Sequence[str], str] | None = None
-    """Low end, colours between, high end; None where there is no number."""
-    notes: Sequence[tuple[str, str]] = ()
-    """Each mark with what it means."""
-
-
-@dataclass(frozen=True, slots=True)
 class Fact:
     """Something that this node is or has."""
 
@@ -146,8 +117,8 @@ class Status:
     marks: Mapping[str, Mark] = field(default_factory=dict)
     """By identity of the component (``nvlink/0000:17:00.0/3``) what is wrong with it."""
     score: ScoreStatus | None = None
-    pairs: PairsStatus | None = None
-    """None where there is no matrix that is young enough."""
+    pairs: View | None = None
+    """What every GPU sent to every other one in the last cycle over pairs; None where none is young enough."""
     pairs_probe: ProbeStatus | None = None
     """What measures them; None where no probe does."""
     collectors: Sequence[CollectorStatus] = ()
