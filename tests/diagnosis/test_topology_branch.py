@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from commwatch.diagnosis.check import Check, CheckVerdict
-from diagnosis.exposed import GPUS, NICS, branch_of, known_of, merged, switched_node, verdicts, without
+from diagnosis.exposed import GPUS, NICS, branch_of, finding, known_of, merged, switched_node, verdicts, without
 
 LANES, SPEED = "PCIe lanes", "PCIe generation"
 NVLINKS, NEAREST = "active NVLinks", "way to the nearest RDMA adapter"
@@ -80,6 +80,32 @@ def test_gpus_are_counted(present: float, expected: float | None, state: float, 
     assert (": lost" in check.detail) == (state == 2.0)
 
 
+LACKING: list[tuple[str, dict[str, dict[Any, float]], set[str]]] = [
+    ("GPU never seen", {"commwatch_expected": {("gpu",): 3.0}, "commwatch_never_seen": {("gpu",): 1.0}}, {"GPUs"}),
+    ("lanes never seen", {"commwatch_never_seen": {("pcie_lane",): 16.0}}, {LANES}),
+    ("NVLinks never seen", {"commwatch_never_seen": {("nvlink",): 2.0}}, {NVLINKS}),
+    ("lanes below product", {"commwatch_gpu_below_product": {(*GPU0, "lanes"): 8.0}}, {LANES}),
+    ("NVLinks below product", {"commwatch_gpu_below_product": {(*GPU0, "nvlinks"): 1.0}}, {NVLINKS}),
+    ("generation below product", {"commwatch_gpu_below_product": {(*GPU0, "generation"): 1.0}}, {SPEED}),
+    ("ports never seen", {"commwatch_never_seen": {("ethernet_port",): 1.0}}, set()),
+]
+"""What a rule says that the node lacks, and the checks of GPU0 and of all GPUs that fail by it."""
+
+
+@pytest.mark.parametrize(("lacking", "failed"), [row[1:] for row in LACKING], ids=[row[0] for row in LACKING])
+def test_what_a_rule_says_the_node_lacks_fails_the_check_of_that_quantity(
+    lacking: dict[str, dict[Any, float]], failed: set[str]
+) -> None:
+    """Of all GPUs, or of those that lack it; a check of another quantity stays as it is."""
+    short = merged(width(GPUS[0], 8.0), width(NICS[0], 8.0), link(1, "state", 0))
+
+    found = [one for one in changed(short, lacking) if one.verdict == "failed"]
+
+    assert {one.what for one in found} == failed
+    assert {one.where for one in found} <= {"", "GPU0"}
+    assert all(one.detail for one in found)
+
+
 def test_gpus_without_a_driver_are_not_counted() -> None:
     """They are on the bus, and what the driver has is not known."""
     found = checks(without(switched_node(), "commwatch_present", "commwatch_gpu_info", "commwatch_nvlink_links"))
@@ -124,6 +150,23 @@ def test_nvlinks_are_held_against_those_that_were_active(
 ) -> None:
     """One that is down fails; what was never there does not."""
     assert of(changed(*changes), NVLINKS, "GPU0").verdict == verdict
+
+
+@pytest.mark.parametrize("told_by", ["both ends", "GPU0", "GPU1"])
+@pytest.mark.parametrize(("number", "verdict"), [("1", "failed"), ("0", "notice")])
+def test_a_link_that_is_down_fails_at_both_ends(told_by: str, number: str, verdict: CheckVerdict) -> None:
+    """The finding names one of them; the driver may say at one alone where the link leads. Another link is not it."""
+    node = switched_node()
+    node["commwatch_nvlink_info"] = {
+        key: value for key, value in node["commwatch_nvlink_info"].items() if told_by in ("both ends", f"GPU{key[0]}")
+    }
+    node["commwatch_nvlink_link_state"][("1", GPUS[1], "1")] = 0.0
+    at_gpu0 = finding("nvlink_down", f"nvlink/{GPUS[0]}/{number}", "critical")
+
+    check = of(branch_of(known_of(node, [at_gpu0]), "topology"), NVLINKS, "GPU1")
+
+    assert check.verdict == verdict
+    assert ("title of nvlink_down" in check.detail) == (verdict == "failed")
 
 
 def test_links_that_the_driver_does_not_tell_are_not_measured() -> None:

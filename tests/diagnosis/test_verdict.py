@@ -10,6 +10,7 @@ from commwatch.diagnosis.check import Branch, Check, CheckVerdict
 from commwatch.diagnosis.marks.profiles import ALL_PROFILES, PROFILES, Asked
 from commwatch.diagnosis.walk import overall
 from commwatch.findings.finding import Finding, Severity
+from commwatch.findings.rules import RULE_SETS
 from commwatch.findings.verdict import Verdict, Word
 from diagnosis.exposed import cause, finding, known_of
 
@@ -75,3 +76,26 @@ def test_the_likeliest_cause_leads() -> None:
     one = finding("probe_bandwidth_low", "probe/all_reduce", causes=(cause("pcie_width_dropped", "gpu/0000:17:00.0"),))
 
     assert came_to("failed", findings=(one, one)).line == "title of pcie_width_dropped: 0000:17:00.0; and 1 more"
+
+
+UNMEASURED_FAMILIES = {
+    "NVLink errors", "PCIe errors", "Kernel log", "Network adapters", "Network interfaces", "Between nodes", "Jobs",
+    "The daemon itself",
+}  # fmt: skip
+"""Events, error counters, and what is no part of a GPU's way: the findings alone name them."""
+UNMEASURED = {
+    "gpu_recovery_needed", "gpu_recovery_other", "gpu_slowed_down", "fabric_unhealthy", "fabric_limited",
+    "fabric_recovering", "fabric_misconfigured", "fabric_manager_down", "fabric_service_down", "nvlink_reduced",
+    "nvlink_below_siblings", "c2c_down", "nvlink_flapping", "ethernet_flapping", "probe_failing",
+    "probe_error_rate_rise", "probe_wrong_result",
+}  # fmt: skip
+"""Of the other families."""
+
+
+def test_a_code_names_the_checks_that_fail_by_it_or_is_of_what_none_measures() -> None:
+    """A new warning or critical code has to be decided on: a check of its quantity would else pass over it."""
+    grave = [(rules.name, code) for rules in RULE_SETS for code in rules.codes if code.severity != "info"]
+
+    silent = {code.name for family, code in grave if not code.quantities and family not in UNMEASURED_FAMILIES}
+    named = {code.name for family, code in grave if code.quantities and family in UNMEASURED_FAMILIES}
+    assert (silent, named) == (UNMEASURED, set())

@@ -11,7 +11,8 @@ import pytest
 
 from commwatch.diagnosis.document import Diagnosis
 from commwatch.findings.api_documents import FindingsDocument
-from commwatch.findings.finding import Finding
+from commwatch.findings.codes import CODES
+from commwatch.findings.finding import Cause, Finding
 from commwatch.service.page import describe
 from commwatch.views.node_page.page import render_node_page
 from commwatch_exporters.node.model import Node
@@ -92,6 +93,12 @@ def faces_agree(daemon: SimulatedDaemon) -> FindingsDocument:
     for row in diagnosis.checks:
         is_said = any(title in row.detail for title in titles) or row.branch == "settings"
         assert row.verdict != "failed" or is_said, row
+    records: list[Finding | Cause] = [*told.findings, *(cause for one in told.findings for cause in one.causes)]
+    for record in records:
+        if record.severity != "info" and CODES[record.code].quantities:
+            failed = [row for row in diagnosis.checks if row.verdict == "failed"]
+            by = [record.title in row.detail or row.branch == record.component.kind + "s" for row in failed]
+            assert any(by), f"no check fails by {record.words}"
     return told
 
 

@@ -21,7 +21,6 @@ from commwatch.diagnosis.marks.results import (
     size_of,
 )
 from commwatch.findings.rules.gpu_ways import gpus_of, ways_of
-from commwatch.findings.rules.pairs import PAIRS
 from commwatch.units import format_bytes, format_percent, format_rate, format_seconds
 from commwatch_exporters.node.model import Probe
 
@@ -38,9 +37,6 @@ _SOURCES = {
 
 _NO_PROBE = "no probe measures it"
 _FULL_SCAN = "commwatch diagnose --full-scan measures it now"
-_CODES = frozenset(code.name for code in PAIRS.codes) | {
-    "probe_bandwidth_low", "probe_bandwidth_short", "probe_bandwidth_lost", "probe_below_model",
-}  # fmt: skip
 
 
 def bandwidth_checks(known: Known) -> Iterable[Check]:
@@ -152,7 +148,7 @@ def _judged(
         source=f"{_SOURCES.get(probe.expected_source, 'not known')}; {_LOW}",
         detail=detail,
     )
-    return check if verdict == "passed" else judged(check, known.matched, _CODES, [f"probe/{probe.name}", *parts])
+    return check if verdict == "passed" else judged(check, known.matched, "bandwidth", [f"probe/{probe.name}", *parts])
 
 
 def _unmeasured(what: str, of: Sequence[Probe], now: float) -> Check:

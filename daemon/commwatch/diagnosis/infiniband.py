@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.judged import judged
@@ -11,13 +11,13 @@ from commwatch.diagnosis.rails import rails
 from commwatch.diagnosis.rdma_ports import BEST_MTU, model_of, name_of, ports_of, roce_mtu
 from commwatch.diagnosis.rdma_troubles import troubles
 from commwatch.findings.facts import Facts
+from commwatch.findings.rules.rule_set import Quantity
 from commwatch_exporters.node.model import RdmaPort, Source
 from commwatch_exporters.state_words import RDMA_ACTIVE, RDMA_LINK_UP, RDMA_PHYSICAL_STATES, RDMA_STATES, word_of
 
 _STABLE = "the fastest that was stable here"
 _SIBLINGS = "the fastest port of the same adapter model"
 _TRANSPORT = "the largest of the InfiniBand transport"
-_NO_ADDRESS = ("rdma_port_without_address",)
 _ROUTED = ("roce_v2_ipv4", "roce_v2_ipv6")
 
 
@@ -50,8 +50,8 @@ def _check(
     )  # fmt: skip
 
 
-def _judged(known: Known, port: RdmaPort, check: Check, codes: Collection[str]) -> Check:
-    return judged(check, known.matched, codes, (f"rdma_port/{port.device}/{port.number}",))
+def _judged(known: Known, port: RdmaPort, check: Check, quantity: Quantity) -> Check:
+    return judged(check, known.matched, quantity, (f"rdma_port/{port.device}/{port.number}",))
 
 
 def _no_ports(facts: Facts) -> Check:
@@ -62,10 +62,11 @@ def _no_ports(facts: Facts) -> Check:
 
 
 def _state(known: Known, port: RdmaPort) -> Check:
-    what, codes = "state of the port", ("rdma_port_down", "rdma_port_missing", "rdma_port_not_set_up")
+    what = "state of the port"
     if port.state is None:
         # The name alone is kept of a port that is gone; so it is while ports are not read.
-        return _judged(known, port, _check(port, what, "not measured", detail="its state was not read"), codes)
+        check = _check(port, what, "not measured", detail="its state was not read")
+        return _judged(known, port, check, "rdma_port_state")
     if port.state == RDMA_ACTIVE:
         return _check(port, what, "passed", "active", "active")
     words = [] if port.physical_state is None else [
@@ -76,7 +77,7 @@ def _state(known: Known, port: RdmaPort) -> Check:
         words[-1] += ": not cabled, or not needed"
     required = "active" if port.expected == 1 else ""
     check = _check(port, what, "notice", word_of(RDMA_STATES, port.state), required, detail="; ".join(words))
-    return _judged(known, port, check, codes)
+    return _judged(known, port, check, "rdma_port_state")
 
 
 def _subnet_manager(known: Known, port: RdmaPort) -> Check:
@@ -93,7 +94,7 @@ def _subnet_manager(known: Known, port: RdmaPort) -> Check:
         port, what, "notice", port.sm_lid, "not 0x0", "sysfs sm_lid", "the link is up, and no subnet manager set it up",
         "See whether a subnet manager runs in this fabric: sminfo.",
     )  # fmt: skip
-    return _judged(known, port, check, ("rdma_port_not_set_up", "rdma_port_down"))
+    return _judged(known, port, check, "subnet_manager")
 
 
 def _rate(known: Known, port: RdmaPort, ports: Sequence[RdmaPort]) -> Check:
@@ -108,7 +109,7 @@ def _rate(known: Known, port: RdmaPort, ports: Sequence[RdmaPort]) -> Check:
     measured = _gbit(speed)
     if learned is not None and speed < learned:
         check = _check(port, what, "notice", measured, _gbit(learned), _STABLE)
-        return _judged(known, port, check, ("rdma_port_slow",))
+        return _judged(known, port, check, "rdma_speed")
     if fastest is not None and speed < fastest:
         return _check(
             port, what, "notice", measured, _gbit(fastest), _SIBLINGS,
@@ -160,7 +161,7 @@ def _gid(known: Known, port: RdmaPort) -> Check:
     if port.gids is None:
         return _check(port, what, "not measured", detail="the GID table was not read")
     if not port.gids:
-        return _judged(known, port, _check(port, what, "notice", "none", "one", "the GID table"), _NO_ADDRESS)
+        return _judged(known, port, _check(port, what, "notice", "none", "one", "the GID table"), "rdma_address")
     indexes = port.gid_indexes
     if port.link_layer != "Ethernet":
         index = indexes.get("infiniband")
@@ -173,7 +174,7 @@ def _gid(known: Known, port: RdmaPort) -> Check:
         kinds = ", ".join(one.replace("_", " ") for one in indexes) or "of an unknown kind"
         bond = f"; that of {port.interface}'s bond may" if port.network_interface.master else ""
         check = _check(port, what, "notice", kinds, required, source, f"its interface has no IP address{bond}")
-        return _judged(known, port, check, _NO_ADDRESS)
+        return _judged(known, port, check, "rdma_address")
     measured = f"{'IPv4' if kind == 'roce_v2_ipv4' else 'IPv6'} at index {indexes[kind]:.0f}"
     if kind != "roce_v2_ipv4":
         detail = "NCCL looks for IPv4 first: NCCL_IB_ADDR_FAMILY=AF_INET6 where the network is of IPv6 alone"

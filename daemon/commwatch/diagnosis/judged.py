@@ -17,6 +17,8 @@ from commwatch.findings.facts import Facts
 from commwatch.findings.finding import SEVERITIES, Cause, Finding, format_evidence
 from commwatch.findings.register import Incident
 from commwatch.findings.rules import RULE_SETS
+from commwatch.findings.rules.inventory import QUANTITIES
+from commwatch.findings.rules.rule_set import Quantity
 from commwatch.units import format_seconds
 
 Record: TypeAlias = Finding | Cause
@@ -30,6 +32,13 @@ class Matched(NamedTuple):
     record: Record
     is_open: bool
     """False: it has not lasted long enough to be a finding."""
+
+    def is_about(self, quantity: Quantity) -> bool:
+        """Whether a check of this quantity fails by it."""
+        component = self.record.component
+        if component.kind == "node" and component.key:
+            return QUANTITIES.get(component.key) == quantity
+        return self.record.code in CODES and quantity in CODES[self.record.code].quantities
 
     @property
     def words(self) -> str:
@@ -58,9 +67,9 @@ class Matches:
         """A choice of them."""
         return Matches(tuple(records), self.failing)
 
-    def failed_of(self, codes: Collection[str]) -> str:
-        """Which rules of some codes raised: ``a rule failed: probe.step``; empty without any."""
-        names = dict.fromkeys(rule for code, rule in self.failing.items() if code in codes)
+    def failed_of(self, quantity: Quantity) -> str:
+        """Which rules of a quantity raised: ``a rule failed: probe.step``; empty without any."""
+        names = dict.fromkeys(rule for code, rule in self.failing.items() if quantity in CODES[code].quantities)
         return f"a rule failed: {', '.join(names)}" if names else ""
 
 
@@ -91,18 +100,19 @@ def _seen_now(findings: FindingsDocument, facts: Facts, thresholds: Thresholds) 
             yield from join([Incident(one, since, findings.time)])
 
 
-def judged(check: Check, matched: Matches, codes: Collection[str], parts: Collection[str] = ()) -> Check:
+def judged(check: Check, matched: Matches, quantity: Quantity, parts: Collection[str] = ()) -> Check:
     """A check with the verdict of the rules, their words and their next step; none passes whose rule failed.
 
     Args:
         check: with what is measured and required, and its verdict where no rule sees anything.
         matched: what the rules see.
-        codes: of what makes this check fail.
-        parts: identities of the components that it is about; empty: any.
+        quantity: that it is about: it fails by the codes that name it.
+        parts: identities or addresses of the components that it is about, with whatever the whole node lacks; empty:
+            any.
     """
-    seen = [one for one in matched if one.record.code in codes and (not parts or _is_of(one.record, parts))]
+    seen = [one for one in matched if one.is_about(quantity) and (not parts or _is_of(one.record, parts))]
     if not seen:
-        failed = matched.failed_of(codes)
+        failed = matched.failed_of(quantity)
         if not failed or check.verdict not in ("passed", "notice"):
             return check
         verdict: CheckVerdict = "not measured" if check.verdict == "passed" else "notice"
@@ -125,4 +135,7 @@ def judged(check: Check, matched: Matches, codes: Collection[str], parts: Collec
 
 
 def _is_of(record: Record, parts: Collection[str]) -> bool:
-    return any(part == record.component.identity or part in record.component.parts for part in parts)
+    component = record.component
+    if component.kind == "node" and component.key and not component.parts:
+        return True
+    return any(part == component.identity or part in component.parts for part in parts)

@@ -14,7 +14,6 @@ from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.pattern_probes import FULL_SCAN, courses, sizes
 from commwatch.diagnosis.pattern_scan import scanned
 from commwatch.findings.rules.gpu_ways import gpus_of
-from commwatch.findings.rules.pairs import PAIRS
 from commwatch.node.topology.pair_matrix import PairMatrix
 from commwatch.node.topology.ways import Cell
 from commwatch.probes.results.slow_cells import names_of
@@ -22,7 +21,6 @@ from commwatch.units import format_bytes, format_rate, format_seconds
 
 _MOST_NAMED = 6
 
-_CODES = frozenset(code.name for code in PAIRS.codes)
 _OF_BANDWIDTH = ("probe_bandwidth_utilization_low_ratio", "pair_nearer_low_ratio")
 """Thresholds."""
 
@@ -48,7 +46,7 @@ def pairs(known: Known) -> Iterator[Check]:
     if matrix is None or not all(end.device for end in matrix.endpoints):
         yield _not_measured("bandwidth of pairs")
         return
-    seen = [one for one in known.matched if one.record.code in _CODES]
+    seen = [one for one in known.matched if one.is_about("pairs")]
     late = {one.element for one in matrix.suspects if one.quantity == "latency"}
     narrow = known.matched.only(one for one in seen if _is_narrow(one.record, matrix))
     yield _check(matrix, "bandwidth", narrow)
@@ -90,7 +88,7 @@ def _check(matrix: PairMatrix, quantity: _PairQuantity, seen: Matches) -> Check:
         source="docs/using/culprit.md",
         detail=" ".join(_details(matrix, seen)),
     )
-    found = judged(check, seen, _CODES)
+    found = judged(check, seen, "pairs")
     return msgspec.structs.replace(found, next_step=f"{found.next_step} {_best_pair(matrix, seen)}".strip())
 
 

@@ -20,9 +20,6 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_t
 
 _SIZES = "small messages against large ones"
 _OVER_TIME = "time of the same message over time"
-_SMALL = frozenset({"probe_latency_high"})
-_LARGE = frozenset({"probe_bandwidth_low", "probe_bandwidth_short", "probe_bandwidth_lost"})
-_SLOWER = ("probe_step", "probe_drift")
 _WHICH = {
     (True, False): "a problem of latency: large messages are well",
     (False, True): "a problem of bandwidth: small messages are well",
@@ -49,7 +46,7 @@ def sizes(known: Known) -> Iterator[Check]:
         yield _slow(known, _WHICH[sides], alike)
     if well:
         yield judged(
-            _well(well, known.thresholds), known.matched, _SMALL | _LARGE, [f"probe/{one.name}" for one in well]
+            _well(well, known.thresholds), known.matched, "message_sizes", [f"probe/{one.name}" for one in well]
         )
     if unmeasured := [one.name for one in probes if one not in measured]:
         yield Check(
@@ -64,8 +61,8 @@ def sizes(known: Known) -> Iterator[Check]:
 
 def _sides(known: Known, probe: Probe) -> tuple[bool, bool]:
     """Whether a rule sees that its small messages are slow, and its large ones."""
-    codes = {one.record.code for one in known.matched if one.record.component.identity == f"probe/{probe.name}"}
-    return not codes.isdisjoint(_SMALL), not codes.isdisjoint(_LARGE)
+    own = [one for one in known.matched if one.record.component.identity == f"probe/{probe.name}"]
+    return any(one.is_about("small_messages") for one in own), any(one.is_about("large_messages") for one in own)
 
 
 def _slow(known: Known, which: str, alike: Sequence[Probe]) -> Check:
@@ -81,7 +78,7 @@ def _slow(known: Known, which: str, alike: Sequence[Probe]) -> Check:
         verdict="notice",
         detail=f"{which[0].upper()}{which[1:]}",
     )
-    return judged(check, known.matched, _SMALL | _LARGE, [f"probe/{one.name}" for one in alike])
+    return judged(check, known.matched, "message_sizes", [f"probe/{one.name}" for one in alike])
 
 
 def _small_words(one: Probe) -> str:
@@ -146,7 +143,7 @@ def courses(known: Known) -> Iterator[Check]:
             required=f"below {limits[0]:g} and {limits[1]:g} times",
             verdict="not measured",
         )
-        found = judged(check, known.matched, _SLOWER, (f"probe/{one.name}",))
+        found = judged(check, known.matched, "course", (f"probe/{one.name}",))
         if found is not check:
             yield found
         elif _steps(one) or _drifts(one):
@@ -165,7 +162,7 @@ def courses(known: Known) -> Iterator[Check]:
             verdict="passed",
             source="probe_step_min_factor, probe_drift_max_factor",
         )
-        yield judged(check, known.matched, _SLOWER, [f"probe/{one.name}" for one in steady])
+        yield judged(check, known.matched, "course", [f"probe/{one.name}" for one in steady])
     elif probes and not any(_steps(one) or _drifts(one) for one in probes):
         yield Check(
             branch="pattern",

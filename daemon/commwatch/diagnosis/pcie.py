@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.judged import judged
 from commwatch.diagnosis.known import Known
+from commwatch.findings.rules.rule_set import Quantity
 from commwatch.node.topology.model import Gpu, Nic, PciDevice, Topology
 from commwatch.node.topology.paths import uplink
 from commwatch_exporters.node import model
@@ -15,8 +16,6 @@ _BOTH_ENDS = "the lesser maximum of both ends"
 _STABLE = "the most that was stable here"
 _IDLE = "the link of an idle GPU slows down by itself: it is judged under load alone"
 _NOTHING_BELOW = "below it is neither an adapter nor a GPU under load, whose links keep their generation"
-_NARROW = ("pcie_width_dropped", "pcie_device_narrow", "pcie_below_maximum", "gpu_below_equals")
-_SLOW = ("pcie_generation_low", "pcie_device_slow")
 _NO_LINK = frozenset({"root_port", "switch_downstream"})
 """They show the link below them, which is that of the device there."""
 
@@ -35,8 +34,15 @@ def lanes(known: Known, node: Topology) -> Iterator[Check]:
         is_learned = before is not None and before == most and before != both
         check = _lanes(name, now, most, _STABLE if is_learned else _BOTH_ENDS)
         if check.verdict == "notice":
-            check = judged(check, known.matched, _NARROW, (f"pcie_link/{device.address}", f"gpu/{device.address}"))
+            quantity: Quantity = "pcie_lanes" if device.role == "gpu" else "device_lanes"
+            check = judged(check, known.matched, quantity, _parts(device))
         yield check
+
+
+def _parts(device: PciDevice) -> tuple[str, ...]:
+    """A link with its device; a GPU as well where a finding is of several."""
+    own = (f"pcie_link/{device.address}", f"gpu/{device.address}")
+    return (*own, device.address) if device.role == "gpu" else own
 
 
 def _known(first: float | None, second: float | None) -> float | None:
@@ -70,7 +76,7 @@ def speeds(known: Known, node: Topology) -> Iterator[Check]:
             _known(gpu.pcie_generation, link.generation),
             _known(gpu.pcie_generation_max, link.generation_max),
         )  # fmt: skip
-        yield judged(check, known.matched, _SLOW, (f"pcie_link/{device.address}",))
+        yield judged(check, known.matched, "pcie_generation", _parts(device))
 
 
 def _speed(name: str, device: PciDevice, slow: float | None, now: float | None, most: float | None) -> Check:

@@ -51,8 +51,7 @@ def _count(known: Known) -> Check:
     if verdict == "passed":
         return check
     ports = {f"rdma_port/{port.device}/{port.number}" for port, _ in known.facts.each(RdmaPort.expected)}
-    lacking = judged(check, known.matched, ("rdma_port_down", "rdma_port_missing", "rdma_port_not_set_up"), ports)
-    return judged(lacking, known.matched, ("ports_never_seen",), ("node/rdma_port",))
+    return judged(check, known.matched, "rdma_port_count", ports)
 
 
 def _layers(ports: Sequence[RdmaPort]) -> Check:
@@ -85,7 +84,7 @@ def _gpudirect(known: Known) -> Check:
     check = _check(
         what, "notice", "none", required, source, "all traffic to other nodes is copied through the memory of the host"
     )
-    return judged(check, known.matched, ("gpudirect_unavailable",))
+    return judged(check, known.matched, "gpudirect")
 
 
 def _shares(known: Known, ports: Sequence[RdmaPort]) -> Check:

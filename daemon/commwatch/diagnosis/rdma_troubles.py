@@ -11,13 +11,13 @@ from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.judged import judged
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.rdma_ports import name_of
+from commwatch.findings.rules.rule_set import Quantity
 from commwatch_exporters.node.model import RdmaPort
 
 
 class _Trouble(NamedTuple):
     what: str
-    codes: frozenset[str]
-    """Of the findings that report it."""
+    quantity: Quantity
     counts: Callable[[RdmaPort], Iterable[float | None]]
     """Counters of the port or its interface; one of them has to be read for anything to be seen."""
 
@@ -25,22 +25,19 @@ class _Trouble(NamedTuple):
 _TROUBLES = (
     _Trouble(
         "errors of the link, last hour",
-        frozenset({
-            "rdma_errors", "rdma_errors_upstream", "rdma_packets_refused", "rdma_counter_saturated",
-            "rdma_port_flapping", "rdma_port_flapped",
-        }),
+        "rdma_errors",
         lambda port: (port.symbol_errors, port.receive_errors, port.icrc_errors),
     ),
     _Trouble(
         "packets sent again or dropped",
-        frozenset({"rdma_retransmitting", "rdma_dropping", "rdma_connections_lost", "ethernet_dropping"}),
+        "rdma_losses",
         lambda port: (
             port.ack_timeouts, port.packet_sequence_errors, port.retransmitted_packets, port.port_transmit_discards,
         ),
     ),
     _Trouble(
         "congestion (ECN, CNP, credit, pause)",
-        frozenset({"rdma_congested", "ethernet_paused", "ethernet_pausing"}),
+        "rdma_congestion",
         lambda port: (
             port.ecn_marked, port.cnp_handled, port.port_transmit_wait_ticks,
             port.network_interface.global_receive_pause_seconds,
@@ -60,7 +57,7 @@ def troubles(known: Known, port: RdmaPort) -> Iterator[Check]:
             branch="infiniband", what=trouble.what, where=name_of(port), required="nothing beyond the thresholds",
             verdict="not measured",
         )  # fmt: skip
-        found = judged(check, known.matched, trouble.codes, parts)
+        found = judged(check, known.matched, trouble.quantity, parts)
         yield _nothing(known, port, trouble, check) if found is check else found
 
 
@@ -76,7 +73,7 @@ def _not_looked_at(known: Known, port: RdmaPort, trouble: _Trouble) -> str:
     """Why a trouble would not have been seen; empty where it would."""
     if known.findings.looked_at is None:
         return "the daemon has not looked yet"
-    if failed := known.matched.failed_of(trouble.codes):
+    if failed := known.matched.failed_of(trouble.quantity):
         return failed
     if any(count is not None for count in trouble.counts(port)):
         return ""

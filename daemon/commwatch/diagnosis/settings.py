@@ -39,7 +39,6 @@ _AREAS: dict[str, frozenset[str]] = {
 _REST = "messages, checks and start"
 AREAS = (*_AREAS, _REST)
 
-_CODES = ("nccl_setting_harmful", "nccl_setting_suspicious")
 _SOURCE = "docs/using/nccl-settings.md"
 _USER_GUIDE = "NCCL user guide, troubleshooting"
 _SHARED_MEMORY = 2**30
@@ -108,7 +107,7 @@ def _remark(known: Known, remark: SettingRemark) -> Check:
         f"{remark.variable} ({area_of(remark.code)})", "notice", processes,
         f"{remark.severity} ({remark.code.replace('_', ' ')})", "harmless", _SOURCE, remark.words, remark.next_step,
     )  # fmt: skip
-    found = judged(check, known.matched, _CODES, (f"setting/{remark.variable}/{remark.code}",))
+    found = judged(check, known.matched, "settings", (f"setting/{remark.variable}/{remark.code}",))
     # The audit explains this setting; the finding says that one is set.
     return msgspec.structs.replace(check, verdict=found.verdict)
 

@@ -11,6 +11,7 @@ from commwatch.diagnosis.judged import judged
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.pcie import lanes, part_name, speeds
 from commwatch.findings.facts import Facts
+from commwatch.findings.rules.rule_set import Quantity
 from commwatch.node.topology.build import build_topology
 from commwatch.node.topology.findings import TopologyFinding, findings
 from commwatch.node.topology.measured import Measured, laid_over
@@ -32,20 +33,14 @@ _ACS = (
     "the kernel shows ACS to root alone: sudo lspci -vvv | grep ACSCtl; SrcValid+ on a bridge sends traffic within a "
     "switch through the CPU"
 )
-_GPU_GONE = (
-    "gpu_lost", "gpu_missing", "gpu_not_answering", "gpu_not_listed", "gpu_reset_required", "driver_calls_failing",
-)  # fmt: skip
-_LINKS_DOWN = (
-    "nvlink_down", "nvlink_never_up", "fabric_not_joined", "gpu_below_equals", "gpu_below_product", "parts_never_seen",
-)  # fmt: skip
-_RULES = {
-    "link_below_siblings": ("gpu_below_equals", "pcie_below_maximum"),
-    "nvlink_uneven": ("nvlink_down", "gpu_below_equals"),
-    "nvlink_fabric_down": ("nvlink_down", "fabric_not_joined", "nvlink_never_up"),
-    "nvlink_refused": ("nvlink_p2p_refused",),
-    "gpu_without_index": ("gpu_not_listed",),
+_QUANTITIES: Mapping[str, Quantity] = {
+    "link_below_siblings": "pcie_slot",
+    "nvlink_uneven": "nvlinks",
+    "nvlink_fabric_down": "nvlinks",
+    "nvlink_refused": "nvlink_peers",
+    "gpu_without_index": "gpus",
 }
-"""By code of what is uneven: the findings that say so."""
+"""By code of what is uneven: what is uneven, where rules judge that."""
 _TITLES = {
     "link_below_siblings": "PCIe slot against those of the other GPUs",
     "nvlink_uneven": "NVLinks of all pairs alike",
@@ -69,12 +64,12 @@ def topology_checks(known: Known) -> Iterator[Check]:
     # Whether a group is worth choosing depends on what its pairs carry; the pattern branch says what that is.
     measured = None if known.matrix is None else laid_over(topology, known.matrix, facts.now, known.thresholds)
     found = findings(topology, measured if isinstance(measured, Measured) else None)
-    yield judged(_gpus(facts, topology), known.matched, _GPU_GONE)
+    yield judged(_gpus(facts, topology), known.matched, "gpus")
     if topology.driver_read:
         for gpu in (gpu for gpu in topology.gpus if gpu.index is not None):
             check = _nvlinks(facts, topology, gpu)
-            parts = (gpu.address, "node/nvlink")
-            yield judged(check, known.matched, _LINKS_DOWN, parts) if check.verdict == "notice" else check
+            quantity: Quantity = "nvlinks" if check.verdict == "notice" else "nvlink_fabric"
+            yield judged(check, known.matched, quantity, {gpu.address, *_far_ends(facts, gpu)})
     yield from lanes(known, topology)
     yield from speeds(known, topology)
     yield from _nics(topology)
@@ -148,6 +143,19 @@ def _nvlinks(facts: Facts, node: Topology, gpu: Gpu) -> Check:
         detail="" if verdict == "passed" else "the expected number is not learned yet",
         next_step="" if active else "Look at Fabric Manager and the kernel log.",
     )  # fmt: skip
+
+
+def _far_ends(facts: Facts, gpu: Gpu) -> Iterator[str]:
+    """Identities of what is at the other end of its links that are inactive: the fault of a link is found at one end.
+
+    Either end may be the one of which the driver says where it leads.
+    """
+    inactive = {(gpu.address, str(link.number)) for link in gpu.nvlinks or () if not link.active}
+    for link, _ in facts.each(model.NvLink.info):
+        ends = (link.address, link.number), (link.remote_address, link.remote_number)
+        for end, (address, number) in (ends, ends[::-1]):
+            if link.remote_type == "gpu" and end in inactive:
+                yield from (f"nvlink/{address}/{number}", f"gpu/{address}")
 
 
 def _listed(numbers: Sequence[int]) -> str:
@@ -267,7 +275,8 @@ def _told(known: Known, topology: Topology, found: Sequence[TopologyFinding]) ->
                 next_step=one.meaning,
             )  # fmt: skip
             labels = {label for name in one.components for label in name.split("-")}
-            yield judged(check, known.matched, _RULES.get(one.code, ()), [addresses.get(one, one) for one in labels])
+            quantity, parts = _QUANTITIES.get(one.code), [addresses.get(label, label) for label in labels]
+            yield check if quantity is None else judged(check, known.matched, quantity, parts)
 
 
 def topology_of(facts: Facts) -> Topology:

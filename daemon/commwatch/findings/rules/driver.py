@@ -53,6 +53,7 @@ DRIVER = RuleSet(
             title=code.title,
             severity="critical",
             role="fault",
+            quantities=("gpus",),
             meaning=code.meaning,
             next_step=f"{DRIVER_FAULTS[reason][1][:1].upper()}{DRIVER_FAULTS[reason][1][1:]}.",
             alert="CommwatchDriverUnusable",

@@ -160,6 +160,7 @@ FABRIC = RuleSet(
             title="GPU has not joined the fabric",
             severity="critical",
             role="fault",
+            quantities=("nvlinks", "nvlink_fabric"),
             meaning="CUDA does not start on this GPU (system not ready), or it does not reach others over NVLink.",
             next_step="Check the fabric manager's log and version; restart it or reset the GPUs.",
             alert="CommwatchFabricNotJoined",
@@ -198,6 +199,7 @@ FABRIC = RuleSet(
             title="Driver refuses NVLink to other GPUs",
             severity="warning",
             role="fault",
+            quantities=("nvlink_peers",),
             meaning="Links are active, but the driver refuses NVLink to other GPUs. NCCL uses PCIe or host memory, "
             "many times slower.",
             next_step="Check that all GPUs have joined the fabric in one partition; restart the fabric manager, then "

@@ -111,6 +111,7 @@ GPU = RuleSet(
             title="GPU does not answer",
             severity="critical",
             role="fault",
+            quantities=("gpus",),
             meaning="Driver calls for this GPU do not return, or all of them fail. A job on it hangs or ends with all "
             "its ranks.",
             next_step="Drain the node. Check the kernel log for Xid 119 and 79. Kill no process inside the driver; "
@@ -122,6 +123,7 @@ GPU = RuleSet(
             title="GPU is lost",
             severity="critical",
             role="fault",
+            quantities=("gpus",),
             meaning="The driver cannot reach the GPU over PCIe. Its job has failed; a reset does not help.",
             next_step="Drain the node, save the kernel log (nvidia-bug-report), power cycle. Again: have card, slot "
             "and power inspected.",
@@ -133,6 +135,7 @@ GPU = RuleSet(
             title="GPU needs a reset",
             severity="critical",
             role="fault",
+            quantities=("gpus",),
             meaning="The driver refuses the GPU until it is reset. No job can start on it.",
             next_step="Drain the node and reset the GPU (nvidia-smi --gpu-reset); with NVSwitch reset all GPUs "
             "together. Check the preceding Xid.",
@@ -143,6 +146,7 @@ GPU = RuleSet(
             title="GPU is missing",
             severity="critical",
             role="fault",
+            quantities=("gpus",),
             meaning="A known GPU is not on the driver's list. Jobs do not start, or run on fewer.",
             next_step="Check its PCI address with lspci. Removed on purpose: commwatch inventory accept.",
             alert="CommwatchGpuLost",
@@ -152,6 +156,7 @@ GPU = RuleSet(
             title="GPU is not listed by the driver",
             severity="critical",
             role="fault",
+            quantities=("gpus",),
             meaning="The GPU is on the PCI bus and bound to the NVIDIA driver, which could not start it. Jobs do not "
             "start, or run on fewer GPUs.",
             next_step="Drain the node and save the kernel log: RmInitAdapter says at which step the driver failed. "

@@ -8,7 +8,7 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.components import gpu_of
-from commwatch.findings.rules.rule_set import FindingCode, Rule, RuleSet
+from commwatch.findings.rules.rule_set import FindingCode, Quantity, Rule, RuleSet
 from commwatch_exporters.node.model import ExpectedParts, Gpu, Inventory
 
 _WORDS: Mapping[str, str] = {
@@ -25,6 +25,16 @@ _ASPECTS: Mapping[str, str] = {
     "generation": "PCIe generations",
     "adapters": "network adapters behind its PCIe switch",
 }
+QUANTITIES: Mapping[str, Quantity] = {
+    "gpu": "gpus",
+    "nvlink": "nvlinks",
+    "pcie_lane": "pcie_lanes",
+    "rdma_port": "rdma_port_count",
+    "nvlinks": "nvlinks",
+    "lanes": "pcie_lanes",
+    "generation": "pcie_generation",
+}
+"""What one finding of the whole node is about, by the key of its component: a kind of parts, or an aspect of GPUs."""
 BY_CONFIGURATION = "expected by the configuration"
 """Evidence of parts for which no known board asks, so that the configuration itself may be wrong."""
 
@@ -82,6 +92,7 @@ INVENTORY = RuleSet(
             title="Expected parts were never seen",
             severity="critical",
             role="fault",
+            quantities=("gpus", "nvlinks", "pcie_lanes"),
             meaning="No reading of this boot has shown all the GPUs, NVLinks or PCIe lanes that inventory.expected or "
             "the board requires.",
             next_step="Find the GPU with fewer with commwatch topology; check the kernel log and the fabric manager; "
@@ -93,6 +104,7 @@ INVENTORY = RuleSet(
             title="Expected ports were never up",
             severity="warning",
             role="fault",
+            quantities=("rdma_port_count",),
             meaning="inventory.expected requires more RDMA or Ethernet ports than this boot has shown.",
             next_step="Find the port that is not on the node (rdma link, ip link, lspci), its adapter and driver. "
             "inventory.expected wrong: correct it.",
@@ -103,6 +115,7 @@ INVENTORY = RuleSet(
             title="GPU has less than its equals",
             severity="warning",
             role="fault",
+            quantities=("nvlinks", "pcie_lanes", "pcie_slot"),
             meaning="The GPU has had fewer NVLinks, PCIe lanes or network adapters, or a lower PCIe generation, than "
             "its equals in all of this boot. Collectives run at the weakest GPU's speed.",
             next_step="Compare with commwatch topology; reset the GPU, reboot, reseat card, riser or adapter. Built "
@@ -114,6 +127,7 @@ INVENTORY = RuleSet(
             title="GPUs have less than their product",
             severity="warning",
             role="fault",
+            quantities=("nvlinks", "pcie_lanes", "pcie_generation"),
             meaning="GPUs on a board have fewer PCIe lanes or NVLinks, or a lower PCIe generation, than GPUs of their "
             "name have, and not by their slot. Host traffic or collectives slow in proportion.",
             next_step="Power cycle the node; then check the firmware's PCIe settings, the board's cables, and in a "

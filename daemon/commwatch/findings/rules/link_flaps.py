@@ -8,7 +8,7 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.components import interface_of, nvlink_of, port_of
-from commwatch.findings.rules.rule_set import COUNT_CLOSES_AFTER, HOUR, FindingCode, Rule, RuleSet
+from commwatch.findings.rules.rule_set import COUNT_CLOSES_AFTER, HOUR, FindingCode, Quantity, Rule, RuleSet
 from commwatch_exporters.node.model import Interface, NvLink, RdmaPort
 from commwatch_exporters.state_words import RDMA_ACTIVE
 
@@ -52,7 +52,9 @@ def _judged(kind: str, component: Component, count: float, is_up: bool, threshol
         yield Match(f"{kind}_flapped", component, (Evidence(_WHAT, count),))
 
 
-def _flapping(name: str, title: str, meaning: str, next_step: str, alert: str) -> FindingCode:
+def _flapping(
+    name: str, title: str, meaning: str, next_step: str, alert: str, *quantities: Quantity
+) -> FindingCode:  # fmt: skip
     return FindingCode(
         name=name,
         title=title,
@@ -61,13 +63,14 @@ def _flapping(name: str, title: str, meaning: str, next_step: str, alert: str) -
         meaning=meaning,
         next_step=next_step,
         alert=alert,
+        quantities=quantities,
         opens_after=0.0,
         closes_after=COUNT_CLOSES_AFTER,
         replaces=(name.replace("flapping", "flapped"),),
     )
 
 
-def _flapped(name: str, title: str) -> FindingCode:
+def _flapped(name: str, title: str, *quantities: Quantity) -> FindingCode:
     return FindingCode(
         name=name,
         title=title,
@@ -77,6 +80,7 @@ def _flapped(name: str, title: str) -> FindingCode:
         "failed.",
         next_step="None after a single time. Three times within an hour page.",
         alert="CommwatchLinkFlapped",
+        quantities=quantities,
         opens_after=0.0,
         closes_after=COUNT_CLOSES_AFTER,
     )
@@ -99,6 +103,7 @@ LINK_FLAPS = RuleSet(
             "The link went down three times within an hour. Connections break or wait.",
             "Drain the node; clean or swap cable and module; ask whether the switch was restarted.",
             "CommwatchRdmaPortFlapping",
+            "rdma_errors",
         ),
         _flapping(
             "ethernet_flapping",
@@ -108,7 +113,7 @@ LINK_FLAPS = RuleSet(
             "CommwatchEthernetFlapping",
         ),
         _flapped("nvlink_flapped", "NVLink went down and came back"),
-        _flapped("rdma_port_flapped", "RDMA port went down and came back"),
+        _flapped("rdma_port_flapped", "RDMA port went down and came back", "rdma_errors"),
         _flapped("ethernet_flapped", "Network interface went down and came back"),
     ),
     rules=(

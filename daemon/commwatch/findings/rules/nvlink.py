@@ -148,6 +148,7 @@ NVLINK = RuleSet(
             title="NVLink is down",
             severity="critical",
             role="fault",
+            quantities=("nvlinks",),
             meaning="A link that was active, or that the board has, is inactive. NCCL routes around it or fails; "
             "collectives wait for this GPU.",
             next_step="Drain the node; check the kernel log for Xid 74 and 145 to 150; reset the GPU with the fabric "
@@ -159,6 +160,7 @@ NVLINK = RuleSet(
             title="GPU has NVLinks that have never been up",
             severity="info",
             role="state",
+            quantities=("nvlinks",),
             meaning="Links the GPU could have were never active: no bridge, no fabric, or a GPU alone in a virtual "
             "machine.",
             next_step="Should the node have NVLink: compare bridges, fabric manager and partitions with an equal node.",

@@ -231,6 +231,7 @@ PAIRS = RuleSet(
             title="A pair of GPUs is slow",
             severity="warning",
             role="symptom",
+            quantities=("bandwidth", "pairs"),
             meaning="The pair is below its path's expected or former rate. A ring runs at its weakest pair's speed. "
             "Two GPUs are one pair, which does not show whether a GPU, its link or the host is slow.",
             next_step="Check the causes listed and commwatch heatmap; keep communication-heavy jobs off both GPUs.",
@@ -242,6 +243,7 @@ PAIRS = RuleSet(
             title="Most pairs of GPUs are slow",
             severity="info",
             role="symptom",
+            quantities=("bandwidth", "pairs"),
             meaning="Most pairs are far below their expected rate, and no GPU is part of them all: what they share "
             "is slow (virtualisation, IOMMU, ACS, a switch or its uplink, the link between CPUs), several GPUs are, or "
             "the model does not fit this machine.",
@@ -255,6 +257,7 @@ PAIRS = RuleSet(
             title="GPUs under one PCIe switch are slower than distant ones",
             severity="info",
             role="symptom",
+            quantities=("bandwidth", "pairs"),
             meaning="The pair shares a PCIe switch but is slower than pairs across the CPU. Jobs placed by topology "
             "get the worse GPUs.",
             next_step="Train on GPUs of different switches. Check the switch's lanes, generation and uplink, ACS and "
@@ -267,6 +270,7 @@ PAIRS = RuleSet(
             title="Slow pairs point at a part",
             severity="warning",
             role="symptom",
+            quantities=("bandwidth", "pairs"),
             meaning="The same pairs were slow in three matrices in a row, and this part explains them best.",
             next_step="commwatch heatmap shows what to check; listed causes are faults seen there. Keep "
             "communication-heavy jobs off the slow pairs.",

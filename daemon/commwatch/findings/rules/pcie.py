@@ -120,6 +120,7 @@ PCIE_LINKS = RuleSet(
             title="PCIe link has lost lanes",
             severity="critical",
             role="fault",
+            quantities=("pcie_lanes",),
             meaning="The link has fewer lanes than before, or than equal GPUs on their board, also under load. Traffic "
             "to host, adapters and GPUs without NVLink slows in proportion.",
             next_step="Drain and reboot the node. Lanes still missing: reseat card, riser or cable. Moved on purpose:"
@@ -131,6 +132,7 @@ PCIE_LINKS = RuleSet(
             title="PCIe link is slow under load",
             severity="warning",
             role="fault",
+            quantities=("pcie_generation",),
             meaning="Under load the link stays below the generation both ends support. Each generation halves the "
             "bandwidth.",
             next_step="Check for correctable errors; reseat the card; check the firmware's generation setting.",
@@ -143,6 +145,7 @@ PCIE_LINKS = RuleSet(
             title="PCIe link of adapter or switch is narrow",
             severity="warning",
             role="fault",
+            quantities=("pcie_lanes", "device_lanes"),
             meaning="Everything below this link shares fewer lanes: an adapter misses its rate, or GPUs below a "
             "switch wait.",
             next_step="Reseat card, riser or cable; check whether the firmware splits the slot.",
@@ -153,6 +156,7 @@ PCIE_LINKS = RuleSet(
             title="PCIe link of adapter or switch is slow",
             severity="warning",
             role="fault",
+            quantities=("pcie_generation",),
             meaning="The link runs below the generation both ends support. Each generation halves the bandwidth of "
             "everything below.",
             next_step="Check for correctable errors; reseat the card; check the firmware's generation setting.",
@@ -165,6 +169,7 @@ PCIE_LINKS = RuleSet(
             title="Slot gives the GPU less than its maximum",
             severity="info",
             role="state",
+            quantities=("pcie_lanes", "pcie_slot"),
             meaning="Since the first start the link has had fewer lanes or a lower generation than the GPU supports: "
             "narrow slot, or never trained fully.",
             next_step="Compare the node's other GPUs and the board's manual. The slot is wider: reseat or move the "

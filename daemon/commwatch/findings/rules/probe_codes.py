@@ -13,6 +13,7 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         title="Small collectives take too long",
         severity="warning",
         role="symptom",
+        quantities=("small_messages", "message_sizes"),
         meaning="Several results in a row were far above usual. Jobs with small messages slow down.",
         next_step="Check the causes listed. The pairs are measured after the third result, if the node is free: "
         "commwatch heatmap shows whether one GPU or link is late. None is: check CPU load.",
@@ -24,6 +25,7 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         title="Bandwidth is far below what is expected",
         severity="warning",
         role="symptom",
+        quantities=("bandwidth", "large_messages", "message_sizes"),
         meaning="Several results in a row were below the expectation: configured, published for this hardware, "
         "learned here, or a model. Training waits for communication.",
         next_step="Check the causes listed. The pairs and host copies are measured after the third result, if the "
@@ -38,6 +40,7 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         title="Bandwidth is below this node's own level",
         severity="warning",
         role="symptom",
+        quantities=("bandwidth", "large_messages", "message_sizes"),
         meaning="Three results in a row were at least 15 % below what this node gave before. It stays open until the "
         "level is back. Training waits for communication.",
         next_step="Check the causes listed, the slow pair or GPU of commwatch heatmap, and what changed at that time. "
@@ -51,6 +54,7 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         title="Bandwidth is short of what is configured or published",
         severity="warning",
         role="symptom",
+        quantities=("bandwidth", "large_messages", "message_sizes"),
         meaning="Several results in a row were between 60 and 85 % of the configured or published value.",
         next_step="Check the causes listed, NVLinks and lanes. Published values with NVLink SHARP need it: check that "
         "NCCL uses NVLS. Usual for this machine: set expected_bandwidth to what its equals give.",
@@ -62,6 +66,7 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         title="Probe gives less than a model expects",
         severity="info",
         role="state",
+        quantities=("bandwidth",),
         meaning="Bandwidth below 85 %, or latency above 2.5 times, of a model's value. The model may be wrong for this "
         "machine.",
         next_step="Compare with an equal node. The same there: set expected_bandwidth or latency_limit to it.",
@@ -107,6 +112,7 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         title="The probe has become slower",
         severity="info",
         role="symptom",
+        quantities=("course",),
         meaning="The last results take longer than those before, under equal conditions. Noise passes.",
         next_step="Find what changed then: driver, power limit, topology, CPU load. If it stays, check the causes "
         "listed.",
@@ -127,6 +133,7 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         title="Probe slows over days",
         severity="info",
         role="symptom",
+        quantities=("course",),
         meaning="The latest good results take longer than this node's first, under equal conditions.",
         next_step="Compare today's dashboards with the first days: link errors, retraining, temperatures, clocks.",
         alert="CommwatchProbeDrift",

@@ -98,6 +98,7 @@ RDMA_PORTS = RuleSet(
             title="RDMA port is down",
             severity="critical",
             role="fault",
+            quantities=("rdma_port_state", "rdma_port_count", "subnet_manager"),
             meaning="A port that was active, or whose equals all are, is not. Its jobs fail, or time out after about "
             "30 s (NCCL's settings).",
             next_step="Drain the node; check cable, module and switch port. Initialising or armed: the subnet manager"
@@ -110,6 +111,7 @@ RDMA_PORTS = RuleSet(
             title="No subnet manager has set the RDMA port up",
             severity="warning",
             role="fault",
+            quantities=("rdma_port_state", "rdma_port_count", "subnet_manager"),
             meaning="The link of an InfiniBand port is up, and the port has been initialising or armed for 2 min. No "
             "job can use it.",
             next_step="See whether a subnet manager runs in this fabric (sminfo), and whether it knows the port. Not "
@@ -122,6 +124,7 @@ RDMA_PORTS = RuleSet(
             title="RDMA port is gone",
             severity="warning",
             role="fault",
+            quantities=("rdma_port_state", "rdma_port_count"),
             meaning="An active port is gone: adapter off the bus, driver unloaded, or moved to a container or virtual"
             " machine.",
             next_step="Check lspci and the kernel log. Removed or renamed on purpose: commwatch inventory accept.",
@@ -133,6 +136,7 @@ RDMA_PORTS = RuleSet(
             title="RDMA port runs below its speed",
             severity="warning",
             role="fault",
+            quantities=("rdma_speed",),
             meaning="The link came up below its stable rate or lanes. A job runs at its slowest port's speed.",
             next_step="Set the link down and up; then swap cable, module, switch port. On purpose: commwatch "
             "inventory accept.",

@@ -44,6 +44,7 @@ RDMA_ERRORS = RuleSet(
             title="RDMA link carries errors",
             severity="warning",
             role="fault",
+            quantities=("rdma_errors",),
             meaning="The link damages packets, recovers repeatedly, or its ends disagree on flow control. Damaged "
             "packets are resent late.",
             next_step="Clean or swap cable and module; see whether errors follow cable or switch port.",
@@ -56,6 +57,7 @@ RDMA_ERRORS = RuleSet(
             title="RDMA port receives packets damaged elsewhere",
             severity="info",
             role="state",
+            quantities=("rdma_errors",),
             meaning="Another link marked the packets as bad: the network is at fault, not this link.",
             next_step="Check error counters of switches on the path and of other nodes.",
             opens_after=0.0,
@@ -66,6 +68,7 @@ RDMA_ERRORS = RuleSet(
             title="RDMA port refuses packets",
             severity="warning",
             role="fault",
+            quantities=("rdma_errors",),
             meaning="A partition or rate rule drops packets: the port is not in their partition.",
             next_step="Compare the port's partition keys (/sys/class/infiniband/DEVICE/ports/PORT/pkeys) with other "
             "nodes; check the subnet manager.",
@@ -78,6 +81,7 @@ RDMA_ERRORS = RuleSet(
             title="RDMA error counter is saturated",
             severity="warning",
             role="state",
+            quantities=("rdma_errors",),
             meaning="An error counter is at its maximum. Errors happened; further ones are invisible.",
             next_step="Clear the port's counters (InfiniBand: perfquery -R with the port's LID or adapter) and see "
             "which rise.",

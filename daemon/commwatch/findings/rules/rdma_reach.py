@@ -57,6 +57,7 @@ RDMA_REACH = RuleSet(
             title="RDMA port has no address for NCCL",
             severity="info",
             role="fault",
+            quantities=("rdma_address",),
             meaning="An active port without a GID reaches nobody; NCCL looks for RoCE v2 with an IP address, and jobs "
             "that take this port fail or fall back to TCP.",
             next_step="Give the interface an IP address if NCCL is to use this port, else leave it out with "
@@ -68,6 +69,7 @@ RDMA_REACH = RuleSet(
             title="Adapters cannot reach GPU memory",
             severity="info",
             role="fault",
+            quantities=("gpudirect",),
             meaning="Neither nvidia_peermem nor dma-buf of the open kernel module is there: all traffic to other nodes "
             "is copied through the memory of the host.",
             next_step="Load nvidia_peermem (modprobe nvidia-peermem), or install the driver with its open kernel "

@@ -84,6 +84,7 @@ RDMA_TRAFFIC = RuleSet(
             title="RDMA port keeps sending packets again",
             severity="warning",
             role="symptom",
+            quantities=("rdma_losses",),
             meaning="For minutes packets were lost or the other end was not ready. Bandwidth drops, latency has long "
             "tails, and connections may break.",
             next_step="Check the causes listed. None: read switch counters, check flow control (RoCE), compare other "
@@ -97,6 +98,7 @@ RDMA_TRAFFIC = RuleSet(
             title="RDMA port keeps dropping packets",
             severity="warning",
             role="symptom",
+            quantities=("rdma_losses",),
             meaning="Packets were dropped for minutes. RDMA networks should not drop: a lost packet is resent after a"
             " pause.",
             next_step="Check for link drops and congestion, and flow control on both ends.",
@@ -109,6 +111,7 @@ RDMA_TRAFFIC = RuleSet(
             title="RDMA connections were lost",
             severity="info",
             role="symptom",
+            quantities=("rdma_losses",),
             meaning="A connection failed after its last retry, and its job with it, or the peer was stopped.",
             next_step="Was a job stopped, or did another node fail? Else check the causes listed.",
             opens_after=0.0,
@@ -119,6 +122,7 @@ RDMA_TRAFFIC = RuleSet(
             title="RDMA port meets congestion",
             severity="info",
             role="symptom",
+            quantities=("rdma_congestion",),
             meaning="The network slows the port or grants less credit than before. Multi-node collectives slow down; "
             "this node is not at fault.",
             next_step="Compare other nodes: find a slow receiver, or several jobs on one uplink.",

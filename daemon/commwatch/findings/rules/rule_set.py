@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Match, Role, Severity
 from commwatch_exporters.node.parts import AnyColumn
+
+Quantity: TypeAlias = Literal[
+    "gpus", "nvlinks", "nvlink_fabric", "nvlink_peers", "pcie_lanes", "device_lanes", "pcie_generation", "pcie_slot",
+    "rdma_port_state", "rdma_port_count", "subnet_manager", "rdma_speed", "rdma_address", "rdma_errors", "rdma_losses",
+    "rdma_congestion", "gpudirect", "bandwidth", "pairs", "small_messages", "large_messages", "message_sizes",
+    "course", "settings",
+]  # fmt: skip
+"""What a diagnosis checks of a part."""
 
 Evaluate: TypeAlias = Callable[[Facts, Thresholds], Iterable[Match]]
 """One rule, or several that belong together."""
@@ -51,6 +59,9 @@ class FindingCode:
     is_event: bool = False
     """Whether it happened at one moment and may be over while it is still counted; all others are states, or counts
     over a time."""
+    quantities: tuple[Quantity, ...] = ()
+    """What it says is wrong of its component: the checks of these fail by it. Empty of what no check measures, as
+    events and error counters."""
     replaces: tuple[str, ...] = ()
     """Names of the codes that are lesser degrees of it: at a component where it is open, none of them is."""
 

@@ -37,6 +37,7 @@ SETTINGS = RuleSet(
             title="NCCL setting is harmful",
             severity="warning",
             role="fault",
+            quantities=("settings",),
             meaning="GPU processes run with a setting that disables a path between GPUs, an adapter or the choice of "
             "algorithm (docs/using/nccl-settings.md).",
             next_step="Have the job's owner remove it; commwatch diagnose explains it and never shows its value.",
@@ -48,6 +49,7 @@ SETTINGS = RuleSet(
             title="An NCCL setting may do harm",
             severity="info",
             role="fault",
+            quantities=("settings",),
             meaning="GPU processes run with a setting that costs speed or hides errors on most nodes, perhaps on "
             "purpose (docs/using/nccl-settings.md).",
             next_step="Measure with and without it, or ask the job's owner.",
