@@ -126,6 +126,21 @@ def test_pairs_are_told_by_what_lies_between_them() -> None:
     assert (fine.verdict, fine.where) == ("passed", "")
 
 
+@pytest.mark.parametrize(
+    ("kind", "element", "low"), [("pcie_link", "0000:12:00.0", "PCIe"), ("link_group", "GPU0", "NVLink")]
+)
+def test_a_suspect_fails_the_pairs_on_whose_way_it_lies(kind: str, element: str, low: str) -> None:
+    """Pairs over NVLink and over PCIe are both below what healthy systems give; the part explains some of them."""
+    numbers = pairs({(0, 1): 240e9, (2, 3): 9.6e9}, 300e9)
+    numbers["commwatch_pair_expected_bandwidth_bytes_per_second"]["2", "3", "nccl"] = 12e9
+    confidence: Numbers = {"commwatch_suspect_ratio": {(kind, element): 0.99}}
+
+    found = checks(gpus(4, H100), nvlinks(2, "4.0"), numbers, confidence)
+
+    assert {check.verdict for check in found if low in check.what} == {"failed"}
+    assert {check.verdict for check in found if low not in check.what} == {"notice"}
+
+
 def test_copies_are_told_by_direction() -> None:
     """The GPU that is furthest below is named; one result is no fault."""
     there, back = checks(gpus(2, H100), host_copies({0: (24e9, 23e9), 1: (24e9, 14e9)}, source="configured"))

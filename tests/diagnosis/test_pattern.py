@@ -359,6 +359,21 @@ def test_nothing_passes_whose_rule_failed(rule: str, values: dict[str, float], u
     assert {check.what for check in checks if check.detail.endswith(f"a rule failed: {rule}")} == unjudged
 
 
+def test_a_rule_that_raises_here_is_one_that_failed() -> None:
+    """GPUs whose index is no number, which no driver gives: the other rules see what they see."""
+    ends = (("x", "0000:10:00.0"), ("y", "0000:11:00.0"))
+    numbers: dict[str, dict[Any, float]] = {
+        "commwatch_gpu_info": {(*end, f"GPU-{end[0]}", "", "", ""): 1.0 for end in ends},
+        "commwatch_gpu_state": {ends[0]: 2.0},
+        "commwatch_pair_bandwidth_bytes_per_second": {("x", "y", "nccl"): 1e9, ("y", "x", "nccl"): 1e9},
+    }
+
+    matched = known_of(numbers).matched
+
+    assert matched.failed_of("pairs") == "a rule failed: pairs.slow, pairs.near_and_slow"
+    assert [one.record.code for one in matched] == ["gpu_lost"]
+
+
 # --- after a full scan ---
 
 

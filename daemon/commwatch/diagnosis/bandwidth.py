@@ -20,6 +20,7 @@ from commwatch.diagnosis.marks.results import (
     ranks_of,
     size_of,
 )
+from commwatch.findings.finding import Component
 from commwatch.findings.rules.gpu_ways import gpus_of, ways_of
 from commwatch.units import format_bytes, format_percent, format_rate, format_seconds
 from commwatch_exporters.node.model import Probe
@@ -87,17 +88,20 @@ def _pairs(known: Known) -> Iterator[Check]:
     size = f", {format_bytes(size_of(probe))}" if size_of(probe) else ""
     gpus, ways = facts.derived(gpus_of), facts.derived(ways_of)
     by_class: dict[str, list[_Measured]] = {}
-    pairs: dict[str, set[str]] = {}
-    suspects = [one.record.component.identity for one in known.matched if one.record.code == "part_suspect"]
+    parts: dict[str, set[str]] = {}
+    suspects = [one.record.component.component for one in known.matched if one.record.code == "part_suspect"]
     for pair, rate in rates:
         measured = _Measured(f"GPU{pair.source} to GPU{pair.target}", rate, pair.expected_bandwidth_bytes_per_second)
         ends = gpus[pair.source], gpus[pair.target]
         name = pair_class(ways, *ends)
         by_class.setdefault(name, []).append(measured)
-        pairs.setdefault(name, set()).update(("-".join(ends), "-".join(ends[::-1])))
+        between = Component("pair", "-".join(ends), parts=ways.pair(*ends))
+        of_class = parts.setdefault(name, {"node"})
+        of_class.update((between.identity, f"pair/{'-'.join(ends[::-1])}"))
+        of_class.update(suspect.identity for suspect in suspects if suspect.shares_part(between))
     for name, own in by_class.items():
-        parts = ["node", *suspects, *(f"pair/{ends}" for ends in pairs[name])]
-        yield _judged(known, f"GPU to GPU over {name}, one way{size}", probe, own, "pairs", parts)
+        what = f"GPU to GPU over {name}, one way{size}"
+        yield _judged(known, what, probe, own, "pairs", tuple(parts[name]))
 
 
 def _copies(known: Known) -> Iterator[Check]:

@@ -18,7 +18,7 @@ from commwatch.findings.finding import SEVERITIES, Cause, Finding, format_eviden
 from commwatch.findings.register import Incident
 from commwatch.findings.rules import RULE_SETS
 from commwatch.findings.rules.inventory import QUANTITIES
-from commwatch.findings.rules.rule_set import Quantity
+from commwatch.findings.rules.rule_set import Quantity, Rule
 from commwatch.units import format_seconds
 
 Record: TypeAlias = Finding | Cause
@@ -86,18 +86,25 @@ def matched_by(findings: FindingsDocument, facts: Facts, thresholds: Thresholds)
         records: tuple[Record, ...] = (finding, *finding.causes)
         for record in records:
             found.setdefault((record.code, record.component.identity), Matched(record, is_open=True))
-    for record in _seen_now(findings, facts, thresholds):
-        found.setdefault((record.code, record.component.identity), Matched(record, is_open=False))
+    failing: dict[str, str] = {}
+    for rule in _RULES:
+        seen = None if rule.name in findings.failing_rules else _seen_now(rule, findings.time, facts, thresholds)
+        if seen is None:
+            failing.update(dict.fromkeys(rule.codes, rule.name))
+        for record in seen or ():
+            found.setdefault((record.code, record.component.identity), Matched(record, is_open=False))
     in_order = sorted(found.values(), key=lambda one: (not one.is_open, SEVERITIES.index(one.record.severity)))
-    failing = {code: rule.name for rule in _RULES if rule.name in findings.failing_rules for code in rule.codes}
     return Matches(tuple(in_order), failing)
 
 
-def _seen_now(findings: FindingsDocument, facts: Facts, thresholds: Thresholds) -> Iterator[Finding]:
-    for rule in (rule for rule in _RULES if rule.name not in findings.failing_rules):
-        for one in rule.evaluate(facts, thresholds):
-            since = findings.time if one.since is None else one.since
-            yield from join([Incident(one, since, findings.time)])
+def _seen_now(rule: Rule, now: float, facts: Facts, thresholds: Thresholds) -> list[Finding] | None:
+    """What a rule sees at a time, seconds since 1970; None where it raised."""
+    try:
+        matches = list(rule.evaluate(facts, thresholds))
+    except Exception:  # a defect in one rule must be seen, and must not blind the others
+        return None
+    incidents = [Incident(one, now if one.since is None else one.since, now) for one in matches]
+    return [finding for incident in incidents for finding in join([incident])]
 
 
 def judged(check: Check, matched: Matches, quantity: Quantity, parts: Collection[str] = ()) -> Check:
