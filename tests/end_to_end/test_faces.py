@@ -33,9 +33,11 @@ NVLINK_DOWN = "fault: nvlink_down, gpu: 6, link: 3"
 
 
 @contextmanager
-def struck(fault: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedDaemon]:
-    """A node with ten RDMA ports a few minutes after a fault began."""
-    with rehearsed("h100x8ndr", folder, monkeypatch, f"- {{{fault}, at: {KNOWN}m}}\n") as daemon:
+def struck(
+    fault: str, folder: Path, monkeypatch: pytest.MonkeyPatch, preset: str = "a100x4"
+) -> Iterator[SimulatedDaemon]:
+    """A node a few minutes after a fault began."""
+    with rehearsed(preset, folder, monkeypatch, f"- {{{fault}, at: {KNOWN}m}}\n") as daemon:
         daemon.until(SEEN)
         yield daemon
 
@@ -105,8 +107,8 @@ def test_a_node_of_which_nothing_is_read_is_unknown_and_then_critical(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All calls on all GPUs fail: no face says OK after 30 s, and all name the driver after 90 s."""
-    faults = "".join(f"- {{fault: gpu_calls_fail, gpu: {gpu}, at: {KNOWN}m}}\n" for gpu in range(8))
-    with rehearsed("h100x8ndr", tmp_path, monkeypatch, faults) as daemon:
+    faults = "".join(f"- {{fault: gpu_calls_fail, gpu: {gpu}, at: {KNOWN}m}}\n" for gpu in range(4))
+    with rehearsed("a100x4", tmp_path, monkeypatch, faults) as daemon:
         daemon.until(KNOWN - 0.5)
         daemon.until(KNOWN + 0.5, step=5.0)
         unknown = one_verdict(daemon, "Unknown")
@@ -121,9 +123,9 @@ def test_a_node_of_which_nothing_is_read_is_unknown_and_then_critical(
 @pytest.mark.parametrize(
     ("fault", "at", "expected"),
     [
-        ("gpu_calls_fail, gpu: 3", 1.0, "GPU does not answer: GPU3 (0000:3b:00.0)"),
-        ("gpu_calls_fail, gpu: 3, error: timeout", 1.0, "GPU does not answer: GPU3 (0000:3b:00.0)"),
-        ("gpu_calls_fail, gpu: 3", 0.0, "GPU does not answer: GPU3 (0000:3b:00.0)"),
+        ("gpu_calls_fail, gpu: 3", 1.0, "GPU does not answer: GPU3 (0000:c1:00.0)"),
+        ("gpu_calls_fail, gpu: 3, error: timeout", 1.0, "GPU does not answer: GPU3 (0000:c1:00.0)"),
+        ("gpu_calls_fail, gpu: 3", 0.0, "GPU does not answer: GPU3 (0000:c1:00.0)"),
         ("gpu_calls_fail, gpu: 3, error: no_permission", 1.0, None),
         ("gpu_calls_fail, gpu: 3, share: 0.125", 1.0, None),
         ("mig_enabled, gpu: 3", 1.0, None),
@@ -134,7 +136,7 @@ def test_a_gpu_that_fails_every_call_does_not_answer_for_any_face(
 ) -> None:
     """By its address within 25 s, for Slurm a drain, and until the fault ends; not where a part of the calls fails."""
     faults = f"- {{fault: {fault}, at: {at}m, for: 60s}}\n"
-    with rehearsed("h100x8ndr", tmp_path, monkeypatch, faults) as daemon:
+    with rehearsed("a100x4", tmp_path, monkeypatch, faults) as daemon:
         daemon.until(max(0.0, at - 0.1))
         daemon.until(at + 25 / 60, step=5.0)
         found_now = [one.component.words for one in daemon.verdict.findings if one.code == "gpu_not_answering"]
@@ -182,7 +184,7 @@ def test_all_faces_say_one_verdict_on_a_slow_node(tmp_path: Path, monkeypatch: p
 
 def test_all_faces_say_one_verdict_in_every_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Healthy, paused, with rules that have not run for long; a fault that was open before is still named."""
-    with struck(NVLINK_DOWN, tmp_path, monkeypatch) as daemon:
+    with struck(NVLINK_DOWN, tmp_path, monkeypatch, "h100x8ndr") as daemon:
         findings, daemon.verdict.findings = daemon.verdict.findings, []
         assert one_verdict(daemon, "OK") == "no warning or critical finding"
         daemon.engine.maintenance = "upgrade"
@@ -250,15 +252,15 @@ def test_the_state_of_a_gpu_is_one_word(
 ) -> None:
     """In the evidence, the page's table, the line of top, the check of the diagnosis, and the dashboards."""
     word = GPU_STATES[state]
-    with struck(f"fault: {fault}, gpu: 6", tmp_path, monkeypatch) as daemon:
+    with struck(f"fault: {fault}, gpu: 2", tmp_path, monkeypatch) as daemon:
         finding = found(daemon, fault)
-        row = page_of(daemon).tables["GPUs"][1 + 6]
+        row = page_of(daemon).tables["GPUs"][1 + 2]
         top, diagnosis = printed(daemon, "top", "--once"), printed(daemon, "diagnose")
 
     assert [fact.value for fact in finding.evidence] == [word]
-    assert [cell.strip() for cell in row[:2]] == ["6", word]
+    assert [cell.strip() for cell in row[:2]] == ["2", word]
     # The next card has the index of one that is missing: the addresses tell them apart.
-    name = f"6 {finding.component.key}" if fault == "gpu_missing" else "6"
+    name = f"2 {finding.component.key}" if fault == "gpu_missing" else "2"
     assert f" {name} {word} - " in top
     assert f"GPU state: {word}" in diagnosis
     assert f"{finding.component.words}: {word}" in diagnosis

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import io
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -22,6 +24,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from commwatch import __main__
+from commwatch.__main__ import build_parser
 from commwatch.config.settings import Config, Metrics, NcclLogsSection, Paths, Simulation, Sources
 from commwatch.config.simulated import SimulationPlan, absolute
 from commwatch.node.run import Collected, Collector
@@ -557,6 +560,7 @@ class SimulatedDaemon:
             contextlib.redirect_stdout(output),
         ):
             probe_by_hand(self, patched)
+            patched.setattr(__main__, "build_parser", _parser)
             code = __main__.main([*arguments, *own])
         return code, output.getvalue()
 
@@ -665,6 +669,12 @@ def whole_node(
         node.time += 1.0
         node.run()
         yield node
+
+
+@cache
+def _parser(commands: tuple[str, ...]) -> argparse.ArgumentParser:
+    """The command line, made once: it takes longer than most commands."""
+    return build_parser(commands)
 
 
 def _seconds(plan: CyclePlan, step: Any, rank: int, node: SimulatedNode) -> float:
