@@ -12,12 +12,13 @@ from commwatch import __version__
 from commwatch.findings.codes import CODES
 from commwatch.findings.finding import Component, Match
 from commwatch.findings.register import Closed, Register, RegisterState
+from commwatch.findings.verdict import Verdict
 from commwatch.node.topology.pair_matrix import PairCell, PairEndpoint, PairMatrix
 from commwatch.readings import Absence
 from commwatch.service.engine import Engine
 from commwatch.service.judge import Judge
 from commwatch.service.page import NO_DRIVER, describe, marks_of
-from commwatch.views.node_page.records import ClosedStatus, CollectorStatus, Fact, Mark, Status, VerdictStatus
+from commwatch.views.node_page.records import CollectorStatus, Fact, Mark, Status
 from commwatch.workers.reader import Reader
 from commwatch_exporters.snapshot import Series, Snapshot, Value
 from support.core import Clock, block
@@ -76,7 +77,7 @@ def test_an_engine_that_has_not_run_has_nothing_to_tell(running: Engine) -> None
     before = told(running)
 
     assert (before.version, before.facts, before.notices, before.probes) == (__version__, (), (), [])
-    assert (before.verdict.word, before.score, before.pairs, before.findings) == ("Unknown", None, None, [])
+    assert (before.verdict.word, before.score, before.pairs, before.findings) == ("Unknown", None, None, ())
     assert [one.name for one in before.collectors] == [*running.collection.collectors]
     assert {(one.success, one.age_seconds, one.last_error) for one in before.collectors} == {(None, None, "")}
 
@@ -175,26 +176,17 @@ def test_stuck_processes_are_told_once(running: Engine, monkeypatch: pytest.Monk
     assert "nvml" in notice
 
 
-def test_open_findings_are_told_with_what_to_do(running: Engine, clock: Clock) -> None:
-    """Title and detail, part, age and causes; a cause that is as grave comes first, with its own next step."""
-    part = Component("nvlink", "0000:17:00.0/3", "GPU0 link 3")
-    why = cause("nvlink_down", part)
+def test_the_status_has_the_findings_as_they_are(running: Engine, clock: Clock) -> None:
+    """Parts are marked with what is said of them, also those of causes."""
+    why = cause("nvlink_down", Component("nvlink", "0000:17:00.0/3", "GPU0 link 3"))
     probe = Component("probe", "all_reduce", "probe all_reduce")
-    running.verdict.findings = [
-        finding("probe_bandwidth_low", probe, clock.time() - 90, (), "50 % of it", (why,), severity="critical"),
-        finding("gpu_lost", Component("gpu", "0000:18:00.0", "GPU1"), clock.time() + 5),
-    ]
+    slow = finding("probe_bandwidth_low", probe, clock.time() - 90, causes=(why,), severity="critical")
+    lost = finding("gpu_lost", Component("gpu", "0000:18:00.0", "GPU1"))
+    running.verdict.findings = [slow, lost]
     running.verdict.looked_at = clock.time()
     status = told(running)
 
-    slow, lost = status.findings
-    assert (slow.severity, slow.part, slow.age_seconds) == ("critical", "GPU0 link 3 (0000:17:00.0/3)", 90.0)
-    assert (slow.title, slow.causes) == ("NVLink is down", [])
-    assert slow.effect == f"{CODES['probe_bandwidth_low'].title}: 50 % of it (probe all_reduce)"
-    assert (slow.culprit, slow.next_step) == ("GPU0 link 3 (0000:17:00.0/3)", CODES["nvlink_down"].next_step)
-    assert (lost.title, lost.effect, lost.age_seconds, lost.causes) == ("GPU is lost", "", 0.0, [])
-    assert (lost.culprit, lost.next_step) == ("", CODES["gpu_lost"].next_step)
-    assert (slow.code, lost.code) == ("nvlink_down", "gpu_lost")
+    assert (status.time, status.findings) == (clock.time(), (slow, lost))
     assert status.marks == {
         "probe/all_reduce": Mark("critical", CODES["probe_bandwidth_low"].title),
         "nvlink/0000:17:00.0/3": Mark("critical", CODES["nvlink_down"].title),
@@ -202,47 +194,14 @@ def test_open_findings_are_told_with_what_to_do(running: Engine, clock: Clock) -
     }
 
 
-def test_the_status_has_what_was_closed_lately_with_both_times(running: Engine) -> None:
-    """The latest first, and why it was closed where it was not cured."""
+def test_the_status_has_what_was_closed_lately(running: Engine) -> None:
+    """The latest first."""
     link = Match("nvlink_down", Component("nvlink", "0000:17:00.0/3", "GPU0 link 3"), ())
     loss = Match("probe_bandwidth_lost", Component("probe", "all_reduce", "probe all_reduce"), ())
     closed = [Closed(link, 1.8e9, 1.8e9 + 60), Closed(loss, 1.8e9, 1.8e9 + 90, "no longer measured")]
     running.verdict.register = Register(RegisterState(closed=closed))
 
-    opened, gone, later = (f"2027-01-15 08:{time} UTC" for time in ("00:00", "01:00", "01:30"))
-    title = f"{CODES['probe_bandwidth_lost'].title} (no longer measured)"
-    assert told(running).closed == [
-        ClosedStatus("warning", title, "probe all_reduce", opened, later),
-        ClosedStatus("critical", "NVLink is down", "GPU0 link 3 (0000:17:00.0/3)", opened, gone),
-    ]
-
-
-def test_a_cause_that_is_less_severe_leads_too(running: Engine, clock: Clock) -> None:
-    """The card keeps the severity of what it explains, and names the part to act on first."""
-    name, code = next((name, code) for name, code in CODES.items() if code.severity == "warning")
-    why = cause(name, Component("gpu", "0000:17:00.0", "GPU0"))
-    probe = Component("probe", "all_reduce", "probe all_reduce")
-    slow_probe = finding("probe_bandwidth_low", probe, clock.time(), causes=(why,), severity="critical")
-    running.verdict.findings = [slow_probe]
-
-    (slow,) = told(running).findings
-
-    assert (slow.severity, slow.title, slow.part) == ("critical", code.title, "GPU0 (0000:17:00.0)")
-    assert slow.effect == f"{CODES['probe_bandwidth_low'].title} (probe all_reduce)"
-    assert (slow.causes, slow.next_step) == ([], code.next_step)
-
-
-def test_a_fault_leads_itself(running: Engine, clock: Clock) -> None:
-    """A lost GPU is named before the Xid that came with it."""
-    gpu = Component("gpu", "0000:17:00.0", "GPU0")
-    why = cause("xid_fabric", gpu)
-    running.verdict.findings = [finding("gpu_lost", gpu, clock.time(), causes=(why,))]
-
-    (lost,) = told(running).findings
-
-    assert (lost.title, lost.part, lost.effect) == (CODES["gpu_lost"].title, "GPU0 (0000:17:00.0)", "")
-    assert lost.causes == [f"{CODES['xid_fabric'].title}: GPU0 (0000:17:00.0)"]
-    assert lost.next_step == CODES["gpu_lost"].next_step
+    assert [one.code for one in told(running).closed] == ["probe_bandwidth_lost", "nvlink_down"]
 
 
 def test_a_part_is_marked_with_the_most_severe_that_is_said_of_it() -> None:
@@ -264,7 +223,7 @@ def test_a_node_of_which_nothing_was_read_is_unknown(running: Engine, clock: Clo
     running.verdict.looked_at = clock.time()
 
     said = told(running)
-    assert said.verdict == VerdictStatus("Unknown", "nvml has given no reading yet; and 6 more")
+    assert said.verdict == Verdict("Unknown", "nvml has given no reading yet; and 6 more", "not_read")
 
 
 def test_nothing_wrong_is_said_too(running: Engine, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,7 +232,7 @@ def test_nothing_wrong_is_said_too(running: Engine, clock: Clock, monkeypatch: p
     monkeypatch.setattr(running.collection, "unread", lambda: ())
 
     said = told(running)
-    assert (said.verdict.line, said.findings) == ("no GPU is known on this node", [])
+    assert (said.verdict.line, said.findings) == ("no GPU is known on this node", ())
     assert said.score is not None
     assert said.score.ratio is None  # the page says "not measured"
 

@@ -5,25 +5,29 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import msgspec
 import pytest
 
+from commwatch.findings.api_documents import ClosedRecord, closed_record
+from commwatch.findings.codes import CODES
+from commwatch.findings.finding import Component, Match
+from commwatch.findings.register import Closed
+from commwatch.findings.score.records import Loss, Part, Score
+from commwatch.findings.verdict import Verdict, Word
 from commwatch.probes.results.records import ProbeStatus, Trend
 from commwatch.views.heatmap.grid import View
 from commwatch.views.node_page.page import render_node_page
 from commwatch.views.node_page.records import (
-    ClosedStatus,
     CollectorStatus,
     Fact,
-    FindingStatus,
     Mark,
-    ScoreStatus,
     Status,
-    VerdictStatus,
 )
 from commwatch_exporters.node.model import Node
 from commwatch_exporters.snapshot import Series, Snapshot, Value
+from support.findings import cause, finding
 from support.html_pages import Page, check
-from support.node_pages import LOST, SLOTS, hgx, pairs, status
+from support.node_pages import LOST, SLOTS, TIME, hgx, pairs, status
 from support.pages import snapshot_of, whole_catalogue
 
 GPU = ("0", "0000:17:00.0")
@@ -51,10 +55,10 @@ def board(*, faulty: bool = False) -> Page:
     ("word", "sign", "level"),
     [("OK", "✓", "good"), ("Warning", "!", "warn"), ("Critical", "✕", "bad"), ("Unknown", "–", "plain")],
 )
-def test_the_verdict_comes_first(word: str, sign: str, level: str) -> None:
+def test_the_verdict_comes_first(word: Word, sign: str, level: str) -> None:
     """As the daemon gives it, whatever else the page has; the window's title says it too."""
-    low = ScoreStatus(0.5)
-    page = page_of({}, Status("1", verdict=VerdictStatus(word, "the cause"), name="n1", score=low))
+    low = Score(0.5, "needs work", (), ())
+    page = page_of({}, Status("1", verdict=Verdict(word, "the cause"), name="n1", score=low))
 
     assert page.texts[0] == f"{sign} n1: {word} – commwatch"
     assert page.texts.index(word) < page.texts.index("the cause") < page.texts.index("GPUs and links")
@@ -62,54 +66,71 @@ def test_the_verdict_comes_first(word: str, sign: str, level: str) -> None:
 
 
 def test_the_score_with_its_parts_and_losses() -> None:
-    """What was not measured has a dash, and no bar."""
-    score = ScoreStatus(0.714, {"bandwidth": 0.6, "latency": None}, ("GPU3 is slow",))
-    page = page_of({}, Status("1", score=score))
+    """What was not measured has a dash, and no bar; what costs less than half a percent is not named."""
+    parts = (Part("bandwidth", 1.0, 0.6, ()), Part("latency", 0.0, None, ()))
+    losses = (Loss("cap", 0.2, 0.0, "GPU3", "is slow"), Loss("bandwidth", 0.004, 0.9, "GPU1", "is slow"))
+    page = page_of({}, Status("1", score=Score(0.714, "needs work", parts, losses)))
 
-    assert {"0.71", "0.60", "–", "GPU3 is slow"} <= {one.strip() for one in page.texts}
+    assert {"0.71", "0.60", "–", "held down: GPU3, is slow"} <= {one.strip() for one in page.texts}
+    assert "bandwidth: GPU1, is slow" not in page.texts
     assert [names["style"] for tag, names in page.elements if tag == "i"] == ["width:60%", "width:0%"]
-    assert "not measured" in page_of({}, Status("1", score=ScoreStatus(None))).texts
+    assert "not measured" in page_of({}, Status("1", score=Score(None, "not measured", (), ()))).texts
+
+
+GPU0 = Component("gpu", "0000:17:00.0", "GPU0")
+LINK = Component("nvlink", "0000:17:00.0/3", "GPU0 link 3")
+PROBE = Component("probe", "all_reduce", "probe all_reduce")
 
 
 def test_findings_say_where_why_and_what_next() -> None:
-    """Before all tables, most severe first as they are given; a site with documentation gets a link to the code."""
-    found = FindingStatus(
-        "critical", "NVLink is down", "GPU0 link 3", 90.0, ("Xid: GPU0",), "GPU0", "Drain.", "nvlink_down"
-    )
-    page = page_of({}, Status("1", findings=(found,), documentation="https://docs.example/c"))
+    """Before all tables, in the order in which they are given; a site with documentation gets a link to the code."""
+    found = finding("nvlink_down", LINK, TIME - 90, detail="the link is inactive", causes=(cause("xid_fabric", GPU0),))
+    page = page_of({}, Status("1", TIME, findings=(found,), documentation="https://docs.example/c"))
 
-    assert [text for level, text in page.headings if level == 3] == ["✕ critical NVLink is down"]
-    assert {"Xid: GPU0", " Drain."} <= set(page.texts)
-    assert "GPU0 link 3 · for 90 s · " in page.texts
+    assert [text for level, text in page.headings if level == 3] == ["✕ critical NVLink is down: the link is inactive"]
+    assert page.texts.index("Likely causes") < page.texts.index(f"{CODES['xid_fabric'].title}: GPU0 (0000:17:00.0)")
+    assert f" {CODES['nvlink_down'].next_step}" in page.texts
+    assert "GPU0 link 3 (0000:17:00.0/3) · for 90 s · " in page.texts
     assert ("a", {"href": "https://docs.example/c/reference/findings/README.md#nvlink_down"}) in page.elements
     assert page.texts.index("Findings", page.texts.index("Snapshot")) < page.texts.index("GPUs and links")
     assert "Findings" not in [text for _, text in page_of({}).headings]
 
 
-def test_a_cause_says_what_it_explains() -> None:
-    """Then the causes below it are other ones."""
-    probe = "The probe has become slower (probe all_reduce)"
-    found = FindingStatus("critical", "x", "GPU0", 1.0, ("Xid: GPU0",), effect=probe)
-    page = page_of({}, Status("1", findings=[found]))
+def test_the_cause_of_a_symptom_leads() -> None:
+    """The card names the part to act on, with its next step, and keeps the severity; causes below are other ones."""
+    name, code = next((name, code) for name, code in CODES.items() if code.severity == "warning")
+    causes = (cause(name, GPU0), cause("nvlink_down", LINK))
+    slow = finding("probe_bandwidth_low", PROBE, TIME + 5, (), "50 % of it", causes, severity="critical")
+    page = page_of({}, Status("1", TIME, findings=[slow]))
 
-    assert f"Likely explains: {probe}" in page.texts
-    assert page.texts.index("Other likely causes") < page.texts.index("Xid: GPU0")
+    assert [text for level, text in page.headings if level == 3] == [f"✕ critical {code.title}"]
+    assert "GPU0 (0000:17:00.0) · for 0.0 s" in page.texts
+    assert f"Likely explains: {CODES['probe_bandwidth_low'].title}: 50 % of it (probe all_reduce)" in page.texts
+    assert page.texts.index("Other likely causes") < page.texts.index("NVLink is down: GPU0 link 3 (0000:17:00.0/3)")
+    assert f" {code.next_step}" in page.texts
+    alone = msgspec.structs.replace(slow, causes=causes[:1])
+    assert "Other likely causes" not in page_of({}, Status("1", TIME, findings=[alone])).texts
 
 
 def test_the_verdict_names_the_places() -> None:
-    """Most severe first, each once, the culprit where one is known, without what is only worth knowing."""
-    parts = [("critical", "GPU5 (0000:9b:00.0)"), ("critical", "GPU5"), ("warning", "mlx5_0 port 1"), ("info", "ens1"),
-             ("warning", "probe ring"), ("warning", "GPU1"), ("warning", "GPU2")]  # fmt: skip
-    explained = FindingStatus("critical", "x", "probe all_reduce", 1.0, culprit="GPU3 link 7 (0000:3b:00.0/7)")
-    findings = [explained, *(FindingStatus(one, "x", part, 1.0) for one, part in parts)]
+    """Each once, the culprit where one is known, without what is only worth knowing."""
+    gpu5 = Component("gpu", "0000:9b:00.0", "GPU5")
+    findings = [
+        finding("probe_bandwidth_low", PROBE, causes=(cause("nvlink_down", LINK),)),
+        finding("gpu_lost", gpu5),
+        finding("xid_fabric", gpu5),
+        finding("rdma_errors", Component("rdma_port", "mlx5_0/1", "mlx5_0 port 1")),
+        finding("ethernet_paused", Component("interface", "ens1")),
+        *(finding("gpu_lost", Component("gpu", f"0000:{one}b:00.0", f"GPU{one}")) for one in range(3)),
+    ]
     page = page_of({}, Status("1", findings=findings))
 
-    assert page.texts.index("GPU3 link 7, GPU5, mlx5_0 port 1 and 3 more") < page.texts.index("Findings", 12)
+    assert page.texts.index("GPU0 link 3, GPU5, mlx5_0 port 1 and 3 more") < page.texts.index("Findings", 12)
 
 
 def test_many_findings_are_cut_short() -> None:
     """The rest is counted, with where to read it."""
-    page = page_of({}, Status("1", findings=[FindingStatus("warning", "slow", str(one), 1.0) for one in range(25)]))
+    page = page_of({}, Status("1", findings=[finding("gpu_lost", GPU0)] * 25))
 
     assert page.count("article") == 20
     assert "and 5 more, at " in page.texts
@@ -370,12 +391,15 @@ def test_no_text_is_taken_for_markup() -> None:
     values: dict[Series, Value] = {
         (name, tuple(attack for _ in labels)): value for (name, labels), value in whole_catalogue().items()
     }
+    named = Component("gpu", attack, attack)
     said = Status(
-        version=attack, name=attack, simulated=attack, verdict=VerdictStatus(attack, attack), notices=(attack,),
+        version=attack, name=attack, simulated=attack, verdict=Verdict("Critical", attack), notices=(attack,),
         facts=(Fact(attack, attack, is_short=True),),
-        findings=(FindingStatus(attack, attack, attack, 1.0, (attack,), attack, attack, attack),),
+        findings=(finding("nvlink_down", named, detail=attack, causes=(cause("xid_fabric", named, detail=attack),)),
+                  finding("probe_latency_high", named, causes=(cause("xid_fabric", named, detail=attack),))),
+        closed=(closed("nvlink_down", named, note=attack),),
         marks={f"gpu/{attack}": Mark(attack, attack), f"nvlink/{attack}/{attack}": Mark(attack, attack)},
-        score=ScoreStatus(1.0, {attack: 1.0}, (attack,)),
+        score=Score(0.5, "needs work", (), (Loss("cap", 0.5, 0.0, attack, attack),)),
         pairs=View(heading=attack, facts=(attack,), unit=attack, names=(attack, attack), numbers={(0, 1): 1.0}, low=0.0,
                    high=1.0, marks={(0, 1): attack}, notes=(f"{attack}  {attack}",)),
         collectors=(CollectorStatus(attack, False, 1.0, 1.0, attack),),
@@ -496,16 +520,18 @@ def test_the_last_check_between_nodes_says_what_it_blames_the_node_for() -> None
         assert words in text
 
 
+def closed(code: str, component: Component, since: float = TIME, note: str = "") -> ClosedRecord:
+    """A finding that lasted for a minute."""
+    return closed_record(Closed(Match(code, component, ()), since, since + 60, note))
+
+
 def test_what_was_closed_lately_has_both_times() -> None:
     """The latest five, and how many more; no heading where nothing was closed."""
-    closed = [
-        ClosedStatus("critical", f"Fault {place}", "GPU0", f"opened {place}", f"closed {place}") for place in range(7)
-    ]
-    texts = page_of({}, Status("1", closed=closed)).texts
+    titled = [closed("nvlink_down", LINK, TIME + 60 * place, note="" if place else "replaced") for place in range(7)]
+    page = page_of({}, Status("1", closed=titled))
+    rows = page.tables["Closed in the last day"]
 
-    assert "Closed in the last day" in texts
-    assert [one for one in texts if one.startswith(("opened ", "closed "))] == [
-        f"{what} {place}" for place in range(5) for what in ("opened", "closed")
-    ]
-    assert "and 2 more, at /api/v1/findings" in texts
+    assert rows[1] == ["critical: NVLink is down (replaced)", "GPU0 link 3 (0000:17:00.0/3)", "2027-01-15 08:00:00 UTC",
+                       "2027-01-15 08:01:00 UTC"]  # fmt: skip
+    assert [row[0] for row in rows[2:]] == ["critical: NVLink is down"] * 4 + ["and 2 more, at /api/v1/findings"]
     assert "Closed in the last day" not in page_of({}, Status("1")).texts

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from commwatch.findings.finding import Component
+from commwatch.findings.score.records import Loss, Part, PartName, Score
+from commwatch.findings.verdict import Verdict
 from commwatch.probes.results.records import ProbeStatus, Trend
 from commwatch.views.heatmap.grid import View
 from commwatch.views.node_page.records import (
     CollectorStatus,
     Fact,
-    FindingStatus,
     Mark,
-    ScoreStatus,
     Status,
-    VerdictStatus,
 )
 from commwatch_exporters.snapshot import Series, Snapshot, Value
+from support.findings import cause, finding
 from support.pages import snapshot_of
 
+TIME = 1.8e9
+"""Of the page, seconds since 1970."""
 SLOTS = tuple(f"0000:{bus}:00.0" for bus in ("17", "18", "3a", "3b", "9a", "9b", "ba", "bb"))
 SWITCHES = tuple(f"0000:{bus}:00.0" for bus in ("08", "09", "0a", "0b"))
 LINKS = 18
@@ -91,16 +94,14 @@ def _gpu(values: dict[Series, Value], gpu: int, slot: str, use: float, faulty: b
         values["commwatch_nvlink_info", (*labels, str(link), "4.0", *far)] = 1
 
 
+_LINK = Component("nvlink", f"{SLOTS[3]}/7", "GPU3 link 7")
+_GPU = Component("gpu", SLOTS[3], "GPU3")
 _FINDINGS = (
-    FindingStatus("critical", "A GPU is lost to the driver", f"GPU{LOST} ({SLOTS[LOST]})", 184.0, (), "",
-                  "Drain the node and reboot it; where the GPU is lost again, have it replaced.", "gpu_lost"),
-    FindingStatus("critical", "An expected NVLink is down", f"GPU3 link 7 ({SLOTS[3]}/7)", 4020.0,
-                  ("NVLink errors rise: GPU3 link 7", "Fatal fabric Xid: GPU3"), "GPU3 link 7",
-                  "Drain the node, reset the GPU; where the link stays down, have the board replaced.", "nvlink_down"),
-    FindingStatus("warning", "An NVLink makes CRC errors", f"GPU0 link 2 ({SLOTS[0]}/2)", 7300.0, (), "",
-                  "Watch it: where the link starts to recover, plan a repair.", "nvlink_crc_errors"),
-    FindingStatus("info", "Two ports of the same bond run at different speeds", "ens11f1np1", 90_000.0),
-)  # fmt: skip
+    finding("gpu_lost", Component("gpu", SLOTS[LOST], f"GPU{LOST}"), TIME - 184),
+    finding("nvlink_down", _LINK, TIME - 4020, causes=(cause("nvlink_recovering", _LINK), cause("xid_fabric", _GPU))),
+    finding("nvlink_bit_errors", Component("nvlink", f"{SLOTS[0]}/2", "GPU0 link 2"), TIME - 7300),
+    finding("ethernet_paused", Component("interface", "ens11f1np1"), TIME - 90_000),
+)
 _MARKS = {
     f"gpu/{SLOTS[LOST]}": Mark("critical", "A GPU is lost to the driver"),
     f"nvlink/{SLOTS[3]}/7": Mark("critical", "An expected NVLink is down"),
@@ -113,10 +114,11 @@ def status(*, faulty: bool = False) -> Status:
     """What the daemon says of the board."""
     return Status(
         version="1.2.3",
+        time=TIME,
         name="node-17",
         simulated="h100x8ndr",
-        verdict=VerdictStatus("Critical", f"{_FINDINGS[0].title}: {_FINDINGS[0].part}; and 2 more")
-        if faulty else VerdictStatus("OK", "no warning or critical finding"),
+        verdict=Verdict("Critical", f"{_FINDINGS[0].words}; and 2 more")
+        if faulty else Verdict("OK", "no warning or critical finding"),
         facts=(Fact("Model", "8 × NVIDIA H100 80GB HBM3"),
                Fact("NVLinks up", f"{143 if faulty else 144} of 144", is_short=faulty),
                Fact("NVIDIA driver, NVML", "580.95.05, 13.580.95.05")),
@@ -129,11 +131,12 @@ def status(*, faulty: bool = False) -> Status:
     )  # fmt: skip
 
 
-def _score(*, faulty: bool) -> ScoreStatus:
+def _score(*, faulty: bool) -> Score:
+    names: tuple[PartName, ...] = ("bandwidth", "latency", "balance", "stability")
     values = (0.61, 0.92, 0.74, None) if faulty else (0.99, 1.0, 0.97, 1.0)
-    parts = dict(zip(("bandwidth", "latency", "balance", "stability"), values, strict=True))
-    losses = ("bandwidth: GPU3 to GPU5, 214 GB/s of 371 GB/s",) if faulty else ()
-    return ScoreStatus(0.71 if faulty else 0.99, parts, losses)
+    parts = tuple([Part(name, 0.25, value, ()) for name, value in zip(names, values, strict=True)])
+    losses = (Loss("bandwidth", 0.2, 0.58, "GPU3 to GPU5", "214 GB/s of 371 GB/s"),) if faulty else ()
+    return Score(0.71, "needs work", parts, losses) if faulty else Score(0.99, "excellent", parts, losses)
 
 
 def pairs(*, faulty: bool = False, count: int = 8) -> View:

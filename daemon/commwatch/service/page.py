@@ -10,25 +10,18 @@ from typing import Any
 
 from commwatch import __version__
 from commwatch.config.simulated import node_name
-from commwatch.findings.api_documents import ClosedRecord
 from commwatch.findings.finding import SEVERITIES, Cause, Finding
-from commwatch.findings.score.records import Score
-from commwatch.findings.verdict import Verdict
 from commwatch.node.inventory_state import origin_words
 from commwatch.node.run import Collector
 from commwatch.service.engine import Engine
-from commwatch.units import utc
 from commwatch.views.heatmap.grid import View
 from commwatch.views.heatmap.matrix_view import view_of
 from commwatch.views.node_page.records import (
-    ClosedStatus,
+    NOT_LOOKED_YET,
     CollectorStatus,
     Fact,
-    FindingStatus,
     Mark,
-    ScoreStatus,
     Status,
-    VerdictStatus,
 )
 from commwatch.workers.sources import SOURCES
 from commwatch_exporters.node.model import Driver, Gpu, Inventory, Node, node_at
@@ -42,7 +35,6 @@ _KINDS = {
     "gpu": "GPUs here", "nvlink": "NVLinks up", "pcie_lane": "PCIe lanes of GPUs", "rdma_port": "RDMA ports up",
     "ethernet_port": "Ethernet ports up",
 }  # fmt: skip
-_LOSS_SHOWN_FROM = 0.005
 
 
 def describe(engine: Engine, snapshot: Snapshot) -> Status:
@@ -58,15 +50,16 @@ def describe(engine: Engine, snapshot: Snapshot) -> Status:
         facts = tuple(_facts(node, engine.inventory()["kinds"]))
     return Status(
         version=__version__,
+        time=now,
         name=simulated or socket.gethostname(),
         simulated=simulated,
-        verdict=verdict_status(told.verdict),
+        verdict=told.verdict or NOT_LOOKED_YET,
         facts=facts,
         notices=tuple(_notices(engine)),
-        findings=[finding_status(one, now) for one in told.findings],
-        closed=[closed_status(one) for one in told.closed],
+        findings=told.findings,
+        closed=told.closed,
         marks=marks_of(verdict.findings),
-        score=None if verdict.looked_at is None else _score(verdict.score()),
+        score=None if verdict.looked_at is None else verdict.score(),
         pairs=_pairs(engine, now),
         pairs_probe=engine.probing.pairs_probe(now),
         collectors=[
@@ -89,11 +82,6 @@ def _notices(engine: Engine) -> Iterator[str]:
             yield f"{count} worker {processes} stuck in the driver and left alone ({source})."
     if failing := engine.verdict.failing_rules:
         yield f"{_rules(failing)} failed, so that what they look for is not known: {', '.join(sorted(failing))}."
-
-
-def verdict_status(verdict: Verdict | None) -> VerdictStatus:
-    """What the page says first."""
-    return VerdictStatus() if verdict is None else VerdictStatus(verdict.word, verdict.line)
 
 
 def _rules(failing: Collection[str]) -> str:
@@ -119,39 +107,6 @@ def marks_of(findings: list[Finding]) -> dict[str, Mark]:
     said: list[Finding | Cause] = [*findings, *(cause for one in findings for cause in one.causes)]
     said.sort(key=lambda one: SEVERITIES.index(one.severity), reverse=True)  # the most severe is written last
     return {one.component.identity: Mark(one.severity, one.title) for one in said}
-
-
-def finding_status(finding: Finding, now: float) -> FindingStatus:
-    """What a card says: what is wrong and why, or the cause first where that leads."""
-    lead, causes = finding.lead, finding.causes
-    return FindingStatus(
-        severity=finding.severity,
-        title=_titled(lead),
-        part=lead.component.words,
-        age_seconds=max(0.0, now - finding.since),
-        effect="" if lead is finding else f"{_titled(finding)} ({finding.component.words})",
-        causes=[f"{cause.title}: {cause.component.words}" for cause in (causes if lead is finding else causes[1:])],
-        culprit=causes[0].component.words if causes else "",
-        next_step=lead.next_step,
-        code=lead.code,
-    )
-
-
-def closed_status(closed: ClosedRecord) -> ClosedStatus:
-    """What the page says of a finding that is not open any more."""
-    note = f" ({closed.note})" if closed.note else ""
-    return ClosedStatus(
-        closed.severity, closed.title + note, closed.component.words, utc(closed.since), utc(closed.until)
-    )  # fmt: skip
-
-
-def _titled(said: Finding | Cause) -> str:
-    return said.title + (f": {said.detail}" if said.detail else "")
-
-
-def _score(score: Score) -> ScoreStatus:
-    losses = [f"{one.heading}: {one.subject}, {one.words}" for one in score.losses if one.lost >= _LOSS_SHOWN_FROM]
-    return ScoreStatus(score.ratio, {one.name: one.ratio for one in score.parts}, losses)
 
 
 def _pairs(engine: Engine, now: float) -> View | None:

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from commwatch.findings.api_documents import ClosedRecord
+from commwatch.findings.finding import Cause, Finding
+from commwatch.findings.score.records import Score
+from commwatch.units import utc
 from commwatch.views.node_page.markup import ABSENT, cell, duration, level_of, section, table, tag, text
-from commwatch.views.node_page.records import ClosedStatus, FindingStatus, ScoreStatus, Status
+from commwatch.views.node_page.records import Status
 
 _MOST_FINDINGS = 20
 _MOST_CLOSED = 5
 _MOST_CAUSES = 3
 _MOST_LOSSES = 3
+_LOSS_SHOWN_FROM = 0.005
 _MOST_PLACES = 3
 _LEVELS: Final = {"OK": "good", "Warning": "warn", "Critical": "bad"}
 """By word of the verdict; of any other nothing is said."""
@@ -36,13 +41,13 @@ def verdict_card(status: Status) -> str:
     )
 
 
-def _places(findings: Sequence[FindingStatus]) -> str:
+def _places(findings: Sequence[Finding]) -> str:
     """Where someone must look, most severe first: at the part that is to blame, where one is known.
 
     A single place stands in the line of the verdict.
     """
-    parts = [one.culprit or one.part for one in findings if level_of(one.severity) != "info"]
-    places = list(dict.fromkeys(part.partition(" (")[0] for part in parts))
+    parts = [(one.causes[0] if one.causes else one).component for one in findings if level_of(one.severity) != "info"]
+    places = list(dict.fromkeys(part.words.partition(" (")[0] for part in parts))
     if len(places) < 2:
         return ""
     left = len(places) - _MOST_PLACES
@@ -50,12 +55,13 @@ def _places(findings: Sequence[FindingStatus]) -> str:
     return f'<span class="places">{text(", ".join(places[:_MOST_PLACES]))}{more}</span>'
 
 
-def _score(score: ScoreStatus | None) -> str:
+def _score(score: Score | None) -> str:
     if score is None:
         return ""
     shown = "not measured" if score.ratio is None else f"{score.ratio:.2f}"
-    parts = "".join([_score_part(name, ratio) for name, ratio in score.parts.items()])
-    losses = "".join([f"<li>{text(loss)}</li>" for loss in score.losses[:_MOST_LOSSES]])
+    parts = "".join([_score_part(part.name, part.ratio) for part in score.parts])
+    lost_to = [one for one in score.losses if one.lost >= _LOSS_SHOWN_FROM][:_MOST_LOSSES]
+    losses = "".join([f"<li>{text(f'{one.heading}: {one.subject}, {one.words}')}</li>" for one in lost_to])
     lost = f'<p class="lost">Score reduced by</p><ul class="lost">{losses}</ul>' if losses else ""
     return (
         f'<div class="score"><p><span>Communication score</span> <strong>{shown}</strong></p>'
@@ -72,22 +78,27 @@ def _score_part(name: str, ratio: float | None) -> str:
     )
 
 
-def findings_section(findings: Sequence[FindingStatus], documentation: str) -> str:
+def findings_section(findings: Sequence[Finding], time: float, documentation: str) -> str:
     """What is wrong and what to do next, most severe first; nothing where nothing is."""
     if not findings:
         return ""
-    articles = "".join([_finding(one, documentation) for one in findings[:_MOST_FINDINGS]])
+    articles = "".join([_finding(one, time, documentation) for one in findings[:_MOST_FINDINGS]])
     left = len(findings) - _MOST_FINDINGS
     more = f'<p class="dim">and {left} more, at <a href="/api/v1/findings">/api/v1/findings</a></p>' if left > 0 else ""
     return section("findings", "Findings", articles + more)
 
 
-def closed_table(closed: Sequence[ClosedStatus]) -> str:
+def closed_table(closed: Sequence[ClosedRecord]) -> str:
     """What was wrong in the last day and is not any more, with both times; nothing where nothing was."""
     if not closed:
         return ""
     rows = [
-        [cell(f"{one.severity}: {one.title}"), cell(one.part), cell(one.opened), cell(one.closed)]
+        [
+            cell(f"{one.severity}: {one.title}{f' ({one.note})' if one.note else ''}"),
+            cell(one.component.words),
+            cell(utc(one.since)),
+            cell(utc(one.until)),
+        ]
         for one in closed[:_MOST_CLOSED]
     ]
     if left := len(closed[_MOST_CLOSED:]):
@@ -95,21 +106,30 @@ def closed_table(closed: Sequence[ClosedStatus]) -> str:
     return table("closed", "Closed in the last day", ("Finding", "Part", "Opened", "Closed"), rows, "")
 
 
-def _finding(finding: FindingStatus, documentation: str) -> str:
-    level = level_of(finding.severity)
-    left = len(finding.causes) - _MOST_CAUSES
-    causes = [*finding.causes[:_MOST_CAUSES], *([f"and {left} more"] if left > 0 else [])]
+def _finding(finding: Finding, time: float, documentation: str) -> str:
+    """What is wrong and why, or the cause first where that leads."""
+    level, lead = level_of(finding.severity), finding.lead
+    others = finding.causes if lead is finding else finding.causes[1:]
+    left = len(others) - _MOST_CAUSES
+    causes = [one.words for one in others[:_MOST_CAUSES]]
+    causes += [f"and {left} more"] if left > 0 else []
     because = f"<ul>{''.join([f'<li>{text(cause)}</li>' for cause in causes])}</ul>" if causes else ""
-    heading = "Other likely causes" if finding.effect else "Likely causes"
+    heading = "Likely causes" if lead is finding else "Other likely causes"
     because = f"<p>{heading}</p>{because}" if because else ""
-    effect = f"<p>Likely explains: {text(finding.effect)}</p>" if finding.effect else ""
-    step = f'<p class="next"><b>Next</b> {text(finding.next_step)}</p>' if finding.next_step else ""
+    explained = "" if lead is finding else f"{_titled(finding)} ({finding.component.words})"
+    effect = f"<p>Likely explains: {text(explained)}</p>" if explained else ""
+    step = f'<p class="next"><b>Next</b> {text(lead.next_step)}</p>' if lead.next_step else ""
     about = ""
-    if documentation and finding.code:
-        address = f"{text(documentation)}/reference/findings/README.md#{text(finding.code)}"
-        about = f' · <a href="{address}">about {text(finding.code)}</a>'
+    if documentation:
+        address = f"{text(documentation)}/reference/findings/README.md#{text(lead.code)}"
+        about = f' · <a href="{address}">about {text(lead.code)}</a>'
+    age = max(0.0, time - finding.since)
     return (
-        f'<article class="{level}"><div><h3>{tag(level, finding.severity)} {text(finding.title)}</h3>'
-        f'<p class="where">{text(finding.part)} · for {duration(finding.age_seconds)}{about}</p>'
+        f'<article class="{level}"><div><h3>{tag(level, finding.severity)} {text(_titled(lead))}</h3>'
+        f'<p class="where">{text(lead.component.words)} · for {duration(age)}{about}</p>'
         f"{effect}{because}</div>{step}</article>"
     )
+
+
+def _titled(said: Finding | Cause) -> str:
+    return said.title + (f": {said.detail}" if said.detail else "")

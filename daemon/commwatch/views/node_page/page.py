@@ -71,7 +71,7 @@ def render_node_page(node: Node, status: Status, telemetry_path: str, *, refresh
             _notices(node, status),
             verdict_card(status),
             _facts(status.facts),
-            findings_section(status.findings, status.documentation),
+            findings_section(status.findings, status.time, status.documentation),
             closed_table(status.closed),
             events_table(node),
             f'<div class="two">{picture(fabric_of(node, status.marks))}',
