@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from commwatch.state.replace import replace_file
 from commwatch_exporters.metrics_page import MetricsPage
-from commwatch_exporters.replace import replace_file
 from support.pages import page_of, snapshot_of, whole_catalogue
 
 

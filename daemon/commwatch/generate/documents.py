@@ -10,10 +10,9 @@ from commwatch.config.exit_codes import COMMANDS, GENERAL, SIGNALLED, UNWRITTEN,
 from commwatch.config.metric_profile import CORE_FILE
 from commwatch.config.thresholds import Thresholds, load_thresholds
 from commwatch.errors import ExitCode
-from commwatch.generate import alert_list, counter_tables, finding_pages, inhibition
+from commwatch.generate import alert_list, counter_tables, finding_pages, inhibition, metric_tables
 from commwatch.generate.alert_rules import Site, render_all
 from commwatch.generate.dashboards import files as dashboard_files
-from commwatch_exporters import documentation
 from commwatch_exporters.catalogue import SECTIONS, family_of
 
 RULES = Path("alerts/rules")
@@ -40,7 +39,7 @@ def documents(root: Path, thresholds: Thresholds | None = None) -> dict[Path, st
     return {
         **{root / RULES / name: text for name, text in rules.items()},
         **{root / DASHBOARDS / name: text for name, text in dashboards.items()},
-        root / documentation.FILE: documentation.document(SECTIONS),
+        root / metric_tables.FILE: metric_tables.page(SECTIONS),
         root / finding_pages.FILE: finding_pages.page(),
         root / alert_list.FILE: alert_list.page(in_force),
         root / EXIT_CODES: exit_codes(),

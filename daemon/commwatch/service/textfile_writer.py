@@ -10,7 +10,7 @@ from pathlib import Path
 import structlog
 
 from commwatch.config.settings import Textfile
-from commwatch_exporters.replace import replace_file
+from commwatch.state.replace import replace_file
 
 log = structlog.get_logger("commwatch.textfile")
 

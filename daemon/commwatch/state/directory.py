@@ -20,7 +20,7 @@ from commwatch.config.simulated import node_name
 from commwatch.errors import StateError
 from commwatch.regular_file import open_folder, open_regular
 from commwatch.state.records import encode, read_file
-from commwatch_exporters.replace import replace_file
+from commwatch.state.replace import replace_file
 
 log = structlog.get_logger("commwatch.state")
 

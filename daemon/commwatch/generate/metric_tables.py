@@ -22,7 +22,7 @@ An opt-in metric is exposed only where `metrics.opt_in` names it. "inventory" is
 """
 
 
-def document(groups: Mapping[str, Iterable[Metric]]) -> str:
+def page(groups: Mapping[str, Iterable[Metric]]) -> str:
     """The text of docs/reference/metrics.md: one table for each group of metrics."""
     sections = [_section(title, members) for title, members in groups.items() if members]
     return "\n".join([_INTRODUCTION, *sections, _process_section()])
