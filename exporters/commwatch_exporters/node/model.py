@@ -163,7 +163,6 @@ class NvLink(_AtGpu):
     recoveries = Number("nvlink_recoveries_total")
     """NVLink 5."""
     recoveries_failed = Number("nvlink_recoveries_failed_total")
-    receive_errors = Number("nvlink_receive_errors_total")
     effective_errors = Number("nvlink_effective_errors_total")
     effective_bit_error_ratio = Number("nvlink_effective_bit_error_ratio")
 
@@ -332,7 +331,6 @@ class Interface(Part):
     name = Label("device")
     info = Info("ethernet_info")
     address = Label("pci_bus_id")
-    driver = Label()
     master = Label()
 
     expected = Number("ethernet_expected")
@@ -470,7 +468,6 @@ class LogCategory(Part):
     IDENTITY = ("category",)
     name = Label("category")
     errors = Number("nccl_log_errors_total")
-    incidents = Number("nccl_log_incidents_total")
 
 
 class NamedDevice(Part):
@@ -525,7 +522,6 @@ class ClusterRail(Part):
     BESIDE = ("device", "backend")
     number = Label("rail")
     device = Label()
-    backend = Label()
     bandwidth_bytes_per_second = Keyed("cluster_rail_bandwidth_bytes_per_second")
     peer_ratio = Keyed("cluster_rail_peer_ratio")
     latency_seconds = Number("cluster_rail_latency_seconds")
@@ -546,21 +542,8 @@ class ClusterSuspect(Part):
 class ClusterRuns(Part):
     """The runs between nodes in which this node took part."""
 
-    info = Info("cluster_info")
-    leaf = Label()
-    block = Label()
-    engine = Label()
-    topology_source = Label()
-    backend = Label()
-    nccl_version = Label()
-    settings = Label()
     last_completion_timestamp_seconds = Number("cluster_last_completion_timestamp_seconds")
-    duration_seconds = Number("cluster_run_duration_seconds")
     nodes = Number("cluster_run_nodes")
-    gpu_occupied_seconds = Number("cluster_gpu_occupied_seconds_total")
-    outcomes = Keyed("cluster_runs_total")
-    skips = Keyed("cluster_skips_total")
-    refused = Keyed("cluster_refused_reports_total")
 
 
 class ClusterCheck(Part):
