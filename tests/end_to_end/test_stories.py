@@ -50,12 +50,12 @@ def test_a_gpu_that_its_pairs_clear_is_not_named_for_what_a_slow_gpu_does(
     )
     with rehearsed("h100x8", tmp_path, monkeypatch, faults) as daemon:
         for minutes in (15, 30, 45):
-            daemon.until(minutes, step=60.0)
+            daemon.until(minutes, step=150.0)
             daemon.probe("all_reduce")
         for minutes in (46, 47, 48):
-            daemon.until(minutes, step=60.0)
+            daemon.until(minutes, step=150.0)
             daemon.probe("pairs")
-        daemon.until(50, step=60.0)
+        daemon.until(50, step=150.0)
         [slow] = [one for one in daemon.verdict.findings if one.code == "probe_bandwidth_low"]
         down = [one for one in daemon.verdict.findings if one.code == "nvlink_down"]
 
