@@ -151,12 +151,6 @@ def test_the_rows_of_the_catalogue_are_well_formed() -> None:
         assert of_a_probe or name.startswith(("commwatch_pair_", "commwatch_cluster_"))
 
 
-def test_the_catalogue_cannot_be_changed() -> None:
-    """One list for everybody."""
-    with pytest.raises(TypeError):
-        CATALOGUE["commwatch_more"] = CATALOGUE[CARRIER]  # type: ignore[index]  # what the test is about
-
-
 def test_a_snapshot_keeps_what_it_was_made_of() -> None:
     """Later blocks do not get into it."""
     blocks = [Block(Layout([(CARRIER, ("eth0",))]), [1], 0.0)]

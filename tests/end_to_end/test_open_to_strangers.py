@@ -127,8 +127,24 @@ def test_nothing_of_a_user_is_on_any_page(seen: Seen, kind: str) -> None:
 
 
 def _shows(body: str, word: str) -> bool:
-    """A number as a whole: counters have any digits in them."""
-    return bool(re.search(rf"(?<![\d.]){word}(?![\d.])", body)) if word.isdecimal() else word in body
+    """A number as a whole, and not as the value of a series: counters have any digits in them."""
+    if not word.isdecimal():
+        return word in body
+    without_values = re.sub(r'(?m)^((?:commwatch|process)_\w+(?:\{.*\})?) \S+$|"value":[^,}]*', r"\1", body)
+    return bool(re.search(rf"(?<![\d.]){word}(?![\d.])", without_values))
+
+
+@pytest.mark.parametrize(
+    ("body", "shown"),
+    [
+        ('commwatch_x_total{job="a b"} 4711\n', False), ("commwatch_x_total 4711\n", False), ("0.4711 147112", False),
+        ('"value":4711}', False), ('commwatch_x_total{job="4711"} 1\n', True), ('"job":"4711"', True),
+        ("<td>job 4711</td>", True),
+    ],
+)  # fmt: skip
+def test_a_number_is_seen_wherever_it_is_no_value(body: str, shown: bool) -> None:
+    """A counter may stand at the number of a job by chance; a label or a text that has it tells of the job."""
+    assert _shows(body, "4711") == shown
 
 
 def test_nothing_of_a_user_is_in_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
