@@ -23,7 +23,7 @@ _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 def _prefix(series: Series) -> str:
     name, values = series
     family = family_of(name)
-    labels = (*family.labels, "le") if name == f"{family.name}_bucket" else family.labels
+    labels = family.labels_of(name)
     if family.type == "histogram" and name == family.name:
         raise ValueError(f"{name} is a histogram: its series end in _bucket, _sum or _count")
     if len(values) != len(labels):

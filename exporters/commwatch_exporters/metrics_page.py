@@ -9,6 +9,7 @@ from http import HTTPStatus
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.registry import Collector
 
+from commwatch_exporters.catalogue.metric import SUFFIXES
 from commwatch_exporters.http_server import Request, Response
 from commwatch_exporters.negotiation import Format, choose_format
 from commwatch_exporters.node_collector import NodeCollector
@@ -46,7 +47,7 @@ class MetricsPage:
         self._snapshot = snapshot
         self._own = of_this_process() if own is None else own
         self._monotonic = monotonic
-        self._own_names = frozenset(f"{family.name}{_SUFFIXES.get(family.type, '')}" for family in self._own.collect())
+        self._own_names = frozenset(f"{family.name}{SUFFIXES.get(family.type, '')}" for family in self._own.collect())
         self._node = NodeCollector(snapshot, without=self._own_names)
         self.registry = CollectorRegistry(auto_describe=True)
         """All that is on the page."""
@@ -105,7 +106,3 @@ class MetricsPage:
 
 def _body(page: bytes, page_format: Format) -> Body:
     return Body(page, page_format.content_type, "Accept, Accept-Encoding")
-
-
-_SUFFIXES = {"counter": "_total", "info": "_info"}
-"""Of the samples of a family, by its type."""

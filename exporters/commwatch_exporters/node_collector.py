@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from commwatch_exporters.blocks import format_number
 from commwatch_exporters.catalogue import CATALOGUE, Metric
+from commwatch_exporters.catalogue.metric import SUFFIXES
 from commwatch_exporters.negotiation import Format
 from commwatch_exporters.snapshot import Series, Snapshot, Value
 
@@ -42,8 +43,8 @@ class NodeCollector(Collector):
         for metric in self._shown(snapshot):
             family = _family(metric)
             for (name, labels), place, _ in _present(snapshot, values, metric.name):
-                names = (*metric.labels, "le") if name == f"{metric.name}_bucket" else metric.labels
-                family.add_sample(name, dict(zip(names, labels, strict=True)), cast(float, values[place]))
+                named = dict(zip(metric.labels_of(name), labels, strict=True))
+                family.add_sample(name, named, cast(float, values[place]))
             if family.samples:
                 yield family
 
@@ -134,8 +135,7 @@ def _report_repeat(family: str) -> None:
 
 def _family(metric: Metric) -> Family:
     """A family by the library's name, which has no suffix of its type."""
-    suffix = {"counter": "_total", "info": "_info"}.get(metric.type, "")
-    return Family(metric.name.removesuffix(suffix), metric.text, metric.type, metric.unit)
+    return Family(metric.name.removesuffix(SUFFIXES.get(metric.type, "")), metric.text, metric.type, metric.unit)
 
 
 @cache

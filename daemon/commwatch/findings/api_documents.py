@@ -205,12 +205,12 @@ def metric_records(snapshot: Snapshot) -> tuple[MetricRecord, ...]:
 
 
 def _series(snapshot: Snapshot, family: str) -> Iterable[SeriesRecord]:
-    names = CATALOGUE[family].labels
+    metric = CATALOGUE[family]
     for block in snapshot.family_blocks(family):
         for position in block.layout.families[family]:
             value = block.values[position]
             if value is None:
                 continue
             name, labels = block.layout.series[position]
-            with_le = (*names, "le") if name == f"{family}_bucket" else names
-            yield SeriesRecord(dict(zip(with_le, labels, strict=True)), value, "" if name == family else name)
+            named = dict(zip(metric.labels_of(name), labels, strict=True))
+            yield SeriesRecord(named, value, "" if name == family else name)

@@ -8,6 +8,7 @@ from pathlib import Path
 from prometheus_client import PROCESS_COLLECTOR
 
 from commwatch_exporters.catalogue import Metric
+from commwatch_exporters.catalogue.metric import SUFFIXES
 
 FILE = Path("docs/reference/metrics.md")
 _INTRODUCTION = """\
@@ -45,8 +46,7 @@ def _labels(metric: Metric) -> str:
 
 def _remark(metric: Metric) -> str:
     """What neither the name nor the text says."""
-    named = {"_total": "counter", "_info": "info"}
-    usual = next((kind for suffix, kind in named.items() if metric.name.endswith(suffix)), "gauge")
+    usual = next((kind for kind, suffix in SUFFIXES.items() if metric.name.endswith(suffix)), "gauge")
     kind = "" if metric.type == usual else f" A {metric.type}."
     return f"{kind}{' Opt-in.' if metric.opt_in else ''}"
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Literal, TypeAlias
 
 MetricType: TypeAlias = Literal["counter", "gauge", "histogram", "info"]
+
+SUFFIXES: Final[Mapping[str, str]] = {"counter": "_total", "info": "_info"}
+"""By type, what the name of a metric ends in; that of another type ends in its unit, if in anything."""
 
 GPU: Final = "gpu pci_bus_id"
 LINK: Final = "gpu pci_bus_id link"
@@ -85,6 +89,10 @@ class Metric:
     def judged(self, *limits: Limit) -> Metric:
         """The row with what a rise of its counter says."""
         return replace(self, limits=limits)
+
+    def labels_of(self, series_name: str) -> tuple[str, ...]:
+        """Label names of one of its series: the buckets of a histogram have ``le`` too."""
+        return (*self.labels, "le") if series_name == f"{self.name}_bucket" else self.labels
 
     @property
     def text(self) -> str:

@@ -37,15 +37,19 @@ class KeyedColumn(Generic[_Kind]):
 AnyColumn: TypeAlias = "Column[Any] | KeyedColumn[Any]"
 
 
-class Number:
-    """Makes a column: of a class the column itself, of a part its number now; None where it is not read."""
+class _OfMetric:
+    """Makes the column of a metric when the kind of part is defined.
+
+    Args:
+        name: Of the metric, without ``commwatch_``.
+    """
 
     def __init__(self, name: str) -> None:
-        """
-        Args:
-            name: of the metric, without ``commwatch_``.
-        """
         self.metric = f"commwatch_{name}"
+
+
+class Number(_OfMetric):
+    """Makes a column: of a class the column itself, of a part its number now; None where it is not read."""
 
     def __set_name__(self, owner: type[Part], name: str) -> None:
         if left := _other_labels(owner, self.metric):
@@ -70,15 +74,8 @@ class Info(Number):
         KIND_OF[self.metric] = owner
 
 
-class Keyed:
+class Keyed(_OfMetric):
     """Makes a keyed column: of a class the column itself, of a part its numbers now, by key."""
-
-    def __init__(self, name: str) -> None:
-        """
-        Args:
-            name: of the metric, without ``commwatch_``.
-        """
-        self.metric = f"commwatch_{name}"
 
     def __set_name__(self, owner: type[Part], name: str) -> None:
         left = _other_labels(owner, self.metric)
