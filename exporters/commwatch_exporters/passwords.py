@@ -12,7 +12,6 @@ import hashlib
 import os
 import re
 import threading
-from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -71,14 +70,6 @@ class Passwords:
         self._found: dict[bool, dict[bytes, None]] = {True: {}, False: {}}
         self._turns: Turns[_Share, bool] = Turns()
         self._thread = ThreadPoolExecutor(1, "passwords", initializer=_step_back)
-
-    @property
-    def waiting(self) -> Mapping[str, int]:
-        """How many comparisons each client has asked for that have not ended."""
-        clients: Counter[str] = Counter()
-        for (client, _), count in self._turns.waiting.items():
-            clients[client] += count
-        return clients
 
     def use(self, users: Mapping[bytes, bytes]) -> None:
         """Have these users, bcrypt hashes by name, from the next question on."""

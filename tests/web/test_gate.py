@@ -19,6 +19,7 @@ from commwatch_exporters.http_server import Access, HttpServer, Limits, Response
 from commwatch_exporters.passwords import Passwords, hash_problem
 from commwatch_exporters.shares import ClientRates
 from support.http import ask, authorization, connected, serving
+from support.passwords import SeenPasswords
 from support.waiting import comes
 
 SOON = 0.05
@@ -51,9 +52,11 @@ def server(
     return made
 
 
-def known(compare: Callable[[bytes, bytes], bool] = bcrypt.checkpw, users: Mapping[bytes, bytes] = USERS) -> Passwords:
+def known(
+    compare: Callable[[bytes, bytes], bool] = bcrypt.checkpw, users: Mapping[bytes, bytes] = USERS
+) -> SeenPasswords:
     """Passwords of some users."""
-    passwords = Passwords(compare)
+    passwords = SeenPasswords(compare)
     passwords.use(users)
     return passwords
 

@@ -25,12 +25,12 @@ import pytest
 from commwatch_exporters.gate import Gate
 from commwatch_exporters.http_server import Access, Connection
 from commwatch_exporters.metrics_page import MetricsPage
-from commwatch_exporters.passwords import Passwords
 from commwatch_exporters.tls_context import TlsEntry, TlsSettings
 from commwatch_exporters.web import Endpoint
 from support.certificates import Authority
 from support.http import Client, authorization, connected, serving
 from support.pages import snapshot_of
+from support.passwords import SeenPasswords
 from support.waiting import comes
 
 pytestmark = pytest.mark.openssl
@@ -59,7 +59,7 @@ class Besieged:
             pages={"/": lambda: b"<!doctype html>\n"},
             documents={"/api/v1/snapshot": lambda: b"{}\n"},
         )
-        self.passwords = Passwords()
+        self.passwords = SeenPasswords()
         self.passwords.use({b"prometheus": bcrypt.hashpw(b"right", bcrypt.gensalt(4))})
         folder = authority.file.parent
         entry = TlsEntry(TlsSettings((folder / "node.pem").read_bytes(), (folder / "node.key").read_bytes()))
