@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cache
 from typing import cast
@@ -10,7 +11,6 @@ from typing import cast
 from prometheus_client import Metric as Family
 from prometheus_client.registry import Collector
 
-from commwatch_exporters.blocks import format_number
 from commwatch_exporters.catalogue import CATALOGUE, Metric
 from commwatch_exporters.catalogue.metric import SUFFIXES
 from commwatch_exporters.negotiation import Format
@@ -151,3 +151,14 @@ class _Alone(Collector):
 
     def collect(self) -> Iterable[Family]:
         return [self._family]
+
+
+def format_number(value: float) -> str:
+    """A number as Prometheus and OpenMetrics read it back without loss."""
+    if isinstance(value, int):
+        return str(int(value))
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return repr(value)

@@ -49,7 +49,7 @@ def test_a_reader_loads_nothing_of_the_page() -> None:
     )
 
     assert isinstance(loaded, list)
-    assert "commwatch_exporters.blocks" in loaded
+    assert "commwatch_exporters.snapshot" in loaded
     assert {"prometheus_client", "commwatch.service", "h11", "bcrypt"}.intersection(loaded) == set()
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch_exporters.blocks import format_number
 from commwatch_exporters.catalogue import CATALOGUE, family_of
+from commwatch_exporters.node_collector import format_number
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot
 from support.pages import lines_of, snapshot_of
 
