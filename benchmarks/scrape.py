@@ -18,8 +18,9 @@ from multiprocessing.connection import Connection
 from benchmarks.scrape_client import WARM_UP_SCRAPES, connect, measure
 from benchmarks.scrape_page import Pages
 
+from commwatch_exporters.http_server import Limits
 from commwatch_exporters.metrics_page import MetricsPage
-from commwatch_exporters.web import Endpoint, Limits
+from commwatch_exporters.web import Endpoint
 
 
 def serve(series: int, scrapes: int, started: Connection) -> None:

@@ -8,11 +8,8 @@ from http import HTTPStatus
 from types import MappingProxyType
 
 from commwatch_exporters.http_server import Handler, HttpServer, Limits, Request, Response
-from commwatch_exporters.listen import EndpointError
 from commwatch_exporters.metrics_page import MetricsPage
 from commwatch_exporters.shared_answer import SharedAnswer
-
-__all__ = ["Endpoint", "EndpointError", "Limits"]
 
 _HTML = "text/html; charset=utf-8"
 
