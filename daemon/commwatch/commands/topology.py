@@ -94,11 +94,12 @@ def _measured(given: PairMatrix | None, file: str, config: Config, topology: Top
         UsageError: the file is of another machine.
     """
     from commwatch.config.thresholds import load_thresholds
-    from commwatch.node.topology.measured import is_stale, laid_over
+    from commwatch.findings.slow_pairs import measured_on
+    from commwatch.node.topology.measured import is_stale
 
     now, thresholds = time.time(), load_thresholds(config.thresholds)
     if given is not None:
-        found = laid_over(topology, given, now, thresholds)
+        found = measured_on(topology, given, now, thresholds)
         if isinstance(found, str):
             raise UsageError(f"{file}: {found}")
         return found
@@ -110,4 +111,4 @@ def _measured(given: PairMatrix | None, file: str, config: Config, topology: Top
     age = now - matrix.taken_at
     if is_stale(age, pairs_interval(config)):
         return f"the last values are {format_seconds(age)} old and not shown"
-    return laid_over(topology, matrix, now, thresholds)
+    return measured_on(topology, matrix, now, thresholds)

@@ -75,8 +75,9 @@ def _topology(config: Config, known: Known, tell: Tell) -> Generator[Found, None
     if reason := why_driver_is_left_alone(known):
         yield LeftOut(name, source, reason)
         return reason
+    from commwatch.findings.slow_pairs import measured_on
     from commwatch.node.topology.document import document
-    from commwatch.node.topology.measured import Measured, laid_over
+    from commwatch.node.topology.measured import Measured
     from commwatch.node.topology.text import topology_lines
     from commwatch.workers.by_hand import read_topology
 
@@ -89,7 +90,7 @@ def _topology(config: Config, known: Known, tell: Tell) -> Generator[Found, None
     matrix = known.matrix
     measured: Measured | str = "nothing is known"
     if matrix is not None:
-        measured = laid_over(topology, matrix, known.snapshot.time, known.thresholds)
+        measured = measured_on(topology, matrix, known.snapshot.time, known.thresholds)
     simulated = known.snapshot.simulated is not None
     made = document(topology, simulated=simulated, problems=problems, measured=measured)
     text = [*map(plain, topology_lines(topology, measured)), *(f"not read: {problem}" for problem in problems)]

@@ -12,9 +12,10 @@ from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.pcie import lanes, part_name, speeds
 from commwatch.findings.facts import Facts
 from commwatch.findings.rules.rule_set import Quantity
+from commwatch.findings.slow_pairs import measured_on
 from commwatch.node.topology.build import build_topology
 from commwatch.node.topology.findings import TopologyFinding, findings
-from commwatch.node.topology.measured import Measured, laid_over
+from commwatch.node.topology.measured import Measured
 from commwatch.node.topology.model import Gpu, Nic, NumaNode, PcieLink, Topology
 from commwatch.node.topology.nvlink import DriverFacts, driver_facts
 from commwatch.node.topology.paths import NEAR, THROUGH_CPU, Path, all_paths, nearest_nics, numa_of, rank
@@ -62,7 +63,7 @@ def topology_checks(known: Known) -> Iterator[Check]:
     facts = known.facts
     topology = facts.derived(topology_of)
     # Whether a group is worth choosing depends on what its pairs carry; the pattern branch says what that is.
-    measured = None if known.matrix is None else laid_over(topology, known.matrix, facts.now, known.thresholds)
+    measured = None if known.matrix is None else measured_on(topology, known.matrix, facts.now, known.thresholds)
     found = findings(topology, measured if isinstance(measured, Measured) else None)
     yield judged(_gpus(facts, topology), known.matched, "gpus")
     if topology.driver_read:

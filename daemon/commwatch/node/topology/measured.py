@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from statistics import median
 
-from commwatch.config.thresholds import Thresholds
 from commwatch.node.topology.model import End, Gpu, Topology
 from commwatch.node.topology.pair_matrix import PairCell, PairEndpoint, PairMatrix
 from commwatch.node.topology.paths import CLASSES, path
@@ -23,8 +21,10 @@ class Measured:
     age_seconds: float
     cells: Mapping[tuple[End, End], PairCell]
     """By source and target."""
-    thresholds: Thresholds
-    """What the values are held against."""
+    gpus: tuple[Gpu, ...]
+    """By place in ``matrix.endpoints``."""
+    slow: frozenset[frozenset[str]] = frozenset()
+    """Pairs that the rules of the findings call slow, by PCI address."""
 
     def bandwidth(self, first: End, second: End) -> float | None:
         """Bytes per second one way, of the slower direction of a pair; None where one of them was not measured."""
@@ -59,7 +59,7 @@ def is_stale(age_seconds: float, interval: float) -> bool:
     return age_seconds > max(3 * interval, AGE_FLOOR_SECONDS)
 
 
-def laid_over(topology: Topology, matrix: PairMatrix, now: float, thresholds: Thresholds) -> Measured | str:
+def laid_over(topology: Topology, matrix: PairMatrix, now: float) -> Measured | str:
     """The matrix by the GPUs of a machine, or why it does not belong to them.
 
     A GPU is found by its UUID; where one side does not know it, by its PCI address.
@@ -68,7 +68,6 @@ def laid_over(topology: Topology, matrix: PairMatrix, now: float, thresholds: Th
         topology: of this machine.
         matrix: of this machine, or of another one.
         now: seconds since 1970.
-        thresholds: in force.
     """
     gpus = [_gpu(one, topology.gpus) for one in matrix.endpoints]
     lost = [one.label for one, gpu in zip(matrix.endpoints, gpus, strict=True) if gpu is None]
@@ -83,7 +82,7 @@ def laid_over(topology: Topology, matrix: PairMatrix, now: float, thresholds: Th
         for cell in matrix.cells
         if (source := gpus[cell.source]) is not None and (target := gpus[cell.destination]) is not None
     }
-    return Measured(matrix, now - matrix.taken_at, cells, thresholds)
+    return Measured(matrix, now - matrix.taken_at, cells, tuple(gpu for gpu in gpus if gpu is not None))
 
 
 def _gpu(endpoint: PairEndpoint, gpus: Iterable[Gpu]) -> Gpu | None:
@@ -113,9 +112,3 @@ def classes_measured(topology: Topology, measured: Measured) -> tuple[MeasuredCl
         )
         for (order, label), cells in sorted(groups.items())
     )
-
-
-def median_of_others(values: Mapping[tuple[End, End], float], pair: tuple[End, End]) -> float | None:
-    """Median over all pairs but one; None where there is no other."""
-    others = [value for other, value in values.items() if other != pair]
-    return median(others) if others else None

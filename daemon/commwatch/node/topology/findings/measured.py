@@ -7,7 +7,6 @@ from statistics import median
 from typing import TypeAlias
 
 from commwatch.node.topology.findings.machine import NodeView, TopologyFinding, labels, named
-from commwatch.node.topology.measured import Measured, median_of_others
 from commwatch.node.topology.model import End
 from commwatch.node.topology.paths import PathClass, rank
 from commwatch.units import format_rate
@@ -29,47 +28,48 @@ _LAYS: dict[PathClass, str] = {
 
 
 def contradictions(view: NodeView) -> Iterator[TopologyFinding]:
-    """Pairs that carry less than farther ones, and pairs that carry much less than others of their class."""
-    if view.measured is None:
-        return
-    values, limits = _values(view, view.measured), view.measured.thresholds
-    nearer = _nearer_slower(view, values, limits.pair_nearer_low_ratio)
+    """Slow pairs: those that carry less than farther ones, then the others by their class."""
+    values = _values(view)
+    nearer = _nearer_slower(view, values)
     yield from _nearer_finding(view, values, nearer)
     told = [pair for pairs in nearer.values() for pair in pairs]
-    yield from _slow_pairs(view, values, told, limits.probe_bandwidth_utilization_low_ratio)
+    by_class: dict[str, list[Pair]] = {}
+    for pair in _slow(view, values):
+        if pair not in told:
+            by_class.setdefault(view.way(*pair).label, []).append(pair)
+    for label, slow in by_class.items():
+        yield _slow_finding(view, label, values, slow)
 
 
 def nearer_is_slower(view: NodeView) -> bool:
     """Whether GPUs that lie near each other were measured to be slower than some that do not."""
+    return bool(_nearer_slower(view, _values(view)))
+
+
+def _values(view: NodeView) -> dict[Pair, float]:
+    """Bytes per second of the slower direction, of each pair that was measured."""
     measured = view.measured
     if measured is None:
-        return False
-    return bool(_nearer_slower(view, _values(view, measured), measured.thresholds.pair_nearer_low_ratio))
-
-
-def _values(view: NodeView, measured: Measured) -> dict[Pair, float]:
-    """Bytes per second of the slower direction, of each pair that was measured."""
+        return {}
     pairs = [(way.source, way.target) for way in view.ways]
     return {pair: value for pair in pairs if (value := measured.bandwidth(*pair)) is not None}
 
 
-def _by_class(view: NodeView, values: Mapping[Pair, float]) -> dict[str, dict[Pair, float]]:
-    found: dict[str, dict[Pair, float]] = {}
-    for pair, value in values.items():
-        found.setdefault(view.way(*pair).label, {})[pair] = value
-    return found
+def _slow(view: NodeView, values: Mapping[Pair, float]) -> list[Pair]:
+    slow = frozenset() if view.measured is None else view.measured.slow
+    return [pair for pair in values if frozenset(end.address for end in pair) in slow]
 
 
-def _nearer_slower(view: NodeView, values: Mapping[Pair, float], ratio: float) -> dict[PathClass, list[Pair]]:
-    """Pairs by class that carry less than a share of what is usual in a farther class, the nearest class first."""
+def _nearer_slower(view: NodeView, values: Mapping[Pair, float]) -> dict[PathClass, list[Pair]]:
+    """Slow pairs by class that carry less than what is usual in a farther class, the nearest class first."""
     usual: dict[PathClass, list[float]] = {}
     for pair, value in values.items():
         usual.setdefault(view.way(*pair).kind, []).append(value)
     found: dict[PathClass, list[Pair]] = {}
-    for pair, value in values.items():
+    for pair in _slow(view, values):
         kind = view.way(*pair).kind
         farther = [median(own) for other, own in usual.items() if rank(other) > rank(kind)]
-        if farther and value < ratio * max(farther):
+        if farther and values[pair] < max(farther):
             found.setdefault(kind, []).append(pair)
     return dict(sorted(found.items(), key=lambda one: rank(one[0])))
 
@@ -115,26 +115,11 @@ def _look_at(kind: PathClass) -> str:
     )
 
 
-def _slow_pairs(
-    view: NodeView, values: Mapping[Pair, float], told: Sequence[Pair], ratio: float
-) -> Iterator[TopologyFinding]:
-    for label, own in _by_class(view, values).items():
-        slow = {}
-        for pair, value in own.items():
-            usual = median_of_others(own, pair)
-            if usual is not None and pair not in told and value < ratio * usual:
-                slow[pair] = usual
-        if slow:
-            yield _slow_finding(view, label, own, slow)
-
-
-def _slow_finding(
-    view: NodeView, label: str, values: Mapping[Pair, float], slow: Mapping[Pair, float]
-) -> TopologyFinding:
-    """One GPU that all slow pairs share is named in their place."""
+def _slow_finding(view: NodeView, label: str, values: Mapping[Pair, float], slow: Sequence[Pair]) -> TopologyFinding:
+    """Slow pairs of one class; one GPU that they all share is named in their place."""
     shared = [gpu for gpu in view.node.gpus if all(gpu in pair for pair in slow)]
     slowest = min(slow, key=lambda pair: values[pair])
-    usual = f"the other {label} pairs carry {format_rate(slow[slowest])} in the median"
+    usual = _usual(view, label, values, slow)
     if len(slow) > 1 and len(shared) == 1:
         who: tuple[str, ...] = labels(shared)
         text = (
@@ -153,6 +138,15 @@ def _slow_finding(
         "A ring runs at the speed of its weakest pair. commwatch heatmap shows which part the slow pairs have in "
         "common; until it is repaired leave these GPUs out of jobs that communicate much.",
     )
+
+
+def _usual(view: NodeView, label: str, values: Mapping[Pair, float], slow: Sequence[Pair]) -> str:
+    """What the other pairs of the class carry, or what slow ones should where there is no other."""
+    if others := [value for pair, value in values.items() if view.way(*pair).label == label and pair not in slow]:
+        return f"the other {label} pairs carry {format_rate(median(others))} in the median"
+    cell = None if view.measured is None else view.measured.cells.get(slow[0])
+    expected = None if cell is None else cell.expected_bandwidth
+    return f"there is no other {label} pair" + (f", and {format_rate(expected)} is expected" if expected else "")
 
 
 def _name(pair: Pair) -> str:
