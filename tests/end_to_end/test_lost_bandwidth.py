@@ -27,12 +27,12 @@ def test_a_third_of_the_bandwidth_is_a_ticket_until_it_is_accepted(
     fault = "- {fault: slow_probe, bandwidth: 0.667, at: 20m}\n"
     with rehearsed("h100x8", tmp_path, monkeypatch, fault) as node:
         for minute in (1.0, 6.0, 11.0):
-            node.until(minute, step=60.0)
+            node.until(minute, step=150.0)
             node.probe("all_reduce")
         assert codes(node) == set()
         assert score(node) >= 0.85
         for minute in (21.0, 21.5):
-            node.until(minute)
+            node.until(minute, step=150.0)
             node.probe("all_reduce")
         assert codes(node) == set()
         node.until(22)
@@ -70,7 +70,7 @@ def test_a_latency_of_the_first_minute(
     """Three cycles: a ticket where the latency is published, information by a model, nothing of a healthy node."""
     with rehearsed(preset, tmp_path, monkeypatch, f"- {{fault: slow_probe, latency: {factor}, at: 0s}}\n") as node:
         for minute in (1, 6, 11):
-            node.until(minute, step=60.0)
+            node.until(minute, step=150.0)
             node.probe("all_reduce")
         open_now = codes(node)
     # A start of a call that is so late makes the large one low, or short of its expectation, too.

@@ -45,7 +45,7 @@ def test_three_results_at_a_share_of_what_is_expected(
     ) as node:
         shares = []
         for minute in (1, 6, 11):
-            node.until(minute, step=60.0)
+            node.until(minute, step=150.0)
             node.probe("all_reduce")
             [(_, share)] = node.snapshot().samples("commwatch_probe_bandwidth_utilization_ratio")
             shares.append(float(share))
