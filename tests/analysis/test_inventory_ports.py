@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import msgspec
+import pytest
 
 from commwatch.node.inventory import Inventory
 from commwatch.node.inventory_state import InventoryState
@@ -87,10 +88,11 @@ def test_a_port_that_went_down_or_away_stays_expected() -> None:
     assert numbers(subject) == (None, 0)
 
 
-def test_a_port_that_was_not_read_leaves_the_number_open() -> None:
-    """It is neither up nor down; accepting keeps what was learned of it."""
+@pytest.mark.parametrize("seen", [node({"mlx5_0:1": UP, "mlx5_1:1": UNREAD}), Observation()], ids=["one", "none"])
+def test_a_port_that_was_not_read_leaves_the_number_open(seen: Observation) -> None:
+    """It is neither up nor down; accepting keeps what was learned of it, also where nothing gave any port."""
     subject = learned_two()
-    subject.observe(node({"mlx5_0:1": UP, "mlx5_1:1": UNREAD}), 660)
+    subject.observe(seen, 660)
 
     assert numbers(subject) == (2, None)
     assert subject.accept() == []
@@ -124,15 +126,6 @@ def test_the_largest_stable_speed_is_the_capacity() -> None:
 
     assert subject.rdma_capacity("mlx5_0:1") == 50e9
     assert subject.rdma_capacity("mlx5_9:1") is None
-
-
-def test_nothing_is_said_of_ports_that_nobody_read() -> None:
-    """Where the collector gave nothing, present is unknown and what was learned stays."""
-    subject = learned_two()
-    subject.observe(Observation(), 660)
-
-    assert numbers(subject) == (2, None)
-    assert subject.accept() == []
 
 
 def test_blocks_say_which_ports_are_active() -> None:

@@ -98,24 +98,16 @@ def test_a_question_has_its_answer(tmp_path: Path) -> None:
     in_loop(body)
 
 
-def test_an_unknown_operation_is_told_the_known_ones(tmp_path: Path) -> None:
-    """A newer command with an older daemon says what is wrong."""
+@pytest.mark.parametrize(
+    ("operation", "words"), [("dance", "unknown operation dance; known: greet, refuse"), ("refuse", "no, because")]
+)
+def test_an_error_of_the_daemon_is_one_of_the_command(tmp_path: Path, operation: str, words: str) -> None:
+    """In its words; a newer command with an older daemon is told the operations that it knows."""
 
     async def body() -> None:
         async with serving(tmp_path):
-            with pytest.raises(CommwatchError, match="the daemon says: unknown operation dance; known: greet, refuse"):
-                await ask(tmp_path, "dance")
-
-    in_loop(body)
-
-
-def test_an_operation_that_fails_says_why(tmp_path: Path) -> None:
-    """An error of the daemon is an error of the command, in its words."""
-
-    async def body() -> None:
-        async with serving(tmp_path):
-            with pytest.raises(CommwatchError, match="the daemon says: no, because"):
-                await ask(tmp_path, "refuse")
+            with pytest.raises(CommwatchError, match=f"the daemon says: {words}"):
+                await ask(tmp_path, operation)
 
     in_loop(body)
 

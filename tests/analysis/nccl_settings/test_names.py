@@ -75,22 +75,22 @@ def test_the_names_of_plugins_are_let_be(name: str) -> None:
     assert said(HGX, {name: "1"}) == set()
 
 
-def test_a_removed_name_is_useless_for_a_newer_nccl_only() -> None:
-    """Where the version is not known the newest counts, and it is said up to when the name was read."""
-    settings = {"NCCL_WORK_FIFO_DEPTH": "65536"}
-
-    assert said(HGX, settings, nccl_version=(2, 21, 5)) == {("old_name", "NCCL_WORK_FIFO_DEPTH", "note")}
-    assert said(HGX, settings, nccl_version=(2, 22, 3)) == {("removed", "NCCL_WORK_FIFO_DEPTH", "useless")}
-    assert said(HGX, settings) == {("removed", "NCCL_WORK_FIFO_DEPTH", "useless")}
-
-
-def test_a_name_newer_than_the_library_is_useless() -> None:
-    """The process has a version that does not know it yet; then its value does no harm either."""
-    settings = {"NCCL_NVLS_ENABLE": "0"}
-
-    assert said(HGX, settings, nccl_version=(2, 16, 5)) == {("not_in_version", "NCCL_NVLS_ENABLE", "useless")}
-    assert said(HGX, settings, nccl_version=(2, 17, 1)) == {("nvls_off", "NCCL_NVLS_ENABLE", "suspicious")}
-    assert said(HGX, settings) == {("nvls_off", "NCCL_NVLS_ENABLE", "suspicious")}
+@pytest.mark.parametrize(
+    ("name", "value", "version", "found"),
+    [
+        ("NCCL_WORK_FIFO_DEPTH", "65536", (2, 21, 5), ("old_name", "note")),
+        ("NCCL_WORK_FIFO_DEPTH", "65536", (2, 22, 3), ("removed", "useless")),
+        ("NCCL_WORK_FIFO_DEPTH", "65536", None, ("removed", "useless")),
+        ("NCCL_NVLS_ENABLE", "0", (2, 16, 5), ("not_in_version", "useless")),
+        ("NCCL_NVLS_ENABLE", "0", (2, 17, 1), ("nvls_off", "suspicious")),
+        ("NCCL_NVLS_ENABLE", "0", None, ("nvls_off", "suspicious")),
+    ],
+)
+def test_a_name_is_useless_for_a_version_that_does_not_read_it(
+    name: str, value: str, version: tuple[int, int, int] | None, found: tuple[str, str]
+) -> None:
+    """Any more or yet; then its value does no harm either. Where the version is not known the newest counts."""
+    assert said(HGX, {name: value}, nccl_version=version) == {(found[0], name, found[1])}
 
 
 def test_a_removed_name_does_no_harm_by_its_value() -> None:
