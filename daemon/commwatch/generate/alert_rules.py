@@ -81,6 +81,14 @@ _DEVICE_GPU = (
     ' (GPU {{ . | first | label "gpu" }}, {{ . | first | label "uuid" }}){{ end }}'
 )
 """Which GPU a PCIe device is; nothing where it is none."""
+_NAMED_GPUS = "topk by (gpu) (1, last_over_time(commwatch_gpu_info{cluster='%s',job='%s',instance='%s',gpu=~'%s'}[1h]))"
+_GPUS_OF_ELEMENT = (
+    f'{{{{ with query (printf "{_NAMED_GPUS}" $labels.cluster $labels.job $labels.instance '
+    '(reReplaceAll "GPU" "" (reReplaceAll "-" "|" $element))) }} ('
+    '{{ range $place, $one := sortByLabel "gpu" . }}{{ if $place }}, {{ end }}GPU {{ $one.Labels.gpu }} at '
+    "{{ $one.Labels.pci_bus_id }}{{ end }}){{ end }}"
+)
+"""The GPUs of ``$element``, such as GPU3 or GPU0-GPU1; nothing where they are not known."""
 _XIDS = (
     "group by (xid) (last_over_time(commwatch_gpu_xid_events_recent{cluster='%s',job='%s',instance='%s',"
     "pci_bus_id='%s'}[10m]))"
@@ -237,6 +245,7 @@ def _words(site: Site) -> Mapping[str, str]:
     """What stands for each placeholder that is no threshold."""
     phrases = {
         "job_on_node": _JOB_ON_NODE,
+        "gpus_of_element": _GPUS_OF_ELEMENT,
         "on_duty": _ON_DUTY,
         "gpu_gone": _gpu_gone(site.job),
         "gpu": _GPU,
