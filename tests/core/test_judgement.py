@@ -20,14 +20,15 @@ from commwatch.node.store import Store
 from commwatch.service.judge import Judge
 from commwatch.service.judgement import EARLIER, STATE_NAME, Judgement, check, restore
 from commwatch.state.directory import StateDirectory
-from commwatch_rehearsal.simulation.node_changes import with_first_gpus
 from commwatch_rehearsal.simulation.presets import find_preset
 from support.facts import shipped
 from support.simulated_daemon import BOOTED_AT, SimulatedDaemon
 
 BOARD = find_preset("h100x8")
-SMALL = with_first_gpus(BOARD, 3)
-PRESET = replace(SMALL, devices=(*SMALL.devices, *(one for one in BOARD.devices if one.role == "nvswitch")))
+GONE = {gpu.pci_address for gpu in BOARD.gpus[3:]}
+PRESET = replace(
+    BOARD, gpus=BOARD.gpus[:3], devices=tuple(one for one in BOARD.devices if one.address not in GONE)
+)  # fmt: skip
 """Three GPUs and the switches: enough for each kind of event and a GPU without one."""
 FAULT_AT = 660.0
 """After the ten minutes in which a daemon learns what a node has; seconds since the boot."""
