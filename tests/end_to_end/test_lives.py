@@ -128,6 +128,25 @@ def test_what_probes_say_ends_with_the_next_one(label: str, kinds: list[str]) ->
     assert [one.kind for one in _judged(told).misses] == kinds
 
 
+@pytest.mark.parametrize(
+    ("lost", "last", "kinds"),
+    [((390.0, 2000.0), 3600, []), ((390.0, 2000.0), 3630, ["alert stays"]), ((1400.0, 2000.0), 3600, ["alert stays"])],
+    ids=["once a probe could run", "later", "a probe had run before"],
+)
+def test_what_probes_say_stays_while_no_probe_can_run(lost: life.Span, last: float, kinds: list[str]) -> None:
+    """Of a node with a lost GPU none can."""
+    gpu = Broken("gpu_off_the_bus", Struck(Place(("0000:17:00.0",)), ()), (lost,), is_repaired=True)
+    page = {**PAGE, "alertname": "CommwatchGpuLost", "pci_bus_id": "0000:17:00.0", "gpu": "0"}
+    alerts = [
+        _firing(PAGE, 285, 480),
+        _firing(page, lost[0] + 15, lost[1] + 480),
+        _firing({**TICKET, "class": "C"}, 300, last),
+    ]
+    found = _judged(alerts, one=dataclasses.replace(LIFE, seconds=4000.0, broken=(NARROW, gpu)))
+
+    assert [one.kind for one in found.misses] == kinds
+
+
 def test_what_is_silenced_is_not_told() -> None:
     """A ticket beside a page of the same node is sent where the shipped example lets it, and is a miss where not."""
     ports = [_firing(PAGE, 285, 480), _firing({**PAGE, "alertname": "CommwatchNvlinkDown", "link": "3"}, 300, 480)]

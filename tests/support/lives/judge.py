@@ -276,11 +276,15 @@ class _Judge:
         ends = broken.row.ends
         if ends is None or not broken.is_repaired:
             return
+        # What probes say ends with the next one, which comes once nothing stops them any more.
+        probed_at = max(
+            one.end for one in self._life.broken
+            if one is broken or (one.row.probes == "stop" and one.begin <= broken.end + PROBE_CYCLE_SECONDS)
+        ) + PROBE_CYCLE_SECONDS  # fmt: skip
         late = {
             alert.name: alert.times[-1] - broken.end
             for alert in (self._alerts[place] for place in self._own(broken))
-            # What probes say ends with the next one.
-            if alert.times[-1] > broken.end + ends + (PROBE_CYCLE_SECONDS if _is_of_probes(alert) else 0.0)
+            if alert.times[-1] > (probed_at if _is_of_probes(alert) else broken.end) + ends
         }
         if late:
             words = ", ".join(f"{name} {after:.0f} s" for name, after in sorted(late.items()))
