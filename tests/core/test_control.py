@@ -102,7 +102,7 @@ def test_a_question_has_its_answer(tmp_path: Path) -> None:
     ("operation", "words"), [("dance", "unknown operation dance; known: greet, refuse"), ("refuse", "no, because")]
 )
 def test_an_error_of_the_daemon_is_one_of_the_command(tmp_path: Path, operation: str, words: str) -> None:
-    """In its words; a newer command with an older daemon is told the operations that it knows."""
+    """In its words; a newer command gets the list of the operations that an older daemon knows."""
 
     async def body() -> None:
         async with serving(tmp_path):

@@ -47,7 +47,7 @@ def test_a_duration_of_several_parts_is_their_sum(text: str, seconds: float) -> 
 
 @given(st.sampled_from([Size, Rate, Duration]), st.integers(0, 10**12))
 def test_a_quantity_survives_its_text(kind: type[Size | Rate | Duration], count: int) -> None:
-    """What another process is told is what it was; a duration to the microsecond."""
+    """Another process reads the same value; a duration to the microsecond."""
     known = kind(count / 1e6 if kind is Duration else count)
     again = decode_quantity(kind, encode_quantity(known))
     assert type(again) is kind

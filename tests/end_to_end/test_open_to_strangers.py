@@ -143,7 +143,7 @@ def _shows(body: str, word: str) -> bool:
     ],
 )  # fmt: skip
 def test_a_number_is_seen_wherever_it_is_no_value(body: str, shown: bool) -> None:
-    """A counter may stand at the number of a job by chance; a label or a text that has it tells of the job."""
+    """A counter may have the number of a job by chance; a label or a text that has it reveals the job."""
     assert _shows(body, "4711") == shown
 
 
