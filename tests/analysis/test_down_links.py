@@ -101,27 +101,6 @@ def test_both_ends_of_a_link_between_two_gpus_are_one_link(
     assert told(faults(expected, down, ENDS)) == words
 
 
-@in_one_pass(
-    "down, known, words",
-    [
-        ([(GPUS[0], "5"), (GPUS[1], "6")], ENDS, [of_link(0, 5)]),
-        ([(GPUS[0], "5"), (GPUS[1], "6"), (GPUS[0], "0"), (GPUS[1], "0")], ENDS, [of_link(0, 0), of_link(0, 5)]),
-        ([(GPUS[0], "5"), (GPUS[1], "6"), (GPUS[2], "7")], ENDS, [of_link(0, 5), of_link(1, 6), of_link(2, 7)]),
-        ([(GPUS[0], "5"), (GPUS[0], "6")], ENDS, [of_link(0, 5), of_link(0, 6)]),
-        ([(GPUS[0], "5")], ENDS, [of_link(0, 5)]),
-        ([(GPUS[0], "5"), (GPUS[1], "6")], FABRIC, [of_link(0, 5), of_link(1, 6)]),
-        ([(GPUS[0], "5"), (GPUS[1], "6")], UNKNOWN, [of_link(0, 5), of_link(1, 6)]),
-    ],
-)
-def test_a_link_between_gpus_that_was_down_from_the_boot_on_is_one_link(
-    down: list[Link], known: Ends, words: list[str]
-) -> None:
-    """The driver does not say where it leads; the only two ends of which that is so belong to it."""
-    expected = [(gpu, link) for gpu in GPUS for link in ("0", "1", "5", "6", "7")]
-
-    assert told(faults(expected, down, known)) == words
-
-
 def test_the_links_of_a_gpu_are_its_own_first() -> None:
     """Though the far ends belong to a GPU with a lower address."""
     ends = {

@@ -14,9 +14,6 @@ ALL_GPUS_FROM = 3
 MOST_LINKS_RATIO = 0.5
 """Of the links of a GPU: if more are down, the GPU is the fault. A few that come back do not make it many faults."""
 
-_ENDS = 2
-"""Of a link."""
-
 
 @dataclass(frozen=True, slots=True)
 class FarEnds:
@@ -70,24 +67,12 @@ def grouped(expected: Collection[Link], down: Collection[Link], ends: FarEnds) -
         if max(len(own), len(far)) > max(1, MOST_LINKS_RATIO * sum(one[0] == gpu for one in expected)):
             found.append(_made("gpu", gpu, own | far, ends))
             left -= own | far
-    far_ends = {**ends.gpus, **_ends_of_the_unread_link(left, ends)}
     for one in sorted(left, key=_in_order):
         if one in left:
-            links = {one, far_ends.get(one, one)} & left
+            links = {one, ends.gpus.get(one, one)} & left
             found.append(_made("link", one[0], links, ends))
             left -= links
     return found
-
-
-def _ends_of_the_unread_link(down: Collection[Link], ends: FarEnds) -> dict[Link, Link]:
-    """The ends of a link between GPUs that was down from the boot on, so that the driver never said where it leads.
-
-    Both ends are down with it. They are known to be the same link only where no third such end is down.
-    """
-    unread = [one for one in down if one not in ends.gpus]
-    if not ends.gpus or ends.switches or len({gpu for gpu, _ in unread}) != len(unread) or len(unread) != _ENDS:
-        return {}
-    return dict(zip(unread, reversed(unread), strict=True))
 
 
 def _of_switches(gpus: Collection[str], down: set[Link], ends: FarEnds) -> dict[str, set[Link]]:
