@@ -270,7 +270,7 @@ def test_a_source_that_is_not_on_this_node_any_more_has_no_faults(node: Node) ->
 
 
 def rules_with(*looks: Evaluate) -> tuple[RuleSet, ...]:
-    """The codes of the real rules, sighted by others."""
+    """The codes of the real rules, matched by other rules."""
     codes = tuple(code for rules in RULE_SETS for code in rules.codes)
     return (RuleSet("test", codes, tuple(Rule(look, (DOWN,), (NvLink.state,)) for look in looks)),)
 

@@ -167,7 +167,7 @@ async def run_member(
         return await take_part(MeetingPlace(run))
     _allow_sockets(place.size)
     # Where the meeting place is no address of an interface here, members may come by any: the key keeps strangers out.
-    address = next((one for one in (place.host, *node.masters) if one in node.addresses), "0.0.0.0")  # noqa: S104
+    address = next((one for one in (place.host, *node.masters) if one in node.addresses), "0.0.0.0")  # noqa: S104 - members reach it by any
     taken: list[Outcome] = []
     sock: socket.socket | None = None
     for port in _store_ports(place):
@@ -180,7 +180,7 @@ async def run_member(
             taken.append(Outcome(whom=0, result="busy_port", kind="rendezvous", port=port, detail=owner[:256]))
     if sock is None:
         raise Unreached(busy_port(node.name, place.port, taken[0].detail))
-    host = "127.0.0.1" if address == "0.0.0.0" else address  # noqa: S104
+    host = "127.0.0.1" if address == "0.0.0.0" else address  # noqa: S104 - compared alone
     meeting = MeetingPlace(replace(run, place=replace(place, host=host)), taken, store)
     serving = asyncio.ensure_future(store.serve(sock, work))
     taking = asyncio.ensure_future(take_part(meeting))

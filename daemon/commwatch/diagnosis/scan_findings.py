@@ -153,7 +153,7 @@ def _flat(told: Iterable[Finding]) -> dict[tuple[str, str], Incident]:
 
 
 def _judged_anew(facts: Facts, finding: Incident, fresh: Iterable[FreshProbe]) -> bool:
-    """Whether the scan would have sighted it if it were still so."""
+    """Whether the scan would have seen it if it were still so."""
     if finding.code in _PROBE_CODES:
         return any(one.name == finding.component.key and one.measured and one.comparable for one in fresh)
     if finding.code not in _PAIR_CODES:

@@ -71,9 +71,9 @@ def judged(batch: Batch, now: float) -> KernelLook:
     return KernelLook(tuple(sorted(facts, key=lambda fact: SEVERITIES.index(fact.severity))), tuple(unread))
 
 
-def _fact(sighting: Match) -> KernelFact:
-    code = CODES[sighting.code]
-    text = "; ".join((f"{code.title}: {sighting.component.words}", *map(format_evidence, sighting.evidence)))
+def _fact(match: Match) -> KernelFact:
+    code = CODES[match.code]
+    text = "; ".join((f"{code.title}: {match.component.words}", *map(format_evidence, match.evidence)))
     return KernelFact(code.name, "info" if code.name in _LEARNED else code.severity, text)
 
 
