@@ -85,7 +85,7 @@ class Handed(NamedTuple):
 
 
 def take_part(args: argparse.Namespace, config: Config, operation: str, work: Work[Result]) -> Ended[Result]:
-    """Be a member, and hand what is said of this node to its daemon; TERM and INT end it at once.
+    """Be a member, and hand the report of this node to its daemon; TERM and INT end it at once.
 
     Args:
         args: of the command line.
@@ -156,7 +156,7 @@ def _own(args: argparse.Namespace) -> Own:
 
 
 def _hand_over(config: Config, operation: str, report: Struct) -> Handed:
-    """Give the daemon of this node what was found of it; that it refuses is said, that there is none is no error.
+    """Give the daemon of this node the report; a refusal is printed, and it is no error where no daemon runs.
 
     Args:
         config: of the node.

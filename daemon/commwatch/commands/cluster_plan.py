@@ -72,7 +72,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     print(f"{len(names)} nodes, {f'{groups} leaves' if groups else 'no groups'}, seed {args.seed}")
     for number, pairs, resting in rounds:
         waves = max((pair.wave for pair in pairs), default=0) + 1
-        words = f"; {', '.join(resting)} rests" if resting else ""
+        words = f"; {', '.join(resting)} has no partner" if resting else ""
         print(f"round {number}: {len(pairs)} pairs in {waves} wave{'s' * (waves > 1)}{words}")
         for pair in sorted(pairs, key=lambda pair: pair.wave):
             print(f"  {names[pair.first]} {names[pair.second]}" + (f"  wave {pair.wave + 1}" if waves > 1 else ""))

@@ -141,6 +141,6 @@ class Rotation:
         return tuple(rounds[(self._next + place) % len(rounds)] for place in range(count))
 
     def measured(self, count: int, now: float) -> None:
-        """So many rounds were measured."""
+        """Go on behind the rounds that were measured, ``count`` of them."""
         self._next += count
         self._last_at = now

@@ -199,7 +199,7 @@ def serve(connection: socket.socket, mark: ProgressMark, kernel_log: int | None 
     encoder = msgspec.msgpack.Encoder()
     decoder = msgspec.msgpack.Decoder(Order)
     spare_the_garbage_collector()
-    rests = False
+    is_paused = False
     while come is not None:
         for order in map(decoder.decode, come):
             if not order.collector:
@@ -210,13 +210,13 @@ def serve(connection: socket.socket, mark: ProgressMark, kernel_log: int | None 
         left = cadences[collector].due - time.monotonic() if collector else math.inf
         # Looked for before each run: one that was given up while it hung reads nothing more, as what the kernel log has
         # now is for the next process.
-        come = inbox.take(math.inf if rests else max(0.0, left))
+        come = inbox.take(math.inf if is_paused else max(0.0, left))
         if come == [] and cadences[collector].due <= time.monotonic():
             batch = runner.run(collector)
             cadences[collector].ran(time.monotonic())
             with suppress(BrokenPipeError, ConnectionResetError):  # found closed before the next run
                 connection.sendall(frame(encoder.encode(batch)))
-            rests = plan.rest_when_unavailable and batch.unavailable is not None
+            is_paused = plan.rest_when_unavailable and batch.unavailable is not None
     # The daemon is gone or has given this worker up: leave without another call into a driver.
     os._exit(0)
 

@@ -24,7 +24,7 @@ class Sampling:
     warmup: int
     calls: int
     least_timings: int
-    """So many before the question whether they are steady has an answer."""
+    """Measurements before which it cannot be answered whether they are steady."""
     most_timings: int
 
 

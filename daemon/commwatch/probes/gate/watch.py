@@ -1,4 +1,4 @@
-"""The node while a cycle runs: strangers on the GPUs, jobs of Slurm, a hold; the cycle gives way to whoever comes."""
+"""The node while a cycle runs: strangers on the GPUs, jobs of Slurm, a hold; the cycle ends for whoever comes."""
 
 from __future__ import annotations
 

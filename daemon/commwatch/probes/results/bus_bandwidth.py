@@ -80,7 +80,7 @@ _WELL_USED = 0.8
 
 @dataclass(frozen=True, slots=True)
 class ScalingPoint:
-    """An all-reduce over the first so many GPUs."""
+    """An all-reduce over the first GPUs of the node, by their number."""
 
     ranks: int
     bus_bandwidth: float
@@ -88,7 +88,7 @@ class ScalingPoint:
     share_of_best: float
     """Of the best bus bandwidth among all points: above 0, at most 1."""
     seconds_per_gigabyte: float
-    """Time to sum 10⁹ bytes of gradients, as so many calls of the measured size as they make."""
+    """Time to sum 10⁹ bytes of gradients, by calls of the measured size."""
     break_even_seconds: float
     """Against a single GPU, for each 10⁹ bytes of gradients; see ``break_even_seconds``."""
 

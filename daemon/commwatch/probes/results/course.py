@@ -29,9 +29,9 @@ class SpikeRule:
     """When a latency is a spike."""
 
     deviations: float
-    """Above the median by more than so many median absolute deviations, and"""
+    """A spike is above the median by more than this number of median absolute deviations, and"""
     ratio: float
-    """above so many times the median; the larger of both counts."""
+    """above this multiple of the median; the larger of both counts."""
     absolute_seconds: float | None
     """A limit that needs no baseline; None without one."""
 
@@ -63,7 +63,7 @@ def held_to(baseline: Baseline | None, reference: Baseline | None, most: float) 
     Args:
         baseline: of the latest good results; None where there are too few.
         reference: of the first ones under the same conditions; None while they are gathered.
-        most: neither median nor deviation may be above so many times that of the reference.
+        most: neither median nor deviation may be above this multiple of that of the reference.
     """
     if baseline is None or reference is None:
         return baseline
