@@ -526,7 +526,12 @@ def test_a_release_during_a_hang_counts_one_process_and_blames_its_gpu(tmp_path:
             one.set_faults("- {fault: driver_hang, gpu: 5}\n")
             under_way = asyncio.create_task(one.collect_until(lambda collected: bool(collected.absences)))
             (worker,) = [slot.worker for slot in one.reader._slots() if slot.worker is not None]
-            while worker._mark.get() != GPUS[5]:
+
+            def hangs() -> bool:
+                """It sleeps in a call into that GPU; one that reads it computes, or waits for a core."""
+                return worker._mark.get() == GPUS[5] and process_state(PROC, worker.process.pid) == "S"
+
+            while not (hangs() and hangs()):
                 await asyncio.sleep(0)
 
             assert await one.reader.release(0.2) is False
