@@ -2,8 +2,9 @@
 
 ``nccl_log_threads/KIND.log`` holds a case behind each line ``=== THREAD[:LETTER] CATEGORY[,CATEGORY...] NAMED``: the
 thread, what an expert names from the thread as the cause (the first one is the best answer, the others are defensible,
-``none`` for a log of a job that goes on, where ``unknown`` is not wrong), and the host, address or rank that the text
-itself names as the culprit, or ``-``. Hosts, paths and numbers are others than in the thread.
+``none`` for a log of a job that goes on, where ``unknown`` is not wrong, ``slow`` for one that crawls), and the host,
+address or rank that the text itself names as the culprit, or ``-``. Hosts, paths and numbers are
+others than in the thread.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ from commwatch.jobs.logs.categories import Category
 THREADS = Path(__file__).parent / "nccl_log_threads"
 NOTHING = "none"
 UNKNOWN = "unknown"
+SLOW = "slow"
 LEAST_RIGHT = 0.92
 HALVES = ("tune", "aside")
-AFTERWARDS = ("later", "last", "final", "working", "fresh", "newest", "latest")
+AFTERWARDS = ("reported", "later", "last", "final", "working", "fresh", "newest", "latest")
 """Sets that were looked for afterwards, each when the rules for all before it were done."""
 
 
@@ -67,7 +69,9 @@ class Verdict:
 
     @property
     def said(self) -> str:
-        """The category of the first culprit."""
+        """The category of the first culprit; of a job that works, that it does, and whether slowly."""
+        if self.answer.verdict == SLOW:
+            return SLOW
         return self.first.category if self.first else NOTHING if self.answer.verdict == "clear" else UNKNOWN
 
     @property
@@ -137,7 +141,7 @@ def test_there_are_enough_threads() -> None:
 
     assert len(found) >= 150
     assert len({case.name for case in found}) == len(found)
-    assert {one for case in found for one in case.expected} <= {*get_args(Category), NOTHING, UNKNOWN}
+    assert {one for case in found for one in case.expected} <= {*get_args(Category), NOTHING, UNKNOWN, SLOW}
     assert min(sum(case.half == half for case in found) for half in HALVES) > 100
 
 

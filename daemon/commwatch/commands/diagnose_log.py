@@ -13,7 +13,9 @@ from commwatch.lines import printable
 from commwatch.views.terminal import print_json, print_lines
 
 if TYPE_CHECKING:
+    from commwatch.jobs.logs.reading import ReadLog
     from commwatch.jobs.logs.story import Chapter
+    from commwatch.jobs.logs.transport import Slow
     from commwatch.lines import Line
 
 SCHEMA = "commwatch-log/1"
@@ -63,6 +65,8 @@ class LogIncident(msgspec.Struct, frozen=True):
     """Where ranks gave up waiting: the few others up to the highest rank that did."""
     counts: dict[str, int]
     """Lines by category, the likeliest cause first."""
+    followed_by: tuple[str, ...] = ()
+    """Events of the kernel log that came after the likeliest cause: ``Xid 74 of 0000:1b:00.0``."""
 
 
 class LogAnswer(msgspec.Struct, frozen=True):
@@ -76,11 +80,13 @@ class LogAnswer(msgspec.Struct, frozen=True):
     """Of NCCL, as it writes them itself."""
     incidents: tuple[LogIncident, ...]
     """The first one first."""
-    verdict: Literal["trouble", "clear", "unknown"]
+    verdict: Literal["trouble", "slow", "clear", "unknown"]
     """``clear`` where a line shows that the job works, in a log that is still being written, or has ended well, and
-    nothing after it speaks of trouble."""
+    nothing after it speaks of trouble; ``slow`` where it works, and a line says why it is slower than it could be."""
     works: str
     """That line, as FILE:LINE; empty for none."""
+    notes: tuple[str, ...] = ()
+    """What is worth to know beside the verdict, as sentences."""
 
 
 def run_log(names: Sequence[str], *, as_json: bool) -> int:
@@ -91,8 +97,8 @@ def run_log(names: Sequence[str], *, as_json: bool) -> int:
         as_json: print JSON.
 
     Returns:
-        The exit code: 0 where the job is at work or has ended well, 1 where something reports trouble, 3 where
-        nothing shows either.
+        The exit code: 0 where the job is at work or has ended well, 1 where something reports trouble or says why the
+        job is slow, 3 where nothing shows either.
 
     Raises:
         UsageError: a name cannot be read.
@@ -102,7 +108,10 @@ def run_log(names: Sequence[str], *, as_json: bool) -> int:
         print_json(answer)
     else:
         print_lines(log_lines(answer))
-    return {"clear": ExitCode.OK, "trouble": ExitCode.FOUND, "unknown": ExitCode.NOT_KNOWN}[answer.verdict]
+    codes = {
+        "clear": ExitCode.OK, "slow": ExitCode.FOUND, "trouble": ExitCode.FOUND, "unknown": ExitCode.NOT_KNOWN,
+    }  # fmt: skip
+    return codes[answer.verdict]
 
 
 def answer_from(names: Sequence[str]) -> LogAnswer:
@@ -126,13 +135,96 @@ def answer_from(names: Sequence[str]) -> LogAnswer:
     of_amd = any(log.of_amd for log in logs)
     versions = tuple(sorted({version for log in logs for version in log.versions}))
     incidents = [_incident(chapter, of_amd) for chapter in tell(log.told for log in logs)]
+    if incidents and (reason := _why_not_reached(incidents[0], logs)) is not None:
+        incidents[0] = reason
     if incidents and len(versions) > 1 and incidents[0].side in {"symptom", "unknown"}:
         incidents[0] = _of_versions(incidents[0], len(versions))
     working = [log for log in logs if log.works]
     works = f"{printable(working[0].name)}:{working[0].works}" if working else ""
     is_clear = any(log.has_ended or log.silent < _STILL_SECONDS for log in working)
-    verdict: Literal["trouble", "clear", "unknown"] = "trouble" if incidents else "clear" if is_clear else "unknown"
-    return LogAnswer(SCHEMA, read, any(log.of_nccl for log in logs), versions, tuple(incidents), verdict, works)
+    verdict: Literal["trouble", "slow", "clear", "unknown"]
+    verdict = "trouble" if incidents else "clear" if is_clear else "unknown"
+    slow, notes = _slow(logs, bool(working))
+    if (damaged := _damaged(logs)) is not None:
+        verdict, incidents = "trouble", [damaged, *(one for one in incidents if one.certain)]
+    elif slow is not None and all(one.category in _OF_SET_UP for one in incidents):
+        verdict, incidents = "slow", [slow]
+    elif slow is not None:
+        notes = (*notes, slow.happened)
+    of_nccl = any(log.of_nccl for log in logs)
+    return LogAnswer(SCHEMA, read, of_nccl, versions, tuple(incidents), verdict, works, notes)
+
+
+def _why_not_reached(incident: LogIncident, logs: Sequence[ReadLog]) -> LogIncident | None:
+    """An incident that timed out while it connected, with the reason that an earlier line gives; None without one."""
+    from commwatch.jobs.logs.meanings import about_line
+
+    if incident.category != "timeout" or " connect" not in incident.text:
+        return None
+    for log in logs:
+        for sign in log.signs:
+            is_before = printable(sign.file) != incident.file or sign.line < incident.line
+            about = about_line("socket", sign.event.text) if sign.event.category == "socket" and is_before else None
+            if about is not None:
+                return msgspec.structs.replace(
+                    incident, category="socket", side=about.side, happened=about.happened, next_step=about.next_step,
+                    file=printable(sign.file), line=sign.line, text=sign.event.text,
+                    named=incident.named or ((sign.event.named,) if sign.event.named else ()),
+                    counts={"socket": 1} | incident.counts,
+                )  # fmt: skip
+    return None
+
+
+_OF_SET_UP = frozenset({"ib_setup"})
+"""Warnings that a job survives which goes on over another transport."""
+
+
+def _slow(logs: Sequence[ReadLog], works: bool) -> tuple[LogIncident | None, tuple[str, ...]]:
+    """Why a job that works is slow, None where nothing says so; and what else is worth to know of its transport."""
+    from commwatch.jobs.logs.transport import Transport
+
+    transport = Transport([log.transport for log in logs])
+    notes = tuple(_torn(log) for log in logs if log.tables.torn_at is not None and log.silent >= _STILL_SECONDS)
+    if not works and not transport.is_set_up:
+        return None, notes
+    if (found := transport.slow()) is not None:
+        return _of_lines(logs[found[0]], found[1]), notes
+    for log in logs:
+        falling = log.tables.falling(transport.is_over_rdma, transport.is_between_nodes)
+        if falling is not None:
+            return _of_lines(log, falling), notes
+    return None, (*notes, *filter(None, [transport.note()]))
+
+
+def _torn(log: ReadLog) -> str:
+    return (
+        f"{printable(log.name)}: the table of nccl-tests ends in its middle, after {log.tables.torn_at:,} bytes; what "
+        "stopped it is not in this log."
+    )
+
+
+def _damaged(logs: Sequence[ReadLog]) -> LogIncident | None:
+    """Wrong results of nccl-tests; None without any."""
+    return next((_of_lines(log, found) for log in logs if (found := log.tables.damaged()) is not None), None)
+
+
+def _of_lines(log: ReadLog, found: Slow) -> LogIncident:
+    return LogIncident(
+        category=found.category,
+        side=found.about.side,
+        certain=True,
+        happened=found.about.happened,
+        next_step=found.about.next_step,
+        file=printable(log.name),
+        line=found.line.number,
+        text=found.line.text.strip()[:300],
+        began=None,
+        hosts=(),
+        ranks=(),
+        named=(),
+        silent_ranks=(),
+        counts={found.category: 1},
+    )
 
 
 def _of_versions(incident: LogIncident, number: int) -> LogIncident:
@@ -152,14 +244,18 @@ def _of_versions(incident: LogIncident, number: int) -> LogIncident:
 
 
 def _incident(chapter: Chapter, of_amd: bool) -> LogIncident:
-    from commwatch.jobs.logs.categories import AMD, CATEGORIES, UNKNOWN_END
+    from commwatch.jobs.logs.categories import AMD, CATEGORIES, EXCEPTION, UNKNOWN_END
+    from commwatch.jobs.logs.meanings import about_line
+    from commwatch.jobs.logs.story import EXCEPTION_LINE
 
     culprit = chapter.culprit
-    event, about = culprit.event, CATEGORIES[culprit.event.category]
+    event = culprit.event
     if event.category in {"crash", "other"} and not event.certain:
-        about = UNKNOWN_END
+        about = EXCEPTION if EXCEPTION_LINE.search(event.text) else UNKNOWN_END
     elif event.category == "cuda" and of_amd:
         about = AMD
+    else:
+        about = about_line(event.category, event.text) or CATEGORIES[event.category]
     ranks = chapter.ranks(event.category)
     return LogIncident(
         category=event.category,
@@ -176,6 +272,7 @@ def _incident(chapter: Chapter, of_amd: bool) -> LogIncident:
         named=chapter.named(event.category),
         silent_ranks=_silent(ranks) if event.category == "timeout" else (),
         counts={str(category): number for category, number in chapter.counts.items()},
+        followed_by=chapter.kernel_events_after(culprit),
     )
 
 
@@ -203,6 +300,8 @@ def log_lines(answer: LogAnswer) -> Iterator[Line]:
             ("No errors found.", "green"),
             (f" {answer.works} shows work; nothing after it speaks of trouble.", ""),
         ]
+    elif answer.verdict == "slow":
+        yield [("It works, but slowly.", "yellow")]
     elif answer.verdict == "unknown":
         last = (
             f"{answer.works} shows work, but is old, and no line says how it ended"
@@ -210,6 +309,8 @@ def log_lines(answer: LogAnswer) -> Iterator[Line]:
             else "none shows work"
         )
         yield [("Unknown: ", "yellow"), (f"no line reports trouble; {last}.", "")]
+    for note in answer.notes:
+        yield [(note, "")]
     if not answer.incidents:
         if not answer.of_nccl:
             yield [
@@ -218,18 +319,20 @@ def log_lines(answer: LogAnswer) -> Iterator[Line]:
         return
     for number, incident in enumerate(answer.incidents[:_SHOWN], start=1):
         yield []
-        yield from _incident_lines(number, incident)
+        yield from _incident_lines(number, incident, "Why" if answer.verdict == "slow" else "What happened first")
     if len(answer.incidents) > _SHOWN:
         yield []
         yield [(f"{len(answer.incidents) - _SHOWN:,} more incidents came later; --json has them all", "")]
 
 
-def _incident_lines(number: int, incident: LogIncident) -> Iterator[Line]:
-    heading = "What happened first" if number == 1 else f"Later ({number})"
+def _incident_lines(number: int, incident: LogIncident, first: str) -> Iterator[Line]:
+    heading = first if number == 1 else f"Later ({number})"
     when = "" if incident.began is None else f", {_when(incident.began)}"
     yield [(f"{heading}{when}: ", "bold"), (incident.happened, _STYLES.get(incident.side, ""))]
     yield [(f"  {_where(incident)}", "")]
     yield [(f"    {printable(incident.text)}", "dim")]
+    if incident.followed_by:
+        yield [(f"  followed by: {', '.join(incident.followed_by)}", "")]
     if incident.silent_ranks:
         yield [(f"  ranks that do not report it: {', '.join(incident.silent_ranks)}", "")]
     others = [f"{name} {count:,}" for name, count in incident.counts.items() if name != incident.category]

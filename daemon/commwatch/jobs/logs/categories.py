@@ -11,6 +11,10 @@ from typing import Literal, NamedTuple, TypeAlias
 Category: TypeAlias = Literal[
     "cuda",
     "oom",  # no memory was left, on the GPU or for the job
+    "pcie",  # a PCIe device or path reported an error that was not corrected
+    "limit",  # a process met a limit of open files or of processes, or a file system is full
+    "waiting",  # the job waits for resources of the cluster
+    "unreachable",  # the launcher could not start a process on a node
     "crash",  # a process of the job ended by itself
     "killed",  # a process of the job was ended from outside, as happens where memory runs out
     "ib_async",  # the adapter or its link reported an event
@@ -57,6 +61,16 @@ class About(NamedTuple):
 CATEGORIES: Mapping[Category, About] = {
     "cuda": About("gpu", "A GPU failed, or a call of CUDA on it.",
         "Look for an Xid of that GPU in the kernel log; without one the program itself is to blame."),
+    "pcie": About("host", "A PCIe device, or the path to it, reported an error that was not corrected.",
+        "Look at the device that the line names and at the bridge above it (lspci -tv): card, riser, slot, cable."),
+    "limit": About("config", "A process met a limit of the system: of open files, of processes, or of a file system.",
+        "Compare /proc/PID/limits with what the job needs, and raise the limit."),
+    "waiting": About("config", "The job waits for resources that the cluster does not give.",
+        "Compare what the job asks for (GPUs, nodes) with what is free: ray status, sinfo and squeue, kubectl describe "
+        "pod."),
+    "unreachable": About("config", "The launcher could not start processes on a node.",
+        "Log in to the node that is named in the same way (ssh NODE true, without a password), and correct the list of "
+        "hosts, the key or the host key."),
     "oom": About("program", "A process had no memory left, on its GPU or on the host.",
         "Lower batch or sequence length, or give the job more; look who else holds memory on that GPU."),
     "crash": About("program", "A process of the job ended by itself; all others lost it.",
@@ -128,20 +142,24 @@ UNKNOWN_END = About("unknown", "Something failed or ended; nothing here says why
                     "Read what that process wrote before this line, and the logs of the other ranks.")  # fmt: skip
 """Of a ``crash`` or ``other`` that only a status or a sign shows."""
 
+EXCEPTION = About("unknown", "The program ended with an exception; its words name no cause that commwatch knows.",
+                  "Read the traceback above it, and the logs of the other ranks at that time.")  # fmt: skip
+"""Of an exception that is only a sign of an end."""
+
 AMD = About("gpu", "A GPU failed, or a call of HIP on it.",
             "Look for amdgpu in the kernel log (ring timeout, GPU reset, RAS); without a line of it the program itself "
             "is to blame.")  # fmt: skip
 """Of ``cuda`` in a log of AMD's."""
 
 PRECEDENCE: tuple[frozenset[Category], ...] = (
-    frozenset({"cuda"}),
+    frozenset({"cuda", "pcie"}),
     frozenset({"ib_async"}),
     frozenset({"ib_retry", "ib_rnr", "ib_local_prot", "ib_remote_access", "ib_setup"}),
     frozenset({"ib_other"}),
     frozenset({"nvls", "mnnvl", "p2p"}),
     frozenset({"socket"}),
-    frozenset({"no_interface", "shm", "shm_gone", "version", "dup_gpu", "no_algo"}),
-    frozenset({"oom", "crash", "killed", "mismatch", "usage"}),
+    frozenset({"no_interface", "shm", "shm_gone", "version", "dup_gpu", "no_algo", "limit", "unreachable"}),
+    frozenset({"oom", "crash", "killed", "mismatch", "usage", "waiting"}),
 )
 """Of what is seen together, the likelier cause first; what is not named comes after these, symptoms last of all."""
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from commwatch.jobs.logs.categories import ENDINGS, PRECEDENCE, SEVERED, SIDES, Category
+from commwatch.jobs.logs.meanings import category_of_report, refined, report_in
 from commwatch.jobs.logs.rules import (
     BEGINS,
     CALM,
@@ -27,6 +28,7 @@ from commwatch.jobs.logs.rules import (
     SIGNS,
     TORCH,
     VAGUE,
+    WAITING,
     WORK,
 )
 
@@ -118,18 +120,26 @@ def find_in_line(line: str) -> Finding | None:
     The line after ``Last error:`` belongs to it: it is NCCL's last warning without its prefix.
     """
     if (parsed := parse_line(line)) is None:
-        return _last_error(line[:_LONGEST_LINE]) or _by_table(TORCH, line[:_LONGEST_LINE])
+        line = line[:_LONGEST_LINE]
+        if (report := report_in(line)) is not None:
+            of_kernel = category_of_report(report)
+            return None if of_kernel is None else Finding(of_kernel)
+        return _last_error(line) or _by_table(TORCH, line)
     return find_in_warning(parsed) if parsed.level == "WARN" else None
 
 
 def find_sign(line: str) -> Finding | None:
     """Whether a line is a sign that a job ended or never began; see ``rules.SIGNS``."""
-    return _by_table(SIGNS, line[:_LONGEST_LINE]) if parse_line(line) is None else None
+    if parse_line(line) is not None or WAITING.search(line[:_LOOKED_AT]) is not None:
+        return None
+    return _by_table(SIGNS, line[:_LONGEST_LINE])
 
 
 def find_doubt(line: str) -> Finding | None:
-    """Whether a line speaks of trouble, where the program does not say by its level that it is none."""
+    """Whether a line speaks of trouble, where the program does not say by its level that it is none; or of waiting."""
     line = line[:_LOOKED_AT]
+    if WAITING.search(line) is not None:
+        return Finding("waiting", False)
     is_calm = CALM.search(line) is not None and FAILED_CALL.search(line) is None
     return None if is_calm or not speaks_of_trouble(line) else Finding("other", False)
 
@@ -242,11 +252,12 @@ def _rank(finding: Finding) -> int:
 def _category_of_message(message: str) -> Category | None:
     if (completion := _COMPLETION.search(message)) is not None:
         return COMPLETIONS.get(int(completion[1]), "ib_other")
-    return next((category for category, rule in MESSAGES if rule.search(message)), None)
+    return next((refined(category, message) for category, rule in MESSAGES if rule.search(message)), None)
 
 
 def _by_table(table: Iterable[tuple[Category, bool, re.Pattern[str]]], line: str) -> Finding | None:
-    return next((Finding(category, certain) for category, certain, rule in table if rule.search(line)), None)
+    found = next(((category, certain) for category, certain, rule in table if rule.search(line)), None)
+    return None if found is None else Finding(refined(found[0], line), found[1])
 
 
 def setting_of(message: str) -> tuple[str, str] | None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import gzip
 import os
 import re
 import sys
 import time
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import BinaryIO
+from pathlib import Path
+from typing import BinaryIO, cast
 
 from commwatch.jobs.logs.event import event_in_line, time_of
-from commwatch.jobs.logs.files import ANY_HOST, LogFile, find_logs
+from commwatch.jobs.logs.files import ANY_HOST, LogFile, find_logs, stat_log
 from commwatch.jobs.logs.lines import (
     find_doubt,
     find_in_line,
@@ -21,9 +25,11 @@ from commwatch.jobs.logs.lines import (
     speaks_of_trouble,
     telling_lines,
 )
+from commwatch.jobs.logs.nccl_tests import Tables
 from commwatch.jobs.logs.rules import GOES_ON, HINTS, SIGN_HINTS
 from commwatch.jobs.logs.story import Told
 from commwatch.jobs.logs.tail import LONGEST_LINE, whole_lines
+from commwatch.jobs.logs.transport import TransportLines
 from commwatch.regular_file import open_regular
 
 MOST_LOGS = 512
@@ -36,6 +42,10 @@ _WORK_LINES = 1000
 _DATE = re.compile(rb"\b(20\d\d)-\d\d-\d\d[T _]\d\d:\d\d:")
 _VERSION = re.compile(rb"NCCL version (\d{1,3}\.\d{1,3}\.\d{1,3})\+")
 _AMD = re.compile(rb"HIP failure|HIP error|hipify|hipIpc|amdgpu|AMD Instinct|RCCL|rccl|ROCm|rocm")
+_COLOURS = re.compile(rb"\x1b\[[0-9;]{0,16}m")
+_PACKED = (".gz", ".zst")
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+"""How packed files begin."""
 _PIECE_BYTES = 16 * LONGEST_LINE
 STANDARD_INPUT = "-"
 
@@ -66,6 +76,8 @@ class ReadLog:
     """Seconds since it was written last, as far as is known."""
     versions: set[str] = field(default_factory=set)
     """Of NCCL, as it writes them itself."""
+    transport: TransportLines = field(default_factory=TransportLines)
+    tables: Tables = field(default_factory=Tables)
 
 
 def read_logs(names: Iterable[str]) -> list[ReadLog]:
@@ -88,6 +100,8 @@ def _opened(names: Iterable[str]) -> Iterator[tuple[str, BinaryIO, float]]:
             yield "standard input", sys.stdin.buffer, time.time()
             continue
         logs, failed = find_logs(name, ANY_HOST)
+        if not logs and failed is None and name.endswith(_PACKED) and (packed := stat_log(name)) is not None:
+            logs = [packed]
         if failed is not None:
             raise failed
         if not logs:
@@ -96,7 +110,20 @@ def _opened(names: Iterable[str]) -> Iterator[tuple[str, BinaryIO, float]]:
     for log in list(found.values())[:MOST_LOGS]:
         # Whoever writes there may have put a pipe in its place since.
         with open(open_regular(os.path.realpath(log.path)), "rb", buffering=0) as stream:
-            yield log.path, stream, log.changed
+            yield log.path, _unpacked(stream, log.path), log.changed
+
+
+def _unpacked(stream: BinaryIO, path: str) -> BinaryIO:
+    """A log as it was before it was packed with gzip.
+
+    Raises:
+        OSError: it is packed with zstd, for which Python has no reader.
+    """
+    head = stream.read(len(_ZSTD))
+    stream.seek(0)
+    if head == _ZSTD:
+        raise OSError(errno.EINVAL, f"packed with zstd: zstd -dc {Path(path).name} | commwatch diagnose --log -", path)
+    return cast("BinaryIO", gzip.GzipFile(fileobj=stream)) if head.startswith(_GZIP) else stream
 
 
 def read_log(name: str, stream: BinaryIO, changed: float) -> ReadLog:
@@ -116,7 +143,7 @@ def read_log(name: str, stream: BinaryIO, changed: float) -> ReadLog:
     rest, skips = b"", False
     year: int | None = None
     while len(log.told) < MOST_TOLD:
-        data = stream.read(_PIECE_BYTES)
+        data = _read(stream, name)
         if not data:
             _take(log, rest, year or time.gmtime(changed).tm_year)
             log.lines += bool(rest)
@@ -136,8 +163,21 @@ def read_log(name: str, stream: BinaryIO, changed: float) -> ReadLog:
     return log
 
 
+def _read(stream: BinaryIO, name: str) -> bytes:
+    """The next piece; empty at the end of the log, and where a packed one was cut."""
+    try:
+        # Of a packed log that was cut what comes before the cut is read, and so no more than it has at a time.
+        return stream.read1(_PIECE_BYTES) if isinstance(stream, gzip.GzipFile) else stream.read(_PIECE_BYTES)
+    except EOFError:
+        return b""
+    except zlib.error as error:
+        raise OSError(errno.EINVAL, f"damaged gzip: {error}", name) from error
+
+
 def _take(log: ReadLog, body: bytes, year: int) -> None:
     """Add what some lines tell; ``log.lines`` stand before them."""
+    if b"\x1b" in body:
+        body = _COLOURS.sub(b"", body)
     log.of_nccl = log.of_nccl or b" NCCL INFO " in body or b" NCCL WARN " in body or b"NCCL version" in body
     log.of_amd = log.of_amd or _AMD.search(body) is not None
     log.versions |= {version.decode() for version in _VERSION.findall(body)}
@@ -147,6 +187,8 @@ def _take(log: ReadLog, body: bytes, year: int) -> None:
         log.has_ended = has_ended
         log.works = log.lines + 1 + body.count(b"\n", 0, worked)
         log.doubts.clear()
+    log.transport.take(body, log.lines + 1)
+    log.tables.take(body, log.lines + 1)
     number, counted = log.lines + 1, 0
     telling = dict(telling_lines(body, (*HINTS, *GOES_ON)))
     # Signs are asked only where nothing is reported.

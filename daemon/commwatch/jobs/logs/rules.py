@@ -24,6 +24,7 @@ COMPLETIONS: dict[int, Category] = {
 _MESSAGES: tuple[tuple[Category, str], ...] = (
     # A process that ends tears its contexts down under calls that are still under way.
     ("teardown", r"driver shutting down|context is destroyed"),
+    ("limit", r"Too many open files"),
     # CUDA says this until the fabric manager has set the switches up.
     ("nvls", r"system not yet initialized"),
     ("p2p", r"peer access is not supported|failed to peer with device|(?:CUDA IPC|IPC memory) handle|IpcGetMemHandle"),
@@ -85,7 +86,19 @@ _TORCH: tuple[tuple[Category, bool, str], ...] = (
     ("dup_gpu", True, r"Duplicate GPU detected : rank \d"),
     ("version", True, r"undefined symbol: nccl"),
     ("p2p", True, r"peer access is not supported between these two devices"),
+    ("cuda", True, r"Failed to initialize NVML: |Error: (?:No CUDA GPUs are available|Found no NVIDIA driver)"),
+    ("cuda", True, r"Error: (?:The NVIDIA driver on your system is too old|.{0,200}undefined symbol: (?:cu|nv|__nv))"),
+    ("cuda", True, r"Error: lib(?:cuda|cudart|cublas|cudnn|nccl|nvrtc|nvJitLink)\w{0,12}\.so.{0,40}cannot open shared"),
+    ("cuda", True, r"CUDA driver is a stub library"),
+    ("p2p", True, r"custom_all_reduce\.cuh:\d{1,5} '"),
+    ("limit", True, r"\[Errno 28\] No space left on device: '|Disk quota exceeded"),
+    ("unreachable", True, r"\bssh: (?:connect to host|Could not resolve hostname) |Host key verification failed\."),
+    ("unreachable", True, r"Permission denied \((?:publickey|gssapi|password|keyboard)"),
+    ("usage", True, r"More processors requested than permitted|Requested node configuration is not available"),
+    ("limit", True, r"Too many open files|can't start new thread|\[Errno 11\] Resource temporarily"),
+    ("limit", True, r"(?:pthread_create|fork|clone).{0,40}(?:Resource temporarily unavailable|failed: EAGAIN)"),
     # Of the kernel.
+    ("pcie", True, r"PCIe Bus Error: severity=(?:Uncorrect|Fatal)|AER: .{0,10}Uncorrect\w{2,4} \((?:Non-)?Fatal"),
     ("cuda", True, r"NVRM: Xid \(|\bXid \d{1,3} (?:PCI:|GPC)|fallen off the bus|determine the device handle for GPU"),
     ("cuda", True, r"amdgpu.{0,200}(?:GPU reset begin|\*ERROR\* ring \S{1,40} timeout|uncorrectable hardware error)"),
     ("cuda", True, r"amdgpu: sq_intr: error|Memory access fault by GPU|\bHSA_STATUS_ERROR_(?!OUT_OF)"),
@@ -123,6 +136,7 @@ _TORCH: tuple[tuple[Category, bool, str], ...] = (
     ("cancelled", True, r"SignalException: Process \d{1,10} got signal: (?:1|2|15)\b|Received (?:1|2|15) death signal"),
     ("cancelled", True, r"Received SIGTERM: 15|closing signal SIGHUP|Timed out waiting for job step to complete"),
     ("cancelled", True, r"(?:^|[\]\\: ])Terminated ?$"),
+    ("limit", False, r"\[Errno 28\] No space left on device$"),
     # The status of a call or of a process, last since the lines above carry one too.
     ("killed", False, r"^Killed|srun: error: .{1,200}: Killed$|signal: Killed"),
     ("killed", False, _ENDED + r"(?:137|-9)\b|\b[Ss]ignal:? (?:9|SIGKILL)\b|: line \d{1,6}: {1,6}\d{1,10} Killed\b"),
@@ -152,6 +166,7 @@ _SIGNS: tuple[tuple[Category, str], ...] = (
     ("crash", r"\bterminate called |Traceback|Root Cause \(first observed|ChildFailedError|Actor(?:Died)?Error"),
     ("crash", _RANK + _LOGGER + r"(?:\w{1,40}\.){0,8}\w{0,40}(?:Error|Exception):?(?: (?!raised from)|$)"),
     ("crash", r"\b(?i:container|pod|process|worker|rank|task|job|node)\b.{0,60} failed\b"),
+    ("other", r"During handling of the above exception|the direct cause of the following exception"),
     ("other", r"Exception raised from |\bframe #\d{1,3}: |(?i:\b(?:call stacks?|stack ?trace|backtrace)\b)"),
     ("other", r"\[[EF]\d{3,4} \d\d:\d\d:\d\d|^[EF]\d{4} \d\d:|\d\d:\d\d:\d\d\.\d{6}: [EF] "),
     ("other", r"(?:^|[\s\[(|:])(?:ERROR|FATAL|CRITICAL|FAILED|Fatal|panic)(?:$|[\s\]):,|!])"),
@@ -178,6 +193,11 @@ DOUBTS = {
     for stem in _STEMS
 }
 """Such a word that is not part of a name, the name of a setting, or counted as none; by its stem."""
+WAITING = re.compile(
+    r"No available node types can fulfill|[Ww]aiting for (?:creating a )?placement group|Insufficient nvidia\.com/gpu|"
+    r"cannot be scheduled right now|job \d{1,12} queued and waiting for resources"
+)
+"""What launchers write while a job waits for resources; work after it takes it back."""
 FAILED_CALL = re.compile(r"\.cc?:\d{1,5} -> [1-689]\b")
 """What NCCL writes of a call that failed, at the level INFO."""
 CALM = re.compile(
@@ -188,7 +208,8 @@ CALM = re.compile(
 WORK = re.compile(
     r"(?i)(?<!\w)(?:step|epoch|iter(?:ation)?|batch|episode|round|update)\b\W{1,8}[1-9](?!\d{0,8}\()|"
     r"\bloss\b\W{1,4}\d|\d ?(?:it/s|s/it|tok(?:en)?s?/s|samples/s)|samples/?(?:per)?sec\W{1,4}\d|\d (?-i:GB/s)|"
-    r"throughput\W{1,8}[1-9]|\b\d{1,16} {1,20}\d{1,16} {1,20}\w{3,16} {1,20}(?:sum|none|prod|min|max|avg)\b|\" 20\d\b"
+    r"throughput(?: \([^)]{1,24}\))?\W{1,8}\d{0,8}\.?\d{0,4}[1-9]|"
+    r"\b\d{1,16} {1,20}\d{1,16} {1,20}\w{3,16} {1,20}(?:sum|none|prod|min|max|avg)\b|\" 20\d\b"
 )
 """What only a job writes that is at work: progress beyond its beginning, or a result."""
 BEGINS = re.compile(r"(?i)load|\| {0,8}0/")
@@ -217,7 +238,7 @@ HINTS: tuple[bytes, ...] = (
     b"CUDA error", b"HIP error", b"cuda runtime error", b"Triton Error", b"CUDA_ERROR", b"CUDA driver error",
     b"ut of memory", b"utOfMemoryError", b"oom", b"OUT_OF_MEMORY", b"OOM", b"Out Of Memory", b"memory pressure",
     b"low on memory", b"Xid ", b"fallen off the bus", b"device handle for GPU", b"amdgpu", b"infiniband ",
-    b"modify QP", b"libfabric:", b"NET/OFI", b"include/socket.h:", b"undefined symbol: nccl", b"Duplicate GPU",
+    b"modify QP", b"libfabric:", b"NET/OFI", b"include/socket.h:", b"Duplicate GPU",
     b"Last error:", b"atchdog", b"imeout", b"imed out", b"DistStoreError", b"monitoredBarrier", b"not responding",
     b"not ready", b"should dump", b"failed on SocketImpl", b"store->get(", b"taking the entire process down",
     b"gloo/transport/", b"connectFullMesh", b"server socket", b"ddress already in use", b"marked dead",
@@ -225,9 +246,13 @@ HINTS: tuple[bytes, ...] = (
     b"eartbeat timeout", b"Detected mismatch", b"DDP expects", b"ataLoader", b"us error", b"segfault at ", b"ignal",
     b"eceived SIG", b"egmentation fault", b"llegal instr", b"loating point", b"Killed", b"xit code", b"xit_code",
     b"xitCode", b"xitcode", b"xit status", b"xited ", b"return code", b"errorcode", b"job memory limit",
-    b"ot yet init", b"access fault", b"peer access", b"HSA_", b"retry count", b"ode failure", b"NODE FAILURE",
-    b"DEADLINE_EXCEEDED", b"CANCELLED", b"preempted", b"SIGTERM: 15", b"Terminated", b"SignalException", b"Error: ",
-    b"Error\n",
+    b"ot yet init", b"nitialize NVML", b"CUDA GPUs are", b"no NVIDIA driver", b"system is too old",
+    b"undefined symbol: ", b"cannot open shared", b"Too many open", b"stub library", b"custom_all_reduce.cuh",
+    b"Errno 28", b"quota exceeded", b"ssh: ", b"Host key ver", b"ermission denied (", b"requested than perm",
+    b"node configuration is", b"start new thread", b"emporarily unav", b"failed: EAGAIN", b"Bus Error: sev", b"AER: ",
+    b"SXid (", b"mlx5_core ", b"bnxt_en ", b"ena 0", b"RmInitAdapter", b"access fault", b"peer access", b"HSA_",
+    b"retry count", b"ode failure", b"NODE FAILURE", b"DEADLINE_EXCEEDED", b"CANCELLED", b"preempted", b"SIGTERM: 15",
+    b"Terminated", b"SignalException", b"Error: ", b"Error\n",
 )  # fmt: skip
 """A line that says something holds one of these; they are found much faster than the rules."""
 
@@ -240,13 +265,15 @@ GOES_ON: Mapping[bytes, int] = {
 SIGN_HINTS: tuple[bytes, ...] = (
     *GOES_ON,
     *(hint.encode() for stem in _STEMS for hint in (stem[1:], stem[1:].upper())),
-    b"poolFD", b"C10d store", b"SIG", b"all stack", b"all Stack", b"[E", b"[F", b": E ", b": F ", b".cc:",
+    b"poolFD", b"can fulfill", b"lacement group", b"nvidia.com/gpu", b"be scheduled", b"for resources", b"C10d store",
+    b"SIG", b"all stack", b"all Stack", b"[E", b"[F", b": E ", b": F ", b".cc:",
 )  # fmt: skip
 """So for signs and doubts, beside the others."""
 
 CONTEXT: tuple[tuple[str, str, Category], ...] = (
     ("transport/nvls.cc", "uda failure", "nvls"),
     ("transport/multicast.cc", "uda failure", "nvls"),
+    ("transport/p2p.cc", "invalid device ordinal", "p2p"),
     ("misc/shmutils.cc", "No such file or directory", "shm_gone"),
 )
 """Source file and text of warnings that mean something else there, and their category."""

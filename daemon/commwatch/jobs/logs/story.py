@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from commwatch.jobs.logs.categories import SEVERED, SIDES, Category
 from commwatch.jobs.logs.event import LogEvent
 from commwatch.jobs.logs.lines import INCIDENT_SECONDS, Finding, first_culprit
+from commwatch.jobs.logs.meanings import name_of_report, report_in
+
+_MOST_EVENTS = 5
+"""Events of the kernel log that are named after a cause."""
+
+
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\)")
+_CHAINED = re.compile(r"During handling of the above exception|the direct cause of the following exception")
+EXCEPTION_LINE = re.compile(r"(?:^|[\s.\]:])\w{0,60}(?:Error|Exception|Interrupt|Exit)(?::|$)")
+"""A line that names the exception that ends a traceback."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +100,40 @@ class Chapter:
         if category is None:
             raise ValueError("a chapter without a line")
         of_it = [one for one in causes if one.event.category == category]
-        return next((one for one in of_it if one.event.certain), of_it[0])
+        return next((one for one in of_it if one.event.certain), self._end_of_chain(of_it[0]))
+
+    def _end_of_chain(self, first: Told) -> Told:
+        """The last exception of the chain that a traceback begins: Python prints the error that ends it last."""
+        if _TRACEBACK.search(first.event.text) is None:
+            return first
+        last, is_open = first, True
+        for one in self.told[self.told.index(first) + 1 :]:
+            text = one.event.text
+            if (one.file, one.event.rank) != (first.file, first.event.rank):
+                continue
+            if _CHAINED.search(text) is not None:
+                is_open = True
+            elif _TRACEBACK.search(text) is not None:
+                if not is_open:
+                    break
+            elif is_open and EXCEPTION_LINE.search(text) is not None:
+                last, is_open = one, False
+        return last
 
     def _follows(self, one: Told) -> bool:
         """Whether a connection broke because processes that had waited in vain were being ended."""
         if self._gave_up is None or one.since is None or one.event.category not in SEVERED:
             return False
         return one.since >= self._gave_up
+
+    def kernel_events_after(self, cause: Told) -> tuple[str, ...]:
+        """The events of the kernel log that came after a line, each once: ``Xid 74 of 0000:1b:00.0``."""
+        own = report_in(cause.event.text)
+        reports = [report_in(one.event.text) for one in self.told[self.told.index(cause) + 1 :]]
+        names = dict.fromkeys(name_of_report(one) for one in reports if one is not None)
+        if own is not None:
+            names.pop(name_of_report(own), None)
+        return tuple(names)[:_MOST_EVENTS]
 
     @property
     def first(self) -> Told:

@@ -1,0 +1,285 @@
+"""What a line of a job's log means, where it says more than its category: the cause in words, and what to do about it.
+
+Sources: the error strings of the CUDA runtime and driver API (``cudaGetErrorString``, ``cuda.h``), errno(3), the
+messages of NVML, of glibc and of the kernel; Xids and SXids from data/xid.yaml and data/sxid.yaml, adapters from the
+phrases that the daemon reads. The first row that fits counts; a line that no row fits has the words of its category.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from commwatch.jobs.logs.categories import About, Category, Side
+from commwatch.node.xids import LINK_XIDS, meaning_of
+from commwatch.readings import HardwareEvent
+from commwatch.sources.adapter_lines import ADAPTER_EVENTS, DRIVERS
+from commwatch.sources.kernel_log_lines import Report, is_fatal, parse_report
+
+
+class _Row(NamedTuple):
+    of: Category
+    """The category that the line gets."""
+    says: re.Pattern[str]
+    about: About
+
+
+def _row(of: Category, says: str, about: About) -> _Row:
+    return _Row(of, re.compile(says), about)
+
+
+_SEES: Final = (
+    "Compare what the process sees (nvidia-smi -L and CUDA_VISIBLE_DEVICES inside the job) with what it was given: "
+    "the container's --gpus, Slurm's --gres, the limit nvidia.com/gpu of the pod."
+)
+_LOST: Final = (
+    "Start the container again; if it happens after each systemctl daemon-reload, name the devices to the container "
+    "with --device or use CDI (nvidia-ctk), and look at the kernel log for an Xid 79 or 119."
+)
+_MEMORY: Final = (
+    "Drain the node and reset the GPU, so that the row is remapped (nvidia-smi -q -d ROW_REMAPPER); look for Xid 48, "
+    "63, 64, 94 and 95 in the kernel log. Again on the same GPU: have the card inspected."
+)
+_COMPUTE: Final = (
+    "Run the program with CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer: it names the call. If only ever the same GPU "
+    "fails, whatever runs on it, look for Xid 48, 94 and 95 and run field diagnostics."
+)
+
+CUDA_ROWS: Final[tuple[_Row, ...]] = (
+    # --- what is installed ---
+    _row("version", r"driver version is insufficient for CUDA runtime|InsufficientDriver|driver on your system is too "
+         r"old|CUDA error:? \(?35\b", About("config",
+         "The NVIDIA driver of the node is older than the CUDA that the program was built with.",
+         "Compare the CUDA version that nvidia-smi shows with that of the program (torch.version.cuda): update the "
+         "driver, or install a build for the older CUDA.")),
+    _row("version", r"not supported in the installed CUDA driver|CallRequiresNewerDriver", About("config",
+         "The program calls something that the installed NVIDIA driver does not have yet.",
+         "Update the driver, or install a build for an older CUDA.")),
+    _row("version", r"unsupported display driver / cuda driver combination|SystemDriverMismatch|SYSTEM_DRIVER_MISMATCH",
+         About("config", "The libcuda that the program loaded and the kernel's driver are of different versions.",
+         "Look for a second libcuda.so.1 (ldconfig -p, LD_LIBRARY_PATH, cuda-compat in the image); after an upgrade of "
+         "the driver reboot the node or load its modules again.")),
+    _row("version", r"forward compatibility was attempted on non supported HW|CompatNotSupportedOnDevice", About(
+         "config", "The image brings a libcuda for forward compatibility, which this GPU or driver does not support.",
+         "Remove cuda-compat from the image or from LD_LIBRARY_PATH, or update the driver; GeForce cards have no "
+         "forward compatibility.")),
+    _row("version", r"(?i)no kernel image is available|NoKernelImage|NO_BINARY_FOR_GPU|"
+         r"is not compatible with the current PyTorch installation|device kernel image is invalid", About("config",
+         "The program or one of its libraries was not built for this generation of GPU.",
+         "Compare the GPU's compute capability (nvidia-smi --query-gpu=compute_cap) with torch.cuda.get_arch_list(), "
+         "and install a build that has it; extensions have to be built again (TORCH_CUDA_ARCH_LIST).")),
+    _row("version", r"(?i)PTX was compiled with an unsupported toolchain|UNSUPPORTED_PTX_VERSION|"
+         r"PTX JIT compilation failed", About("config",
+         "The driver is too old to compile the code (PTX) that the program brings.",
+         "Update the driver, or install a build for the CUDA version that nvidia-smi shows.")),
+    _row("version", r"(?i)driver is a stub library|StubLibrary|STUB_LIBRARY", About("config",
+         "The program loaded the stub of libcuda, which is only there to link against.",
+         "Take lib64/stubs out of LD_LIBRARY_PATH, and see that the container gets the driver's libraries.")),
+    _row("version", r"(?i)Driver/library version mismatch", About("config",
+         "The driver's library and its kernel module are of different versions: the driver was upgraded under way.",
+         "Drain the node and reboot it, or unload and load the NVIDIA modules.")),
+    _row("version", r"undefined symbol: (?:nccl|cu|nv|__nv|_ZN?\d?c10|_ZN2at)", About("config",
+         "Two libraries of different builds are loaded together: one lacks what the other calls.",
+         "Compare where each comes from (ldd, pip list of torch and the nvidia-* packages), and install them from one "
+         "build; LD_LIBRARY_PATH and LD_PRELOAD come before what the package brings.")),
+    _row("version", r"lib(?:cudart|cublas|cudnn|nccl|cupti|nvrtc|nvJitLink|cuda|cufft|cusparse)\w{0,12}\.so[.\d]{0,12}"
+         r".{0,20}cannot open shared object", About("config", "A library that the program needs is not installed.",
+         "Install the package that has it in the version named, or put its folder into LD_LIBRARY_PATH; libcuda.so.1 "
+         "comes with the driver, and into a container by its NVIDIA runtime.")),
+    # --- which GPUs a process sees ---
+    _row("usage", r"(?i)invalid device ordinal|InvalidDevice\b|INVALID_DEVICE\b", About("config",
+         "A process asked for a GPU whose number it does not see: there are more ranks on the node than GPUs that are "
+         "visible to them.", _SEES)),
+    _row("cuda", r"(?i)no CUDA-capable device is detected|No CUDA GPUs are available|\bErrorNoDevice|"
+         r"ERROR_NO_DEVICE|Found no NVIDIA driver", About("config",
+         "The process sees no GPU: none was given to it, its container lost them, or the driver does not run.",
+         f"{_SEES} If it saw them before, the container lost its devices: start it again.")),
+    _row("cuda", r"(?i)CUDA-capable device\(?s?\)? (?:is/)?are busy or unavailable|DevicesUnavailable|"
+         r"DEVICE_UNAVAILABLE", About("config",
+         "The GPU was there and could not be used: it is in exclusive mode and taken, or it does not start.",
+         "Look at nvidia-smi: Compute M. of the GPU (nvidia-smi -c DEFAULT allows several processes), processes that "
+         "were left over, and MIG; without these look for an Xid of the GPU.")),
+    _row("cuda", r"(?i)Failed to initialize NVML: Unknown Error|NVML: Unknown Error|nvml\w{0,24}: Unknown Error",
+         About("config", "The container lost its access to the GPUs' device files while it ran.", _LOST)),
+    _row("cuda", r"(?i)failed to initialize NVML: (?:Driver Not Loaded|Insufficient Permissions)", About("config",
+         "The NVIDIA driver is not loaded, or the process may not use it.",
+         "Run nvidia-smi on the host; compare the rights of /dev/nvidia* with the user of the job.")),
+    # --- the fabric ---
+    _row("nvls", r"(?i)system not yet initialized|SystemNotReady|SYSTEM_NOT_READY", About("nvlink",
+         "CUDA does not start, because nobody has set up the NVSwitches: error 802.",
+         "Start the fabric manager in the version of the driver (systemctl status nvidia-fabricmanager), on B200 and "
+         "newer NVLSM too, and see in nvidia-smi -q that Fabric State is Completed; in a virtual machine ask the "
+         "host's operator. No setting of NCCL helps.")),
+    _row("nvls", r"(?i)uncorrectable NVLink error|NvlinkUncorrectable|NVLINK_UNCORRECTABLE", About("nvlink",
+         "An NVLink of the GPU had an error that it could not correct.",
+         "Look for Xid 74 or 144 to 150 and for SXids in the kernel log: they name the link. Drain the node, reset the "
+         "GPUs of the node together; again on the same link: have card and baseboard inspected.")),
+    # --- memory ---
+    _row("cuda", r"(?i)uncorrectable ECC error|EccUncorrectable|ECC_UNCORRECTABLE", About("gpu",
+         "Memory of the GPU held data that could not be corrected.", _MEMORY)),
+    _row("oom", r"CUBLAS_STATUS_ALLOC_FAILED", About("program",
+         "A GPU had no memory left for cuBLAS.",
+         "Lower batch or sequence length; look who else holds memory on that GPU.")),
+    # --- the program ---
+    _row("cuda", r"(?i)device-side assert|ERROR_ASSERT", About("program",
+         "A check inside a kernel failed, most often an index out of its range (a label or token beyond the table).",
+         "Run again with CUDA_LAUNCH_BLOCKING=1, or on the CPU: the error then names the call.")),
+    _row("cuda", r"(?i)illegal memory access|unspecified launch failure|misaligned address|illegal instruction|"
+         r"invalid program counter|ERROR_(?:ILLEGAL_ADDRESS|LAUNCH_FAILED|MISALIGNED|ILLEGAL_INSTRUCTION)", About(
+         "program", "A kernel touched memory that it may not, or did something illegal: most often the program.",
+         _COMPUTE)),
+    _row("cuda", r"(?i)invalid (?:device function|configuration argument|resource handle|device pointer)|"
+         r"too many resources requested", About("program",
+         "A kernel was started with what the GPU does not take.",
+         "Look at the call in the program, and whether its extensions were built for this GPU and this torch.")),
+    _row("cuda", r"(?i)launch timed out|LAUNCH_TIMEOUT", About("config",
+         "A kernel ran longer than the watchdog of a GPU with a display allows.",
+         "Use a GPU without a display, or make the kernels shorter.")),
+)  # fmt: skip
+
+LIMIT_ROWS: Final[tuple[_Row, ...]] = (
+    _row("limit", r"Too many open files|\bEMFILE\b|\[Errno 24\]", About("config",
+         "A process had as many files and sockets open as its limit allows.",
+         "Raise the limit of open files: ulimit -n, LimitNOFILE of the unit, --ulimit nofile of the container; "
+         "/proc/PID/limits shows it.")),
+    _row("limit", r"(?i)(?:pthread_create|fork|clone|can't start new thread|cannot fork|thread creation)"
+         r".{0,80}(?:Resource temporarily unavailable|failed)|can't start new thread|\[Errno 11\]", About("config",
+         "A process could not start another process or thread: a limit of their number was reached.",
+         "Raise the limit of processes: ulimit -u, TasksMax of the unit, --pids-limit of the container, pids.max of "
+         "its cgroup.")),
+    _row("limit", r"No space left on device|\[Errno 28\]|[Dd]isk quota exceeded|\[Errno 122\]", About("config",
+         "A file system is full, or its quota is used up.",
+         "Look at df -h and df -i of the path, and at the quota; where none is named, /dev/shm and /tmp fill up first. "
+         "Do not load a checkpoint that was cut.")),
+    _row("usage", r"requested than permitted|node configuration is not available", About("config",
+         "The job asks Slurm for more than its allocation or partition has.",
+         "Compare its --nodes, --ntasks and --gres with scontrol show job and sinfo.")),
+    _row("p2p", r"custom_all_reduce", About("host",
+         "The all-reduce of vLLM or SGLang itself, which does without NCCL, failed between the GPUs.",
+         "Start with --disable-custom-all-reduce, which uses NCCL in its place; if that fails too, look at P2P between "
+         "the GPUs (commwatch topology, nvidia-smi topo -p2p r).")),
+    _row("cancelled", r"DUE TO TIME LIMIT|DeadlineExceeded", About("symptom",
+         "The job was ended because its time was over.",
+         "Ask for more time or save checkpoints more often; if it hung before, earlier lines say so.")),
+    _row("ib_setup", r"(?i)ibv_(?:reg_mr|create_cq|create_qp|reg_dmabuf)\w{0,12}.{0,80}Cannot allocate memory|memlock",
+         About("config", "The adapter could not lock memory: the limit of locked memory is too small.",
+         "Raise it: ulimit -l unlimited, LimitMEMLOCK=infinity of the unit (of Slurm's or of containerd, which jobs "
+         "inherit it from), --ulimit memlock=-1 of the container.")),
+    _row("no_interface", r"family \d{1,10} is neither AF_INET", About("config",
+         "NCCL received an address that makes no sense: something else spoke at its port, or two versions of NCCL "
+         "talked to each other.",
+         "Compare the versions of NCCL of all ranks (NCCL version in each log); look for a scanner or a health check "
+         "that connects to the ports of jobs.")),
+)  # fmt: skip
+
+CONNECTION_ROWS: Final[tuple[_Row, ...]] = (
+    _row("socket", r"(?i)(?:\(errno: 111|\[Errno 111\]|errno 111|connection refused)", About("network",
+         "Nobody listened at the address and port that a process called.",
+         "Look whether the process that should listen there still runs and has started (rank 0 for MASTER_ADDR and "
+         "MASTER_PORT), and whether the address is its own; commwatch cluster check tries the paths between nodes.")),
+    _row("socket", r"(?i)(?:errno:? 113|\[Errno 113\]|no route to host)", About("network",
+         "There is no way to the address that a process called: the host is down, or a firewall refuses it.",
+         "Try it with ping and with commwatch cluster check; look at the firewall of the host and at "
+         "NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME, which choose the interface.")),
+    _row("socket", r"(?i)(?:errno:? 101|\[Errno 101\]|network is unreachable)", About("network",
+         "The node has no route to the network of the address that a process called.",
+         "Look at ip route get ADDRESS on the node, and at NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME: an interface "
+         "that is not joined to the others was chosen.")),
+    _row("socket", r"(?i)(?:gai error: -?\d|(?:could|can) ?not (?:be )?resolved?|not resolve host|"
+         r"name or service not known|temporary failure in name resolution|nodename nor servname)", About("config",
+         "The name of a host could not be resolved.",
+         "Try getent hosts NAME on the node that reports it; put the name into DNS or /etc/hosts of all nodes, or give "
+         "MASTER_ADDR as an address.")),
+    _row("socket", r"(?i)(?:errno:? 110|\[Errno 110\]|connection timed out)", About("network",
+         "The address that a process called did not answer: a firewall drops the packets, or the path is broken.",
+         "Open the ports between the nodes (MASTER_PORT and the range of ephemeral ports); commwatch cluster check "
+         "tries the paths between nodes.")),
+    _row("socket", r"client socket has timed out|timed out .{0,40}(?:trying|attempting) to connect", About("network",
+         "The address and port that a process called did not answer in time.",
+         "Look whether rank 0 has started there (MASTER_ADDR and MASTER_PORT), and whether the port is open between "
+         "the nodes: commwatch cluster check tries the paths.")),
+)  # fmt: skip
+"""Why a connection failed, by what the line says itself."""
+_CONNECTING: Final = frozenset({"socket", "timeout"})
+"""Categories of lines that may say why a connection failed."""
+
+_SIDES: Final[dict[str, Side]] = {
+    "nvlink": "nvlink", "nvswitch": "nvlink", "pcie": "host", "gpu": "gpu", "memory": "gpu", "driver": "host",
+    "application": "program",
+}  # fmt: skip
+"""By the component of an event of the kernel log."""
+_KERNEL: Final = re.compile(
+    rf"NVRM: Xid|nvidia-nvswitch\d{{1,3}}:? SXid|NVRM: .{{0,80}}(?:fallen off|RmInitAdapter)|\b(?:{'|'.join(DRIVERS)}) "
+    r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:"
+)
+_LINK_XID: Final = re.compile(rf"(?:{LINK_XIDS})\Z")
+
+
+def report_in(line: str) -> Report | None:
+    """The event of a GPU, an NVSwitch or an adapter that a line of the kernel reports, whatever stands before it."""
+    found = _KERNEL.search(line)
+    return None if found is None else parse_report(line[found.start() :])
+
+
+def category_of_report(report: Report) -> Category | None:
+    """The category of an event of the kernel log; None for one that is no trouble of a job."""
+    if report.kind == "adapter":
+        return None if ADAPTER_EVENTS[report.code].gravity == "info" else "ib_async"
+    if report.kind == "sxid":
+        return "nvls" if is_fatal(report.kind, report.text) else None
+    return "nvls" if report.kind == "xid" and _LINK_XID.match(report.code) else "cuda"
+
+
+def refined(category: Category, text: str) -> Category:
+    """The category of a failed call of CUDA by what CUDA says of it; every other category as it is."""
+    if category != "cuda":
+        return category
+    return next((row.of for row in CUDA_ROWS if row.says.search(text)), category)
+
+
+def about_line(category: Category, text: str) -> About | None:
+    """What a line says itself of its cause; None where only its category is known.
+
+    Args:
+        category: of the line.
+        text: of the line.
+    """
+    if (report := report_in(text)) is not None:
+        return about_report(report)
+    rows = (*CUDA_ROWS, *LIMIT_ROWS)
+    found = next((row.about for row in rows if row.of == category and row.says.search(text)), None)
+    if found is None and category in _CONNECTING:
+        return next((row.about for row in CONNECTION_ROWS if row.says.search(text)), None)
+    return found
+
+
+def name_of_report(report: Report) -> str:
+    """A few words for an event: ``Xid 74 of 0000:1b:00.0``."""
+    if report.kind == "adapter":
+        return f"adapter {report.device}: {ADAPTER_EVENTS[report.code].meaning}"
+    what = {"xid": f"Xid {report.code}", "sxid": f"SXid {report.code}"}.get(report.kind, report.code.replace("_", " "))
+    return f"{what} of {report.device}" if report.device else what
+
+
+def about_report(report: Report) -> About:
+    """What an event of the kernel log means, by the tables of the daemon."""
+    if report.kind == "adapter":
+        happened = f"Adapter {report.device}: {ADAPTER_EVENTS[report.code].meaning}."
+        return About("network", happened, _ADAPTER)
+    known = meaning_of(HardwareEvent(report.kind, report.device, report.code, "kernel_log", 0.0, report.text))
+    name = name_of_report(report) + (", which the driver calls fatal" if is_fatal(report.kind, report.text) else "")
+    if known is None:
+        side: Side = "nvlink" if report.kind == "sxid" else "gpu"
+        part = "an NVSwitch" if report.kind == "sxid" else "a GPU"
+        return About(side, f"{name}: an error of {part} whose number commwatch does not know.", _UNKNOWN_NUMBER)
+    return About(_SIDES[known.component], f"{name}, {known.name}: {known.meaning}", known.advice)
+
+
+_ADAPTER: Final = (
+    "Look at the kernel log around this line and at the adapter's ports (rdma link, devlink health); firmware that "
+    "failed needs a reset of the adapter or a power cycle of the node, again and again a new adapter."
+)
+_UNKNOWN_NUMBER: Final = (
+    "Read the lines around it; look the number up in the list of NVIDIA for this driver. If it is fatal, drain the "
+    "node and reset its GPUs together."
+)

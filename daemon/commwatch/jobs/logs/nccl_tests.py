@@ -1,0 +1,119 @@
+"""Tables of nccl-tests and rccl-tests in a log: wrong results, bandwidth that falls as messages grow, a torn end.
+
+Source: nccl-tests src/common.cu. Bandwidths are in GB/s (10⁹ bytes), sizes in bytes; the columns in place stand behind
+those out of place, and versions before 2.12 write an error where later ones count wrong values.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from commwatch.jobs.logs.categories import About
+from commwatch.jobs.logs.transport import Line, Slow
+
+FALL: Final = 3.0
+"""Times by which the bus bandwidth of a larger message must be lower."""
+_LARGE_BYTES: Final = 2**20
+"""From this size on a larger message is not slower in a sound system."""
+_HEADER: Final = re.compile(rb"#\s{1,20}size\s{1,20}count\s{1,20}type\b.{0,120}busbw.{0,20}")
+_ROW: Final = re.compile(
+    rb"^(?:\[\S{1,20}\] ?|\S{1,40}: ?)?\s{0,20}(\d{1,16}) {1,20}\d{1,16} {1,20}\w{3,16} {1,20}"
+    rb"(?:sum|none|prod|min|max|avg|mulsum)\b"
+    rb"(?: {1,20}-?\d{1,6})? {1,20}[\d.]{1,12} {1,20}[\d.]{1,12} {1,20}([\d.]{1,12}) {1,20}(\S{1,16})"
+    rb"(?: {1,20}[\d.]{1,12} {1,20}[\d.]{1,12} {1,20}([\d.]{1,12}) {1,20}(\S{1,16}))?",
+    re.MULTILINE,
+)
+_BAD_END: Final = re.compile(rb"Out of bounds values ?: ?(\d{1,12}) FAILED")
+_END: Final = re.compile(rb"Avg bus bandwidth")
+
+
+class _Row(NamedTuple):
+    size_bytes: int
+    bus_bandwidth: float
+    """GB/s, the lower one of out of place and in place."""
+    wrong: int
+    line: Line
+
+
+class Tables:
+    """The rows of the last table in one log; ``take`` each piece of it in order."""
+
+    def __init__(self) -> None:
+        self._rows: list[_Row] = []
+        self._counts_wrong = False
+        self._failed: Line | None = None
+        self._has_ended = True
+
+    def take(self, body: bytes, number: int) -> None:
+        """Look at a piece of the log.
+
+        Args:
+            body: whole lines.
+            number: of its first line.
+        """
+        if self._has_ended and b"busbw" not in body:
+            return
+        for header in _HEADER.finditer(body):
+            self._rows, self._has_ended = [], False
+            self._counts_wrong = b"#wrong" in header[0]
+        for row in _ROW.finditer(body):
+            line = Line(number + body.count(b"\n", 0, row.start(1)), row[0].strip().decode(errors="replace"))
+            rates = [float(rate) for rate in (row[2], row[4]) if rate is not None and rate.count(b".") <= 1]
+            counts = [int(one) for one in (row[3], row[5]) if self._counts_wrong and one is not None and one.isdigit()]
+            if rates:
+                self._rows.append(_Row(int(row[1]), min(rates), sum(counts), line))
+        if self._failed is None and (failed := _BAD_END.search(body)) is not None:
+            text = failed[0].decode()
+            self._failed = Line(number + body.count(b"\n", 0, failed.start()), text)
+        self._has_ended = self._has_ended or _END.search(body) is not None
+
+    @property
+    def torn_at(self) -> int | None:
+        """The size in bytes of the last row of a table that has no end; None for one that has."""
+        return self._rows[-1].size_bytes if self._rows and not self._has_ended else None
+
+    def damaged(self) -> Slow | None:
+        """Wrong results, with the first line of them."""
+        wrong = next((row.line for row in self._rows if row.wrong), self._failed)
+        return None if wrong is None else Slow("other", _DAMAGED, wrong)
+
+    def falling(self, over_rdma: bool, between_nodes: bool) -> Slow | None:
+        """Bandwidth that falls to a third or less while messages grow.
+
+        Args:
+            over_rdma: whether the log says that NCCL uses RDMA.
+            between_nodes: whether ranks of several nodes talk.
+        """
+        best: _Row | None = None
+        for row in self._rows:
+            if best is not None and row.size_bytes >= _LARGE_BYTES and row.bus_bandwidth * FALL <= best.bus_bandwidth:
+                about = About(
+                    "network" if between_nodes else "host",
+                    f"It works, but slower the larger the messages are: the bus bandwidth falls from "
+                    f"{best.bus_bandwidth:g} GB/s at {best.size_bytes:,} bytes to {row.bus_bandwidth:g} GB/s at "
+                    f"{row.size_bytes:,} bytes.",
+                    _FALLING_RDMA if over_rdma else _FALLING_NETWORK if between_nodes else _FALLING_NODE,
+                )
+                return Slow("ib_other" if over_rdma else "other", about, row.line)
+            if best is None or row.bus_bandwidth > best.bus_bandwidth:
+                best = row
+        return None
+
+
+_DAMAGED: Final = About("unknown", "The test found wrong values: data was damaged on its way between the GPUs.",
+    "Stop training on these GPUs. Run the same test with NCCL_P2P_DISABLE=1: if it is right then, transfers between "
+    "the GPUs go through an IOMMU or ACS that breaks them (on the host iommu=pt or off, ACS off at the bridges above "
+    "them). If it is still wrong, test each pair alone to find the GPU, and with another version of NCCL.")  # fmt: skip
+_FALLING_RDMA: Final = (
+    "On RoCE look at flow control (PFC and ECN) of adapters and switches, and at their counters of discards, pauses "
+    "and retransmissions while the test runs; on InfiniBand at symbol errors and congestion of the ports."
+)
+_FALLING_NETWORK: Final = (
+    "Look at drops and retransmissions of the interface while the test runs (nstat, ethtool -S), and at MTU and flow "
+    "control of the switch."
+)
+_FALLING_NODE: Final = (
+    "Look at the PCIe links of the GPUs under load (commwatch diagnose), at their clocks and power limits, and at "
+    "errors of the links."
+)

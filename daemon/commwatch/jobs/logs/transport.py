@@ -1,0 +1,245 @@
+"""What a job's log says of the transport between nodes: a job that works over TCP where RDMA could be crawls.
+
+NCCL writes at the level INFO which network it uses and why (src/misc/ibvwrap.cc, src/transport/net_ib, net.cc,
+src/init.cc; the EFA plugin in its own words). A job on one node uses no network whatever these lines say.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from commwatch.jobs.logs.categories import About, Category
+
+_LONGEST_LINE: Final = 1024
+_MOST_HITS: Final = 256
+"""Lines of one kind that are looked at in a piece of a log."""
+_LARGEST_NODE: Final = 16
+"""GPUs of the largest node: more ranks are on several nodes."""
+_USUAL_NODE: Final = 8
+_OF_NCCL: Final = b" NCCL "
+_HOST: Final = re.compile(rb"(?:^|\s|\])([\w.-]{1,255}):\d{1,10}:\d{1,10} \[-?\d{1,10}\]")
+_RANKS: Final = re.compile(rb" n[rR]anks (\d{1,7})")
+_NODES: Final = re.compile(rb" nNodes (\d{1,6})")
+_INFINIBAND: Final = re.compile(rb"(?:\]|Using |Using \[\d{1,3}\])(?:ib\w{1,12}|ibp?\d\w{0,12}):")
+_CHANNEL: Final = re.compile(rb" via NET/(\w{1,24})/(\S{1,40})")
+
+
+class _Mark(NamedTuple):
+    """A line that decides, found by its bytes."""
+
+    hint: bytes
+    says: re.Pattern[bytes]
+
+
+def _mark(hint: bytes, says: bytes) -> _Mark:
+    return _Mark(hint, re.compile(says))
+
+
+_MARKS: Final[dict[str, _Mark]] = {
+    "socket": _mark(b"sing network Socket", rb"Using network Socket"),
+    "rdma": _mark(b"sing network ", rb"Using network (?:IB|AWS Libfabric|GPUDirect-TCPX|gIB|UCX|NCCL RDMA)"),
+    "no_library": _mark(b"libibverbs", rb"Failed to open libibverbs"),
+    "not_opened": _mark(b"open", rb"ibv_open_device\w{0,12}\(?\)? ?failed|Unable to open device"),
+    "no_device": _mark(b"device", rb"NET/IB ?: No device found|Net/IB: call to devices\(\) returned 0"),
+    "disabled": _mark(b"NCCL_IB_DISABLE set", rb"NCCL_IB_DISABLE set by environment to [1-9]"),
+    "chosen": _mark(b"NCCL_NET set", rb"NCCL_NET set by environment to [\"']?(?i:socket)"),
+    "hca": _mark(b"NCCL_IB_HCA set", rb"NCCL_IB_HCA set (?:by environment )?to \S"),
+    "provider": _mark(b"elected", rb"[Ss]elected [Pp]rovider is (?:tcp|sockets|udp)\b"),
+    "no_p2p": _mark(b"NCCL_P2P_DISABLE set", rb"NCCL_P2P_DISABLE set by environment to [1-9]"),
+    "started": _mark(b"Init COMPLETE", rb"Init COMPLETE"),
+}
+"""By name. A log without any of NCCL's lines is not searched for them."""
+
+
+class Line(NamedTuple):
+    """Where a line stands."""
+
+    number: int
+    """From 1."""
+    text: str
+
+
+class Slow(NamedTuple):
+    """Why a job that works is slow."""
+
+    category: Category
+    about: About
+    line: Line
+
+
+class TransportLines:
+    """The lines of one log about its transport; ``take`` each piece of it in order."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, Line] = {}
+        """The first line of each mark."""
+        self.hosts: set[bytes] = set()
+        self.ranks = 0
+        self.nodes = 0
+        self.has_infiniband = False
+        """Whether an interface of an InfiniBand adapter is named."""
+        self.channels: dict[str, Line] = {}
+        """The first channel over each network: ``Socket``, ``IB``, ``IB/GDRDMA``."""
+
+    def take(self, body: bytes, number: int) -> None:
+        """Look at a piece of the log.
+
+        Args:
+            body: whole lines.
+            number: of its first line.
+        """
+        if _OF_NCCL not in body:
+            return
+        for name, mark in _MARKS.items():
+            if name not in self.seen and (found := _first(body, mark, number)) is not None:
+                self.seen[name] = found
+        for line in _lines(body, b"sing network "):
+            if (host := _HOST.search(line)) is not None and len(self.hosts) < _MOST_HITS:
+                self.hosts.add(host[1])
+        for hint in (b" nranks ", b" nRanks "):
+            for line in _lines(body, hint):
+                self.ranks = max([self.ranks, *(int(one) for one in _RANKS.findall(line))])
+                self.nodes = max([self.nodes, *(int(one) for one in _NODES.findall(line))])
+        for line in _lines(body, b"NET/Socket : Using"):
+            self.has_infiniband = self.has_infiniband or _INFINIBAND.search(line) is not None
+        self._take_channels(body, number)
+
+    def _take_channels(self, body: bytes, number: int) -> None:
+        at = body.find(b" via NET/")
+        for _ in range(_MOST_HITS):
+            if at < 0:
+                return
+            line = _line_at(body, at)
+            if (found := _CHANNEL.search(line)) is not None:
+                kind = found[1].decode() + ("/GDRDMA" if b"GDRDMA" in found[2] else "")
+                if kind not in self.channels:
+                    self.channels[kind] = Line(number + body.count(b"\n", 0, at), line.decode(errors="replace"))
+            at = body.find(b" via NET/", at + 1)
+
+
+class Transport:
+    """What the logs of one job say together."""
+
+    def __init__(self, logs: list[TransportLines]) -> None:
+        self._logs = logs
+
+    @property
+    def _hosts(self) -> set[bytes]:
+        return set().union(*(log.hosts for log in self._logs))
+
+    @property
+    def is_between_nodes(self) -> bool:
+        """Whether ranks of several nodes talk, as far as the lines show it."""
+        ranks = max((log.ranks for log in self._logs), default=0)
+        if len(self._hosts) > 1 or any(log.nodes > 1 or log.channels for log in self._logs):
+            return True
+        failed = any("not_opened" in log.seen for log in self._logs)  # nobody opens an adapter for one node alone
+        return ranks > (_USUAL_NODE if failed else _LARGEST_NODE)
+
+    @property
+    def is_over_rdma(self) -> bool:
+        """Whether NCCL says that it uses RDMA."""
+        return any("rdma" in log.seen for log in self._logs)
+
+    @property
+    def is_set_up(self) -> bool:
+        """Whether NCCL says that its communicators stand."""
+        return any("started" in log.seen for log in self._logs)
+
+    def slow(self) -> tuple[int, Slow] | None:
+        """Why the job is slow, and in which log that stands; None where nothing says that it is.
+
+        TCP between nodes is no fault where nothing shows an RDMA adapter.
+        """
+        if not self.is_between_nodes:
+            return None
+        for at, log in enumerate(self._logs):
+            if ("socket" in log.seen or "Socket" in log.channels) and "rdma" not in log.seen:
+                found = _why_socket(log)
+                if found is not None:
+                    return at, found
+            if "provider" in log.seen and "Socket" not in log.channels:
+                return at, Slow("ib_setup", _PROVIDER, log.seen["provider"])
+        return None
+
+    def note(self) -> str:
+        """What is worth to know of a job that works; empty for nothing."""
+        if not self.is_between_nodes:
+            return ""
+        if any("socket" in log.seen or "Socket" in log.channels for log in self._logs):
+            return (
+                "The ranks of several nodes talk over TCP, since NCCL found no RDMA device. If the nodes have one (ls "
+                "/sys/class/infiniband on the host), it is not in the container, and the job could be faster."
+            )
+        if any("IB" in log.channels for log in self._logs) and not any(
+            "IB/GDRDMA" in log.channels for log in self._logs
+        ):
+            return (
+                "Transfers between nodes go through memory of the host: no channel uses GPUDirect RDMA. On data centre "
+                "GPUs load nvidia-peermem, or use a kernel and driver with DMA-BUF; GeForce cards have none."
+            )
+        return ""
+
+
+def _why_socket(log: TransportLines) -> Slow | None:
+    seen = log.seen
+    for name, about in _REASONS.items():
+        if name in seen:
+            return Slow("ib_setup", about, seen[name])
+    if "no_device" in seen and ("hca" in seen or log.has_infiniband):
+        return Slow("ib_setup", _HCA if "hca" in seen else _NO_DEVICE, seen["hca" if "hca" in seen else "no_device"])
+    return None
+
+
+_TCP: Final = "The job works, but its ranks on several nodes talk over TCP"
+_REASONS: Final[dict[str, About]] = {
+    "disabled": About("config", f"{_TCP}: NCCL_IB_DISABLE forbids RDMA.",
+        "Remove NCCL_IB_DISABLE, unless the nodes have no working RDMA adapter (commwatch cluster probe tries them)."),
+    "chosen": About("config", f"{_TCP}: NCCL_NET chooses sockets.",
+        "Remove NCCL_NET, unless the nodes have no working RDMA adapter."),
+    "no_library": About("config", f"{_TCP}: libibverbs is not in the image, so NCCL cannot use RDMA.",
+        "If the nodes have RDMA adapters (ls /sys/class/infiniband on the host): install libibverbs and the providers "
+        "(rdma-core) in the image, and give the container /dev/infiniband. If they have none, the network is what "
+        "limits the job: compare it with commwatch estimate."),
+    "not_opened": About("config", f"{_TCP}: NCCL saw an RDMA adapter and could not open it.",
+        "Give the container the device files and the right to lock memory: --device /dev/infiniband --ulimit "
+        "memlock=-1 (in Kubernetes the RDMA device plugin); then NCCL writes Using network IB."),
+}  # fmt: skip
+"""By mark, the most certain first."""
+_HCA: Final = About("config", f"{_TCP}: the list NCCL_IB_HCA names no adapter that this process sees.",
+    "Compare the list with ls /sys/class/infiniband inside the container; correct or remove NCCL_IB_HCA, and give the "
+    "container /dev/infiniband.")  # fmt: skip
+_NO_DEVICE: Final = About("config",
+    f"{_TCP} over an InfiniBand adapter's interface: the adapter itself is not in the container.",
+    "Give the container /dev/infiniband (--device /dev/infiniband, in Kubernetes the RDMA device plugin).")  # fmt: skip
+_PROVIDER: Final = About("config", f"{_TCP}: libfabric chose the provider tcp and not efa.",
+    "Look whether the instance has EFA (fi_info -p efa inside the container), give the container /dev/infiniband, and "
+    "check the security group; FI_PROVIDER=efa makes the failure visible.")  # fmt: skip
+
+
+def _line_at(body: bytes, at: int) -> bytes:
+    start = body.rfind(b"\n", 0, at) + 1
+    end = body.find(b"\n", at)
+    return body[max(start, at - _LONGEST_LINE) : min(end if end >= 0 else len(body), at + _LONGEST_LINE)]
+
+
+def _lines(body: bytes, hint: bytes) -> list[bytes]:
+    found: list[bytes] = []
+    at = body.find(hint)
+    while at >= 0 and len(found) < _MOST_HITS:
+        found.append(_line_at(body, at))
+        at = body.find(hint, at + len(hint))
+    return found
+
+
+def _first(body: bytes, mark: _Mark, number: int) -> Line | None:
+    at = body.find(mark.hint)
+    for _ in range(_MOST_HITS):
+        if at < 0:
+            return None
+        line = _line_at(body, at)
+        if _OF_NCCL in line and mark.says.search(line) is not None:
+            return Line(number + body.count(b"\n", 0, at), line.decode(errors="replace"))
+        at = body.find(mark.hint, at + 1)
+    return None

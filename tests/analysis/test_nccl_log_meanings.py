@@ -1,0 +1,328 @@
+"""commwatch diagnose --log: what a line says of its cause, jobs that crawl, tables of nccl-tests."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from commwatch.commands.diagnose_log import LogAnswer, answer_from, log_lines
+from commwatch.errors import UsageError
+
+CUDA = "RuntimeError: CUDA error: {}\n"
+WORKS = "step 100 loss 2.0\n"
+SOCKET = (
+    "w{0}:41:80 [0] NCCL INFO NET/Socket : Using [0]{1}:10.0.0.{0}<0>\nw{0}:41:80 [0] NCCL INFO Using network Socket\n"
+)
+STARTED = "w0:41:80 [0] NCCL INFO comm 0x1 rank 0 nranks {} cudaDev 0 busId 1 - Init COMPLETE\n"
+NO_LIBRARY = "w0:41:80 [0] NCCL INFO Failed to open libibverbs.so[.1]\n"
+NO_DEVICE = "w0:41:80 [0] NCCL INFO NET/IB : No device found.\n"
+CHANNEL = "w0:41:80 [0] NCCL INFO Channel 00/0 : 7[7] -> 8[0] [send] via NET/{}\n"
+HEADER = "#  size  count  type  redop  root  time  algbw  busbw #wrong  time  algbw  busbw #wrong\n"
+END = "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 9.1\n"
+
+
+def row(size: int, busbw: float, wrong: int = 0) -> str:
+    """A row of nccl-tests, GB/s."""
+    rates = f"100.1 {busbw / 2:.2f} {busbw:.2f}"
+    return f"{size} {size // 4} float sum -1 {rates} {wrong} {rates} 0\n"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "job.log"
+
+
+def said(answer: LogAnswer) -> str:
+    return "\n".join("".join(text for text, _ in line) for line in log_lines(answer))
+
+
+def answer_to(log: Path, text: str) -> LogAnswer:
+    log.write_text(text, encoding="utf-8")
+    return answer_from([str(log)])
+
+
+@pytest.mark.parametrize(
+    ("line", "category", "side", "words", "never"),
+    [
+        (CUDA.format("no kernel image is available for execution on the device"), "version", "config",
+         "compute_cap", "Xid"),
+        (CUDA.format("invalid device ordinal"), "usage", "config", "CUDA_VISIBLE_DEVICES", "Xid"),
+        (CUDA.format("all CUDA-capable devices are busy or unavailable"), "cuda", "config", "exclusive", "Lower"),
+        (CUDA.format("uncorrectable ECC error encountered"), "cuda", "gpu", "ROW_REMAPPER", "program itself"),
+        (CUDA.format("uncorrectable NVLink error detected during the execution"), "nvls", "nvlink",
+         "SXids", "program"),
+        (CUDA.format("device-side assert triggered"), "cuda", "program", "CUDA_LAUNCH_BLOCKING", "Xid"),
+        (CUDA.format("an illegal memory access was encountered"), "cuda", "program", "compute-sanitizer", "reboot"),
+        (CUDA.format("system not yet initialized"), "nvls", "nvlink", "nvidia-fabricmanager", "NCCL_NVLS_ENABLE=0"),
+        ("n1:1:2 [0] init.cc:9 NCCL WARN Cuda failure 'CUDA driver version is insufficient for CUDA runtime version'\n",
+         "version", "config", "torch.version.cuda", "program itself"),
+        ("Failed to initialize NVML: Driver/library version mismatch\n", "version", "config", "reboot", "container"),
+        ("Failed to initialize NVML: Unknown Error\n", "cuda", "config", "daemon-reload", "program itself"),
+        ("RuntimeError: No CUDA GPUs are available\n", "cuda", "config", "--gres", "program itself"),
+        ("-> CUDA driver is a stub library\n", "version", "config", "lib64/stubs", "Xid"),
+        ("ImportError: libcudart.so.12: cannot open shared object file: No such file or directory\n", "version",
+         "config", "LD_LIBRARY_PATH", "Xid"),
+        ("n1:1:2 [0] misc/socket.cc:52 NCCL WARN Net : Call to socket failed: Too many open files\n", "limit", "config",
+         "ulimit -n", "firewall"),
+        ("RuntimeError: can't start new thread\n", "limit", "config", "pids-limit", "other ranks"),
+        ("OSError: [Errno 28] No space left on device: '/ckpt/iter_7'\n", "limit", "config", "df -h", "other ranks"),
+        ("n1:1:2 [0] misc/ibvwrap.cc:248 NCCL WARN Call to ibv_reg_mr failed with error Cannot allocate memory\n",
+         "ib_setup", "config", "memlock", "NCCL_IB_GID_INDEX"),
+        ("ssh: connect to host node-7 port 22: Connection refused\n", "unreachable", "config",
+         "ssh NODE", "MASTER_PORT"),
+        ("srun: error: Unable to create step for job 4: More processors requested than permitted\n", "usage", "config",
+         "scontrol", "port in use"),
+        ("RuntimeError: custom_all_reduce.cuh:336 'invalid argument'\n", "p2p", "host", "--disable-custom-all-reduce",
+         "other ranks"),
+        ("n1:1:2 [0] misc/socket.cc:483 NCCL WARN Connect to 10.0.0.3<51234> failed : No route to host\n", "socket",
+         "network", "firewall", "other ranks"),
+        ("n1:1:2 [0] misc/socket.cc:483 NCCL WARN Connect to 10.0.0.3<51234> failed : Connection refused\n", "socket",
+         "network", "commwatch cluster check", "other ranks"),
+        ("n1:1:2 [0] misc/socket.cc:9 NCCL WARN socket address family 7 is neither AF_INET(2) nor AF_INET6(10)\n",
+         "no_interface", "config", "NCCL version", "Correct NCCL_SOCKET_IFNAME"),
+        ("[1.0] NVRM: Xid (PCI:0000:1b:00): 79, pid=1, name=python, GPU has fallen off the bus.\n", "cuda", "host",
+         "0000:1b:00.0", "Look for an Xid"),
+        ("[1.0] NVRM: Xid (PCI:0000:1b:00): 31, pid=1, name=python, Ch 00000010, MMU Fault\n", "cuda", "program",
+         "compute-sanitizer", "reset"),
+        ("[1.0] NVRM: Xid (PCI:0000:1b:00): 9999, pid=1, name=python, Ch 00000010\n", "cuda", "gpu",
+         "does not know", "program itself"),
+        ("[1.0] mlx5_core 0000:86:00.0: poll_health:825:(pid 0): Fatal error 1 detected\n", "ib_async", "network",
+         "0000:86:00.0", "other ranks"),
+        ("[1.0] pcieport 0000:16:01.0: AER: Uncorrected (Fatal) error received: 0000:17:00.0\n", "pcie", "host",
+         "riser", "program"),
+    ],
+)  # fmt: skip
+def test_a_line_that_says_why_is_taken_at_its_word(
+    log: Path, line: str, category: str, side: str, words: str, never: str
+) -> None:
+    """Its category, where the cause lies, and a next step that can help."""
+    answer = answer_to(log, line)
+    (incident,) = answer.incidents
+
+    assert (incident.category, incident.side) == (category, side)
+    assert words in f"{incident.happened} {incident.next_step}"
+    assert never not in f"{incident.happened} {incident.next_step}"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[1.0] mlx5_core 0000:86:00.0: mlx5_pcie_event:301:(pid 1): Detected insufficient power on the PCIe slot.\n",
+        "[1.0] nvidia-nvswitch0: SXid (PCI:0000:85:00.0): 20001, Non-fatal, Link 46 TX Replay Error\n",
+        "[1.0] pcieport 0000:16:01.0: AER: Corrected error received: 0000:17:00.0\n",
+    ],
+)
+def test_what_healthy_nodes_log_is_no_trouble(log: Path, line: str) -> None:
+    """Slot power, corrected errors, an SXid that the driver calls harmless."""
+    assert answer_to(log, line + WORKS).verdict == "clear"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "named"),
+    [
+        ("nvidia-nvswitch0: SXid (PCI:0000:85:00.0): 29006, Fatal, Link 46 MC TS crumbstore MCTO (First)",
+         "NVRM: Xid (PCI:0000:1b:00): 74, pid='<unknown>', name=<unknown>, NVLink: fatal error on link 14(0x0)",
+         "Xid 74 of 0000:1b:00.0"),
+        ("pcieport 0000:16:01.0: AER: Uncorrected (Fatal) error received: 0000:17:00.0",
+         "NVRM: Xid (PCI:0000:17:00): 79, pid=1, name=python, GPU has fallen off the bus.", "Xid 79 of 0000:17:00.0"),
+    ],
+)  # fmt: skip
+def test_the_first_event_of_the_kernel_leads(log: Path, first: str, second: str, named: str) -> None:
+    """What it led to stands under it."""
+    answer = answer_to(log, f"[1.1] {first}\n[1.2] {second}\n")
+
+    assert answer.incidents[0].line == 1
+    assert answer.incidents[0].followed_by == (named,)
+    assert f"followed by: {named}" in said(answer)
+
+
+@pytest.mark.parametrize(
+    ("errno", "side", "words"),
+    [
+        ("errno: 111 - Connection refused", "network", "Nobody listened"),
+        ("errno: 113 - No route to host", "network", "no way to the address"),
+        ("errno: 110 - Connection timed out", "network", "did not answer"),
+        ("gai error: -2 - Name or service not known", "config", "could not be resolved"),
+    ],
+)
+def test_a_time_out_while_connecting_has_the_reason_of_an_earlier_line(
+    log: Path, errno: str, side: str, words: str
+) -> None:
+    """The line that gives up names none; nobody is sent to the logs of the other ranks."""
+    answer = answer_to(
+        log,
+        f"[W socket.cpp:663] [c10d] The client socket has failed to connect to [node0]:29500 ({errno}).\n"
+        "torch.distributed.DistNetworkError: The client socket has timed out after 60s while trying to connect to "
+        "(node0, 29500).\n",
+    )
+    (incident,) = answer.incidents
+
+    assert (incident.category, incident.side, incident.line, incident.named) == ("socket", side, 1, ("node0",))
+    assert words in incident.happened
+    assert "other ranks" not in incident.next_step
+
+
+def test_the_last_exception_of_the_first_chain_is_shown(log: Path) -> None:
+    """Python prints the error that ends a chain last; what another chain says later is not taken."""
+    answer = answer_to(
+        log,
+        "Traceback (most recent call last):\n  File \"a.py\", line 1, in f\nLookupError: 'rank'\n\n"
+        "During handling of the above exception, another exception occurred:\n\n"
+        'Traceback (most recent call last):\n  File "b.py", line 2, in g\nRuntimeError: Tensor shapes do not fit\n'
+        'Traceback (most recent call last):\n  File "c.py", line 3, in h\nRuntimeError: a later one\n',
+    )
+
+    assert (answer.incidents[0].line, answer.incidents[0].text) == (9, "RuntimeError: Tensor shapes do not fit")
+    assert answer.incidents[0].side == "unknown"
+
+
+def test_a_job_that_waits_for_resources_is_named_until_it_works(log: Path) -> None:
+    """Ray and Slurm write it at the level of information."""
+    waits = "INFO 10-01 12:00:01 ray_utils.py:301] Waiting for creating a placement group of specs for 10 seconds.\n"
+
+    (incident,) = answer_to(log, waits).incidents
+    assert (incident.category, incident.certain) == ("waiting", False)
+    assert answer_to(log, waits + WORKS).verdict == "clear"
+
+
+# --- it works, slowly ---
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (NO_LIBRARY + SOCKET.format(0, "eth0") + CHANNEL.format("Socket/0"), "libibverbs is not in the image"),
+        (NO_DEVICE + SOCKET.format(0, "ib0") + CHANNEL.format("Socket/0"), "/dev/infiniband"),
+        (NO_DEVICE + "w0:41:41 [0] NCCL INFO NCCL_IB_HCA set to mlx5_7\n" + SOCKET.format(0, "eth0")
+         + CHANNEL.format("Socket/0"), "NCCL_IB_HCA names no adapter"),
+        ("w0:41:80 [0] NCCL INFO NCCL_IB_DISABLE set by environment to 1.\n" + SOCKET.format(0, "eth0")
+         + SOCKET.format(1, "eth0"), "NCCL_IB_DISABLE forbids"),
+        ("w0:41:80 [0] misc/ibvwrap.cc:212 NCCL WARN Call to ibv_open_device failed\n" + SOCKET.format(0, "eth0")
+         + STARTED.format(16), "could not open it"),
+        ("w0:41:80 [0] NCCL INFO NET/OFI Selected Provider is tcp (found 1 nics)\n"
+         "w0:41:80 [0] NCCL INFO Using network AWS Libfabric\n" + STARTED.format(32), "provider tcp"),
+    ],
+)  # fmt: skip
+def test_a_job_that_crawls_over_tcp_is_said_to_work_slowly(log: Path, text: str, words: str) -> None:
+    """With the reason and what to do; exit code 1, and no all-clear."""
+    answer = answer_to(log, text + WORKS)
+    (incident,) = answer.incidents
+
+    assert answer.verdict == "slow"
+    assert words in f"{incident.happened} {incident.next_step}"
+    assert "It works, but slowly." in said(answer)
+    assert "No errors found" not in said(answer)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        NO_LIBRARY + SOCKET.format(0, "eth0") + STARTED.format(8),
+        NO_LIBRARY + SOCKET.format(0, "eth0") + STARTED.format(16),
+        "w0:41:80 [0] NCCL INFO NCCL_IB_DISABLE set by environment to 1.\n" + SOCKET.format(0, "eth0"),
+        NO_LIBRARY + "w0:41:80 [0] NCCL INFO Using network IB\n" + CHANNEL.format("IB/0/GDRDMA"),
+    ],
+)
+def test_a_job_on_one_node_or_over_rdma_is_well(log: Path, text: str) -> None:
+    """NCCL writes of sockets on every node without RDMA, also where no byte goes over them."""
+    answer = answer_to(log, text + WORKS)
+
+    assert (answer.verdict, answer.notes) == ("clear", ())
+
+
+def test_tcp_between_nodes_without_a_sign_of_rdma_is_a_note(log: Path) -> None:
+    """Whether the nodes have an adapter is not in the log."""
+    answer = answer_to(log, NO_DEVICE + SOCKET.format(0, "eth0") + CHANNEL.format("Socket/0") + WORKS)
+
+    assert answer.verdict == "clear"
+    assert "talk over TCP" in said(answer)
+
+
+def test_a_crash_is_not_hidden_by_a_slow_network(log: Path) -> None:
+    """Trouble leads, and the transport stands beside it."""
+    slow = NO_LIBRARY + SOCKET.format(0, "eth0") + CHANNEL.format("Socket/0") + STARTED.format(16)
+    answer = answer_to(log, slow + CUDA.format("uncorrectable ECC error encountered"))
+
+    assert (answer.verdict, answer.incidents[0].category) == ("trouble", "cuda")
+    assert "libibverbs" in " ".join(answer.notes)
+
+
+def test_a_job_that_never_worked_is_not_slow(log: Path) -> None:
+    """Sockets were chosen, and nothing came after it."""
+    answer = answer_to(log, NO_LIBRARY + SOCKET.format(0, "eth0") + CHANNEL.format("Socket/0"))
+
+    assert answer.verdict == "unknown"
+
+
+# --- tables of nccl-tests ---
+
+
+@pytest.mark.parametrize(
+    ("rows", "verdict"),
+    [
+        (((2**20, 9.0), (2**24, 3.0)), "slow"),
+        (((2**20, 9.0), (2**24, 3.1)), "clear"),
+        (((1024, 9.0), (2048, 0.1), (2**24, 9.5)), "clear"),
+        (((1024, 0.1), (2**20, 4.0), (2**24, 9.5)), "clear"),
+    ],
+)
+def test_bandwidth_that_falls_to_a_third_as_messages_grow_is_slow(
+    log: Path, rows: tuple[tuple[int, float], ...], verdict: str
+) -> None:
+    """Only from 1 MiB on; small messages are slow everywhere."""
+    answer = answer_to(log, HEADER + "".join(row(*one) for one in rows) + END)
+
+    assert answer.verdict == verdict
+    assert ("falls from 9 GB/s at 1,048,576 bytes to 3 GB/s" in said(answer)) == (verdict == "slow")
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        HEADER + row(2**20, 9.0, wrong=262110) + END,
+        HEADER + row(2**20, 9.0) + "# Out of bounds values : 50 FAILED\n# Avg bus bandwidth    : 4.61\n",
+    ],
+)
+def test_wrong_values_are_damaged_data(log: Path, table: str) -> None:
+    """In a row, or only at the end."""
+    answer = answer_to(log, table)
+
+    assert answer.verdict == "trouble"
+    assert "wrong values" in answer.incidents[0].happened
+    assert "NCCL_P2P_DISABLE=1" in answer.incidents[0].next_step
+
+
+def test_a_table_that_ends_in_its_middle_is_said_to(log: Path) -> None:
+    """What stopped it is not known."""
+    log.write_text(HEADER + row(2**20, 9.0) + row(2**21, 9.1))
+    os.utime(log, (time.time() - 3600,) * 2)
+    answer = answer_from([str(log)])
+
+    assert answer.verdict == "unknown"
+    assert "ends in its middle, after 2,097,152 bytes" in said(answer)
+
+
+# --- whatever the file is ---
+
+
+def test_a_log_that_was_packed_or_coloured_is_read(tmp_path: Path) -> None:
+    """With gzip, whole or cut; with the colours of a terminal."""
+    text = "\x1b[36m(Worker pid=7)\x1b[0m \x1b[31mRuntimeError: CUDA error: invalid device ordinal\x1b[0m\n"
+    packed = gzip.compress(text.encode() + os.urandom(100_000))
+    for name, content in (("a.log", text.encode()), ("b.gz", packed), ("c.gz", packed[:-50_000])):
+        (tmp_path / name).write_bytes(content)
+        (incident,) = answer_from([str(tmp_path / name)]).incidents
+        assert incident.category == "usage", name
+
+
+def test_what_cannot_be_unpacked_is_refused_with_what_would_do(tmp_path: Path) -> None:
+    """One line."""
+    (tmp_path / "job.zst").write_bytes(b"\x28\xb5\x2f\xfd" + bytes(20))
+    with pytest.raises(
+        UsageError, match=r"job\.zst: packed with zstd: zstd -dc job\.zst \| commwatch diagnose --log -"
+    ):
+        answer_from([str(tmp_path / "job.zst")])
