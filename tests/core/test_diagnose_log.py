@@ -44,6 +44,7 @@ def printed(capsys: pytest.CaptureFixture[str], *names: object) -> tuple[int, st
 def test_what_is_put_in_the_place_of_a_log_is_not_opened(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever writes the logs of a job may put a pipe or a device there, after it was looked at."""
 
+    answer_from([str(log)])  # all is imported now
     real = os.path.realpath
 
     def swapped(path: str) -> str:
