@@ -29,7 +29,7 @@ UNKNOWN = "unknown"
 SLOW = "slow"
 LEAST_RIGHT = 0.92
 HALVES = ("tune", "aside")
-AFTERWARDS = ("reported", "later", "last", "final", "working", "fresh", "newest", "latest")
+AFTERWARDS = ("recent", "reported", "later", "last", "final", "working", "fresh", "newest", "latest")
 """Sets that were looked for afterwards, each when the rules for all before it were done."""
 
 

@@ -250,17 +250,20 @@ def _incident(chapter: Chapter, of_amd: bool) -> LogIncident:
 
     culprit = chapter.culprit
     event = culprit.event
-    if event.category in {"crash", "other"} and not event.certain:
+    said = None if event.category == "cuda" and of_amd else about_line(event.category, event.text)
+    if said is not None:
+        about = said
+    elif event.category in {"crash", "other"} and not event.certain:
         about = EXCEPTION if EXCEPTION_LINE.search(event.text) else UNKNOWN_END
     elif event.category == "cuda" and of_amd:
         about = AMD
     else:
-        about = about_line(event.category, event.text) or CATEGORIES[event.category]
+        about = CATEGORIES[event.category]
     ranks = chapter.ranks(event.category)
     return LogIncident(
         category=event.category,
         side=about.side,
-        certain=event.certain,
+        certain=event.certain or said is not None,
         happened=about.happened,
         next_step=about.next_step,
         file=printable(culprit.file),

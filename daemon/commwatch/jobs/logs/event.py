@@ -30,6 +30,7 @@ _NAMED = tuple(
         r"gloo/transport/.{0,200}?\[(\d[\d.]{6,15}|[\da-f:]{2,39})\]:\d",
         r"remote=\[(?:::ffff:)?([\w.:-]{1,255})\]:\d|connect to \[(?:::ffff:)?([\w.:-]{1,255})\]:\d",
         r"connect to \(([\w.:-]{1,255}), \d|to host ([\w.-]{1,255}):\d",
+        r"failed to connect to ([\w.-]{1,255}):\d{1,5} \(errno",
         r"^\s{0,8}(?:host|ip) {0,8}: (\S{1,255})$|on node (\S{1,255}) exited on signal",
         r"srun: error: ([\w.-]{1,255}): tasks? |\*\*\* (?:JOB|STEP) \S{1,40} ON ([\w.-]{1,255}) ",
         r"and address: ([\w.:-]{1,255}) and node name|Node IP: ([\w.:-]{1,255}),",

@@ -158,6 +158,13 @@ LIMIT_ROWS: Final[tuple[_Row, ...]] = (
          "The all-reduce of vLLM or SGLang itself, which does without NCCL, failed between the GPUs.",
          "Start with --disable-custom-all-reduce, which uses NCCL in its place; if that fails too, look at P2P between "
          "the GPUs (commwatch topology, nvidia-smi topo -p2p r).")),
+    _row("usage", r"errno: 13 ", About("config",
+         "A process may not listen at the port that it was given.",
+         "Choose a MASTER_PORT above 1023, which needs no right of root.")),
+    _row("crash", r"\bSIGBUS\b|[Bb]us error|exitcode: -7\b|\b[Ss]ignal:? 7\b", About("config",
+         "A process died of SIGBUS: memory that it had mapped could not be had, most often because /dev/shm was full.",
+         "Give the container more /dev/shm (docker --shm-size, an emptyDir of medium Memory); a file that was cut "
+         "while it was mapped, or a file system that is full or lost, does the same.")),
     _row("cancelled", r"DUE TO TIME LIMIT|DeadlineExceeded", About("symptom",
          "The job was ended because its time was over.",
          "Ask for more time or save checkpoints more often; if it hung before, earlier lines say so.")),

@@ -14,13 +14,15 @@ from commwatch.jobs.logs.transport import Line, Slow
 
 FALL: Final = 3.0
 """Times by which the bus bandwidth of a larger message must be lower."""
+_LEAST_RATE: Final = 0.1
+"""GB/s of the best row from which a fall is one: a single rank has none at all."""
 _LARGE_BYTES: Final = 2**20
 """From this size on a larger message is not slower in a sound system."""
-_HEADER: Final = re.compile(rb"#\s{1,20}size\s{1,20}count\s{1,20}type\b.{0,120}busbw.{0,20}")
+_HEADER: Final = re.compile(rb"\bsize\s{1,20}count\s{1,20}type\b.{0,120}busbw.{0,20}")
 _ROW: Final = re.compile(
     rb"^(?:\[\S{1,20}\] ?|\S{1,40}: ?)?\s{0,20}(\d{1,16}) {1,20}\d{1,16} {1,20}\w{3,16} {1,20}"
-    rb"(?:sum|none|prod|min|max|avg|mulsum)\b"
-    rb"(?: {1,20}-?\d{1,6})? {1,20}[\d.]{1,12} {1,20}[\d.]{1,12} {1,20}([\d.]{1,12}) {1,20}(\S{1,16})"
+    rb"(?:(?:sum|none|prod|min|max|avg|mulsum)\b(?: {1,20}-?\d{1,6})?|-?\d{1,6})"
+    rb" {1,20}[\d.]{1,12} {1,20}[\d.]{1,12} {1,20}([\d.]{1,12}) {1,20}(\S{1,16})"
     rb"(?: {1,20}[\d.]{1,12} {1,20}[\d.]{1,12} {1,20}([\d.]{1,12}) {1,20}(\S{1,16}))?",
     re.MULTILINE,
 )
@@ -87,7 +89,8 @@ class Tables:
         """
         best: _Row | None = None
         for row in self._rows:
-            if best is not None and row.size_bytes >= _LARGE_BYTES and row.bus_bandwidth * FALL <= best.bus_bandwidth:
+            is_large = row.size_bytes >= _LARGE_BYTES and best is not None and best.bus_bandwidth >= _LEAST_RATE
+            if best is not None and is_large and row.bus_bandwidth * FALL <= best.bus_bandwidth:
                 about = About(
                     "network" if between_nodes else "host",
                     f"It works, but slower the larger the messages are: the bus bandwidth falls from "
