@@ -125,7 +125,7 @@ _TORCH: tuple[tuple[Category, bool, str], ...] = (
     ("remote", True, r"has been marked dead because|its node has died|was running on is dead|NodeDiedError"),
     ("remote", True, r"Node failure on \S|DUE TO NODE FAILURE"),
     ("socket", True, r"connectFullMesh failed|gloo/transport/.{0,200}(?:connect \[|refused|unreachable|No route)"),
-    ("usage", True, r"server socket has failed to (?:bind|listen).{0,200}(?:EADDRINUSE|ddress already in use|errno: 13)"),
+    ("usage", True, r"server socket has failed to (?:bind|listen).{0,200}(?:EADDRINUSE|already in use|errno: 13)"),
     ("usage", True, r"Error: (?:\[Errno 98\] )?Address already in use"),
     ("mismatch", True, r"Detected mismatch between collectives on ranks|DDP expects same model across all ranks"),
     ("crash", True, r"\b[Ss]ignal:? (?:4|7|8|11)\b|[Rr]eceived SIG(?:SEGV|BUS|ILL|FPE)\b|\bsegfault at [0-9a-f]"),
