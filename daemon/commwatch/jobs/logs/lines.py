@@ -8,7 +8,7 @@ bounded amount of work, whatever it holds.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from commwatch.jobs.logs.categories import ENDINGS, PRECEDENCE, SEVERED, SIDES, Category
@@ -42,6 +42,7 @@ _MOST_LINES = 400
 _LOOKED_AT = 1024
 """Characters of a line in which words of work and of trouble are looked for."""
 
+_DIGITS = b"0123456789"
 _MARK = re.compile(r"NCCL (WARN|INFO|DIAG|TRACE|CALL) ")
 _PREFIX = re.compile(
     r"(?:\[(?P<timestamp>[\d:. T-]{8,32})\] )?(?!\d{1,20}:)(?P<host>[^\s:\[\]()<>,=/]{1,255})"
@@ -172,8 +173,10 @@ def _last_error(line: str) -> Finding | None:
     return None if category is None else Finding(category, category != "cuda")
 
 
-def telling_lines(data: bytes, hints: Iterable[bytes] = HINTS) -> list[tuple[int, bytes]]:
+def telling_lines(data: bytes, hints: Sequence[bytes] = HINTS) -> list[tuple[int, bytes]]:
     """The lines that ``find_in_line`` may find something in, each with where it begins.
+
+    Lines that differ in nothing but digits are asked once: most of a log are its steps.
 
     Args:
         data: of a log; lines end with a line feed, or with a carriage return as those of progress bars do.
@@ -181,21 +184,20 @@ def telling_lines(data: bytes, hints: Iterable[bytes] = HINTS) -> list[tuple[int
     """
     if b"\r" in data:
         data = data.replace(b"\r\n", b" \n").replace(b"\r", b"\n")
-    found: dict[int, bytes] = {}
-    for hint in hints:
-        at = data.find(hint)
-        while at >= 0:
-            start, end = data.rfind(b"\n", 0, at) + 1, at
-            for _ in range(1 + GOES_ON.get(hint, 0)):
-                end = data.find(b"\n", end + 1)
-                if end < 0:
-                    end = len(data)
-                    break
-            line = data[start : min(end, start + _LONGEST_LINE)]
-            if len(line) > len(found.get(start, b"")):
-                found[start] = line
-            at = data.find(hint, max(end, at + 1))
-    return sorted(found.items())
+    lines, shapes = data.split(b"\n"), data.translate(None, _DIGITS).split(b"\n")
+    bare = {hint: hint.translate(None, _DIGITS) for hint in hints}
+    held = {one: found for one in set(shapes) if (found := [hint for hint in hints if bare[hint] in one + b"\n"])}
+    told: list[tuple[int, bytes]] = []
+    goes_on_until: dict[bytes, int] = {}
+    start = 0
+    for number, (line, shape) in enumerate(zip(lines, shapes, strict=True)):
+        found = [hint for hint in held.get(shape, ()) if hint in line + b"\n" and number >= goes_on_until.get(hint, 0)]
+        if found:
+            end = number + 1 + max(GOES_ON.get(hint, 0) for hint in found)
+            goes_on_until |= {hint: number + 1 + GOES_ON[hint] for hint in found if hint in GOES_ON}
+            told.append((start, b"\n".join(lines[number:end])[:_LONGEST_LINE]))
+        start += len(line) + 1
+    return told
 
 
 def find_in_warning(warning: LogLine) -> Finding | None:
