@@ -190,12 +190,13 @@ def telling_lines(data: bytes, hints: Sequence[bytes] = HINTS) -> list[tuple[int
     told: list[tuple[int, bytes]] = []
     goes_on_until: dict[bytes, int] = {}
     start = 0
-    for number, (line, shape) in enumerate(zip(lines, shapes, strict=True)):
-        found = [hint for hint in held.get(shape, ()) if hint in line + b"\n" and number >= goes_on_until.get(hint, 0)]
-        if found:
-            end = number + 1 + max(GOES_ON.get(hint, 0) for hint in found)
-            goes_on_until |= {hint: number + 1 + GOES_ON[hint] for hint in found if hint in GOES_ON}
-            told.append((start, b"\n".join(lines[number:end])[:_LONGEST_LINE]))
+    for number, (line, shape) in enumerate(zip(lines if held else (), shapes, strict=False)):
+        if shape in held:
+            found = [one for one in held[shape] if one in line + b"\n" and number >= goes_on_until.get(one, 0)]
+            goes_on_until |= {one: number + 1 + GOES_ON[one] for one in found if one in GOES_ON}
+            if found:
+                end = number + 1 + max(GOES_ON.get(one, 0) for one in found)
+                told.append((start, b"\n".join(lines[number:end])[:_LONGEST_LINE]))
         start += len(line) + 1
     return told
 

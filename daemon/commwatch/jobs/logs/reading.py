@@ -41,7 +41,18 @@ _WORK_LINES = 1000
 """Lines at the end of a piece that are asked whether they show work."""
 _DATE = re.compile(rb"\b(20\d\d)-\d\d-\d\d[T _]\d\d:\d\d:")
 _VERSION = re.compile(rb"NCCL version (\d{1,3}\.\d{1,3}\.\d{1,3})\+")
-_AMD = re.compile(rb"HIP failure|HIP error|hipify|hipIpc|amdgpu|AMD Instinct|RCCL|rccl|ROCm|rocm")
+_AMD = (
+    b"HIP failure",
+    b"HIP error",
+    b"hipify",
+    b"hipIpc",
+    b"amdgpu",
+    b"AMD Instinct",
+    b"RCCL",
+    b"rccl",
+    b"ROCm",
+    b"rocm",
+)
 _COLOURS = re.compile(rb"\x1b\[[0-9;]{0,16}m")
 _PACKED = (".gz", ".zst")
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
@@ -179,7 +190,7 @@ def _take(log: ReadLog, body: bytes, year: int) -> None:
     if b"\x1b" in body:
         body = _COLOURS.sub(b"", body)
     log.of_nccl = log.of_nccl or b" NCCL INFO " in body or b" NCCL WARN " in body or b"NCCL version" in body
-    log.of_amd = log.of_amd or _AMD.search(body) is not None
+    log.of_amd = log.of_amd or any(word in body for word in _AMD)
     log.versions |= {version.decode() for version in _VERSION.findall(body)}
     flat = body.replace(b"\r", b"\n")
     worked, has_ended = _last_work(flat)
