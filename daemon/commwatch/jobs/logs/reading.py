@@ -41,18 +41,7 @@ _WORK_LINES = 1000
 """Lines at the end of a piece that are asked whether they show work."""
 _DATE = re.compile(rb"\b(20\d\d)-\d\d-\d\d[T _]\d\d:\d\d:")
 _VERSION = re.compile(rb"NCCL version (\d{1,3}\.\d{1,3}\.\d{1,3})\+")
-_AMD = (
-    b"HIP failure",
-    b"HIP error",
-    b"hipify",
-    b"hipIpc",
-    b"amdgpu",
-    b"AMD Instinct",
-    b"RCCL",
-    b"rccl",
-    b"ROCm",
-    b"rocm",
-)
+_AMD = (b"HIP ", b"hipify", b"hipIpc", b"amdgpu", b"AMD Instinct", b"RCCL", b"rccl", b"ROCm")
 _COLOURS = re.compile(rb"\x1b\[[0-9;]{0,16}m")
 _PACKED = (".gz", ".zst")
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
