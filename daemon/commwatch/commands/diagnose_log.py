@@ -10,6 +10,7 @@ import msgspec
 
 from commwatch.errors import ExitCode, UsageError
 from commwatch.lines import printable
+from commwatch.units import format_rate
 from commwatch.views.terminal import print_json, print_lines
 
 if TYPE_CHECKING:
@@ -191,9 +192,39 @@ def _slow(logs: Sequence[ReadLog], works: bool) -> tuple[LogIncident | None, tup
         return _of_lines(logs[found[0]], found[1]), notes
     for log in logs:
         falling = log.tables.falling(transport.is_over_rdma, transport.is_between_nodes)
-        if falling is not None:
-            return _of_lines(log, falling), notes
+        low = falling or _below_published(log)
+        if low is not None:
+            return _of_lines(log, low), notes
     return None, (*notes, *filter(None, [transport.note()]))
+
+
+def _below_published(log: ReadLog) -> Slow | None:
+    """An all_reduce on one node of SXM boards that gives less than published of such nodes; None for every other."""
+    from commwatch.jobs.logs.categories import About
+    from commwatch.jobs.logs.transport import Slow
+    from commwatch.probes.results.published import published
+
+    table = log.tables.all_reduce_on_one_node
+    if table is None or any(word in table.gpu for word in _NO_SXM):
+        return None
+    known = published(table.gpu, table.ranks, table.size_bytes)
+    if known is None or table.bus_bandwidth >= _LOW_SHARE * known[0]:
+        return None
+    happened = (
+        f"It works, but slowly: {format_rate(table.bus_bandwidth)} bus bandwidth at {table.size_bytes:,} bytes, where "
+        f"{format_rate(known[0])} were published for {table.ranks} GPUs of this name ({known[1]})."
+    )
+    return Slow("other", About("unknown", happened, _FIND_SLOW), table.line)
+
+
+_LOW_SHARE = 0.85
+"""Of a published bandwidth, below which a node is slow; as for probes of the daemon."""
+_NO_SXM = ("PCIe", "PCIE", "NVL")
+"""In names of GPUs that are not joined by NVSwitches; what is published is of those that are."""
+_FIND_SLOW = (
+    "Run commwatch diagnose on the node, which names GPUs and links with faults, and commwatch probe --pairs on free "
+    "GPUs, which finds a slow one. On Hopper and newer see that NCCL uses NVLS (NVLS multicast support is available)."
+)
 
 
 def _torn(log: ReadLog) -> str:

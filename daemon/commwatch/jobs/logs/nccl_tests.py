@@ -26,6 +26,11 @@ _ROW: Final = re.compile(
     rb"(?: {1,20}[\d.]{1,12} {1,20}[\d.]{1,12} {1,20}([\d.]{1,12}) {1,20}(\S{1,16}))?",
     re.MULTILINE,
 )
+_GPU: Final = re.compile(
+    rb"Rank {1,4}\d{1,7} (?:Group {1,4}\d{1,7} )?Pid {1,8}\d{1,10} on {1,20}(\S{1,255}) device {1,4}\d{1,4} "
+    rb"\[[^\]]{1,16}\] (.{1,80})"
+)
+_ALL_REDUCE: Final = b"all_reduce_perf"
 _BAD_END: Final = re.compile(rb"Out of bounds values ?: ?(\d{1,12}) FAILED")
 _END: Final = re.compile(rb"Avg bus bandwidth")
 
@@ -38,6 +43,18 @@ class _Row(NamedTuple):
     line: Line
 
 
+class AllReduce(NamedTuple):
+    """The largest message of an all_reduce."""
+
+    gpu: str
+    """Name of each GPU, as the driver gives it."""
+    ranks: int
+    size_bytes: int
+    bus_bandwidth: float
+    """Bytes per second."""
+    line: Line
+
+
 class Tables:
     """The rows of the last table in one log; ``take`` each piece of it in order."""
 
@@ -46,6 +63,10 @@ class Tables:
         self._counts_wrong = False
         self._failed: Line | None = None
         self._has_ended = True
+        self._is_all_reduce = False
+        self._hosts: set[bytes] = set()
+        self._gpus: list[str] = []
+        """Name of the GPU of each rank."""
 
     def take(self, body: bytes, number: int) -> None:
         """Look at a piece of the log.
@@ -54,8 +75,12 @@ class Tables:
             body: whole lines.
             number: of its first line.
         """
-        if self._has_ended and b"busbw" not in body:
+        self._is_all_reduce = self._is_all_reduce or _ALL_REDUCE in body
+        if self._has_ended and b"busbw" not in body and b"Using devices" not in body:
             return
+        for gpu in _GPU.finditer(body):
+            self._hosts.add(gpu[1])
+            self._gpus.append(gpu[2].decode(errors="replace").strip())
         for header in _HEADER.finditer(body):
             self._rows, self._has_ended = [], False
             self._counts_wrong = b"#wrong" in header[0]
@@ -69,6 +94,14 @@ class Tables:
             text = failed[0].decode()
             self._failed = Line(number + body.count(b"\n", 0, failed.start()), text)
         self._has_ended = self._has_ended or _END.search(body) is not None
+
+    @property
+    def all_reduce_on_one_node(self) -> AllReduce | None:
+        """The largest message of an all_reduce over GPUs of one name on one node; None for every other table."""
+        if not self._is_all_reduce or not self._rows or len(self._hosts) != 1 or len(set(self._gpus)) != 1:
+            return None
+        row = max(self._rows, key=lambda one: one.size_bytes)
+        return AllReduce(self._gpus[0], len(self._gpus), row.size_bytes, row.bus_bandwidth * 1e9, row.line)
 
     @property
     def torn_at(self) -> int | None:
