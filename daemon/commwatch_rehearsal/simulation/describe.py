@@ -1,4 +1,4 @@
-"""Presets and kinds of fault in words, for ``commwatch simulate`` and for docs/using/simulation.md."""
+"""Presets and kinds of fault in words, for ``commwatch simulate``."""
 
 from __future__ import annotations
 

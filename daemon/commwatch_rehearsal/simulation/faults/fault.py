@@ -94,7 +94,7 @@ class Kind:
 
     target: Target
     help: str
-    """What happens, as ``commwatch simulate --list`` and docs/using/simulation.md say it."""
+    """What happens, as ``commwatch simulate --list`` says it."""
     example: str
     """What follows ``fault: KIND`` in an example, without braces."""
     settings: Mapping[str, Setting] = field(default_factory=dict)
