@@ -12,7 +12,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 # Hundreds of interpreters start in the tests: the code is compiled once and not in each of them.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run demo test proof prove prove-hour mutants lint format types check docs alerts cases bench drill soak dashboards requirements packages release chart clean
+.PHONY: help run demo test proof prove prove-hour mutants lint format types check docs alerts cases bench drill soak requirements packages release chart clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1: /p' $(MAKEFILE_LIST)
@@ -94,9 +94,6 @@ drill: $(BIN)/.run  ## play every fault of the catalogue until it pages and reso
 
 soak: $(BIN)/.dev  ## play a healthy day on every preset, which must raise no alert; writes docs/engineering/false-alarms.md
 	$(BIN)/python -m benchmarks.healthy_day --report docs/engineering/false-alarms.md $(ARGS)
-
-dashboards: $(BIN)/.dev  ## ask every query of the dashboards of simulated nodes; writes docs/using/dashboards.md
-	$(BIN)/python -m benchmarks.dashboard_queries --report docs/using/dashboards.md
 
 requirements: $(BIN)/.dev  ## pin what packages and images install, with hashes, into packaging/requirements*.txt
 	$(BIN)/pip install --quiet uv
