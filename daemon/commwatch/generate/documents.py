@@ -34,7 +34,6 @@ def documents(root: Path, thresholds: Thresholds | None = None) -> dict[Path, st
     in_part = {
         counter_tables.FILE: counter_tables.page,
         inhibition.EXAMPLE: inhibition.example_with_table,
-        inhibition.DOCUMENT: inhibition.document_with_table,
     }
     return {
         **{root / RULES / name: text for name, text in rules.items()},
