@@ -44,7 +44,7 @@ def test_healthy_machines_are_silent_in_9999_of_10000_sequences() -> None:
 @pytest.mark.parametrize("first", ["injected", "machines"])
 def test_the_right_part_is_named_in_95_of_100_cases(first: str) -> None:
     """Of every kind and on every sort of machine, known and new; nobody where nothing can be seen."""
-    measured = [cells[place : place + 3] for _, *cells in rows(first) for place in (0, 4)]
+    measured = [cells[place : place + 3] for _, *cells in rows(first) for place in (0, 3)]
     assert len(measured) == 16
     for cases, itself, same_pairs in measured:
         assert cases == "0" or float(itself) + float(same_pairs) >= 95
