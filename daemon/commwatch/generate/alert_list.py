@@ -23,35 +23,43 @@ _INTRODUCTION = """\
 <!-- Generated from the rules: change alerts/templates/ or alerts/thresholds.yaml, then run `make docs`. -->
 # List of alerts
 
-Names lead to runbooks. [Alerts](../using/alerts.md) explains the classes. Not listed are thresholds that many share:
-`state_fault_*`, `state_warning_for_seconds`, `event_window_seconds`, `critical_keep_firing_seconds`.
+Each name leads to its runbook. [Alerts](../using/alerts.md) explains the classes. Thresholds that many alerts share are
+not listed: `state_fault_*`, `state_warning_for_seconds`, `event_window_seconds`, `critical_keep_firing_seconds`.
 """
 
 _HEAD = """\
-| alert | says | class | thresholds |
-| --- | --- | --- | --- |
+| alert | meaning | thresholds |
+| --- | --- | --- |
 """
 
 
 def page(thresholds: Thresholds) -> str:
-    """The whole file: a table for each severity."""
+    """The whole file: a table for each severity and class."""
     rules = {name: (kind, text) for template in templates().values() for kind, name, text in _rules(template)}
     numbers: Mapping[str, float] = asdict(thresholds)
-    tables = []
-    for severity, what in _SEVERITIES.items():
-        rows = [
-            _row(name, rules, numbers)
-            for name, (kind, text) in rules.items()
-            if kind == "alert" and _severity(text) == severity
+    alerts: dict[tuple[str, str], list[str]] = {}
+    for name, (kind, text) in rules.items():
+        if kind == "alert":
+            alerts.setdefault((_severity(text), _class(text)), []).append(_row(name, rules, numbers))
+    parts = [_INTRODUCTION]
+    for severity, consequence in _SEVERITIES.items():
+        parts.append(f"## {severity.capitalize()}: {consequence}\n")
+        parts += [
+            f"### {severity.capitalize()}, class {kind}\n\n{_HEAD}{''.join(rows)}"
+            for (of, kind), rows in sorted(alerts.items())
+            if of == severity
         ]
-        tables.append(f"## {severity.capitalize()}: {what}\n\n{_HEAD}{''.join(rows)}")
-    return "\n".join([_INTRODUCTION, *tables])
+    return "\n".join(parts)
 
 
 def _severity(text: str) -> str:
-    """Of an alert; what is as severe as what it counts is listed with the pages."""
+    """Of an alert. One whose severity is that of the alerts that it counts is listed with the pages."""
     severity = text.partition("severity: ")[2].partition("\n")[0]
     return severity if severity in _SEVERITIES else "critical"
+
+
+def _class(text: str) -> str:
+    return text.partition("class: ")[2].partition("\n")[0]
 
 
 def _rules(template: str) -> Iterator[tuple[str, str, str]]:
@@ -61,14 +69,13 @@ def _rules(template: str) -> Iterator[tuple[str, str, str]]:
 def _row(name: str, rules: Mapping[str, tuple[str, str]], numbers: Mapping[str, float]) -> str:
     text = rules[name][1]
     summary = text.partition("summary: ")[2].partition("\n")[0].strip('"')
-    kind = text.partition("class: ")[2].partition("\n")[0]
     keys = dict.fromkeys(key for key in _keys(name, rules) if key in numbers and not _SHARED.fullmatch(key))
     limits = ", ".join(f"`{key}` {_value(key, numbers[key])}" for key in keys)
-    return f"| [{name}](../../alerts/runbooks/{name}.md) | {summary} | {kind} | {limits} |\n"
+    return f"| [{name}](../../alerts/runbooks/{name}.md) | {summary} | {limits} |\n"
 
 
 def _keys(name: str, rules: Mapping[str, tuple[str, str]]) -> Iterator[str]:
-    """What stands between @ in a rule, and in the recorded series that it reads."""
+    """The thresholds of a rule, and of the recorded series that it reads."""
     seen: list[str] = [name]
     for one in seen:
         text = rules[one][1]

@@ -17,9 +17,10 @@ _INTRODUCTION = """\
 Every metric of the page. This file is generated: change `exporters/commwatch_exporters/catalogue/`, then run
 `make docs`.
 
-A value that was not read is absent: never 0, never the last one. Names say the type: `_total` is a counter, `_info` an
-info (always 1), anything else a gauge, unless its row says otherwise. Where `gpu` is a label, `pci_bus_id` is too.
-An opt-in metric is exposed only where `metrics.opt_in` names it. "inventory" is the one kept in the state directory.
+A value that was not read is absent: it is never 0 and never the last one. The name gives the type: `_total` is a
+counter, `_info` an info (always 1), and anything else a gauge, unless its row says otherwise. The labels are below the
+name; where `gpu` is one of them, `pci_bus_id` is another. An opt-in metric is exposed only where `metrics.opt_in` names
+it. "inventory" is the file in the state directory.
 """
 
 
@@ -31,21 +32,21 @@ def page(groups: Mapping[str, Iterable[Metric]]) -> str:
 
 def _section(title: str, metrics: Iterable[Metric]) -> str:
     rows = [
-        f"| `{metric.name}` | {_labels(metric)} | {_cell(metric.help)}{_remark(metric)} | {_cell(metric.origin)} |\n"
+        f"| `{metric.name}`{_labels(metric)} | {_cell(metric.help)}{_remark(metric)} | {_cell(metric.origin)} |\n"
         for metric in metrics
     ]
-    head = "| name | labels | what it says | origin |\n| --- | --- | --- | --- |\n"
+    head = "| name and labels | meaning | origin |\n| --- | --- | --- |\n"
     return f"## {title}\n\n{head}{''.join(rows)}"
 
 
 def _labels(metric: Metric) -> str:
-    """Without the address that goes with each GPU."""
+    """A second line of the cell, without the address that goes with each GPU."""
     shown = [label for label in metric.labels if label != "pci_bus_id" or "gpu" not in metric.labels]
-    return ", ".join(f"`{label}`" for label in shown)
+    return f"<br>`{{{','.join(shown)}}}`" if shown else ""
 
 
 def _remark(metric: Metric) -> str:
-    """What neither the name nor the text says."""
+    """The type, where the name does not give it, and whether the metric is opt-in."""
     usual = next((kind for kind, suffix in SUFFIXES.items() if metric.name.endswith(suffix)), "gauge")
     kind = "" if metric.type == usual else f" A {metric.type}."
     return f"{kind}{' Opt-in.' if metric.opt_in else ''}"
@@ -54,9 +55,10 @@ def _remark(metric: Metric) -> str:
 def _process_section() -> str:
     families = list(PROCESS_COLLECTOR.collect())
     rows = [f"| `{one.name}` | {_cell(family.documentation)} |\n" for family in families for one in family.samples]
-    head = "| name | what it says |\n| --- | --- |\n"
-    when = "at most five seconds before the page was rendered, as the section before"
-    note = f"Read from `/proc/self` of the daemon, {when}.\n\n"
+    head = "| name | meaning |\n| --- | --- |\n"
+    note = (
+        "These values, and those of the section before, are at most five seconds old. The origin is `/proc/self`.\n\n"
+    )
     return f"## Process of the daemon\n\n{note}{head}{''.join(rows)}"
 
 
