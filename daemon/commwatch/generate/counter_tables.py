@@ -1,4 +1,4 @@
-"""The tables of docs/reference/counters.md: the counters behind each metric."""
+"""Every counter that is read, and where it comes from; the tables of docs/reference/counters.md."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import NamedTuple
 from commwatch.sources import network
 from commwatch.sources.ethtool.table import DRIVERS
 from commwatch.sources.nvml.fields import COUNTERS
-from commwatch.sources.nvml.fields.row import CallReport, Counter, GpmCounter
+from commwatch.sources.nvml.fields.row import CallReport, Counter, FieldCounter, GpmCounter
 from commwatch.sources.pci import aer
 from commwatch.sources.rdma import counters as rdma
 from commwatch_exporters.catalogue import CATALOGUE
 
 FILE = Path("docs/reference/counters.md")
 BEGIN, END = "<!-- tables: written by make docs -->", "<!-- end of tables -->"
-_GENERATIONS = {"all": "", "nvlink_1_to_4": "NVLink 1 to 4", "nvlink_5_up": "NVLink 5 and later"}
-_ELSEWHERE = "Other sources"
+_GENERATIONS = {"all": "all", "nvlink_1_to_4": "NVLink 1 to 4", "nvlink_5_up": "NVLink 5 and later"}
+_ELSEWHERE = "other sources"
 """Metrics that no table of a source names: one reader gives them as a whole."""
 _WITHOUT_TABLE = (
     "gpu_p2p_status", "gpu_xid_events_total", "gpu_last_xid_timestamp_seconds", "gpu_driver_events_total",
@@ -29,11 +29,11 @@ _WITHOUT_TABLE = (
 
 
 class Entry(NamedTuple):
-    """One line of the document."""
+    """A counter and its metric."""
 
     counter: str
+    source: str
     generations: str
-    """Hardware or driver that has the counter; empty: all."""
     metric: str
     """Full name."""
 
@@ -43,21 +43,25 @@ def sections() -> dict[str, list[Entry]]:
     return {
         "NVML": [entry for row in COUNTERS for entry in _nvml(row)],
         "PCIe: AER in sysfs": [
-            *(Entry(file, "", "commwatch_pcie_aer_errors_total") for file in aer.DEVICE_FILES.values()),
-            *(Entry(file, "", "commwatch_pcie_aer_root_port_errors_total") for file in aer.ROOT_PORT_FILES.values()),
+            *(Entry(file, "bus/pci/devices/*", "all", "commwatch_pcie_aer_errors_total")
+              for file in aer.DEVICE_FILES.values()),
+            *(Entry(file, "root ports", "all", "commwatch_pcie_aer_root_port_errors_total")
+              for file in aer.ROOT_PORT_FILES.values()),
         ],
         "RDMA ports in sysfs": [
-            Entry(row.file, "" if row.is_common else "adapters of one vendor", row.metric)
+            Entry(row.file, f"ports/N/{row.folder}", "all" if row.is_common else "one vendor", row.metric)
             for row in rdma.COUNTERS
         ],
-        "Network interfaces in sysfs": [Entry(row.file, "", row.metric) for row in network.COUNTERS],
+        "Network interfaces in sysfs": [
+            Entry(row.file, "class/net/*", "all", row.metric) for row in network.COUNTERS
+        ],
         "ethtool": [
-            Entry(row.name.strip(), name, f"commwatch_{row.metric}")
+            Entry(row.name.strip(), "SIOCETHTOOL", name, f"commwatch_{row.metric}")
             for name, driver in DRIVERS.items()
             for row in driver.rows
         ],
         _ELSEWHERE: [
-            Entry(name, "", f"commwatch_{name}") for name in _WITHOUT_TABLE
+            Entry(name, CATALOGUE[f"commwatch_{name}"].origin, "all", f"commwatch_{name}") for name in _WITHOUT_TABLE
         ],
     }  # fmt: skip
 
@@ -74,7 +78,7 @@ def tables() -> str:
             if entry.counter.rpartition("/")[2] not in _words_of_origin(entry.metric):
                 counters.setdefault(entry.generations, {}).setdefault(entry.metric, {})[entry.counter] = None
         for generations, metrics in counters.items():
-            heading = f"{title}: {generations}" if generations else title
+            heading = title if generations == "all" else f"{title}: {generations}"
             parts.append(f"\n### {heading}\n\n| metric | counters |\n| --- | --- |\n")
             parts += [_line(metric, names) for metric, names in metrics.items()]
     return "".join(parts)
@@ -94,10 +98,17 @@ def page(document: str) -> str:
 
 def _nvml(row: Counter) -> Iterator[Entry]:
     """The lines of one row of NVML's tables."""
+    if isinstance(row, FieldCounter):
+        source = f"field {row.field}"
+    elif isinstance(row, GpmCounter):
+        source = f"GPM metric {row.number}"
+    else:
+        arguments = "".join(f", {argument}" for argument in row.arguments)
+        source = f"{row.call.__name__}{f' ({arguments[2:]})' if arguments else ''}"
     generations = "Hopper and later" if isinstance(row, GpmCounter) else _GENERATIONS[row.generations]
     series = row.series if isinstance(row, CallReport) else ((row.metric, row.labels),)
     for metric in dict.fromkeys(metric for metric, _ in series):
-        yield Entry(row.name, generations, metric)
+        yield Entry(row.name, source, generations, metric)
 
 
 def _line(name: str, counters: Iterable[str]) -> str:
