@@ -13,17 +13,27 @@ FILE = Path(__file__).parents[2] / "docs/reference/findings/README.md"
 
 
 def test_every_code_has_a_row_that_says_what_it_stands_on() -> None:
-    """Meaning, next step, both times, and all that its rule reads to decide."""
-    written = FILE.read_text(encoding="utf-8")
-    rows = {name: re.findall(rf'^\| <a id="{name}"></a>.*$', written, re.MULTILINE) for name in CODES}
+    """Meaning, runbook or first step, both times, and all that its rule reads to decide."""
+    rows: dict[str, str] = {}
+    decides: dict[str, str] = {}
+    for table in FILE.read_text(encoding="utf-8").split("\n## "):
+        above = ""
+        for name, row in re.findall(r'^(?=\| <a id="(\w+)"></a>)(.*)$', table, re.MULTILINE):
+            assert row.count(" | ") == 3, "a text breaks the table"
+            assert name not in rows
+            own = row.rpartition(" | ")[2].removesuffix(" |")
+            above = above if own == "as above" else own
+            rows[name], decides[name] = row, above
 
+    assert rows.keys() == CODES.keys()
     for rule in RULES:
         for code in [CODES[name] for name in rule.codes]:
-            [row] = rows[code.name]
-            assert {one for one in (code.title, code.severity, code.meaning, code.next_step) if one not in row} == set()
-            assert f"{code.opens_after:g} s, {code.closes_after:g} s" in row
-            assert re.findall(r"`(\w+)`", row) == [code.name, *rule.metrics_read, *rule.thresholds]
-            assert row.count(" | ") == 5, "a text breaks the table"
+            step = f"[{code.alert}](../../../alerts/runbooks/{code.alert}.md)" if code.alert else code.next_step
+            row = rows[code.name]
+            assert {one for one in (code.title, code.severity, code.meaning, step) if one not in row} == set()
+            assert f"{code.opens_after:g}/{code.closes_after:g} s" in row
+            read = [name.removeprefix("commwatch_") for name in rule.metrics_read]
+            assert re.findall(r"`(\w+)`", decides[code.name]) == [*read, *rule.thresholds]
 
 
 def test_codes_name_alerts_that_are_shipped() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from commwatch.findings.explanations import EXPLANATIONS
@@ -14,79 +14,122 @@ _INTRODUCTION = """\
 <!-- Generated from the rules: change daemon/commwatch/findings/, then run `make docs`. -->
 # Findings
 
-What commwatch can find wrong on a node, one row per code. Rules read the daemon's own metrics every 10 s; each row
-names those that decide. A finding opens after the first number of seconds in its row, and closes after the second.
-While a metric is unread or the node is in maintenance, it neither opens nor closes. It survives a restart, and closes
-after seven days unseen. One that becomes a graver one of the same part (a GPU that does not answer is lost) closes at
-once.
+This page lists everything that commwatch can find wrong on a node, one code a row. An open finding shows its first
+step itself; here the row leads to the runbook of the matching alert, and has the first step only where there is none.
+Alerts come from metrics, not from findings.
 
-A fault that explains a symptom is listed under it as a cause and is no finding of its own; the symptom is as severe as
-its most severe cause. Causes are ranked by a weight between 0 and 1, a judgement, not a measurement.
+Open findings are in `commwatch_finding`, in `/api/v1/findings` ([API](../../using/api.md)), on the node's page and in
+the log.
 
-A cause begins before its effect (it is seen up to 90 s later; a count begins with its first event, at most an hour
-before it was a fault, or a day where only the day's number is too high), lasts until the effect begins, and touches it.
-Across parts: an NVSwitch's link and a GPU with link trouble within 90 s; a job's time-outs and the GPU whose rank alone
-did not report one; an adapter's errors by its name. If time or place is unknown, or the weight is below 0.5 (0.8 for a
-probe over several GPUs), the fault is *also seen*: named beside the symptom, and a finding of its own.
+## How a finding opens and closes
 
-Open findings: `commwatch_finding`, `/api/v1/findings` ([API](../../using/api.md)), the node's page, the log.
-Alerts come from metrics, not from findings; a linked runbook belongs to the matching alert.
+Rules read the daemon's own metrics every 10 s. A finding opens after the first number of seconds in its row and closes
+after the second. It neither opens nor closes while a metric that decides is unread, or while the node is in
+maintenance. It survives a restart, and it closes after seven days unseen. When the same fault of the same part becomes
+graver (a GPU that does not answer is lost), the lesser finding closes at once.
 
-| role | what it means |
+| role | meaning |
 | --- | --- |
-| fault | something is broken or set wrongly |
-| symptom | communication is slow or fails, perhaps by a fault |
-| state | worth knowing |
+| fault | Something is broken or set wrongly. |
+| symptom | Communication is slow or fails, perhaps because of a fault. |
+| state | Worth knowing. |
 
-Severities: critical, act now; warning, a ticket; info, no action. Thresholds are keys of
-[`thresholds.yaml`](../../../alerts/thresholds.yaml).
+Critical means: act now. Warning means: a ticket. Info needs no action. "Decided by" names the metrics, without
+`commwatch_`, and in italics the keys of [`thresholds.yaml`](../../../alerts/thresholds.yaml).
+
+## Causes
+
+A fault that explains a symptom is listed under it as a cause and is no finding of its own. The symptom is then as
+severe as its most severe cause. Causes are ranked by a weight between 0 and 1, which is a judgement and not a
+measurement.
+
+A cause begins before its effect, lasts until the effect begins, and touches it:
+
+- A cause may be seen up to 90 s later than its effect. A count begins with its first event, at most an hour before it
+  became a fault, or at most a day where only the number of the day is too high.
+- Across parts, an NVSwitch's link explains a GPU with link trouble within 90 s, a job's time-outs explain the GPU whose
+  rank alone did not report one, and an adapter's errors belong to its name.
+- If time or place is unknown, or the weight is below 0.5 (0.8 for a probe over several GPUs), the fault is *also seen*:
+  it is named beside the symptom and is a finding of its own.
 """
 
 _HEAD = """\
-| finding | severity | what it means | what to do first | metrics | thresholds |
-| --- | --- | --- | --- | --- | --- |
+| finding | severity | meaning | decided by |
+| --- | --- | --- | --- |
 """
 
 _EXPLANATIONS = """\
 ## What explains what
 
-What may explain a symptom, strongest first. An open finding names those seen on its parts, with weight and reason.
+The table lists the possible causes of each symptom, the strongest first. An open finding names those seen on its parts,
+with weight and reason.
 
-| symptom | what may explain it |
+| symptom | possible causes |
 | --- | --- |
 """
+_MOST_DIFFERENCES = 4
+"""Codes by which two lists of causes may differ for one to be written as the other one and what it has more."""
 
 
 def page() -> str:
     """The whole file."""
     rule_of = {code: rule for rules in RULE_SETS for rule in rules.rules for code in rule.codes}
-    families = [
-        f"## {rules.name}\n\n{_HEAD}{''.join([_row(code, rule_of[code.name]) for code in rules.codes])}"
-        for rules in RULE_SETS
-    ]
-    explained = [f"| {_names(symptoms)} | {_names(faults)} |\n" for faults, symptoms in _explained().items()]
-    return "\n".join([_INTRODUCTION, *families, f"{_EXPLANATIONS}{''.join(explained)}"])
+    families = []
+    for rules in RULE_SETS:
+        rows, above = [], ""
+        for code in rules.codes:
+            decides = _decides(rule_of[code.name])
+            rows.append(_row(code, "as above" if decides == above else decides))
+            above = decides
+        families.append(f"## {rules.name}\n\n{_HEAD}{''.join(rows)}")
+    return "\n".join([_INTRODUCTION, *families, f"{_EXPLANATIONS}{''.join(_explanations())}"])
 
 
-def _row(code: FindingCode, rule: Rule) -> str:
-    runbook = f" [{code.alert}](../../../alerts/runbooks/{code.alert}.md)" if code.alert else ""
+def _row(code: FindingCode, decides: str) -> str:
+    runbook = f"[{code.alert}](../../../alerts/runbooks/{code.alert}.md)" if code.alert else code.next_step
     cells = (
         f'<a id="{code.name}"></a>`{code.name}` {code.title}',
-        f"{code.severity} {code.role}<br>{code.opens_after:g} s, {code.closes_after:g} s",
-        code.meaning,
-        f"{code.next_step}{runbook}",
-        _names(rule.metrics_read),
-        _names(rule.thresholds),
+        f"{code.severity} {code.role}, {code.opens_after:g}/{code.closes_after:g} s",
+        f"{code.meaning} {runbook}",
+        decides,
     )
     return f"| {' | '.join(cells)} |\n"
+
+
+def _decides(rule: Rule) -> str:
+    """The metrics that a rule reads to decide, and its thresholds."""
+    metrics = [f"`{name.removeprefix('commwatch_')}`" for name in rule.metrics_read]
+    return " ".join([*metrics, *(f"*`{name}`*" for name in rule.thresholds)])
+
+
+def _explanations() -> Iterator[str]:
+    """The rows of the last table; a list that hardly differs from one before is written as that one and the rest."""
+    before: dict[str, list[str]] = {}
+    for symptoms, faults in _explained():
+        alike = next((name for name, known in before.items() if _is_part(known, faults)), "")
+        causes = _names(faults)
+        if alike:
+            more = [fault for fault in faults if fault not in before[alike]]
+            causes = f"those of `{alike}`" + (f", and {_names(more)}" if more else "")
+        yield f"| {_names(symptoms)} | {causes} |\n"
+        before[symptoms[0]] = faults
+
+
+def _is_part(known: list[str], faults: list[str]) -> bool:
+    """Whether all of a list are in another, in the same order, which has few more."""
+    return (
+        len(known) > _MOST_DIFFERENCES
+        and len(faults) - len(known) <= _MOST_DIFFERENCES
+        and [fault for fault in faults if fault in known] == known
+    )
 
 
 def _names(names: Iterable[str]) -> str:
     return " ".join([f"`{name}`" for name in names])
 
 
-def _explained() -> Mapping[tuple[str, ...], list[str]]:
-    """By what may explain them, the strongest first: the symptoms."""
+def _explained() -> Iterable[tuple[list[str], list[str]]]:
+    """Symptoms that have the same causes, and these, the strongest first; short lists of causes come first."""
     faults: dict[str, dict[str, float]] = {}
     for (symptom, fault), why in EXPLANATIONS.items():
         faults.setdefault(symptom, {})[fault] = why.weight
@@ -94,4 +137,4 @@ def _explained() -> Mapping[tuple[str, ...], list[str]]:
     for symptom, weights in faults.items():
         ranked = tuple(sorted(weights, key=lambda fault: (-weights[fault], fault)))
         symptoms.setdefault(ranked, []).append(symptom)
-    return symptoms
+    return sorted(((names, list(ranked)) for ranked, names in symptoms.items()), key=lambda row: len(row[1]))
