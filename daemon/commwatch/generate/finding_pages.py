@@ -47,8 +47,8 @@ A cause begins before its effect, lasts until the effect begins, and touches it:
 
 - A cause may be seen up to 90 s later than its effect. A count begins with its first event, at most an hour before it
   became a fault, or at most a day where only the number of the day is too high.
-- Across parts, an NVSwitch's link explains a GPU with link trouble within 90 s, a job's time-outs explain the GPU whose
-  rank alone did not report one, and an adapter's errors belong to its name.
+- Faults of other parts touch it too: a link of an NVSwitch and a GPU that had link trouble within 90 s of each other,
+  the time-outs of a job and the GPU whose rank alone did not report one, and an adapter and errors that name it.
 - If time or place is unknown, or the weight is below 0.5 (0.8 for a probe over several GPUs), the fault is *also seen*:
   it is named beside the symptom and is a finding of its own.
 """
