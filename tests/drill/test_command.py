@@ -110,8 +110,7 @@ def test_the_table_shows_the_page_that_kept_the_limit() -> None:
     late = replace(OUTCOME, seconds_to_first_page=27.1, first_page="CommwatchXidFabric", seconds_to_page=87.0)
     (row,) = rows([late])
     assert row[3:6] == ("30 s", "27 s (XidFabric)", "87 s")
-    assert "| A, 60 s | NvlinkDown " in markdown([late], {}, (), SHIPPED, "")
-    assert "| 30 s | 27 s (XidFabric) | 87 s | 640 s | passed |" in markdown([late], {}, (), SHIPPED, "")
+    assert "| 27 s of 60 s (XidFabric); all 87 s | 640 s |" in markdown([late], {}, (), SHIPPED, "")
 
 
 def test_a_run_says_which_intervals_were_used() -> None:
@@ -130,13 +129,16 @@ def test_an_alert_of_no_drill_fails_the_run() -> None:
 
 
 def test_the_page_of_detection_has_a_table_for_each_family() -> None:
-    """Which intervals were used, each drill in one row, and what was not played."""
-    text = markdown([OUTCOME, BAD], {"x": "no alert yet: CommwatchX"}, (), SHIPPED, "Prometheus 2.42.0")
-    assert "1 of 2 drills passed with shipped intervals (scrape and evaluation every 15 s), Prometheus 2.42.0." in text
-    assert text.index("## NVLink") < text.index("## GPU") < text.index("## Not played")
+    """Which intervals were used, each drill in one row, what failed, what pages nobody, and what was not played."""
+    silent = replace(OUTCOME, name="mig_enabled", expected=(), received=(), seconds_allowed=None)
+    text = markdown([OUTCOME, BAD, silent], {"x": "no alert yet: CommwatchX"}, (), SHIPPED, "Prometheus 2.42.0")
+    assert "2 of 3 drills passed with shipped intervals (scrape and evaluation every 15 s), Prometheus 2.42.0." in text
+    headings = ("## Failed", "## NVLink", "## GPU", "## Faults that page nobody", "## Not played")
+    assert sorted(headings, key=text.index) == list(headings)
     (row,) = [line for line in text.splitlines() if line.startswith("| `nvlink_down`")]
-    assert "| NvlinkDown | XidFabric | nvlink_down, xid_fabric | 30 s | 35 s | 35 s | 640 s | passed |" in row
-    assert "**failed**: no page of A; late" in text
+    assert row.endswith("| `nvlink_down (gpu 3, link 5)` | NvlinkDown; also XidFabric | 35 s of 60 s | 640 s |")
+    assert "\n- `gpu_lost`: no page of A; late\n" in text
+    assert text.partition("## Faults that page nobody")[2].count("`mig_enabled`<br>`h100x8` |") == 1
 
 
 def test_times_of_a_drill_are_those_of_its_class_unless_it_says_otherwise() -> None:

@@ -25,15 +25,15 @@ def _short(alerts: Iterable[str]) -> str:
     return ", ".join(name.removeprefix("Commwatch") for name in alerts)
 
 
-def _page(outcome: Outcome) -> str:
-    """The first page, with its alert where that is none of those expected."""
+def _page(outcome: Outcome, of: str = "") -> str:
+    """The first page, with its alert where that is none of those expected.
+
+    Args:
+        of: the time that is allowed, in words.
+    """
     name = outcome.first_page
     by = "" if name is None or name in outcome.expected else f" ({_short([name])})"
-    return _seconds(outcome.seconds_to_first_page) + by
-
-
-def _class(outcome: Outcome) -> str:
-    return "-" if outcome.seconds_allowed is None else f"{outcome.detection}, {outcome.seconds_allowed:g} s"
+    return _seconds(outcome.seconds_to_first_page) + of + by
 
 
 def _resolved(outcome: Outcome) -> str:
@@ -122,16 +122,18 @@ def _lacks(drill: Drill, alerts: set[str]) -> str:
 
 _HEAD = """# Detection
 
-Which alerts each fault raises, how soon, and whether anything else paged. `commwatch drill --report FILE` makes this
-table on any machine that has Prometheus and Alertmanager; [the fire drill](../using/drill.md) says how.
+Which alerts each fault raises, how soon, and whether anything else paged. `commwatch drill --report FILE` makes these
+tables on any machine that has Prometheus and Alertmanager; [the fire drill](../using/drill.md) says how.
 
 """
-
-
-_HEADINGS = (
-    "drill", "node", "fault", "class", "alerts expected", "also received", "findings", "firing", "page", "all paged",
-    "resolved", "verdict",
-)  # fmt: skip
+_COLUMNS = """
+- **drill**: its name, and below it the simulated node.
+- **alerts**: those expected, without `Commwatch`; after "also", other signs of the same fault that were paged.
+- **paged**: the time from the fault to its first page, of the time that is allowed, which decides. The brackets name
+  the alert of this page if it is not one of those expected. "All" is the time to the notification of the last alert
+  expected, if that is another one: Alertmanager sends what fires on a node after its first page 1 min later.
+- **resolved**: the time from the end of the fault to the notification of that; `-` where the alert covers more time
+  than the drill waits."""
 
 
 def markdown(
@@ -139,46 +141,51 @@ def markdown(
 ) -> str:
     """docs/reference/detection.md."""
     passed = sum(one.passed for one in outcomes)
-    lines = [
-        f"{_HEAD}{passed} of {len(outcomes)} drills passed with {intervals(pace)}, {versions}.",
-        "",
-        "- **class**: with the time within which the first page must come: A 60 s, B 5 min, C at the third probe, or",
-        "  longer where the rule waits longer (`daemon/commwatch_rehearsal/drill/drills.yaml`).",
-        "- **firing**: from the fault to the expected alert in Prometheus, the last one where there are several.",
-        "- **page**: from the fault to its first page, on which the verdict rests; in brackets the alert of that page",
-        "  where it is another sign of the same fault.",
-        "- **all paged**: from the fault to the notification of the last alert expected. Alertmanager sends what fires",
-        "  on a node after its first page 1 min later.",
-        "- **resolved**: from the end of the fault to the notification that it is over, `-` where the alert looks back",
-        "  for longer than the drill waits.",
-        "- Names of alerts are without `Commwatch`.",
-    ]
+    lines = [f"{_HEAD}{passed} of {len(outcomes)} drills passed with {intervals(pace)}, {versions}.", _COLUMNS]
     if stray := sorted(strays):
         lines += ["", f"Alerts of no drill: {', '.join(stray)}."]
-    for family in dict.fromkeys(one.family for one in outcomes):
-        lines += ["", f"## {family}", "", *_table([one for one in outcomes if one.family == family])]
-    if left_out:
-        lines += ["", "## Not played", "", "| drill | why |", "| --- | --- |"]
-        lines += [f"| `{name}` | {why} |" for name, why in left_out.items()]
-    return "\n".join(lines) + "\n"
+    if failed := [one for one in outcomes if not one.passed]:
+        lines += ["", "## Failed", "", *(f"- `{one.name}`: {'; '.join(one.problems)}" for one in failed)]
+    return "\n".join([*lines, *tables(outcomes), *_not_played(left_out)]) + "\n"
 
 
-def _table(outcomes: Sequence[Outcome]) -> list[str]:
-    lines = [f"| {' | '.join(_HEADINGS)} |", "|" + " --- |" * len(_HEADINGS)]
-    for one in outcomes:
-        cells = (
-            f"`{one.name}`",
-            f"`{one.preset}`",
-            "; ".join(f"`{text}`" for text in one.faults),
-            _class(one),
-            _short(one.expected) or "none",
-            _short(name for name in one.received if name not in one.expected) or "none",
-            ", ".join(one.findings) or "-",
-            _seconds(one.seconds_to_firing),
-            _page(one),
-            _seconds(one.seconds_to_page),
-            _resolved(one),
-            "passed" if one.passed else "**failed**: " + "; ".join(one.problems),
-        )
-        lines.append("| " + " | ".join(cells) + " |")
+def tables(outcomes: Sequence[Outcome]) -> list[str]:
+    """The lines of a table for each family, and of one for the faults that page nobody."""
+    lines = []
+    paging = [one for one in outcomes if one.seconds_allowed is not None]
+    for family in dict.fromkeys(one.family for one in paging):
+        lines += ["", f"## {family}", "", "| drill | fault | alerts | paged | resolved |"]
+        lines += ["| --- | --- | --- | --- | --- |", *(_row(one) for one in paging if one.family == family)]
+    if silent := [one for one in outcomes if one.seconds_allowed is None]:
+        lines += ["", "## Faults that page nobody", "", "| drill | fault |", "| --- | --- |"]
+        lines += [f"| {_drill(one)} | {_faults(one)} |" for one in silent]
     return lines
+
+
+def _not_played(left_out: Mapping[str, str]) -> list[str]:
+    if not left_out:
+        return []
+    rows = [f"| `{name}` | {why} |" for name, why in left_out.items()]
+    return ["", "## Not played", "", "| drill | why |", "| --- | --- |", *rows]
+
+
+def _row(outcome: Outcome) -> str:
+    everything = _seconds(outcome.seconds_to_page)
+    later = "" if everything == _seconds(outcome.seconds_to_first_page) else f"; all {everything}"
+    also = _short(name for name in outcome.received if name not in outcome.expected)
+    cells = (
+        _drill(outcome),
+        _faults(outcome),
+        _short(outcome.expected) + (f"; also {also}" if also else ""),
+        _page(outcome, of=f" of {outcome.seconds_allowed:g} s") + later,
+        _resolved(outcome),
+    )
+    return "| " + " | ".join(cells) + " |"
+
+
+def _drill(outcome: Outcome) -> str:
+    return f"`{outcome.name}`<br>`{outcome.preset}`"
+
+
+def _faults(outcome: Outcome) -> str:
+    return "; ".join(f"`{text}`" for text in outcome.faults)
