@@ -14,9 +14,9 @@ _INTRODUCTION = """\
 <!-- Generated from the rules: change daemon/commwatch/findings/, then run `make docs`. -->
 # Findings
 
-This page lists everything that commwatch can find wrong on a node, one code a row. An open finding shows its first
-step itself; here the row leads to the runbook of the matching alert, and has the first step only where there is none.
-Alerts come from metrics, not from findings.
+This page lists everything that commwatch can find wrong on a node, one code a row. An open finding shows its meaning
+and the first step itself. Here a row leads to the runbook of the matching alert, and has meaning and first step only
+where there is no such alert. Alerts come from metrics, not from findings.
 
 Open findings are in `commwatch_finding`, in `/api/v1/findings` ([API](../../using/api.md)), on the node's page and in
 the log.
@@ -54,7 +54,7 @@ A cause begins before its effect, lasts until the effect begins, and touches it:
 """
 
 _HEAD = """\
-| finding | severity | meaning | decided by |
+| finding | severity | runbook | decided by |
 | --- | --- | --- | --- |
 """
 
@@ -86,11 +86,11 @@ def page() -> str:
 
 
 def _row(code: FindingCode, decides: str) -> str:
-    runbook = f"[{code.alert}](../../../alerts/runbooks/{code.alert}.md)" if code.alert else code.next_step
+    runbook = f"[{code.alert}](../../../alerts/runbooks/{code.alert}.md)"
     cells = (
         f'<a id="{code.name}"></a>`{code.name}` {code.title}',
         f"{code.severity} {code.role}, {code.opens_after:g}/{code.closes_after:g} s",
-        f"{code.meaning} {runbook}",
+        runbook if code.alert else f"{code.meaning} {code.next_step}",
         decides,
     )
     return f"| {' | '.join(cells)} |\n"

@@ -18,31 +18,30 @@ Every metric of the page. This file is generated: change `exporters/commwatch_ex
 `make docs`.
 
 A value that was not read is absent: it is never 0 and never the last one. The name gives the type: `_total` is a
-counter, `_info` an info (always 1), and anything else a gauge, unless its row says otherwise. The labels are below the
-name; where `gpu` is one of them, `pci_bus_id` is another. An opt-in metric is exposed only where `metrics.opt_in` names
-it. "inventory" is the file in the state directory.
+counter, `_info` an info (always 1), and anything else a gauge, unless its entry says otherwise. The second line of an
+entry is the origin; "inventory" is the file in the state directory. Where `gpu` is a label, `pci_bus_id` is another. An
+opt-in metric is exposed only where `metrics.opt_in` names it.
 """
 
 
 def page(groups: Mapping[str, Iterable[Metric]]) -> str:
-    """The text of docs/reference/metrics.md: one table for each group of metrics."""
+    """The text of docs/reference/metrics.md: one list for each group of metrics."""
     sections = [_section(title, members) for title, members in groups.items() if members]
     return "\n".join([_INTRODUCTION, *sections, _process_section()])
 
 
 def _section(title: str, metrics: Iterable[Metric]) -> str:
     rows = [
-        f"| `{metric.name}`{_labels(metric)} | {_cell(metric.help)}{_remark(metric)} | {_cell(metric.origin)} |\n"
+        f"- `{metric.name}{_labels(metric)}`: {_plain(metric.help)}{_remark(metric)}<br>{_plain(metric.origin)}\n"
         for metric in metrics
     ]
-    head = "| name and labels | meaning | origin |\n| --- | --- | --- |\n"
-    return f"## {title}\n\n{head}{''.join(rows)}"
+    return f"## {title}\n\n{''.join(rows)}"
 
 
 def _labels(metric: Metric) -> str:
-    """A second line of the cell, without the address that goes with each GPU."""
+    """As PromQL writes them, without the address that goes with each GPU."""
     shown = [label for label in metric.labels if label != "pci_bus_id" or "gpu" not in metric.labels]
-    return f"<br>`{{{','.join(shown)}}}`" if shown else ""
+    return f"{{{','.join(shown)}}}" if shown else ""
 
 
 def _remark(metric: Metric) -> str:
@@ -54,14 +53,13 @@ def _remark(metric: Metric) -> str:
 
 def _process_section() -> str:
     families = list(PROCESS_COLLECTOR.collect())
-    rows = [f"| `{one.name}` | {_cell(family.documentation)} |\n" for family in families for one in family.samples]
-    head = "| name | meaning |\n| --- | --- |\n"
+    rows = [f"- `{one.name}`: {_plain(family.documentation)}\n" for family in families for one in family.samples]
     note = (
         "These values, and those of the section before, are at most five seconds old. The origin is `/proc/self`.\n\n"
     )
-    return f"## Process of the daemon\n\n{note}{head}{''.join(rows)}"
+    return f"## Process of the daemon\n\n{note}{''.join(rows)}"
 
 
-def _cell(text: str) -> str:
-    """A text as Markdown shows it in a table."""
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")
+def _plain(text: str) -> str:
+    """A text that Markdown shows as it is."""
+    return text.replace("\\", "\\\\").replace("*", "\\*").replace("<", "&lt;")
