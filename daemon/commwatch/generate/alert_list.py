@@ -23,18 +23,14 @@ _INTRODUCTION = """\
 <!-- Generated from the rules: change alerts/templates/ or alerts/thresholds.yaml, then run `make docs`. -->
 # List of alerts
 
-Each name leads to its runbook. [Alerts](../using/alerts.md) explains the classes. Thresholds that many alerts share are
-not listed: `state_fault_*`, `state_warning_for_seconds`, `event_window_seconds`, `critical_keep_firing_seconds`.
-"""
-
-_HEAD = """\
-| alert | meaning | thresholds |
-| --- | --- | --- |
+Each name leads to its runbook. The second line of an entry has its thresholds; those that many alerts share are not
+listed: `state_fault_*`, `state_warning_for_seconds`, `event_window_seconds`, `critical_keep_firing_seconds`.
+[Alerts](../using/alerts.md) explains the classes.
 """
 
 
 def page(thresholds: Thresholds) -> str:
-    """The whole file: a table for each severity and class."""
+    """The whole file: a list for each severity and class."""
     rules = {name: (kind, text) for template in templates().values() for kind, name, text in _rules(template)}
     numbers: Mapping[str, float] = asdict(thresholds)
     alerts: dict[tuple[str, str], list[str]] = {}
@@ -45,7 +41,7 @@ def page(thresholds: Thresholds) -> str:
     for severity, consequence in _SEVERITIES.items():
         parts.append(f"## {severity.capitalize()}: {consequence}\n")
         parts += [
-            f"### {severity.capitalize()}, class {kind}\n\n{_HEAD}{''.join(rows)}"
+            f"### {severity.capitalize()}, class {kind}\n\n{''.join(rows)}"
             for (of, kind), rows in sorted(alerts.items())
             if of == severity
         ]
@@ -71,7 +67,7 @@ def _row(name: str, rules: Mapping[str, tuple[str, str]], numbers: Mapping[str, 
     summary = text.partition("summary: ")[2].partition("\n")[0].strip('"')
     keys = dict.fromkeys(key for key in _keys(name, rules) if key in numbers and not _SHARED.fullmatch(key))
     limits = ", ".join(f"`{key}` {_value(key, numbers[key])}" for key in keys)
-    return f"| [{name}](../../alerts/runbooks/{name}.md) | {summary} | {limits} |\n"
+    return f"- [{name}](../../alerts/runbooks/{name}.md): {summary}{limits and f'<br>{limits}'}\n"
 
 
 def _keys(name: str, rules: Mapping[str, tuple[str, str]]) -> Iterator[str]:
