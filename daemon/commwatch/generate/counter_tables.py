@@ -69,7 +69,7 @@ def sections() -> dict[str, list[Entry]]:
 def tables() -> str:
     """The generated part of the document: the counters that the origin of their metric does not name.
 
-    There is a table for each source and generation, and a line for each metric.
+    There is a list for each source and generation, and a line for each metric.
     """
     parts = []
     for title, entries in sections().items():
@@ -79,7 +79,7 @@ def tables() -> str:
                 counters.setdefault(entry.generations, {}).setdefault(entry.metric, {})[entry.counter] = None
         for generations, metrics in counters.items():
             heading = title if generations == "all" else f"{title}: {generations}"
-            parts.append(f"\n### {heading}\n\n| metric | counters |\n| --- | --- |\n")
+            parts.append(f"\n### {heading}\n\n")
             parts += [_line(metric, names) for metric, names in metrics.items()]
     return "".join(parts)
 
@@ -112,7 +112,7 @@ def _nvml(row: Counter) -> Iterator[Entry]:
 
 
 def _line(name: str, counters: Iterable[str]) -> str:
-    """One line of a table: a metric and its counters."""
+    """One line of a list: a metric and its counters."""
     metric = CATALOGUE[name]
     names = ", ".join(f"`{counter}`" for counter in counters)
-    return f"| `{metric.name.removeprefix('commwatch_')}`{' (opt-in)' if metric.opt_in else ''} | {names} |\n"
+    return f"- `{metric.name.removeprefix('commwatch_')}`{' (opt-in)' if metric.opt_in else ''}: {names}\n"
