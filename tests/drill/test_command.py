@@ -110,7 +110,7 @@ def test_the_table_shows_the_page_that_kept_the_limit() -> None:
     late = replace(OUTCOME, seconds_to_first_page=27.1, first_page="CommwatchXidFabric", seconds_to_page=87.0)
     (row,) = rows([late])
     assert row[3:6] == ("30 s", "27 s (XidFabric)", "87 s")
-    assert "| 27 s of 60 s (XidFabric); all 87 s | 640 s |" in markdown([late], {}, (), SHIPPED, "")
+    assert "| 27 of 60 s (XidFabric); all 87 s | 640 s |" in markdown([late], {}, (), SHIPPED, "")
 
 
 def test_a_run_says_which_intervals_were_used() -> None:
@@ -136,7 +136,7 @@ def test_the_page_of_detection_has_a_table_for_each_family() -> None:
     headings = ("## Failed", "## NVLink", "## GPU", "## Faults that page nobody", "## Not played")
     assert sorted(headings, key=text.index) == list(headings)
     (row,) = [line for line in text.splitlines() if line.startswith("| `nvlink_down`")]
-    assert row.endswith("| `nvlink_down (gpu 3, link 5)` | NvlinkDown; also XidFabric | 35 s of 60 s | 640 s |")
+    assert row.endswith("| `nvlink_down (gpu 3, link 5)` | NvlinkDown; also XidFabric | 35 of 60 s | 640 s |")
     assert "\n- `gpu_lost`: no page of A; late\n" in text
     assert text.partition("## Faults that page nobody")[2].count("`mig_enabled`<br>`h100x8` |") == 1
 

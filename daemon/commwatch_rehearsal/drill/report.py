@@ -33,7 +33,8 @@ def _page(outcome: Outcome, of: str = "") -> str:
     """
     name = outcome.first_page
     by = "" if name is None or name in outcome.expected else f" ({_short([name])})"
-    return _seconds(outcome.seconds_to_first_page) + of + by
+    seconds = _seconds(outcome.seconds_to_first_page)
+    return (f"{seconds.removesuffix(' s')}{of}" if of else seconds) + by
 
 
 def _resolved(outcome: Outcome) -> str:
