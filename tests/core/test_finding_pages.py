@@ -12,27 +12,26 @@ from support.facts import RULES
 FILE = Path(__file__).parents[2] / "docs/reference/findings/README.md"
 
 
-def test_every_code_has_a_row_that_says_what_it_stands_on() -> None:
+def test_every_code_has_an_entry_that_says_what_decides_it() -> None:
     """Runbook, or meaning and first step; both times; and all that its rule reads to decide."""
-    rows: dict[str, str] = {}
+    entries: dict[str, str] = {}
     decides: dict[str, str] = {}
-    for table in FILE.read_text(encoding="utf-8").split("\n## "):
+    for section in FILE.read_text(encoding="utf-8").split("\n## "):
         above = ""
-        for name, row in re.findall(r'^(?=\| <a id="(\w+)"></a>)(.*)$', table, re.MULTILINE):
-            assert row.count(" | ") == 3, "a text breaks the table"
-            assert name not in rows
-            own = row.rpartition(" | ")[2].removesuffix(" |")
-            above = above if own == "as above" else own
-            rows[name], decides[name] = row, above
+        for name, entry in re.findall(r'^(?=- <a id="(\w+)"></a>)(.*)$', section, re.MULTILINE):
+            assert name not in entries
+            _, _, own = entry.partition("<br>")
+            above = own or above
+            entries[name], decides[name] = entry, above
 
-    assert rows.keys() == CODES.keys()
+    assert entries.keys() == CODES.keys()
     for rule in RULES:
         for code in [CODES[name] for name in rule.codes]:
             runbook = f"[{code.alert}](../../../alerts/runbooks/{code.alert}.md)"
             texts = {code.title, code.severity, *({runbook} if code.alert else {code.meaning, code.next_step})}
-            row = rows[code.name]
-            assert {one for one in texts if one not in row} == set()
-            assert f"{code.opens_after:g}/{code.closes_after:g} s" in row
+            entry = entries[code.name]
+            assert {one for one in texts if one not in entry} == set()
+            assert f"{code.opens_after:g}/{code.closes_after:g} s" in entry
             read = [name.removeprefix("commwatch_") for name in rule.metrics_read]
             assert re.findall(r"`(\w+)`", decides[code.name]) == [*read, *rule.thresholds]
 

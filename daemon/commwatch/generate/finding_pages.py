@@ -14,17 +14,17 @@ _INTRODUCTION = """\
 <!-- Generated from the rules: change daemon/commwatch/findings/, then run `make docs`. -->
 # Findings
 
-This page lists everything that commwatch can find wrong on a node, one code a row. An open finding shows its meaning
-and the first step itself. Here a row leads to the runbook of the matching alert, and has meaning and first step only
-where there is no such alert. Alerts come from metrics, not from findings.
+This page lists everything that commwatch can find wrong on a node. An open finding shows its meaning and the first step
+itself. Here an entry leads to the runbook of the matching alert, and has meaning and first step only where there is no
+such alert. Alerts come from metrics, not from findings.
 
 Open findings are in `commwatch_finding`, in `/api/v1/findings` ([API](../../using/api.md)), on the node's page and in
 the log.
 
 ## How a finding opens and closes
 
-Rules read the daemon's own metrics every 10 s. A finding opens after the first number of seconds in its row and closes
-after the second. It neither opens nor closes while a metric that decides is unread, or while the node is in
+Rules read the daemon's own metrics every 10 s. A finding opens after the first number of seconds in its entry and
+closes after the second. It neither opens nor closes while a metric that decides is unread, or while the node is in
 maintenance. It survives a restart, and it closes after seven days unseen. When the same fault of the same part becomes
 graver (a GPU that does not answer is lost), the lesser finding closes at once.
 
@@ -34,8 +34,9 @@ graver (a GPU that does not answer is lost), the lesser finding closes at once.
 | symptom | Communication is slow or fails, perhaps because of a fault. |
 | state | Worth knowing. |
 
-Critical means: act now. Warning means: a ticket. Info needs no action. "Decided by" names the metrics, without
-`commwatch_`, and in italics the keys of [`thresholds.yaml`](../../../alerts/thresholds.yaml).
+Critical means: act now. Warning means: a ticket. Info needs no action. The second line of an entry names the metrics
+that decide, without `commwatch_`, and in italics the keys of [`thresholds.yaml`](../../../alerts/thresholds.yaml). An
+entry without one is decided by those of the entry above.
 
 ## Causes
 
@@ -53,19 +54,12 @@ A cause begins before its effect, lasts until the effect begins, and touches it:
   it is named beside the symptom and is a finding of its own.
 """
 
-_HEAD = """\
-| finding | severity | runbook | decided by |
-| --- | --- | --- | --- |
-"""
-
 _EXPLANATIONS = """\
 ## What explains what
 
-The table lists the possible causes of each symptom, the strongest first. An open finding names those seen on its parts,
-with weight and reason.
+These are the possible causes of each symptom, the strongest first. An open finding names those seen on its parts, with
+weight and reason.
 
-| symptom | possible causes |
-| --- | --- |
 """
 _MOST_DIFFERENCES = 4
 """Codes by which two lists of causes may differ for one to be written as the other one and what it has more."""
@@ -79,21 +73,19 @@ def page() -> str:
         rows, above = [], ""
         for code in rules.codes:
             decides = _decides(rule_of[code.name])
-            rows.append(_row(code, "as above" if decides == above else decides))
+            rows.append(_entry(code, "" if decides == above else decides))
             above = decides
-        families.append(f"## {rules.name}\n\n{_HEAD}{''.join(rows)}")
+        families.append(f"## {rules.name}\n\n{''.join(rows)}")
     return "\n".join([_INTRODUCTION, *families, f"{_EXPLANATIONS}{''.join(_explanations())}"])
 
 
-def _row(code: FindingCode, decides: str) -> str:
+def _entry(code: FindingCode, decides: str) -> str:
     runbook = f"[{code.alert}](../../../alerts/runbooks/{code.alert}.md)"
-    cells = (
-        f'<a id="{code.name}"></a>`{code.name}` {code.title}',
-        f"{code.severity} {code.role}, {code.opens_after:g}/{code.closes_after:g} s",
-        runbook if code.alert else f"{code.meaning} {code.next_step}",
-        decides,
+    return (
+        f'- <a id="{code.name}"></a>`{code.name}` **{code.title}**: {code.severity} {code.role},'
+        f" {code.opens_after:g}/{code.closes_after:g} s."
+        f" {runbook if code.alert else f'{code.meaning} {code.next_step}'}{decides and f'<br>{decides}'}\n"
     )
-    return f"| {' | '.join(cells)} |\n"
 
 
 def _decides(rule: Rule) -> str:
@@ -103,7 +95,7 @@ def _decides(rule: Rule) -> str:
 
 
 def _explanations() -> Iterator[str]:
-    """The rows of the last table; a list that hardly differs from one before is written as that one and the rest."""
+    """The last list. Causes that hardly differ from those of an entry before are written as these and the rest."""
     before: dict[str, list[str]] = {}
     for symptoms, faults in _explained():
         alike = next((name for name, known in before.items() if _is_part(known, faults)), "")
@@ -111,7 +103,7 @@ def _explanations() -> Iterator[str]:
         if alike:
             more = [fault for fault in faults if fault not in before[alike]]
             causes = f"those of `{alike}`" + (f", and {_names(more)}" if more else "")
-        yield f"| {_names(symptoms)} | {causes} |\n"
+        yield f"- {_names(symptoms)}: {causes}\n"
         before[symptoms[0]] = faults
 
 
