@@ -9,7 +9,6 @@ from pathlib import Path
 from commwatch.config.exit_codes import COMMANDS, GENERAL, SIGNALLED, UNWRITTEN, WRONG, Meanings, meanings_of
 from commwatch.config.metric_profile import CORE_FILE
 from commwatch.config.thresholds import Thresholds, load_thresholds
-from commwatch.errors import ExitCode
 from commwatch.generate import alert_list, counter_tables, finding_pages, inhibition, metric_tables
 from commwatch.generate.alert_rules import Site, render_all
 from commwatch.generate.dashboards import files as dashboard_files
@@ -48,11 +47,11 @@ def documents(root: Path, thresholds: Thresholds | None = None) -> dict[Path, st
 
 
 def exit_codes() -> str:
-    """docs/reference/exit-codes.md: the table of all codes, and what they mean for each command."""
+    """docs/reference/exit-codes.md: the table of all codes, and their meanings for each command."""
     lines = [
         "# Exit codes",
         "",
-        "Written by `make docs` from `config/exit_codes.py`. Each help has its part.",
+        "`make docs` writes this page from `config/exit_codes.py`. The help of each command has its part.",
         "",
         "| code | meaning |",
         "| --- | --- |",
@@ -60,23 +59,20 @@ def exit_codes() -> str:
         "",
         f"{SIGNALLED} {UNWRITTEN}",
         "",
-        "A number alone means what it does above.",
+        "A number without words has the meaning of the table.",
         "",
-        "| command | 0 | 1 | others |",
-        "| --- | --- | --- | --- |",
-        *(f"| `{command}` | {' | '.join(_cells(meanings_of(command)))} |" for command in COMMANDS),
+        *(f"- `{command}`: {_meanings(meanings_of(command))}" for command in COMMANDS),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _cells(meanings: Meanings) -> tuple[str, str, str]:
-    """What 0 and 1 mean, and each other code with its meaning."""
-    others = [
+def _meanings(meanings: Meanings) -> str:
+    """Each code of a command with its meaning; without where that is the one of all commands."""
+    parts = (
         f"**{code}**" if meaning in (GENERAL[code], WRONG) else f"**{code}** {meaning}"
         for code, meaning in meanings.items()
-        if code not in (ExitCode.OK, ExitCode.FOUND)
-    ]
-    return meanings[ExitCode.OK], meanings.get(ExitCode.FOUND, "-"), "<br>".join(others)
+    )
+    return "<br>".join(parts)
 
 
 def core_metrics(texts: Iterable[str]) -> str:
