@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from commwatch.findings.explanations import EXPLANATIONS
 from commwatch.findings.rules import RULE_SETS
 from commwatch.findings.rules.rule_set import FindingCode, Rule
 
@@ -42,7 +40,7 @@ entry without one is decided by those of the entry above.
 
 A fault that explains a symptom is listed under it as a cause and is no finding of its own. The symptom is then as
 severe as its most severe cause. Causes are ranked by a weight between 0 and 1, which is a judgement and not a
-measurement.
+measurement: `daemon/commwatch/findings/explanations.py` has all pairs, with weight and reason.
 
 A cause begins before its effect, lasts until the effect begins, and touches it:
 
@@ -53,16 +51,6 @@ A cause begins before its effect, lasts until the effect begins, and touches it:
 - If time or place is unknown, or the weight is below 0.5 (0.8 for a probe over several GPUs), the fault is *also seen*:
   it is named beside the symptom and is a finding of its own.
 """
-
-_EXPLANATIONS = """\
-## What explains what
-
-These are the possible causes of each symptom, the strongest first. An open finding names those seen on its parts, with
-weight and reason.
-
-"""
-_MOST_DIFFERENCES = 4
-"""Codes by which two lists of causes may differ for one to be written as the other one and what it has more."""
 
 
 def page() -> str:
@@ -76,7 +64,7 @@ def page() -> str:
             rows.append(_entry(code, "" if decides == above else decides))
             above = decides
         families.append(f"## {rules.name}\n\n{''.join(rows)}")
-    return "\n".join([_INTRODUCTION, *families, f"{_EXPLANATIONS}{''.join(_explanations())}"])
+    return "\n".join([_INTRODUCTION, *families])
 
 
 def _entry(code: FindingCode, decides: str) -> str:
@@ -92,41 +80,3 @@ def _decides(rule: Rule) -> str:
     """The metrics that a rule reads to decide, and its thresholds."""
     metrics = [f"`{name.removeprefix('commwatch_')}`" for name in rule.metrics_read]
     return " ".join([*metrics, *(f"*`{name}`*" for name in rule.thresholds)])
-
-
-def _explanations() -> Iterator[str]:
-    """The last list. Causes that hardly differ from those of an entry before are written as these and the rest."""
-    before: dict[str, list[str]] = {}
-    for symptoms, faults in _explained():
-        alike = next((name for name, known in before.items() if _is_part(known, faults)), "")
-        causes = _names(faults)
-        if alike:
-            more = [fault for fault in faults if fault not in before[alike]]
-            causes = f"those of `{alike}`" + (f", and {_names(more)}" if more else "")
-        yield f"- {_names(symptoms)}: {causes}\n"
-        before[symptoms[0]] = faults
-
-
-def _is_part(known: list[str], faults: list[str]) -> bool:
-    """Whether all of a list are in another, in the same order, which has few more."""
-    return (
-        len(known) > _MOST_DIFFERENCES
-        and len(faults) - len(known) <= _MOST_DIFFERENCES
-        and [fault for fault in faults if fault in known] == known
-    )
-
-
-def _names(names: Iterable[str]) -> str:
-    return " ".join([f"`{name}`" for name in names])
-
-
-def _explained() -> Iterable[tuple[list[str], list[str]]]:
-    """Symptoms that have the same causes, and these, the strongest first; short lists of causes come first."""
-    faults: dict[str, dict[str, float]] = {}
-    for (symptom, fault), why in EXPLANATIONS.items():
-        faults.setdefault(symptom, {})[fault] = why.weight
-    symptoms: dict[tuple[str, ...], list[str]] = {}
-    for symptom, weights in faults.items():
-        ranked = tuple(sorted(weights, key=lambda fault: (-weights[fault], fault)))
-        symptoms.setdefault(ranked, []).append(symptom)
-    return sorted(((names, list(ranked)) for ranked, names in symptoms.items()), key=lambda row: len(row[1]))
