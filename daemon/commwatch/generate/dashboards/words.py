@@ -36,7 +36,7 @@ NEEDS_NVLINK = "Needs GPUs with NVLink and the collectors nvml_nvlink and nvml_n
 NEEDS_NVLINK_5 = "Needs GPUs with NVLink 5 (Blackwell and later)."
 NEEDS_PCIE = "Needs the collectors of PCIe: NVML for GPUs, sysfs for adapters and switches."
 NEEDS_RDMA = "Needs RDMA ports (InfiniBand or RoCE) in /sys/class/infiniband."
-NEEDS_ETHERNET = "Needs network interfaces with a driver that reports them; docs/reference/counters.md."
+NEEDS_ETHERNET = "Needs network interfaces with a driver that reports them; docs/reference/metrics.md."
 # A single number has room for few words.
 STAT_DAEMON = "Needs a commwatch daemon."
 STAT_RULES = "Needs the rules (alerts/rules)."
