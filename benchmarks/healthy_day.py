@@ -43,10 +43,10 @@ def table(outcomes: Iterable[tuple[Outcome, float]]) -> str:
 
 def _row(outcome: Outcome, minutes: float) -> str:
     severities = [one.severity for one in outcome.alerts]
-    told = sorted({f"`{one.name}`" for one in outcome.alerts if one.severity == "info"} - {"`CommwatchWatchdog`"})
+    informed = sorted({f"`{one.name}`" for one in outcome.alerts if one.severity == "info"} - {"`CommwatchWatchdog`"})
     cells = (
         f"`{outcome.preset}`", f"{outcome.scrapes:,}", f"{outcome.series:,}", severities.count("critical"),
-        severities.count("warning"), len(outcome.grave_findings()), ", ".join(told), f"{minutes:.1f}",
+        severities.count("warning"), len(outcome.grave_findings()), ", ".join(informed), f"{minutes:.1f}",
     )  # fmt: skip
     return f"| {' | '.join(str(cell) for cell in cells)} |\n"
 
@@ -60,7 +60,7 @@ def write_report(file: Path, text: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Play the days; 1 where anything but information was told."""
+    """Play the days; 1 if anything above information was raised."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--preset", action="append", choices=sorted(PRESETS), help="only this one; may be repeated")
     parser.add_argument("--short", action="store_true", help="the same events in an hour")
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for day in as_completed(days):
             outcome, minutes = day.result()
             outcomes[outcome.preset] = (outcome, minutes)
-            _tell(outcome, minutes)
+            _report(outcome, minutes)
     rows = table(outcomes[preset] for preset in presets)
     if given.report is not None:
         write_report(given.report, rows)
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(any(outcome.grave_alerts() or outcome.grave_findings() for outcome, _ in outcomes.values()))
 
 
-def _tell(outcome: Outcome, minutes: float) -> None:
+def _report(outcome: Outcome, minutes: float) -> None:
     grave = len(outcome.grave_alerts()), len(outcome.grave_findings())
     print(f"{outcome.preset}: {grave[0]} alerts, {grave[1]} findings in {minutes:.1f} min", file=sys.stderr, flush=True)
     for alert in outcome.grave_alerts():
