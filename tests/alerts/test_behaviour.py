@@ -155,13 +155,13 @@ def test_a_ticket_on_many_nodes_is_a_ticket_of_the_fleet(tmp_path: Path) -> None
 
 
 def test_the_fleet_counts_causes_and_not_their_symptoms(tmp_path: Path) -> None:
-    """GPUs that are lost on many nodes, with a link that was lost before, are one alert of the fleet."""
+    """GPUs that are lost on many nodes, with their links and their place in the fabric, are one alert of the fleet."""
     told = _of_the_fleet(
         tmp_path,
-        ["CommwatchGpuLost", "CommwatchNvlinkRecoveryFailed"],
+        ["CommwatchGpuLost", "CommwatchFabricUnhealthy"],
         [
             ("commwatch_gpu_state", {}),
-            ("commwatch_nvlink_recoveries_failed_recent", {"link": "11"}),
+            ("commwatch_fabric_health", {}),
             ("commwatch_nvlink_link_down", {"link": "11"}),
             ("commwatch_gpu_xid_events_recent", {"xid": "79"}),
         ],

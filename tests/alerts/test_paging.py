@@ -316,7 +316,6 @@ HUSHES = [
     (of("NvlinkDown", **LINK11), of("NvlinkBelowSiblings", "warning", direction="transmit", **GPU3), True),
     (of("NvlinkDown", **LINK11), of("ProbeBandwidthLow", "warning", **REDUCE), True),
     (of("NvlinkDown", **LINK11), of("ProbeBandwidthLow", "warning", **NODE2, **REDUCE), False),
-    (of("NvlinkRecoveryFailed", **LINK11), of("NvlinkDown", **LINK11), True),
     (of("NvlinkReduced", "warning", **GPU3), of("ProbeBandwidthLow", "warning", **REDUCE), False),
     (of("FabricUnhealthy", **GPU3), of("NvlinkP2pRefused", "warning"), True),
     (of("NvlinkDown", **GPU3, link="several"), of("NvlinkP2pRefused", "warning"), True),

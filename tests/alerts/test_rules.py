@@ -49,7 +49,7 @@ SEVERITIES = {
         "SourceUnread", "GpuNotListed", "GpuRecoveryNeeded", "XidFatal",
         "PartsNeverSeen", "DriverUnusable", "GpuLost", "GpuNotAnswering", "NvlinkDown", "PcieWidthDropped",
         "DaemonAbsent",
-        "FabricUnhealthy", "FabricNotJoined", "XidFabric", "SxidFatal", "NvlinkRecoveryFailed", "PcieFatal",
+        "FabricUnhealthy", "FabricNotJoined", "XidFabric", "SxidFatal", "PcieFatal",
         "RdmaPortDown", "AdapterFailed", "RdmaPortFlapping", "EthernetFlapping",
         "ProbeWrongResult", "LeafFailing",
     },

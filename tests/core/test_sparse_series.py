@@ -245,6 +245,28 @@ def test_a_link_that_is_up_again_is_a_fault_if_it_flaps_or_the_driver_reports_an
     assert [shown.value("commwatch_nvlink_end_down", one) for one in (SLOTS[0], end)] == [1 if told else None] * 2
 
 
+FAILED: Series = ("commwatch_nvlink_recoveries_failed_total", LINK)
+
+
+@pytest.mark.parametrize(
+    ("fails", "state", "told"),
+    [((7, 7), 1, None), ((7, 8), 1, 1), ((7, 8), 0, 0), ((7, 8), None, None)],
+    ids=["none failed", "up again", "down", "not read"],
+)
+def test_a_link_that_could_not_be_trained_again_is_a_fault(fails: Sequence[int], state: Value, told: Value) -> None:
+    """Also where it was up again before its state was read; for 5 min after the recovery that failed."""
+    node = Node()
+    for place, count in enumerate(fails):
+        node.run("nvml_nvlink_errors", 990.0 + 10.0 * place, block({FAILED: count}, 990.0 + 10.0 * place))
+    shown = []
+    for now in (1001.0, 1301.0):
+        node.run("nvml_nvlink_errors", now, block({FAILED: fails[-1]}, now))
+        node.run(LINKS, now, block({("commwatch_nvlink_link_state", LINK): state}, now))
+        shown.append(node.store.snapshot().value("commwatch_nvlink_link_down", *LINK, ""))
+
+    assert shown == [told, None if state == 1 else told]
+
+
 @pytest.mark.parametrize(
     ("state", "now", "told"), [(1, 1039.0, [1, 1, 1]), (1, 1041.0, [1, None, None]), (0, 1200.0, [0, 1, 1])]
 )

@@ -112,6 +112,17 @@ _LINK_FLAPS = (
 )
 """How often a link went down, where it is up or did so several times; nothing of links that are one part."""
 
+_RECOVERIES = (
+    "max(last_over_time(commwatch_nvlink_recoveries_failed_recent{cluster='%s',job='%s',instance='%s',pci_bus_id='%s',"
+    "link='%s'}[1m]))"
+)
+_RECOVERY_FAILED = (
+    f'{{{{ with query (printf "{_RECOVERIES}" $labels.cluster $labels.job $labels.instance $labels.pci_bus_id '
+    "$labels.link) }}, and failed to recover {{ if eq (. | first | value) 1.0 }}once{{ else }}"
+    "{{ . | first | value }} times{{ end }} within 5 min{{ end }}"
+)
+"""How often a link of NVLink 5 could not be trained again; nothing of links that are one part."""
+
 _PORT_INFO = "last_over_time(commwatch_rdma_port_info{cluster='%s',job='%s',instance='%s',pci_bus_id='%s'}[1h])"
 _ADAPTER = (
     f'{{{{ with query (printf "{_PORT_INFO}" $labels.cluster $labels.job $labels.instance $labels.device) }}}}'
@@ -252,6 +263,7 @@ def _words(site: Site) -> Mapping[str, str]:
         "device_gpu": _DEVICE_GPU,
         "xids_of_gpu": _XIDS_OF_GPU,
         "link_flaps": _LINK_FLAPS,
+        "recovery_failed": _RECOVERY_FAILED,
         "xids_link": LINK_XIDS,
         "sxids_link": LINK_SXIDS,
         "adapter_is": _ADAPTER,

@@ -100,19 +100,15 @@ INHIBITIONS: Final[Sequence[Inhibition]] = (
         causes="GpuLost|GpuNotAnswering|FabricUnhealthy|FabricNotJoined", symptoms="ProbeFailing|ProbeErrorRateRise",
     ),
     Inhibition(
-        "A link that could not be trained again is down.",
-        causes="NvlinkRecoveryFailed", symptoms="NvlinkDown", same=("pci_bus_id", "link"),
-    ),
-    Inhibition(
         "A link that goes down has errors before and after.",
-        causes="NvlinkDown|NvlinkRecoveryFailed",
+        causes="NvlinkDown",
         symptoms="NvlinkRecovered|NvlinkRecovering|NvlinkRecoveriesRising|NvlinkReplays|NvlinkBitErrors|NvlinkPacketErrors"
         "|NvlinkRemoteErrors",
         same=("pci_bus_id", "link"),
     ),
     Inhibition(
         "The driver reports the link that is down, too.",
-        causes="NvlinkDown|NvlinkRecoveryFailed", symptoms="XidFabric|XidNonfatal",
+        causes="NvlinkDown", symptoms="XidFabric|XidNonfatal",
         symptom_if=f'xid=~"{LINK_XIDS}"',
         same=("pci_bus_id",),
     ),
@@ -130,12 +126,12 @@ INHIBITIONS: Final[Sequence[Inhibition]] = (
     ),
     Inhibition(
         "A GPU whose links are down, or which is not in the fabric, is slow in each comparison over NVLink.",
-        causes="NvlinkDown|NvlinkRecoveryFailed|FabricUnhealthy|FabricNotJoined",
+        causes="NvlinkDown|FabricUnhealthy|FabricNotJoined",
         symptoms="NvlinkBelowSiblings|FabricDegraded", same=("pci_bus_id",),
     ),
     Inhibition(
         "As above, in the pair matrix, which names it by its index.",
-        causes="GpuNotAnswering|NvlinkDown|NvlinkRecoveryFailed|FabricUnhealthy|FabricNotJoined",
+        causes="GpuNotAnswering|NvlinkDown|FabricUnhealthy|FabricNotJoined",
         symptoms="PartSuspect", same=("gpu",),
     ),
     Inhibition(
@@ -148,7 +144,7 @@ INHIBITIONS: Final[Sequence[Inhibition]] = (
     ),
     Inhibition(
         "Collectives over NVLink run at the speed of the GPU with the fewest links. Copies to the host do not.",
-        causes="NvlinkDown|NvlinkRecoveryFailed|FabricUnhealthy",
+        causes="NvlinkDown|FabricUnhealthy",
         symptoms=_SLOW, symptom_if='probe!="host_copies"',
     ),
     Inhibition(
@@ -176,7 +172,7 @@ INHIBITIONS: Final[Sequence[Inhibition]] = (
     ),
     Inhibition(
         "Jobs report the same from their side: GPUs and NVLink.",
-        causes="DriverUnusable|GpuLost|GpuNotAnswering|NvlinkDown|NvlinkRecoveryFailed|FabricUnhealthy|FabricNotJoined",
+        causes="DriverUnusable|GpuLost|GpuNotAnswering|NvlinkDown|FabricUnhealthy|FabricNotJoined",
         symptoms="NcclErrors", symptom_if='category=~"cuda|nvls|mnnvl|p2p"',
     ),
     Inhibition(

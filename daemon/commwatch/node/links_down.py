@@ -2,15 +2,16 @@
 fault.
 
 The rule of a page would read the state of every link at each evaluation; of these it reads none while nothing is wrong.
-A link that comes back is a fault, too, where it has gone down three times within an hour or the driver reports an error
-of it. It is shown for as long as such errors are, so that its falls and their errors are one page. Links that came back
+A link that comes back is a fault, too, where it has gone down three times within an hour, the driver reports an error
+of it, or it could not be trained again at first. It is shown for as long as such errors are, so that its falls and
+their errors are one page. Links that came back
 are grouped with one another, and not with those that are down: "most links of a GPU are inactive" would not be true.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from commwatch.node.down_links import DownLinks, FarEnds, Link, grouped
@@ -18,6 +19,7 @@ from commwatch.node.hardware_events import GROUP as EVENTS
 from commwatch.node.hardware_events import RECENT_SECONDS
 from commwatch.node.inventory import Inventory
 from commwatch.node.link_flaps import LinkFlaps
+from commwatch.node.recent_errors import GROUP as ERRORS
 from commwatch.node.run import Outcome
 from commwatch.node.store import Store
 from commwatch.node.tracker import Tracker
@@ -39,7 +41,8 @@ FLAPS_PER_HOUR: Final = 3
 _ENDS_SECONDS: Final = 40.0
 """For which the ends of a link that is up again are shown after it went down: two scrapes see them. Errors that the
 driver reports at these ends later are of other links."""
-_ERRORS: Final = (
+_RECOVERY_FAILED: Final = "commwatch_nvlink_recoveries_failed_recent"
+_DRIVER_ERRORS: Final = (
     ("commwatch_gpu_xid_events_recent", "commwatch_gpu_xid_nonfatal_events_recent", re.compile(LINK_XIDS)),
     ("commwatch_nvswitch_sxid_events_recent", "commwatch_nvswitch_sxid_nonfatal_events_recent", re.compile(LINK_SXIDS)),
 )
@@ -76,10 +79,10 @@ class LinksDown(Tracker):
     def on_batch(self, outcome: Outcome) -> None:
         """Look at the links of all GPUs after a run that has read some."""
         expected = self._store.get(_EXPECTED, "")
-        lately = self._gone_down_lately(outcome.time)
+        lately, failed = self._gone_down_lately(outcome.time), self._could_not_recover()
         states: dict[Link, int | float] = {}
         for block in self._store.group(_LINKS).values():
-            for (gpu, address, link), state in _states(block, all_of_them=bool(lately)):
+            for (gpu, address, link), state in _states(block, all_of_them=bool(lately or failed)):
                 if expected is not None and expected.get("commwatch_nvlink_link_expected", gpu, address, link) == 1:
                     states[address, link] = state
         down: dict[Series, int | float] = {}
@@ -87,7 +90,7 @@ class LinksDown(Tracker):
             links = _expected(expected)
             gpus = {address: gpu for gpu, address, _ in links}
             ends = self._ends()
-            coming_back = self._coming_back(lately, ends)
+            coming_back = self._coming_back(lately, failed, ends)
             states = {one: state for one, state in states.items() if state not in NVLINK_UP or one in coming_back}
             still_down = _still_down(states, ends)
             for together in (states.keys() - still_down, still_down):
@@ -114,14 +117,24 @@ class LinksDown(Tracker):
             link: times for link, times in self._flaps.of_nvlinks(now).items() if now - times[-1] < self._recent_seconds
         }
 
-    def _coming_back(self, lately: Mapping[Link, Sequence[float]], ends: FarEnds) -> set[Link]:
+    def _could_not_recover(self) -> set[Link]:
+        """Links that lately went down since they could not be trained again, however short that was."""
+        block = self._store.get(ERRORS, "")
+        if block is None:
+            return set()
+        labels = [block.layout.series[place][1] for place in block.layout.families.get(_RECOVERY_FAILED, ())]
+        return {(address, link) for _, address, link in labels}
+
+    def _coming_back(
+        self, lately: Mapping[Link, Sequence[float]], failed: Collection[Link], ends: FarEnds
+    ) -> set[Link]:
         """Of the links that went down lately, by both ends: those that are a fault even while they are up."""
         erring = set(self._erring()) if lately else set()
         found = {
             link for link, times in lately.items()
             if len(times) >= self._flaps_per_hour
             or not erring.isdisjoint((link[0], ends.switches.get(link), ends.gpus.get(link, ("", ""))[0]))
-        }  # fmt: skip
+        }.union(failed)  # fmt: skip
         return found | {ends.gpus[one] for one in found if one in ends.gpus}
 
     def _erring(self) -> Iterator[str]:
@@ -129,7 +142,7 @@ class LinksDown(Tracker):
         block = self._store.get(EVENTS, "")
         if block is None:
             return
-        for family, nonfatal, numbers in _ERRORS:
+        for family, nonfatal, numbers in _DRIVER_ERRORS:
             for place in block.layout.families.get(family, ()):
                 labels, count = block.layout.series[place][1], block.values[place] or 0
                 if numbers.fullmatch(labels[-1]) and count > (block.get(nonfatal, *labels) or 0):

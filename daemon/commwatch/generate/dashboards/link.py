@@ -124,7 +124,7 @@ _ERRORS = PanelRow("Errors and recoveries", (
            description="Times a link lost its training and could not regain it, within an hour.",
            queries=(Query("max by (link) (round(increase(commwatch_nvlink_recoveries_failed_total{@link@}[1h])))",
                           "link {{link}}", due="with NVLink 5"),),
-           scale=any_is_bad("critical", "CommwatchNvlinkRecoveryFailed"), no_data=NEEDS_NVLINK_5),
+           scale=any_is_bad("critical", "CommwatchNvlinkDown"), no_data=NEEDS_NVLINK_5),
     Series(title="Bit errors after correction", description="Effective bit error ratio of each link.",
            queries=(Query("max by (link) (commwatch_nvlink_effective_bit_error_ratio{@link@})", "link {{link}}",
                           due="with NVLink 5"),),
