@@ -44,8 +44,9 @@ def told(found: list[Match]) -> list[str]:
     return [f"{one.component.identity}: {one.detail}" for one in found]
 
 
-def of_link(gpu: int, number: int) -> str:
-    return f"nvlink/{GPUS[gpu]}/{number}: the link is inactive"
+def of_link(gpu: int, number: int, far: tuple[int, int] | None = None) -> str:
+    other = f"; its other end is link {far[1]} of {GPUS[far[0]]}" if far is not None else ""
+    return f"nvlink/{GPUS[gpu]}/{number}: the link is inactive{other}"
 
 
 ONE, OTHER = GPUS[:1], GPUS[1:2]
@@ -89,7 +90,7 @@ ENDS = {
 @in_one_pass(
     "expected, down, words",
     [
-        (PAIRED, [(GPUS[0], "0"), (GPUS[1], "0")], [of_link(0, 0)]),
+        (PAIRED, [(GPUS[0], "0"), (GPUS[1], "0")], [of_link(0, 0, (1, 0))]),
         (PAIRED, PAIRED, ["node: links 0, 1 of all GPUs: inactive"]),
         ([*PAIRED, (GPUS[1], "5")], PAIRED, [f"gpu/{GPUS[0]}: 2 of 2 links are inactive: 0, 1"]),
     ],
@@ -99,6 +100,55 @@ def test_both_ends_of_a_link_between_two_gpus_are_one_link(
 ) -> None:
     """Also the ends that other GPUs have of the links of a GPU that has lost most of its own."""
     assert told(faults(expected, down, ENDS)) == words
+
+
+def board(each: Mapping[tuple[int, int], int]) -> list[tuple[Link, Link]]:
+    """The links between GPUs by their ends, numbered in order: so many between each two."""
+    numbers = dict.fromkeys(GPUS, 0)
+    found = []
+    for (one, two), count in each.items():
+        for _ in range(count):
+            ends = [(gpu, str(numbers[gpu])) for gpu in (GPUS[one], GPUS[two])]
+            found.append((ends[0], ends[1]))
+            for gpu, _ in ends:
+                numbers[gpu] += 1
+    return found
+
+
+ALIKE = dict.fromkeys(combinations(range(4), 2), 2)
+"""Links between each two of four GPUs."""
+
+
+@in_one_pass(
+    "each, unread, gone, words",
+    [
+        (ALIKE, [1], (), [of_link(0, 1, (1, 1))]),
+        (ALIKE, [1, 11], (), [of_link(0, 1, (1, 1)), of_link(2, 5, (3, 5))]),
+        # two links of one GPU, both links of a pair
+        (ALIKE, [1, 3], (), [of_link(0, 1), of_link(0, 3), of_link(1, 1), of_link(2, 1)]),
+        (ALIKE, [0, 1], (), [of_link(gpu, number) for gpu in range(2) for number in range(2)]),
+        # a board of which a GPU was never here: each other lacks its links to it
+        (ALIKE, [1], (3,), ["node: links 4, 5 of all GPUs: inactive", of_link(0, 1), of_link(1, 1)]),
+        # numbers of links that differ, two GPUs alone, a ring without one of its GPUs
+        ({**ALIKE, (0, 1): 3}, [1], (), [of_link(0, 1), of_link(1, 1)]),
+        ({(0, 1): 4}, [1], (), [of_link(0, 1), of_link(1, 1)]),
+        ({(0, 2): 1, (0, 3): 1, (1, 2): 1, (1, 3): 1}, [], (2,), [of_link(0, 0), of_link(1, 0)]),
+    ],
+)  # fmt: skip
+def test_both_ends_of_a_link_that_was_never_up_are_one_where_the_board_proves_it(
+    each: Mapping[tuple[int, int], int], unread: list[int], gone: tuple[int, ...], words: list[str]
+) -> None:
+    """The driver does not say where it leads; the other links of the two GPUs show that one lacks between them."""
+    pairs = board(each)
+    absent = {GPUS[place] for place in gone}
+    never_up = [pair for place, pair in enumerate(pairs) if place in unread or absent & {pair[0][0], pair[1][0]}]
+    ends: dict[Link, tuple[str, str, str]] = {}
+    for near, far in [pair for pair in pairs if pair not in never_up]:
+        ends |= {near: ("gpu", *far), far: ("gpu", *near)}
+    here = [end for pair in pairs for end in pair if end[0] not in absent]
+    down = [end for pair in never_up for end in pair if end[0] not in absent]
+
+    assert told(faults(here, down, ends)) == words
 
 
 def test_the_links_of_a_gpu_are_its_own_first() -> None:
@@ -123,7 +173,7 @@ def test_one_number_of_links_between_gpus_is_no_nvswitch() -> None:
     ring = [(gpu, link) for gpu in GPUS[:3] for link in ("0", "1", "2", "3")]
     ends = {(GPUS[0], "0"): ("gpu", GPUS[1], "0"), (GPUS[1], "0"): ("gpu", GPUS[0], "0")}
 
-    assert told(faults(ring, links(0, gpus=GPUS[:3]), ends)) == [of_link(0, 0), of_link(2, 0)]
+    assert told(faults(ring, links(0, gpus=GPUS[:3]), ends)) == [of_link(0, 0, (1, 0)), of_link(2, 0)]
 
 
 def test_the_switch_of_a_link_is_named() -> None:

@@ -851,6 +851,23 @@ def test_a_gpu_that_is_gone_does_not_hide_the_link_that_another_lacks(
     assert subject.block(0).get("commwatch_nvlink_link_expected", "0", "0000:00:00.0", "0") is None
 
 
+def test_the_link_that_a_gpu_lacks_is_expected_while_another_gpu_goes() -> None:
+    """The others lose their links to that one, too: they were up in this boot."""
+    gpus = (BOARD.gpus or ())[:4]
+    lacking = [replace(one, links_up=dict.fromkeys(range(1, 18), 25e9), links_down=frozenset({0})) for one in gpus[:2]]
+    before = replace(BOARD, gpus=(*lacking, *gpus[2:]), gpus_on_boards=None, is_virtual=True)
+    subject = inventory()
+    subject.observe(before, 0)
+    dark = [
+        replace(gpu, links_up={link: 25e9 for link in gpu.links_up or {} if link > 5},
+                links_down=frozenset(range(6)))
+        for gpu in (*lacking, gpus[2])
+    ]  # fmt: skip
+    subject.observe(replace(before, gpus=tuple(dark)), 10)
+
+    assert subject.block(10).get("commwatch_nvlink_link_expected", "0", "0000:00:00.0", "0") == 1
+
+
 def test_gpus_in_mig_mode_have_no_links() -> None:
     """The driver shows them as down, and nothing is missing; nor is it where the mode is set later."""
     split = of_board(links_up=None, links_down=frozenset(), is_split=True)

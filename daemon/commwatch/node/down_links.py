@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
@@ -13,6 +14,9 @@ ALL_GPUS_FROM = 3
 """Fewer GPUs share a link rather than an NVSwitch."""
 MOST_LINKS_RATIO = 0.5
 """Of the links of a GPU: if more are down, the GPU is the fault. A few that come back do not make it many faults."""
+
+PEERS_FROM = 2
+"""GPUs to which one is linked that show how many links each two of a board have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,7 @@ def grouped(expected: Collection[Link], down: Collection[Link], ends: FarEnds) -
         ends: where they lead.
     """
     left = set(down) & set(expected)
+    ends = FarEnds(ends.switches, {**_unread_ends(expected, ends), **ends.gpus}) if left else ends
     gpus = {gpu for gpu, _ in expected}
     if len(gpus) >= ALL_GPUS_FROM and left and left == set(expected):
         return [_made("node", "", left, ends)]
@@ -73,6 +78,25 @@ def grouped(expected: Collection[Link], down: Collection[Link], ends: FarEnds) -
             found.append(_made("link", one[0], links, ends))
             left -= links
     return found
+
+
+def _unread_ends(expected: Collection[Link], ends: FarEnds) -> dict[Link, Link]:
+    """The ends of links between GPUs that were never up, so that the driver does not say where they lead.
+
+    Where a board joins each two of its GPUs by the same number of links, at least two, a GPU that is one short to one
+    other alone has its only unread link there, and so has that other GPU. Where more is unread, as of a board of which
+    a GPU is missing, or where the numbers of links differ, nothing is known.
+    """
+    short: dict[str, tuple[Link, str]] = {}
+    for gpu in {gpu for gpu, _ in expected}:
+        own = [link for link in expected if link[0] == gpu]
+        unread = [link for link in own if link not in ends.gpus]
+        peers = Counter(ends.gpus[link][0] for link in own if link in ends.gpus)
+        each, rest = divmod(len(own), len(peers) or 1)
+        fewer = [peer for peer, count in peers.items() if count != each]
+        if len(unread) == len(fewer) == 1 and len(peers) >= PEERS_FROM and not rest:
+            short[gpu] = unread[0], fewer[0]
+    return {link: short[peer][0] for gpu, (link, peer) in short.items() if peer in short and short[peer][1] == gpu}
 
 
 def _of_switches(gpus: Collection[str], down: set[Link], ends: FarEnds) -> dict[str, set[Link]]:

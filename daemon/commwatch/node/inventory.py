@@ -306,8 +306,9 @@ class Inventory:
         of each link of a GPU of which some link has come up, since before that its fabric may not have been set up, of
         each GPU its share of the lanes, and of each RDMA port. Of GPUs that are soldered to a board, and of RDMA ports
         that are rails, the equals ask the same: cards may be built with fewer bridges or in a narrow slot. Equals whose
-        links are up show that the fabric has been set up. Where at least half of them have all links of the product,
-        that is asked of the others as well, however few they are: a GPU that is gone does not hide what another lacks.
+        links are up show that the fabric has been set up. Where one of them has all links of the product, or at least
+        half of them have each, that is asked of the others as well, however few they are: a GPU that is gone does not
+        hide what another lacks.
         """
         if self._asked_parts is None:
             asked = self._asked()
@@ -340,10 +341,15 @@ class Inventory:
         return not self.state.is_accepted and bool(gpu.links_up) and len(usual) >= PRODUCTS[gpu.name].nvlinks
 
     def _usual_links(self, name: str) -> frozenset[int]:
-        """Numbers of the NVLinks that are up on at least half of the GPUs of a model that are here."""
-        gpus = [gpu for gpu in self._here.values() if gpu.name == name]
-        up = Counter(link for gpu in gpus for link in gpu.links_up or ())
-        return frozenset(link for link, number in up.items() if 2 * number >= len(gpus))
+        """Numbers of the NVLinks that at least half of the GPUs of a model have, or one that has all of its product.
+
+        Of the GPUs that are here; their links that are down with a GPU that is gone are among them.
+        """
+        here = [uuid for uuid, gpu in self._here.items() if gpu.name == name]
+        links = [{*(self._here[uuid].links_up or ()), *self.state.gpus[uuid].expected_links()} for uuid in here]
+        numbers = Counter(link for own in links for link in own)
+        whole = {link for own in links if len(own) >= PRODUCTS[name].nvlinks for link in own}
+        return frozenset(link for link, number in numbers.items() if 2 * number >= len(here) or link in whole)
 
     def _links_due(self, uuid: str, record: GpuRecord) -> dict[int, float]:
         """The NVLinks that a GPU should have, with their nominal rates, 0 where not known."""

@@ -41,7 +41,8 @@ def down(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
             component = nvlink_of(link)
             if fault.switch:
                 component = msgspec.structs.replace(component, parts=component.parts | {fault.switch})
-            yield Match("nvlink_down", component, evidence, f"the link is {words}")
+            ends = [f"; its other end is link {number} of {address}" for address, number in fault.links[1:]]
+            yield Match("nvlink_down", component, evidence, "".join((f"the link is {words}", *ends)))
             continue
         evidence += (Evidence("links that are down", len(fault.links)),)
         numbers = ", ".join(fault.numbers)
