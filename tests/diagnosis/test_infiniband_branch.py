@@ -242,8 +242,10 @@ def test_roce_needs_version_2_with_an_address(kinds: tuple[str, ...], verdict: C
     assert ("NCCL_IB_GID_INDEX=3" in check.detail) == (verdict == "passed")
 
 
-def test_gids_of_infiniband() -> None:
-    """One is enough; a table that was not read says nothing."""
+def test_gids_of_infiniband_and_iwarp() -> None:
+    """One is enough; a table that was not read says nothing, nor does one of GIDs without a kind."""
+    iwarp = {**roce(kinds=("roce_v1",)), "commwatch_rdma_port_gid_index": {}}
+    assert of(GID, iwarp).verdict == "not measured"
     assert of(GID, port()).measured == "index 0"
     assert of(GID, port(), {"commwatch_rdma_port_gids": {PORT: 0}}).verdict == "notice"
     assert of(GID, without(port(), "commwatch_rdma_port_gids")).verdict == "not measured"

@@ -718,6 +718,17 @@ def test_the_gid_table_is_told_by_kind(
     assert gids(opened(tmp_path).collect("rdma")) == expected
 
 
+def test_gids_of_iwarp_have_no_kind(tmp_path: Path) -> None:
+    """The kernel calls its one GID, which has the MAC address, one of RoCE v1."""
+    home = add_device(tmp_path, driver="irdma")
+    write(home, {"node_type": "4: RNIC"})
+    port = add_port(home, attributes={"link_layer": "Ethernet"})
+    write(port / "gids", {"0": "0e42:a1fe:0001:0000:0000:0000:0000:0000"})
+    write(port / "gid_attrs/types", {"0": V1})
+
+    assert gids(opened(tmp_path).collect("rdma")) == {"port_gids": 1}
+
+
 def test_a_changed_gid_table_is_read_again_after_a_while(tmp_path: Path) -> None:
     """An address that comes late is seen; a port without a table has no series of it."""
     clock = Clock()

@@ -83,6 +83,11 @@ class Declared(Facts):
         return super()._rises(metric, window, at_most=at_most) if self._declared.may_read(metric) else iter(())
 
 
+def metrics_of_details(rule: Rule) -> tuple[str, ...]:
+    """What adds to the matches of a rule and decides nothing."""
+    return tuple(one.metric for one in rule.details)
+
+
 class _DeclaredNode(Node):
     """The same node for one rule."""
 
@@ -94,7 +99,7 @@ class _DeclaredNode(Node):
 
     def may_read(self, metric: str) -> bool:
         """Whether it is not among what is absent."""
-        declared = {*self._rule.metrics_read, *self._rule.metrics_of_details}
+        declared = {*self._rule.metrics_read, *metrics_of_details(self._rule)}
         assert metric in declared, f"{self._rule.name} does not declare {metric}"
         self.read.add(metric)
         return metric not in self._absent
@@ -132,7 +137,7 @@ def seen_by(code: str, facts: Facts, thresholds: Thresholds | None = None) -> li
     declared = cast(Thresholds, DeclaredThresholds(limits, rule))
     matches = list(rule.evaluate(Declared(facts, rule), declared))
     if matches and rule.details:
-        bare = rule.evaluate(Declared(facts, rule, absent=rule.metrics_of_details), declared)
+        bare = rule.evaluate(Declared(facts, rule, absent=metrics_of_details(rule)), declared)
         assert set(codes_of(bare)) == set(codes_of(matches)), f"{rule.name}: a detail decides"
     for match in matches:
         assert match.code in rule.codes
@@ -158,7 +163,7 @@ def is_judged(match: Match, facts: Facts, thresholds: Thresholds | None = None) 
     [judge] = [rules.judged[match.code] for rules in RULE_SETS if match.code in rules.judged]
     rule = RULE_OF[match.code]
     limits = cast(Thresholds, DeclaredThresholds(thresholds or shipped(), rule))
-    return judge(Declared(facts, rule, absent=rule.metrics_of_details), limits, match.component)
+    return judge(Declared(facts, rule, absent=metrics_of_details(rule)), limits, match.component)
 
 
 @cache

@@ -167,11 +167,13 @@ def _gid(known: Known, port: RdmaPort) -> Check:
         index = indexes.get("infiniband")
         measured = f"{port.gids:.0f} in the table" if index is None else f"index {index:.0f}"
         return _check(port, what, "passed", measured, "one")
+    if not indexes:
+        return _check(port, what, "not measured", detail="the kind of its GIDs is not known, as of iWARP")
     required = "RoCE v2 with an IP address"
     source = "NCCL: version 2 and IPv4 unless NCCL_IB_ROCE_VERSION_NUM and NCCL_IB_ADDR_FAMILY say otherwise"
     kind = next((one for one in _ROUTED if one in indexes), None)
     if kind is None:
-        kinds = ", ".join(one.replace("_", " ") for one in indexes) or "of an unknown kind"
+        kinds = ", ".join(one.replace("_", " ") for one in indexes)
         bond = f"; that of {port.interface}'s bond may" if port.network_interface.master else ""
         check = _check(port, what, "notice", kinds, required, source, f"its interface has no IP address{bond}")
         return _judged(known, port, check, "rdma_address")

@@ -44,6 +44,7 @@ LOCAL = ("roce_v1", "roce_v2_link_local")
         ((port(("infiniband",), layer="InfiniBand"),), None),
         ((port(LOCAL, master="bond0"),), None),
         ((port(LOCAL, gbit=100), port(("roce_v2_ipv4",), key=OTHER)), None),  # NCCL takes the faster one
+        ((merged(port(()), {"commwatch_rdma_port_gids": {PORT: 1}}),), None),  # of iWARP, whose GID has no kind
         ((port((), state=1),), None),
         ((port(None),), None),
     ],

@@ -20,7 +20,7 @@ from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.node.model import Node, NvLink
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
 from commwatch_rehearsal.simulation.presets import PRESETS
-from support.facts import NOW, facts_of, seen_in, shipped
+from support.facts import NOW, facts_of, metrics_of_details, seen_in, shipped
 from support.simulated_daemon import whole_node
 
 STATE, RECOVERIES = "commwatch_nvlink_link_state", "commwatch_nvlink_recoveries_total"
@@ -182,7 +182,7 @@ def test_each_code_has_one_rule() -> None:
 
     assert sorted(name for rule in rules for name in rule.codes) == sorted(CODES)
     for rule in rules:
-        metrics = (*rule.metrics_read, *rule.metrics_of_details)
+        metrics = (*rule.metrics_read, *metrics_of_details(rule))
         assert rule.reads
         assert len(set(metrics)) == len(metrics)
         assert set(metrics) <= CATALOGUE.keys()

@@ -4,6 +4,17 @@ from __future__ import annotations
 
 from commwatch.diagnosis.marks.mark import HEALTHY_SHARE, Mark, Unmet
 
+UTILIZATION = Mark(
+    name="utilization",
+    quantity="bandwidth over what is expected",
+    direction="as the probe measures it",
+    size="that of the probe",
+    path="any of which an expected bandwidth is known",
+    figure=HEALTHY_SHARE,
+    unit="ratio",
+    source="published figure for healthy systems",
+)
+
 PCIE_GEN4_X16 = Mark(
     name="pcie_gen4_x16",
     quantity="PCIe bandwidth",
@@ -41,17 +52,6 @@ INFINIBAND_HDR = Mark(
     at_most=True,
 )
 
-UTILIZATION = Mark(
-    name="utilization",
-    quantity="bandwidth over what is expected",
-    direction="as the probe measures it",
-    size="that of the probe",
-    path="any of which an expected bandwidth is known",
-    figure=HEALTHY_SHARE,
-    unit="ratio",
-    source="published figure for healthy systems",
-)
-
 ALL_REDUCE_7B = Mark(
     name="all_reduce_7b",
     quantity="all_reduce bus bandwidth",
@@ -74,5 +74,3 @@ ALL_REDUCE_235B = Mark(
     source="published figure for a 235B model",
     unmet=(Unmet("H100 PCIe", "two joined by a bridge gave 115 GB/s (field report)"),),
 )
-
-MARKS = (UTILIZATION, PCIE_GEN4_X16, NVLINK, INFINIBAND_HDR, ALL_REDUCE_7B, ALL_REDUCE_235B)

@@ -91,11 +91,6 @@ class Rule:
         return _metrics(self.reads)
 
     @property
-    def metrics_of_details(self) -> tuple[str, ...]:
-        """``details`` as metrics."""
-        return _metrics(self.details)
-
-    @property
     def metrics_counted(self) -> tuple[str, ...]:
         """Metrics of which the first change says when a count began."""
         return _metrics((*self.reads, *self.counts))

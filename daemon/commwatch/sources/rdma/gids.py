@@ -26,7 +26,7 @@ class Gids(NamedTuple):
     """Entries that are filled."""
     lowest: Mapping[str, int]
     """Lowest index of each kind: ``infiniband``, ``roce_v1``, ``roce_v2_ipv4``, ``roce_v2_ipv6`` and
-    ``roce_v2_link_local``; of other link layers only the number is known."""
+    ``roce_v2_link_local``; of other link layers, and of iWARP, only the number is known."""
 
 
 def parse_gid(data: bytes) -> str | None:
@@ -61,7 +61,7 @@ def read_gids(port: str, link_layer: str) -> Gids | None:
 
     Args:
         port: its directory.
-        link_layer: of the port.
+        link_layer: of the port; empty for iWARP, whose GIDs have no kind.
     """
     if not os.path.isdir(f"{port}/gids"):
         return None

@@ -236,7 +236,9 @@ class Port:
         """The series of the GID table, in the order of its numbers."""
         if now - self._gids_read_at >= GIDS_SECONDS:
             self._gids_read_at = now
-            self._gids = read_gids(self.place.path, self._label("link_layer"))
+            # iWARP connects by the addresses of the interface: its one GID has the MAC address, and no kind.
+            node_type = files.read_if_there(f"{self.place.home}/node_type") or b""
+            self._gids = read_gids(self.place.path, "" if b"RNIC" in node_type else self._label("link_layer"))
         if self._gids is None:
             return []
         kinds = (("commwatch_rdma_port_gid_index", (*self._labels, kind)) for kind in self._gids.lowest)
