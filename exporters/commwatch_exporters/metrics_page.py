@@ -1,19 +1,23 @@
-"""The metrics page: what the process says of itself, by prometheus_client, and what is known of the node, in bulk."""
+"""The metrics page: what the process says of itself, by prometheus_client, and what is known of the node, in bulk.
+
+Which groups of metrics a scrape asks for is said as for node_exporter: ``collect[]`` and ``exclude[]``.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
+from urllib.parse import parse_qsl
 
-from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client import PROCESS_COLLECTOR, CollectorRegistry, ProcessCollector
 from prometheus_client.registry import Collector
 
+from commwatch_exporters.catalogue import SECTIONS
 from commwatch_exporters.catalogue.metric import SUFFIXES
 from commwatch_exporters.http_server import Request, Response
 from commwatch_exporters.negotiation import Format, choose_format
 from commwatch_exporters.node_collector import NodeCollector
-from commwatch_exporters.selection import PROCESS_METRICS, SelectionError, selected
 from commwatch_exporters.shared_answer import Body
 from commwatch_exporters.snapshot import Snapshot
 
@@ -21,12 +25,44 @@ OWN_SECONDS = 5.0
 """How old what the process says of itself may be: the library takes as long for 150 samples as ours for 3,000. Where a
 part of the node comes or goes, which often has to do with it, it is asked again at once."""
 
+PROCESS_METRICS = frozenset(sample.name for family in PROCESS_COLLECTOR.collect() for sample in family.samples)
+"""What prometheus_client reads of this process itself."""
 
-def of_this_process() -> CollectorRegistry:
-    """A registry that holds what the kernel says of this process, and refuses a series that it has already."""
-    registry = CollectorRegistry(auto_describe=True)
-    ProcessCollector(registry=registry)
-    return registry
+GROUPS: Mapping[str, frozenset[str]] = {
+    **{title.lower().replace(" ", "_"): frozenset(metric.name for metric in rows) for title, rows in SECTIONS.items()},
+    "process": PROCESS_METRICS,
+}
+"""Families by group: the sections of docs/reference/metrics.md."""
+
+_MOST_FIELDS = 64
+
+
+class SelectionError(ValueError):
+    """The query names no page; the message says why."""
+
+
+def selected(query: str) -> frozenset[str] | None:
+    """The families that a query asks for; None for all.
+
+    Args:
+        query: of the request's target, as it was sent; what is neither ``collect[]`` nor ``exclude[]`` has no effect.
+
+    Raises:
+        SelectionError: a group is unknown, both are given, or there are too many fields.
+    """
+    try:
+        fields = parse_qsl(query, keep_blank_values=True, max_num_fields=_MOST_FIELDS)
+    except ValueError as error:
+        raise SelectionError(f"more than {_MOST_FIELDS} fields in the query") from error
+    collected = {value for name, value in fields if name == "collect[]"}
+    excluded = {value for name, value in fields if name == "exclude[]"}
+    if collected and excluded:
+        raise SelectionError("collect[] and exclude[] do not go together")
+    if unknown := sorted((collected | excluded) - GROUPS.keys()):
+        raise SelectionError(f"no group {unknown[0][:64]!a}; there are {', '.join(GROUPS)}")
+    if not collected and not excluded:
+        return None
+    return frozenset().union(*(GROUPS[name] for name in collected or GROUPS.keys() - excluded))
 
 
 class MetricsPage:
@@ -34,7 +70,7 @@ class MetricsPage:
 
     Args:
         snapshot: What is known of it now.
-        own: What this process says of itself; the node's part leaves these families out.
+        own: What the program says of itself, beside ``process_*``; the node's part leaves these families out.
         monotonic: Seconds of a clock that never steps.
     """
 
@@ -45,7 +81,11 @@ class MetricsPage:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._snapshot = snapshot
-        self._own = of_this_process() if own is None else own
+        self._own = CollectorRegistry(auto_describe=True)
+        """What this process says of itself."""
+        ProcessCollector(registry=self._own)
+        if own is not None:
+            self._own.register(own)
         self._monotonic = monotonic
         self._own_names = frozenset(f"{family.name}{SUFFIXES.get(family.type, '')}" for family in self._own.collect())
         self._node = NodeCollector(snapshot, without=self._own_names)

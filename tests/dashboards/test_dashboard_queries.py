@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from commwatch_exporters.catalogue import CATALOGUE, family_of
-from commwatch_exporters.selection import PROCESS_METRICS
+from commwatch_exporters.metrics_page import PROCESS_METRICS
 from support.dashboards import all_expressions, expressions_by_dashboard
 from support.promtool_cases import shipped_groups
 

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollecto
 
 from commwatch_exporters import node_collector
 from commwatch_exporters.catalogue import CATALOGUE, family_of
-from commwatch_exporters.metrics_page import OWN_SECONDS, MetricsPage, of_this_process
+from commwatch_exporters.metrics_page import OWN_SECONDS, MetricsPage
 from commwatch_exporters.negotiation import Format
 from commwatch_exporters.node_collector import NodeCollector
 from commwatch_exporters.snapshot import Block, Series, Snapshot, Value
@@ -147,7 +147,7 @@ def test_scrapes_between_two_samples_share_one_rendering(page_format: Format, en
 
 def test_what_the_process_says_of_itself_is_at_most_five_seconds_old() -> None:
     """And no older than the last time at which a series of the node came or went."""
-    clock, own = [0.0], of_this_process()
+    clock, own = [0.0], CollectorRegistry(auto_describe=True)
     block = block_of({GPU_0: 0})
     now = [Snapshot([block])]
     counter = Counter("commwatch_clock_steps_total", "Steps.", registry=own)
@@ -169,7 +169,7 @@ def test_what_the_process_says_of_itself_is_at_most_five_seconds_old() -> None:
 
 def test_the_process_speaks_for_itself() -> None:
     """What its own registry holds is not taken from the snapshot as well."""
-    own = of_this_process()
+    own = CollectorRegistry(auto_describe=True)
     Gauge("commwatch_simulated", "Of the daemon.", registry=own).set(0)
 
     page = MetricsPage(lambda: snapshot_of({GPU_0: 0, ("commwatch_simulated", ()): 1}), own)
@@ -179,7 +179,7 @@ def test_the_process_speaks_for_itself() -> None:
 
 def test_a_profile_holds_for_what_the_process_says_of_itself() -> None:
     """A family that is left off the page is not taken from its registry either; ``process_*`` stays."""
-    own = of_this_process()
+    own = CollectorRegistry(auto_describe=True)
     Gauge("commwatch_simulated", "Of the daemon.", registry=own)
     Gauge("commwatch_starved", "Of the daemon.", registry=own)
     snapshot = Snapshot(snapshot_of({GPU_0: 0}).blocks, unexported=frozenset({"commwatch_starved"}))

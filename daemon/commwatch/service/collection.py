@@ -58,7 +58,7 @@ class Collection:
         self._wraps = wraps
         self.available: dict[str, bool] = {}
         """By source that was tried or looked for: whether it can be read."""
-        instruments.collectors.of = self
+        instruments.collection = self
 
     @property
     def absent_sources(self) -> frozenset[str]:

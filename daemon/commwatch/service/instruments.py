@@ -6,24 +6,34 @@ import platform
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from prometheus_client import Counter, Gauge, Info, disable_created_metrics
+from prometheus_client import CollectorRegistry, Counter, Gauge, Info, disable_created_metrics
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector as Registered
 
 from commwatch import __version__
 from commwatch.node.starvation import Starvation
-from commwatch.service.collector_metrics import CollectorMetrics
 from commwatch.workers.process_state import process_use
 from commwatch_exporters.catalogue import CATALOGUE
-from commwatch_exporters.metrics_page import of_this_process
 from commwatch_exporters.snapshot import Block, Layout
 
+if TYPE_CHECKING:
+    from commwatch.service.collection import Collection
 
-class Instruments:
+_OF_COLLECTORS = (
+    "collector_success", "collector_duration_seconds", "collector_interval_seconds",
+    "collector_last_success_timestamp_seconds", "source_available", "source_unread",
+)  # fmt: skip
+
+
+class Instruments(Registered):
     """Counters and gauges about the daemon; what has labels has no series at first, anything else is 0."""
 
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus_client gives it no types
-        self.registry = of_this_process()
+        self.registry = CollectorRegistry(auto_describe=True)
+        """Refuses a series that it has already."""
         self._layout = Layout(())
         self._read_well: dict[str, bool] = {}
         """Whether each configuration could be read the last time."""
@@ -31,8 +41,9 @@ class Instruments:
         """Of each process that is there, as last measured, by its id."""
         self._healthcheck_unknown: dict[str, int] = {}
         """As last read, by reason."""
-        self.collectors = CollectorMetrics()
-        self.registry.register(self.collectors)
+        self.collection: Collection | None = None
+        """Of the configuration in force; None between two of them."""
+        self.registry.register(self)
         self.collector_errors = self._counter("collector_errors_total")
         self.worker_restarts = self._counter("worker_restarts_total")
         self.worker_stuck_count = self._gauge("worker_stuck")
@@ -53,6 +64,26 @@ class Instruments:
         self.thresholds_info = self._info("thresholds_info")
         self._info("build_info").labels(__version__, platform.python_version())
         self.maintenance.labels("none").set(0)
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """The gauges of the collectors and their sources, as they are now."""
+        rows = [CATALOGUE[f"commwatch_{name}"] for name in _OF_COLLECTORS]
+        families = [GaugeMetricFamily(row.name, row.text, labels=row.labels) for row in rows]
+        success, duration, interval, last_success, available, unread = families
+        if self.collection is None:
+            return families
+        for name, one in self.collection.collectors.items():
+            interval.add_metric([name], one.current_interval)
+            if one.attempted:
+                success.add_metric([name], not one.failing)
+                duration.add_metric([name], one.duration)
+            if one.last_success is not None:
+                last_success.add_metric([name], round(one.last_success, 3))
+        for source, flag in self.collection.available.items():
+            available.add_metric([source], flag)
+        for source, flag in self.collection.exposed_as_unread().items():
+            unread.add_metric([source], flag)
+        return families
 
     def _counter(self, name: str) -> Counter:
         row = CATALOGUE[f"commwatch_{name}"]
@@ -87,7 +118,7 @@ class Instruments:
 
     def forget_engine(self) -> None:
         """Say nothing of collectors, sources and processes: another configuration may not have them."""
-        self.collectors.of = None
+        self.collection = None
         for gauge in (self.worker_stuck_count, self.process_memory, self.thresholds_info):
             gauge.clear()
 
@@ -135,9 +166,7 @@ class Instruments:
 
     def block(self, now: float) -> Block:
         """All current values as a block, for the rules and for who reads the snapshot itself."""
-        samples = [
-            one for family in self.registry.collect() for one in family.samples if one.name.startswith("commwatch_")
-        ]
+        samples = [one for family in self.registry.collect() for one in family.samples]
         series = tuple([(one.name, tuple(one.labels.values())) for one in samples])
         values = [int(one.value) if float(one.value).is_integer() else one.value for one in samples]
         if series != self._layout.series:
