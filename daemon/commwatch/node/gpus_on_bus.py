@@ -54,7 +54,7 @@ class GpusOnBus:
         Args:
             fault: of the driver; that it lists no GPU is one only while GPUs for it are on the bus.
         """
-        expected = self._inventory.expected()["gpu"]
+        expected = self._inventory.due("gpu")
         if expected == 0:
             return False
         bus = self.gpus()

@@ -274,16 +274,22 @@ class Inventory:
 
     def expected(self) -> dict[Kind, int | None]:
         """Parts that this node should have, by kind; None where nothing was learned of the kind."""
+        return {kind: self.due(kind) for kind in KINDS}
+
+    def due(self, kind: Kind) -> int | None:
+        """The same of one kind."""
+        if (asked := self._asked().get(kind)) is not None:
+            return asked
+        if kind == "rdma_port":
+            return len(self._rdma_ports_due()) or None
+        if kind == "ethernet_port":
+            return len(stable_ports(self.state.ports)) or None
         gpus = {uuid: record for uuid, record in self.state.gpus.items() if record.presence.due is not None}
-        lanes = [each for uuid, gpu in gpus.items() if (each := self._lanes_due(uuid, gpu)) is not None]
-        learned: dict[Kind, int | None] = {
-            "gpu": len(gpus) or None,
-            "nvlink": sum(len(self._links_due(uuid, gpu)) for uuid, gpu in gpus.items()) or None,
-            "pcie_lane": sum(lanes) or None,
-            "rdma_port": len(self._rdma_ports_due()) or None,
-            "ethernet_port": len(stable_ports(self.state.ports)) or None,
-        }
-        return {**learned, **self._asked()}
+        if kind == "gpu":
+            return len(gpus) or None
+        if kind == "nvlink":
+            return sum(len(self._links_due(uuid, gpu)) for uuid, gpu in gpus.items()) or None
+        return sum(self._lanes_due(uuid, gpu) or 0 for uuid, gpu in gpus.items()) or None
 
     def _asked(self) -> dict[Kind, int]:
         """What is expected without learning: by the configuration, else by the boards."""
@@ -371,12 +377,12 @@ class Inventory:
 
     def origins(self) -> dict[Kind, Origin]:
         """Where the expectation of each kind comes from; without those of which nothing is expected yet."""
-        boards, expected = self._on_boards(), self.expected()
+        boards = self._on_boards()
         learned: Origin = "accepted" if self.state.is_accepted else "learned"
         return {
             kind: "configured" if kind in self._configured else "board" if kind in boards else learned
             for kind in KINDS
-            if expected[kind] is not None
+            if self.due(kind) is not None
         }
 
     def learning_seconds(self) -> dict[Kind, float]:

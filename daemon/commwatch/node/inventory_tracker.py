@@ -169,7 +169,7 @@ class InventoryTracker(Tracker):
 
     def expects(self, kind: Kind) -> int:
         """Parts of a kind that this node should have; 0 where nothing was learned."""
-        return self._inventory.expected()[kind] or 0
+        return self._inventory.due(kind) or 0
 
     def accept(self) -> list[str]:
         """Expect what is here now; returns what is given up, in sentences.
