@@ -13,9 +13,8 @@ from commwatch.node.hardware_events import MOST_CODES
 from commwatch.probes.cycle import nccl_notes
 from commwatch.readings import LARGEST_VALUE
 from commwatch.state.records import LONGEST_LABEL
-from commwatch.workers import bounds
+from commwatch.workers import wire
 from commwatch.workers.sources import READERS
-from commwatch.workers.wire import LONGEST_TEXT
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
@@ -99,15 +98,15 @@ def test_the_numbers_are_those_in_force() -> None:
         f"| {of['settings'].most_series} series of its own |",
         f"| finite, up to 10{superscript(LARGEST_VALUE)} |",
         f"| {LONGEST_LABEL} characters, in one line",
-        f"| {bounds.LONGEST_DETAIL:,} characters, printable |",
-        f"| {bounds.MOST_DEVICES:,} |",
-        f"| {bounds.MOST_EARLY}, and after a silence twice what was ordered, {bounds.MOST_WAITING:,} at most |",
-        f"| {LONGEST_TEXT // mebibyte} MiB each |",
+        f"| {wire.LONGEST_DETAIL:,} characters, printable |",
+        f"| {wire.MOST_DEVICES:,} |",
+        f"| {wire.MOST_EARLY}, and after a silence twice what was ordered, {wire.MOST_WAITING:,} at most |",
+        f"| {wire.LONGEST_TEXT // mebibyte} MiB each |",
         f"| {nccl_notes.MOST_FILES} files, {nccl_notes.MOST_BYTES // mebibyte} MiB |",
         f"| {of['nvml'].largest_frame // mebibyte} MiB; {of['jobs'].largest_frame // mebibyte} MiB; 1 MiB |",
     ):
         assert row in PAGE, row
-    wide = {name for name, one in of.items() if one.largest_frame > bounds.LARGEST_FRAME}
+    wide = {name for name, one in of.items() if one.largest_frame > wire.LARGEST_FRAME}
     assert wide == {"nvml", "host"}
 
 

@@ -18,6 +18,7 @@ from benchmarks.fuzz import ROOT
 from benchmarks.fuzz.target import Check, Target
 
 from commwatch.cluster import store as cluster_store
+from commwatch.cluster.between_nodes import BetweenNodes
 from commwatch.cluster.channel import MAGIC
 from commwatch.cluster.check import judge
 from commwatch.cluster.messages import Contact, Join, Prober, RailReport, Ready, Report, Unreachable, has_addresses
@@ -47,7 +48,6 @@ from commwatch.node.topology.text import topology_lines
 from commwatch.probes.cycle.process import RankProcess
 from commwatch.probes.rank_plan import ErrorEvent, GateEvent, RankResult, ResultEvent
 from commwatch.readings import Batch, SourceUnavailable
-from commwatch.service.between_nodes import BetweenNodes
 from commwatch.sources.base import Source
 from commwatch.sources.kernel_log import KernelLogSource
 from commwatch.sources.kernel_log_lines import details
@@ -58,7 +58,7 @@ from commwatch.sources.services import ServicesSource
 from commwatch.state.client import ask_daemon
 from commwatch.state.control import ControlServer
 from commwatch.state.directory import StateDirectory
-from commwatch.workers.bounds import Bounds
+from commwatch.workers.reader import ReaderSettings
 from commwatch.workers.wire import Order, ProgressMark, WireBatch, WireReadings, WorkerPlan, frame
 from commwatch.workers.worker import Worker
 from commwatch_exporters.http_server import HttpServer
@@ -464,7 +464,7 @@ def _frames(folder: Path) -> Iterator[Check]:
     async def receive(data: bytes) -> None:
         taken = _Taken()
         process = cast("Popen[bytes]", _Process())
-        worker = Worker(process, ProgressMark.create(), taken, deadline=60.0, start_deadline=60.0, bounds=Bounds())
+        worker = Worker(process, ProgressMark.create(), taken, ReaderSettings(WorkerPlan("", ()), 60.0, 60.0))
         wire = _Wire()
         worker._transport = wire
         collectors = {"nvml_pcie": 1.0, "nvml_nvlink": 1.0}

@@ -20,6 +20,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from commwatch.__main__ import main
+from commwatch.cluster.between_nodes import BetweenNodes
 from commwatch.cluster.locate import locate
 from commwatch.cluster.messages import MOST_RAILS, Unreachable
 from commwatch.cluster.node_findings import findings_of
@@ -42,7 +43,6 @@ from commwatch.config.thresholds import load_thresholds
 from commwatch.errors import CommwatchError
 from commwatch.node.starvation import Starvation
 from commwatch.node.store import Store
-from commwatch.service.between_nodes import BetweenNodes
 from commwatch.service.engine import Engine
 from commwatch.service.instruments import Instruments
 from commwatch.state.client import hand_to_daemon

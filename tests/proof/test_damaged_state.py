@@ -15,13 +15,13 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
+from commwatch.cluster.between_nodes import BetweenNodes
 from commwatch.cluster.node_record import NodeHistory
 from commwatch.config.settings import Cluster
 from commwatch.diagnosis.health.counts import count_unknown, read_counts
 from commwatch.node.wrap import Wrapped, WrapsState
 from commwatch.probes.by_hand.trial import SettingTrials, known_trials
 from commwatch.probes.gate.hold import HoldFile
-from commwatch.service.between_nodes import BetweenNodes
 from commwatch.service.judgement import STATE_NAME, Judgement
 from commwatch.sources.presence import boot_identity
 from commwatch.state.directory import StateDirectory

@@ -14,8 +14,8 @@ import msgspec
 
 from commwatch.node.run import Collected
 from commwatch.node.starvation import Starvation
-from commwatch.workers.bounds import Bounds
-from commwatch.workers.wire import Order, ProgressMark, WorkerPlan, frame
+from commwatch.workers.reader import ReaderSettings
+from commwatch.workers.wire import Bounds, Order, ProgressMark, WorkerPlan, frame
 from commwatch.workers.worker import Worker
 
 
@@ -39,8 +39,10 @@ class Hostile:
         start_deadline: by default as the deadline.
         mark: by default an ordinary one.
         """
-        self._bounds, self._starvation = bounds, starvation
-        self._deadline, self._start_deadline = deadline, deadline if start_deadline is None else start_deadline
+        self._settings = ReaderSettings(
+            WorkerPlan("", ()), deadline, deadline if start_deadline is None else start_deadline, bounds=bounds
+        )
+        self._starvation = starvation
         self.mark = ProgressMark.create() if mark is None else mark
         self.taken: list[Collected] = []
         self.starving: list[str] = []
@@ -53,10 +55,7 @@ class Hostile:
         ours, self.socket = socket.socketpair()
         self.socket.setblocking(False)
         self.process = subprocess.Popen(["cat"], stdin=subprocess.PIPE)  # noqa: ASYNC220 - no other clients here
-        self.worker = Worker(
-            self.process, self.mark, self, deadline=self._deadline, start_deadline=self._start_deadline,
-            bounds=self._bounds, starvation=self._starvation,
-        )  # fmt: skip
+        self.worker = Worker(self.process, self.mark, self, self._settings, self._starvation)
         await self.worker.connect(ours)
         self.worker.send(WorkerPlan("", (), collectors={"run": 1.0}))
 

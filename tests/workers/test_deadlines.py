@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from commwatch.workers.bounds import MOST_EARLY, Bounds
-from commwatch.workers.wire import Order, ProgressMark
+from commwatch.workers.wire import MOST_EARLY, Bounds, Order, ProgressMark
 from commwatch.workers.worker import Hung
 from support.core import in_loop
 from support.hostile_worker import encoded, hostile

@@ -18,10 +18,9 @@ from commwatch.node.run import Collected
 from commwatch.node.starvation import Sample, Starvation
 from commwatch.sources.network import COUNTERS
 from commwatch.state.records import LONGEST_LABEL
-from commwatch.workers.bounds import MOST_EARLY, Bounds
 from commwatch.workers.by_hand import reader_by_hand
 from commwatch.workers.sources import READERS, SOURCES
-from commwatch.workers.wire import frame, take_frames
+from commwatch.workers.wire import MOST_EARLY, Bounds, frame, take_frames
 from commwatch.workers.worker import Hung
 from commwatch_exporters.catalogue import CATALOGUE, Metric
 from support.audited import audited

@@ -15,6 +15,7 @@ from typing import Any
 import structlog
 
 from commwatch import __version__
+from commwatch.cluster.between_nodes import Taken
 from commwatch.cluster.node_report import CHECK_OPERATION, OPERATION
 from commwatch.config.settings import Config
 from commwatch.config.simulated import SimulationPlan, node_name
@@ -26,7 +27,6 @@ from commwatch.node.run import TEND_SECONDS
 from commwatch.node.starvation import Starvation
 from commwatch.probes.results.records import ProbeStatus
 from commwatch.service.api import Answers
-from commwatch.service.between_nodes import Taken
 from commwatch.service.engine import Engine
 from commwatch.service.instruments import Instruments
 from commwatch.service.log import configure_logging

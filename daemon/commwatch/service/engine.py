@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from commwatch.cluster.between_nodes import BetweenNodes
 from commwatch.config.metric_profile import unexported
 from commwatch.config.settings import Config, Paths, SourceSection, section_json
 from commwatch.config.simulated import SimulationPlan
@@ -24,7 +25,6 @@ from commwatch.node.run import Collected, Collector
 from commwatch.node.starvation import Starvation
 from commwatch.node.store import Store
 from commwatch.readings import Absence
-from commwatch.service.between_nodes import BetweenNodes
 from commwatch.service.collection import Collection
 from commwatch.service.instruments import Instruments
 from commwatch.service.judge import Judge

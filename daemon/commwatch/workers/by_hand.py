@@ -44,16 +44,6 @@ _TRIES = 3
 """Runs of a collector: each may find one more GPU that does not answer, and two may hang."""
 
 
-class _NoEvents:
-    """Nobody counts the workers of a command."""
-
-    def worker_restarted(self, worker: str, reason: str) -> None:
-        """A process is replaced."""
-
-    def worker_stuck(self, worker: str, count: int) -> None:
-        """A process hangs."""
-
-
 def read_topology(config: Config) -> tuple[Topology, tuple[str, ...]]:
     """The topology of the machine that the configuration names, and what could not be read.
 
@@ -174,7 +164,7 @@ def reader_by_hand(
         plan, deadline, start_deadline, Path(config.paths.procfs), bounds=source.reader.bounds,
         launch=launch or partial(start_python, quiet=True),
     )  # fmt: skip
-    return Reader(settings, _NoEvents())
+    return Reader(settings)
 
 
 async def read_driver(config: Config, simulation: SimulationPlan | None) -> DriverFacts:

@@ -21,9 +21,10 @@ from commwatch.footprint import allow_late_timers, name_process, spare_the_garba
 from commwatch.readings import Batch, DeviceReadings, SourceUnavailable
 from commwatch.rehearsal import SimulatedNode, rehearsal
 from commwatch.sources.base import Origin, Source
-from commwatch.workers.bounds import LONGEST_DETAIL, MOST_DEVICES
 from commwatch.workers.sources import SOURCES
 from commwatch.workers.wire import (
+    LONGEST_DETAIL,
+    MOST_DEVICES,
     Cadence,
     Inbox,
     Order,

@@ -15,10 +15,9 @@ import structlog
 from commwatch.node.run import Collected, Keeper, failed
 from commwatch.node.starvation import Starvation
 from commwatch.readings import LOST_REASONS, Absence, SourceUnavailable
-from commwatch.workers.bounds import MOST_ALIASES, Bounds
 from commwatch.workers.start import Launch, start_python
 from commwatch.workers.stuck import StuckProcesses
-from commwatch.workers.wire import Cadence, Order, WorkerPlan, on_grid
+from commwatch.workers.wire import MOST_ALIASES, Bounds, Cadence, Order, WorkerPlan, on_grid
 from commwatch.workers.worker import STARVED_PATIENCE_SECONDS, Hung, Worker
 
 log = structlog.get_logger("commwatch.workers")
@@ -46,8 +45,10 @@ class ReaderSettings:
     plan: WorkerPlan
     """Of its processes, as far as it is known before the first one starts."""
     deadline: float
-    """Seconds; see ``Worker``."""
+    """Seconds from the time at which a collector is due, and from the batch before, until its batch has come. It begins
+    again when another device is touched."""
     start_deadline: float
+    """The same until a source was read, as to open a driver takes long."""
     procfs: Path = Path("/proc")
     """Where our own processes are."""
     resume: Callable[[], dict[str, bytes]] = dict
@@ -141,13 +142,22 @@ _RELEASED: Final = Absence("", "crashed", "released")
 
 
 class _Nobody:
-    """Keeps nothing: a command waits for each run itself."""
+    """Keeps and counts nothing: a command waits for each run itself."""
 
     def keep(self, collected: Collected) -> None:
         """See ``Keeper``."""
 
     def lose(self, collector: str, absence: Absence) -> None:
         """See ``Keeper``."""
+
+    def worker_restarted(self, worker: str, reason: str) -> None:
+        """See ``ReaderEvents``."""
+
+    def worker_stuck(self, worker: str, count: int) -> None:
+        """See ``ReaderEvents``."""
+
+
+_NOBODY: Final = _Nobody()
 
 
 class Reader:
@@ -161,7 +171,7 @@ class Reader:
     def __init__(
         self,
         settings: ReaderSettings,
-        events: ReaderEvents,
+        events: ReaderEvents = _NOBODY,
         monotonic: Callable[[], float] = time.monotonic,
         stuck_elsewhere: Callable[[], int] = lambda: 0,
         starvation: Starvation | None = None,
@@ -171,7 +181,7 @@ class Reader:
         starvation: see ``Worker.start``.
         """
         self.settings = settings
-        self.keeper: Keeper = _Nobody()
+        self.keeper: Keeper = _NOBODY
         self._starvation = starvation
         self._events = events
         self._monotonic = monotonic
@@ -413,16 +423,12 @@ class Reader:
         self.tend()
         if self._monotonic() < slot.backoff.until or not self._may_start(slot):
             return None
-        settings = self.settings
         try:
-            worker = await Worker.start(
-                settings.launch, slot, deadline=settings.deadline, start_deadline=settings.start_deadline,
-                bounds=settings.bounds, starvation=self._starvation,
-            )  # fmt: skip
+            worker = await Worker.start(slot, self.settings, self._starvation)
         except OSError as error:
             slot.backoff.start(self._monotonic())
             slot.failure = f"cannot be started ({error})"
-            log.error("a worker cannot be started", worker=settings.name, error=str(error))
+            log.error("a worker cannot be started", worker=self.settings.name, error=str(error))
             return None
         if slot.closed:
             await self._stop_worker(worker, 1.5)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from commwatch.config.settings import Sources, SourceSection
 from commwatch.sources.base import Origin, Source
-from commwatch.workers.bounds import LARGEST_FRAME, Bounds
+from commwatch.workers.wire import LARGEST_FRAME, Bounds
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,7 @@
-"""What the daemon and a worker process say to each other: MessagePack frames, and the mark of progress."""
+"""What the daemon and a worker process say to each other: MessagePack frames, and the mark of progress.
+
+The daemon takes no more than the bounds here allow, whatever has become of the process.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,29 @@ import select
 import socket
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
 from commwatch.config.simulated import SimulationPlan
+from commwatch.lines import printable
 from commwatch.readings import LARGEST_VALUE, Absence, HardwareEvent, LogErrors, Reason, Text, Word
-from commwatch.workers.bounds import LARGEST_FRAME, MOST_ALIASES, MOST_DEVICES
+from commwatch.state.records import LONGEST_LABEL
 from commwatch_exporters.snapshot import Series
 
+MOST_DEVICES = 8192
+"""Devices of one worker, over all its collectors."""
+MOST_EARLY = 10
+"""Batches of one collector that may come before they are due."""
+MOST_WAITING = 1000
+"""Batches of one collector that may wait in the socket, as after a time in which the daemon itself was not run."""
+MOST_ALIASES = 8192
+LARGEST_FRAME = 4 * 2**20
+"""Bytes; the largest of b200x8 with all metrics has 340 kB."""
+LONGEST_DETAIL = 1024
+"""Characters of the details of a failure or an event."""
 MOST_OF_ONE: int = 40_000
 """Series, values, absences or events in one batch."""
 LONGEST_TEXT = 2**20
@@ -29,6 +45,38 @@ WireValue: TypeAlias = int | Annotated[float, Meta(ge=-LARGEST_VALUE, le=LARGEST
 """A number that is finite: sources take what is none for not read."""
 _ProcessId: TypeAlias = Annotated[int, Meta(ge=0, le=2**31)]
 _Bytes: TypeAlias = Annotated[bytes, Meta(max_length=LONGEST_TEXT)]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a worker may fill the page with."""
+
+    prefixes: tuple[str, ...] = ("commwatch_",)
+    """Names of its metrics begin so."""
+    most_series: int = 40_000
+    """Of all its collectors and devices together."""
+    largest_frame: int = LARGEST_FRAME
+    """Bytes."""
+
+    def checked(self, series: tuple[Series, ...]) -> tuple[Series, ...]:
+        """Series as they may be shown: label values in one line, without what moves a terminal's cursor, not too long.
+
+        Raises:
+            ValueError: a name is none of its metrics.
+        """
+        for name, _ in series:
+            if not name.startswith(self.prefixes):
+                raise ValueError(f"a series {shortened(name, LONGEST_LABEL)!r}, which is not of this worker")
+        if all(label.isprintable() and len(label) <= LONGEST_LABEL for _, labels in series for label in labels):
+            return series
+        return tuple([(name, tuple([shortened(label, LONGEST_LABEL) for label in labels])) for name, labels in series])
+
+
+def shortened(text: str, most: int) -> str:
+    """A text in one printable line of so many characters at most."""
+    if len(text) > most:
+        text = text[: most - 1] + "…"
+    return text if text.isprintable() else printable(text)
 
 
 class WorkerPlan(msgspec.Struct, array_like=True, frozen=True):

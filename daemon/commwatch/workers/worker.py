@@ -7,7 +7,7 @@ import math
 import socket
 import time
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 import structlog
@@ -16,10 +16,25 @@ from commwatch.node.run import Collected, failed
 from commwatch.node.starvation import Sample, Starvation
 from commwatch.readings import Absence, SourceUnavailable
 from commwatch.state.records import LONGEST_LABEL
-from commwatch.workers.bounds import LONGEST_DETAIL, MOST_DEVICES, MOST_EARLY, MOST_WAITING, Bounds, shortened
-from commwatch.workers.start import Launch, Process
-from commwatch.workers.wire import Cadence, Order, ProgressMark, WireBatch, WorkerPlan, frame, take_frames
+from commwatch.workers.start import Process
+from commwatch.workers.wire import (
+    LONGEST_DETAIL,
+    MOST_DEVICES,
+    MOST_EARLY,
+    MOST_WAITING,
+    Cadence,
+    Order,
+    ProgressMark,
+    WireBatch,
+    WorkerPlan,
+    frame,
+    shortened,
+    take_frames,
+)
 from commwatch_exporters.snapshot import Block, Layout, Series
+
+if TYPE_CHECKING:
+    from commwatch.workers.reader import ReaderSettings
 
 log = structlog.get_logger("commwatch.workers")
 
@@ -89,20 +104,14 @@ class Worker(asyncio.BufferedProtocol):
         process: Process,
         mark: ProgressMark,
         owner: Owner,
-        *,
-        deadline: float,
-        start_deadline: float,
-        bounds: Bounds,
+        settings: ReaderSettings,
         starvation: Starvation | None = None,
     ) -> None:
         """Args:
         process: it waits for its plan, and opens each source when it runs a collector of it.
         mark: where it says what it touches.
         owner: is given each batch.
-        deadline: seconds from the time at which a collector is due, and from the batch before, until its batch has
-            come. It begins again when another device is touched.
-        start_deadline: the same until a source was read, as to open a driver takes long.
-        bounds: of its metrics.
+        settings: of its reader.
         starvation: knows whether a deadline is missed for want of CPU or memory; None: that is not asked.
         """
         self.process = process
@@ -114,8 +123,7 @@ class Worker(asyncio.BufferedProtocol):
         """The device that the process was touching when its connection ended."""
         self._mark = mark
         self._owner = owner
-        self._deadline, self._start_deadline = deadline, start_deadline
-        self._bounds = bounds
+        self._settings = settings
         self._starvation = starvation
         self._since: Sample | None = None
         """The process at the first of the checks that go on now."""
@@ -133,16 +141,7 @@ class Worker(asyncio.BufferedProtocol):
         self._has_ended = False
 
     @classmethod
-    async def start(
-        cls,
-        launch: Launch,
-        owner: Owner,
-        *,
-        deadline: float,
-        start_deadline: float,
-        bounds: Bounds,
-        starvation: Starvation | None = None,
-    ) -> Worker:
+    async def start(cls, owner: Owner, settings: ReaderSettings, starvation: Starvation | None = None) -> Worker:
         """Start a process; arguments as above.
 
         Raises:
@@ -151,16 +150,14 @@ class Worker(asyncio.BufferedProtocol):
         ours, theirs = socket.socketpair()
         mark = ProgressMark.create()
         try:
-            process = launch(theirs.fileno(), mark.descriptor)
+            process = settings.launch(theirs.fileno(), mark.descriptor)
         except OSError:
             mark.close()
             ours.close()
             raise
         finally:
             theirs.close()
-        worker = cls(
-            process, mark, owner, deadline=deadline, start_deadline=start_deadline, bounds=bounds, starvation=starvation
-        )
+        worker = cls(process, mark, owner, settings, starvation)
         await worker.connect(ours)
         return worker
 
@@ -213,7 +210,7 @@ class Worker(asyncio.BufferedProtocol):
 
     @property
     def _patience(self) -> float:
-        return self._deadline if self._is_open else self._start_deadline
+        return self._settings.deadline if self._is_open else self._settings.start_deadline
 
     def _check(self, touched: str, checks: int) -> None:
         """Check whether the process still touches the same device: it hangs once all checks of a deadline say so.
@@ -257,7 +254,9 @@ class Worker(asyncio.BufferedProtocol):
         """Take what the worker sent; one that sends what makes no sense is given up, as if it had ended."""
         self._buffer += memoryview(self._part)[:nbytes]
         try:
-            batches = [self._collected(message) for message in take_frames(self._buffer, self._bounds.largest_frame)]
+            batches = [
+                self._collected(message) for message in take_frames(self._buffer, self._settings.bounds.largest_frame)
+            ]
         except (ValueError, KeyError, RecursionError) as error:
             log.error("a worker sent what makes no sense and is given up", pid=self.process.pid,
                       error=shortened(str(error), LONGEST_DETAIL))  # fmt: skip
@@ -313,9 +312,9 @@ class Worker(asyncio.BufferedProtocol):
         known = expected.layouts.get(device)
         self._series += len(series) - (0 if known is None else len(known[1].series))
         self._devices += known is None
-        if self._series > self._bounds.most_series or self._devices > MOST_DEVICES:
+        if self._series > self._settings.bounds.most_series or self._devices > MOST_DEVICES:
             raise ValueError(f"{self._series} series of {self._devices} devices")
-        expected.layouts[device] = _word(device), Layout(self._bounds.checked(series))
+        expected.layouts[device] = _word(device), Layout(self._settings.bounds.checked(series))
 
     # --- the end ---
 
