@@ -260,13 +260,14 @@ class Connection:
         loop = asyncio.get_running_loop()
         ready = loop.create_future()
         add, remove = (loop.add_writer, loop.remove_writer) if to_write else (loop.add_reader, loop.remove_reader)
-        add(self.sock, _set, ready, None)
+        descriptor = self.sock.fileno()  # of the socket itself the selector makes words, with two system calls
+        add(descriptor, _set, ready, None)
         timer = loop.call_at(self.until, _set, ready, asyncio.TimeoutError())
         try:
             await ready
         finally:
             timer.cancel()
-            remove(self.sock)
+            remove(descriptor)
             del ready  # its exception keeps this frame, and this frame the connection
 
     def _allow(self, seconds: float) -> None:
