@@ -19,7 +19,7 @@ from commwatch.node.store import Store
 from commwatch.state.directory import StateDirectory
 from commwatch.state.records import decode
 from commwatch_exporters.listen import Peer
-from commwatch_exporters.snapshot import Block, Layout
+from commwatch_exporters.snapshot import Layout
 
 log = structlog.get_logger("commwatch.cluster")
 
@@ -55,7 +55,6 @@ class BetweenNodes:
         self._clock = clock
         self._record = state.restore(STATE_NAME, NodeHistory, self._taken_over)
         self._saved = msgspec.json.encode(self._record.history)
-        self._layout = Layout(())
 
     def _taken_over(self, history: NodeHistory | None) -> NodeRecord:
         record = NodeRecord(self._interval, history)
@@ -126,11 +125,8 @@ class BetweenNodes:
     def refresh(self) -> None:
         """Show what is known now: results age."""
         readings = self._record.readings(self._clock())
-        series = tuple((metric, labels) for metric, labels, _ in readings)
-        if self._layout.series != series:
-            self._layout = Layout(series)
-        block = Block(self._layout, [value for _, _, value in readings], time.monotonic())
-        self._store.put("cluster", "", block, float("inf"))
+        shown = {(metric, labels): value for metric, labels, value in readings}
+        self._store.show("cluster", "", shown, time.monotonic())
 
     def save(self) -> None:
         """Write what must survive a restart, where that has changed.

@@ -13,7 +13,7 @@ from commwatch.node.gpus_now import PROCESS_COLLECTOR
 from commwatch.node.run import Outcome
 from commwatch.node.store import Store
 from commwatch.node.tracker import Tracker
-from commwatch_exporters.snapshot import Block, Layout
+from commwatch_exporters.snapshot import Series, Value
 
 GROUP: Final = "job_identity"
 MOST_OWNERS: Final = 8
@@ -59,10 +59,9 @@ class JobIdentity(Tracker):
     def _put(self, device: str, pids: tuple[int, ...]) -> None:
         listed = self._store.get(PROCESS_COLLECTOR, device)
         owners = sorted({self._owners[pid] for pid in pids if pid in self._owners})[:MOST_OWNERS]
-        if listed is None or not owners:
+        if listed is None:
             self._store.drop(GROUP, device)
             return
         labels = listed.layout.series[0][1][:2]
-        layout = Layout((_METRIC, (*labels, owner.scheduler, owner.job)) for owner in owners)
-        block = Block(layout, [1] * len(owners), listed.time)
-        self._store.put(GROUP, device, block, listed.time + self._lifetime)
+        readings: dict[Series, Value] = {(_METRIC, (*labels, owner.scheduler, owner.job)): 1 for owner in owners}
+        self._store.show(GROUP, device, readings, listed.time, listed.time + self._lifetime)

@@ -14,7 +14,7 @@ from commwatch.node.run import Collector, Outcome
 from commwatch.node.store import Store, number_of
 from commwatch.node.tracker import Tracker
 from commwatch_exporters.catalogue import CATALOGUE
-from commwatch_exporters.snapshot import Block, Layout, Value
+from commwatch_exporters.snapshot import Block, Layout, Series, Value
 from commwatch_exporters.state_words import COUNTER_ANOMALIES
 
 BLANK: Final = 2
@@ -348,14 +348,10 @@ class Anomalies(Tracker):
             places = [part for _, _, part in parts]
             log.warning("a counter cannot be trusted", devices=places, counter=counter, state=COUNTER_ANOMALIES[code])
         name = f"{collector.name} {device}"
-        if not found:
-            self._store.drop(GROUP, name)
-        else:
-            series = tuple((_ANOMALY, (collector.source, part, counter)) for part, counter in sorted(found))
-            kept = self._store.get(GROUP, name)
-            layout = kept.layout if kept is not None and kept.layout.series == series else Layout(series)
-            values = [found[key] for key in sorted(found)]
-            self._store.put(GROUP, name, Block(layout, values, time), time + LOOK_SECONDS + collector.lifetime)
+        shown: dict[Series, Value] = {
+            (_ANOMALY, (collector.source, part, counter)): code for (part, counter), code in sorted(found.items())
+        }
+        self._store.show(GROUP, name, shown, time, time + LOOK_SECONDS + collector.lifetime)
         watched.found = found
 
     def on_tick(self, now: float) -> None:

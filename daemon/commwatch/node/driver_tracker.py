@@ -9,7 +9,6 @@ from commwatch.node.run import Collector, Outcome
 from commwatch.node.store import Store
 from commwatch.node.tracker import Tracker
 from commwatch.readings import LOST_REASONS, WORKER_REASONS
-from commwatch_exporters.snapshot import Block, Layout
 from commwatch_exporters.state_words import DRIVER_FAULTS
 
 GROUP: Final = "driver"
@@ -100,8 +99,7 @@ class DriverWatch(Tracker):
         return None
 
     def _say(self, reason: str, flag: int, now: float) -> None:
-        block = Block(Layout((("commwatch_driver_unusable", (reason,)),)), (flag,), now)
-        self._store.put(GROUP, "", block, now + _SAID_FOR)
+        self._store.show(GROUP, "", {("commwatch_driver_unusable", (reason,)): flag}, now, now + _SAID_FOR)
 
 
 def _silence(outcome: Outcome) -> str:

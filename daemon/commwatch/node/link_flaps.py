@@ -215,7 +215,7 @@ class LinkFlaps(Tracker):
                     self._count_nvlink(labels, block.time)
                 watch.up[labels] = is_up
             totals[_TOTAL, labels] = self._totals.get("/".join(labels[1:]), 0)
-        self._store.put(TOTALS, device, Block(Layout(totals), list(totals.values()), block.time), float("inf"))
+        self._store.show(TOTALS, device, totals, block.time)
 
     def _count_nvlink(self, labels: tuple[str, ...], when: float) -> None:
         key = "/".join(labels[1:])
@@ -302,10 +302,7 @@ class LinkFlaps(Tracker):
         if shown == self._shown:
             return
         self._shown = shown
-        if shown:
-            self._store.put(RECENT, "", Block(Layout(shown), list(shown.values()), now), float("inf"))
-        else:
-            self._store.drop(RECENT, "")
+        self._store.show(RECENT, "", shown, now)
 
     def _counts(self) -> Iterator[tuple[Series, int]]:
         """Flaps of the last hour by link: the largest number of those who saw it."""

@@ -24,7 +24,7 @@ from commwatch.node.run import Outcome
 from commwatch.node.store import Store
 from commwatch.node.tracker import Tracker
 from commwatch.node.xids import LINK_SXIDS, LINK_XIDS
-from commwatch_exporters.snapshot import Block, Layout, Series
+from commwatch_exporters.snapshot import Block, Series
 from commwatch_exporters.state_words import NVLINK_UP
 
 GROUP: Final = "nvlink_down"
@@ -105,11 +105,7 @@ class LinksDown(Tracker):
                 switch = ends.switches.get(one) or (alike.get(one[1]) if not far_gpu else None)
                 for device in filter(None, (one[0], switch, far_gpu)):
                     down["commwatch_nvlink_end_down", (device,)] = 1
-        if down:
-            block = Block(Layout(down), list(down.values()), outcome.time)
-            self._store.put(GROUP, "", block, outcome.time + outcome.collector.lifetime)
-        else:
-            self._store.drop(GROUP, "")
+        self._store.show(GROUP, "", down, outcome.time, outcome.time + outcome.collector.lifetime)
 
     def _gone_down_lately(self, now: float) -> Mapping[Link, Sequence[float]]:
         """When links whose last fall is recent went down within the hour, monotonic seconds in order."""

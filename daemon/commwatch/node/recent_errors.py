@@ -13,7 +13,7 @@ from commwatch.node.rises import Rises
 from commwatch.node.run import Outcome
 from commwatch.node.store import Store
 from commwatch.node.tracker import Tracker
-from commwatch_exporters.snapshot import Block, Layout, Series
+from commwatch_exporters.snapshot import Series
 
 GROUP: Final = "recent_errors"
 _METRICS: Final[Mapping[str, str]] = {
@@ -55,10 +55,7 @@ class RecentErrors(Tracker):
         risen = self._rises.within(outcome.time)
         recent = {(_METRICS[family], labels): rise for (family, labels), rise in risen.items()}
         self._leave_out_upper_ends(recent)
-        if recent:
-            self._store.put(GROUP, "", Block(Layout(recent), list(recent.values()), outcome.time), float("inf"))
-        else:
-            self._store.drop(GROUP, "")
+        self._store.show(GROUP, "", recent, outcome.time)
 
     def _leave_out_upper_ends(self, recent: dict[Series, int | float]) -> None:
         """An error that both ends of a link report is one fault, told of the lower end: the upper has other links."""

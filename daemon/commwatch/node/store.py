@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 
-from commwatch_exporters.snapshot import Block, Snapshot, Value
+from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
 
 
 class _Kept:
@@ -92,6 +92,26 @@ class Store:
                 self._current[kept.place] = block
         self._first_expiry = min(self._first_expiry, expires)
         self._snapshot = None
+
+    def show(
+        self, group: str, device: str, readings: Mapping[Series, Value], time: float, expires: float = float("inf")
+    ) -> None:
+        """Keep what was worked out as a block; without any reading there is none.
+
+        Args:
+            group: of an analysis.
+            device: what the readings are of, by any name; empty where the group has one block.
+            readings: while their series are those of the block before, it has the layout of that.
+            time: monotonic seconds at which they were so.
+            expires: as for ``put``.
+        """
+        if not readings:
+            self.drop(group, device)
+            return
+        earlier = self.get(group, device)
+        is_alike = earlier is not None and earlier.layout.series == tuple(readings)
+        layout = earlier.layout if earlier is not None and is_alike else Layout(readings)
+        self.put(group, device, Block(layout, list(readings.values()), time), expires)
 
     def _note(self, group: str, block: Block) -> None:
         for metric in block.layout.families:

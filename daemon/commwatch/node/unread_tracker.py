@@ -10,7 +10,7 @@ from commwatch.node.inventory import IDENTITY, Inventory
 from commwatch.node.run import Collector, Outcome
 from commwatch.node.store import Store
 from commwatch.node.tracker import Tracker
-from commwatch_exporters.snapshot import Block, Layout
+from commwatch_exporters.snapshot import Series, Value
 
 GROUP: Final = "unread_devices"
 _FAILING: Final = "commwatch_collector_device_failing"
@@ -42,9 +42,8 @@ class UnreadDevices(Tracker):
             return
         self._sources[collector.name] = collector.source
         named = sorted({(collector.name, self._place_of(device), reason) for device, reason in found})
-        series = tuple((_FAILING, labels) for labels in islice(named, _MOST))
-        block = Block(Layout(series), (1,) * len(series), outcome.time)
-        self._store.put(GROUP, collector.name, block, outcome.time + collector.lifetime)
+        failing: dict[Series, Value] = {(_FAILING, labels): 1 for labels in islice(named, _MOST)}
+        self._store.show(GROUP, collector.name, failing, outcome.time, outcome.time + collector.lifetime)
 
     def _place_of(self, device: str) -> str:
         """A device by its address as far as that is known, also by what the PCI bus says of a GPU."""

@@ -31,7 +31,7 @@ from commwatch.service.collection import Collection
 from commwatch.service.instruments import Instruments
 from commwatch.service.visibility import Observability
 from commwatch_exporters.node.model import ExpectedParts, Pair, Probe, Suspect, node_at
-from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
+from commwatch_exporters.snapshot import Series, Snapshot, Value
 
 log = structlog.get_logger("commwatch.findings")
 
@@ -95,7 +95,6 @@ class Judge:
         self.register = register
         self._collection = collection
         self._observability = Observability(store, collection)
-        self._layout = Layout(())
         self._told: set[tuple[str, type[Exception]]] = set()
         self.looked_at: float | None = None
         """When the rules ran last, seconds since 1970."""
@@ -108,7 +107,7 @@ class Judge:
         self.findings: list[Finding] = join(register.open_incidents())
         """Open, with their causes, most severe first."""
         if self.findings:
-            self._put(self._named())
+            store.show(GROUP, "", self._named(), time.monotonic())
 
     @property
     def failing_rules(self) -> frozenset[str]:
@@ -223,7 +222,7 @@ class Judge:
         readings = self._named()
         for read in READINGS:
             readings.update(self._further(read, facts))
-        self._put(readings)
+        self._store.show(GROUP, "", readings, time.monotonic())
 
     def _named(self) -> dict[Series, Value]:
         """The series that name the open findings."""
@@ -232,12 +231,6 @@ class Judge:
         }  # fmt: skip
         readings["commwatch_findings_left_out", ()] = max(0, len(self.findings) - NAMED_MAX)
         return readings
-
-    def _put(self, readings: Mapping[Series, Value]) -> None:
-        series, values = tuple(readings), list(readings.values())
-        if series != self._layout.series:
-            self._layout = Layout(series)
-        self._store.put(GROUP, "", Block(self._layout, values, time.monotonic()), float("inf"))
 
     def _further(self, read: Readings, facts: Facts) -> Mapping[Series, Value]:
         try:

@@ -42,7 +42,6 @@ from commwatch.probes.schedule import (
 )
 from commwatch.service.scheduling import Scheduler
 from commwatch.state.directory import StateDirectory
-from commwatch_exporters.snapshot import Block, Layout
 
 log = structlog.get_logger("commwatch.probing")
 
@@ -90,7 +89,6 @@ class Probing:
         self._starvation = starvation
         self._records: dict[str, ProbeRecord] = {}
         self._schedules: dict[str, ProbeSchedule] = {}
-        self._layouts: dict[str, Layout] = {}
         self._last_skip: dict[str, Skipped | None] = {}
         self._last_result: dict[str, CycleResult] = {}
         self._node_skip: tuple[float, Skipped] | None = None
@@ -364,12 +362,8 @@ class Probing:
 
     def _publish(self, name: str) -> None:
         readings = self._records[name].readings(time.time())
-        series = tuple((metric, labels) for metric, labels, _ in readings)
-        layout = self._layouts.get(name)
-        if layout is None or layout.series != series:
-            layout = self._layouts[name] = Layout(series)
-        block = Block(layout, [value for _, _, value in readings], time.monotonic())
-        self._store.put("probes", name, block, float("inf"))
+        shown = {(metric, labels): value for metric, labels, value in readings}
+        self._store.show("probes", name, shown, time.monotonic())
 
     def refresh(self) -> None:
         """Show what is known now: results age, and ranks come back from the kernel."""

@@ -17,7 +17,7 @@ from commwatch.node.store import Store
 from commwatch.node.tracker import Tracker
 from commwatch.readings import LogErrors
 from commwatch.state.records import Count, Timestamp, check_labels, check_unique, decode
-from commwatch_exporters.snapshot import Block, Layout, Series, Value
+from commwatch_exporters.snapshot import Series, Value
 
 log = structlog.get_logger("commwatch.job_logs")
 
@@ -195,7 +195,7 @@ class JobLogs(Tracker):
             time: monotonic seconds.
         """
         for part, totals in self._totals():
-            self._store.put(GROUP, part, Block(Layout(totals), list(totals.values()), time), float("inf"))
+            self._store.show(GROUP, part, totals, time)
 
     def _totals(self) -> Iterator[tuple[str, dict[Series, Value]]]:
         counts = self._counts
