@@ -5,8 +5,10 @@ Which groups of metrics a scrape asks for is said as for node_exporter: ``collec
 
 from __future__ import annotations
 
+import gzip
 import time
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from http import HTTPStatus
 from urllib.parse import parse_qsl
 
@@ -16,9 +18,8 @@ from prometheus_client.registry import Collector
 from commwatch_exporters.catalogue import SECTIONS
 from commwatch_exporters.catalogue.metric import SUFFIXES
 from commwatch_exporters.http_server import Request, Response
-from commwatch_exporters.negotiation import Format, choose_format
+from commwatch_exporters.negotiation import Format, accepts_gzip, choose_format
 from commwatch_exporters.node_collector import NodeCollector
-from commwatch_exporters.shared_answer import Body
 from commwatch_exporters.snapshot import Snapshot
 
 OWN_SECONDS = 5.0
@@ -35,6 +36,8 @@ GROUPS: Mapping[str, frozenset[str]] = {
 """Families by group: the sections of docs/reference/metrics.md."""
 
 _MOST_FIELDS = 64
+_GZIP = ("Content-Encoding", "gzip")
+_GZIP_LEVEL = 1  # 3 times faster than level 6 on a page, for a seventh more bytes
 
 
 class SelectionError(ValueError):
@@ -142,6 +145,31 @@ class MetricsPage:
         names -= snapshot.unexported
         own: Collector = self._own
         return page_format.encode(own if names == self._own_names else self._own.restricted_registry(names))
+
+
+class Body:
+    """A body, plain or compressed; it is compressed once.
+
+    Args:
+        plain: As it was made.
+        content_type: With the version.
+        varies_by: Headers of a request by which the answer differs.
+    """
+
+    def __init__(self, plain: bytes, content_type: str, varies_by: str = "Accept-Encoding") -> None:
+        self._plain = plain
+        self._content_type = content_type
+        self._vary = ("Vary", varies_by)
+
+    @cached_property
+    def _compressed(self) -> bytes:
+        return gzip.compress(self._plain, _GZIP_LEVEL, mtime=0)
+
+    def answer(self, request: Request) -> Response:
+        """As the client takes it."""
+        if not accepts_gzip(request.headers.get("accept-encoding", "")):
+            return Response(HTTPStatus.OK, self._plain, self._content_type, (self._vary,))
+        return Response(HTTPStatus.OK, self._compressed, self._content_type, (self._vary, _GZIP))
 
 
 def _body(page: bytes, page_format: Format) -> Body:

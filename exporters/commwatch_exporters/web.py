@@ -8,10 +8,11 @@ from http import HTTPStatus
 from types import MappingProxyType
 
 from commwatch_exporters.http_server import Handler, HttpServer, Limits, Request, Response
-from commwatch_exporters.metrics_page import MetricsPage
-from commwatch_exporters.shared_answer import SharedAnswer
+from commwatch_exporters.metrics_page import Body, MetricsPage
 
 _HTML = "text/html; charset=utf-8"
+KEPT_SECONDS = 1.0
+"""Within this time every client gets the same body: readers, many or hostile, take little from the scrapes."""
 
 
 class Endpoint(HttpServer):
@@ -59,3 +60,29 @@ class Endpoint(HttpServer):
 def _healthz(_: Request) -> Response:
     """The process answers; whether collectors succeed is the metrics' to say."""
     return Response(HTTPStatus.OK, b"ok\n")
+
+
+class SharedAnswer:
+    """The handler of a path whose answer costs something.
+
+    Args:
+        make: Makes the body; what it raises is the answer of who asked.
+        content_type: Of the body.
+        monotonic: Seconds of a clock that never steps.
+    """
+
+    def __init__(
+        self, make: Callable[[], bytes], content_type: str, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._make = make
+        self._content_type = content_type
+        self._monotonic = monotonic
+        self._until = float("-inf")
+        self._body = Body(b"", content_type)
+
+    def __call__(self, request: Request) -> Response:
+        """The answer of this second."""
+        now = self._monotonic()
+        if now >= self._until:
+            self._body, self._until = Body(self._make(), self._content_type), now + KEPT_SECONDS
+        return self._body.answer(request)

@@ -5,16 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 
 import structlog
 
+from commwatch.config.settings import Paths, Sources
+from commwatch.config.simulated import SimulationPlan
 from commwatch.findings.verdict import UnreadSource
+from commwatch.node.gpus_on_bus import GpusOnBus
+from commwatch.node.inventory_tracker import InventoryTracker
 from commwatch.node.run import TEND_SECONDS, Collected, Collector, Outcome, RunState, is_everywhere
 from commwatch.node.store import Store
 from commwatch.node.wrap import Wraps
 from commwatch.readings import WORKER_REASONS, Absence
 from commwatch.service.instruments import Instruments
-from commwatch.service.presence import Presence
+from commwatch.sources.base import Origin
+from commwatch.sources.presence import nvidia_driver_present
 from commwatch.workers.sources import SOURCES
 
 log = structlog.get_logger("commwatch.collection")
@@ -31,6 +37,44 @@ STARTING_SECONDS = 60.0
 """A source that was not read yet is exposed as unread only then: a driver may take as long to open."""
 SOON_SECONDS = 1.0
 """After a device went or came, the collectors of its source that run less often run at once, not only in their turn."""
+
+
+class Presence:
+    """Which sources a node needs: what is not on it, and is not missed, is not read."""
+
+    def __init__(
+        self, roots: Paths | SimulationPlan, procfs: Path, sources: Sources, inventory: InventoryTracker, bus: GpusOnBus
+    ) -> None:
+        """Args:
+        roots: where the node shows itself.
+        procfs: where the driver of a real node does.
+        sources: their configuration.
+        inventory: knows what should be here.
+        bus: knows the GPUs on the PCI bus.
+        """
+        self._origin = Origin(Path(roots.sysfs), Path(roots.procfs), sources)
+        self._is_simulated = isinstance(roots, SimulationPlan)
+        self._procfs = procfs
+        self._inventory = inventory
+        self._bus = bus
+
+    def has_driver(self) -> bool:
+        """Whether this node has an NVIDIA driver that could be read."""
+        return self._is_simulated or nvidia_driver_present(self._procfs)
+
+    def is_driver_expected(self) -> bool:
+        """Whether this node has an NVIDIA driver, or should have one."""
+        return self.has_driver() or self._bus.is_driver_wanted()
+
+    def why_absent(self, source: str) -> str | None:
+        """Why a source is not needed on this node; None where it is."""
+        if SOURCES[source].needs_gpus:
+            if self.is_driver_expected():
+                return None
+            return "no NVIDIA driver is loaded and no GPU is on the PCI bus; to see a GPU node: --simulate h100x8"
+        if source == "rdma" and self._inventory.expects("rdma_port"):
+            return None  # ports that should be here and are not are a fault
+        return SOURCES[source].why_absent(self._origin)
 
 
 class Collection:

@@ -25,14 +25,13 @@ from commwatch.node.run import Collected, Collector
 from commwatch.node.starvation import Starvation
 from commwatch.node.store import Store
 from commwatch.readings import Absence
-from commwatch.service.collection import Collection
+from commwatch.service.collection import Collection, Presence
 from commwatch.service.instruments import Instruments
 from commwatch.service.judge import Judge
 from commwatch.service.judgement import STATE_NAME, check, restore
 from commwatch.service.keeping import Keeping, Record
 from commwatch.service.pipeline import STATE_NAME as INVENTORY
 from commwatch.service.pipeline import Pipeline
-from commwatch.service.presence import Presence
 from commwatch.service.probing import Probing
 from commwatch.service.scheduling import Scheduler
 from commwatch.service.settings_reader import SettingsReader
