@@ -70,6 +70,23 @@ def test_a_run_goes_on_without_the_part_of_a_device_that_is_late() -> None:
     in_loop(body, 5.0)
 
 
+def test_the_main_process_speaks_for_the_source() -> None:
+    """What the process of one suspect says of the source as a whole is of that device alone, and is not shown."""
+
+    async def body() -> None:
+        async with played_reader() as one:
+            one.reader.order(GPU, 600.0)
+            main, own = await one.with_suspect(SUSPECT)
+            own.gives(GPU, "", SUSPECT)
+            given = time.monotonic()
+            main.gives(GPU, "", HEALTHY)
+            run = await one.next_run()
+            assert set(run.blocks) == {"", SUSPECT, HEALTHY}
+            assert run.blocks[SUSPECT].time < given < run.blocks[""].time
+
+    in_loop(body, 5.0)
+
+
 def test_two_parts_of_a_device_are_joined_with_all_that_happened_in_both() -> None:
     """Its events and the errors of the kernel log."""
 

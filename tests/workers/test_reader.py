@@ -20,9 +20,8 @@ from commwatch.node.run import Collected
 from commwatch.readings import Absence
 from commwatch.workers.child import MOST_SILENT_DEVICES
 from commwatch.workers.process_state import process_state
-from commwatch.workers.reader import REJOIN_SECONDS, Reader, ReaderSettings, _Slot
+from commwatch.workers.reader import REJOIN_SECONDS, Reader, ReaderSettings
 from commwatch.workers.wire import WorkerPlan
-from commwatch_exporters.snapshot import Block, Layout
 from support.waiting import PATIENCE_SECONDS
 
 GPUS = ["0000:17:00.0", "0000:18:00.0", "0000:3a:00.0", "0000:3b:00.0",
@@ -628,29 +627,6 @@ def test_only_a_driver_is_opened_anew_for_a_lost_device(tmp_path: Path) -> None:
             assert events.restarts == []
 
     in_loop(body)
-
-
-def test_the_main_process_speaks_for_the_source(tmp_path: Path) -> None:
-    """What the process of one suspect says of the source as a whole is of that device alone, and is not shown."""
-    layout, own = Layout([("commwatch_counters_state", ("rdma", "symbol_error"))]), Block(Layout([]), [], 1.0)
-    reader = Reader(ReaderSettings(WorkerPlan("rdma", ("rdma",), sysfs=str(tmp_path)), 1, 1), Events())
-    suspect = reader._own["mlx5_1:1"] = _Slot(reader, "mlx5_1:1")
-    kept: list[Collected] = []
-
-    class Kept:
-        def keep(self, collected: Collected) -> None:
-            kept.append(collected)
-
-        def lose(self, collector: str, absence: Absence) -> None:
-            """See ``Keeper``."""
-
-    reader.keeper = Kept()
-    suspect.take(Collected({"": Block(layout, [1], 1.0), "mlx5_1:1": own}, [], 0.0, collector="rdma"))
-    reader._main.take(Collected({"": Block(layout, [0], 1.0), "mlx5_0:1": own}, [], 0.0, collector="rdma"))
-
-    (found,) = kept
-    assert list(found.blocks[""].values) == [0]
-    assert set(found.blocks) == {"", "mlx5_0:1", "mlx5_1:1"}
 
 
 def test_a_process_that_cannot_be_started_is_an_absence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
