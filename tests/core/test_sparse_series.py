@@ -43,7 +43,7 @@ class Node:
             self.store.drop_group(name)
         else:
             self.store.put(name, SLOTS[0], one, float("inf"))
-        outcome = Outcome(collector(name), Collected({} if one is None else {SLOTS[0]: one}, [], 0.0), None, time)
+        outcome = Outcome(collector(name), Collected({} if one is None else {SLOTS[0]: one}, [], 0.0), time)
         self._links_down.on_batch(outcome)
         self._recent.on_batch(outcome)
 
@@ -104,7 +104,7 @@ def down_of(
     ends = {link: ("switch", f"0000:a{link}:00.0", "0") for link in range(3)}
     inventory = known(*(SeenGpu(f"GPU-{index}", int(index), address, link_ends=ends) for index, address in GPUS))
     flaps = LinkFlaps(FlapsState(), store)
-    LinksDown(store, inventory, flaps).on_batch(Outcome(collector(LINKS), Collected({}, [], 0.0), None, 0.0))
+    LinksDown(store, inventory, flaps).on_batch(Outcome(collector(LINKS), Collected({}, [], 0.0), 0.0))
     return {labels for one in store.snapshot().blocks for name, labels in one.layout.series if name == family}
 
 

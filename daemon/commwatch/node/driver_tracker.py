@@ -57,9 +57,9 @@ class DriverWatch(Tracker):
 
     def on_batch(self, outcome: Outcome) -> None:
         """Take how one run of a collector of the driver went."""
-        if outcome.unavailable is not None:
+        if outcome.collected.unavailable is not None:
             self._is_silent = False
-            reason = outcome.unavailable.reason
+            reason = outcome.collected.unavailable.reason
             self._take(reason if reason in DRIVER_FAULTS else "unreadable", outcome.time)
         elif outcome.collector.name == _PULSE and (silence := _silence(outcome)):
             self._is_silent = True

@@ -161,8 +161,7 @@ class Outcome:
 
     collector: Collector
     collected: Collected
-    unavailable: SourceUnavailable | None = None
-    time: float = field(default=0.0)
+    time: float = 0.0
     """Monotonic seconds at the end of the run."""
 
 

@@ -54,7 +54,7 @@ class SilentGpus(Tracker):
     def on_batch(self, outcome: Outcome) -> None:
         """Take how one run of a collector of the driver went."""
         collected, collector, now = outcome.collected, outcome.collector.name, outcome.time
-        if outcome.unavailable is not None or any(one.reason == "starved" for one in collected.absences):
+        if collected.unavailable is not None or any(one.reason == "starved" for one in collected.absences):
             return self.pause()  # a fault of the driver, or not judged
         if collector in _OF_IDENTITY or not (self._failing or collector == PULSE):
             return None

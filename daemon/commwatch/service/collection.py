@@ -215,7 +215,7 @@ class Collection:
             or collector.seen[0] != collected.blocks.keys()
         ):
             self._follow(collector, collected)
-        return Outcome(collector, collected, collected.unavailable, time.monotonic())
+        return Outcome(collector, collected, time.monotonic())
 
     def lose(self, collector: str, absence: Absence) -> None:
         """Keep nothing more of a device that does not answer; the next run says so."""

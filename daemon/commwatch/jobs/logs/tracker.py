@@ -146,7 +146,7 @@ class JobLogs(Tracker):
 
     def on_batch(self, outcome: Outcome) -> None:
         """Take what one run of the source found."""
-        if outcome.unavailable is not None:
+        if outcome.collected.unavailable is not None:
             return
         if outcome.collected.resume is not None:
             self._keep_resume(outcome.collected.resume)
