@@ -38,9 +38,9 @@ def page(epoch: int) -> str:
         ".SH DESCRIPTION",
         _text(parser.description or ""),
     ]
-    for title, modules in GROUPS.items():
+    for title, names in GROUPS.items():
         lines.append(f'.SH "COMMANDS: {title.upper()}"')
-        for name in (module.rstrip("_").replace("_", "-") for module in modules):
+        for name in names:
             lines += [f'.SS "commwatch {name}"', _text(commands[name].description or "")]
             for action in _own(commands[name]):
                 lines += [".TP", f"\\fB{_text(_spelled(action))}\\fR", _text(_help(action))]

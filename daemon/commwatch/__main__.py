@@ -20,7 +20,7 @@ GROUPS = {
     "look": ("top", "score", "topology", "heatmap", "inventory"),
     "investigate": ("diagnose", "probe", "cluster", "estimate"),
     "operate": (
-        "run", "check_config", "healthcheck", "pause", "resume", "yield_", "rules", "dashboards", "assets",
+        "run", "check-config", "healthcheck", "pause", "resume", "yield", "rules", "dashboards", "assets",
     ),
     "rehearse": tuple(rehearsal.COMMANDS),
 }  # fmt: skip
@@ -63,9 +63,9 @@ class _GroupedHelp(argparse.HelpFormatter):
             super().add_argument(action)
             return
         listed = {one.dest: one for one in action._get_subactions()}
-        for title, modules in GROUPS.items():
+        for title, names in GROUPS.items():
             self.start_section(title)
-            self.add_arguments([one for name in modules if (one := listed.get(name.rstrip("_").replace("_", "-")))])
+            self.add_arguments([one for name in names if (one := listed.get(name))])
             self.end_section()
 
 
@@ -81,9 +81,14 @@ def build_parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", required=True)
     of_the_daemon, common = settings_parser(listed=True), settings_parser(listed=False)
     for name in commands:
-        module = importlib.import_module(rehearsal.COMMANDS.get(name, f"commwatch.commands.{name}"))
-        module.add_parser(subparsers, [of_the_daemon if name == "run" else common])
+        declared = importlib.import_module(_module_of(name)).run
+        declared.add_to(subparsers, of_the_daemon if name == "run" else common)
     return parser
+
+
+def _module_of(name: str) -> str:
+    own = "yield_" if name == "yield" else name.replace("-", "_")  # a word that Python keeps
+    return rehearsal.COMMANDS.get(name, f"commwatch.commands.{own}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -129,9 +134,9 @@ def _ready_streams() -> None:
 
 def _run(arguments: Sequence[str]) -> int:
     """Understand the command line and do what it says."""
-    # The daemon would keep what the other commands import.
-    commands = ("run",) if arguments[:1] == ["run"] else COMMANDS
-    parsed = build_parser(commands).parse_args(arguments)
+    # What the other commands import takes time, and the daemon would keep it.
+    commands = tuple(one for one in COMMANDS if one == arguments[0]) if arguments else ()
+    parsed = build_parser(commands or COMMANDS).parse_args(arguments)
     takes_settings = "config_file" in parsed  # of a command that reads none, no file can be wrong
     code = int(parsed.run(parsed, config_from(parsed) if takes_settings else Config()))
     sys.stdout.flush()

@@ -44,11 +44,11 @@ class Terminal(io.StringIO):
 def test_a_flag_is_taken_in_full_only(command: str, capsys: Output) -> None:
     """A misspelt flag is an error and not another flag's beginning: it would listen somewhere else."""
     with pytest.raises(SystemExit, match="2"):
-        build_parser().parse_args([command.strip("_").replace("_", "-"), "--web.listen-addres=:1"])
+        build_parser().parse_args([command, "--web.listen-addres=:1"])
 
     said = capsys.readouterr().err
     assert "unrecognized arguments: --web.listen-addres" in said or "the following arguments are required" in said
-    assert said.startswith(f"usage: commwatch {command.strip('_').replace('_', '-')} ")
+    assert said.startswith(f"usage: commwatch {command} ")
 
 
 @pytest.mark.parametrize("words", ["rules", "dashboards", "assets", "drill", "cluster plan", "cluster locate"])

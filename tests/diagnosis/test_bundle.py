@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from commwatch.commands import diagnose_files
+from commwatch.commands import diagnose as diagnose_command
 from commwatch.config.settings import Config, KernelLogSection, NcclLogsSection, NvmlSection, Paths, Probes, Sources
 from commwatch.diagnosis import bundle_machine
 from commwatch.diagnosis.bundle import LeftOut, Piece, write_bundle
@@ -61,8 +61,8 @@ def bundle(
     """Files of the bundle by name within its folder, and its manifest."""
     file = tmp_path / "x.tar.gz"
     args = argparse.Namespace(report=None, bundle=file, log=None)
-    diagnose_files.check_files(args)
-    diagnose_files.write_files(args, config, known_of(document, values), document)
+    diagnose_command.check_files(args)
+    diagnose_command.write_files(args, config, known_of(document, values), document)
     with tarfile.open(file) as archive:
         names = archive.getnames()
         folder = names[0].partition("/")[0]
@@ -262,7 +262,7 @@ def test_hostile_parts_do_no_harm(tmp_path: Path, config: Config) -> None:
 def test_the_report_has_the_permissions_of_any_output(tmp_path: Path) -> None:
     """It is made to be sent; the umask decides."""
     args = argparse.Namespace(report=tmp_path / "x.html", bundle=None, log=None)
-    diagnose_files.write_files(args, Config(), known_of(faulty()), faulty())
+    diagnose_command.write_files(args, Config(), known_of(faulty()), faulty())
     (tmp_path / "plain").write_text("x")
 
     assert (tmp_path / "x.html").stat().st_mode == (tmp_path / "plain").stat().st_mode

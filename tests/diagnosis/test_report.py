@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.commands.diagnose_files import write_files
+from commwatch.commands.diagnose import write_files
 from commwatch.config.settings import Config
 from commwatch.diagnosis.document import Diagnosis
 from commwatch.diagnosis.known import Known

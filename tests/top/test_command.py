@@ -24,7 +24,7 @@ SAID = made(("gpu_state", ("0", "0000:17:00.0"), 0.0))
 
 def run(config: Config, *arguments: str) -> int:
     parser = argparse.ArgumentParser()
-    top.add_parser(parser.add_subparsers(), [])
+    top.run.add_to(parser.add_subparsers(), argparse.ArgumentParser(add_help=False))
     args = parser.parse_args(["top", *arguments])
     return int(args.run(args, config))
 

@@ -6,10 +6,11 @@ import argparse
 import shutil
 from pathlib import Path
 
+from commwatch.commands.command import command, option
 from commwatch.config.assets import asset
 from commwatch.config.settings import Config
 from commwatch.errors import ExitCode, UsageError
-from commwatch.views.terminal import json_option, print_json
+from commwatch.views.terminal import print_json
 
 FOLDERS = (
     "alerts",
@@ -22,23 +23,16 @@ FOLDERS = (
 )
 
 
-def add_parser(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
-) -> None:
-    """Add this command, which reads no setting, to the command line."""
-    parser = subparsers.add_parser(
-        "assets",
-        help="list or copy what is shipped: rules, runbooks, dashboards, unit, documentation",
-        description="Prints where the shipped files are, or copies them into a new folder: alert rules and templates, "
-        "runbooks, Alertmanager and Prometheus examples, dashboards with provisioning, the systemd unit with its "
-        "configuration, scripts for Slurm, node-problem-detector and runs between nodes, and the documentation.",
-        epilog="example: commwatch assets --to /etc/commwatch/shipped",
-    )
-    parser.add_argument("--to", type=Path, metavar="DIR", help="copy all of it into this new folder")
-    json_option(parser)
-    parser.set_defaults(run=run)
-
-
+@command(
+    "assets",
+    "list or copy what is shipped: rules, runbooks, dashboards, unit, documentation",
+    "Prints where the shipped files are, or copies them into a new folder: alert rules and templates, "
+    "runbooks, Alertmanager and Prometheus examples, dashboards with provisioning, the systemd unit with its "
+    "configuration, scripts for Slurm, node-problem-detector and runs between nodes, and the documentation.",
+    "commwatch assets --to /etc/commwatch/shipped",
+    option("--to", type=Path, metavar="DIR", help="copy all of it into this new folder"),
+    reads_settings=False,
+)
 def run(args: argparse.Namespace, config: Config) -> int:
     """Print or copy the folders."""
     found = {name: asset(name) for name in FOLDERS}

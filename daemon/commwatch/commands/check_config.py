@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from commwatch.children import clean_environment
+from commwatch.commands.command import command, option
 from commwatch.config.settings import Config
 from commwatch.config.thresholds import Thresholds, load_thresholds
 from commwatch.config.web import read_web_config
@@ -24,7 +25,7 @@ from commwatch.sources.base import Origin
 from commwatch.state.answer import document_of
 from commwatch.state.client import DaemonAbsent, ask_daemon
 from commwatch.state.directory import StateDirectory, state_path
-from commwatch.views.terminal import json_option, print_json, print_table
+from commwatch.views.terminal import print_json, print_table
 from commwatch.workers.by_hand import reader_by_hand
 from commwatch.workers.one_shot import NoAnswer, ask
 from commwatch.workers.sources import SOURCES, SourceRow
@@ -48,24 +49,15 @@ class Check:
     detail: str
 
 
-def add_parser(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
-) -> None:
-    """Add this command to the command line."""
-    parser = subparsers.add_parser(
-        "check-config",
-        parents=parents,
-        help="check the configuration, and with --runtime everything that it names",
-        description="Reads the configuration as the daemon would. With --runtime it also tries every source, the state "
-        "directory, the listen addresses and the probe's library as the current user, and says which headline alerts "
-        "cannot fire yet, and from when.",
-        epilog="example: runuser -u commwatch -- commwatch check-config --runtime < /dev/kmsg",
-    )
-    parser.add_argument("--runtime", action="store_true", help="try everything as the current user")
-    json_option(parser)
-    parser.set_defaults(run=run)
-
-
+@command(
+    "check-config",
+    "check the configuration, and with --runtime everything that it names",
+    "Reads the configuration as the daemon would. With --runtime it also tries every source, the state "
+    "directory, the listen addresses and the probe's library as the current user, and says which headline alerts "
+    "cannot fire yet, and from when.",
+    "runuser -u commwatch -- commwatch check-config --runtime < /dev/kmsg",
+    option("--runtime", action="store_true", help="try everything as the current user"),
+)
 def run(args: argparse.Namespace, config: Config) -> int:
     """Check and print; a wrong configuration has ended the program before."""
     thresholds = load_thresholds(config.thresholds)

@@ -7,34 +7,24 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from commwatch.commands.cluster_members import Handed, member_options, name_list, take_part
+from commwatch.commands.cluster_members import MEMBER_OPTIONS, Handed, name_list, take_part
+from commwatch.commands.command import command
 from commwatch.config.settings import Config
 from commwatch.errors import ExitCode
-from commwatch.views.terminal import json_option, print_json
+from commwatch.views.terminal import print_json
 
 if TYPE_CHECKING:
     from commwatch.cluster.messages import Verdict
 
 
-def add_parser(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
-) -> None:
-    """Add this command to the command line."""
-    parser = subparsers.add_parser(
-        "check",
-        parents=parents,
-        allow_abbrev=False,
-        help="versions, names, interfaces, ports both ways, large packets; no GPU, seconds",
-        description="Compares the nodes of a job and tries the connections that it will need. Needs no GPU and no idle "
-        "node; start one member a node, with the same run key in COMMWATCH_CLUSTER_KEY. Member 0 prints the result.",
-        epilog="example: export COMMWATCH_CLUSTER_KEY=$(openssl rand -hex 32); srun --ntasks-per-node=1 commwatch "
-        "cluster check",
-    )
-    member_options(parser)
-    json_option(parser)
-    parser.set_defaults(run=run)
-
-
+@command(
+    "check",
+    "versions, names, interfaces, ports both ways, large packets; no GPU, seconds",
+    "Compares the nodes of a job and tries the connections that it will need. Needs no GPU and no idle "
+    "node; start one member a node, with the same run key in COMMWATCH_CLUSTER_KEY. Member 0 prints the result.",
+    "export COMMWATCH_CLUSTER_KEY=$(openssl rand -hex 32); srun --ntasks-per-node=1 commwatch cluster check",
+    *MEMBER_OPTIONS,
+)
 def run(args: argparse.Namespace, config: Config) -> int:
     """Take part, and as member 0 print the verdict.
 

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commwatch.commands.cluster_members import check_files, groups_option, output_option
+from commwatch.commands.cluster_members import OUTPUT, check_files, groups_option
+from commwatch.commands.command import command, option
 from commwatch.config.settings import Config
 from commwatch.errors import ExitCode
 from commwatch.lines import printable
 from commwatch.units import format_percent, format_rate, format_seconds
-from commwatch.views.terminal import json_option, print_json
+from commwatch.views.terminal import print_json
 
 if TYPE_CHECKING:
     from commwatch.cluster.locate import Named, Verdict
@@ -23,26 +24,18 @@ _SHOWN = 20
 """Parts that are shown; JSON has all."""
 
 
-def add_parser(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
-) -> None:
-    """Add this command, which reads no setting, to the command line."""
-    parser = subparsers.add_parser(
-        "locate",
-        allow_abbrev=False,
-        help="which NIC, node, leaf or uplink is slow, from a saved run",
-        description="Judges a saved run (docs/using/cluster.md has its format): which NIC, node, leaf or uplink "
-        "is slow, failed or goes over a socket; of two nodes, whether they reach what their network should carry. It "
-        "measures nothing.",
-        epilog="example: commwatch cluster locate run.json --groups leaves.txt",
-    )
-    parser.add_argument("file", type=Path, metavar="FILE", help="the saved run")
-    groups_option(parser, "leaves in place of those of the run")
-    output_option(parser)
-    json_option(parser)
-    parser.set_defaults(run=run)
-
-
+@command(
+    "locate",
+    "which NIC, node, leaf or uplink is slow, from a saved run",
+    "Judges a saved run (docs/using/cluster.md has its format): which NIC, node, leaf or uplink "
+    "is slow, failed or goes over a socket; of two nodes, whether they reach what their network should carry. It "
+    "measures nothing.",
+    "commwatch cluster locate run.json --groups leaves.txt",
+    option("file", type=Path, metavar="FILE", help="the saved run"),
+    groups_option("leaves in place of those of the run"),
+    OUTPUT,
+    reads_settings=False,
+)
 def run(args: argparse.Namespace, config: Config) -> int:
     """Judge and print.
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
-from commwatch.commands.values import positive_duration
+from commwatch.commands.command import Option, option
+from commwatch.commands.options import positive_duration
 from commwatch.config.settings import Config
 from commwatch.views.terminal import print_json
 
@@ -26,17 +27,32 @@ Work: TypeAlias = "Callable[[Run, Progress, Callable[[Struct], None]], Coroutine
 Ended: TypeAlias = "tuple[int, Result | None, Handed]"
 
 
-def groups_option(parser: argparse.ArgumentParser, words: str) -> None:
-    """Add ``--groups``."""
-    parser.add_argument(
+def groups_option(words: str) -> Option:
+    """``--groups``."""
+    return option(
         "--groups", type=Path, metavar="FILE",
         help=f"{words}: lines NODE LEAF, or kubectl get nodes -o json with the labels of topograph",
     )  # fmt: skip
 
 
-def output_option(parser: argparse.ArgumentParser) -> None:
-    """Add ``--output``."""
-    parser.add_argument("--output", type=Path, metavar="FILE", help="draw the matrix of nodes into an SVG file")
+OUTPUT = option("--output", type=Path, metavar="FILE", help="draw the matrix of nodes into an SVG file")
+
+# fmt: off
+MEMBER_OPTIONS = (
+    option("--engine", default="auto", metavar="NAME",
+           help="slurm, kubernetes, torchrun, mpirun or members (default: auto)"),
+    option("--members", metavar="HOST,...|FILE", help="all members by hand, the first one hosts the store"),
+    option("--rank", type=int, metavar="N", help="rank of this member"),
+    option("--size", type=int, metavar="N", help="number of members"),
+    option("--host", metavar="HOST", help="host of member 0 (default: from the launcher)"),
+    option("--port", type=int, metavar="PORT", help="meeting port of the job (default: MASTER_PORT, 29500)"),
+    option("--interface", metavar="NAME", help="the interface that the job will use (default: NCCL's choice)"),
+    option("--key-file", type=Path, metavar="FILE", help="the run key, instead of COMMWATCH_CLUSTER_KEY"),
+    option("--join-window", type=positive_duration, default=60.0, metavar="TIME",
+           help="how long to wait for members (default 1m)"),
+)
+# fmt: on
+"""Which member this is, and where the others are."""
 
 
 def check_files(args: argparse.Namespace) -> None:
@@ -47,34 +63,9 @@ def check_files(args: argparse.Namespace) -> None:
     """
     from commwatch.diagnosis.output_file import check_output
 
-    for option, endings in (("output", (".svg",)), ("report", (".json",))):
-        if (file := getattr(args, option, None)) is not None:
-            check_output(f"--{option}", file, endings)
-
-
-def member_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say which member this is, and where the others are."""
-    parser.add_argument(
-        "--engine",
-        default="auto",
-        metavar="NAME",
-        help="slurm, kubernetes, torchrun, mpirun or members (default: auto)",
-    )
-    parser.add_argument("--members", metavar="HOST,...|FILE", help="all members by hand, the first one hosts the store")
-    parser.add_argument("--rank", type=int, metavar="N", help="rank of this member")
-    parser.add_argument("--size", type=int, metavar="N", help="number of members")
-    parser.add_argument("--host", metavar="HOST", help="host of member 0 (default: from the launcher)")
-    parser.add_argument(
-        "--port", type=int, metavar="PORT", help="meeting port of the job (default: MASTER_PORT, 29500)"
-    )
-    parser.add_argument(
-        "--interface", metavar="NAME", help="the interface that the job will use (default: NCCL's choice)"
-    )
-    parser.add_argument("--key-file", type=Path, metavar="FILE", help="the run key, instead of COMMWATCH_CLUSTER_KEY")
-    parser.add_argument(
-        "--join-window", type=positive_duration, default=60.0, metavar="TIME",
-        help="how long to wait for members (default 1m)",
-    )  # fmt: skip
+    for name, endings in (("output", (".svg",)), ("report", (".json",))):
+        if (file := getattr(args, name, None)) is not None:
+            check_output(f"--{name}", file, endings)
 
 
 class Handed(NamedTuple):

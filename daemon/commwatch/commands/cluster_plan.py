@@ -5,33 +5,26 @@ from __future__ import annotations
 import argparse
 
 from commwatch.commands.cluster_members import groups_option
+from commwatch.commands.command import command, option
 from commwatch.config.settings import Config
 from commwatch.errors import ExitCode
-from commwatch.views.terminal import json_option, print_json
+from commwatch.views.terminal import print_json
 
 SCHEMA = "commwatch-cluster-plan/1"
 
 
-def add_parser(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
-) -> None:
-    """Add this command, which reads no setting, to the command line."""
-    parser = subparsers.add_parser(
-        "plan",
-        allow_abbrev=False,
-        help="which pairs of nodes a run would measure; no network",
-        description="Prints the pairs of the first two rounds: nodes of a leaf, then nodes of different leaves. Round "
-        "3 has the suspects with witnesses, which depend on what was measured. The same members, groups and seed give "
-        "the same pairs.",
-        epilog="example: commwatch cluster plan --members gpu01,gpu02,gpu03,gpu04 --groups leaves.txt",
-    )
-    parser.add_argument("--members", required=True, metavar="HOST,...|FILE", help="all nodes, or a file with them")
-    groups_option(parser, "leaf of each node")
-    parser.add_argument("--seed", default="1", metavar="TEXT", help="of the run; another one gives other pairs")
-    json_option(parser)
-    parser.set_defaults(run=run)
-
-
+@command(
+    "plan",
+    "which pairs of nodes a run would measure; no network",
+    "Prints the pairs of the first two rounds: nodes of a leaf, then nodes of different leaves. Round "
+    "3 has the suspects with witnesses, which depend on what was measured. The same members, groups and seed give "
+    "the same pairs.",
+    "commwatch cluster plan --members gpu01,gpu02,gpu03,gpu04 --groups leaves.txt",
+    option("--members", required=True, metavar="HOST,...|FILE", help="all nodes, or a file with them"),
+    groups_option("leaf of each node"),
+    option("--seed", default="1", metavar="TEXT", help="of the run; another one gives other pairs"),
+    reads_settings=False,
+)
 def run(args: argparse.Namespace, config: Config) -> int:
     """Print the pairs.
 

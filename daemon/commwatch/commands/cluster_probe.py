@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 
 from commwatch.commands.cluster_locate import document_of, draw, lines_of
 from commwatch.commands.cluster_members import (
+    MEMBER_OPTIONS,
+    OUTPUT,
     check_files,
     groups_option,
-    member_options,
     name_list,
-    output_option,
     take_part,
 )
-from commwatch.commands.probe import ignore_scheduler_option
-from commwatch.commands.values import quantity
+from commwatch.commands.command import command, option
+from commwatch.commands.options import IGNORE_SCHEDULER, quantity
 from commwatch.config.settings import Config
 from commwatch.errors import ExitCode
 from commwatch.lines import printable
 from commwatch.units import format_seconds, parse_rate
-from commwatch.views.terminal import json_option, print_json
+from commwatch.views.terminal import print_json
 
 if TYPE_CHECKING:
     from commwatch.cluster.member import Progress, Run
@@ -38,48 +38,39 @@ _NO_PART = {
 }
 
 
-def add_parser(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
-) -> None:
-    """Add this command to the command line."""
-    parser = subparsers.add_parser(
-        "probe",
-        parents=parents,
-        allow_abbrev=False,
-        help="bandwidth and latency of pairs of nodes, each way; names the slow NIC, node, leaf or uplink",
-        description="Measures pairs of nodes in three rounds, each rail and each direction by itself, and names the "
-        "part that is slow. Needs an allocation of its own: start one member a node, with the same run key in "
-        "COMMWATCH_CLUSTER_KEY; a node that is not free stays out. Member 0 prints the result.",
-        epilog="example: export COMMWATCH_CLUSTER_KEY=$(openssl rand -hex 32); srun --exclusive --ntasks-per-node=1 "
-        "commwatch cluster probe --report run.json",
-    )
-    member_options(parser)
-    parser.add_argument(
-        "--backend", default="auto", metavar="NAME",
+_RATE = quantity(parse_rate, "1kB/s")
+
+
+@command(
+    "probe",
+    "bandwidth and latency of pairs of nodes, each way; names the slow NIC, node, leaf or uplink",
+    "Measures pairs of nodes in three rounds, each rail and each direction by itself, and names the "
+    "part that is slow. Needs an allocation of its own: start one member a node, with the same run key in "
+    "COMMWATCH_CLUSTER_KEY; a node that is not free stays out. Member 0 prints the result.",
+    "export COMMWATCH_CLUSTER_KEY=$(openssl rand -hex 32); srun --exclusive --ntasks-per-node=1 "
+    "commwatch cluster probe --report run.json",
+    *MEMBER_OPTIONS,
+    option(
+        "--backend",
+        default="auto",
+        metavar="NAME",
         help="nccl, gloo, tcp or simulated (default: nccl where there are GPUs and torch, else tcp)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--rails", default="", metavar="NAME,...",
+    ),
+    option(
+        "--rails",
+        default="",
+        metavar="NAME,...",
         help="RDMA devices (nccl) or interfaces, in the same order on all nodes (default: with nccl each RDMA device, "
         "else the interface of --interface)",
-    )  # fmt: skip
-    parser.add_argument("--rounds", type=int, choices=(1, 2, 3), default=3, help="number of rounds (default 3)")
-    groups_option(parser, "leaf of each node, in place of what Slurm says")
-    rate = quantity(parse_rate, "1kB/s")
-    parser.add_argument("--expected", type=rate, metavar="RATE", help="what a rail should carry one way: 48GB/s")
-    parser.add_argument(
-        "--intra-node",
-        type=rate,
-        metavar="RATE",
-        help="what the GPUs of a node exchange, for comparison",
-    )
-    parser.add_argument("--report", type=Path, metavar="FILE", help="save the run, for cluster locate (member 0)")
-    output_option(parser)
-    ignore_scheduler_option(parser)
-    json_option(parser)
-    parser.set_defaults(run=run)
-
-
+    ),
+    option("--rounds", type=int, choices=(1, 2, 3), default=3, help="number of rounds (default 3)"),
+    groups_option("leaf of each node, in place of what Slurm says"),
+    option("--expected", type=_RATE, metavar="RATE", help="what a rail should carry one way: 48GB/s"),
+    option("--intra-node", type=_RATE, metavar="RATE", help="what the GPUs of a node exchange, for comparison"),
+    option("--report", type=Path, metavar="FILE", help="save the run, for cluster locate (member 0)"),
+    OUTPUT,
+    IGNORE_SCHEDULER,
+)
 def run(args: argparse.Namespace, config: Config) -> int:
     """Take part, and as member 0 print what was found.
 

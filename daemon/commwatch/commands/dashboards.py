@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import argparse
 
-from commwatch.commands.site_options import read_site, site_options, write_files
+from commwatch.commands.command import command
+from commwatch.commands.site_options import SITE_OPTIONS, read_site, write_files
 from commwatch.config.settings import Config
 from commwatch.errors import UsageError
 
 
-def add_parser(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
-) -> None:
-    """Add this command, which reads no setting, to the command line."""
-    parser = subparsers.add_parser(
-        "dashboards",
-        help="write Grafana's dashboards, with the limits of your site",
-        description="Writes the dashboards as JSON files into a folder that Grafana provisions.",
-        epilog="example: commwatch dashboards --output /var/lib/grafana/dashboards/commwatch",
-    )
-    site_options(parser)
-    parser.set_defaults(run=run)
-
-
+@command(
+    "dashboards",
+    "write Grafana's dashboards, with the limits of your site",
+    "Writes the dashboards as JSON files into a folder that Grafana provisions.",
+    "commwatch dashboards --output /var/lib/grafana/dashboards/commwatch",
+    *SITE_OPTIONS,
+    reads_settings=False,
+    prints_json=False,
+)
 def run(args: argparse.Namespace, config: Config) -> int:
     """Write the dashboards."""
     from commwatch.generate.dashboards import files

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commwatch.commands.diagnose_files import check_files, file_options, write_files
-from commwatch.commands.probe import ignore_scheduler_option, parse_gpus
-from commwatch.commands.profile_options import PROFILES_HELP, step_time_option
+import msgspec
+
+from commwatch.commands.command import command, group, option
+from commwatch.commands.options import IGNORE_SCHEDULER, PROFILES_HELP, STEP_TIME, parse_gpus
 from commwatch.config.settings import Config
+from commwatch.diagnosis.output_file import check_output, new_file
 from commwatch.errors import ExitCode, UsageError
-from commwatch.views.terminal import json_option, print_json, print_lines, screen
+from commwatch.lines import WIDTH
+from commwatch.views.terminal import print_json, print_lines, screen
 
 if TYPE_CHECKING:
     from commwatch.config.thresholds import Thresholds
     from commwatch.diagnosis.document import Diagnosis
+    from commwatch.diagnosis.identity import Identity
     from commwatch.diagnosis.known import Known
 
 EXIT_CODES = {
@@ -24,7 +31,14 @@ EXIT_CODES = {
 """By the word of the verdict."""
 _WIDEST = 120
 """Columns of text; longer lines are hard to read."""
-
+_REPORT_ENDINGS = (".html", ".htm")
+_BUNDLE_ENDINGS = (".tar.gz", ".tgz")
+_REPORT_MODE = 0o666
+"""Less the umask, as with the output of any command: it is made to be sent."""
+_BUNDLE_MODE = 0o600
+"""It describes the whole node; who made it decides who sees it."""
+_MOST_BYTES = 2**26
+"""A diagnosis of 64 GPUs with every pair has less than 4 MB."""
 
 _INSTEAD = ("log", "settings", "compare")
 """Options with which something else than this node is looked at."""
@@ -32,48 +46,53 @@ _OF_PROBES = ("gpus", "ignore_scheduler", "stress")
 _OF_NODE = ("profile", "step_time", "full_scan", *_OF_PROBES, "report", "bundle")
 
 
-def add_parser(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
-) -> None:
-    """Add this command to the command line."""
-    parser = subparsers.add_parser(
-        "diagnose",
-        parents=parents,
-        help="what is wrong with the communication of this node, why, and what to do",
-        description="Checks topology, bandwidth, patterns, InfiniBand and settings from the daemon's data; names "
-        "part, cause and next step.",
-        epilog="example: commwatch diagnose; of the logs of a job, on any machine: commwatch diagnose --log job.out; "
-        "what a change gained: commwatch diagnose --full-scan --json > before.json, again > after.json, then commwatch "
-        "diagnose --compare before.json after.json",
-    )
-    parser.add_argument(
+@command(
+    "diagnose",
+    "what is wrong with the communication of this node, why, and what to do",
+    "Checks topology, bandwidth, patterns, InfiniBand and settings from the daemon's data; names "
+    "part, cause and next step.",
+    "commwatch diagnose; of the logs of a job, on any machine: commwatch diagnose --log job.out; "
+    "what a change gained: commwatch diagnose --full-scan --json > before.json, again > after.json, then commwatch "
+    "diagnose --compare before.json after.json",
+    option(
         "--log", nargs="+", metavar="FILE", help="diagnose logs of a job instead: files, folders, patterns; -: stdin"
-    )
-    parser.add_argument(
-        "--settings", nargs="+", metavar="FILE",
+    ),
+    option(
+        "--settings",
+        nargs="+",
+        metavar="FILE",
         help="check NCCL settings on this machine instead: files named *.conf, output of env (-: stdin), or process "
         "numbers; values are not shown",
-    )  # fmt: skip
-    parser.add_argument(
-        "--compare", nargs=2, metavar=("BEFORE", "AFTER"),
+    ),
+    option(
+        "--compare",
+        nargs=2,
+        metavar=("BEFORE", "AFTER"),
         help="compare two outputs of --json instead; exit code 1: something got worse",
-    )  # fmt: skip
-    parser.add_argument(
-        "--profile", metavar="PROFILE",
+    ),
+    option(
+        "--profile",
+        metavar="PROFILE",
         help=f"require a model: {PROFILES_HELP}; without it 7b and 235b are shown, none required",
-    )  # fmt: skip
-    step_time_option(parser)
-    scan = parser.add_argument_group("a full scan", "Takes the GPUs, on a free node only; progress on standard error.")
-    scan.add_argument("--full-scan", action="store_true", help="run every probe now, repeat bad results, then check")
-    scan.add_argument("--gpus", metavar="0,1,...", help="with these GPUs only, by their NVML indexes")
-    ignore_scheduler_option(scan)
-    scan.add_argument("--stress", metavar="TIME", help="then load all GPUs for 1s to 10m: does the bandwidth hold?")
-    parser.add_argument("-v", "--all", action="store_true", help="each check and finding separately, also what passed")
-    file_options(parser)
-    json_option(parser)
-    parser.set_defaults(run=run)
-
-
+    ),
+    STEP_TIME,
+    group(
+        "a full scan",
+        option("--full-scan", action="store_true", help="run every probe now, repeat bad results, then check"),
+        option("--gpus", metavar="0,1,...", help="with these GPUs only, by their NVML indexes"),
+        IGNORE_SCHEDULER,
+        option("--stress", metavar="TIME", help="then load all GPUs for 1s to 10m: does the bandwidth hold?"),
+        description="Takes the GPUs, on a free node only; progress on standard error.",
+    ),
+    option("-v", "--all", action="store_true", help="each check and finding separately, also what passed"),
+    option("--report", metavar="FILE", type=Path, help="also write one HTML page for a ticket (.html)"),
+    option(
+        "--bundle",
+        metavar="FILE",
+        type=Path,
+        help="collect what a vendor needs, without secrets (.tar.gz); contents: docs/using/diagnose.md",
+    ),
+)
 def run(args: argparse.Namespace, config: Config) -> int:
     """Ask, walk, print, and write the files that were asked for.
 
@@ -93,9 +112,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
         return run_settings(args.settings, config, as_json=args.json)
     if args.compare:
-        from commwatch.commands.diagnose_compare import run_compare
-
-        return run_compare(args.compare, as_json=args.json)
+        return _compare(args.compare, as_json=args.json)
     from commwatch.config.thresholds import load_thresholds
     from commwatch.diagnosis.marks.profile_file import profile_of
     from commwatch.diagnosis.marks.profiles import Asked
@@ -149,7 +166,108 @@ def _print(document: Diagnosis, args: argparse.Namespace) -> None:
         print_json(document)
         return
     from commwatch.diagnosis.text import diagnosis_lines
-    from commwatch.lines import WIDTH
 
     _, width = screen()
     print_lines(diagnosis_lines(document, width=min(width or WIDTH, _WIDEST), every=args.all))
+
+
+def _compare(files: Sequence[str], *, as_json: bool) -> int:
+    """Compare the earlier and the later one of two saved diagnoses, and print what changed."""
+    from commwatch.diagnosis.compare import compared, comparison_lines
+    from commwatch.diagnosis.document import DIAGNOSIS_SCHEMA, Diagnosis
+
+    def read(file: str) -> Diagnosis:
+        try:
+            with open(file, "rb") as stream:
+                content = stream.read(_MOST_BYTES + 1)
+        except OSError as error:
+            raise UsageError(f"{file}: {error.strerror}") from error
+        if len(content) > _MOST_BYTES:
+            raise UsageError(f"{file}: more than {_MOST_BYTES // 2**20} MiB; a diagnosis is smaller")
+        try:
+            return msgspec.json.decode(content, type=Diagnosis)
+        except (ValueError, RecursionError) as error:
+            expected = f"expected {DIAGNOSIS_SCHEMA}, what commwatch diagnose --json prints"
+            raise UsageError(f"{file}: is no diagnosis ({error}); {expected}") from error
+
+    told = compared(*map(read, files))
+    if as_json:
+        print_json(told)
+    else:
+        print_lines(comparison_lines(told, width=screen()[1] or WIDTH))
+    return ExitCode.FOUND if told.is_worse else ExitCode.OK
+
+
+def check_files(args: argparse.Namespace) -> None:
+    """Say before anything is measured whether the files can be written.
+
+    Raises:
+        BadOutput: one cannot be written.
+    """
+    if args.report:
+        check_output("--report", args.report, _REPORT_ENDINGS)
+    if args.bundle:
+        check_output("--bundle", args.bundle, _BUNDLE_ENDINGS)
+
+
+def write_files(args: argparse.Namespace, config: Config, known: Known, document: Diagnosis) -> None:
+    """Write what was asked for, and say so on standard error.
+
+    Raises:
+        BadOutput: a file could not be written.
+    """
+    if not args.report and not args.bundle:
+        return
+    identity = _identity(known)
+    if args.report:
+        _write_report(args.report, known, document, identity)
+    if args.bundle:
+        _write_bundle(args.bundle, config, known, document, identity)
+
+
+def _identity(known: Known) -> Identity:
+    """Of this node; of a simulated one without what is this machine's."""
+    import platform
+    import socket
+
+    from commwatch.diagnosis.identity import identity_of
+
+    simulated = known.snapshot.simulated
+    if simulated is not None:
+        return identity_of(known, f"simulated node {simulated}", "")
+    return identity_of(known, socket.gethostname(), platform.release())
+
+
+def _write_report(file: Path, known: Known, document: Diagnosis, identity: Identity) -> None:
+    from commwatch.diagnosis.report import report
+
+    page = report(document, identity, known.thresholds.probe_bandwidth_utilization_low_ratio)
+    with new_file("--report", file, _REPORT_MODE) as stream:
+        stream.write(page.encode("utf-8", "backslashreplace"))
+    _say(f"report written to {file}")
+
+
+def _write_bundle(file: Path, config: Config, known: Known, document: Diagnosis, identity: Identity) -> None:
+    from commwatch.diagnosis.bundle import LeftOut, Piece, write_bundle
+    from commwatch.diagnosis.bundle_documents import document_pieces, matrix_pieces
+    from commwatch.diagnosis.bundle_machine import machine_pieces
+
+    found = [
+        *document_pieces(known, document, identity, config),
+        *matrix_pieces(config),
+        *machine_pieces(config, known, lambda what: _say(f"collecting {what}")),
+    ]
+    pieces = [one for one in found if isinstance(one, Piece)]
+    left_out = [one for one in found if isinstance(one, LeftOut)]
+    with new_file("--bundle", file, _BUNDLE_MODE) as stream:
+        write_bundle(
+            stream, pieces, left_out,
+            host=identity.host, version=document.version, simulated=document.simulated, now=document.time,
+        )  # fmt: skip
+        size = stream.tell()
+    out = f"; {len(left_out)} left out, MANIFEST.json says why" if left_out else ""
+    _say(f"bundle written to {file}: {len(pieces)} files, {size / 1000:.0f} kB{out}")
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)

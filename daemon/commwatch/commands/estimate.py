@@ -7,7 +7,8 @@ import time
 from typing import get_args
 
 from commwatch import units
-from commwatch.commands.values import quantity, whole_number
+from commwatch.commands.command import command, group, option
+from commwatch.commands.options import quantity, whole_number
 from commwatch.config.settings import Config
 from commwatch.diagnosis.estimate.model.span import Span
 from commwatch.diagnosis.estimate.model.training import Optimizer, Precision, StrategyName
@@ -17,76 +18,84 @@ from commwatch.service.log import configure_logging
 from commwatch.state.directory import state_path
 from commwatch.state.records import read_record
 from commwatch.units import format_seconds
-from commwatch.views.terminal import json_option, print_json, print_lines
+from commwatch.views.terminal import print_json, print_lines
 
 MEASURED = "measured"
 """In place of a rate: that of the last run between nodes."""
 
 
-def add_parser(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
-) -> None:
-    """Add this command to the command line."""
-    parser = subparsers.add_parser(
-        "estimate",
-        parents=parents,
-        help="estimate what more GPUs and nodes would bring to a run",
-        description="Estimates what a training step sends, how long it takes between the hierarchical bound and a flat "
-        "ring, how well more GPUs and nodes scale, whether the model state fits, and which layout to choose; prints "
-        "its assumptions. Unless they are given, bandwidths within the node are the last ones of the daemon, those "
-        "between nodes are the line rate of the NICs. Nothing is measured. A B is 10^9, a GB/s 10^9 bytes/s, a "
-        "Gbit/s 10^9 bits/s.",
-        epilog="example: commwatch estimate --parameters 1.5B --strategy zero3 --nodes 2 --gpus-per-node 2 --step-time "
-        "1.03s --network 9Gbit/s",
-    )
-    count, rate = quantity(units.parse_parameters), quantity(units.parse_rate, "1kB/s")
-    seconds, flops = quantity(units.parse_duration, "1us"), quantity(units.parse_flops, "1TFLOP/s")
-    # fmt: off
-    of_run = parser.add_argument
-    of_run("--parameters", metavar="1.5B", type=count, help="of the model: K, M, B (10^9) or T")
-    of_run("--trainable", metavar="20M", type=count, help="of them, such as LoRA adapters (default: all)")
-    of_run("--strategy", metavar="NAME", choices=get_args(StrategyName), default="ddp",
-           help="ddp (default), zero1, zero2, zero3, fsdp, fsdp-grad-op, hsdp, tp (tensor parallel in a node)")
-    of_run("--gpus-per-node", "--gpus", metavar="N", type=whole_number(1024),
-           help="GPUs of each node (default: those measured here)")
-    of_run("--nodes", metavar="N", type=whole_number(10_000), default=1, help="default: 1")
-    compute = parser.add_argument_group("computing").add_argument
-    compute("--step-time", metavar="1.03s", type=seconds,
-            help="time of one GPU for a micro-batch, forward and backward")
-    compute("--tokens", metavar="4096", type=quantity(units.parse_tokens),
-            help="or: tokens of a micro-batch of one GPU")
-    compute("--recompute", action="store_true", help="activations are computed again (checkpointing)")
-    compute("--observed-step", metavar="8.68s", type=seconds,
-            help="measured step time on this layout: scales the estimate")
-    compute("--micro-batches", metavar="N", type=whole_number(10**6), default=1,
-            help="per GPU and step (default: 1)")
-    compute("--gpu", metavar="A10", default="", help="model (default: that of this node)")
-    compute("--gpu-flops", metavar="125TFLOP/s", type=flops, help="its peak (default: by the model)")
-    compute("--mfu", metavar="SHARE", type=quantity(units.parse_share),
-            help="share of the peak that is reached (default: as published)")
-    model, precisions = parser.add_argument_group("model state").add_argument, get_args(Precision)
-    model("--precision", metavar="NAME", choices=precisions, default="bf16",
-          help="of parameters: bf16 (default), fp16, fp32")
-    model("--gradient-precision", metavar="NAME", choices=precisions, help="default: that of the parameters")
-    model("--optimizer", metavar="NAME", choices=get_args(Optimizer), default="adam",
-          help="adam (default; fp32 copy and moments), adam-pure (moments as the parameters), sgd (fp32 momentum)")
-    size = quantity(units.parse_size, "1B")
-    model("--gpu-memory", metavar="24GB", type=size, help="of a GPU (default: by the model)")
-    model("--hidden", metavar="N", type=whole_number(10**6), help="size of the hidden state, for tensor parallel")
-    model("--layers", metavar="N", type=whole_number(10_000), help="of the model, for tensor parallel")
-    of_several = "bandwidths; of several values the range takes the slowest and the fastest"
-    rates = parser.add_argument_group(of_several).add_argument
-    rates("--network", metavar="9Gbit/s", nargs="+", default=[],
-          type=lambda text: text if text == MEASURED else rate(text),
-          help="measured between two nodes: all NICs of a node together, one direction; measured: by the last "
-          "commwatch cluster probe of this node (default: line rate of the NICs)")
-    rates("--intra-node", metavar="20GB/s", nargs="+", type=rate, default=[],
-          help="bus bandwidth of collectives within a node")
-    # fmt: on
-    json_option(parser)
-    parser.set_defaults(run=run)
+_PRECISIONS = get_args(Precision)
+_COUNT, _RATE = quantity(units.parse_parameters), quantity(units.parse_rate, "1kB/s")
+_SECONDS = quantity(units.parse_duration, "1us")
 
 
+def _rate_or_measured(text: str) -> float | str:
+    return text if text == MEASURED else _RATE(text)
+
+
+# fmt: off
+_OPTIONS = (
+    option("--parameters", metavar="1.5B", type=_COUNT, help="of the model: K, M, B (10^9) or T"),
+    option("--trainable", metavar="20M", type=_COUNT, help="of them, such as LoRA adapters (default: all)"),
+    option("--strategy", metavar="NAME", choices=get_args(StrategyName), default="ddp",
+           help="ddp (default), zero1, zero2, zero3, fsdp, fsdp-grad-op, hsdp, tp (tensor parallel in a node)"),
+    option("--gpus-per-node", "--gpus", metavar="N", type=whole_number(1024),
+           help="GPUs of each node (default: those measured here)"),
+    option("--nodes", metavar="N", type=whole_number(10_000), default=1, help="default: 1"),
+    group(
+        "computing",
+        option("--step-time", metavar="1.03s", type=_SECONDS,
+               help="time of one GPU for a micro-batch, forward and backward"),
+        option("--tokens", metavar="4096", type=quantity(units.parse_tokens),
+               help="or: tokens of a micro-batch of one GPU"),
+        option("--recompute", action="store_true", help="activations are computed again (checkpointing)"),
+        option("--observed-step", metavar="8.68s", type=_SECONDS,
+               help="measured step time on this layout: scales the estimate"),
+        option("--micro-batches", metavar="N", type=whole_number(10**6), default=1,
+               help="per GPU and step (default: 1)"),
+        option("--gpu", metavar="A10", default="", help="model (default: that of this node)"),
+        option("--gpu-flops", metavar="125TFLOP/s", type=quantity(units.parse_flops, "1TFLOP/s"),
+               help="its peak (default: by the model)"),
+        option("--mfu", metavar="SHARE", type=quantity(units.parse_share),
+               help="share of the peak that is reached (default: as published)"),
+    ),
+    group(
+        "model state",
+        option("--precision", metavar="NAME", choices=_PRECISIONS, default="bf16",
+               help="of parameters: bf16 (default), fp16, fp32"),
+        option("--gradient-precision", metavar="NAME", choices=_PRECISIONS, help="default: that of the parameters"),
+        option("--optimizer", metavar="NAME", choices=get_args(Optimizer), default="adam",
+               help="adam (default; fp32 copy and moments), adam-pure (moments as the parameters), sgd (fp32 "
+               "momentum)"),
+        option("--gpu-memory", metavar="24GB", type=quantity(units.parse_size, "1B"),
+               help="of a GPU (default: by the model)"),
+        option("--hidden", metavar="N", type=whole_number(10**6), help="size of the hidden state, for tensor parallel"),
+        option("--layers", metavar="N", type=whole_number(10_000), help="of the model, for tensor parallel"),
+    ),
+    group(
+        "bandwidths; of several values the range takes the slowest and the fastest",
+        option("--network", metavar="9Gbit/s", nargs="+", default=[], type=_rate_or_measured,
+               help="measured between two nodes: all NICs of a node together, one direction; measured: by the last "
+               "commwatch cluster probe of this node (default: line rate of the NICs)"),
+        option("--intra-node", metavar="20GB/s", nargs="+", type=_RATE, default=[],
+               help="bus bandwidth of collectives within a node"),
+    ),
+)
+# fmt: on
+
+
+@command(
+    "estimate",
+    "estimate what more GPUs and nodes would bring to a run",
+    "Estimates what a training step sends, how long it takes between the hierarchical bound and a flat "
+    "ring, how well more GPUs and nodes scale, whether the model state fits, and which layout to choose; prints "
+    "its assumptions. Unless they are given, bandwidths within the node are the last ones of the daemon, those "
+    "between nodes are the line rate of the NICs. Nothing is measured. A B is 10^9, a GB/s 10^9 bytes/s, a "
+    "Gbit/s 10^9 bits/s.",
+    "commwatch estimate --parameters 1.5B --strategy zero3 --nodes 2 --gpus-per-node 2 --step-time "
+    "1.03s --network 9Gbit/s",
+    *_OPTIONS,
+)
 def run(args: argparse.Namespace, config: Config) -> int:
     """Read, estimate, print."""
     from commwatch.diagnosis.estimate.answer import answer, answer_lines, document

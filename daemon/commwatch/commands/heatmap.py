@@ -6,12 +6,13 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commwatch.commands.probe import ignore_scheduler_option, parse_gpus
+from commwatch.commands.command import command, one_of, option
+from commwatch.commands.options import IGNORE_SCHEDULER, parse_gpus
 from commwatch.config.settings import Config
 from commwatch.errors import CommwatchError, ExitCode, UsageError
 from commwatch.probes.by_hand.pair_matrix import pair_probes
 from commwatch.service.log import configure_logging
-from commwatch.views.terminal import json_option, print_json, print_lines, screen
+from commwatch.views.terminal import print_json, print_lines, screen
 
 if TYPE_CHECKING:
     from commwatch.node.topology.pair_matrix import PairMatrix, Quantity
@@ -20,37 +21,29 @@ if TYPE_CHECKING:
 QUANTITIES = ("bandwidth", "latency", "both-ways")
 
 
-def add_parser(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
-) -> None:
-    """Add this command to the command line."""
-    parser = subparsers.add_parser(
-        "heatmap",
-        parents=parents,
-        help="bandwidth and latency of every pair of GPUs, as a picture",
-        description="Draws the daemon's last pair matrix: bandwidth or latency from each GPU (row) to each other one "
-        "(column), with suspects.",
-        epilog="example: commwatch heatmap --output pairs.svg; what changed since: commwatch heatmap --json > "
-        "before.json, later commwatch heatmap --fresh --compare before.json",
-    )
-    source = parser.add_mutually_exclusive_group()
-    source.add_argument("--fresh", action="store_true", help="measure now, on a free node only")
-    source.add_argument(
-        "--from",
-        dest="file",
-        metavar="FILE",
-        help="draw the output of heatmap --json or probe --pairs --json; -: stdin",
-    )
-    parser.add_argument("--quantity", choices=QUANTITIES, default="bandwidth", help="default: bandwidth, one way")
-    parser.add_argument("--relative", action="store_true", help="in percent of what is expected")
-    parser.add_argument("--compare", metavar="FILE", help="compare with an earlier matrix")
-    parser.add_argument("--output", metavar="FILE", type=Path, help="draw into an SVG file")
-    parser.add_argument("--gpus", metavar="0,1,...", default="", help="with --fresh: measure these GPUs only")
-    ignore_scheduler_option(parser)
-    json_option(parser)
-    parser.set_defaults(run=run)
-
-
+@command(
+    "heatmap",
+    "bandwidth and latency of every pair of GPUs, as a picture",
+    "Draws the daemon's last pair matrix: bandwidth or latency from each GPU (row) to each other one "
+    "(column), with suspects.",
+    "commwatch heatmap --output pairs.svg; what changed since: commwatch heatmap --json > "
+    "before.json, later commwatch heatmap --fresh --compare before.json",
+    one_of(
+        option("--fresh", action="store_true", help="measure now, on a free node only"),
+        option(
+            "--from",
+            dest="file",
+            metavar="FILE",
+            help="draw the output of heatmap --json or probe --pairs --json; -: stdin",
+        ),
+    ),
+    option("--quantity", choices=QUANTITIES, default="bandwidth", help="default: bandwidth, one way"),
+    option("--relative", action="store_true", help="in percent of what is expected"),
+    option("--compare", metavar="FILE", help="compare with an earlier matrix"),
+    option("--output", metavar="FILE", type=Path, help="draw into an SVG file"),
+    option("--gpus", metavar="0,1,...", default="", help="with --fresh: measure these GPUs only"),
+    IGNORE_SCHEDULER,
+)
 def run(args: argparse.Namespace, config: Config) -> int:
     """Get the matrix, draw it."""
     _check_use(args)

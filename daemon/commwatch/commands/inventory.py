@@ -6,33 +6,25 @@ import argparse
 
 import msgspec
 
+from commwatch.commands.command import command, option
 from commwatch.config.settings import Config
 from commwatch.errors import ExitCode
 from commwatch.node.inventory_state import InventoryAnswer, PartCounts, origin_words
 from commwatch.state.answer import document_of
 from commwatch.state.client import ask_daemon, hand_to_daemon, of_the_only_daemon
 from commwatch.state.directory import state_path
-from commwatch.views.terminal import json_option, print_json, print_table
+from commwatch.views.terminal import print_json, print_table
 
 
-def add_parser(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
-) -> None:
-    """Add this command to the command line."""
-    parser = subparsers.add_parser(
-        "inventory",
-        parents=parents,
-        help="show what the node should have and has; accept a change",
-        description="Shows the parts that the daemon expects and the parts that are here. What was learned is lowered "
-        "only by `commwatch inventory accept`, which drops everything that is not here now, takes a bandwidth that is "
-        "lost as the new level, and lists both.",
-        epilog="example: commwatch inventory; after a card was taken out for good: commwatch inventory accept",
-    )
-    parser.add_argument("action", nargs="?", choices=("show", "accept"), default="show", help="default: show")
-    json_option(parser)
-    parser.set_defaults(run=run)
-
-
+@command(
+    "inventory",
+    "show what the node should have and has; accept a change",
+    "Shows the parts that the daemon expects and the parts that are here. What was learned is lowered "
+    "only by `commwatch inventory accept`, which drops everything that is not here now, takes a bandwidth that is "
+    "lost as the new level, and lists both.",
+    "commwatch inventory; after a card was taken out for good: commwatch inventory accept",
+    option("action", nargs="?", choices=("show", "accept"), default="show", help="default: show"),
+)
 def run(args: argparse.Namespace, config: Config) -> int:
     """Ask the daemon and print."""
     if args.action == "accept":

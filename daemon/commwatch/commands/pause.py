@@ -8,6 +8,7 @@ import time
 
 import msgspec
 
+from commwatch.commands.command import command, option
 from commwatch.config.settings import Config
 from commwatch.errors import CommwatchError, ExitCode
 from commwatch.state.answer import document_of
@@ -15,7 +16,7 @@ from commwatch.state.client import DaemonAbsent, hand_to_daemon
 from commwatch.state.directory import state_path
 from commwatch.state.maintenance import Maintenance, MaintenanceFile
 from commwatch.units import format_seconds, parse_duration
-from commwatch.views.terminal import json_option, print_json
+from commwatch.views.terminal import print_json
 
 LONGEST_SECONDS = 30 * 86400.0
 
@@ -30,25 +31,16 @@ class _Answer(msgspec.Struct, frozen=True):
     """Device files that its processes still have open, by process."""
 
 
-def add_parser(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
-) -> None:
-    """Add this command to the command line."""
-    parser = subparsers.add_parser(
-        "pause",
-        parents=parents,
-        help="stop probing and release the GPUs for a while",
-        description="Stops probes and driver workers within 2 s, so that a GPU can be reset, a driver upgraded or MIG "
-        "changed. Alerts are silenced. The daemon resumes by itself. Where no daemon runs "
-        "with this state directory, the pause is written for one that starts.",
-        epilog="example: commwatch pause --for 30m --reason driver-upgrade",
-    )
-    parser.add_argument("--for", dest="duration", default="15m", metavar="TIME", help="how long (default 15m)")
-    parser.add_argument("--reason", default="maintenance", metavar="WORD", help="one word, shown on the metrics")
-    json_option(parser)
-    parser.set_defaults(run=run)
-
-
+@command(
+    "pause",
+    "stop probing and release the GPUs for a while",
+    "Stops probes and driver workers within 2 s, so that a GPU can be reset, a driver upgraded or MIG "
+    "changed. Alerts are silenced. The daemon resumes by itself. Where no daemon runs "
+    "with this state directory, the pause is written for one that starts.",
+    "commwatch pause --for 30m --reason driver-upgrade",
+    option("--for", dest="duration", default="15m", metavar="TIME", help="how long (default 15m)"),
+    option("--reason", default="maintenance", metavar="WORD", help="one word, shown on the metrics"),
+)
 def run(args: argparse.Namespace, config: Config) -> int:
     """Write the maintenance file and wait until the daemon has let go."""
     state = state_path(config)

@@ -8,11 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from commwatch.commands.command import command, option
+from commwatch.commands.options import IGNORE_SCHEDULER, parse_gpus
 from commwatch.config.settings import Config, Probe
 from commwatch.errors import ExitCode, UsageError
 from commwatch.probes.by_hand.pair_matrix import of_measure, pair_probes
 from commwatch.service.log import configure_logging
-from commwatch.views.terminal import json_option, print_json
+from commwatch.views.terminal import print_json
 
 if TYPE_CHECKING:
     from commwatch.probes.by_hand.answer import Document
@@ -20,56 +22,41 @@ if TYPE_CHECKING:
     from commwatch.probes.plan import CyclePlan
 
 
-def add_parser(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
-) -> None:
-    """Add this command to the command line."""
-    parser = subparsers.add_parser(
-        "probe",
-        parents=parents,
-        help="measure now, on a free node",
-        description="Runs the configured probes once, on a free node only, and prints each step on its slowest "
-        "rank. The daemon's results stay as they are. Without NAME, probes that need more GPUs than there are do not "
-        "count.",
-        epilog="example: commwatch probe all_reduce host_copies; which pair of GPUs is slow: commwatch probe --pairs; "
-        "the curve over sizes: commwatch probe --sweep 8B:1GiB:2 --output curve.svg; what a setting gains: "
-        "commwatch probe --with NCCL_ALGO=Ring",
-    )
-    parser.add_argument("names", nargs="*", metavar="NAME", help="probes of the configuration (default: all)")
-    parser.add_argument("--pairs", action="store_true", help="measure every pair of GPUs, configured or not")
-    parser.add_argument(
+@command(
+    "probe",
+    "measure now, on a free node",
+    "Runs the configured probes once, on a free node only, and prints each step on its slowest "
+    "rank. The daemon's results stay as they are. Without NAME, probes that need more GPUs than there are do not "
+    "count.",
+    "commwatch probe all_reduce host_copies; which pair of GPUs is slow: commwatch probe --pairs; "
+    "the curve over sizes: commwatch probe --sweep 8B:1GiB:2 --output curve.svg; what a setting gains: "
+    "commwatch probe --with NCCL_ALGO=Ring",
+    option("names", nargs="*", metavar="NAME", help="probes of the configuration (default: all)"),
+    option("--pairs", action="store_true", help="measure every pair of GPUs, configured or not"),
+    option(
         "--scaling", action="store_true", help="measure 2, 4, 8, ... GPUs, configured or not: does adding GPUs help?"
-    )
-    parser.add_argument(
-        "--training", action="store_true",
-        help="all_reduce alone and under a matrix product, configured or not: how much is hidden?",
-    )  # fmt: skip
-    parser.add_argument(
-        "--sweep", metavar="FIRST:LAST:FACTOR",
-        help="collectives at rising sizes, as in nccl-tests: 8B:1GiB:2 (default: all_reduce)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--with", dest="settings", action="append", metavar="NCCL_NAME=VALUE",
-        help="try a setting (repeatable): three cycles without and three with it, in turn (default: all_reduce)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--output", metavar="FILE", type=Path, help="with --sweep: also draw the curves into an SVG file"
-    )
-    parser.add_argument("--gpus", metavar="0,1,...", default="", help="use these GPUs only, by their NVML indexes")
-    ignore_scheduler_option(parser)
-    json_option(parser)
-    parser.set_defaults(run=run)
-
-
-def ignore_scheduler_option(parser: argparse._ActionsContainer) -> None:
-    """The ``--ignore-scheduler`` option of commands that probe."""
-    parser.add_argument(
-        "--ignore-scheduler",
+    ),
+    option(
+        "--training",
         action="store_true",
-        help="for use inside your own job: do not ask the scheduler; GPUs in use still stop it",
-    )
-
-
+        help="all_reduce alone and under a matrix product, configured or not: how much is hidden?",
+    ),
+    option(
+        "--sweep",
+        metavar="FIRST:LAST:FACTOR",
+        help="collectives at rising sizes, as in nccl-tests: 8B:1GiB:2 (default: all_reduce)",
+    ),
+    option(
+        "--with",
+        dest="settings",
+        action="append",
+        metavar="NCCL_NAME=VALUE",
+        help="try a setting (repeatable): three cycles without and three with it, in turn (default: all_reduce)",
+    ),
+    option("--output", metavar="FILE", type=Path, help="with --sweep: also draw the curves into an SVG file"),
+    option("--gpus", metavar="0,1,...", default="", help="use these GPUs only, by their NVML indexes"),
+    IGNORE_SCHEDULER,
+)
 def run(args: argparse.Namespace, config: Config) -> int:
     """Run the probes one after another and print."""
     _check_use(args)
@@ -194,20 +181,3 @@ def _wanted(args: argparse.Namespace, config: Config) -> dict[str, Probe]:
     if args.scaling:
         wanted |= of_measure(config, Probe(measure="scaling"))
     return wanted or dict(defined)
-
-
-def parse_gpus(text: str) -> tuple[int, ...]:
-    """The indexes of ``0,1,5``; empty for an empty text.
-
-    Raises:
-        UsageError: it is no such list.
-    """
-    if not text:
-        return ()
-    parts = text.split(",")
-    if not all(part.isascii() and part.isdigit() and len(part) <= 4 for part in parts):
-        raise UsageError(f"--gpus {text}: expected indexes with commas between, such as 0,1")
-    numbers = tuple(map(int, parts))
-    if len(set(numbers)) != len(numbers):
-        raise UsageError(f"--gpus {text}: names a GPU twice")
-    return numbers

@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import argparse
 
+from commwatch.commands.command import command
 from commwatch.config.settings import Config
 from commwatch.errors import ExitCode
 from commwatch.state.client import DaemonAbsent, hand_to_daemon
 from commwatch.state.directory import state_path
 from commwatch.state.maintenance import MaintenanceFile
-from commwatch.views.terminal import json_option, print_json
+from commwatch.views.terminal import print_json
 
 
-def add_parser(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
-) -> None:
-    """Add this command to the command line."""
-    parser = subparsers.add_parser(
-        "resume",
-        parents=parents,
-        help="end a pause early",
-        description="Ends a pause.",
-        epilog="example: commwatch resume",
-    )
-    json_option(parser)
-    parser.set_defaults(run=run)
-
-
+@command(
+    "resume",
+    "end a pause early",
+    "Ends a pause.",
+    "commwatch resume",
+)
 def run(args: argparse.Namespace, config: Config) -> int:
     """Remove the maintenance file and notify the daemon."""
     state = state_path(config)

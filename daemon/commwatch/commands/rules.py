@@ -5,36 +5,35 @@ from __future__ import annotations
 import argparse
 import sys
 
-from commwatch.commands.site_options import read_site, site_options, write_files
+from commwatch.commands.command import command, option
+from commwatch.commands.site_options import SITE_OPTIONS, read_site, write_files
 from commwatch.config.settings import Config
 from commwatch.errors import ExitCode, UsageError
 
 
-def add_parser(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
-) -> None:
-    """Add this command, which reads no setting, to the command line."""
-    parser = subparsers.add_parser(
-        "rules",
-        help="write the alert rules for Prometheus, with what your site changes",
-        description="Writes the alert rules as files into a folder, or as one document to standard output: for "
-        "Prometheus, or as a PrometheusRule for its operator.",
-        epilog="example: commwatch rules --site /etc/commwatch/rules.yml --output /etc/prometheus/commwatch",
-    )
-    site_options(parser)
-    parser.add_argument("--dashboards", metavar="URL", help="Grafana's address")
-    parser.add_argument("--job", help="job label of the daemons (default: commwatch)")
-    parser.add_argument(
-        "--set", choices=("core", "extended"),
+@command(
+    "rules",
+    "write the alert rules for Prometheus, with what your site changes",
+    "Writes the alert rules as files into a folder, or as one document to standard output: for "
+    "Prometheus, or as a PrometheusRule for its operator.",
+    "commwatch rules --site /etc/commwatch/rules.yml --output /etc/prometheus/commwatch",
+    *SITE_OPTIONS,
+    option("--dashboards", metavar="URL", help="Grafana's address"),
+    option("--job", help="job label of the daemons (default: commwatch)"),
+    option(
+        "--set",
+        choices=("core", "extended"),
         help="core: pages and the tickets that need a hand (default: extended, all)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--operator", metavar="LABEL=VALUE", nargs="*",
+    ),
+    option(
+        "--operator",
+        metavar="LABEL=VALUE",
+        nargs="*",
         help="print one PrometheusRule, with the labels by which your Prometheus selects it",
-    )  # fmt: skip
-    parser.set_defaults(run=run)
-
-
+    ),
+    reads_settings=False,
+    prints_json=False,
+)
 def run(args: argparse.Namespace, config: Config) -> int:
     """Write or print the rules."""
     from commwatch.generate.alert_rules import one_document, prometheus_rule, render_all

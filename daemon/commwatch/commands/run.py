@@ -6,25 +6,18 @@ import argparse
 import os
 from functools import partial
 
+from commwatch.commands.command import command
 from commwatch.config.settings import Config, Process
 from commwatch.errors import UsageError
 
 
-def add_parser(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
-) -> None:
-    """Add this command to the command line."""
-    parser = subparsers.add_parser(
-        "run",
-        parents=parents,
-        help="run the daemon",
-        description="Runs the daemon in the foreground. TERM and INT stop it, HUP makes it read its "
-        "configuration again.",
-        epilog="example: commwatch run --simulate h100x8 --web.listen-address 127.0.0.1:28029",
-    )
-    parser.set_defaults(run=run)
-
-
+@command(
+    "run",
+    "run the daemon",
+    "Runs the daemon in the foreground. TERM and INT stop it, HUP makes it read its configuration again.",
+    "commwatch run --simulate h100x8 --web.listen-address 127.0.0.1:28029",
+    prints_json=False,
+)
 def run(args: argparse.Namespace, config: Config) -> int:
     """Run until stopped."""
     from commwatch.workers.sources import lasting_readers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from commwatch.commands.command import command
 from commwatch.config.settings import Config
 from commwatch.errors import ExitCode
 from commwatch.findings.api_documents import ScoreDocument
@@ -12,7 +13,7 @@ from commwatch.state.answer import document_of
 from commwatch.state.client import ask_daemon, of_the_only_daemon
 from commwatch.state.directory import state_path
 from commwatch.units import format_percent
-from commwatch.views.terminal import json_option, print_json, print_table
+from commwatch.views.terminal import print_json, print_table
 
 DEADLINE_SECONDS = 1.5
 """With the start of Python it answers within 2 s."""
@@ -23,22 +24,13 @@ _NEXT_SHOWN = 5
 """Readings below the ratio that cost nothing yet: so many are shown."""
 
 
-def add_parser(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
-) -> None:
-    """Add this command to the command line."""
-    parser = subparsers.add_parser(
-        "score",
-        parents=parents,
-        help="how well the GPUs communicate, from 0 to 1, and what reduced it",
-        description="Prints the daemon's communication score: bandwidth, latency, balance and stability with weight "
-        "and value, and what reduced it.",
-        epilog="example: commwatch score --json",
-    )
-    json_option(parser)
-    parser.set_defaults(run=run)
-
-
+@command(
+    "score",
+    "how well the GPUs communicate, from 0 to 1, and what reduced it",
+    "Prints the daemon's communication score: bandwidth, latency, balance and stability with weight "
+    "and value, and what reduced it.",
+    "commwatch score --json",
+)
 def run(args: argparse.Namespace, config: Config) -> int:
     """Ask the daemon and print.
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from commwatch.commands.command import option
 from commwatch.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -17,13 +18,13 @@ if TYPE_CHECKING:
     from commwatch.generate.site import SiteFile
 
 
-def site_options(parser: argparse.ArgumentParser) -> None:
-    """Add what both commands take."""
-    parser.add_argument("--output", type=Path, metavar="DIR", help="the folder to write to")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 if a file is not current")
-    parser.add_argument("--site", type=Path, metavar="FILE", help="what your site changes (alerts/site.example.yml)")
-    parser.add_argument("--thresholds", type=Path, metavar="FILE", help="thresholds in place of the shipped ones")
-    parser.add_argument("--runbooks", metavar="URL", help="where the runbooks can be read")
+SITE_OPTIONS = (
+    option("--output", type=Path, metavar="DIR", help="the folder to write to"),
+    option("--check", action="store_true", help="write nothing; exit code 1 if a file is not current"),
+    option("--site", type=Path, metavar="FILE", help="what your site changes (alerts/site.example.yml)"),
+    option("--thresholds", type=Path, metavar="FILE", help="thresholds in place of the shipped ones"),
+    option("--runbooks", metavar="URL", help="where the runbooks can be read"),
+)
 
 
 def read_site(args: argparse.Namespace) -> tuple[Site, SiteFile, Thresholds]:

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commwatch.commands.values import quantity
+from commwatch.commands.command import command, group, one_of, option
+from commwatch.commands.options import quantity
 from commwatch.config.settings import Config
 from commwatch.errors import ExitCode, UsageError
 from commwatch.units import parse_duration
@@ -26,36 +27,35 @@ SHORTEST = "500ms"
 """An answer costs the daemon some milliseconds."""
 
 
-def add_parser(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
-) -> None:
-    """Add this command to the command line."""
-    parser = subparsers.add_parser(
-        "top",
-        parents=parents,
-        help="the node's state live in a terminal",
-        description="Shows verdict, score, findings with next steps, GPUs, ports, probes, slow pairs and late "
-        "collectors of this node, or with --url of another. Keys: q quits, ? shows the others.",
-        epilog="example: commwatch top; of another node: commwatch top --url https://node7:28029 --ca-file ca.pem "
-        "--user ops --password-file ops.password; in a script: commwatch top --once",
-    )
-    once = parser.add_mutually_exclusive_group()
-    once.add_argument("--once", action="store_true", help="print one plain page and exit")
-    once.add_argument("--json", action="store_true", help="print the data as JSON and exit")
-    parser.add_argument(
-        "--interval", metavar="TIME", type=quantity(parse_duration, SHORTEST), default=INTERVAL_SECONDS,
+@command(
+    "top",
+    "the node's state live in a terminal",
+    "Shows verdict, score, findings with next steps, GPUs, ports, probes, slow pairs and late "
+    "collectors of this node, or with --url of another. Keys: q quits, ? shows the others.",
+    "commwatch top; of another node: commwatch top --url https://node7:28029 --ca-file ca.pem "
+    "--user ops --password-file ops.password; in a script: commwatch top --once",
+    one_of(
+        option("--once", action="store_true", help="print one plain page and exit"),
+        option("--json", action="store_true", help="print the data as JSON and exit"),
+    ),
+    option(
+        "--interval",
+        metavar="TIME",
+        type=quantity(parse_duration, SHORTEST),
+        default=INTERVAL_SECONDS,
         help="between requests (default: 2s; 500ms at least)",
-    )  # fmt: skip
-    remote = parser.add_argument_group("another node")
-    remote.add_argument("--url", metavar="URL", help="its endpoint: http://HOST:28029 or https://HOST:28029")
-    remote.add_argument("--ca-file", metavar="FILE", default="", help="authorities to trust (default: the system's)")
-    remote.add_argument("--cert-file", metavar="FILE", default="", help="client certificate")
-    remote.add_argument("--key-file", metavar="FILE", default="", help="its key (default: in the same file)")
-    remote.add_argument("--user", metavar="NAME", default="", help="name for basic authentication")
-    remote.add_argument("--password-file", metavar="FILE", type=Path, help="file with the password (default: prompt)")
-    parser.set_defaults(run=run)
-
-
+    ),
+    group(
+        "another node",
+        option("--url", metavar="URL", help="its endpoint: http://HOST:28029 or https://HOST:28029"),
+        option("--ca-file", metavar="FILE", default="", help="authorities to trust (default: the system's)"),
+        option("--cert-file", metavar="FILE", default="", help="client certificate"),
+        option("--key-file", metavar="FILE", default="", help="its key (default: in the same file)"),
+        option("--user", metavar="NAME", default="", help="name for basic authentication"),
+        option("--password-file", metavar="FILE", type=Path, help="file with the password (default: prompt)"),
+    ),
+    prints_json=False,
+)
 def run(args: argparse.Namespace, config: Config) -> int:
     """Ask, and show it once or until someone quits."""
     from commwatch.config.thresholds import load_thresholds

@@ -7,12 +7,13 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from commwatch.commands.command import command, option
 from commwatch.config.settings import Config
 from commwatch.errors import ExitCode, UsageError
 from commwatch.lines import printable
 from commwatch.service.log import configure_logging
 from commwatch.units import format_seconds
-from commwatch.views.terminal import json_option, print_json, print_lines
+from commwatch.views.terminal import print_json, print_lines
 
 if TYPE_CHECKING:
     from commwatch.node.topology.measured import Measured
@@ -20,30 +21,21 @@ if TYPE_CHECKING:
     from commwatch.node.topology.pair_matrix import PairMatrix
 
 
-def add_parser(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
-) -> None:
-    """Add this command to the command line."""
-    parser = subparsers.add_parser(
-        "topology",
-        parents=parents,
-        help="how GPUs and NICs are connected, and what is uneven",
-        description="Prints the matrix of GPUs and NICs (classes of `nvidia-smi topo -m`), the PCIe tree, expected and "
-        "measured bandwidth by path class, and what is uneven. Needs no daemon; without the driver NVLink is unknown.",
-        epilog="example: commwatch topology --simulate rtx3090x4; as a picture: commwatch topology --dot | dot -Tsvg; "
-        "beside what is measured now: commwatch probe --pairs --json | commwatch topology --pairs -",
-    )
-    json_option(parser)
-    parser.add_argument("--dot", action="store_true", help="print a Graphviz graph")
-    parser.add_argument(
+@command(
+    "topology",
+    "how GPUs and NICs are connected, and what is uneven",
+    "Prints the matrix of GPUs and NICs (classes of `nvidia-smi topo -m`), the PCIe tree, expected and "
+    "measured bandwidth by path class, and what is uneven. Needs no daemon; without the driver NVLink is unknown.",
+    "commwatch topology --simulate rtx3090x4; as a picture: commwatch topology --dot | dot -Tsvg; "
+    "beside what is measured now: commwatch probe --pairs --json | commwatch topology --pairs -",
+    option("--dot", action="store_true", help="print a Graphviz graph"),
+    option(
         "--pairs",
         metavar="FILE",
         help="measured values of probe --pairs --json or heatmap --json, of any age; -: stdin "
         "(default: the last ones of the daemon, while they are current)",
-    )
-    parser.set_defaults(run=run)
-
-
+    ),
+)
 def run(args: argparse.Namespace, config: Config) -> int:
     """Read and print."""
     if args.json and args.dot:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from commwatch.commands.command import command, option
 from commwatch.config.settings import Config
 from commwatch.errors import ExitCode, StateError
 from commwatch.lines import printable
@@ -19,7 +20,7 @@ from commwatch.probes.cycle.lock import LOCK_FILE, held_elsewhere
 from commwatch.probes.gate.hold import HoldFile
 from commwatch.state.directory import state_path
 from commwatch.units import format_seconds, parse_duration
-from commwatch.views.terminal import json_option, print_json
+from commwatch.views.terminal import print_json
 
 LONGEST_HOLD_SECONDS = 86400.0
 LONGEST_WAIT_SECONDS = 600.0
@@ -33,29 +34,22 @@ class Holder(msgspec.Struct, frozen=True):
     command: str
 
 
-def add_parser(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
-) -> None:
-    """Add this command to the command line."""
-    parser = subparsers.add_parser(
-        "yield",
-        parents=parents,
-        help="end a running probe, and start none while a job starts",
-        description="For the prolog of a job: ends a running probe, starts none for a while, and waits until no "
-        "probe process is left. Works without a daemon, and for probes started by hand. A longer hold of somebody else "
-        "stays. In Slurm's prolog, where each code but 0 drains the node, end the line with || true.",
-        epilog="example: commwatch yield --wait 5s --hold 10m",
-    )
-    parser.add_argument("--wait", default="5s", metavar="TIME", help="how long to wait for the end (default 5s)")
-    parser.add_argument(
-        "--hold", default="10m", metavar="TIME",
+@command(
+    "yield",
+    "end a running probe, and start none while a job starts",
+    "For the prolog of a job: ends a running probe, starts none for a while, and waits until no "
+    "probe process is left. Works without a daemon, and for probes started by hand. A longer hold of somebody else "
+    "stays. In Slurm's prolog, where each code but 0 drains the node, end the line with || true.",
+    "commwatch yield --wait 5s --hold 10m",
+    option("--wait", default="5s", metavar="TIME", help="how long to wait for the end (default 5s)"),
+    option(
+        "--hold",
+        default="10m",
+        metavar="TIME",
         help="how long no probe starts (default 10m); 0s: only end the running one",
-    )  # fmt: skip
-    parser.add_argument("--end", action="store_true", help="only end a hold early")
-    json_option(parser)
-    parser.set_defaults(run=run)
-
-
+    ),
+    option("--end", action="store_true", help="only end a hold early"),
+)
 def run(args: argparse.Namespace, config: Config) -> int:
     """Write the hold and wait until the lock is free; or end the hold."""
     state = state_path(config)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import struct
 import sys
 from collections.abc import Collection, Iterable, Sequence
@@ -11,11 +10,6 @@ from typing import Any
 import msgspec
 
 from commwatch.lines import WIDTH, Line, plain, printable
-
-
-def json_option(parser: argparse.ArgumentParser) -> None:
-    """The ``--json`` option of every command."""
-    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def print_json(value: Any) -> None:

@@ -11,63 +11,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commwatch.commands.values import quantity, whole_number
+from commwatch.commands.command import command, group, option
+from commwatch.commands.options import quantity, whole_number
 from commwatch.config.settings import Config
 from commwatch.errors import ExitCode
 from commwatch.units import parse_duration
-from commwatch.views.terminal import json_option, print_json, print_table
+from commwatch.views.terminal import print_json, print_table
 
 if TYPE_CHECKING:
     from commwatch_rehearsal.drill.drill import Drill
     from commwatch_rehearsal.drill.pace import Pace
     from commwatch_rehearsal.drill.stage import Given
-
-
-def add_parser(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
-) -> None:
-    """Add this command, which reads no setting, to the command line."""
-    parser = subparsers.add_parser(
-        "drill",
-        help="rehearse faults on simulated nodes until they page, and until the page is resolved",
-        description="Starts simulated nodes, Prometheus and Alertmanager with the shipped rules, and a receiver of "
-        "pages; injects faults, and waits until each is paged and resolved. See docs/using/drill.md.",
-        epilog="example: commwatch drill --fast nvlink_down gpu_lost",
-    )
-    parser.add_argument("drills", nargs="*", metavar="DRILL", help="names or shell patterns (default: all)")
-    parser.add_argument("--list", action="store_true", help="print the catalogue of drills and play none")
-    parser.add_argument("--fast", action="store_true", help="scrape every second; windows and waits a fifteenth")
-    parser.add_argument(
-        "--within",
-        type=quantity(parse_duration),
-        default=parse_duration("60m"),
-        metavar="TIME",
-        help="time limit for the whole run (default: 60m)",
-    )
-    parser.add_argument(
-        "--nodes", type=whole_number(64), metavar="N", help="nodes side by side (default: 16; with --fast 4)"
-    )
-    parser.add_argument("--report", type=Path, metavar="FILE", help="write the table as Markdown")
-    given = parser.add_argument_group("servers that run already")
-    given.add_argument("--alertmanager", default="", metavar="URL", help="page through this Alertmanager")
-    given.add_argument(
-        "--i-will-page", action="store_true", help="confirm that the given Alertmanager may notify people"
-    )
-    given.add_argument(
-        "--receiver",
-        type=_address,
-        metavar="HOST:PORT",
-        help="where the given Alertmanager's receiver 'drill' posts to (default: Alertmanager is asked)",
-    )
-    given.add_argument("--prometheus", default="", metavar="URL", help="use the rules of this Prometheus")
-    given.add_argument(
-        "--targets",
-        default="",
-        metavar="FILE",
-        help="file that the given Prometheus reads targets from (file_sd_configs)",
-    )
-    json_option(parser)
-    parser.set_defaults(run=run)
 
 
 def _address(text: str) -> str:
@@ -77,6 +31,44 @@ def _address(text: str) -> str:
     return text
 
 
+@command(
+    "drill",
+    "rehearse faults on simulated nodes until they page, and until the page is resolved",
+    "Starts simulated nodes, Prometheus and Alertmanager with the shipped rules, and a receiver of "
+    "pages; injects faults, and waits until each is paged and resolved. See docs/using/drill.md.",
+    "commwatch drill --fast nvlink_down gpu_lost",
+    option("drills", nargs="*", metavar="DRILL", help="names or shell patterns (default: all)"),
+    option("--list", action="store_true", help="print the catalogue of drills and play none"),
+    option("--fast", action="store_true", help="scrape every second; windows and waits a fifteenth"),
+    option(
+        "--within",
+        type=quantity(parse_duration),
+        default=parse_duration("60m"),
+        metavar="TIME",
+        help="time limit for the whole run (default: 60m)",
+    ),
+    option("--nodes", type=whole_number(64), metavar="N", help="nodes side by side (default: 16; with --fast 4)"),
+    option("--report", type=Path, metavar="FILE", help="write the table as Markdown"),
+    group(
+        "servers that run already",
+        option("--alertmanager", default="", metavar="URL", help="page through this Alertmanager"),
+        option("--i-will-page", action="store_true", help="confirm that the given Alertmanager may notify people"),
+        option(
+            "--receiver",
+            type=_address,
+            metavar="HOST:PORT",
+            help="where the given Alertmanager's receiver 'drill' posts to (default: Alertmanager is asked)",
+        ),
+        option("--prometheus", default="", metavar="URL", help="use the rules of this Prometheus"),
+        option(
+            "--targets",
+            default="",
+            metavar="FILE",
+            help="file that the given Prometheus reads targets from (file_sd_configs)",
+        ),
+    ),
+    reads_settings=False,
+)
 def run(args: argparse.Namespace, config: Config) -> int:
     """List or play the drills."""
     del config  # the nodes of a drill have their own

@@ -9,9 +9,10 @@ import textwrap
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from commwatch.commands.command import command, option
 from commwatch.config.settings import Config
 from commwatch.errors import ExitCode
-from commwatch.views.terminal import json_option, print_json
+from commwatch.views.terminal import print_json
 
 if TYPE_CHECKING:
     from commwatch_rehearsal.simulation.describe import KindDescription, NodeDescription, SettingDescription
@@ -20,24 +21,15 @@ _WIDEST = 100
 """Columns of text; longer lines are hard to read on any terminal."""
 
 
-def add_parser(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], parents: list[argparse.ArgumentParser]
-) -> None:
-    """Add this command to the command line."""
-    parser = subparsers.add_parser(
-        "simulate",
-        parents=parents,
-        help="list the nodes that can be simulated and the faults that can be injected",
-        description="With --list prints every preset and every kind of fault with its settings and an example; with "
-        "the name of a preset, or a file of your own, that node and how to run it. See docs/using/simulation.md.",
-        epilog="example: commwatch simulate --list; then commwatch run --simulate h100x8 --simulate.faults faults.yaml",
-    )
-    parser.add_argument("node", nargs="?", metavar="NODE", help="a preset, or a file of your own")
-    parser.add_argument("--list", action="store_true", help="print the presets and the kinds of fault")
-    json_option(parser)
-    parser.set_defaults(run=run)
-
-
+@command(
+    "simulate",
+    "list the nodes that can be simulated and the faults that can be injected",
+    "With --list prints every preset and every kind of fault with its settings and an example; with "
+    "the name of a preset, or a file of your own, that node and how to run it. See docs/using/simulation.md.",
+    "commwatch simulate --list; then commwatch run --simulate h100x8 --simulate.faults faults.yaml",
+    option("node", nargs="?", metavar="NODE", help="a preset, or a file of your own"),
+    option("--list", action="store_true", help="print the presets and the kinds of fault"),
+)
 def run(args: argparse.Namespace, config: Config) -> int:
     """Print what is asked for; a wrong node ends the program with its error."""
     node = args.node or config.simulation.preset

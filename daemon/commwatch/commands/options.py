@@ -1,4 +1,4 @@
-"""Values of options as users write them; what cannot be used is refused with what would be right."""
+"""Options that several commands have, and values as users write them; what cannot be used is refused."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable
 from typing import TypeVar
 
+from commwatch.commands.command import option
+from commwatch.errors import UsageError
 from commwatch.units import parse_duration
 
 _Number = TypeVar("_Number", int, float)
@@ -56,3 +58,34 @@ def positive_duration(text: str) -> float:
     if seconds <= 0:
         raise argparse.ArgumentTypeError(f"expected more than 0, got {text}")
     return seconds
+
+
+PROFILE_NAMES = ("7b", "30b", "70b", "235b")
+"""Those of diagnosis/marks/profiles.py, which the command line itself does not load."""
+PROFILES_HELP = f"{', '.join(PROFILE_NAMES)} or a file with your own (docs/using/diagnose.md)"
+
+STEP_TIME = option(
+    "--step-time", metavar="TIME", type=positive_duration,
+    help="time of a step of your job on one GPU alone, such as 100ms (default: that of the profile)",
+)  # fmt: skip
+IGNORE_SCHEDULER = option(
+    "--ignore-scheduler", action="store_true",
+    help="for use inside your own job: do not ask the scheduler; GPUs in use still stop it",
+)  # fmt: skip
+
+
+def parse_gpus(text: str) -> tuple[int, ...]:
+    """The indexes of ``--gpus 0,1,5``; empty for an empty text.
+
+    Raises:
+        UsageError: it is no such list.
+    """
+    if not text:
+        return ()
+    parts = text.split(",")
+    if not all(part.isascii() and part.isdigit() and len(part) <= 4 for part in parts):
+        raise UsageError(f"--gpus {text}: expected indexes with commas between, such as 0,1")
+    numbers = tuple(map(int, parts))
+    if len(set(numbers)) != len(numbers):
+        raise UsageError(f"--gpus {text}: names a GPU twice")
+    return numbers
