@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import fcntl
 import os
 import pty
-import re
 import select
 import signal
 import struct
@@ -16,7 +16,7 @@ import termios
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -25,8 +25,7 @@ from commwatch.state.control import ControlServer
 from commwatch.views.top.frame import Documents
 from support.daemon import environment
 from support.waiting import until, words
-
-_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+from top.emulator import Emulator
 
 
 class Session:
@@ -34,9 +33,12 @@ class Session:
 
     def __init__(self, columns: int, rows: int, *arguments: str, **extra: str) -> None:
         self._master, self._slave = pty.openpty()
+        self.seen = Emulator(columns, rows)
+        """What the user sees."""
         self.resize(columns, rows)
         self.modes = termios.tcgetattr(self._slave)
         """Of the terminal before it was started."""
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
         self.written = ""
         """All that it wrote."""
         kept = {name: value for name, value in environment().items() if name not in ("NO_COLOR", "COLUMNS", "LINES")}
@@ -52,34 +54,34 @@ class Session:
 
     def resize(self, columns: int, rows: int) -> None:
         """As a window manager does; the kernel tells the program."""
+        self.seen.resize(columns, rows)
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def press(self, keys: str) -> None:
         """Type."""
         os.write(self._master, keys.encode())
 
+    def vanish(self) -> None:
+        """As the window of a terminal that is closed."""
+        os.close(self._master)
+
     def read(self, seconds: float = 0.05) -> None:
         """Take in what it wrote meanwhile."""
         while select.select([self._master], [], [], seconds)[0]:
-            self.written += os.read(self._master, 65536).decode()
+            text = self._decoder.decode(os.read(self._master, 65536))
+            self.written += text
+            self.seen.feed(text)
             seconds = 0.0
-
-    @property
-    def screen(self) -> list[str]:
-        """The lines of the last whole screen, without styles."""
-        begin = self.written.rfind("\x1b[H", 0, self.written.rfind("\x1b[J") + 1)
-        frame = self.written[begin : self.written.rfind("\x1b[J")]
-        return [_SEQUENCE.sub("", line).rstrip() for line in frame.split("\r\n")]
 
     def until(self, condition: Callable[[list[str]], bool]) -> list[str]:
         """The first screen of which something holds."""
 
         def holds() -> bool:
             self.read()
-            return "\x1b[J" in self.written and condition(self.screen)
+            return self.seen.is_alternate and condition(self.seen.lines)
 
         until(holds, every=0.0, describe=lambda: f"{words(condition)}\n{self.written[-4000:]}")
-        return self.screen
+        return self.seen.lines
 
     def shows(self, text: str) -> list[str]:
         """The first screen with a text."""
@@ -100,8 +102,8 @@ class Session:
     @property
     def is_restored(self) -> bool:
         """Whether the terminal is as it was: its modes, its cursor, the screen of the shell."""
-        left = self.written.rpartition("\x1b[?1049h")[2]
-        is_back = all(one in left for one in ("\x1b[?7h", "\x1b[?25h", "\x1b[?1049l"))
+        seen = self.seen
+        is_back = seen.shows_cursor and not seen.is_alternate and not seen.is_styled
         return is_back and termios.tcgetattr(self._slave) == self.modes
 
     def close(self) -> None:
@@ -109,8 +111,9 @@ class Session:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGKILL)
         self.process.wait()
-        os.close(self._master)
-        os.close(self._slave)
+        for descriptor in (self._master, self._slave):
+            with suppress(OSError):  # it has vanished
+                os.close(descriptor)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.views.top.keys import Key, keys
+from commwatch.views.top.terminal import Key, keys
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from support.daemon import environment
+from support.daemon import command, environment
+from support.waiting import PATIENCE_SECONDS
 from top.documents import made
 from top.session import answering, session
 
@@ -59,6 +61,47 @@ def test_it_draws_follows_the_window_and_obeys_its_keys(state: Path) -> None:
         assert top.is_restored
 
 
+WIDE = made(
+    ("ethernet_carrier", ("a" * 52,), 1.0),
+    ("gpu_info", ("0", "0000:00:00.0", "u", "s", "b" * 200, "h"), 1.0),
+    *GPUS[:2],
+)
+"""A table that takes 80 columns to the last one, and a word that is longer than a line."""
+
+
+def test_no_column_of_80_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The screen shows what --once prints, each line to its last sign in the last column."""
+    monkeypatch.setenv("COLUMNS", "80")
+    with answering(tmp_path / "state", WIDE):
+        printed = command("top", "--once", "--path.state", str(tmp_path / "state")).stdout.splitlines()
+        with session(80, 24, "--path.state", str(tmp_path / "state")) as top:
+            lines = top.until(lambda lines: "1-22 of" in lines[-1])
+
+    assert [len(line) for line in lines if line.endswith(("UTC", "  tx/rx  Errors"))] == [80, 80]
+    for seen, whole in zip(lines[:-1], printed, strict=False):
+        assert _without_numbers(seen) == _without_numbers(whole[:80].rstrip())
+    assert re.fullmatch(r"q quit  j/k scroll  p pause  \? help +1-22 of \d+", lines[-1])
+    assert len(lines[-1]) == 79
+
+
+def _without_numbers(line: str) -> str:
+    """Times differ between one page and the next."""
+    return re.sub(r"\d", "#", line)
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(1, 1), (20, 5), (79, 24), (132, 50)])
+def test_a_window_of_any_size_is_filled_and_no_more(columns: int, rows: int, tmp_path: Path) -> None:
+    """Its first line is there, a line that is too wide ends at the edge, and none moves the others up."""
+    with answering(tmp_path / "state", WIDE), session(columns, rows, "--path.state", str(tmp_path / "state")) as top:
+        top.until(lambda lines: lines[0].startswith("commwatch top"[:columns]))
+        top.press("G")
+        lines = top.until(lambda lines: rows == 1 or bool(lines[-1]))
+
+    assert lines[0].startswith("commwatch top"[:columns])
+    assert len(lines) == rows
+    assert rows == 1 or lines[-1].startswith("q quit  j/k scroll"[:columns])
+
+
 @pytest.mark.parametrize(
     ("ending", "code"), [("\x03", 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], ids=["ctrl-c", "term", "hangup"]
 )
@@ -73,6 +116,15 @@ def test_every_ending_leaves_the_terminal_as_it_was(state: Path, ending: str | s
 
         assert top.end() == code
         assert top.is_restored
+
+
+def test_a_window_that_is_closed_ends_it(state: Path) -> None:
+    """With the exit code of a program that the hangup has ended."""
+    with session(80, 24, "--path.state", str(state)) as top:
+        top.shows("GPUs")
+        top.vanish()
+
+        assert top.process.wait(PATIENCE_SECONDS) == 129
 
 
 def test_a_defect_ends_it_with_the_terminal_as_it_was(state: Path, tmp_path: Path) -> None:
@@ -114,7 +166,8 @@ def test_the_shell_gets_its_terminal_while_it_is_stopped(state: Path) -> None:
 
         before = len(top.written)
         top.process.send_signal(signal.SIGCONT)
-        top.until(lambda lines: "\x1b[?1049h" in top.written[before:] and top.written.endswith("\x1b[J"))
+        top.shows("GPUs")
+        assert "\x1b[?1049h" in top.written[before:]
         top.press("q")
         assert top.end() == 0
         assert top.is_restored

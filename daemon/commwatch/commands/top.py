@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -60,17 +59,16 @@ def run(args: argparse.Namespace, config: Config) -> int:
     """Ask, and show it once or until someone quits."""
     from commwatch.config.thresholds import load_thresholds
     from commwatch.views.top.live import run_live, run_plain
-    from commwatch.views.top.terminal import can_be_drawn_on, wants_colours
+    from commwatch.views.top.terminal import can_be_drawn_on
 
     thresholds = load_thresholds(config.thresholds)
-    environment = dict(os.environ)
     with contextlib.closing(_source(args, config)) as source:
         if args.json:
             print_json(source.ask())
         elif args.once or not sys.stdout.isatty():
             _print_once(source, thresholds)
-        elif can_be_drawn_on(environment):
-            return run_live(source, thresholds, args.interval, coloured=wants_colours(environment))
+        elif can_be_drawn_on():
+            return run_live(source, thresholds, args.interval)
         else:
             run_plain(source, thresholds, args.interval, _print_page)
     return ExitCode.OK

@@ -16,9 +16,8 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.errors import CommwatchError
 from commwatch.views.top.daemon import Refused
 from commwatch.views.top.frame import Documents, View
-from commwatch.views.top.keys import Key, keys
 from commwatch.views.top.screen import Place, screen
-from commwatch.views.top.terminal import Terminal
+from commwatch.views.top.terminal import Key, Terminal
 
 _PAST_SECONDS = 0.01
 """So long after a whole second it is drawn: a timer may come a moment early."""
@@ -85,7 +84,6 @@ class Live:
         self._place = Place()
         self._page = 1
         self._paused_moment: tuple[View, float] | None = None
-        self._typed = b""
         self._is_asking = False
         self._ask_due = 0.0
         self._ending: asyncio.Future[int]
@@ -109,11 +107,14 @@ class Live:
             self._loop.add_signal_handler(number, self._end, 128 + number)
         self._loop.add_signal_handler(signal.SIGWINCH, self._draw, True)
         self._loop.add_signal_handler(signal.SIGTSTP, self._step_aside)
-        with self._terminal as terminal:  # only now: a signal before would end us without a way back
-            if terminal.keyboard is not None:
-                self._loop.add_reader(terminal.keyboard, self._read_keys, terminal.keyboard)
+        try:
+            self._terminal.enter()  # only now: a signal before would end us without a way back
+            if self._terminal.keyboard is not None:
+                self._loop.add_reader(self._terminal.keyboard, self._read_keys)
             self._tick()
             return await self._ending
+        finally:
+            self._terminal.leave()
 
     def _end(self, code: int) -> None:
         if not self._ending.done():
@@ -160,12 +161,12 @@ class Live:
 
     # --- the terminal ---
 
-    def _draw(self, whole: bool = False) -> None:
+    def _draw(self, again: bool = False) -> None:
         view, now = self._paused_moment or self._looking.moment()
         shown = screen(view, self._place, self._terminal.size, now)
         self._place, self._page = replace(self._place, offset=shown.offset), shown.page
         try:
-            self._terminal.draw(shown.lines, whole=whole)
+            self._terminal.draw(shown.lines, again=again)
         except OSError:
             self._end(128 + signal.SIGHUP)  # the terminal is gone
 
@@ -176,15 +177,11 @@ class Live:
         self._terminal.enter()
         self._draw(True)
 
-    def _read_keys(self, keyboard: int) -> None:
-        try:
-            data = os.read(keyboard, 1024)
-        except OSError:
-            data = b""
-        if not data:
+    def _read_keys(self) -> None:
+        pressed = self._terminal.read_keys()
+        if pressed is None:
             self._end(128 + signal.SIGHUP)
             return
-        pressed, self._typed = keys(self._typed + data)
         for key in pressed:
             self._obey(key)
         self._draw()
@@ -209,13 +206,13 @@ class Live:
             self._place = replace(place, offset=max(0, offset))
 
 
-def run_live(source: Source, thresholds: Thresholds, interval: float, *, coloured: bool) -> int:
+def run_live(source: Source, thresholds: Thresholds, interval: float) -> int:
     """Draw until someone ends it; the terminal is as it was afterwards, however it ends.
 
     Raises:
         Refused: the daemon does not want to talk to us.
     """
-    return asyncio.run(Live(source, thresholds, Terminal(coloured=coloured), interval).run())
+    return asyncio.run(Live(source, thresholds, Terminal(), interval).run())
 
 
 def run_plain(source: Source, thresholds: Thresholds, interval: float, write: Callable[[View, float], None]) -> None:
