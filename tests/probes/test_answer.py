@@ -15,7 +15,7 @@ from commwatch.probes.cycle.outcome import Problem, failed
 from commwatch.probes.node import Prospect
 from commwatch.probes.plan import CyclePlan, CycleResult, NcclNotes, Skipped, Yielded
 from commwatch.probes.results.expected import Expected, ExpectedSource
-from commwatch.views.probe_table import columns_of, table_rows
+from commwatch.views.probe_text import columns_of, table_rows
 from heatmap.matrices import matrix
 from probes.results import MIB, measured, plan_of
 

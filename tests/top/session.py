@@ -27,6 +27,9 @@ from support.daemon import environment
 from support.waiting import until, words
 from top.emulator import Emulator
 
+_OWN = ("NO_COLOR", "COLUMNS", "LINES", "PYTHONUNBUFFERED")
+"""Variables that would change what is drawn, or how."""
+
 
 class Session:
     """A running ``commwatch top`` and its terminal."""
@@ -41,7 +44,7 @@ class Session:
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self.written = ""
         """All that it wrote."""
-        kept = {name: value for name, value in environment().items() if name not in ("NO_COLOR", "COLUMNS", "LINES")}
+        kept = {name: value for name, value in environment().items() if name not in _OWN}
         # The first terminal that the leader of a session opens is the one whose keys send it signals.
         shell = ["sh", "-c", 'exec "$@" <>"$0" >&0 2>&0', os.ttyname(self._slave)]
         # A shell that runs the tests in the background has them ignore Ctrl-C, and so all that they start.

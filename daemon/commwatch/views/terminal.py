@@ -26,6 +26,10 @@ def _escape(sign: str) -> str:
     return "".join(f"\\u{unit:04x}" for (unit,) in struct.iter_unpack(">H", sign.encode("utf-16-be")))
 
 
+_ENDLESS = 10**6
+"""Columns of what is not folded."""
+
+
 def print_table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Collection[int] = ()
 ) -> None:
@@ -37,40 +41,33 @@ def print_table(
         rows: cells.
         right: places of the columns that are aligned to the right.
     """
-    rows = [tuple(map(printable, row)) for row in rows]
-    heads = _heading_rows(columns)
-    widths = [max(len(row[position]) for row in (*heads, *rows)) for position in range(len(columns))]
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+
+    def filled(table: Table, lines: int = 0) -> tuple[Table, int]:
+        for place, column in enumerate(columns):
+            head = column + "\n" * (lines - column.count("\n"))
+            table.add_column(Text(head), justify="right" if place in right else "left", no_wrap=True)
+        for row in rows:
+            table.add_row(*(Text(printable(cell)) for cell in row))  # plain text: a cell may hold brackets
+        return table, console.measure(table, options=console.options.update_width(_ENDLESS)).maximum
+
     if sys.stdout.isatty():
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
-
-        console = Console()
-        # A drawn table that does not fit would fold names and verdicts.
-        if sum(widths) + 3 * len(widths) + 1 <= console.width:
-            table = Table(title=title, title_justify="left")
-            for place, column in enumerate(columns):
-                table.add_column(column, justify="right" if place in right else "left")
-            for row in rows:
-                table.add_row(*map(Text, row))  # plain text: a cell may hold brackets
-            console.print(table)
+        drawn, width = filled(Table(title=title, title_justify="left"))
+        if width <= console.width:  # else names and verdicts would be cut
+            console.print(drawn)
             return
-    gaps = len(widths) - 1
-    # One blank where that makes it fit: what does not fit anyway keeps two.
-    gap = " " if sum(widths) + gaps <= WIDTH < sum(widths) + 2 * gaps else "  "
-    for row in (*heads, *rows):
-        aligned = (
-            cell.rjust(width) if place in right else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        print(gap.join(aligned).rstrip())
-
-
-def _heading_rows(columns: Sequence[str]) -> list[tuple[str, ...]]:
-    """The lines of the headings: a second one where any heading has one."""
-    height = max(column.count("\n") for column in columns) + 1
-    split = [(column.split("\n") + [""] * height)[:height] for column in columns]
-    return list(zip(*split, strict=True))
+    # Two blanks between columns, or one where that makes it fit: what does not fit anyway keeps two.
+    for gap in (2, 1, 2):
+        bare = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0))
+        plain_table, width = filled(bare, max(column.count("\n") for column in columns))
+        if width <= WIDTH:
+            break
+    for line in console.render_lines(plain_table, console.options.update_width(_ENDLESS), pad=False):
+        print("".join(segment.text for segment in line).rstrip())
 
 
 def screen() -> tuple[bool, int | None]:

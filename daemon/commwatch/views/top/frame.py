@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.api_documents import FindingsDocument, ProbesDocument, SnapshotDocument
-from commwatch_exporters.node.model import Node
-from commwatch_exporters.node.parts import AnyColumn, Part
 
 
 class Documents(msgspec.Struct, frozen=True):
@@ -38,23 +34,3 @@ class View:
     """Why the last question was not answered; empty where it was."""
     trouble_seconds: float = 0.0
     """Since when there has been no answer."""
-
-
-def _itself(part: Part) -> Part:
-    return part
-
-
-def sums(node: Node | None, columns: Iterable[AnyColumn], of: Callable[[Any], Part] = _itself) -> dict[Part, float]:
-    """The sum of several counters by part; absent where none of them was read.
-
-    Args:
-        node: None: nothing is known.
-        columns: the counters.
-        of: the part that has them together, such as the GPU of a link.
-    """
-    total: dict[Part, float] = {}
-    if node is not None:
-        for column in columns:
-            for part, _, number in node.each_keyed(column):
-                total[of(part)] = total.get(of(part), 0.0) + number
-    return total

@@ -7,9 +7,7 @@ from collections.abc import Iterator, Sequence
 from commwatch.findings.rules.counted import columns_of
 from commwatch.lines import Line, Segment
 from commwatch.node.pcie import is_narrow
-from commwatch.views.top.frame import sums
-from commwatch.views.top.table import section, table
-from commwatch.views.top.words import ABSENT, BAD, DOUBTFUL, both_ways, errors, of_all
+from commwatch.views.top.table import ABSENT, BAD, DOUBTFUL, both_ways, errors, of_all, section, sums, table
 from commwatch_exporters.node.model import Gpu, Node, NvLink
 from commwatch_exporters.state_words import GPU_STATES, word_of
 

@@ -11,10 +11,9 @@ from commwatch.findings.api_documents import FindingsDocument
 from commwatch.findings.finding import SEVERITIES, Finding
 from commwatch.findings.score.records import word_of
 from commwatch.findings.verdict import Word, verdict_of
-from commwatch.lines import Line, Segment, folded
+from commwatch.lines import HEADING, Line, Segment, folded
 from commwatch.views.top.frame import View
-from commwatch.views.top.table import section, table
-from commwatch.views.top.words import BAD, DIM, DOUBTFUL, GOOD, HEADING, STYLE_OF_SEVERITY, age
+from commwatch.views.top.table import BAD, DIM, DOUBTFUL, GOOD, STYLE_OF_SEVERITY, age, section, table
 from commwatch_exporters.node.model import Collector, Driver, Gpu, Node, Worker
 
 _WORD_STYLES: dict[Word, str] = {"OK": GOOD, "Warning": DOUBTFUL, "Critical": BAD, "Unknown": DOUBTFUL}

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from commwatch.findings.rules.counted import columns_of
 from commwatch.lines import Line, Segment, folded
 from commwatch.units import format_percent, format_rate, format_seconds
-from commwatch.views.top.frame import sums
-from commwatch.views.top.table import section, table
-from commwatch.views.top.words import ABSENT, BAD, DIM, age, both_ways, count, errors, gigabits
+from commwatch.views.top.table import ABSENT, BAD, DIM, age, both_ways, count, errors, gigabits, section, sums, table
 from commwatch_exporters.node.model import ClusterCheck, ClusterRail, ClusterRuns, ClusterSuspect, Interface, Node
 from commwatch_exporters.state_words import RDMA_ACTIVE, RDMA_STATES, word_of
 

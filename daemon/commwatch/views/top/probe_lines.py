@@ -8,8 +8,7 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.findings.api_documents import ProbeRecord, ProbesDocument
 from commwatch.lines import Line, Segment, folded
 from commwatch.units import format_percent, format_rate, format_seconds
-from commwatch.views.top.table import section, table
-from commwatch.views.top.words import ABSENT, BAD, DIM, DOUBTFUL, age
+from commwatch.views.top.table import ABSENT, BAD, DIM, DOUBTFUL, age, section, table
 from commwatch_exporters.node.model import Node, Pair, Probe
 
 _MOST_PAIRS = 10
