@@ -23,7 +23,7 @@ from commwatch.node.run import Collected
 from commwatch.readings import Absence, SourceUnavailable
 from commwatch.state.client import DaemonAbsent
 from commwatch.state.directory import StateDirectory, state_path
-from commwatch.views.terminal import print_json, print_table
+from commwatch.views.terminal import print_json, print_table, progress, show
 from support.core import ScriptedReader, block, collected
 
 Output = pytest.CaptureFixture[str]
@@ -102,6 +102,31 @@ def test_a_table_on_a_terminal_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None
 
     shown = terminal.getvalue()
     assert all(text in shown for text in ("Inventory", "part", "expected", "gpu", "8", "━"))
+
+
+@pytest.mark.parametrize(("stream", "shown"), [(Terminal, True), (io.StringIO, False)])
+def test_what_is_waited_for_is_shown_on_a_terminal_alone(
+    monkeypatch: pytest.MonkeyPatch, stream: type[io.StringIO], shown: bool
+) -> None:
+    """On standard error, where it is in nobody's way; and it is gone when it is over."""
+    error = stream()
+    monkeypatch.setattr("sys.stderr", error)
+    monkeypatch.setenv("TERM", "xterm")
+
+    with progress("reading the node"):
+        pass
+
+    assert ("reading the node" in error.getvalue()) is shown
+    assert not shown or error.getvalue().endswith("\x1b[1A\x1b[2K")
+
+
+def test_an_answer_is_json_or_lines(capsys: Output) -> None:
+    """Lines are made only where they are printed; what would move the cursor is none of them."""
+    show({"a": 1}, (f"{1 // 0}" for _ in "x"), as_json=True)
+    assert json.loads(capsys.readouterr().out) == {"a": 1}
+
+    show({"a": 1}, ["one\x1b", [("two ", "red"), ("three", "")]], as_json=False)
+    assert capsys.readouterr().out == "one?\ntwo three\n"
 
 
 def test_what_moves_a_cursor_is_an_escape_of_json(capsys: Output) -> None:

@@ -43,6 +43,14 @@ def test_the_help_of_a_command_has_its_codes(command: str) -> None:
         assert f"{code}: {meaning}" in shown
 
 
+@in_one_pass("command", COMMANDS)
+def test_the_help_of_a_command_begins_and_ends_with_what_is_typed(command: str) -> None:
+    """Its usage, and an example that is a command line of it."""
+    shown = " ".join(ALL[command].format_help().split())
+    assert shown.startswith(f"usage: commwatch {command} ")
+    assert f"commwatch {command}" in shown.partition("example: ")[2]
+
+
 def test_no_code_is_a_bare_number() -> None:
     """Errors and commands name a code of the table, which alone says what it means."""
     for path in SOURCES.rglob("*.py"):

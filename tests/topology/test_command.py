@@ -259,8 +259,13 @@ def test_a_machine_without_gpus_says_so(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_two_outputs_at_once_are_wrong_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit code 2, nothing on standard output; the graph has no place for measured values."""
-    assert run(fixture(tmp_path), "--json", "--dot") == 2
-    assert run(fixture(tmp_path), "--dot", "--pairs", "x.json") == 2
+    for arguments, said in (
+        (("--json", "--dot"), "choose one of"),
+        (("--dot", "--pairs", "x.json"), "leave --pairs out"),
+    ):
+        with pytest.raises(CommwatchError, match=said) as caught:
+            run(fixture(tmp_path), *arguments)
+        assert caught.value.exit_code == 2
     assert capsys.readouterr().out == ""
 
 

@@ -25,7 +25,7 @@ from commwatch.sources.base import Origin
 from commwatch.state.answer import document_of
 from commwatch.state.client import DaemonAbsent, ask_daemon
 from commwatch.state.directory import StateDirectory, state_path
-from commwatch.views.terminal import print_json, print_table
+from commwatch.views.terminal import print_json, print_table, progress
 from commwatch.workers.by_hand import reader_by_hand
 from commwatch.workers.one_shot import NoAnswer, ask
 from commwatch.workers.sources import SOURCES, SourceRow
@@ -70,7 +70,8 @@ def run(args: argparse.Namespace, config: Config) -> int:
     if config.probes.python and not args.runtime and (problem := why_no_torch(config.probes.python)):
         checks.append(Check("probe", "failed", problem))
     if args.runtime:
-        checks += [*_runtime_checks(config), *_alert_checks(config, thresholds)]
+        with progress("trying what the configuration names"):
+            checks += [*_runtime_checks(config), *_alert_checks(config, thresholds)]
     if args.json:
         print_json([asdict(check) for check in checks])
     else:

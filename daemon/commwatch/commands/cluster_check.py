@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -11,7 +12,7 @@ from commwatch.commands.cluster_members import MEMBER_OPTIONS, Handed, name_list
 from commwatch.commands.command import command
 from commwatch.config.settings import Config
 from commwatch.errors import ExitCode
-from commwatch.views.terminal import print_json
+from commwatch.views.terminal import show
 
 if TYPE_CHECKING:
     from commwatch.cluster.messages import Verdict
@@ -38,32 +39,25 @@ def run(args: argparse.Namespace, config: Config) -> int:
     if verdict is None:
         return ExitCode.FOUND
     if rank == 0:
-        if args.json:
-            print_json({**msgspec.to_builtins(verdict), "daemon": daemon.outcome})
-        else:
-            _print(verdict, daemon)
+        document = {**msgspec.to_builtins(verdict), "daemon": daemon.outcome}
+        show(document, _lines(verdict, daemon), as_json=args.json)
     return {"fine": ExitCode.OK, "named": ExitCode.FOUND, "too_few": ExitCode.NOT_KNOWN}[verdict.outcome]
 
 
-def _print(verdict: Verdict, daemon: Handed) -> None:
-    from commwatch.lines import printable
-
+def _lines(verdict: Verdict, daemon: Handed) -> Iterator[str]:
     states = {state: [one.name for one in verdict.members if one.state == state] for state in ("absent", "lost")}
     checked = len(verdict.members) - sum(map(len, states.values()))
-    lines = [
-        f"{checked} of {len(verdict.members)} nodes checked, {verdict.paths} connections tried, {verdict.seconds:.1f} s"
-    ]
+    of_all = f"{checked} of {len(verdict.members)} nodes checked"
+    yield f"{of_all}, {verdict.paths} connections tried, {verdict.seconds:.1f} s"
     for state, words in (("absent", "did not come"), ("lost", "came, and left or did not report in time")):
         if names := states[state]:
-            lines.append(f"{state}: {name_list(names)}: {words}")
-    lines += [one.line for one in verdict.failures if not one.minor]
-    lines += [f"note: {one.line}" for one in verdict.failures if one.minor]
-    lines += [f"turned away: {one}" for one in verdict.strangers]
+            yield f"{state}: {name_list(names)}: {words}"
+    yield from (one.line for one in verdict.failures if not one.minor)
+    yield from (f"note: {one.line}" for one in verdict.failures if one.minor)
+    yield from (f"turned away: {one}" for one in verdict.strangers)
     if verdict.outcome == "fine":
-        lines.append("nothing is wrong between these nodes")
+        yield "nothing is wrong between these nodes"
     elif verdict.outcome == "too_few":
-        lines.append("fewer than two nodes: nothing can be said")
+        yield "fewer than two nodes: nothing can be said"
     if daemon.outcome != "no_daemon":  # a check needs none
-        lines.append(daemon.words)
-    for line in lines:
-        print(printable(line))
+        yield daemon.words

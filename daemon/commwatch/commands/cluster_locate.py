@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import permutations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commwatch.commands.cluster_members import OUTPUT, check_files, groups_option
 from commwatch.commands.command import command, option
 from commwatch.config.settings import Config
-from commwatch.errors import ExitCode
-from commwatch.lines import printable
+from commwatch.errors import ExitCode, UsageError
+from commwatch.probes.rounds import Pair
 from commwatch.units import format_percent, format_rate, format_seconds
-from commwatch.views.terminal import print_json
+from commwatch.views.heatmap.grid import View
+from commwatch.views.heatmap.matrix_view import scale_of, suspect_letter, unit_of
+from commwatch.views.terminal import show
 
 if TYPE_CHECKING:
     from commwatch.cluster.locate import Named, Verdict
     from commwatch.cluster.run_file import Rail, Run
 
 SCHEMA = "commwatch-cluster-verdict/1"
+MOST_NODES = 256
+"""Of a picture."""
 _SHOWN = 20
 """Parts that are shown; JSON has all."""
 
@@ -53,11 +58,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     verdict = locate(saved)
     if args.output is not None:
         draw(args.output, saved, verdict)
-    if args.json:
-        print_json(document_of(verdict))
-    else:
-        for line in lines_of(saved, verdict):
-            print(printable(line))
+    show(document_of(verdict), lines_of(saved, verdict), as_json=args.json)
     if verdict.nodes < 2:
         return ExitCode.NOT_KNOWN
     return ExitCode.FOUND if verdict.named or verdict.open else ExitCode.OK
@@ -70,11 +71,10 @@ def draw(file: Path, saved: Run, verdict: Verdict) -> None:
         UsageError: more than a picture can show.
         BadOutput: the file cannot be written.
     """
-    from commwatch.commands.cluster_picture import view_of_run
     from commwatch.diagnosis.output_file import new_file
     from commwatch.views.heatmap.svg import matrix_svg
 
-    picture = matrix_svg(view_of_run(saved, verdict, [line_of(one) for one in verdict.named]))
+    picture = matrix_svg(_view_of(saved, verdict, [line_of(one) for one in verdict.named]))
     with new_file("--output", file, 0o666) as stream:
         stream.write(f"{picture}\n".encode())
 
@@ -173,3 +173,49 @@ def _rails(rails: tuple[Rail, ...]) -> str:
     if not numbers:
         return ""
     return f" on rail{'s' * (len(numbers) > 1)} {', '.join(numbers)}"
+
+
+def _view_of(run: Run, verdict: Verdict, lines: Sequence[str]) -> View:
+    """The picture of one run.
+
+    Raises:
+        UsageError: more than can be drawn.
+    """
+    if len(run.members) > MOST_NODES:
+        raise UsageError(f"--output: {len(run.members)} nodes; a picture shows at most {MOST_NODES}")
+    slowest: dict[Pair, float] = {}
+    for one in run.measured:
+        for pair, value in (((one.first, one.second), one.forward), ((one.second, one.first), one.backward)):
+            if (carried := one.both if value is None else value) is not None:
+                slowest[pair] = min(carried, slowest.get(pair, carried))
+    unit, factor = unit_of(slowest.values(), "bandwidth")
+    numbers = {pair: value / factor for pair, value in slowest.items()}
+    low, high = scale_of(list(numbers.values()), "bandwidth", relative=False)
+    rails = len({one.rail for one in run.measured})
+    marks: dict[Pair, str] = {}
+    for place, named in reversed(list(enumerate(verdict.named))):
+        marks.update((pair, suspect_letter(place)) for pair in _cells(run, named) if pair in slowest)
+    return View(
+        heading="Bandwidth between nodes, one way",
+        facts=(f"{verdict.nodes} nodes, {verdict.pairs} measured pairs, slowest of {rails} rail{'s' * (rails > 1)}",),
+        unit=unit,
+        names=tuple(one.name for one in run.members),
+        numbers=numbers,
+        low=low,
+        high=high,
+        marks=marks,
+        notes=tuple(f"{suspect_letter(place)}  {line}" for place, line in enumerate(lines)),
+    )
+
+
+def _cells(run: Run, named: Named) -> Iterator[Pair]:
+    """The cells that a part stands for."""
+    parts = [one.leaf if named.kind in ("leaf", "uplink") else one.name for one in run.members]
+    inside = {place for place, part in enumerate(parts) if part in named.elements}
+    own = {parts.index(named.elements[0])} if named.kind == "pair" else inside
+    for source, destination in permutations(range(len(parts)), 2):
+        within = source in inside and destination in inside
+        if (named.kind == "pair" and not within) or (named.kind == "uplink" and within):
+            continue
+        if (named.direction != "in" and source in own) or (named.direction != "out" and destination in own):
+            yield source, destination

@@ -21,9 +21,8 @@ from commwatch.commands.command import command, option
 from commwatch.commands.options import IGNORE_SCHEDULER, quantity
 from commwatch.config.settings import Config
 from commwatch.errors import ExitCode
-from commwatch.lines import printable
 from commwatch.units import format_seconds, parse_rate
-from commwatch.views.terminal import print_json
+from commwatch.views.terminal import show
 
 if TYPE_CHECKING:
     from commwatch.cluster.member import Progress, Run
@@ -111,14 +110,13 @@ def run(args: argparse.Namespace, config: Config) -> int:
     if args.report is not None:
         with new_file("--report", args.report, 0o666) as stream:
             stream.write(encode_run(result.run))
-    if args.json:
-        kept = ("backend", "members", "seconds", "occupied_seconds", "no_adapter_latency", "strangers")
-        print_json(
-            {**document_of(result.verdict), **{name: getattr(result, name) for name in kept}, "daemon": daemon.outcome}
-        )
-    else:
-        for line in (*probe_lines(result), daemon.words):
-            print(printable(line))
+    kept = ("backend", "members", "seconds", "occupied_seconds", "no_adapter_latency", "strangers")
+    document = {
+        **document_of(result.verdict),
+        **{name: getattr(result, name) for name in kept},
+        "daemon": daemon.outcome,
+    }
+    show(document, (*probe_lines(result), daemon.words), as_json=args.json)
     if args.output is not None:
         draw(args.output, result.run, result.verdict)
     return result.exit_code

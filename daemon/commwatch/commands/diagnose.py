@@ -17,7 +17,7 @@ from commwatch.config.settings import Config
 from commwatch.diagnosis.output_file import check_output, new_file
 from commwatch.errors import ExitCode, UsageError
 from commwatch.lines import WIDTH
-from commwatch.views.terminal import print_json, print_lines, screen
+from commwatch.views.terminal import screen, show
 
 if TYPE_CHECKING:
     from commwatch.config.thresholds import Thresholds
@@ -116,12 +116,14 @@ def run(args: argparse.Namespace, config: Config) -> int:
     from commwatch.config.thresholds import load_thresholds
     from commwatch.diagnosis.marks.profile_file import profile_of
     from commwatch.diagnosis.marks.profiles import Asked
+    from commwatch.diagnosis.text import diagnosis_lines
     from commwatch.diagnosis.walk import diagnose
 
     known = _known(args, config, load_thresholds(config.thresholds))
     known = replace(known, asked=Asked(profile_of(args.profile) if args.profile else None, args.step_time))
     document = diagnose(known, "full" if args.full_scan else "quick")
-    _print(document, args)
+    width = min(screen()[1] or WIDTH, _WIDEST)
+    show(document, diagnosis_lines(document, width=width, every=args.all), as_json=args.json)
     write_files(args, config, known, document)
     return EXIT_CODES[document.verdict.word]
 
@@ -161,16 +163,6 @@ def _known(args: argparse.Namespace, config: Config, thresholds: Thresholds) -> 
     return full_scan(config, thresholds, gpus=gpus, ignore_scheduler=args.ignore_scheduler, stress=seconds)
 
 
-def _print(document: Diagnosis, args: argparse.Namespace) -> None:
-    if args.json:
-        print_json(document)
-        return
-    from commwatch.diagnosis.text import diagnosis_lines
-
-    _, width = screen()
-    print_lines(diagnosis_lines(document, width=min(width or WIDTH, _WIDEST), every=args.all))
-
-
 def _compare(files: Sequence[str], *, as_json: bool) -> int:
     """Compare the earlier and the later one of two saved diagnoses, and print what changed."""
     from commwatch.diagnosis.compare import compared, comparison_lines
@@ -191,10 +183,7 @@ def _compare(files: Sequence[str], *, as_json: bool) -> int:
             raise UsageError(f"{file}: is no diagnosis ({error}); {expected}") from error
 
     told = compared(*map(read, files))
-    if as_json:
-        print_json(told)
-    else:
-        print_lines(comparison_lines(told, width=screen()[1] or WIDTH))
+    show(told, comparison_lines(told, width=screen()[1] or WIDTH), as_json=as_json)
     return ExitCode.FOUND if told.is_worse else ExitCode.OK
 
 

@@ -11,7 +11,7 @@ import msgspec
 from commwatch.errors import ExitCode, UsageError
 from commwatch.lines import printable
 from commwatch.units import format_rate
-from commwatch.views.terminal import print_json, print_lines
+from commwatch.views.terminal import progress, show
 
 if TYPE_CHECKING:
     from commwatch.jobs.logs.reading import ReadLog
@@ -104,11 +104,9 @@ def run_log(names: Sequence[str], *, as_json: bool) -> int:
     Raises:
         UsageError: a name cannot be read.
     """
-    answer = answer_from(names)
-    if as_json:
-        print_json(answer)
-    else:
-        print_lines(log_lines(answer))
+    with progress("reading the logs"):
+        answer = answer_from(names)
+    show(answer, log_lines(answer), as_json=as_json)
     codes = {
         "clear": ExitCode.OK, "slow": ExitCode.FOUND, "trouble": ExitCode.FOUND, "unknown": ExitCode.NOT_KNOWN,
     }  # fmt: skip

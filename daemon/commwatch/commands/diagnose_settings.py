@@ -20,7 +20,7 @@ from commwatch.jobs.settings.records import BETWEEN_NODES, WITHIN_NODE, SettingR
 from commwatch.lines import HEADING, WIDTH, Line, printable
 from commwatch.probes.by_hand.trial import SettingTrial, known_trials
 from commwatch.units import format_bytes
-from commwatch.views.terminal import print_json, print_lines
+from commwatch.views.terminal import progress, show
 
 if TYPE_CHECKING:
     from commwatch.jobs.settings.facts import NodeFacts
@@ -90,16 +90,14 @@ def run_settings(names: Sequence[str], config: Config, *, as_json: bool) -> int:
     """
     pids = [int(name) for name in names if _is_process(name)]
     given = [(name, _read(name)) for name in names if not _is_process(name)]  # before what takes longer
-    node, held_against = _node(config)
+    with progress("reading the node"):
+        node, held_against = _node(config)
     trials = known_trials(config)
     files = tuple(_audited(name, data, node, trials) for name, data in given)
     if pids:
         files = (*files, _processes(pids, node, Path(config.paths.procfs), trials))
     answer = SettingsAnswer(SCHEMA, config.simulation.preset or None, held_against, files)
-    if as_json:
-        print_json(answer)
-    else:
-        print_lines(answer_lines(answer))
+    show(answer, answer_lines(answer), as_json=as_json)
     harms = any(note.severity != "note" for file in files for note in file.notes)
     return ExitCode.FOUND if harms else ExitCode.OK
 

@@ -18,7 +18,7 @@ from commwatch.service.log import configure_logging
 from commwatch.state.directory import state_path
 from commwatch.state.records import read_record
 from commwatch.units import format_seconds
-from commwatch.views.terminal import print_json, print_lines
+from commwatch.views.terminal import progress, show
 
 MEASURED = "measured"
 """In place of a rate: that of the last run between nodes."""
@@ -103,11 +103,9 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
     configure_logging(config.log)
     now = time.time()
-    found = answer(read_request(args, config, now, lambda: _last_run(config, now)))
-    if args.json:
-        print_json(document(found))
-    else:
-        print_lines(answer_lines(found))
+    with progress("reading the node"):
+        found = answer(read_request(args, config, now, lambda: _last_run(config, now)))
+    show(document(found), answer_lines(found), as_json=args.json)
     return ExitCode.OK
 
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 
 import msgspec
 
 from commwatch.commands.command import command, option
 from commwatch.config.settings import Config
-from commwatch.errors import CommwatchError, ExitCode
+from commwatch.errors import CommwatchError, ExitCode, UsageError
 from commwatch.state.answer import document_of
 from commwatch.state.client import DaemonAbsent, hand_to_daemon
 from commwatch.state.directory import state_path
 from commwatch.state.maintenance import Maintenance, MaintenanceFile
 from commwatch.units import format_seconds, parse_duration
-from commwatch.views.terminal import print_json
+from commwatch.views.terminal import print_json, progress
 
 LONGEST_SECONDS = 30 * 86400.0
 
@@ -51,11 +50,11 @@ def run(args: argparse.Namespace, config: Config) -> int:
             raise ValueError(f"expected more than 0 and at most {LONGEST_SECONDS / 86400:g}d, got {args.duration}")
         maintenance = Maintenance(args.reason, now + seconds, now)
     except ValueError as error:
-        print(f"commwatch pause: {error}", file=sys.stderr)
-        return ExitCode.WRONG_USE
+        raise UsageError(f"pause: {error}") from error
     MaintenanceFile(state).write(maintenance)
     try:
-        answer = document_of(hand_to_daemon(state, "maintenance"), _Answer)
+        with progress("waiting for the daemon to let go"):
+            answer = document_of(hand_to_daemon(state, "maintenance"), _Answer)
     except DaemonAbsent as error:
         return _no_daemon(args, maintenance, str(error), seconds)
     except CommwatchError as error:

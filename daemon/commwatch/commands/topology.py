@@ -13,7 +13,7 @@ from commwatch.errors import ExitCode, UsageError
 from commwatch.lines import printable
 from commwatch.service.log import configure_logging
 from commwatch.units import format_seconds
-from commwatch.views.terminal import print_json, print_lines
+from commwatch.views.terminal import print_json, print_lines, progress
 
 if TYPE_CHECKING:
     from commwatch.node.topology.measured import Measured
@@ -39,16 +39,15 @@ if TYPE_CHECKING:
 def run(args: argparse.Namespace, config: Config) -> int:
     """Read and print."""
     if args.json and args.dot:
-        print("commwatch topology: choose one of --json and --dot", file=sys.stderr)
-        return ExitCode.WRONG_USE
+        raise UsageError("topology: choose one of --json and --dot")
     if args.pairs and args.dot:
-        print("commwatch topology: the graph of --dot has no measured values; leave --pairs out", file=sys.stderr)
-        return ExitCode.WRONG_USE
+        raise UsageError("topology: the graph of --dot has no measured values; leave --pairs out")
     from commwatch.workers.by_hand import read_topology
 
     configure_logging(config.log)
     given = _read_pairs(args.pairs)  # before what takes longer
-    topology, problems = read_topology(config)
+    with progress("reading the node"):
+        topology, problems = read_topology(config)
     measured = "" if args.dot else _measured(given, args.pairs, config, topology)
     if args.json:
         from commwatch.node.topology.document import document

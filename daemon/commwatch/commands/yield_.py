@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,13 +13,13 @@ import msgspec
 
 from commwatch.commands.command import command, option
 from commwatch.config.settings import Config
-from commwatch.errors import ExitCode, StateError
+from commwatch.errors import ExitCode, StateError, UsageError
 from commwatch.lines import printable
 from commwatch.probes.cycle.lock import LOCK_FILE, held_elsewhere
 from commwatch.probes.gate.hold import HoldFile
 from commwatch.state.directory import state_path
 from commwatch.units import format_seconds, parse_duration
-from commwatch.views.terminal import print_json
+from commwatch.views.terminal import print_json, progress
 
 LONGEST_HOLD_SECONDS = 86400.0
 LONGEST_WAIT_SECONDS = 600.0
@@ -56,16 +55,13 @@ def run(args: argparse.Namespace, config: Config) -> int:
     file = HoldFile(state)
     if args.end:
         return _end(args, file)
-    try:
-        wait, seconds = _duration(args.wait, LONGEST_WAIT_SECONDS), _duration(args.hold, LONGEST_HOLD_SECONDS)
-    except ValueError as error:
-        print(f"commwatch yield: {error}", file=sys.stderr)
-        return ExitCode.WRONG_USE
+    wait, seconds = _duration(args.wait, LONGEST_WAIT_SECONDS), _duration(args.hold, LONGEST_HOLD_SECONDS)
     started, now = time.monotonic(), time.time()
     hold = file.hold(seconds, now)
     lock = state / LOCK_FILE
-    while (held := _held(lock)) and time.monotonic() - started < wait:
-        time.sleep(_LOOK_SECONDS)
+    with progress("waiting for the end of a probe"):
+        while (held := _held(lock)) and time.monotonic() - started < wait:
+            time.sleep(_LOOK_SECONDS)
     waited = time.monotonic() - started
     holders = list(_holders(Path(config.paths.procfs), lock)) if held else []
     if args.json:
@@ -77,9 +73,12 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
 
 def _duration(text: str, longest: float) -> float:
-    seconds = parse_duration(text)
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        raise UsageError(f"yield: {error}") from error
     if seconds > longest:
-        raise ValueError(f"expected at most {format_seconds(longest)}, got {text}")
+        raise UsageError(f"yield: expected at most {format_seconds(longest)}, got {text}")
     return seconds
 
 

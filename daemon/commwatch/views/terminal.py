@@ -1,10 +1,11 @@
-"""What the commands share: JSON output, tables, styled lines."""
+"""What the commands share: JSON output, tables, styled lines, progress."""
 
 from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -80,16 +81,37 @@ def screen() -> tuple[bool, int | None]:
     return console.color_system is not None and not console.no_color, console.width
 
 
-def print_lines(lines: Iterable[Line]) -> None:
-    """Styled lines: with colour on a terminal, plain in a pipe."""
-    lines = ([(printable(text), style) for text, style in line] for line in lines)
+def show(document: Any, lines: Iterable[Line | str], *, as_json: bool) -> None:
+    """Print an answer: the document as JSON, or its lines, which are not made for JSON."""
+    if as_json:
+        print_json(document)
+    else:
+        print_lines(lines)
+
+
+@contextmanager
+def progress(words: str) -> Iterator[None]:
+    """Show on a terminal what is waited for, on standard error, until it is over; in a pipe nothing."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(words):
+        yield
+
+
+def print_lines(lines: Iterable[Line | str]) -> None:
+    """Lines, styled or not: with colour on a terminal, plain in a pipe."""
+    styled = ([(line, "")] if isinstance(line, str) else line for line in lines)
+    shown = ([(printable(text), style) for text, style in line] for line in styled)
     if not sys.stdout.isatty():
-        for line in lines:
+        for line in shown:
             print(plain(line))
         return
     from rich.console import Console
     from rich.text import Text
 
     console = Console(highlight=False)
-    for line in lines:
+    for line in shown:
         console.print(Text.assemble(*line), soft_wrap=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from commwatch.commands.command import command, group, option
 from commwatch.commands.options import quantity, whole_number
 from commwatch.config.settings import Config
-from commwatch.errors import ExitCode
+from commwatch.errors import ExitCode, UsageError
 from commwatch.units import parse_duration
 from commwatch.views.terminal import print_json, print_table
 
@@ -78,8 +78,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     from commwatch_rehearsal.drill.stage import Given, alerts_of, rules_at
 
     if problem := _misuse(args):
-        print(f"commwatch drill: {problem}", file=sys.stderr)
-        return ExitCode.WRONG_USE
+        raise UsageError(f"drill: {problem}")
     drills = choose(load_drills(), args.drills)
     pace = FAST if args.fast else SHIPPED
     if args.alertmanager:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import sys
 import textwrap
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from commwatch.commands.command import command, option
 from commwatch.config.settings import Config
-from commwatch.errors import ExitCode
+from commwatch.errors import ExitCode, UsageError
 from commwatch.views.terminal import print_json
 
 if TYPE_CHECKING:
@@ -34,8 +33,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     """Print what is asked for; a wrong node ends the program with its error."""
     node = args.node or config.simulation.preset
     if bool(node) == args.list:
-        print("commwatch simulate: name a node or give --list", file=sys.stderr)
-        return ExitCode.WRONG_USE
+        raise UsageError("simulate: name a node or give --list")
     if args.list:
         return _list(as_json=args.json)
     from commwatch_rehearsal.simulation.describe import describe_node
