@@ -34,7 +34,6 @@ FOLDERS = (
     reads_settings=False,
 )
 def run(args: argparse.Namespace, config: Config) -> int:
-    """Print or copy the folders."""
     found = {name: asset(name) for name in FOLDERS}
     if args.to is not None:
         if args.to.exists():

@@ -1,4 +1,4 @@
-"""How a command is declared: one decorator with its words, its own options, and those that it has in common."""
+"""How a command is declared: one decorator with its words, its own options, and those that all commands share."""
 
 from __future__ import annotations
 
@@ -12,83 +12,44 @@ if TYPE_CHECKING:
     _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 Action: TypeAlias = Callable[[argparse.Namespace, Config], int]
-"""What a command does; returns its exit code. A CommwatchError that it raises is printed in one line, with its code."""
-
-
-class Option(NamedTuple):
-    """One option, or one argument, as ``argparse`` takes it."""
-
-    flags: tuple[str, ...]
-    settings: dict[str, Any]
-
-
-class Group(NamedTuple):
-    """Options under a heading of their own, or of which only one may be given."""
-
-    title: str
-    """Empty: of these only one may be given."""
-    description: str | None
-    options: tuple[Option, ...]
+"""Does what a command is for and returns its exit code. A CommwatchError ends it with one line and its exit code."""
+Option: TypeAlias = "Callable[[argparse._ActionsContainer], object]"
+"""Adds itself to a parser, or to a group of its options."""
 
 
 def option(*flags: str, **settings: Any) -> Option:
-    """An option, in the words of ``argparse.ArgumentParser.add_argument``."""
-    return Option(flags, settings)
+    """An option or an argument, as ``argparse.ArgumentParser.add_argument`` takes it."""
+    return lambda parser: parser.add_argument(*flags, **settings)
 
 
-def group(title: str, *options: Option, description: str | None = None) -> Group:
-    """Options under a heading of their own."""
-    return Group(title, description, options)
+def group(title: str, *options: Option, description: str | None = None) -> Option:
+    """Options under a heading of their own in the help."""
+    return lambda parser: _add(options, parser.add_argument_group(title, description))
 
 
-def one_of(*options: Option) -> Group:
-    """Options that do not go together."""
-    return Group("", None, options)
+def one_of(*options: Option) -> Option:
+    """Options of which a command takes one at most."""
+    return lambda parser: _add(options, parser.add_mutually_exclusive_group())
+
+
+def _add(options: tuple[Option, ...], parser: argparse._ActionsContainer) -> None:
+    for one in options:
+        one(parser)
 
 
 JSON = option("--json", action="store_true", help="print JSON")
 
 
 class Command(NamedTuple):
-    """A command of the command line: what stands above ``run`` in its module."""
+    """A declared command."""
 
-    name: str
-    summary: str
-    description: str
-    example: str
-    options: tuple[Option | Group, ...]
-    reads_settings: bool
     action: Action
+    add_to: Callable[[_Commands, argparse.ArgumentParser], None]
+    """Adds it to a command line; the second parser has the flags of the configuration."""
 
     def __call__(self, args: argparse.Namespace, config: Config) -> int:
-        """Do it; returns the exit code."""
+        """Run it; returns the exit code."""
         return self.action(args, config)
-
-    def add_to(self, commands: _Commands, settings: argparse.ArgumentParser) -> None:
-        """Add the command to a command line.
-
-        Args:
-            commands: of the command line.
-            settings: the flags that set a setting of the configuration.
-        """
-        parser = commands.add_parser(
-            self.name,
-            parents=[settings] if self.reads_settings else [],
-            help=self.summary,
-            description=self.description,
-            epilog=f"example: {self.example}",
-        )
-        for one in self.options:
-            if isinstance(one, Option):
-                parser.add_argument(*one.flags, **one.settings)
-                continue
-            place: argparse._ActionsContainer = (
-                parser.add_argument_group(one.title, one.description) if one.title
-                else parser.add_mutually_exclusive_group()
-            )  # fmt: skip
-            for each in one.options:
-                place.add_argument(*each.flags, **each.settings)
-        parser.set_defaults(run=self.action)
 
 
 def command(
@@ -96,26 +57,35 @@ def command(
     summary: str,
     description: str,
     example: str,
-    *options: Option | Group,
+    *options: Option,
     reads_settings: bool = True,
     prints_json: bool = True,
 ) -> Callable[[Action], Command]:
-    """Declares a command: the decorator of its ``run``.
+    """Declares a command; the decorator of its ``run``.
 
     Args:
-        name: as it is typed.
+        name: what the user types.
         summary: its line in ``commwatch --help``.
         description: the first paragraph of its own help.
-        example: a command line that can be typed.
+        example: a command line.
         options: its own.
-        reads_settings: it takes the flags of the configuration and is given that; else it is given the default one.
+        reads_settings: it takes the flags of the configuration; its ``run`` is given the default one otherwise.
         prints_json: it takes ``--json``.
     """
 
     def declared(action: Action) -> Command:
-        return Command(
-            name, summary, description, example, (*options, JSON) if prints_json else options, reads_settings, action
-        )
+        def add_to(commands: _Commands, settings: argparse.ArgumentParser) -> None:
+            parser = commands.add_parser(
+                name,
+                parents=[settings] if reads_settings else [],
+                help=summary,
+                description=description,
+                epilog=f"example: {example}",
+            )
+            _add((*options, JSON) if prints_json else options, parser)
+            parser.set_defaults(run=action)
+
+        return Command(action, add_to)
 
     return declared
 
@@ -130,12 +100,10 @@ class Family(NamedTuple):
     commands: tuple[Command, ...]
 
     def add_to(self, commands: _Commands, settings: argparse.ArgumentParser) -> None:
-        """As of ``Command``."""
+        """Add it with its commands to a command line; ``settings`` has the flags of the configuration."""
         parser = commands.add_parser(
             self.name, help=self.summary, description=self.description, epilog=f"example: {self.example}"
         )
-        own = parser.add_subparsers(
-            title="commands", dest=f"{self.name}_command", metavar="COMMAND", required=True
-        )  # fmt: skip
+        own = parser.add_subparsers(title="commands", dest=f"{self.name}_command", metavar="COMMAND", required=True)
         for one in self.commands:
             one.add_to(own, settings)

@@ -20,7 +20,6 @@ from commwatch.errors import UsageError
     prints_json=False,
 )
 def run(args: argparse.Namespace, config: Config) -> int:
-    """Write the dashboards."""
     from commwatch.generate.dashboards import files
 
     if args.output is None:

@@ -97,7 +97,6 @@ _OPTIONS = (
     *_OPTIONS,
 )
 def run(args: argparse.Namespace, config: Config) -> int:
-    """Read, estimate, print."""
     from commwatch.diagnosis.estimate.answer import answer, answer_lines, document
     from commwatch.diagnosis.estimate.request import read_request
 

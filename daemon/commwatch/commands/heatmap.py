@@ -45,7 +45,6 @@ QUANTITIES = ("bandwidth", "latency", "both-ways")
     IGNORE_SCHEDULER,
 )
 def run(args: argparse.Namespace, config: Config) -> int:
-    """Get the matrix, draw it."""
     _check_use(args)
     from commwatch.config.thresholds import load_thresholds
     from commwatch.views.heatmap.document import read_matrix

@@ -26,7 +26,6 @@ from commwatch.views.terminal import print_json, print_table
     option("action", nargs="?", choices=("show", "accept"), default="show", help="default: show"),
 )
 def run(args: argparse.Namespace, config: Config) -> int:
-    """Ask the daemon and print."""
     if args.action == "accept":
         answer = hand_to_daemon(state_path(config), "inventory-accept")
     else:

@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     IGNORE_SCHEDULER,
 )
 def run(args: argparse.Namespace, config: Config) -> int:
-    """Run the probes one after another and print."""
     _check_use(args)
     probes = _wanted(args, config)
     gpus = parse_gpus(args.gpus)

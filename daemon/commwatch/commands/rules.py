@@ -35,7 +35,6 @@ from commwatch.errors import ExitCode, UsageError
     prints_json=False,
 )
 def run(args: argparse.Namespace, config: Config) -> int:
-    """Write or print the rules."""
     from commwatch.generate.alert_rules import one_document, prometheus_rule, render_all
 
     if args.check and args.output is None:

@@ -19,7 +19,6 @@ from commwatch.errors import UsageError
     prints_json=False,
 )
 def run(args: argparse.Namespace, config: Config) -> int:
-    """Run until stopped."""
     from commwatch.workers.sources import lasting_readers
     from commwatch.workers.start import Spares, take_kernel_log
 

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     ),
 )
 def run(args: argparse.Namespace, config: Config) -> int:
-    """Read and print."""
     if args.json and args.dot:
         raise UsageError("topology: choose one of --json and --dot")
     if args.pairs and args.dot:
