@@ -10,7 +10,7 @@ from commwatch.commands.command import command, option
 from commwatch.config.assets import asset
 from commwatch.config.settings import Config
 from commwatch.errors import ExitCode, UsageError
-from commwatch.views.terminal import print_json
+from commwatch.views.terminal import show
 
 FOLDERS = (
     "alerts",
@@ -41,9 +41,6 @@ def run(args: argparse.Namespace, config: Config) -> int:
         for name, path in found.items():
             shutil.copytree(path, args.to / name, ignore=shutil.ignore_patterns("tests", "__pycache__"))
         found = {name: args.to / name for name in FOLDERS}
-    if args.json:
-        print_json({name: str(path) for name, path in found.items()})
-    else:
-        for path in found.values():
-            print(path)
+    paths = {name: str(path) for name, path in found.items()}
+    show(paths, paths.values(), as_json=args.json)
     return ExitCode.OK

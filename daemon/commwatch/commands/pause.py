@@ -15,7 +15,7 @@ from commwatch.state.client import DaemonAbsent, hand_to_daemon
 from commwatch.state.directory import state_path
 from commwatch.state.maintenance import Maintenance, MaintenanceFile
 from commwatch.units import format_seconds, parse_duration
-from commwatch.views.terminal import print_json, progress
+from commwatch.views.terminal import progress, show
 
 LONGEST_SECONDS = 30 * 86400.0
 
@@ -64,24 +64,19 @@ def run(args: argparse.Namespace, config: Config) -> int:
         raise CommwatchError(
             f"the daemon did not take the pause; its log says why it ignores {MaintenanceFile(state).path}"
         )
-    if args.json:
-        print_json({**msgspec.to_builtins(maintenance), "daemon": True, **msgspec.to_builtins(answer)})
-    elif answer.released:
-        print(f"paused for {format_seconds(seconds)}; no driver or device file is held by commwatch")
-    else:
-        for pid, paths in answer.held.items():
-            print(
-                f"process {pid} still holds {', '.join(paths)}: it is stuck in the driver and cannot be stopped safely"
-            )
-        if not answer.held:
-            print("paused, but a worker does not answer; it may be inside the driver")
+    lines = [
+        f"process {pid} still holds {', '.join(paths)}: it is stuck in the driver and cannot be stopped safely"
+        for pid, paths in answer.held.items()
+    ] or ["paused, but a worker does not answer; it may be inside the driver"]
+    if answer.released:
+        lines = [f"paused for {format_seconds(seconds)}; no driver or device file is held by commwatch"]
+    document = {**msgspec.to_builtins(maintenance), "daemon": True, **msgspec.to_builtins(answer)}
+    show(document, lines, as_json=args.json)
     return ExitCode.OK if answer.released else ExitCode.FOUND
 
 
 def _no_daemon(args: argparse.Namespace, maintenance: Maintenance, why: str, seconds: float) -> int:
     """The file is written for a daemon that starts meanwhile; whether anything is held is not known."""
-    if args.json:
-        print_json({**msgspec.to_builtins(maintenance), "daemon": False, "paused": None, "released": None, "held": {}})
-    else:
-        print(f"{why}; one that starts within {format_seconds(seconds)} will be paused")
+    document = {**msgspec.to_builtins(maintenance), "daemon": False, "paused": None, "released": None, "held": {}}
+    show(document, [f"{why}; one that starts within {format_seconds(seconds)} will be paused"], as_json=args.json)
     return ExitCode.NO_DAEMON

@@ -10,7 +10,7 @@ from commwatch.errors import ExitCode
 from commwatch.state.client import DaemonAbsent, hand_to_daemon
 from commwatch.state.directory import state_path
 from commwatch.state.maintenance import MaintenanceFile
-from commwatch.views.terminal import print_json
+from commwatch.views.terminal import show
 
 
 @command(
@@ -28,10 +28,8 @@ def run(args: argparse.Namespace, config: Config) -> int:
         daemon = True
     except DaemonAbsent:
         daemon = False
-    if args.json:
-        print_json({"was_paused": was_paused, "daemon": daemon})
-    else:
-        print("resumed" if was_paused else "nothing was paused")
-        if not daemon:
-            print(f"no commwatch daemon runs with the state directory {state}")
+    lines = ["resumed" if was_paused else "nothing was paused"]
+    if not daemon:
+        lines.append(f"no commwatch daemon runs with the state directory {state}")
+    show({"was_paused": was_paused, "daemon": daemon}, lines, as_json=args.json)
     return ExitCode.OK if daemon else ExitCode.NO_DAEMON

@@ -14,12 +14,11 @@ import msgspec
 from commwatch.commands.command import command, option
 from commwatch.config.settings import Config
 from commwatch.errors import ExitCode, StateError, UsageError
-from commwatch.lines import printable
 from commwatch.probes.cycle.lock import LOCK_FILE, held_elsewhere
 from commwatch.probes.gate.hold import HoldFile
 from commwatch.state.directory import state_path
 from commwatch.units import format_seconds, parse_duration
-from commwatch.views.terminal import print_json, progress
+from commwatch.views.terminal import progress, show
 
 LONGEST_HOLD_SECONDS = 86400.0
 LONGEST_WAIT_SECONDS = 600.0
@@ -64,11 +63,13 @@ def run(args: argparse.Namespace, config: Config) -> int:
             time.sleep(_LOOK_SECONDS)
     waited = time.monotonic() - started
     holders = list(_holders(Path(config.paths.procfs), lock)) if held else []
-    if args.json:
-        print_json({"released": not held, "waited_seconds": round(waited, 3), **msgspec.to_builtins(hold),
-                    "held_by": holders})  # fmt: skip
-    else:
-        _tell(held, waited, hold.left(now), holders)
+    document = {
+        "released": not held,
+        "waited_seconds": round(waited, 3),
+        **msgspec.to_builtins(hold),
+        "held_by": holders,
+    }
+    show(document, _lines(held, waited, hold.left(now), holders), as_json=args.json)
     return ExitCode.FOUND if held else ExitCode.OK
 
 
@@ -84,10 +85,7 @@ def _duration(text: str, longest: float) -> float:
 
 def _end(args: argparse.Namespace, file: HoldFile) -> int:
     ended = file.end(time.time())
-    if args.json:
-        print_json({"was_held": ended})
-    else:
-        print("the hold has ended" if ended else "nothing was held")
+    show({"was_held": ended}, ["the hold has ended" if ended else "nothing was held"], as_json=args.json)
     return ExitCode.OK
 
 
@@ -99,16 +97,15 @@ def _held(lock: Path) -> bool:
         raise StateError(f"{lock}: {error.strerror}{hint}") from error
 
 
-def _tell(held: bool, waited: float, left: float, holders: list[Holder]) -> None:
+def _lines(held: bool, waited: float, left: float, holders: list[Holder]) -> Iterator[str]:
     then = f"; none starts for {format_seconds(left)}" if left > 0 else ""
     if not held:
-        print(f"no probe holds a GPU{then}")
+        yield f"no probe holds a GPU{then}"
         return
-    print(f"a probe is still there after {format_seconds(waited)}{then}")
-    for holder in holders:
-        print(f"  process {holder.pid}: {printable(holder.command)}")
+    yield f"a probe is still there after {format_seconds(waited)}{then}"
+    yield from (f"  process {holder.pid}: {holder.command}" for holder in holders)
     if not holders:
-        print("  its processes do not show; look as root")
+        yield "  its processes do not show; look as root"
 
 
 def _holders(procfs: Path, lock: Path) -> Iterator[Holder]:
