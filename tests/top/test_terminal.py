@@ -84,6 +84,14 @@ def test_no_column_of_80_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert len(lines[-1]) == 79
 
 
+def test_a_sign_that_the_terminal_lacks_takes_one_column(tmp_path: Path) -> None:
+    """A question mark in its place; what is behind it does not move."""
+    said = made(("ethernet_carrier", ("\u00e4" * 52,), 1.0))
+    own = ("--path.state", str(tmp_path / "state"))
+    with answering(tmp_path / "state", said), session(80, 24, *own, PYTHONIOENCODING="ascii") as top:
+        top.shows(f"{'?' * 52}  up    -      -      -")
+
+
 def _without_numbers(line: str) -> str:
     """Times differ between one page and the next."""
     return re.sub(r"\d", "#", line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
 import sys
@@ -35,6 +36,8 @@ class Terminal:
         plain = bool(os.environ.get("NO_COLOR"))
         self._console = Console(color_system=None if plain else "auto", force_terminal=True)
         self._out = sys.stdout.fileno()
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="replace")  # a sign that the encoding lacks still takes one column
         self.keyboard: int | None = sys.stdin.fileno() if sys.stdin.isatty() else None
         """Where keys come from; None where standard input is no terminal."""
         self._modes: list[Any] | None = None
