@@ -10,8 +10,7 @@ from commwatch import units
 from commwatch.commands.command import command, group, option
 from commwatch.commands.options import quantity, whole_number
 from commwatch.config.settings import Config
-from commwatch.diagnosis.estimate.model.span import Span
-from commwatch.diagnosis.estimate.model.training import Optimizer, Precision, StrategyName
+from commwatch.diagnosis.estimate.step import Optimizer, Precision, Span, StrategyName
 from commwatch.errors import ExitCode, StateError, UsageError
 from commwatch.probes.results.streak import is_current
 from commwatch.service.log import configure_logging
@@ -97,14 +96,14 @@ _OPTIONS = (
     *_OPTIONS,
 )
 def run(args: argparse.Namespace, config: Config) -> int:
-    from commwatch.diagnosis.estimate.answer import answer, answer_lines, document
-    from commwatch.diagnosis.estimate.request import read_request
+    from commwatch.diagnosis.estimate.answer import estimate
+    from commwatch.diagnosis.estimate.text import answer_lines
 
     configure_logging(config.log)
     now = time.time()
     with progress("reading the node"):
-        found = answer(read_request(args, config, now, lambda: _last_run(config, now)))
-    show(document(found), answer_lines(found), as_json=args.json)
+        found = estimate(args, config, now, lambda: _last_run(config, now))
+    show(found, answer_lines(found), as_json=args.json)
     return ExitCode.OK
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from commwatch.diagnosis.check import Check, CheckVerdict
-from commwatch.diagnosis.estimate.model.span import Span
+from commwatch.diagnosis.estimate.step import Span, span
 from commwatch.diagnosis.hardware_marks import all_reduce_check, hardware_marks, why_no_all_reduce
 from commwatch.diagnosis.marks.mark import HEALTHY_SHARE
 from commwatch.diagnosis.marks.profiles import (
@@ -97,7 +97,7 @@ def rates_of(facts: Facts, since: float, operation: str = "all_reduce") -> Span 
         return None
     size = min((size_of(probe) for probe, _ in found), key=lambda size: abs(math.log(max(1, size) / CALL_BYTES)))
     rates = [rate for probe, rate in found if rate and size_of(probe) == size]
-    return Span(min(rates), max(rates)) if rates else None
+    return span(*rates) if rates else None
 
 
 def prospect(profile: Profile, facts: Facts, asked: Asked, since: float = ALWAYS) -> Prospect | None:

@@ -1,241 +1,537 @@
-"""What ``commwatch estimate`` answers: the record that ``--json`` prints, its sentences, and its text; pure."""
+"""``commwatch estimate``: from its options, and what was measured on this node, to all that it answers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from textwrap import wrap
-from typing import NamedTuple
+import argparse
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, replace
+from itertools import combinations
+from typing import Any, NamedTuple, TypeAlias
 
-from commwatch.diagnosis.estimate.model.choice import Choice, choose, scaling
-from commwatch.diagnosis.estimate.model.span import Span
-from commwatch.diagnosis.estimate.model.step import Part, StepEstimate, estimate_step, over_one_node, place_of
-from commwatch.diagnosis.estimate.model.training import (
+from commwatch.config.settings import Config
+from commwatch.config.simulated import node_name
+from commwatch.diagnosis.estimate.gpus import (
+    GPUS,
+    LORA_RATIO,
+    OTHER_USED,
+    GpuFigures,
+    gpu_figures,
+    operations,
+    variants,
+)
+from commwatch.diagnosis.estimate.step import (
+    LAUNCH_SECONDS,
+    MESSAGE_SECONDS,
     RESERVE_BYTES,
     STRATEGIES,
+    Fabric,
     Layout,
-    ModelState,
+    Span,
+    Step,
     Training,
+    estimate_step,
     model_state,
+    place_of,
+    span,
 )
-from commwatch.diagnosis.estimate.request import Request
-from commwatch.lines import HEADING, WIDTH, Line, columns
-from commwatch.units import format_count, format_gigabytes, format_seconds
+from commwatch.errors import StateError, UsageError
+from commwatch.node.inventory_state import InventoryState
+from commwatch.node.topology.pair_matrix import PairMatrix
+from commwatch.probes.by_hand.pair_matrix import last_matrix
+from commwatch.probes.results.history import ProbeHistory
+from commwatch.probes.results.streak import is_current
+from commwatch.state.directory import state_path
+from commwatch.state.records import read_record
+from commwatch.units import format_bits, format_count, format_gigabytes, format_rate, format_seconds
 
 SCHEMA_VERSION = 1
 """Grows when something is taken away or changes its meaning; additions leave it as it is."""
+LastRun: TypeAlias = Callable[[], tuple[Span, str]]
+"""Gives what a node carries to another one, by the last run between nodes, and when that was measured."""
+
+SLOWEST_PLANNED_RATE = 6e9
+"""Bytes per second within a node of which nothing is known: GPUs that go through the host on PCIe gen 3 x16, without
+P2P, by planning values; of the other end nothing can be said."""
+SLOWEST_TCP_RATE = 4.2e9 / 8
+"""Bytes per second between two nodes over Ethernet without RDMA, whose line rate one stream does not fill: the least
+that the half for fitting of ``tests/estimate/published.csv`` implies, a tenth lower. Clouds limit a stream to 5
+Gbit/s."""
+_TCP_RATE = 100e9 / 8
+"""Bytes per second of a node, below which its network is taken for TCP."""
+_HOP_SECONDS, _RDMA_HOP_SECONDS, _TCP_HOP_SECONDS = 5e-6, 15e-6, 50e-6
+"""From GPU to GPU within a node, and to another one: usual for NVLink and PCIe, RDMA and TCP."""
+_MOST_SHOWN_NODES = 8
+_CLOSE_RATIO = 0.9
+"""A layout that surely does this share of the best one's work is as good, if it is simpler."""
+_MEASURES = ("all_reduce", "all_gather", "reduce_scatter", "scaling")
+"""Whose bus bandwidth is that of the collectives of a training step."""
 
 
-class Answer(NamedTuple):
-    """The whole answer."""
+def estimate(args: argparse.Namespace, config: Config, now: float, last_run: LastRun) -> dict[str, Any]:
+    """The document that ``--json`` prints; what the command line leaves open comes from what was measured.
 
-    request: Request
-    training: Training
-    """With the place of an observed step."""
-    step: StepEstimate
-    """On the layout that was asked for."""
-    points: tuple[StepEstimate, ...]
-    """The strategy on more and more GPUs and nodes."""
-    choice: Choice
-    verdict: tuple[str, ...]
-    assumptions: tuple[str, ...]
+    Spans go from the hierarchical bound to the flat ring; what is not known is None.
 
-    @property
-    def state(self) -> ModelState:
-        """On each GPU, on the layout that was asked for."""
-        return model_state(self.training, self.step.layout)
+    Args:
+        args: of the command line.
+        config: of the node.
+        now: seconds since 1970.
+        last_run: what the last run between nodes gave, where the command line asks for that.
 
-    def over_one_node(self, step: StepEstimate) -> Span | None:
-        """Work over that of one node with as many GPUs and the same strategy; None for one that is one node itself."""
-        alone = Layout(step.layout.strategy, step.layout.gpus_per_node)
-        if step.layout == alone:
-            return None
-        return over_one_node(step, next(one for one in self.points if one.layout == alone))
-
-
-def answer(request: Request) -> Answer:
-    """All that is answered."""
-    training, layout, fabric = request.training, request.layout, request.fabric
-    observed: tuple[str, ...] = ()
-    if request.observed_seconds is not None and (free := estimate_step(training, layout, fabric)) is not None:
-        training = replace(training, place=place_of(request.observed_seconds, free))
-        observed = (_observed_words(request.observed_seconds, free),)
-    points = scaling(training, layout, fabric, request.most_nodes)
-    step = next(one for one in points if one.layout == layout)  # a request has all rates that its layout needs
-    choice = choose(training, layout, fabric, request.memory_bytes)
-    assumptions = (request.compute_basis, *_assumptions(training, layout))
-    found = Answer(request, training, step, points, choice, (), assumptions)
-    return found._replace(
-        verdict=(
-            _bottleneck_words(step),
-            *observed,
-            *_nodes_words(found),
-            *_choice_words(request, choice, step),
-            *filter(None, [request.gpus_to_take]),
-        )
+    Raises:
+        UsageError: an option is missing or cannot be used.
+    """
+    matrix = last_matrix(config)
+    known = _known(config, matrix, now)
+    _refuse_missing(args, known)
+    figures = _figures(args.gpu, known.gpu_name)
+    compute, compute_basis = _compute(args, figures)
+    layout = Layout(args.strategy, args.gpus_per_node or known.gpus, args.nodes)
+    network, network_words = _network(args.network, known, last_run)
+    in_node, in_node_words = _in_node(args.intra_node, layout.gpus_per_node, known)
+    is_tcp = network is not None and network.high < _TCP_RATE
+    hop_seconds = Span(_HOP_SECONDS, _TCP_HOP_SECONDS if is_tcp else _RDMA_HOP_SECONDS)
+    fabric = Fabric(in_node, network, hop_seconds=hop_seconds, message_seconds=MESSAGE_SECONDS)
+    training = Training(
+        parameters=args.parameters,
+        compute=compute,
+        trainable=args.trainable,
+        overlaps=True,
+        precision=args.precision,
+        gradient_precision=args.gradient_precision or args.precision,
+        optimizer=args.optimizer,
+        micro_batches=args.micro_batches,
+        tokens=args.tokens,
+        hidden=args.hidden,
+        layers=args.layers,
     )
-
-
-def document(found: Answer) -> dict[str, object]:
-    """What ``--json`` prints; spans go from the hierarchical bound to the flat ring, what is not known is null."""
-    request, training, step, state = found.request, found.training, found.step, found.state
-    memory, chosen = request.memory_bytes, found.choice.chosen
+    observed = []
+    if args.observed_step and (free := estimate_step(training, layout, fabric)):
+        training = replace(training, place=place_of(args.observed_step, free.step_seconds))
+        observed = [_observed_words(args.observed_step, free.step_seconds)]
+    memory_bytes, memory_basis = _memory(args.gpu_memory, figures)
+    steps = {
+        one.layout: one
+        for one in _steps(training, layout, fabric, max(args.nodes, _MOST_SHOWN_NODES) if network else 1)
+    }
+    step = steps[layout]  # all rates that it needs are known
+    chosen, choice_words = _choice(training, step, fabric, memory_bytes)
+    state = model_state(training, layout)
     return {
         "schema_version": SCHEMA_VERSION,
-        "simulated_node": request.simulated_node,
+        "simulated_node": node_name(config.simulation.preset) if config.simulation.preset else "",
         "parameters": training.parameters,
         "precision": training.precision,
-        "gradient_precision": training.gradient_precision or training.precision,
+        "gradient_precision": training.gradient_precision,
         "optimizer": training.optimizer,
         "parameter_bytes": training.parameter_bytes,
         "gradient_bytes": training.gradient_bytes,
         "optimizer_bytes": training.optimizer_bytes,
-        "layout": step.layout,
         "micro_batches": training.micro_batches,
-        "network_bytes_per_second": request.fabric.network,
-        "in_node_bytes_per_second": request.fabric.in_node,
-        "rates": request.rates,
-        "not_used": request.not_used,
-        "compute_seconds": step.compute_seconds,
-        "transfers": step.sent,
-        "communication_per_micro_batch_seconds": step.micro_batch_traffic.seconds,
-        "waiting_per_micro_batch_seconds": step.micro_batch_waiting_seconds,
-        "communication_seconds": step.step_traffic.seconds,
-        "waiting_seconds": step.waiting_seconds,
-        "step_seconds": step.step_seconds,
-        "waiting_ratio": step.waiting_ratio,
-        "efficiency_ratio": step.efficiency,
-        "bottleneck": step.bottleneck,
+        "network_bytes_per_second": network,
+        "in_node_bytes_per_second": in_node,
+        "rates": network_words + in_node_words,
+        "not_used": known.left_out,
+        **{field.name: getattr(step, field.name) for field in fields(step)},
         "scaling": [
             {
                 "nodes": one.layout.nodes,
                 "gpus_per_node": one.layout.gpus_per_node,
                 "step_seconds": one.step_seconds,
                 "waiting_ratio": one.waiting_ratio,
-                "efficiency_ratio": one.efficiency,
+                "efficiency_ratio": one.efficiency_ratio,
                 "speedup_ratio": one.speedup,
-                "speedup_over_one_node_ratio": found.over_one_node(one),
+                "speedup_over_one_node_ratio": _over_one_node(one, steps),
             }
-            for one in found.points
+            for one in steps.values()
         ],
         "memory": {
-            "gpu_bytes": memory,
-            "basis": request.memory_basis,
-            "parameters_bytes": state.parameters,
-            "gradients_bytes": state.gradients,
-            "optimizer_bytes": state.optimizer,
-            "total_bytes": state.total,
+            "gpu_bytes": memory_bytes,
+            "basis": memory_basis,
+            "parameters_bytes": state[0],
+            "gradients_bytes": state[1],
+            "optimizer_bytes": state[2],
+            "total_bytes": sum(state),
             "reserved_bytes": RESERVE_BYTES,
-            "left_bytes": None if memory is None else state.left(memory),
+            "left_bytes": None if memory_bytes is None else memory_bytes - sum(state) - RESERVE_BYTES,
         },
-        "choice": None if chosen is None else chosen.layout,
-        "observed_step_seconds": request.observed_seconds,
+        "choice": chosen,
+        "observed_step_seconds": args.observed_step,
         "trainable": training.trainable,
-        "verdict": found.verdict,
-        "assumptions": found.assumptions,
+        "verdict": [
+            _bottleneck_words(step, training.micro_batches),
+            *observed,
+            *_nodes_words(layout, _over_one_node(step, steps)),
+            *choice_words,
+            *(_gpus_to_take(matrix, layout.gpus_per_node) if matrix else ()),
+        ],
+        "assumptions": [compute_basis, *_assumptions(training, layout)],
     }
+
+
+# --- the options ---
+
+
+def _refuse_missing(args: argparse.Namespace, known: _Known) -> None:
+    """All that neither the options nor this node give, said at once."""
+    missing = [f"{option}: {problem}" for option, is_missing, problem in (
+        ("--parameters", not args.parameters,
+         "is missing; give their number with its unit, such as --parameters 1.5B"),
+        ("--gpus-per-node", not args.gpus_per_node and not known.gpus,
+         "is missing, and nothing was measured here; give it, such as 8"),
+        ("--step-time", not args.step_time and not args.tokens,
+         "is missing; give what one GPU alone computes on a micro-batch, such as 1.03s, or its tokens, such as "
+         "--tokens 4096"),
+        ("--network", args.nodes > 1 and not args.network and known.network is None,
+         "is missing: what lies between nodes is not measured here; give what a test between two nodes gave, all NICs "
+         "of a node together, such as --network 9Gbit/s"),
+        ("--strategy tp", args.strategy == "tp" and not (args.tokens and args.hidden and args.layers),
+         "needs --tokens, --hidden and --layers, such as --hidden 4096 --layers 32"),
+    ) if is_missing]  # fmt: skip
+    if missing:
+        raise UsageError(f"estimate: {'; '.join(missing)}")
+    if args.trainable and args.trainable > args.parameters:
+        raise UsageError(
+            f"estimate: --trainable: expected at most the parameters, {args.parameters:,}; got {args.trainable:,}"
+        )
+
+
+def _in_node(given: list[float], gpus: int, known: _Known) -> tuple[dict[int, Span], list[str]]:
+    """Bus bandwidths by number of GPUs, and where they come from."""
+    if given:
+        rates = span(*given)
+        low = "" if rates.low == rates.high else f"{rates.low / 1e9:.3g} to "
+        words = f"within a node: {low}{format_rate(rates.high)} bus bandwidth, given, for any number of its GPUs"
+        return {gpus: rates}, [words]
+    if known.in_node and gpus > max(known.in_node):
+        raise UsageError(
+            f"estimate: --intra-node: is missing: measured here over at most {max(known.in_node)} GPUs, not {gpus}; "
+            "give it, such as 20GB/s"
+        )
+    if known.in_node:
+        sources = [f"within a node: {one}" for one in known.used]
+        if not {*_doubling(gpus)} - {1} <= {*known.in_node}:
+            sources.append("within a node: what was not measured takes the rate of the next larger number of GPUs")
+        return known.in_node, sources
+    if gpus == 1:
+        return {}, []
+    slowest = format_rate(SLOWEST_PLANNED_RATE)
+    return {gpus: Span(SLOWEST_PLANNED_RATE, math.inf)}, [
+        f"within a node: not measured here and not given. The slow end takes {slowest} (a planning value for PCIe gen "
+        "3 x16 through the host, no bound), the fast end no limit; --intra-node 20GB/s, or a daemon that probes, "
+        "narrows it"
+    ]
+
+
+def _network(given: list[float | str], known: _Known, last_run: LastRun) -> tuple[Span | None, list[str]]:
+    """What a node carries to another one, all its NICs together, and where that comes from."""
+    rates = [one for one in given if not isinstance(one, str)]
+    if rates and len(rates) < len(given):
+        raise UsageError("estimate: --network: expected rates or measured, got both")
+    if given and not rates:
+        network, basis = last_run()
+    elif rates:
+        network, basis = span(*rates), "given"
+    elif known.network is not None:
+        network, basis = known.network, "line rate of this node's NICs, less at the slow end; --network says better"
+    else:
+        return None, []
+    low, high = (format_bits(rate) for rate in (network.low, network.high))
+    if low != high:
+        (low_bits, low), (high_bits, high) = (one.split(" = ") for one in (low, high))
+        high = f"{low_bits} to {high_bits} = {low} to {high}"
+    return network, [f"network: {high}, {basis}: all NICs of a node together, one direction, every node alike"]
+
+
+def _figures(given: str, known: str) -> GpuFigures | None:
+    """Those of the model that is given, else of this node's GPUs."""
+    figures = gpu_figures(given or known)
+    if given and (several := variants(given)):
+        raise UsageError(f"estimate: --gpu: {given!r} may be {' or '.join(several)}, which differ; say which")
+    if given and figures is None:
+        names = ", ".join(one.name for one in GPUS)
+        raise UsageError(
+            f"estimate: --gpu: {given!r} is not known; expected one of {names}, or leave it out and give --gpu-memory "
+            "and --gpu-flops"
+        )
+    return figures
+
+
+def _compute(args: argparse.Namespace, figures: GpuFigures | None) -> tuple[Span, str]:
+    """Seconds for which a GPU computes on a micro-batch, and where that comes from."""
+    if args.step_time:
+        shown = format_seconds(args.step_time)
+        return span(args.step_time), (f"One GPU alone computes {shown} on a micro-batch, forward and backward: given.")
+    if args.gpu_flops:
+        peak, basis = args.gpu_flops, "given"
+    elif figures is not None and args.precision != "fp32":
+        peak, basis = figures.flops_per_second, figures.source
+    else:
+        why = "of fp32 is not known" if figures else "is not known without the GPU's name"
+        raise UsageError(
+            f"estimate: --gpu-flops: is missing: the peak {why}; give it, such as 125TFLOP/s, or --step-time"
+        )
+    few, again = args.trainable is not None, 2 * args.recompute
+    if args.mfu:
+        used, share = span(args.mfu), "given"
+    else:
+        used = (figures.used if figures else OTHER_USED).times(LORA_RATIO if few else 1)
+        share = "what published runs reach"
+    work = args.tokens * operations(args.parameters, args.trainable or args.parameters, recomputes=args.recompute)
+    slow = work / (used.low * peak)
+    compute = Span(work / (used.high * peak), slow if args.mfu else max(slow, LAUNCH_SECONDS))
+    reckoned = f"{4 + again} (and 2 if trained) ×" if few else f"{6 + again} ×"
+    return compute, (
+        f"A GPU computes {compute.words(format_seconds)} on a micro-batch: {reckoned} {args.parameters:,} parameters × "
+        f"{args.tokens:,} tokens ÷ ({used.words(lambda one: f'{100 * one:.3g}')} % of {peak / 1e12:g} TFLOP/s, "
+        f"{basis}); the share is {share}, the model dense, activations {'computed again' if again else 'kept'}."
+    )
+
+
+def _memory(given: int | None, figures: GpuFigures | None) -> tuple[int | None, str]:
+    """Of a GPU, and where that comes from."""
+    if given:
+        return given, f"{format_gigabytes(given)}, given"
+    if figures is not None and figures.memory_bytes is not None:
+        return figures.memory_bytes, f"{format_gigabytes(figures.memory_bytes)}, what {figures.name} has"
+    return None, "unknown; --gpu-memory 24GB, or --gpu A10, says it"
+
+
+# --- what was measured within this node ---
+
+
+class _Known(NamedTuple):
+    """What the daemon knows of this node: its last results, else its inventory."""
+
+    in_node: dict[int, Span]
+    """Bus bandwidth by number of GPUs, bytes per second: slowest to fastest of the collectives."""
+    used: list[str]
+    """Each result, for the user."""
+    left_out: list[str]
+    """Results that are not used, and why."""
+    gpu_name: str
+    """Of all GPUs, as the driver gives it; empty where not known or not the same."""
+    gpus: int
+    """As many as were measured, else as the inventory has; 0 where neither is known."""
+    network: Span | None
+    """Line rate of all RDMA ports, else of the fastest interface, less at the slow end; None where not known."""
+
+
+def line_span(line_rate: float, *, is_rdma: bool) -> Span:
+    """What a node may carry of a line rate that nobody measured, bytes per second."""
+    return Span(line_rate / 2 if is_rdma else min(line_rate / 2, SLOWEST_TCP_RATE), line_rate)
+
+
+def _known(config: Config, matrix: PairMatrix | None, now: float) -> _Known:
+    """What is in the state directory; results of gloo, which is no GPU fabric, and old ones are left out."""
+    found: dict[int, list[float]] = {}
+    used, left_out = [], []
+    for name, probe in config.probes.definitions.items():
+        if probe.measure not in _MEASURES:
+            continue
+        try:
+            history = read_record(state_path(config) / f"probe-{name}.json", ProbeHistory)
+        except StateError as error:
+            left_out.append(f"{name}: {error}")
+            continue
+        if history is None or history.last is None:
+            continue
+        ago = format_seconds(max(0.0, now - history.last.finished_at))
+        if history.backend == "gloo":
+            left_out.append(f"{name}: measured with gloo, which is no GPU fabric")
+        elif not is_current(history.last.finished_at, probe.interval, now):
+            left_out.append(f"{name}: the last result is {ago} old")
+        elif not all(0 < rate < math.inf for rate in history.bus_bandwidths.values()):
+            left_out.append(f"{name}: its result holds a rate that is none")
+        else:
+            for ranks, rate in history.bus_bandwidths.items():
+                found.setdefault(ranks, []).append(rate)
+                used.append(f"{name} over {ranks} GPUs: {format_rate(rate)}, measured {ago} ago")
+    try:
+        kept = read_record(state_path(config) / "inventory.json", InventoryState) or InventoryState()
+    except StateError:  # the daemon reports it
+        kept = InventoryState()
+    names = {one.name for one in (matrix.endpoints if matrix else kept.gpus.values())}
+    rdma, others = ([one.expected or 0.0 for one in ports.values()] for ports in (kept.rdma_ports, kept.ports))
+    line = sum(rdma) or max(others, default=0.0)
+    return _Known(
+        {ranks: span(*rates) for ranks, rates in sorted(found.items())},
+        used,
+        left_out,
+        gpu_name=names.pop() if len(names) == 1 else "",
+        gpus=max(found, default=len(kept.gpus)),
+        network=line_span(line, is_rdma=bool(rdma)) if line else None,
+    )
+
+
+def _gpus_to_take(matrix: PairMatrix, count: int) -> Iterator[str]:
+    """The GPUs whose slowest pair is the fastest; each pair counts in its slower direction.
+
+    Starts at each pair, adds the GPU that slows it least: of few GPUs that is the best choice or close to it.
+    """
+    everyone = range(len(matrix.endpoints))
+    if not 1 < count < len(everyone):
+        return
+    rates: dict[frozenset[int], float] = {}
+    for cell in matrix.cells:
+        if cell.bandwidth is not None:
+            pair = frozenset((cell.source, cell.destination))
+            rates[pair] = min(cell.bandwidth, rates.get(pair, math.inf))
+
+    def slowest(group: tuple[int, ...]) -> float:
+        return min(rates.get(frozenset(pair), 0.0) for pair in combinations(group, 2))
+
+    groups: list[tuple[int, ...]] = [*combinations(everyone, 2)]
+    for _ in range(count - 2):
+        groups = [max(((*group, one) for one in everyone if one not in group), key=slowest) for group in groups]
+    best = max(groups, key=slowest)
+    if slowest(best):
+        names = ", ".join(f"GPU{matrix.endpoints[one].label}" for one in sorted(best))
+        yield f"Of this node take {names}: their slowest pair carries {format_rate(slowest(best))}, as last measured."
+
+
+# --- more and more GPUs and nodes, and the layout to choose ---
+
+
+def _doubling(limit: int) -> list[int]:
+    """1, 2, 4, ... up to a limit, and the limit."""
+    return sorted({limit, *(2**power for power in range(limit.bit_length()) if 2**power <= limit)})
+
+
+def _steps(training: Training, layout: Layout, fabric: Fabric, most_nodes: int) -> Iterator[Step]:
+    """The same strategy on 1, 2, 4, ... GPUs of a node, then on 2, 4, ... nodes and on its own number of them.
+
+    Those whose rates are known.
+    """
+    sizes = [(gpus, 1) for gpus in _doubling(layout.gpus_per_node)]
+    sizes += [(layout.gpus_per_node, nodes) for nodes in sorted({*_doubling(most_nodes), layout.nodes} - {1})]
+    for gpus, nodes in sizes:
+        if step := estimate_step(training, Layout(layout.strategy, gpus, nodes), fabric):
+            yield step
+
+
+def _over_one_node(step: Step, steps: Mapping[Layout, Step]) -> Span | None:
+    """Work over that of one node with as many GPUs and the same strategy; None for one that is one node itself."""
+    alone = replace(step.layout, nodes=1)
+    return None if step.layout == alone else step.over(steps[alone])
+
+
+def _candidates(asked: Layout) -> Iterator[Layout]:
+    """Simplest first; strategies that are the same on these GPUs are there once, by their simplest name or as asked."""
+    for nodes in _doubling(asked.nodes):
+        for gpus in _doubling(asked.gpus_per_node) if nodes == 1 else [asked.gpus_per_node]:
+            other_names = {"fsdp"} | ({"zero3"} if asked.strategy == "fsdp" else set())
+            other_names |= ({"hsdp"} if 1 in (gpus, nodes) else set()) | ({"tp"} if gpus == 1 else set())
+            if nodes * gpus == 1:
+                yield Layout("ddp", 1)
+                continue
+            for name in STRATEGIES:
+                if name == asked.strategy or name not in other_names:
+                    yield Layout(name, gpus, nodes)
+
+
+def _choice(
+    training: Training, asked: Step, fabric: Fabric, memory_bytes: int | None
+) -> tuple[Layout | None, list[str]]:
+    """The layout that surely does the most work, on no more GPUs than asked, and why; of close ones the simplest.
+
+    Sure is what the slow end of the range gives. Simpler is: fewer nodes, fewer GPUs, then the strategy that splits
+    less. A layout whose model state does not fit is left out; where the memory is not known none is.
+    """
+    layouts = list(_candidates(asked.layout))
+    held = {one: sum(model_state(training, one)) for one in layouts}
+    too_large = [one for one in layouts if memory_bytes and held[one] + RESERVE_BYTES >= memory_bytes]
+    steps = [
+        step for one in layouts if one not in too_large and (step := estimate_step(training, one, fabric)) is not None
+    ]
+    if not steps:
+        return None, [
+            "The model state does not fit on these GPUs with any strategy: more GPUs, more memory or a smaller model."
+        ]
+    most = max(one.speedup.low for one in steps)
+    chosen = next(one for one in steps if one.speedup.low >= _CLOSE_RATIO * most)
+    layout, wanted = chosen.layout, asked.layout
+    words = []
+    if max(layout.total_gpus, wanted.total_gpus) > 1:
+        work = "" if layout.total_gpus == 1 else f"{ratio_words(chosen.speedup)} times the work of one GPU; "
+        is_best = chosen.speedup.low >= most
+        why = "at their slow end no other does more" if is_best else "simpler, within 10 % of the best slow end"
+        words.append(f"{CHOOSE}{layout_words(layout)}: {work}{why}.")
+    simpler = [one for one in layouts[: layouts.index(layout)] if one == replace(layout, strategy=one.strategy)]
+    if too_simple := next((one for one in simpler if one in too_large), None):
+        words.append(
+            f"{too_simple.label} on the same GPUs does not fit: {format_gigabytes(held[too_simple])} of model state "
+            f"with optimizer {training.optimizer}, {format_gigabytes(RESERVE_BYTES)} set aside."
+        )
+    if memory_bytes is None and layout.strategy == "ddp":
+        need = f"It holds {format_gigabytes(held[layout])} of model state on each GPU, whose memory is not known."
+        if layout.total_gpus > 1:
+            split = format_gigabytes(sum(model_state(training, replace(layout, strategy="zero1"))))
+            need += f" Where that does not fit, ZeRO-1 sends as many bytes and holds {split}."
+        words.append(need)
+    if wanted.total_gpus > 1 and wanted != layout:
+        words.append(f"What was asked for, {layout_words(wanted)}, does {ratio_words(asked.speedup)} times.")
+    larger = [one for one in steps if one.layout.total_gpus > layout.total_gpus]
+    best = max(larger, key=lambda one: one.speedup.low, default=asked)
+    if best.layout not in (wanted, layout):
+        words.append(f"The best on more GPUs, {layout_words(best.layout)}, does {ratio_words(best.speedup)} times.")
+    return layout, words
 
 
 # --- sentences ---
 
-_CHOOSE = "Choose "
-_HIDDEN = ("nothing hidden", "hidden behind half of the computing")
-_PARTS: dict[Part, str] = {
-    "computing": "Computing",
-    "in_node": "What joins the GPUs of a node",
-    "network": "The network",
-}
+CHOOSE = "Choose "
+"""With which the sentence on the choice begins."""
+_PARTS = {"computing": "Computing", "in_node": "What joins the GPUs of a node", "network": "The network"}
 
 
-def _bottleneck_words(step: StepEstimate) -> str:
+def _bottleneck_words(step: Step, micro_batches: int) -> str:
     if step.layout.total_gpus == 1:
         return "One GPU communicates with nobody."
-    part = _PARTS[step.bottleneck.part]
-    computing = step.compute_seconds.times(step.micro_batches)
+    part, certain = _PARTS[step.bottleneck.part], step.bottleneck.certain
     if step.bottleneck.part == "computing":
-        is_it = "is" if step.bottleneck.certain else "may be"
+        is_it = "is" if certain else "may be"
         return f"{part} {is_it} the bottleneck: communication takes less time than that, also as flat rings."
-    busy = max(step.step_traffic.network_seconds, step.step_traffic.node_seconds)
-    if step.bottleneck.certain:
+    computing, sent = seconds_words(step.compute_seconds.times(micro_batches)), step.communication_seconds
+    if certain:
+        busy = format_seconds(sent.low)
         return (
-            f"{part} is the bottleneck: busy for at least {format_seconds(busy)} of a step in which each GPU computes "
-            f"for {_seconds(computing)}."
+            f"{part} is the bottleneck: busy for at least {busy} of a step in which each GPU computes for {computing}."
         )
-    return (
-        f"{part} may be the bottleneck: a step communicates for {_seconds(step.step_traffic.seconds)} and computes for "
-        f"{_seconds(computing)}."
-    )
+    return f"{part} may be the bottleneck: a step communicates for {seconds_words(sent)} and computes for {computing}."
 
 
-def _observed_words(seconds: float, free: StepEstimate) -> str:
+def _observed_words(seconds: float, free: Span) -> str:
     """What an observed step does to the estimate."""
-    span, shown = free.step_seconds, format_seconds(seconds)
-    if span.holds(seconds):
-        return f"The observed {shown} lie within the estimate of {_seconds(span)}; all figures are set by them."
-    end, nearer = ("fast", span.low) if seconds < span.low else ("slow", span.high)
+    shown = format_seconds(seconds)
+    if free.low <= seconds <= free.high:
+        return f"The observed {shown} lie within the estimate of {seconds_words(free)}; all figures are set by them."
+    end, nearer = ("fast", free.low) if seconds < free.low else ("slow", free.high)
     return (
-        f"The observed {shown} lie outside the estimate of {_seconds(span)}: {seconds / nearer:.3g} times its {end} "
-        "end. All figures are scaled by that; look for what the options or the assumptions have wrong."
+        f"The observed {shown} lie outside the estimate of {seconds_words(free)}: {seconds / nearer:.3g} times its "
+        f"{end} end. All figures are scaled by that; look for what the options or the assumptions have wrong."
     )
 
 
-def _nodes_words(found: Answer) -> Iterator[str]:
+def _nodes_words(layout: Layout, ratio: Span | None) -> Iterator[str]:
     """What several nodes do against one; nothing for one node."""
-    ratio, layout = found.over_one_node(found.step), found.step.layout
-    if ratio is None:
-        return
-    meaning = "slower than one node" if ratio.high < 1 else "faster" if ratio.low > 1 else "perhaps slower"
-    label = STRATEGIES[layout.strategy].label
-    yield f"{layout.nodes} nodes do {_ratio(ratio)} times the work of one node with {label}: {meaning}."
-
-
-def _choice_words(request: Request, choice: Choice, asked: StepEstimate) -> Iterator[str]:
-    """The layout to choose, and why."""
-    chosen, larger = choice.chosen, choice.larger
-    if chosen is None:
-        yield "The model state does not fit on these GPUs with any strategy: more GPUs, more memory or a smaller model."
-        return
-    if chosen.layout.total_gpus > 1 or asked.layout.total_gpus > 1:
-        why = "at their slow end no other does more" if choice.surest else "simpler, within 10 % of the best slow end"
-        work = "" if chosen.layout.total_gpus == 1 else f"{_ratio(chosen.speedup)} times the work of one GPU; "
-        yield f"{_CHOOSE}{_layout_words(chosen.layout)}: {work}{why}."
-    yield from _memory_words(request, choice, chosen.layout)
-    if asked.layout.total_gpus > 1 and asked.layout != chosen.layout:
-        yield f"What was asked for, {_layout_words(asked.layout)}, does {_ratio(asked.speedup)} times."
-    if larger is not None and larger.layout != asked.layout:
-        yield f"The best on more GPUs, {_layout_words(larger.layout)}, does {_ratio(larger.speedup)} times."
-
-
-def _memory_words(request: Request, choice: Choice, chosen: Layout) -> Iterator[str]:
-    """Why it is not a simpler strategy; where the memory is not known, what that of the chosen one must hold."""
-    for one in choice.too_large[:1]:
-        need = model_state(request.training, one).total
-        yield (
-            f"{STRATEGIES[one.strategy].label} on the same GPUs does not fit: {format_gigabytes(need)} of model state "
-            f"with optimizer {request.training.optimizer}, {format_gigabytes(RESERVE_BYTES)} set aside."
-        )
-    if request.memory_bytes is not None or chosen.strategy != "ddp":
-        return
-    need_words = format_gigabytes(model_state(request.training, chosen).total)
-    words = f"It holds {need_words} of model state on each GPU, whose memory is not known."
-    if chosen.total_gpus > 1:
-        split = format_gigabytes(
-            model_state(request.training, Layout("zero1", chosen.gpus_per_node, chosen.nodes)).total
-        )
-        words += f" Where that does not fit, ZeRO-1 sends as many bytes and holds {split}."
-    yield words
+    if ratio is not None:
+        meaning = "slower than one node" if ratio.high < 1 else "faster" if ratio.low > 1 else "perhaps slower"
+        yield f"{layout.nodes} nodes do {ratio_words(ratio)} times the work of one node with {layout.label}: {meaning}."
 
 
 def _assumptions(training: Training, layout: Layout) -> Iterator[str]:
     """What the model takes for granted, and its units."""
+    hidden = "hidden behind half of the computing" if STRATEGIES[layout.strategy].hides else "nothing hidden"
     yield (
         "Fast end: hierarchical bound (each byte enters a node once), hidden behind computing as far as possible. "
-        f"Slow end: a flat ring over all GPUs, {_HIDDEN[STRATEGIES[layout.strategy].hides > 0]}."
+        f"Slow end: a flat ring over all GPUs, {hidden}."
     )
-    who = "node" if STRATEGIES[layout.strategy].splits_work else "GPU"
+    who = "node" if layout.strategy == "tp" else "GPU"
     yield f"Each {who} has the same work however many there are, so that n of them do n times the work in a step."
     if assumes := STRATEGIES[layout.strategy].assumes:
-        yield f"{STRATEGIES[layout.strategy].label}: {assumes}."
+        yield f"{layout.label}: {assumes}."
     yield (
         "Each layer is a message, which costs 5 us for each GPU that it passes within a node, 15 us between nodes (50 "
         "us below 100 Gbit/s); a CPU starts it in at most 4.7 ms; the network's slow end falls by 13 % with each "
@@ -253,157 +549,20 @@ def _assumptions(training: Training, layout: Layout) -> Iterator[str]:
     )
 
 
-def _layout_words(layout: Layout) -> str:
+def layout_words(layout: Layout) -> str:
     """``2 nodes × 2 GPUs, ZeRO-3``."""
     if layout.total_gpus == 1:
         return "one GPU"
     nodes = "one node" if layout.nodes == 1 else f"{layout.nodes} nodes"
-    return f"{nodes} × {_gpus(layout.gpus_per_node)}, {STRATEGIES[layout.strategy].label}"
+    gpus = "1 GPU" if layout.gpus_per_node == 1 else f"{layout.gpus_per_node} GPUs"
+    return f"{nodes} × {gpus}, {layout.label}"
 
 
-def _gpus(count: int) -> str:
-    return "1 GPU" if count == 1 else f"{count} GPUs"
-
-
-def _ratio(span: Span) -> str:
+def ratio_words(ratio: Span) -> str:
     """``1.61 to 2``."""
-    return span.words(lambda value: f"{value:.0f}" if value >= 99.95 else f"{value:.3g}")
+    return ratio.words(lambda value: f"{value:.0f}" if value >= 99.95 else f"{value:.3g}")
 
 
-def _seconds(span: Span) -> str:
+def seconds_words(seconds: Span) -> str:
     """``3.88 s to 6.18 s``."""
-    return span.words(lambda value: "0 s" if value == 0 else format_seconds(value))
-
-
-def _exact_bytes(count: int) -> str:
-    """``3,000,000,000 bytes = 3 GB``."""
-    return f"{count:,} bytes = {format_gigabytes(count)}"
-
-
-def _percent(span: Span) -> str:
-    """``14 to 27 %``."""
-    return f"{span.words(lambda value: f'{100 * value:.0f}')} %"
-
-
-# --- text ---
-
-
-def answer_lines(found: Answer) -> Iterator[Line]:
-    """All of it: what to do first, then the figures that it rests on, then what they take for granted."""
-    request, training, step = found.request, found.training, found.step
-    if request.simulated_node:
-        yield [(f"Simulated node {request.simulated_node}: what was measured on it is not real.", "")]
-        yield []
-    accumulated = f", {training.micro_batches} micro-batches a step" if training.micro_batches > 1 else ""
-    parameters = f"{format_count(training.parameters)} parameters, {training.precision}"
-    yield [(f"{parameters}, {_layout_words(step.layout)}{accumulated}", HEADING)]
-    yield []
-    bottleneck, *others = found.verdict
-    limits = step.bottleneck.certain and step.bottleneck.part != "computing"
-    yield from _wrapped(bottleneck, "yellow" if limits else "")
-    for sentence in others:
-        yield from _wrapped(sentence, "green" if sentence.startswith(_CHOOSE) else "")
-    yield from _units(request, training)
-    yield from _transfers(step)
-    yield from _time(step)
-    yield from _scaling(found)
-    yield from _memory(request, found.state)
-    yield from _heading("Assumptions")
-    for sentence in found.assumptions:
-        yield from _wrapped(sentence)
-
-
-def _heading(text: str) -> Iterator[Line]:
-    yield []
-    yield [(text, HEADING)]
-
-
-def _wrapped(sentence: str, style: str = "") -> Iterator[Line]:
-    """A sentence as an item of a list."""
-    for number, text in enumerate(wrap(sentence, WIDTH - 4)):
-        yield [("  - " if number == 0 else "    ", ""), (text, style)]
-
-
-def _table(rows: Sequence[Sequence[str]], marked: int = -1, style: str = "") -> Iterator[Line]:
-    """Rows, one of them by its place in a style."""
-    yield from columns(
-        [
-            [(cell if column else f"  {cell}", style if place == marked else "") for column, cell in enumerate(row)]
-            for place, row in enumerate(rows)
-        ]
-    )
-
-
-def _units(request: Request, training: Training) -> Iterator[Line]:
-    yield from _heading("Units")
-    sizes = (
-        (f"parameters, {training.precision}", training.parameters, training.parameter_bytes),
-        (f"gradients, {training.gradient_precision or training.precision}", training.trained, training.gradient_bytes),
-        (f"optimizer, {training.optimizer}", training.trained, training.optimizer_bytes),
-    )
-    yield from _table(
-        [(what, f"{count:,} × {size // count} bytes", f"= {_exact_bytes(size)}") for what, count, size in sizes]
-    )
-    for rate in (*request.rates, *(f"not used: {one}" for one in request.not_used)):
-        yield from _wrapped(rate, "yellow" if "not measured here" in rate else "")
-
-
-def _transfers(step: StepEstimate) -> Iterator[Line]:
-    yield from _heading("What is sent: S is the buffer, its time from hierarchical bound to flat ring")
-    if not step.sent:
-        yield from _wrapped("Nothing: one GPU.")
-        return
-    rows = [("each", "operation", "S", "time")]
-    for one in step.sent:
-        calls = "" if one.calls == 1 else f"{one.calls:,} × "
-        size = f"{calls}{one.size_bytes:,} bytes"
-        rows.append((one.every.replace("_", "-"), one.operation, size, _seconds(one.seconds)))
-    yield from _table(rows)
-    for purpose in dict.fromkeys(f"{one.operation}: {one.purpose}" for one in step.sent):
-        yield from _wrapped(purpose)
-
-
-def _time(step: StepEstimate) -> Iterator[Line]:
-    yield from _heading("Time")
-    computing = step.compute_seconds
-    communicating, waiting = step.micro_batch_traffic.seconds, step.micro_batch_waiting_seconds
-    yield from _table([
-        ("", "a micro-batch", "a step"),
-        ("computing", _seconds(computing), _seconds(computing.times(step.micro_batches))),
-        ("communication", _seconds(communicating), _seconds(step.step_traffic.seconds)),
-        ("of it GPUs wait", _seconds(waiting), _seconds(step.waiting_seconds)),
-        ("all", "", _seconds(step.step_seconds)),
-        ("share of waiting", "", _percent(step.waiting_ratio)),
-        ("efficiency", "", _percent(step.efficiency)),
-    ])  # fmt: skip
-
-
-def _scaling(found: Answer) -> Iterator[Line]:
-    yield from _heading("Scaling: work against one GPU and against one node")
-    rows = [("nodes", "GPUs", "step", "efficiency", "one GPU", "one node")]
-    for one in found.points:
-        counts = str(one.layout.nodes), str(one.layout.total_gpus)
-        times = _seconds(one.step_seconds), _percent(one.efficiency)
-        node = found.over_one_node(one)
-        rows.append((*counts, *times, f"× {_ratio(one.speedup)}", "-" if node is None else f"× {_ratio(node)}"))
-    yield from _table(rows, 1 + found.points.index(found.step), HEADING)
-
-
-def _memory(request: Request, state: ModelState) -> Iterator[Line]:
-    yield from _heading("Memory of each GPU")
-    left = None if request.memory_bytes is None else state.left(request.memory_bytes)
-    if left is None:
-        fits = "unknown"
-    elif left > 0:
-        fits = f"yes; {format_gigabytes(left)} are left for activations and buffers"
-    else:
-        fits = f"no; {format_gigabytes(-left)} too much even without activations"
-    rows = [
-        ("parameters", f"{state.parameters:,} bytes"),
-        ("gradients", f"{state.gradients:,} bytes"),
-        ("optimizer", f"{state.optimizer:,} bytes"),
-        ("model state", _exact_bytes(state.total)),
-        ("GPU", request.memory_basis),
-        ("fits", fits),
-    ]
-    yield from _table(rows, -1 if left is None or left > 0 else len(rows) - 1, "red")
+    return seconds.words(lambda value: "0 s" if value == 0 else format_seconds(value))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from commwatch.config.settings import Rate, Section
 from commwatch.config.yaml_file import YamlDocument, decode, read_yaml
-from commwatch.diagnosis.estimate.model.training import STRATEGIES, StrategyName
+from commwatch.diagnosis.estimate.step import STRATEGIES, StrategyName
 from commwatch.diagnosis.marks.mark import Mark
 from commwatch.diagnosis.marks.profiles import PROFILES, Profile
 from commwatch.diagnosis.marks.table import ALL_REDUCE_7B

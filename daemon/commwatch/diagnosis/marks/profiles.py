@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from commwatch.diagnosis.estimate.model.gpus import ASSUMED_MFU, gpu_figures, operations
-from commwatch.diagnosis.estimate.model.span import Span, exactly
-from commwatch.diagnosis.estimate.model.step import StepEstimate, estimate_step
-from commwatch.diagnosis.estimate.model.training import (
+from commwatch.diagnosis.estimate.gpus import ASSUMED_MFU, gpu_figures, operations
+from commwatch.diagnosis.estimate.step import (
     STRATEGIES,
-    Activations,
     Fabric,
     Layout,
+    Span,
+    Step,
     StrategyName,
     Training,
+    estimate_step,
+    span,
 )
 from commwatch.diagnosis.marks.mark import Mark
 from commwatch.diagnosis.marks.table import ALL_REDUCE_7B, ALL_REDUCE_235B
@@ -43,7 +44,7 @@ class Profile:
     hidden: int
     layers: int
     experts_per_token: int = 0
-    """See ``Activations``."""
+    """See ``Training``."""
     all_reduce: Mark | None = None
     """None: the step alone is judged. None is published for 30B and 70B: that for 7B is the least that they need."""
     model: str
@@ -140,7 +141,7 @@ ALL_PROFILES = Asked()
 class Prospect(NamedTuple):
     """What a step of a profile takes on a node."""
 
-    step: StepEstimate
+    step: Step
     alone_seconds: float
     """Computing of one GPU that has the micro-batch for itself."""
     basis: str
@@ -186,8 +187,11 @@ def prospect_of(
     training = Training(
         parameters=profile.parameters,
         trainable=profile.trainable,
-        compute=exactly(seconds),
-        activations=Activations(profile.tokens, profile.hidden, profile.layers, profile.experts_per_token),
+        compute=span(seconds),
+        tokens=profile.tokens,
+        hidden=profile.hidden,
+        layers=profile.layers,
+        experts_per_token=profile.experts_per_token,
     )
     step = estimate_step(training, Layout(profile.strategy, gpus), Fabric({gpus: rates}, all_to_all=all_to_all))
     return None if step is None else Prospect(step, seconds, basis)

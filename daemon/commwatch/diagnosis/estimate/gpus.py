@@ -1,21 +1,26 @@
-"""GPU models by the name that the driver gives: memory and peak rate of matrix products."""
+"""GPU models by the name that the driver gives: memory, peak rate of matrix products, and what trainings use of it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from commwatch.diagnosis.estimate.model.span import Span
+from commwatch.diagnosis.estimate.step import Span
 from commwatch.probes.results.published import is_model
 
 _MIB = 2**20
 
-
+ASSUMED_MFU = 0.4
+"""Share of a GPU's peak that the profiles assume a training to reach; reported with each result."""
 OTHER_USED = Span(0.25, 0.75)
 """Share of the peak that is assumed for GPUs of which no training is among the published ones."""
+_AMPERE, _HOPPER = Span(0.43, 0.77), Span(0.25, 0.51)
+"""Fitted: the least and the most that the half for fitting of ``tests/estimate/published.csv`` implies if a step were
+nothing but computing, a tenth wider on both sides."""
+LORA_RATIO = 0.7
+"""Of that share, where few parameters are trained: adapters are many small kernels. Fitted to the same half."""
 
 
-@dataclass(frozen=True, slots=True)
-class GpuFigures:
+class GpuFigures(NamedTuple):
     """A GPU model."""
 
     name: str
@@ -26,17 +31,8 @@ class GpuFigures:
     """Peak of tensor cores for bf16 or fp16, dense, summed in fp32."""
     source: str
     used: Span = OTHER_USED
-    """Share of the peak that full trainings reach; fitted for A100 and H100, wide for models without published runs."""
+    """Share of the peak that full trainings reach."""
 
-
-_AMPERE = Span(0.43, 0.77)
-_HOPPER = Span(0.25, 0.51)
-"""Fitted: the least and the most that the half for fitting of ``tests/estimate/published.csv`` implies if a step were
-nothing but computing, a tenth wider on both sides."""
-LORA_RATIO = 0.7
-"""Of that share, where few parameters are trained: adapters are many small kernels. Fitted to the same half."""
-LAUNCH_SECONDS = 0.165
-"""That a micro-batch may take however small it is, because a CPU starts its kernels one by one. Fitted likewise."""
 
 GPUS = (
     GpuFigures("A100-SXM4-80GB", 81920 * _MIB, 312e12, "A100 data sheet", _AMPERE),
@@ -62,10 +58,6 @@ GPUS = (
     GpuFigures("GB200", None, 2500e12, "GB200 NVL72 data sheet"),
     GpuFigures("B300", None, 2250e12, "HGX B300 data sheet"),
 )
-
-
-ASSUMED_MFU = 0.4
-"""Share of a GPU's peak that a training reaches, where it is not given; reported with each result."""
 
 
 def gpu_figures(name: str) -> GpuFigures | None:

@@ -1,0 +1,472 @@
+"""What a training step takes on a layout: what is sent, how long GPUs wait for it, what of the model each holds; pure.
+
+Sent volumes: ZeRO paper (Rajbhandari et al. 2020, section 7), PyTorch's FSDP, Megatron-LM's tensor parallel layers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, TypeAlias
+
+from commwatch.probes.results.bus_bandwidth import factor
+
+# --- fitted to half of tests/estimate/published.csv, a tenth wider; assumed where it says so ---
+
+RATE_FALLS = 0.2
+"""Power of the number of nodes by which the slow end of the network's rate falls."""
+MESSAGE_SECONDS = 4.7e-3
+"""That a CPU takes at most to start a message of a micro-batch, and what prepares it."""
+LAUNCH_SECONDS = 0.165
+"""That a micro-batch may take however small it is, because a CPU starts its kernels one by one."""
+LEAST_LAYERS, LAYERS_OF_14_GB, LAYERS_GROW = 24, 32, 0.4
+"""Parameters and gradients are sent layer by layer: 32 of 7 B parameters in 16 bits, more by this power of the size
+(13 B have 40 layers, 65 B have 80). Assumed."""
+PLACE_SLACK = 0.1
+"""Share of a range by which layouts may differ in where they lie in it; assumed."""
+RESERVE_BYTES = 1_200_000_000
+"""CUDA context (up to 0.5 GB: PyTorch issue 20532) and the first communicator (up to 0.7 GB: NCCL issue 964)."""
+
+StrategyName: TypeAlias = Literal["ddp", "zero1", "zero2", "zero3", "fsdp", "fsdp-grad-op", "hsdp", "tp"]
+Precision: TypeAlias = Literal["bf16", "fp16", "fp32"]
+Optimizer: TypeAlias = Literal["adam", "adam-pure", "sgd"]
+"""adam: two moments and, with half precision, a copy of the parameters, all of them fp32; adam-pure: two moments in the
+precision of the parameters; sgd: fp32 momentum and, with half precision, the copy."""
+Scope: TypeAlias = Literal["all", "node", "between"]
+"""Who takes part: all GPUs; those of a node, every node for itself; GPUs of the same place in each node, place by
+place, each with its share."""
+Spread: TypeAlias = Literal["copied", "node", "all"]
+"""Every GPU has all of it; it is split over the GPUs of a node; over all GPUs."""
+BYTES_PER_ELEMENT: dict[Precision, int] = {"bf16": 2, "fp16": 2, "fp32": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A quantity that lies between two values of one unit; infinity as the high end: no limit is known."""
+
+    low: float
+    high: float
+
+    def times(self, factor: float) -> Span:
+        """Both ends times a factor that is not negative."""
+        return Span(self.low * factor, self.high * factor)
+
+    def words(self, shown: Callable[[float], str]) -> str:
+        """``3.88 s to 6.18 s``; one value where both are shown alike."""
+        low, high = shown(self.low), shown(self.high)
+        return low if low == high else f"{low} to {high}"
+
+
+def span(*values: float) -> Span:
+    """From the least to the most of one or several values."""
+    return Span(min(values), max(values))
+
+
+_UNLIMITED = span(math.inf)
+
+
+# --- what is trained, how it is spread, and what joins the GPUs ---
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """One collective of a training step."""
+
+    operation: Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all"]
+    carries: Literal["parameters", "gradients", "activations", "tokens"]
+    scope: Scope
+    every: Literal["micro_batch", "step"]
+    purpose: str
+    size_bytes: int = 0
+    """S of one call, by the convention of nccl-tests; between nodes that of a whole node."""
+    calls: int = 1
+    """Each time."""
+    seconds: Span = Span(0.0, 0.0)
+    """Of all calls of one time."""
+
+
+class Strategy(NamedTuple):
+    """A way to spread a training run over GPUs."""
+
+    label: str
+    parameters: Spread
+    gradients: Spread
+    optimizer: Spread
+    transfers: tuple[Transfer, ...]
+    assumes: str = ""
+    """What it takes for granted, for the user."""
+    hides: float = 0.0
+    """Share of computing behind which also the slow end hides: what is fetched ahead by design."""
+
+
+_SUM = Transfer("all_reduce", "gradients", "all", "step", "sum of the gradients")
+_SCATTER = Transfer("reduce_scatter", "gradients", "all", "micro_batch", "sum of the gradients, each GPU its part")
+_UPDATED = Transfer("all_gather", "parameters", "all", "step", "parameters after the update")
+_FORWARD = Transfer("all_gather", "parameters", "all", "micro_batch", "parameters for the forward pass")
+_BACKWARD = Transfer("all_gather", "parameters", "all", "micro_batch", "parameters for the backward pass")
+_ACROSS = Transfer("all_reduce", "gradients", "between", "step", "sum of the gradients over the nodes")
+_ACCUMULATES = "gradients of micro-batches are added up locally (no_sync) and summed over GPUs once a step"
+
+STRATEGIES: dict[StrategyName, Strategy] = {
+    "ddp": Strategy("DDP", "copied", "copied", "copied", (_SUM,), _ACCUMULATES, 0.5),
+    "zero1": Strategy("ZeRO-1", "copied", "copied", "all", (replace(_SCATTER, every="step"), _UPDATED),
+                      _ACCUMULATES, 0.5),
+    "zero2": Strategy("ZeRO-2", "copied", "all", "all", (_SCATTER, _UPDATED)),
+    "fsdp-grad-op": Strategy(
+        "FSDP SHARD_GRAD_OP", "copied", "all", "all", (_FORWARD, _SCATTER),
+        "parameters are kept between forward and backward pass, and given up after it", 0.5),
+    "zero3": Strategy("ZeRO-3", "all", "all", "all", (_FORWARD, _BACKWARD, _SCATTER)),
+    "fsdp": Strategy("FSDP", "all", "all", "all", (_FORWARD, _BACKWARD, _SCATTER),
+                     "parameters are given up after the forward pass (FULL_SHARD)", 0.5),
+    "hsdp": Strategy(
+        "HSDP", "node", "node", "node", (
+            replace(_FORWARD, scope="node"), replace(_BACKWARD, scope="node"),
+            replace(_SCATTER, scope="node", purpose="sum of the gradients in a node"),
+            replace(_ACROSS, every="micro_batch")),
+        "the model is split over the GPUs of a node and copied from node to node; gradients are summed over the nodes "
+        "with each micro-batch", 0.5),
+    "tp": Strategy(
+        "tensor parallel", "node", "node", "node", (
+            Transfer("all_reduce", "activations", "node", "micro_batch",
+                     "activations, 4 times each layer; twice in a mixture of experts"),
+            Transfer("all_to_all", "tokens", "node", "micro_batch",
+                     "tokens to their experts and back, 4 times each layer of a mixture of experts"),
+            _ACROSS),
+        "each layer is split over the GPUs of a node, experts by whole ones, DDP joins the nodes; GPUs wait for all "
+        "activations"),
+}  # fmt: skip
+"""The simplest first."""
+
+
+class Place(NamedTuple):
+    """Where an observed step lies in the estimate of its layout."""
+
+    share: float
+    """0: at the fast end; 1: at the slow end."""
+    scale: float
+    """Observed over the nearer end where it lies outside; else 1."""
+
+    def within(self, whole: Span) -> Span:
+        """The tenth of a range on either side of this place, for another layout too."""
+        ends = max(0.0, self.share - PLACE_SLACK), min(1.0, self.share + PLACE_SLACK)
+        low, high = ((whole.low * (1 - end) + whole.high * end) * self.scale for end in ends)
+        return Span(low, max(low, high))
+
+
+def place_of(observed_seconds: float, step_seconds: Span) -> Place:
+    """Where an observed step lies in its estimate."""
+    low, high = step_seconds.low, step_seconds.high
+    if low <= observed_seconds <= high < math.inf:
+        return Place((observed_seconds - low) / (high - low) if high > low else 0.0, 1.0)
+    return Place(0.0, observed_seconds / low) if observed_seconds < low else Place(1.0, observed_seconds / high)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """What is trained, whatever it runs on."""
+
+    parameters: int
+    compute: Span
+    """Seconds for which one GPU alone computes on a micro-batch, forward and backward."""
+    precision: Precision = "bf16"
+    """Of parameters and activations."""
+    gradient_precision: Precision | None = None
+    """In which gradients are held and summed; None: that of the parameters."""
+    optimizer: Optimizer = "adam"
+    trainable: int | None = None
+    """Parameters that are trained, such as those of LoRA adapters; None: all."""
+    overlaps: bool = False
+    """Whether also the slow end hides what the strategy sends beside computing; a preflight counts on nothing."""
+    place: Place | None = None
+    """Where between fast and slow end a step was observed; None without an observation."""
+    micro_batches: int = 1
+    """Of a GPU in a step: accumulation."""
+    tokens: int | None = None
+    """Of a micro-batch. Without tokens, hidden and layers tensor parallel cannot be estimated."""
+    hidden: int | None = None
+    """Size of the hidden state."""
+    layers: int | None = None
+    experts_per_token: int = 0
+    """To which each token goes in each layer; 0: no mixture of experts."""
+
+    @property
+    def trained(self) -> int:
+        """Parameters with a gradient."""
+        return self.parameters if self.trainable is None else self.trainable
+
+    @property
+    def parameter_bytes(self) -> int:
+        """All parameters."""
+        return self.parameters * BYTES_PER_ELEMENT[self.precision]
+
+    @property
+    def gradient_bytes(self) -> int:
+        """All gradients."""
+        return self.trained * BYTES_PER_ELEMENT[self.gradient_precision or self.precision]
+
+    @property
+    def optimizer_bytes(self) -> int:
+        """All state of the optimizer."""
+        width = BYTES_PER_ELEMENT[self.precision]
+        copy = 4 if width < 4 else 0
+        return self.trained * {"adam": copy + 8, "adam-pure": 2 * width, "sgd": copy + 4}[self.optimizer]
+
+    def sends(self, transfer: Transfer, gpus: int) -> tuple[int, int] | None:
+        """Size S of one call and the number of calls; None where what layers exchange is not known.
+
+        Tensor parallel layers sum activations forward and backward for attention, and for their other half, which in a
+        mixture of experts exchanges tokens instead: what one of the node's GPUs has of them, once for each expert,
+        there and back.
+        """
+        if transfer.carries in ("activations", "tokens"):
+            if not (self.tokens and self.hidden and self.layers):
+                return None
+            size = self.tokens * self.hidden * BYTES_PER_ELEMENT[self.precision]
+            if transfer.carries == "tokens":
+                return size * self.experts_per_token // gpus, 4 * self.layers if self.experts_per_token else 0
+            return size, (2 if self.experts_per_token else 4) * self.layers
+        if transfer.carries == "gradients":
+            return self.gradient_bytes, 1
+        if transfer.every == "step":  # only what is trained changes
+            return self.trained * BYTES_PER_ELEMENT[self.precision], 1
+        return self.parameter_bytes, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a run is spread."""
+
+    strategy: StrategyName
+    gpus_per_node: int
+    nodes: int = 1
+
+    @property
+    def total_gpus(self) -> int:
+        """Of all nodes."""
+        return self.gpus_per_node * self.nodes
+
+    @property
+    def label(self) -> str:
+        """Of its strategy, for the user."""
+        return STRATEGIES[self.strategy].label
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """What joins the GPUs; all rates in bytes per second, one direction."""
+
+    in_node: Mapping[int, Span]
+    """Bus bandwidth of collectives within a node, by number of GPUs."""
+    network: Span | None = None
+    """Of all NICs of a node together; None where not known."""
+    all_to_all: Span | None = None
+    """Bus bandwidth of an all-to-all within a node; None: that of other collectives."""
+    hop_seconds: Span = Span(0.0, 0.0)
+    """From one GPU to the next: within a node, and to another one."""
+    message_seconds: float = 0.0
+    """See ``MESSAGE_SECONDS``."""
+
+    def among(self, gpus: int, operation: str) -> Span | None:
+        """Bus bandwidth over some GPUs of a node, else over the next larger number; None where neither is known."""
+        if gpus == 1:
+            return _UNLIMITED
+        if operation == "all_to_all" and self.all_to_all is not None:
+            return self.all_to_all
+        return next((self.in_node[known] for known in sorted(self.in_node) if known >= gpus), None)
+
+
+def model_state(training: Training, layout: Layout) -> tuple[int, int, int]:
+    """Bytes of parameters, gradients and optimizer that each GPU holds through a step, without activations and buffers.
+
+    A part that is not a whole number of bytes is rounded up.
+    """
+    parts: dict[Spread, int] = {"copied": 1, "node": layout.gpus_per_node, "all": layout.total_gpus}
+    strategy = STRATEGIES[layout.strategy]
+    return (
+        -(-training.parameter_bytes // parts[strategy.parameters]),
+        -(-training.gradient_bytes // parts[strategy.gradients]),
+        -(-training.optimizer_bytes // parts[strategy.optimizer]),
+    )
+
+
+# --- time ---
+
+
+@dataclass(frozen=True, slots=True)
+class _Time:
+    """Seconds of one or several collectives."""
+
+    network: float = 0.0
+    """For which the NICs of a node are busy at least: each node gets once what it lacks."""
+    node: float = 0.0
+    """The same of what joins the GPUs of a node."""
+    ring: float = 0.0
+    """Of flat rings over all who take part, one call after another."""
+
+    def __add__(self, other: _Time) -> _Time:
+        return _Time(self.network + other.network, self.node + other.node, self.ring + other.ring)
+
+    def __mul__(self, count: int) -> _Time:
+        return _Time(self.network * count, self.node * count, self.ring * count)
+
+    @property
+    def seconds(self) -> Span:
+        """Hierarchical bound, with network and nodes busy at the same time, to flat ring."""
+        return Span(min(self.ring, max(self.network, self.node)), self.ring)
+
+
+def _time(transfer: Transfer, layout: Layout, fabric: Fabric, messages: float) -> _Time | None:
+    """What one call takes; None where a rate that it needs is not known.
+
+    Hierarchical bound: (N-1)/N of S has to reach each of N nodes through its NICs, and (G-1)/G of S each of the G GPUs
+    of a node from the others; an all-reduce does both twice. The fastest known rates count. Flat ring: (n-1)/n of S, or
+    twice that, passes every place of a ring over all n GPUs, which runs at the slowest known rate on its way; between
+    more than two nodes less, because rings cross each other in the switches. Each message adds the latency of its hops:
+    those of a tree at the fast end, those of the ring at the slow end.
+    """
+    gpus = 1 if transfer.scope == "between" else layout.gpus_per_node
+    nodes = 1 if transfer.scope == "node" else layout.nodes
+    network = fabric.network if nodes > 1 else _UNLIMITED
+    in_node = fabric.among(gpus, transfer.operation)
+    if network is None or in_node is None:
+        return None
+    hop = fabric.hop_seconds.high if nodes > 1 else fabric.hop_seconds.low
+    tree, ring = (messages * hop * hops for hops in (math.log2(gpus * nodes), gpus * nodes - 1))
+    over_nodes, over_gpus, over_all = (
+        factor(transfer.operation, ranks) * transfer.size_bytes for ranks in (nodes, gpus, gpus * nodes)
+    )
+    return _Time(
+        over_nodes / network.high + (tree if nodes > 1 else 0),
+        over_gpus / in_node.high + (tree if nodes == 1 else 0),
+        over_all / min(network.low * max(1, nodes / 2) ** -RATE_FALLS, in_node.low) + max(tree, ring),
+    )
+
+
+Part: TypeAlias = Literal["computing", "in_node", "network"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bottleneck:
+    """What takes most of a step."""
+
+    part: Part
+    certain: bool
+    """Whether it does at both ends of the range; never where a step was observed outside its estimate."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A step on a layout; all spans go from the hierarchical bound, hidden where it can be, to the flat ring."""
+
+    layout: Layout
+    compute_seconds: Span
+    """Of a micro-batch on each GPU."""
+    transfers: tuple[Transfer, ...]
+    communication_per_micro_batch_seconds: Span
+    """Without what is sent once a step; so is the next one."""
+    waiting_per_micro_batch_seconds: Span
+    communication_seconds: Span
+    waiting_seconds: Span
+    """For which the GPUs wait for communication."""
+    step_seconds: Span
+    waiting_ratio: Span
+    """Of the step."""
+    efficiency_ratio: Span
+    """Work done over what as many GPUs would do if each were alone."""
+    bottleneck: Bottleneck
+
+    @property
+    def speedup(self) -> Span:
+        """Work done over that of one GPU alone."""
+        return self.efficiency_ratio.times(self.layout.total_gpus)
+
+    def over(self, one_node: Step) -> Span:
+        """Work of several nodes over that of one of them with the same strategy.
+
+        At most their number: a node does not get faster because there are others.
+        """
+        mine, its = self.speedup, one_node.speedup
+        low = mine.low / its.high
+        return Span(low, max(low, min(mine.high / its.low, self.layout.nodes)))
+
+
+def estimate_step(training: Training, layout: Layout, fabric: Fabric) -> Step | None:
+    """What a step takes; None where a rate, or for tensor parallel the activations, are not known.
+
+    The high end hides behind computing only what the strategy fetches ahead, and waits for a CPU that starts messages
+    for longer than GPUs compute and send. The low end hides all that can be hidden: what is sent with a micro-batch
+    behind the computing of that one, what is sent once a step behind that of the last one. The
+    optimizer's own work and the loading of data are left out. Each GPU works on ``micro_batches`` of its own, so that
+    more GPUs do more work in a step.
+    """
+    sent = []
+    exposed, hidden, last, starting = _Time(), _Time(), _Time(), 0.0
+    for transfer in STRATEGIES[layout.strategy].transfers:
+        sizes = training.sends(transfer, layout.gpus_per_node)
+        if sizes is None:
+            return None
+        size, calls = sizes
+        messages = max(LEAST_LAYERS, LAYERS_OF_14_GB * (size / 14e9) ** LAYERS_GROW) if calls == 1 else 1
+        time = _time(replace(transfer, size_bytes=size), layout, fabric, messages)
+        if time is None:
+            return None
+        time *= calls
+        if time == _Time():
+            continue
+        sent.append(replace(transfer, size_bytes=size, calls=calls, seconds=time.seconds))
+        if transfer.every == "step":
+            last += time
+        elif transfer.carries in ("activations", "tokens"):  # what layers exchange is needed at once
+            exposed += time
+        else:
+            hidden += time
+            starting += messages * fabric.message_seconds
+    # Tensor parallel: the GPUs of a node share one micro-batch; else each has its own.
+    alone = training.compute.times(1 / layout.gpus_per_node if layout.strategy == "tp" else 1)
+    hides = STRATEGIES[layout.strategy].hides * alone.low if training.overlaps else 0.0
+    blocking, beside, ends = exposed.seconds.low, hidden.seconds, (hidden + last).seconds.low
+
+    def late(of: Span, idle: float = 0.0) -> float:
+        """For how long GPUs wait at the slow end for what is sent beside computing."""
+        return max(idle, of.high - hides, of.low - alone.low, 0.0)
+
+    def near(whole: Span) -> Span:
+        """Where the step lies by what was observed."""
+        return whole if training.place is None else training.place.within(whole)
+
+    count, before = training.micro_batches, training.micro_batches - 1
+    idle = starting - max(0.0, alone.high - LAUNCH_SECONDS)
+    waits = Span(blocking + max(0.0, beside.low - alone.high), exposed.ring + late(beside, idle))
+    waits_high = waits.high * count + late(last.seconds)
+    waits_low = before * waits.low + blocking + max(0.0, ends - alone.high)
+    least = before * (blocking + max(alone.low, beside.low)) + blocking + max(alone.low, ends)
+    # Ends that are reckoned in different orders may differ in the last bit.
+    waiting, compute = near(Span(min(waits_low, waits_high), waits_high)), near(alone)
+    most = alone.high * count + waits_high
+    computing, whole = compute.times(count), (exposed + hidden) * count + last
+    return Step(
+        layout=layout,
+        compute_seconds=compute,
+        transfers=tuple(sent),
+        communication_per_micro_batch_seconds=(exposed + hidden).seconds,
+        waiting_per_micro_batch_seconds=near(waits),
+        communication_seconds=whole.seconds,
+        waiting_seconds=waiting,
+        step_seconds=near(Span(min(least, most), most)),
+        waiting_ratio=Span(waiting.low / (waiting.low + computing.high), waiting.high / (waiting.high + computing.low)),
+        # Not 1 less the share of waiting, which would be rounded to 0 where GPUs do little but wait.
+        efficiency_ratio=Span(
+            computing.low / (waiting.high + computing.low), computing.high / (waiting.low + computing.high)
+        ),
+        bottleneck=_bottleneck(layout, whole, computing, is_sure=training.place is None or training.place.scale == 1),
+    )
+
+
+def _bottleneck(layout: Layout, sent: _Time, computing: Span, *, is_sure: bool) -> Bottleneck:
+    slower: Part = "network" if layout.nodes > 1 and sent.network >= sent.node else "in_node"
+    if max(sent.network, sent.node) > computing.high:
+        return Bottleneck(slower, certain=is_sure)
+    if sent.ring > computing.low:
+        return Bottleneck(slower, certain=False)
+    return Bottleneck("computing", certain=is_sure)
