@@ -2,38 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
 Branch: TypeAlias = Literal["topology", "bandwidth", "pattern", "infiniband", "settings", "stress", "profile"]
 """Where an expert looks, in the order in which he does."""
 
-BRANCHES: tuple[Branch, ...] = ("topology", "bandwidth", "pattern", "infiniband", "settings", "stress", "profile")
+CheckVerdict: TypeAlias = Literal["failed", "notice", "passed", "published mark", "not measured", "does not apply"]
+"""What matters most first. notice: worth knowing, no fault; published mark: shown without a verdict, because healthy
+hardware need not meet it; not measured: nothing gave a value; does not apply: this node has no such part."""
 
-CheckVerdict: TypeAlias = Literal["passed", "failed", "notice", "published mark", "not measured", "does not apply"]
-"""notice: worth knowing, no fault; published mark: shown without a verdict, because healthy hardware need not meet it;
-not measured: nothing gave a value; does not apply: this node has no such part."""
-
-VERDICTS: tuple[CheckVerdict, ...] = (
-    "failed", "notice", "passed", "published mark", "not measured", "does not apply",
-)  # fmt: skip
-"""What matters most first."""
+BRANCHES: tuple[Branch, ...] = get_args(Branch)
+VERDICTS: tuple[CheckVerdict, ...] = get_args(CheckVerdict)
 
 
-class Check(msgspec.Struct, frozen=True, kw_only=True):
+class Check(msgspec.Struct, frozen=True):
     """One line of the table of checks."""
 
     branch: Branch
     what: str
     """The quantity with its direction and size: ``all_reduce bus bandwidth, 256 MiB, 8 GPUs``."""
+    verdict: CheckVerdict
     where: str = ""
     """The part: ``GPU0-GPU1``, ``mlx5_0 port 1``; empty for the whole node."""
     measured: str = ""
     """With its unit, as it prints; empty where nothing was measured."""
     required: str = ""
     """With its unit and direction: ``at least 48 GB/s``; empty where nothing is required."""
-    verdict: CheckVerdict
     source: str = ""
     """Where the requirement comes from: a key of thresholds.yaml, a published figure, the hardware's own maximum."""
     detail: str = ""

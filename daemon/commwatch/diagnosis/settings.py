@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import msgspec
 
-from commwatch.diagnosis.check import Check, CheckVerdict
+from commwatch.diagnosis.check import Check
+from commwatch.diagnosis.infiniband import ports_of
 from commwatch.diagnosis.judged import judged
 from commwatch.diagnosis.known import Known
-from commwatch.diagnosis.rdma_ports import ports_of
 from commwatch.findings.rules.gpu_ways import gpus_of
 from commwatch.jobs.settings.records import AuditRecord, SettingRemark
 from commwatch.units import format_bytes
@@ -39,6 +40,7 @@ _AREAS: dict[str, frozenset[str]] = {
 _REST = "messages, checks and start"
 AREAS = (*_AREAS, _REST)
 
+_check = partial(Check, "settings")
 _SOURCE = "docs/using/nccl-settings.md"
 _USER_GUIDE = "NCCL user guide, troubleshooting"
 _SHARED_MEMORY = 2**30
@@ -55,16 +57,6 @@ def settings(known: Known) -> Iterator[Check]:
     """All checks of the branch."""
     yield from _of_jobs(known)
     yield from _of_host(known)
-
-
-def _check(
-    what: str, verdict: CheckVerdict, where: str = "", measured: str = "", required: str = "", source: str = "",
-    detail: str = "", next_step: str = "",
-) -> Check:  # fmt: skip
-    return Check(
-        branch="settings", what=what, where=where, measured=measured, required=required, verdict=verdict,
-        source=source, detail=detail, next_step=next_step,
-    )  # fmt: skip
 
 
 def _of_jobs(known: Known) -> Iterator[Check]:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Literal
 
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.judged import judged
 from commwatch.diagnosis.known import Known
-from commwatch.diagnosis.pcie import lanes, part_name, speeds
 from commwatch.findings.facts import Facts
 from commwatch.findings.rules.rule_set import Quantity
 from commwatch.findings.slow_pairs import measured_on
 from commwatch.node.topology.build import build_topology
 from commwatch.node.topology.findings import TopologyFinding, findings
 from commwatch.node.topology.measured import Measured
-from commwatch.node.topology.model import Gpu, Nic, NumaNode, PcieLink, Topology
+from commwatch.node.topology.model import Gpu, Nic, NumaNode, PciDevice, PcieLink, Topology
 from commwatch.node.topology.nvlink import DriverFacts, driver_facts
-from commwatch.node.topology.paths import NEAR, THROUGH_CPU, Path, all_paths, nearest_nics, numa_of, rank
+from commwatch.node.topology.paths import NEAR, THROUGH_CPU, Path, all_paths, nearest_nics, numa_of, rank, uplink
 from commwatch.node.topology.sysfs import PciFacts, SysfsFacts, natural
 from commwatch_exporters.node import model
 from commwatch_exporters.node.model import Interface, RdmaPort
@@ -26,6 +26,11 @@ from commwatch_exporters.state_words import GPU_STATES, word_of
 
 _P2P_UNKNOWN = 6
 _STABLE = "the most that was stable here"
+_BOTH_ENDS = "the lesser maximum of both ends"
+_IDLE = "the link of an idle GPU slows down by itself: it is judged under load alone"
+_NOTHING_BELOW = "below it is neither an adapter nor a GPU under load, whose links keep their generation"
+_NO_LINK = frozenset({"root_port", "switch_downstream"})
+"""They show the link below them, which is that of the device there."""
 _GPUDIRECT = (
     "PIX or PXB",
     "NCCL: GPUDirect RDMA where no host bridge lies between, unless NCCL_NET_GDR_LEVEL says more",
@@ -54,6 +59,8 @@ _TITLES = {
 }
 """What was looked at, by code of the findings that no other row tells and that no measured value is needed for."""
 
+_check = partial(Check, "topology")
+
 _Role = Literal["gpu", "nic", "nvswitch", "bridge"]
 _ENDS: Mapping[str, _Role] = {"gpu": "gpu", "nic": "nic", "nvswitch": "nvswitch"}
 
@@ -71,22 +78,12 @@ def topology_checks(known: Known) -> Iterator[Check]:
             check = _nvlinks(facts, topology, gpu)
             quantity: Quantity = "nvlinks" if check.verdict == "notice" else "nvlink_fabric"
             yield judged(check, known.matched, quantity, {gpu.address, *_far_ends(facts, gpu)})
-    yield from lanes(known, topology)
-    yield from speeds(known, topology)
+    yield from _lanes_of_all(known, topology)
+    yield from _speeds_of_all(known, topology)
     yield from _nics(topology)
     yield from _ways(facts, topology, found, is_measured=measured is not None)
     yield _numa(topology, found)
     yield from _told(known, topology, found)
-
-
-def _check(
-    what: str, verdict: CheckVerdict, where: str = "", measured: str = "", required: str = "", source: str = "",
-    detail: str = "", next_step: str = "",
-) -> Check:  # fmt: skip
-    return Check(
-        branch="topology", what=what, where=where, measured=measured, required=required, verdict=verdict,
-        source=source, detail=detail, next_step=next_step,
-    )  # fmt: skip
 
 
 def _gpus(facts: Facts, node: Topology) -> Check:
@@ -161,6 +158,99 @@ def _far_ends(facts: Facts, gpu: Gpu) -> Iterator[str]:
 
 def _listed(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
+
+
+# --- PCIe links ---
+
+
+def _lanes_of_all(known: Known, node: Topology) -> Iterator[Check]:
+    """Lanes of each link against the most of both ends, and against what was stable here."""
+    for device, name in _ends(node):
+        link = uplink(node, device)
+        if link is None:
+            continue
+        gpu = known.facts.node.part(model.Gpu, device.address)
+        now = _known(link.lanes, gpu.pcie_width_lanes)
+        both = _known(link.lanes_max, gpu.pcie_width_max_lanes)
+        before = gpu.pcie_width_expected_lanes
+        most = max((one for one in (both, before) if one is not None), default=None)
+        is_learned = before is not None and before == most and before != both
+        check = _lanes(name, now, most, _STABLE if is_learned else _BOTH_ENDS)
+        if check.verdict == "notice":
+            quantity: Quantity = "pcie_lanes" if device.role == "gpu" else "device_lanes"
+            check = judged(check, known.matched, quantity, _parts(device))
+        yield check
+
+
+def _parts(device: PciDevice) -> tuple[str, ...]:
+    """A link with its device; a GPU as well where a finding is of several."""
+    own = (f"pcie_link/{device.address}", f"gpu/{device.address}")
+    return (*own, device.address) if device.role == "gpu" else own
+
+
+def _known(first: float | None, second: float | None) -> float | None:
+    return second if first is None else first
+
+
+def _lanes(name: str, now: float | None, most: float | None, source: str) -> Check:
+    verdict: CheckVerdict = "not measured" if now is None or most is None else "notice" if now < most else "passed"
+    detail = ""
+    if verdict == "not measured":
+        detail = "the kernel does not know the lanes of both ends, as in a virtual machine"
+    measured, required = ("" if one is None else f"x{one:.0f}" for one in (now, most))
+    return _check("PCIe lanes", verdict, name, measured, required, source, detail)
+
+
+def _speeds_of_all(known: Known, node: Topology) -> Iterator[Check]:
+    """Generation of each link that is used, against that of both ends."""
+    for device, name in _ends(node):
+        link = uplink(node, device)
+        if link is None or device.role == "nvswitch":  # whether the links of NVSwitches slow down is not established
+            continue
+        parts = known.facts.node
+        gpu = parts.part(model.Gpu, device.address)
+        degraded = gpu.pcie_degraded if device.role == "gpu" else parts.part(model.PcieDevice, device.address).degraded
+        check = _speed(
+            name, device, degraded.get("generation"),
+            _known(gpu.pcie_generation, link.generation),
+            _known(gpu.pcie_generation_max, link.generation_max),
+        )  # fmt: skip
+        yield judged(check, known.matched, "pcie_generation", _parts(device))
+
+
+def _speed(name: str, device: PciDevice, slow: float | None, now: float | None, most: float | None) -> Check:
+    verdict: CheckVerdict = "not measured" if slow is None else "notice" if slow else "passed"
+    detail = ""
+    if slow is None:
+        detail = _IDLE if device.role == "gpu" else _NOTHING_BELOW
+        if most is None or device.role == "nic":
+            detail = "the generations of both ends are not known"
+    measured = "" if now is None or slow is None else f"gen {now:.0f}"
+    return _check(
+        "PCIe generation", verdict, name, measured, "" if most is None else f"gen {most:.0f}", _BOTH_ENDS, detail
+    )
+
+
+def _ends(node: Topology) -> Iterator[tuple[PciDevice, str]]:
+    """The lower end of each link that is judged, as people call it: GPUs first."""
+    parts: tuple[Gpu | Nic, ...] = (*node.gpus, *node.nics)
+    for part in parts:
+        if part.address in node.devices:
+            yield node.devices[part.address], _part_name(part)
+    named = {part.address for part in parts}
+    for address, device in node.devices.items():
+        if address not in named and device.role not in _NO_LINK:
+            yield device, f"{'NVSwitch' if device.role == 'nvswitch' else 'switch'} {address}"
+
+
+def _part_name(part: Gpu | Nic) -> str:
+    """``GPU0``, ``mlx5_0``, ``eth0``: what the operator knows it by."""
+    if isinstance(part, Gpu):
+        return part.label
+    return next(iter((*part.rdma_devices, *part.interfaces)), part.label)
+
+
+# --- ways ---
 
 
 def _nics(topology: Topology) -> Iterator[Check]:
@@ -262,7 +352,7 @@ def _numa(topology: Topology, found: Sequence[TopologyFinding]) -> Check:
 
 def _both_names(part: Gpu | Nic) -> str:
     """``GPU0``; of an adapter its name here and that in the texts of the topology: ``mlx5_0 (NIC0)``."""
-    name = part_name(part)
+    name = _part_name(part)
     return name if name == part.label else f"{name} ({part.label})"
 
 
