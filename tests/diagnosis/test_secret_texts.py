@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from commwatch.diagnosis.secret_texts import settings_without_secrets, without_secrets
+from commwatch.diagnosis.bundle import settings_without_secrets, without_secrets
 from support.passes import in_one_pass
 
 

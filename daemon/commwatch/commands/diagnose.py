@@ -237,8 +237,7 @@ def _write_report(file: Path, known: Known, document: Diagnosis, identity: Ident
 
 
 def _write_bundle(file: Path, config: Config, known: Known, document: Diagnosis, identity: Identity) -> None:
-    from commwatch.diagnosis.bundle import LeftOut, Piece, write_bundle
-    from commwatch.diagnosis.bundle_documents import document_pieces, matrix_pieces
+    from commwatch.diagnosis.bundle import LeftOut, Piece, document_pieces, matrix_pieces, write_bundle
     from commwatch.diagnosis.bundle_machine import machine_pieces
 
     found = [

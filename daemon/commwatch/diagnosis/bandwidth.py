@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -36,6 +37,8 @@ _SOURCES = {
     "model": "model",
 }
 
+_check = partial(Check, "bandwidth")
+_ALONE = "one GPU has nobody to talk to"
 _NO_PROBE = "no probe measures it"
 _FULL_SCAN = "commwatch diagnose --full-scan measures it now"
 
@@ -63,7 +66,7 @@ def _collective(known: Known, probe: Probe) -> Check:
         what += f" ({probe.name})"
     if ranks < 2:
         one = f"{operation} bus bandwidth"
-        return Check(branch="bandwidth", what=one, verdict="does not apply", detail="one GPU has nobody to talk to")
+        return _check(one, "does not apply", detail=_ALONE)
     rate = probe.last_bus_bandwidth_bytes_per_second
     if rate is None:
         return _unmeasured(what, [probe], known.facts.now)
@@ -76,8 +79,7 @@ def _pairs(known: Known) -> Iterator[Check]:
     found = [probe for probe in probes_of(facts) if probe.collective == "pairs"]
     if len(facts.derived(gpus_of)) < 2:
         if found:
-            detail = "one GPU has nobody to talk to"
-            yield Check(branch="bandwidth", what="GPU to GPU", verdict="does not apply", detail=detail)
+            yield _check("GPU to GPU", "does not apply", detail=_ALONE)
         return
     rates = pair_rates(facts)
     if not rates:
@@ -131,9 +133,7 @@ def _judged(
         words = f"{_span(min(rates), max(rates))}, {len(measured)} {many}"
     shares = [(one.bandwidth / one.expected, one.expected, one) for one in measured if one.expected]
     if not shares:
-        return Check(
-            branch="bandwidth", what=what, measured=words, verdict="notice", detail="what it should be is not known"
-        )
+        return _check(what, "notice", "", words, detail="what it should be is not known")
     share, expected, worst = min(shares, key=lambda one: one[0])
     low = sum(one[0] < least for one in shares)
     verdict: CheckVerdict = "passed" if share >= HEALTHY_SHARE else "notice"
@@ -142,21 +142,16 @@ def _judged(
         detail += f"; healthy systems give {format_percent(HEALTHY_SHARE)} and more"
     if low and len(measured) > 1:
         detail = f"{low} of {len(measured)} {many} are low, {worst.where} at {format_rate(worst.bandwidth)}; {detail}"
-    check = Check(
-        branch="bandwidth",
-        what=what,
-        where=worst.where if verdict == "notice" else "",
-        measured=words,
-        required=f"at least {format_rate(least * expected)} ({format_percent(least)} of {format_rate(expected)})",
-        verdict=verdict,
-        source=f"{_SOURCES.get(probe.expected_source, 'not known')}; {_LOW}",
-        detail=detail,
-    )
+    check = _check(
+        what, verdict, worst.where if verdict == "notice" else "", words,
+        f"at least {format_rate(least * expected)} ({format_percent(least)} of {format_rate(expected)})",
+        f"{_SOURCES.get(probe.expected_source, 'not known')}; {_LOW}", detail,
+    )  # fmt: skip
     return check if verdict == "passed" else judged(check, known.matched, "bandwidth", [f"probe/{probe.name}", *parts])
 
 
 def _unmeasured(what: str, of: Sequence[Probe], now: float) -> Check:
-    return Check(branch="bandwidth", what=what, verdict="not measured", detail=why_unmeasured(of, now))
+    return _check(what, "not measured", detail=why_unmeasured(of, now))
 
 
 def why_unmeasured(of: Sequence[Probe], now: float) -> str:

@@ -13,7 +13,7 @@ import msgspec
 
 from commwatch.children import clean_environment, find_program, own_module
 from commwatch.config.settings import Config
-from commwatch.diagnosis.bundle import Found, LeftOut, Piece
+from commwatch.diagnosis.bundle import Found, LeftOut, Piece, as_json
 from commwatch.diagnosis.known import Known
 from commwatch.errors import CommwatchError
 from commwatch.lines import plain
@@ -98,7 +98,7 @@ def _topology(config: Config, known: Known, tell: Tell) -> Generator[Found, None
     yield Piece(name="topology.txt", source=source, text="\n".join(text) + "\n", note=note)
     yield Piece(
         name="topology.json", source=f"{source} --json", note=note,
-        text=msgspec.json.format(msgspec.json.encode(made)).decode() + "\n",
+        text=as_json(made),
     )  # fmt: skip
     return _silent_driver([topology.driver_note, *problems])
 
@@ -255,4 +255,4 @@ def incidents_without_texts(text: str) -> str | None:
         logs = [{key: one[key] for key in ("lines", "told", "is_cut")} for one in answer["logs"]]
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    return msgspec.json.format(msgspec.json.encode({"logs": logs, "incidents": incidents})).decode() + "\n"
+    return as_json({"logs": logs, "incidents": incidents})

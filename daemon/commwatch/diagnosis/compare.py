@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timezone
 from typing import Literal
 
 import msgspec
@@ -12,7 +11,7 @@ from commwatch.diagnosis.document import Diagnosis, Measure
 from commwatch.findings.finding import Finding, Severity
 from commwatch.findings.verdict import Verdict
 from commwatch.lines import HEADING, WIDTH, Line, fitted_widths, folded, printable, row_lines
-from commwatch.units import format_rate, format_seconds
+from commwatch.units import format_rate, format_seconds, utc
 from commwatch.views.heatmap.compare import SMALLEST_CHANGE, compare, comparison_notes
 
 COMPARISON_SCHEMA: Literal["commwatch-diagnosis-comparison/1"] = "commwatch-diagnosis-comparison/1"
@@ -144,7 +143,7 @@ def comparison_lines(told: DiagnosisComparison, *, width: int = WIDTH) -> Iterat
 
 
 def _lines(told: DiagnosisComparison, width: int) -> Iterator[Line]:
-    yield [(f"What changed from {_utc(told.before_time)} to {_utc(told.after_time)}", HEADING)]
+    yield [(f"What changed from {utc(told.before_time)} to {utc(told.after_time)}", HEADING)]
     for reason in told.not_comparable:
         yield from folded([("Not comparable: ", "yellow"), (reason, "")], width, 2)
     yield from folded([("before: ", "bold"), (f"{told.verdict_before.word}: {told.verdict_before.line}", "")], width, 2)
@@ -194,7 +193,3 @@ def _number(one: Gain, value: float) -> str:
 def _change(one: Gain) -> tuple[str, str]:
     percent = "" if one.change_percent is None else f"{one.change_percent:+.0f} %, "
     return f"{percent}{one.word}", _STYLES[one.word]
-
-
-def _utc(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, tz=timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")

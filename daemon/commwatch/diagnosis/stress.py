@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from statistics import median
 
 from commwatch.diagnosis.check import Check
@@ -34,6 +35,7 @@ _POLICIES: Mapping[str, str] = {
     "reliability": "reliability",
 }  # fmt: skip
 _MOST_TOLD = 4
+_check = partial(Check, "stress")
 
 
 def rises_between(before: Node, after: Node) -> tuple[Rise, ...]:
@@ -69,12 +71,8 @@ def stress(known: Known) -> Iterator[Check]:
     run = known.stress
     if run is None:
         if known.scanned:
-            yield Check(
-                branch="stress",
-                what="bandwidth under sustained load",
-                verdict="not measured",
-                detail="commwatch diagnose --full-scan --stress 30s measures it",
-            )
+            detail = "commwatch diagnose --full-scan --stress 30s measures it"
+            yield _check("bandwidth under sustained load", "not measured", detail=detail)
         return
     yield _bandwidth(run, known.thresholds.stress_bandwidth_fall_max_ratio)
     if run.answer.rows:
@@ -87,29 +85,25 @@ def _bandwidth(run: Stress, most: float) -> Check:
     rates = [row.bus_bandwidth_bytes_per_second or 0.0 for row in run.answer.rows]
     what = f"bandwidth under load, {format_seconds(run.seconds)}"
     if run.answer.has_no_place_here:
-        return Check(branch="stress", what=what, verdict="does not apply", detail=why_not(result))
+        return _check(what, "does not apply", detail=why_not(result))
     if isinstance(result, Failed) and result.reason not in OWN_FAILURES:
-        return Check(
-            branch="stress", what=what, measured=f"failed: {result.reason}", required="a result", verdict="failed",
-            detail=result.detail,
+        return _check(
+            what, "failed", "", f"failed: {result.reason}", "a result", detail=result.detail,
             next_step="A load that ends in an error is a fault: look at the GPU and the links of the rank named.",
         )  # fmt: skip
     if not rates:
-        return Check(branch="stress", what=what, verdict="not measured", detail=why_not(result))
+        return _check(what, "not measured", detail=why_not(result))
     row = run.answer.rows[0]
     what = f"{row.operation} bus bandwidth under load, {format_bytes(row.size_bytes)}, {format_seconds(run.seconds)}"
     first, last = thirds(rates)
     falls = last < (1 - most) * first
-    return Check(
-        branch="stress",
-        what=what,
-        measured=f"first third {format_rate(first)}, last third {format_rate(last)} ({format_percent(last / first)}), "
-        f"lowest {format_rate(min(rates))}",
-        required=f"the last third at least {format_percent(1 - most)} of the first",
-        verdict="failed" if falls else "passed",
-        source="stress_bandwidth_fall_max_ratio",
-        detail=_when(rates, (1 - most) * first, run.seconds) if falls else "",
-        next_step="Look at what held the clocks meanwhile: cooling, power limits and the supply of the node; then "
+    return _check(
+        what, "failed" if falls else "passed", "",
+        f"first third {format_rate(first)}, last third {format_rate(last)} ({format_percent(last / first)}), lowest "
+        f"{format_rate(min(rates))}",
+        f"the last third at least {format_percent(1 - most)} of the first", "stress_bandwidth_fall_max_ratio",
+        _when(rates, (1 - most) * first, run.seconds) if falls else "",
+        "Look at what held the clocks meanwhile: cooling, power limits and the supply of the node; then "
         "stress it again." if falls else "",
     )  # fmt: skip
 
@@ -138,21 +132,14 @@ def _clocks(run: Stress) -> Check:
     told += [f"{where}: below its generation" for where in run.slow_links]
     what = "clocks and PCIe generation under load"
     if not told and not run.looks:
-        return Check(
-            branch="stress", what=what, verdict="not measured",
-            detail="the daemon was not asked while the load ran: it was too short",
-        )  # fmt: skip
-    return Check(
-        branch="stress",
-        what=what,
-        measured=_short(told) or "nothing held them back",
-        required="nothing that slows communication down",
-        verdict="failed" if run.held or run.slow_links else "notice" if limited else "passed",
-        detail="A power limit alone is how many healthy GPUs work." if limited and not run.held else "",
-        next_step="Look at cooling, power supply and power limits: nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER."
-        if run.held
-        else "",
-    )
+        return _check(what, "not measured", detail="the daemon was not asked while the load ran: it was too short")
+    return _check(
+        what, "failed" if run.held or run.slow_links else "notice" if limited else "passed", "",
+        _short(told) or "nothing held them back", "nothing that slows communication down", "",
+        "A power limit alone is how many healthy GPUs work." if limited and not run.held else "",
+        "Look at cooling, power supply and power limits: nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER."
+        if run.held else "",
+    )  # fmt: skip
 
 
 def _links(run: Stress) -> Check:
@@ -160,19 +147,15 @@ def _links(run: Stress) -> Check:
     what = "errors of the links under load"
     if run.rises is None:
         reason = "the daemon did not answer before the run, or not after it"
-        return Check(branch="stress", what=what, verdict="not measured", detail=reason)
+        return _check(what, "not measured", detail=reason)
     retrained = [one for one in run.rises if one.column in LINK_RETRAINED]
     repaired = [one for one in run.rises if one.column in SENT_AGAIN]
     told = [f"{one.where}: {one.by:g} {_WORDS[one.column]}" for one in (*retrained, *repaired)]
-    return Check(
-        branch="stress",
-        what=what,
-        measured=_short(told) or "none",
-        required="none",
-        verdict="failed" if retrained else "notice" if repaired else "passed",
-        detail="What the daemon counted meanwhile; it reads these every 10 s." if told else "",
-        next_step="Reseat or replace the link named: cable, riser, bridge or card." if retrained else "",
-    )
+    return _check(
+        what, "failed" if retrained else "notice" if repaired else "passed", "", _short(told) or "none", "none", "",
+        "What the daemon counted meanwhile; it reads these every 10 s." if told else "",
+        "Reseat or replace the link named: cable, riser, bridge or card." if retrained else "",
+    )  # fmt: skip
 
 
 def _short(told: Sequence[str]) -> str:

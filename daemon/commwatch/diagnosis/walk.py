@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
@@ -10,18 +10,19 @@ import msgspec
 
 from commwatch.diagnosis.bandwidth import bandwidth_checks
 from commwatch.diagnosis.check import BRANCHES, Branch, Check
-from commwatch.diagnosis.document import Diagnosis
+from commwatch.diagnosis.document import Diagnosis, Measure
 from commwatch.diagnosis.infiniband import infiniband
 from commwatch.diagnosis.known import Known
-from commwatch.diagnosis.measures import measures_of
-from commwatch.diagnosis.pattern import pattern
-from commwatch.diagnosis.pattern_scan import FRESH_PROBE
+from commwatch.diagnosis.marks.results import collectives, copies, operation_of, ranks_of, size_of
+from commwatch.diagnosis.pattern import FRESH_PROBE, pattern
 from commwatch.diagnosis.profile import profile_checks
 from commwatch.diagnosis.settings import settings
 from commwatch.diagnosis.stress import stress
 from commwatch.diagnosis.topology import topology_checks
+from commwatch.findings.facts import Facts
 from commwatch.findings.finding import SEVERITIES, Finding
 from commwatch.findings.verdict import Verdict, verdict_of
+from commwatch.units import format_bytes
 
 BranchChecks: TypeAlias = Callable[[Known], Iterable[Check]]
 
@@ -54,13 +55,34 @@ def diagnose(known: Known, scan: Literal["quick", "full"]) -> Diagnosis:
         checks=checks,
         score=known.score.score,
         matrix=known.matrix,
-        measures=tuple(measures_of(known.facts)),
+        measures=tuple(_measures(known.facts)),
         closed=known.findings.closed,
     )
 
 
 def _gravity(finding: Finding) -> tuple[int, float]:
     return SEVERITIES.index(finding.severity), finding.since
+
+
+def _measures(facts: Facts) -> Iterator[Measure]:
+    """Latency and bus bandwidth of each collective, and the bandwidth of each copy."""
+    for probe in collectives(facts):
+        operation = operation_of(probe)
+        of = f"{ranks_of(probe)} GPUs" + ("" if probe.name == operation else f" ({probe.name})")
+        latency, rate = probe.last_latency_seconds, probe.last_bus_bandwidth_bytes_per_second
+        if latency is not None:
+            yield Measure(
+                f"{operation} latency, {format_bytes(float(probe.latency_bytes or 0))}, {of}", latency, "seconds"
+            )
+        if rate is not None:
+            what = f"{operation} bus bandwidth, {format_bytes(size_of(probe))}, {of}"
+            yield Measure(what, rate, "bytes_per_second")
+        if (hidden := probe.hidden_ratio) is not None:
+            yield Measure(f"{operation} hidden under a product, {format_bytes(size_of(probe))}, {of}", hidden, "ratio")
+    for probe, found in copies(facts):
+        for copy, rate in found:
+            what = f"copy {copy.direction.replace('_', ' ')}, {format_bytes(size_of(probe))}, GPU{copy.gpu_index}"
+            yield Measure(what, rate, "bytes_per_second")
 
 
 def overall(known: Known, checks: Sequence[Check]) -> Verdict:
