@@ -98,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _ready_streams()
     if given[:1] == ["healthcheck"]:
         # Its exit codes drain nodes: none of those below may come out of it.
-        from commwatch.diagnosis.health.guard import guarded
+        from commwatch.diagnosis.health.answer import guarded
 
         return guarded(given, lambda: _run(given))
     try:

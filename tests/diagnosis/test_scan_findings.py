@@ -8,8 +8,8 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from commwatch.diagnosis.full_scan import FreshProbe, with_scan
 from commwatch.diagnosis.known import Known
-from commwatch.diagnosis.scan_findings import FreshProbe, with_scan
 from commwatch.findings.finding import Component, Finding
 from commwatch.findings.score import records
 from commwatch.findings.score.score import score_of

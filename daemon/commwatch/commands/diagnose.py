@@ -114,8 +114,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     if args.compare:
         return _compare(args.compare, as_json=args.json)
     from commwatch.config.thresholds import load_thresholds
-    from commwatch.diagnosis.marks.profile_file import profile_of
-    from commwatch.diagnosis.marks.profiles import Asked
+    from commwatch.diagnosis.marks.profiles import Asked, profile_of
     from commwatch.diagnosis.text import diagnosis_lines
     from commwatch.diagnosis.walk import diagnose
 

@@ -10,7 +10,6 @@ import msgspec
 
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.judged import judged
-from commwatch.diagnosis.marks.mark import HEALTHY_SHARE
 from commwatch.diagnosis.marks.results import (
     collectives,
     copies,
@@ -21,6 +20,7 @@ from commwatch.diagnosis.marks.results import (
     ranks_of,
     size_of,
 )
+from commwatch.diagnosis.marks.table import HEALTHY_SHARE
 from commwatch.findings.finding import Component
 from commwatch.findings.rules.gpu_ways import gpus_of, ways_of
 from commwatch.units import format_bytes, format_percent, format_rate, format_seconds

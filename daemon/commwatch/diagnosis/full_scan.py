@@ -1,31 +1,46 @@
-"""A full scan: every probe run by hand, what looks bad measured again, and all of it put over what the daemon knows."""
+"""A full scan: every probe run by hand, what looks bad measured again, and the rules over what that gave."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
 import structlog
 
 from commwatch.config.settings import Config, Probe
 from commwatch.config.thresholds import Thresholds
-from commwatch.diagnosis.known import Known, ask
-from commwatch.diagnosis.scan_findings import FreshProbe, with_scan
+from commwatch.diagnosis.known import OWN_FAILURES, Known, ask
 from commwatch.diagnosis.stress_run import run_stress
 from commwatch.errors import CommwatchError, StateError
+from commwatch.findings.api_documents import MetricRecord, SeriesRecord, SnapshotDocument, metric_records
+from commwatch.findings.causes import join
+from commwatch.findings.codes import CODES
+from commwatch.findings.facts import Facts
+from commwatch.findings.finding import Cause, Component, Evidence, Finding, Match
+from commwatch.findings.register import Incident
+from commwatch.findings.rules import pairs, probe
+from commwatch.findings.rules.components import probe_of
+from commwatch.findings.rules.gpu_ways import all_parts, gpus_of
+from commwatch.findings.score.score import score_of
+from commwatch.node.topology.pair_matrix import PairMatrix
 from commwatch.probes.by_hand.answer import Answer
 from commwatch.probes.by_hand.cycles import run_cycles
 from commwatch.probes.by_hand.pair_matrix import pair_probes
 from commwatch.probes.node import Prospect
 from commwatch.probes.plan import CyclePlan, Failed, Measured, Skipped
-from commwatch.probes.results.history import ProbeHistory
+from commwatch.probes.results.history import Conditions, ProbeHistory
 from commwatch.probes.results.pair_record import PairHistory, PairRecord
-from commwatch.probes.results.record import ProbeRecord
+from commwatch.probes.results.record import ProbeRecord, Reading
 from commwatch.state.directory import state_path
 from commwatch.state.records import read_record
+from commwatch_exporters.catalogue import CATALOGUE
+from commwatch_exporters.node import model
+from commwatch_exporters.node.parts import KIND_OF
+from commwatch_exporters.snapshot import Block, Layout, Snapshot
 
 log = structlog.get_logger("commwatch.diagnosis")
 
@@ -40,6 +55,83 @@ _History = TypeVar("_History", bound=ProbeHistory)
 _SLOW_TO_FAIL = frozenset({"rendezvous_timeout", "setup_timeout", "measure_timeout", "stuck", "internal"})
 """Failures that are not tried again: each takes a deadline, or leaves a process in the kernel."""
 
+_RULES = (*pairs.PAIRS.rules, *probe.PROBE.rules)
+_PAIR_CODES = frozenset(code.name for code in pairs.PAIRS.codes)
+_COUNTED = frozenset({"probe_error_rate_rise", "probe_wrong_result", "probe_starved"})
+"""What counts over hours stays as the daemon has it; that a probe is failing ends with its first result."""
+_PROBE_CODES = frozenset(code.name for code in probe.PROBE.codes) - _COUNTED
+
+_OF_NOW = ("gauge", "info")
+"""Types of metrics that do not count from the start of the daemon."""
+
+
+@dataclass(frozen=True, slots=True)
+class FreshProbe:
+    """One probe of a scan, measured once or several times, compared with what the daemon has measured before."""
+
+    name: str
+    backend: str
+    answers: tuple[Answer, ...]
+    """Of each time, the oldest first."""
+    bad: tuple[bool, ...]
+    """Of each: whether it failed, or was slow or low."""
+    readings: tuple[Reading, ...] = ()
+    """The series that the daemon would expose after these; empty where nothing was measured."""
+    matrix: PairMatrix | None = None
+    """Of pairs: the last one, with what three in a row have in common."""
+    comparable: bool = True
+    """Whether it was measured as the daemon measures it: the same GPUs, sizes and versions."""
+
+    @property
+    def told(self) -> tuple[tuple[Answer, bool], ...]:
+        """The times that say something, and whether it was bad: not those that were skipped or gave way."""
+        both = zip(self.answers, self.bad, strict=True)
+        return tuple((answer, bad) for answer, bad in both if isinstance(answer.result, Measured | Failed))
+
+    @property
+    def measured(self) -> bool:
+        """Whether the last of these gave a result."""
+        return bool(self.told) and isinstance(self.told[-1][0].result, Measured)
+
+    @property
+    def last_at(self) -> float:
+        """When the last time ended, seconds since 1970."""
+        return self.answers[-1].result.finished_at
+
+    @property
+    def bad_in_a_row(self) -> tuple[Answer, ...]:
+        """The last ones that were bad, the oldest first; empty where the last one was well."""
+        found: list[Answer] = []
+        for answer, bad in reversed(self.told):
+            if not bad:
+                break
+            found.insert(0, answer)
+        return tuple(found)
+
+    @property
+    def first_bad_at(self) -> float:
+        """When the first of them ended, seconds since 1970; without any, the last time."""
+        return self.bad_in_a_row[0].result.finished_at if self.bad_in_a_row else self.last_at
+
+    @property
+    def seen(self) -> str:
+        """How a fault that it shows was seen: ``seen by this scan, 3 times in a row``."""
+        times = len(self.bad_in_a_row)
+        if times > 1:
+            return f"seen by this scan, {times} times in a row"
+        return "seen by this scan, in a single reading: no streak"
+
+
+@dataclass
+class _Course:
+    """The cycles of one probe in a scan, over the daemon's past of it."""
+
+    record: ProbeRecord
+    conditions: Conditions | None
+    """Of the daemon's results."""
+    answers: list[Answer] = field(default_factory=list)
+    bad: list[bool] = field(default_factory=list)
+
 
 class Scan:
     """Follows the cycles of a scan."""
@@ -51,66 +143,49 @@ class Scan:
 
     def took(self, name: str, probe: Probe, prospect: Prospect, answer: Answer) -> None:
         """Judge a cycle by the daemon's past of this probe."""
-        course = self._courses.get(name)
-        if course is None:
+        if name not in self._courses:
             record = _record(self._state, prospect.plan, probe, self._thresholds)
-            course = self._courses[name] = _Course(name, record)
-        course.take(prospect, answer)
+            self._courses[name] = _Course(record, record.history.conditions)
+        course, result = self._courses[name], answer.result
+        record, is_bad = course.record, False
+        if isinstance(result, Measured | Failed):
+            record.take(result, prospect, time.time())
+            is_bad = record.suspicious or answer.is_bad
+            if isinstance(record, PairRecord):
+                is_bad = is_bad or answer.verdict == "below model" or bool(record.suspects(time.time()))
+        course.answers.append(answer)
+        course.bad.append(is_bad)
 
     def again(self) -> Collection[str]:
         """The probes that look bad, until they have looked so three times."""
-        return [name for name, course in self._courses.items() if course.wants_another]
+        return [name for name, course in self._courses.items() if self._wants_another(course)]
 
-    def fresh(self) -> tuple[FreshProbe, ...]:
-        """All that was measured."""
-        return tuple(course.fresh() for course in self._courses.values())
-
-
-class _Course:
-    """The cycles of one probe in a scan."""
-
-    def __init__(self, name: str, record: ProbeRecord) -> None:
-        self._name = name
-        self._record = record
-        self._conditions = record.history.conditions
-        """Of the daemon's results."""
-        self._answers: list[Answer] = []
-        self._bad: list[bool] = []
-
-    def take(self, prospect: Prospect, answer: Answer) -> None:
-        record, result = self._record, answer.result
-        if isinstance(result, Measured | Failed):
-            record.take(result, prospect, time.time())
-            pairs_slow = isinstance(record, PairRecord) and answer.verdict == "below model"
-            named = isinstance(record, PairRecord) and bool(record.suspects(time.time()))
-            self._bad.append(record.suspicious or named or pairs_slow or answer.is_bad)
-        else:
-            self._bad.append(False)
-        self._answers.append(answer)
-
-    @property
-    def wants_another(self) -> bool:
-        result = self._answers[-1].result
-        if len(self._answers) >= MOST_READINGS:
+    @staticmethod
+    def _wants_another(course: _Course) -> bool:
+        result = course.answers[-1].result
+        if len(course.answers) >= MOST_READINGS:
             return False
         if isinstance(result, Skipped):
             return result.reason == "probe_running"  # a cycle of the daemon, which is over soon
-        if isinstance(result, Failed) and result.reason in _SLOW_TO_FAIL:
-            return False
         # One that was bad once is measured until it is well, or bad three times in a row.
-        return isinstance(result, Measured | Failed) and self._bad[-1]
+        return course.bad[-1] and not (isinstance(result, Failed) and result.reason in _SLOW_TO_FAIL)
 
-    def fresh(self) -> FreshProbe:
-        now, record = time.time(), self._record
-        measured = any(isinstance(one.result, Measured) and not one.shares_gpus for one in self._answers)
+    def fresh(self) -> tuple[FreshProbe, ...]:
+        """All that was measured."""
+        return tuple(self._fresh(name, course) for name, course in self._courses.items())
+
+    @staticmethod
+    def _fresh(name: str, course: _Course) -> FreshProbe:
+        record, conditions = course.record, course.conditions
+        measured = any(isinstance(one.result, Measured) and not one.shares_gpus for one in course.answers)
         return FreshProbe(
-            name=self._name,
+            name=name,
             backend=record.history.backend,
-            answers=tuple(self._answers),
-            bad=tuple(self._bad),
-            readings=tuple(record.readings(now)) if measured else (),
+            answers=tuple(course.answers),
+            bad=tuple(course.bad),
+            readings=tuple(record.readings(time.time())) if measured else (),
             matrix=record.last_matrix if measured and isinstance(record, PairRecord) else None,
-            comparable=self._conditions is None or self._conditions == record.history.conditions,
+            comparable=conditions is None or conditions == record.history.conditions,
         )
 
 
@@ -162,3 +237,144 @@ def _read(file: Path, kind: type[_History]) -> _History | None:
         return read_record(file, kind)
     except StateError:
         return None
+
+
+# --- the findings after it ---
+
+
+def with_scan(known: Known, fresh: Sequence[FreshProbe]) -> Known:
+    """What is known with the probes of a scan in it.
+
+    Args:
+        known: what the daemon knows after the scan.
+        fresh: the probes.
+    """
+    matrix = next((one.matrix for one in fresh if one.matrix is not None), None)
+    measured = replace(known, snapshot=overlaid(known.snapshot, fresh))
+    findings = _findings(measured, fresh)
+    later = [one for one in known.findings.findings if one.code not in CODES]
+    score = known.score
+    judged_again = [one.comparable for one in fresh if one.measured]
+    if judged_again and all(judged_again):  # of some of the GPUs it is no score of the node
+        own = score_of(measured.facts, known.thresholds, findings, before=score.score)
+        score = msgspec.structs.replace(score, score=own)
+    return replace(
+        measured,
+        findings=msgspec.structs.replace(known.findings, findings=(*findings, *later)),
+        score=score,
+        matrix=matrix or known.matrix,
+        scanned=tuple(answer for one in fresh for answer in one.answers),
+    )
+
+
+def _findings(known: Known, fresh: Sequence[FreshProbe]) -> list[Finding]:
+    """The daemon's but for those that the scan has judged again, and the scan's; most severe first.
+
+    Args:
+        known: with the fresh values in its snapshot.
+        fresh: the probes of the scan.
+    """
+    open_before = _flat([one for one in known.findings.findings if one.code in CODES])
+    standing = {key: one for key, one in open_before.items() if not _judged_anew(known.facts, one, fresh)}
+    for match, by in _matches(known.facts, known.thresholds, fresh):
+        incident = _incident(match, by, open_before.get((match.code, match.component.identity)))
+        standing[incident.key] = incident
+    return join(standing.values())
+
+
+def _flat(told: Iterable[Finding]) -> dict[tuple[str, str], Incident]:
+    """All that is open, causes among it; how long a cause is open is not told, and it counts as long as its symptom."""
+    found: dict[tuple[str, str], Incident] = {}
+    for finding in told:
+        known_causes = [cause for cause in finding.causes if cause.code in CODES]
+        together: list[Finding | Cause] = [finding, *known_causes]
+        for one in together:
+            match = Match(one.code, one.component.component, one.evidence, one.detail)
+            last_seen = finding.since if one.last_seen is None else one.last_seen
+            incident = Incident(match, finding.since, last_seen, one.seen_seconds, is_open=True)
+            known = found.get(incident.key)
+            if known is None or incident.first_seen < known.first_seen:
+                found[incident.key] = incident
+    return found
+
+
+def _judged_anew(facts: Facts, finding: Incident, fresh: Iterable[FreshProbe]) -> bool:
+    """Whether the scan would have seen it if it were still so."""
+    if finding.code in _PROBE_CODES:
+        return any(one.name == finding.component.key and one.measured and one.comparable for one in fresh)
+    if finding.code not in _PAIR_CODES:
+        return False
+    matrix = next((one.matrix for one in fresh if one.matrix is not None), None)
+    if matrix is None:
+        return False
+    scanned = {end.pci_address for end in matrix.endpoints}
+    if scanned >= set(facts.derived(gpus_of).values()):
+        return True
+    return finding.component.kind == "pair" and scanned >= set(finding.component.key.split("-"))
+
+
+def _matches(facts: Facts, thresholds: Thresholds, fresh: Iterable[FreshProbe]) -> Iterator[tuple[Match, FreshProbe]]:
+    by_probe = {one.name: one for one in fresh if one.measured}
+    matrix = next((one for one in fresh if one.matrix is not None), None)
+    for match in (one for rule in _RULES for one in rule.evaluate(facts, thresholds)):
+        by = matrix if match.code in _PAIR_CODES else by_probe.get(match.component.key)
+        if by is not None:
+            yield match, by
+    for one in fresh:
+        yield from ((match, one) for match in _of_failures(facts, thresholds, one))
+
+
+def _of_failures(facts: Facts, thresholds: Thresholds, one: FreshProbe) -> Iterator[Match]:
+    """What failed in this scan alone: something wrong that arrived at once, else failures in a row."""
+    results = [answer.result for answer, _ in one.told]
+    failed = [result for result in results if isinstance(result, Failed) and result.reason not in OWN_FAILURES]
+    if wrong := sum(result.reason == "wrong_result" for result in failed):
+        yield Match("probe_wrong_result", _component(facts, one), (Evidence("wrong results in this scan", wrong),))
+    least = thresholds.probe_failure_streak
+    if len(failed) == len(results) and len(failed) >= least:
+        evidence = Evidence("failures in this scan, in a row", len(failed), "", least, "probe_failure_streak")
+        yield Match("probe_failing", _component(facts, one), (evidence,), failed[-1].detail)
+
+
+def _component(facts: Facts, one: FreshProbe) -> Component:
+    return probe_of(facts.node.part(model.Probe, one.name, one.backend), facts.derived(all_parts))
+
+
+def _incident(match: Match, by: FreshProbe, before: Incident | None) -> Incident:
+    seen = f"{by.seen[0].upper()}{by.seen[1:]}" if before is None else "Seen again by this scan"
+    detail = f"{match.detail}. {seen}" if match.detail else seen
+    since = by.first_bad_at if before is None else before.first_seen
+    return Incident(msgspec.structs.replace(match, detail=f"{detail}."), since, by.last_at, is_open=True)
+
+
+def overlaid(snapshot: SnapshotDocument, fresh: Iterable[FreshProbe]) -> SnapshotDocument:
+    """The snapshot as it would be had these been cycles of the daemon; counts and histograms stay the daemon's."""
+    for one in fresh:
+        if one.readings:
+            snapshot = _with_probe(snapshot, one)
+    return snapshot
+
+
+def _with_probe(snapshot: SnapshotDocument, probe: FreshProbe) -> SnapshotDocument:
+    values = {
+        (metric, labels): value
+        for metric, labels, value in probe.readings
+        if metric in CATALOGUE and CATALOGUE[metric].type in _OF_NOW
+    }
+    new = {one.name: one for one in metric_records(Snapshot([Block(Layout(values), tuple(values.values()), 0.0)]))}
+    kept = [
+        msgspec.structs.replace(
+            metric, series=(*_others(metric, probe), *(new.pop(metric.name).series if metric.name in new else ()))
+        )
+        for metric in snapshot.metrics
+    ]
+    return msgspec.structs.replace(snapshot, metrics=(*(metric for metric in kept if metric.series), *new.values()))
+
+
+def _others(metric: MetricRecord, probe: FreshProbe) -> tuple[SeriesRecord, ...]:
+    """The series of a metric that the probe says nothing of."""
+    if metric.type not in _OF_NOW:
+        return metric.series
+    if probe.matrix is not None and KIND_OF.get(metric.name) in (model.Pair, model.Suspect):
+        return ()
+    return tuple(one for one in metric.series if one.labels.get("probe") != probe.name)

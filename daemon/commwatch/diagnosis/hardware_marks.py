@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from commwatch.diagnosis.bandwidth import why_unmeasured
 from commwatch.diagnosis.check import Check, CheckVerdict
-from commwatch.diagnosis.marks.mark import HEALTHY_SHARE, Mark, judge_rate
 from commwatch.diagnosis.marks.results import (
     all_reduce_probes,
     all_reduces,
@@ -25,7 +24,15 @@ from commwatch.diagnosis.marks.results import (
     size_of,
     utilization_of,
 )
-from commwatch.diagnosis.marks.table import INFINIBAND_HDR, NVLINK, PCIE_GEN4_X16, UTILIZATION
+from commwatch.diagnosis.marks.table import (
+    HEALTHY_SHARE,
+    INFINIBAND_HDR,
+    NVLINK,
+    PCIE_GEN4_X16,
+    UTILIZATION,
+    Mark,
+    judge_rate,
+)
 from commwatch.findings.facts import Facts
 from commwatch.findings.rules.gpu_ways import gpus_of
 from commwatch.units import format_bytes, format_percent, format_rate
@@ -58,17 +65,8 @@ def hardware_marks(facts: Facts, since: float) -> Iterator[Check]:
 def _check(
     mark: Mark, what: str, verdict: CheckVerdict, *, measured: str = "", where: str = "", detail: str = ""
 ) -> Check:  # fmt: skip
-    return Check(
-        branch="profile",
-        what=what,
-        where=where,
-        measured=measured,
-        required=mark.required,
-        verdict=verdict,
-        source=mark.origin,
-        detail=detail,
-        next_step=_NEXT.get(mark.name, _NEXT_DEFAULT) if verdict == "failed" else "",
-    )
+    next_step = _NEXT.get(mark.name, _NEXT_DEFAULT) if verdict == "failed" else ""
+    return Check("profile", what, verdict, where, measured, mark.required, mark.origin, detail, next_step)
 
 
 class _Share(NamedTuple):

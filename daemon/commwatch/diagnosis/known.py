@@ -21,6 +21,7 @@ from commwatch.findings.api_documents import FindingsDocument, ScoreDocument, Se
 from commwatch.findings.codes import WATCHED
 from commwatch.findings.facts import Facts
 from commwatch.findings.history import CounterHistory
+from commwatch.probes.plan import CycleResult, Measured, Skipped, Yielded
 from commwatch.state.answer import document_of
 from commwatch.state.client import DaemonAbsent, ask_daemon
 from commwatch.state.directory import state_path
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 _DAEMON_SECONDS = 1.5
 """For all that is asked of the daemon together in a quick diagnosis, which is to answer within 2 s."""
+
+OWN_FAILURES = frozenset({"start", "internal"})
+"""Reasons of failures that come before any GPU is touched: a lock or a process of ours, and no fault of the node."""
 
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - it is asked for its size alone
 
@@ -113,6 +117,14 @@ class Known:
     def matched(self) -> Matches:
         """What the rules see of this node, open or not yet, the worst first."""
         return matched_by(self.findings, self.facts, self.thresholds)
+
+
+def why_not(result: CycleResult) -> str:
+    """Why there is no result, as a sentence begins: ``Skipped: gpu_busy: GPU1 has a process``."""
+    if isinstance(result, Measured):
+        return "Several ranks share a GPU: times say nothing"
+    word = "Skipped" if isinstance(result, Skipped) else "Gave way" if isinstance(result, Yielded) else "Could not run"
+    return f"{word}: {result.reason}: {result.detail}"
 
 
 def read_host_limits() -> HostLimits:

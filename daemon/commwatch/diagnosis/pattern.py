@@ -12,9 +12,8 @@ import msgspec
 from commwatch.config.thresholds import Thresholds
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.judged import Matched, Matches, Record, judged
-from commwatch.diagnosis.known import Known
+from commwatch.diagnosis.known import OWN_FAILURES, Known, why_not
 from commwatch.diagnosis.marks.results import probes_of
-from commwatch.diagnosis.outcomes import OWN_FAILURES, why_not
 from commwatch.findings.rules.gpu_ways import gpus_of
 from commwatch.node.topology.pair_matrix import PairMatrix
 from commwatch.node.topology.ways import Cell

@@ -11,7 +11,6 @@ import msgspec
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.estimate.step import Span, span
 from commwatch.diagnosis.hardware_marks import all_reduce_check, hardware_marks, why_no_all_reduce
-from commwatch.diagnosis.marks.mark import HEALTHY_SHARE
 from commwatch.diagnosis.marks.profiles import (
     CALL_BYTES,
     WAITING_MOST,
@@ -29,6 +28,7 @@ from commwatch.diagnosis.marks.results import (
     size_of,
     utilization_of,
 )
+from commwatch.diagnosis.marks.table import HEALTHY_SHARE
 from commwatch.findings.facts import Facts
 from commwatch.findings.rules.gpu_ways import gpus_of
 from commwatch.units import format_count, format_gigabytes, format_percent, format_rate, format_seconds
@@ -75,16 +75,15 @@ def _memory(profile: Profile, facts: Facts) -> Check:
     """Whether the GPUs can hold the model at all."""
     sizes = memory_sizes(facts)
     fits = sizes is not None and sum(sizes) >= profile.weight_bytes
-    return Check(
-        branch="profile",
-        what=memory_of(profile),
-        measured="" if sizes is None else format_gigabytes(sum(sizes)),
-        required=f"at least {format_gigabytes(profile.weight_bytes)}",
-        verdict="not measured" if sizes is None else "passed" if fits else "failed",
-        source=f"commwatch: {format_count(profile.parameters)} parameters in bf16, nothing else",
-        detail="how much memory these GPUs have is not known" if sizes is None else "",
-        next_step="" if sizes is None or fits else _NEXT,
-    )
+    required = f"at least {format_gigabytes(profile.weight_bytes)}"
+    source = f"commwatch: {format_count(profile.parameters)} parameters in bf16, nothing else"
+    what, measured = memory_of(profile), "" if sizes is None else format_gigabytes(sum(sizes))
+    if sizes is None:
+        detail = "how much memory these GPUs have is not known"
+        return Check("profile", what, "not measured", required=required, source=source, detail=detail)
+    if fits:
+        return Check("profile", what, "passed", "", measured, required, source)
+    return Check("profile", what, "failed", "", measured, required, source, next_step=_NEXT)
 
 
 def rates_of(facts: Facts, since: float, operation: str = "all_reduce") -> Span | None:
@@ -122,15 +121,11 @@ def _step(profile: Profile, facts: Facts, asked: Asked, since: float) -> Check:
         if verdict != "passed":
             detail += f"; {fault_words(facts, since)}"
     return Check(
-        branch="profile",
-        what=f"{profile.name}: share of a step for which GPUs wait",
-        measured=measured,
-        required=f"at most {format_percent(WAITING_MOST)}",
-        verdict=verdict,
-        source=f"commwatch: {profile.job}; {profile.model}; what goes between nodes is not in it",
-        detail=detail,
-        next_step=_NEXT if verdict == "failed" else "",
-    )
+        "profile", f"{profile.name}: share of a step for which GPUs wait", verdict, "", measured,
+        f"at most {format_percent(WAITING_MOST)}",
+        f"commwatch: {profile.job}; {profile.model}; what goes between nodes is not in it", detail,
+        _NEXT if verdict == "failed" else "",
+    )  # fmt: skip
 
 
 def _of_waiting(expected: Prospect, *, must: bool) -> CheckVerdict:

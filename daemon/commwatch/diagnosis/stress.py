@@ -7,8 +7,7 @@ from functools import partial
 from statistics import median
 
 from commwatch.diagnosis.check import Check
-from commwatch.diagnosis.known import Known, Rise, Stress
-from commwatch.diagnosis.outcomes import OWN_FAILURES, why_not
+from commwatch.diagnosis.known import OWN_FAILURES, Known, Rise, Stress, why_not
 from commwatch.probes.plan import Failed
 from commwatch.units import format_bytes, format_percent, format_rate, format_seconds
 from commwatch_exporters.node.model import Gpu, Node, NvLink, PcieDevice

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.diagnosis.marks.profile_file import profile_of
-from commwatch.diagnosis.marks.profiles import PROFILES
+from commwatch.diagnosis.marks.profiles import PROFILES, profile_of
 from commwatch.diagnosis.preflight import preflight
 from commwatch.errors import ConfigError, UsageError
 from diagnosis.exposed import merged

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -16,8 +17,9 @@ from commwatch.diagnosis.health.counts import count_unknown
 from commwatch.diagnosis.health.one_look import KernelFact
 from commwatch.errors import StateError
 from commwatch.findings.finding import Cause, Finding, Severity
-from commwatch.findings.health import Health, calls_for_drain
+from commwatch.findings.health import Health, calls_for_drain, unknown
 from commwatch.findings.verdict import Because, Word
+from commwatch.state.directory import default_state_path
 from commwatch.views.terminal import print_json
 
 HEALTH_SCHEMA: Literal["commwatch-health/1"] = "commwatch-health/1"
@@ -97,7 +99,15 @@ def fault_records(faults: Iterable[Finding | Cause]) -> tuple[FaultRecord, ...]:
     )  # fmt: skip
 
 
-def counted(health: Health, state: Path) -> bool | None:
+def answer_of(health: Health, state: Path, now: float) -> HealthDocument:
+    """The answer with what every one has; an unknown is counted in the state directory."""
+    return HealthDocument(
+        verdict=health.verdict, reason=health.reason, exit_code=health.exit_code, because=health.because,
+        counted=_counted(health, state), time=now,
+    )  # fmt: skip
+
+
+def _counted(health: Health, state: Path) -> bool | None:
     """Count an unknown; what keeps it from being counted is reported on standard error and changes nothing else."""
     if health.because is None:
         return None
@@ -124,9 +134,58 @@ def _drained(drain: DrainRecord) -> str:
     return drain.detail if drain.drained else f"not drained: {drain.detail}"
 
 
-def silence_output() -> None:
+def _silence_output() -> None:
     """Let what cannot be written go nowhere: Python would end with a code of its own otherwise."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
+
+
+# --- what goes wrong in healthcheck itself must not look like a problem of the node ---
+
+
+def guarded(arguments: Sequence[str], run: Callable[[], int]) -> int:
+    """Run the command; wrong use, a configuration that cannot be read and defects are unknown.
+
+    A scheduler that calls it with a misspelt option would drain the whole cluster by an exit code that says no.
+
+    Args:
+        arguments: of the command line.
+        run: understands them, does the work and gives the exit code.
+    """
+    try:
+        return run()
+    except SystemExit as end:  # of the parser
+        if not end.code:
+            return 0
+        return _answer(_of(arguments, "wrong use of the command; standard error says what"), arguments)
+    except OSError as error:
+        _silence_output()  # it may be this that failed
+        return _answer(_of(arguments, f"output or files: {error}"), arguments)
+    except Exception as error:
+        # Any defect of ours: whatever it is, the node must not pay for it.
+        return _answer(_of(arguments, f"{type(error).__name__}: {error}"), arguments)
+
+
+def _of(arguments: Sequence[str], reason: str) -> Health:
+    return unknown("error", reason, slurm="--slurm" in arguments, fail_closed="--fail-closed" in arguments)
+
+
+def _answer(health: Health, arguments: Sequence[str]) -> int:
+    try:
+        print_answer(answer_of(health, _state(arguments), time.time()), as_json="--json" in arguments)
+    except OSError:
+        _silence_output()
+    return health.exit_code
+
+
+def _state(arguments: Sequence[str]) -> Path:
+    """The state directory as far as it is known without a configuration."""
+    for place, word in enumerate(arguments):
+        if word == "--path.state" and place + 1 < len(arguments):
+            return Path(arguments[place + 1])
+        if word.startswith("--path.state="):
+            return Path(word.partition("=")[2])
+    named = os.environ.get("COMMWATCH_PATH_STATE")
+    return Path(named) if named else default_state_path()

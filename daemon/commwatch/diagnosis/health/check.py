@@ -10,14 +10,7 @@ from pathlib import Path
 import msgspec
 
 from commwatch.config.settings import Config
-from commwatch.diagnosis.health.answer import (
-    DrainRecord,
-    HealthDocument,
-    PreflightRecord,
-    counted,
-    fault_records,
-    print_answer,
-)
+from commwatch.diagnosis.health.answer import DrainRecord, PreflightRecord, answer_of, fault_records, print_answer
 from commwatch.diagnosis.health.kernel import SOURCES, ask_kernel
 from commwatch.diagnosis.health.one_look import KernelLook, judged
 from commwatch.errors import CommwatchError
@@ -97,13 +90,8 @@ def check(options: Options, config: Config) -> int:
         found = _Found(unknown("error", reason, slurm=asked.slurm, fail_closed=asked.fail_closed))
     health, said = found.health, found.said
     drained = _drain(health, config, until) if options.drain and health.drain_for else None
-    document = HealthDocument(
-        verdict=health.verdict,
-        reason=health.reason,
-        exit_code=health.exit_code,
-        because=health.because,
-        counted=counted(health, state),
-        time=asked.now,
+    document = msgspec.structs.replace(
+        answer_of(health, state, asked.now),
         looked_at=said.looked_at if said else None,
         simulated=said.simulated if said else None,
         maintenance=said.maintenance if said else None,
@@ -147,7 +135,7 @@ def _preflight(options: Options, state: Path, now: float) -> PreflightRecord:
     Raises:
         CommwatchError: the daemon does not answer, or is of another version.
     """
-    from commwatch.diagnosis.marks.profile_file import profile_of
+    from commwatch.diagnosis.marks.profiles import profile_of
     from commwatch.diagnosis.preflight import preflight
     from commwatch.findings.facts import Facts
     from commwatch.findings.history import CounterHistory

@@ -1,8 +1,101 @@
-"""The reference marks that users know, one by one."""
+"""The reference marks that users know: figures, what they are about, and what a value is worth beside them; pure."""
 
 from __future__ import annotations
 
-from commwatch.diagnosis.marks.mark import HEALTHY_SHARE, Mark, Unmet
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+from commwatch.diagnosis.check import CheckVerdict
+from commwatch.probes.results.published import is_model
+from commwatch.units import format_percent, format_rate, format_seconds
+
+MarkUnit: TypeAlias = Literal["bytes_per_second", "seconds", "ratio"]
+
+HEALTHY_SHARE = 0.85
+"""Of what is expected: healthy hardware gives as much and more. Itself a mark that users know."""
+
+
+class Unmet(NamedTuple):
+    """Healthy hardware that is known to stay below a mark."""
+
+    gpu: str
+    """Start of the GPU's name, without the vendor."""
+    words: str
+    """What it gives, and who says so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A figure that users know."""
+
+    name: str
+    quantity: str
+    """What is measured."""
+    direction: str
+    size: str
+    """Of the messages."""
+    path: str
+    """The class of paths that it is about; to others it does not apply."""
+    figure: float
+    unit: MarkUnit
+    source: str
+    at_most: bool = False
+    """Whether less is better."""
+    unmet: tuple[Unmet, ...] = ()
+
+    @property
+    def required(self) -> str:
+        """``at least 48 GB/s``."""
+        return f"{'at most' if self.at_most else 'at least'} {self.words(self.figure)}"
+
+    @property
+    def origin(self) -> str:
+        """Where it comes from, and what it is about."""
+        return f"{self.source}; {self.quantity}, {self.direction}, {self.size}; {self.path}"
+
+    def words(self, value: float) -> str:
+        """A value of this quantity with its unit."""
+        if self.unit == "bytes_per_second":
+            return format_rate(value)
+        return format_seconds(value) if self.unit == "seconds" else format_percent(value)
+
+
+class Judged(NamedTuple):
+    """What follows from a mark."""
+
+    verdict: CheckVerdict
+    detail: str
+
+
+def judge_rate(mark: Mark, rate: float, expected: float | None, gpu: str = "") -> Judged:
+    """What a measured rate is worth beside a mark in bytes per second.
+
+    A mark says nothing of hardware that cannot meet it. So a value below it fails only where this hardware should come
+    within 15 % of the mark, and stays more than 15 % below what it should give itself.
+
+    Args:
+        mark: to be reached or passed.
+        rate: bytes per second.
+        expected: what this hardware should give for the same quantity and size, from configuration, published results
+            or a model; None where nothing can be said.
+        gpu: name of the GPUs as the driver gives it.
+    """
+    if rate >= mark.figure:
+        return Judged("passed", "")
+    known = next((one for one in mark.unmet if is_model(gpu, one.gpu)), None)
+    if known is not None:
+        return Judged("published mark", f"healthy hardware of this kind stays below it: {known.words}")
+    if expected is None:
+        return Judged("published mark", "what this hardware should give is not known")
+    share = f"{format_percent(rate / expected)} of the {format_rate(expected)} that this hardware should give"
+    if expected < HEALTHY_SHARE * mark.figure:
+        return Judged("published mark", f"this hardware cannot meet it; {share} at this size")
+    if rate >= HEALTHY_SHARE * expected:
+        return Judged("published mark", f"{share} at this size, as healthy hardware does")
+    return Judged("failed", share)
+
+
+# --- the marks, one by one ---
 
 UTILIZATION = Mark(
     name="utilization",
