@@ -117,13 +117,10 @@ def _gain(before: Measure, after: Measure) -> Gain:
 
 
 def _finding(one: Finding) -> ChangedFinding:
-    words, lead = f"{one.title}: {one.component.component.words}", one.lead
-    if lead is not one:
-        words += f"; likeliest cause: {lead.title}: {lead.component.component.words}"
-    return ChangedFinding(
-        code=one.code, component=one.component.identity, severity=one.severity,
-        words=words,
-    )  # fmt: skip
+    words = f"{one.title}: {one.component.words}"
+    if one.lead is not one:
+        words += f"; likeliest cause: {one.words}"
+    return ChangedFinding(code=one.code, component=one.component.identity, words=words, severity=one.severity)
 
 
 def _differences(before: Diagnosis, after: Diagnosis) -> Iterator[str]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from commwatch.diagnosis.bandwidth import why_unmeasured
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.estimate.step import Span, span
-from commwatch.diagnosis.hardware_marks import all_reduce_check, hardware_marks, why_no_all_reduce
 from commwatch.diagnosis.marks.profiles import (
     CALL_BYTES,
     WAITING_MOST,
@@ -21,22 +21,49 @@ from commwatch.diagnosis.marks.profiles import (
 )
 from commwatch.diagnosis.marks.results import (
     ALWAYS,
+    all_reduce_probes,
     all_reduces,
+    collectives,
+    copies,
     gpu_name,
+    is_firm,
+    is_since,
     memory_sizes,
+    nvlink_version,
+    pair_rates,
+    path_to_host,
+    path_under_switch,
+    probes_of,
+    ranks_of,
     results_over_all,
     size_of,
     utilization_of,
 )
-from commwatch.diagnosis.marks.table import HEALTHY_SHARE
+from commwatch.diagnosis.marks.table import (
+    HEALTHY_SHARE,
+    INFINIBAND_HDR,
+    NVLINK,
+    PCIE_GEN4_X16,
+    UTILIZATION,
+    Mark,
+    judge_rate,
+)
 from commwatch.findings.facts import Facts
 from commwatch.findings.rules.gpu_ways import gpus_of
-from commwatch.units import format_count, format_gigabytes, format_percent, format_rate, format_seconds
+from commwatch.units import format_bytes, format_count, format_gigabytes, format_percent, format_rate, format_seconds
+from commwatch_exporters.node.model import RdmaPort
 
 if TYPE_CHECKING:
     from commwatch.diagnosis.known import Known
 
-_NEXT = "Take another node, or look at fewer GPUs and other strategies with commwatch estimate."
+_GEN4_X16 = (4, 16)
+_NVLINK_VERSIONS = ("3.0", "4.0")
+_HDR_BYTES_PER_SECOND = 25e9
+_HDR_LANES = 4
+
+_NEXT_PCIE = "Look at width and generation of the link (commwatch topology), then reseat the card or the riser."
+_NEXT_MARK = "Look at the findings and at the branches above: they name the part."
+_NEXT_PROFILE = "Take another node, or look at fewer GPUs and other strategies with commwatch estimate."
 
 
 def profile_checks(known: Known) -> Iterable[Check]:
@@ -54,7 +81,7 @@ def checks_of(facts: Facts, asked: Asked, since: float = ALWAYS) -> Iterator[Che
         asked: which profiles.
         since: older results are left out, seconds since 1970.
     """
-    yield from hardware_marks(facts, since)
+    yield from _hardware_marks(facts, since)
     for profile in asked.profiles:
         if profile is asked.profile:
             yield _memory(profile, facts)
@@ -62,7 +89,7 @@ def checks_of(facts: Facts, asked: Asked, since: float = ALWAYS) -> Iterator[Che
             check = all_reduce_check(profile.all_reduce, f"{profile.name}: all_reduce bus bandwidth", facts, since)
             # What was asked for has to be met, whatever keeps this hardware from it.
             unmet = check.verdict == "published mark" and profile is asked.profile
-            yield msgspec.structs.replace(check, verdict="failed", next_step=_NEXT) if unmet else check
+            yield msgspec.structs.replace(check, verdict="failed", next_step=_NEXT_PROFILE) if unmet else check
         yield _step(profile, facts, asked, since)
 
 
@@ -83,7 +110,7 @@ def _memory(profile: Profile, facts: Facts) -> Check:
         return Check("profile", what, "not measured", required=required, source=source, detail=detail)
     if fits:
         return Check("profile", what, "passed", "", measured, required, source)
-    return Check("profile", what, "failed", "", measured, required, source, next_step=_NEXT)
+    return Check("profile", what, "failed", "", measured, required, source, next_step=_NEXT_PROFILE)
 
 
 def rates_of(facts: Facts, since: float, operation: str = "all_reduce") -> Span | None:
@@ -124,7 +151,7 @@ def _step(profile: Profile, facts: Facts, asked: Asked, since: float) -> Check:
         "profile", f"{profile.name}: share of a step for which GPUs wait", verdict, "", measured,
         f"at most {format_percent(WAITING_MOST)}",
         f"commwatch: {profile.job}; {profile.model}; what goes between nodes is not in it", detail,
-        _NEXT if verdict == "failed" else "",
+        _NEXT_PROFILE if verdict == "failed" else "",
     )  # fmt: skip
 
 
@@ -158,3 +185,184 @@ def fault_words(facts: Facts, since: float = ALWAYS) -> str:
             "hardware should be"
         )
     return f"all_reduce gives {rate}, as such hardware does ({expected} expected): unfit by design, not by a fault"
+
+
+# --- the reference marks that are about hardware, one by one ---
+
+
+def _hardware_marks(facts: Facts, since: float) -> Iterator[Check]:
+    """All of them but those of a model.
+
+    Args:
+        facts: what is exposed.
+        since: older results are left out, seconds since 1970.
+    """
+    yield _utilization(facts, since)
+    yield from _pcie(facts, since)
+    yield _nvlink(facts, since)
+    yield _infiniband(facts)
+
+
+def _mark_check(
+    mark: Mark, what: str, verdict: CheckVerdict, *, measured: str = "", where: str = "", detail: str = ""
+) -> Check:  # fmt: skip
+    step = "" if verdict != "failed" else _NEXT_PCIE if mark is PCIE_GEN4_X16 else _NEXT_MARK
+    return Check("profile", what, verdict, where, measured, mark.required, mark.origin, detail, step)
+
+
+class _Share(NamedTuple):
+    share: float
+    where: str
+    is_firm: bool
+
+
+def _utilization(facts: Facts, since: float) -> Check:
+    what = "share of the expected bandwidth, the lowest of all probes"
+    shares = list(_shares(facts, since))
+    if not shares:
+        detail = why_unmeasured(probes_of(facts), facts.now)
+        return _mark_check(UTILIZATION, what, "not measured", detail=detail)
+    firm = [one for one in shares if one.is_firm and one.share < HEALTHY_SHARE]
+    worst = min(firm or shares)
+    verdict: CheckVerdict = "passed" if worst.share >= HEALTHY_SHARE else "failed" if firm else "notice"
+    detail = "" if verdict != "notice" else "a model says what is expected, which never fails alone"
+    return _mark_check(
+        UTILIZATION, what, verdict, measured=format_percent(worst.share), where=worst.where, detail=detail
+    )
+
+
+def _shares(facts: Facts, since: float) -> Iterator[_Share]:
+    for probe in collectives(facts):
+        share = utilization_of(probe)
+        if share is not None and is_since(probe, since):
+            yield _Share(share, probe.name, is_firm(probe))
+    for probe, found in copies(facts):
+        for copy, rate in found:
+            expected = copy.expected_bandwidth_bytes_per_second
+            if expected and is_since(probe, since):
+                where = f"GPU{copy.gpu_index} {copy.direction.replace('_', ' ')}"
+                yield _Share(rate / expected, where, is_firm(probe))
+
+
+class _Sum(NamedTuple):
+    """Both directions of a PCIe path."""
+
+    rate: float
+    expected: float | None
+    where: str
+
+
+def _pcie(facts: Facts, since: float) -> Iterator[Check]:
+    what = "PCIe gen 4 x16, GPU and host, both ways added"
+    paths = {gpu: path_to_host(facts, address) for gpu, address in facts.derived(gpus_of).items()}
+    if not paths:
+        yield _mark_check(PCIE_GEN4_X16, what, "not measured", detail="no GPU is known")
+    elif _GEN4_X16 not in paths.values():
+        known = sorted({f"gen {path[0]} x{path[1]}" for path in paths.values() if path is not None})
+        verdict: CheckVerdict = "does not apply" if known and None not in paths.values() else "not measured"
+        detail = f"the links to the host are PCIe {', '.join(known)}" if known else "no PCIe link is known"
+        yield _mark_check(PCIE_GEN4_X16, what, verdict, detail=detail)
+    else:
+        yield _pcie_of(what, list(_copied(facts, paths, since)), "each way was measured alone", facts, "host_copies")
+    if pairs := list(_exchanged(facts)):
+        current = [one for one in pairs if _is_fresh(facts, "pairs", since)]
+        what = "PCIe gen 4 x16, two GPUs under one switch, both ways at once"
+        yield _pcie_of(what, current, "", facts, "pairs")
+
+
+def _pcie_of(what: str, found: list[_Sum], note: str, facts: Facts, measure: str) -> Check:
+    if not found:
+        of = [one for one in probes_of(facts) if one.collective == measure]
+        return _mark_check(PCIE_GEN4_X16, what, "not measured", detail=why_unmeasured(of, facts.now))
+    order = ("failed", "published mark", "passed")
+    judged = [(judge_rate(PCIE_GEN4_X16, one.rate, one.expected), one) for one in found]
+    (verdict, detail), worst = min(judged, key=lambda one: (order.index(one[0].verdict), one[1].rate))
+    words = "; ".join(filter(None, (note, detail)))
+    return _mark_check(PCIE_GEN4_X16, what, verdict, measured=format_rate(worst.rate), where=worst.where, detail=words)
+
+
+def _is_fresh(facts: Facts, measure: str, since: float) -> bool:
+    return any(is_since(one, since) for one in probes_of(facts) if one.collective == measure)
+
+
+def _copied(facts: Facts, paths: dict[str, tuple[int, int] | None], since: float) -> Iterator[_Sum]:
+    for probe, found in copies(facts):
+        for gpu, path in paths.items():
+            own = [(copy, rate) for copy, rate in found if copy.gpu_index == gpu]
+            if path == _GEN4_X16 and len(own) == 2 and is_since(probe, since):
+                expected = _sum(copy.expected_bandwidth_bytes_per_second for copy, _ in own)
+                yield _Sum(sum(rate for _, rate in own), expected, f"GPU{gpu}")
+
+
+def _exchanged(facts: Facts) -> Iterator[_Sum]:
+    gpus = facts.derived(gpus_of)
+    pairs = {(pair.source, pair.target): pair for pair, _ in pair_rates(facts)}
+    for (source, target), pair in pairs.items():
+        back = pairs.get((target, source))
+        if back is None or int(source) > int(target):
+            continue
+        rate = _sum(one.both_ways_bandwidth_bytes_per_second for one in (pair, back))
+        if rate is not None and path_under_switch(facts, gpus[source], gpus[target]) == _GEN4_X16:
+            expected = _sum(one.expected_bandwidth_bytes_per_second for one in (pair, back))
+            yield _Sum(rate, expected, f"GPU{source}-GPU{target}")
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    found = list(values)
+    known = [one for one in found if one is not None]
+    return sum(known) if len(known) == len(found) else None
+
+
+def _nvlink(facts: Facts, since: float) -> Check:
+    what = "all_reduce over NVLink 3.0 or 4.0"
+    version = nvlink_version(facts)
+    if version not in _NVLINK_VERSIONS:
+        detail = f"the GPUs are joined by NVLink {version}" if version else "no NVLinks join all GPUs of the node"
+        return _mark_check(NVLINK, what, "does not apply", detail=detail)
+    return all_reduce_check(NVLINK, what, facts, since)
+
+
+def _infiniband(facts: Facts) -> Check:
+    what = "RDMA latency over InfiniBand HDR"
+    ports = [
+        f"{port.device} port {port.number}"
+        for port, rate in facts.each(RdmaPort.speed_bytes_per_second)
+        if rate == _HDR_BYTES_PER_SECOND and port.link_layer == "InfiniBand"
+        and port.width_lanes in (None, _HDR_LANES)
+    ]  # fmt: skip
+    if not ports:
+        return _mark_check(INFINIBAND_HDR, what, "does not apply", detail="no InfiniBand HDR port is up")
+    detail = "it takes a second node: commwatch cluster probe measures it with ib_write_lat of perftest"
+    return _mark_check(INFINIBAND_HDR, what, "not measured", where=ports[0] if len(ports) == 1 else "", detail=detail)
+
+
+def all_reduce_check(mark: Mark, what: str, facts: Facts, since: float) -> Check:
+    """The all_reduce over all GPUs of the node against a mark.
+
+    Args:
+        mark: in bytes per second.
+        what: how the check begins.
+        facts: what is exposed.
+        since: as above.
+    """
+    count = len(facts.derived(gpus_of))
+    if count == 1:
+        return _mark_check(mark, what, "does not apply", detail="one GPU has nobody to talk to")
+    found = all_reduces(facts, since)
+    if not found:
+        return _mark_check(mark, what, "not measured", detail=why_no_all_reduce(facts))
+    largest, rate = found[0]
+    what += f", {format_bytes(size_of(largest))}, {count} GPUs"
+    judged = judge_rate(mark, rate, largest.expected_bandwidth_bytes_per_second, gpu_name(facts))
+    return _mark_check(mark, what, judged.verdict, measured=format_rate(rate), detail=judged.detail)
+
+
+def why_no_all_reduce(facts: Facts) -> str:
+    """Why there is no current one over all GPUs of the node."""
+    count = len(facts.derived(gpus_of))
+    if count == 0:
+        return "no GPU is known"
+    of = all_reduce_probes(facts)
+    if of and all(ranks_of(one) != count for one in of):
+        return f"no all_reduce is measured over all {count} GPUs"
+    return why_unmeasured(of, facts.now)

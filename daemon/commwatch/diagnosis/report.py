@@ -5,24 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
-from commwatch.diagnosis.check import Branch, Check, CheckVerdict
+from commwatch.diagnosis.check import Branch, Check
 from commwatch.diagnosis.document import Diagnosis
 from commwatch.diagnosis.identity import Identity
-from commwatch.diagnosis.table import BRANCH_NAMES, TableRow, also_seen, branch_rows, counted, finding_groups, notes_of
+from commwatch.diagnosis.table import (
+    BRANCH_NAMES,
+    KINDS,
+    TableRow,
+    age_of,
+    also_seen,
+    branch_rows,
+    counted,
+    facts_of,
+    finding_groups,
+    notes_of,
+    place_of,
+)  # fmt: skip
 from commwatch.findings.api_documents import ClosedRecord
 from commwatch.findings.finding import Cause, Finding, format_evidence
 from commwatch.findings.score.records import Score
-from commwatch.findings.verdict import Word
 from commwatch.lines import printable
 from commwatch.node.topology.pair_matrix import Quantity
-from commwatch.units import format_percent, format_seconds, utc
+from commwatch.units import format_percent, utc
 from commwatch.views.heatmap.matrix_view import view_of
 from commwatch.views.heatmap.svg import matrix_svg
 from commwatch.views.node_page.style import DARK, LIGHT
 
-_WORD_KINDS: dict[Word, str] = {"OK": "good", "Warning": "warn", "Critical": "bad", "Unknown": "warn"}
-_SEVERITY_KINDS = {"critical": "bad", "warning": "warn"}
-_CHECK_KINDS: dict[CheckVerdict, str] = {"passed": "good", "failed": "bad", "notice": "warn"}
 _MOST_FINDINGS = 50
 _MOST_PARTS = 32
 _MOST_CHECKS = 600
@@ -73,7 +81,7 @@ def _head(document: Diagnosis, identity: Identity) -> Iterator[str]:
     yield f"<header><h1>Communication of {_text(identity.host or 'this node')}</h1>"
     facts = "; ".join(filter(None, (models, f"diagnosed {utc(document.time)} from {scan}")))
     yield f'<p class="dim">{_text(facts)}</p></header>'
-    yield f'<p class="verdict {_WORD_KINDS[word]}"><strong>{word}:</strong> '
+    yield f'<p class="verdict {KINDS[word]}"><strong>{word}:</strong> '
     yield f"{_text(document.verdict.line)}</p>"
 
 
@@ -100,18 +108,16 @@ def _findings(document: Diagnosis) -> Iterator[str]:
 def _finding(group: Sequence[Finding], now: float) -> Iterator[str]:
     """One finding, or several that differ in nothing but their part."""
     finding = group[0]
-    kind = _SEVERITY_KINDS.get(finding.severity, "plain")
-    where = finding.component.component.words if len(group) == 1 else f"{len(group)} parts"
+    kind = KINDS.get(finding.severity, "plain")
     yield f'<article class="{kind}"><h3><span class="tag">{_text(finding.severity)}</span> {_text(finding.title)}: '
-    yield f"{_text(where)}</h3>"
+    yield f"{_text(place_of(group))}</h3>"
     if len(group) == 1:
         yield f'<p class="dim">{_since(finding, now)}</p>{_paragraph(finding.detail)}'
         yield _list(format_evidence(fact) for fact in finding.evidence)
     else:
         yield "<ul>"
         for one in group[:_MOST_PARTS]:
-            facts = "; ".join(filter(None, (one.detail.rstrip("."), *map(format_evidence, one.evidence))))
-            yield f"<li>{_text(one.component.component.words)}: {_text(facts)} "
+            yield f"<li>{_text(one.component.words)}: {_text(facts_of(one))} "
             yield f'<span class="dim">({_since(one, now)})</span></li>'
         yield "</ul>"
         if left := len(group[_MOST_PARTS:]):
@@ -134,21 +140,19 @@ def _closed(closed: Sequence[ClosedRecord]) -> Iterator[str]:
     for one in closed:
         note = f" ({one.note})" if one.note else ""
         yield f"<tr><td>{_text(one.severity)}: {_text(one.title + note)}</td>"
-        yield f"<td>{_text(one.component.component.words)}</td>"
+        yield f"<td>{_text(one.component.words)}</td>"
         yield f'<td data-label="opened">{utc(one.since)}</td><td data-label="closed">{utc(one.until)}</td></tr>'
     yield "</table>"
 
 
 def _since(finding: Finding, now: float) -> str:
-    return f"since {utc(finding.since)} ({format_seconds(max(0.0, now - finding.since))})"
+    return f"since {utc(finding.since)} ({age_of(finding, now)})"
 
 
 def _cause(cause: Cause) -> str:
     evidence = _list(format_evidence(fact) for fact in cause.evidence)
-    words = f"{cause.title}: {cause.component.component.words}"
-    return (
-        f'<li>{_text(words)} <span class="dim">({_text(cause.reason)})</span>{_paragraph(cause.detail)}{evidence}</li>'
-    )
+    reason = f'<span class="dim">({_text(cause.reason)})</span>'
+    return f"<li>{_text(cause.words)} {reason}{_paragraph(cause.detail)}{evidence}</li>"
 
 
 # --- pairs, checks, score, node ---
@@ -195,7 +199,7 @@ def _check_table(branches: Iterable[tuple[Branch, list[TableRow]]], *, notes: bo
         name = BRANCH_NAMES[branch]
         yield f'<tbody class="branch"><tr><th colspan="5" scope="rowgroup">{name}</th></tr>'
         for row in rows:
-            yield f'<tr><td class="verdictcell {_CHECK_KINDS.get(row.verdict, "plain")}">{row.verdict}</td>'
+            yield f'<tr><td class="verdictcell {KINDS.get(row.verdict, "plain")}">{row.verdict}</td>'
             told = "".join(f'<br><span class="dim">{_text(note)}</span>' for note in said.get(id(row), ()))
             yield f"<td>{_text(row.what)}{told}</td><td>{_text(row.where)}</td>"
             yield _labelled("measured", row.measured) + _labelled("required", row.required) + "</tr>"

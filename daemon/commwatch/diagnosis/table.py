@@ -5,15 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from commwatch.diagnosis.check import BRANCHES, VERDICTS, Branch, Check, CheckVerdict
-from commwatch.findings.finding import Finding
+from commwatch.findings.finding import Finding, format_evidence
+from commwatch.units import format_seconds
 
 BRANCH_NAMES: Mapping[Branch, str] = MappingProxyType({
     "topology": "Topology", "bandwidth": "Bandwidth", "pattern": "Pattern", "infiniband": "InfiniBand",
     "settings": "Settings", "stress": "Stress", "profile": "Profile",
 })  # fmt: skip
+
+Kind: TypeAlias = Literal["good", "warn", "bad"]
+"""How each printer colours a verdict, a severity or a word."""
+KINDS: Mapping[str, Kind] = MappingProxyType({
+    "OK": "good", "Warning": "warn", "Critical": "bad", "Unknown": "warn", "passed": "good", "failed": "bad",
+    "notice": "warn", "critical": "bad", "warning": "warn",
+})  # fmt: skip
+"""By word of the verdict, verdict of a check, severity; what is in none is neither good nor bad."""
 
 _LONGEST_RUN: Mapping[CheckVerdict, int] = MappingProxyType({"failed": 8, "notice": 4})
 """So many rows of one quantity stay apart; of what needs no hands, two."""
@@ -96,7 +105,7 @@ def counted(checks: Sequence[Check]) -> str:
 
 def also_seen(finding: Finding) -> str:
     """What stood beside a finding, with its place, and may have nothing to do with it."""
-    words = [f"{one.title}: {one.component.component.words}" for one in finding.also_seen[:_MOST_BESIDE]]
+    words = [one.words for one in finding.also_seen[:_MOST_BESIDE]]
     left = len(finding.also_seen) - len(words)
     return "; ".join([*words, *([f"and {left} more"] if left else [])])
 
@@ -120,6 +129,21 @@ def finding_groups(findings: Iterable[Finding], *, every: bool = False) -> list[
         for group in groups.values()
         for part in ([tuple(group)] if len(group) >= _ALIKE else [(finding,) for finding in group])
     ]
+
+
+def place_of(group: Sequence[Finding]) -> str:
+    """Where a group of findings is: the part of a single one, else how many parts."""
+    return group[0].component.words if len(group) == 1 else f"{len(group)} parts"
+
+
+def facts_of(finding: Finding) -> str:
+    """What one of several is seen by, in one line."""
+    return "; ".join(filter(None, (finding.detail.rstrip("."), *map(format_evidence, finding.evidence))))
+
+
+def age_of(finding: Finding, now: float) -> str:
+    """How long it is open: ``60 min``."""
+    return format_seconds(max(0.0, now - finding.since))
 
 
 def _rows(checks: Sequence[Check], every: bool) -> list[TableRow]:

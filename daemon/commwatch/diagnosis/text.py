@@ -6,16 +6,26 @@ from collections.abc import Iterator, Sequence
 
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.document import Diagnosis
-from commwatch.diagnosis.table import BRANCH_NAMES, TableRow, also_seen, branch_rows, counted, finding_groups, notes_of
+from commwatch.diagnosis.table import (
+    BRANCH_NAMES,
+    KINDS,
+    Kind,
+    TableRow,
+    age_of,
+    also_seen,
+    branch_rows,
+    counted,
+    facts_of,
+    finding_groups,
+    notes_of,
+    place_of,
+)  # fmt: skip
 from commwatch.findings.api_documents import ClosedRecord
 from commwatch.findings.finding import Cause, Finding, format_evidence
-from commwatch.findings.verdict import Word
 from commwatch.lines import HEADING, WIDTH, Line, Segment, fitted_widths, folded, printable, row_lines
-from commwatch.units import format_seconds, utc
+from commwatch.units import utc
 
-WORD_STYLES: dict[Word, str] = {"OK": "green", "Warning": "yellow", "Critical": "red", "Unknown": "yellow"}
-CHECK_STYLES: dict[CheckVerdict, str] = {"passed": "green", "failed": "red", "notice": "yellow"}
-SEVERITY_STYLES = {"critical": "red", "warning": "yellow"}
+_STYLES: dict[Kind | None, str] = {"good": "green", "warn": "yellow", "bad": "red"}
 _MOST_FINDINGS = 8
 """Findings that are shown in full."""
 _MOST_CLOSED = 5
@@ -49,7 +59,7 @@ def _lines(document: Diagnosis, width: int, every: bool) -> Iterator[Line]:
         yield from folded([(f"The daemon is paused ({document.maintenance}): nothing new is read.", "yellow")], width)
         yield []
     word = document.verdict.word
-    yield from folded([(f"{word}: ", f"bold {WORD_STYLES[word]}"), (document.verdict.line, "")], width, 2)
+    yield from folded([(f"{word}: ", f"bold {_STYLES[KINDS[word]]}"), (document.verdict.line, "")], width, 2)
     groups = finding_groups(document.findings, every=every)
     shown = groups if every else groups[:_MOST_FINDINGS]
     for group in shown:
@@ -71,19 +81,18 @@ def _lines(document: Diagnosis, width: int, every: bool) -> Iterator[Line]:
 def _finding_lines(group: Sequence[Finding], now: float) -> Iterator[tuple[Line, int]]:
     """Each line with the indent of its continuation."""
     finding = group[0]
-    where = finding.component.component.words if len(group) == 1 else f"{len(group)} parts"
-    age = f", for {_age(finding, now)}" if len(group) == 1 else ""
+    age = f", for {age_of(finding, now)}" if len(group) == 1 else ""
     yield (
         [
-            (f"{finding.severity}: ", SEVERITY_STYLES.get(finding.severity, "")),
-            (f"{finding.title}: {where}", "bold"),
+            (f"{finding.severity}: ", _STYLES.get(KINDS.get(finding.severity), "")),
+            (f"{finding.title}: {place_of(group)}", "bold"),
             (age, ""),
         ],
         2,
     )
     if len(group) > 1:
         for one in group[:_MOST_PARTS]:
-            yield [(f"  {one.component.component.words}, for {_age(one, now)}: {_facts(one)}", "")], 4
+            yield [(f"  {one.component.words}, for {age_of(one, now)}: {facts_of(one)}", "")], 4
         if len(group) > _MOST_PARTS:
             yield [(f"  and {len(group) - _MOST_PARTS} more; --all shows them", "")], 4
     else:
@@ -95,7 +104,7 @@ def _finding_lines(group: Sequence[Finding], now: float) -> Iterator[tuple[Line,
         yield from _cause_lines(place, cause)
     if finding.also_seen:
         yield [("  also seen: ", "bold"), (also_seen(finding), "")], 4
-    yield _next(finding.lead.next_step)
+    yield [("  next: ", "bold"), (finding.lead.next_step, "")], 4
 
 
 def _closed_lines(closed: Sequence[ClosedRecord], width: int) -> Iterator[Line]:
@@ -104,25 +113,12 @@ def _closed_lines(closed: Sequence[ClosedRecord], width: int) -> Iterator[Line]:
         yield [("Closed in the last day:", HEADING)]
     for one in closed:
         note = f" ({one.note})" if one.note else ""
-        words = f"  {one.severity}: {one.title}: {one.component.component.words}{note}"
+        words = f"  {one.severity}: {one.title}: {one.component.words}{note}"
         yield from folded([(words, ""), (f", opened {utc(one.since)}, closed {utc(one.until)}", "dim")], width, 4)
 
 
-def _age(finding: Finding, now: float) -> str:
-    return format_seconds(max(0.0, now - finding.since))
-
-
-def _facts(finding: Finding) -> str:
-    return "; ".join(filter(None, (finding.detail.rstrip("."), *map(format_evidence, finding.evidence))))
-
-
-def _next(step: str) -> tuple[Line, int]:
-    return [("  next: ", "bold"), (step, "")], 4
-
-
 def _cause_lines(place: int, cause: Cause) -> Iterator[tuple[Line, int]]:
-    words = f"{cause.title}: {cause.component.component.words}"
-    yield [(f"  cause {place}: ", "bold"), (words, ""), (f" ({cause.reason})", "dim")], 4
+    yield [(f"  cause {place}: ", "bold"), (cause.words, ""), (f" ({cause.reason})", "dim")], 4
     for fact in cause.evidence:
         yield [(f"    {format_evidence(fact)}", "")], 6
 
@@ -183,7 +179,7 @@ def _unmeasured(rows: Sequence[TableRow]) -> dict[str, list[str]]:
 
 def _cells(row: TableRow) -> list[Segment]:
     return [
-        (row.verdict, CHECK_STYLES.get(row.verdict, "dim")),
+        (row.verdict, _STYLES.get(KINDS.get(row.verdict), "dim")),
         (f"{row.what}: {row.where}" if row.where else row.what, ""),
         (row.measured or "-", ""),
         (row.required or "-", ""),
