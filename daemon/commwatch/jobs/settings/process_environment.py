@@ -1,4 +1,4 @@
-"""The NCCL settings of processes: ``/proc/PID/environ`` and the nccl.conf files that NCCL finds there.
+"""The NCCL settings of processes, and of which job they are: ``/proc/PID/environ``, and the nccl.conf files there.
 
 Blocks: a file may lie on a file server that is gone, and ``environ`` waits for the memory of the process. So this is
 for a worker process or a command, never for the daemon's event loop.
@@ -6,7 +6,9 @@ for a worker process or a command, never for the daemon's event loop.
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -14,10 +16,8 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from commwatch.jobs.settings.conf_file import ConfFile, effective_settings, parse_conf_file
-from commwatch.jobs.settings.facts import Origin, ProcessSettings, Setting
-from commwatch.jobs.settings.launcher import LAUNCHER_NAMES, launched
+from commwatch.jobs.settings.facts import Job, Origin, ProcessSettings, Setting
 from commwatch.jobs.settings.names import kept_name, secret_name
-from commwatch.jobs.settings.process_facts import home_of, interfaces, link, nccl_version, user_id
 from commwatch.jobs.settings.records import UnreadProcess
 from commwatch.jobs.settings.rooted_files import RootedFiles, open_directory
 from commwatch.jobs.settings.variables import KnownVariables
@@ -27,8 +27,22 @@ from commwatch.sources.services import node_processes_visible
 _ENVIRONMENT_BYTES = 4 * 2**20
 """Longer than any environment that the kernel takes with the usual limit of the stack (a quarter of 8 MiB)."""
 _FILE_BYTES = 64 * 1024
+_PASSWD_BYTES = 4 * 2**20
+_MAPS_BYTES = 8 * 2**20
+
+_LIBRARY = re.compile(rb"^[^\n/]*(/[^\n]*/libnccl\.so[^\n/]*)$", re.MULTILINE)
+_IN_NAME = re.compile(r"libnccl\.so\.([0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3})$")
+_IN_WHEEL = re.compile(r"nvidia_nccl_cu[0-9]{1,3}-([0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3})(?:\.[^/]*)?\.dist-info")
 _TOO_LONG = "longer than 64 KiB, the rest"
 _SYSTEM_FILE = "/etc/nccl.conf"
+
+_JOB = ("SLURM_JOB_ID", "SLURM_STEP_ID", "TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "PMIX_NAMESPACE")
+_RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+_SIZES = (("WORLD_SIZE", "LOCAL_WORLD_SIZE"), ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"))
+_NODES = ("SLURM_STEP_NUM_NODES", "SLURM_NNODES")
+
+_LAUNCHER_NAMES = frozenset({*_JOB, *_RANK, *_NODES, *(name for pair in _SIZES for name in pair), "HOME"})
+"""Variables that are looked at and not kept."""
 
 MOST_SETTINGS = 512
 """Of one process that are kept; NCCL, torch and CUDA know fewer."""
@@ -73,7 +87,7 @@ def read_process_settings(
     """
     read, unread = [], []
     buffer = bytearray(_ENVIRONMENT_BYTES + 1)
-    own_namespace = link(f"{procfs}/self/ns/net")
+    own_namespace = _link(f"{procfs}/self/ns/net")
     for pid in sorted(set(pids)):
         if not begin(pid):
             unread.append(UnreadProcess(pid, "not_reached"))
@@ -102,7 +116,7 @@ def settings_of_environment(
         known: all names.
         root: where ``/etc/nccl.conf`` is looked for.
     """
-    kept = {name: value for name, value in environment.items() if kept_name(name) or name in LAUNCHER_NAMES}
+    kept = {name: value for name, value in environment.items() if kept_name(name) or name in _LAUNCHER_NAMES}
     with _opened(root) as folder:
         start = None
         with suppress(OSError):
@@ -169,21 +183,20 @@ def _read_process(
         home = kept.get("HOME", "")
         version = None
         if found is not None:
-            home = home_of(found, user_id(folder)) or home
-            version = nccl_version(folder, found)
+            home = _home_of(found, _user_id(folder)) or home
+            version = _nccl_version(folder, found)
         settings = _settings(pid, kept, known, found, home)
     finally:
         for descriptor in (root, start):
             if descriptor is not None:
                 os.close(descriptor)
-    namespace = link("ns/net", folder)
-    started = launched(kept, user_id(folder), namespace)
+    namespace = _link("ns/net", folder)
+    rank, job, single_node = _launched(kept, _user_id(folder), namespace)
     return ProcessSettings(
         settings.settings, settings.shadowed, pid,
-        rank=started.rank, job=started.job, single_node=started.single_node,
-        nccl_version=version,
+        rank=rank, job=job, single_node=single_node, nccl_version=version,
         malformed=settings.malformed, files_not_read=settings.files_not_read, missing_files=settings.missing_files,
-        interfaces=interfaces(folder) if namespace and own_namespace and namespace != own_namespace else None,
+        interfaces=_interfaces(folder) if namespace and own_namespace and namespace != own_namespace else None,
         network_namespace=namespace,
     )  # fmt: skip
 
@@ -200,7 +213,7 @@ def _read_environment(folder: int, buffer: bytearray) -> dict[str, str]:
             raise _NotRead("too_long")
         if buffer.find(b"=", 0, filled) < 0:
             raise _NotRead("overwritten")
-        return parse_environment(buffer, lambda name: kept_name(name) or name in LAUNCHER_NAMES, filled)
+        return parse_environment(buffer, lambda name: kept_name(name) or name in _LAUNCHER_NAMES, filled)
     finally:
         os.close(descriptor)
         buffer[:filled] = bytes(filled)
@@ -281,3 +294,110 @@ def _opened(path: Path) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+# --- what /proc says of a process beside its environment ---
+
+
+def _content(name: str, folder: int, limit: int = _FILE_BYTES) -> bytes:
+    """Of a file beneath; empty where it cannot be read."""
+    return files.read_if_there(f"/proc/self/fd/{folder}/{name}", limit) or b""
+
+
+def _link(path: str, at: int | None = None) -> str:
+    """The target of a link such as ``ns/net``; empty where it cannot be read."""
+    try:
+        return os.readlink(path, dir_fd=at)
+    except OSError:
+        return ""
+
+
+def _user_id(folder: int) -> int | None:
+    """The real user id as the process itself sees it: a container may count its users otherwise."""
+    match = re.search(rb"^Uid:\s+([0-9]{1,10})", _content("status", folder), re.MULTILINE)
+    if match is None:
+        return None
+    outside = int(match[1])
+    for line in _content("uid_map", folder).splitlines():
+        words = line.split()
+        if len(words) == 3 and all(word.isdigit() for word in words):
+            inner, outer, count = (int(word) for word in words)
+            if outer <= outside < outer + count:
+                return inner + outside - outer
+    return outside
+
+
+def _home_of(found: RootedFiles, user: int | None) -> str:
+    """The home directory by ``/etc/passwd``; empty for users that come from elsewhere, such as a directory service."""
+    if user is None:
+        return ""
+    try:
+        lines = found.read("/etc/passwd", _PASSWD_BYTES).splitlines()
+    except OSError:
+        return ""
+    for line in lines:
+        fields = line.split(b":")
+        if len(fields) >= 6 and fields[2] == str(user).encode():
+            return os.fsdecode(fields[5])
+    return ""
+
+
+def _nccl_version(folder: int, found: RootedFiles) -> tuple[int, ...] | None:
+    """The version of the library that a process has loaded: by its name, or by the Python package that it came in."""
+    match = _LIBRARY.search(_content("maps", folder, _MAPS_BYTES))
+    if match is None:
+        return None
+    path = os.fsdecode(match[1])
+    named = _IN_NAME.search(path)
+    if named is None:
+        packages, inside, _ = path.partition("/nvidia/nccl/lib/")
+        if not inside:
+            return None
+        with suppress(OSError):
+            versions = {one[1] for name in found.names(packages) if (one := _IN_WHEEL.fullmatch(name)) is not None}
+            if len(versions) == 1:
+                return tuple(map(int, versions.pop().split(".")))
+        return None
+    return tuple(map(int, named[1].split(".")))
+
+
+def _interfaces(folder: int) -> frozenset[str] | None:
+    """The network interfaces that the process sees."""
+    lines = _content("net/dev", folder).decode("utf-8", "backslashreplace").splitlines()[2:]
+    return frozenset(line.partition(":")[0].strip() for line in lines if ":" in line) or None
+
+
+# --- what its launcher (torchrun, Slurm, MPI) tells it of its job, by variables ---
+
+
+def _launched(
+    variables: Mapping[str, str], user: int | None, network_namespace: str
+) -> tuple[str, Job | None, bool | None]:
+    """Rank and job, and whether the job runs on this node only, as the variables of a process say.
+
+    A process without a rank belongs to no job: two programs that someone starts by hand in one allocation are not
+    ranks of one job.
+
+    Args:
+        variables: of the process.
+        user: its user id.
+        network_namespace: tells two jobs apart that both meet at ``localhost``.
+    """
+    rank = next((variables[name] for name in _RANK if variables.get(name, "").isdecimal()), "")
+    parts = [variables.get(name, "") for name in _JOB]
+    job = None
+    if rank and any(parts):
+        local = variables.get("MASTER_ADDR", "") in ("localhost", "127.0.0.1", "::1")
+        identity = "\0".join((*parts, str(user), network_namespace if local else ""))
+        # Only a digest is kept: the variables hold addresses.
+        job = Job(hashlib.sha256(identity.encode("utf-8", "backslashreplace")).hexdigest()[:16])
+    return rank[:10], job, _single_node(variables)
+
+
+def _single_node(variables: Mapping[str, str]) -> bool | None:
+    for everywhere, here in _SIZES:
+        sizes = variables.get(everywhere, ""), variables.get(here, "")
+        if all(size.isdecimal() and len(size) < 10 for size in sizes):
+            return int(sizes[0]) == int(sizes[1])
+    nodes = next((variables[name] for name in _NODES if variables.get(name, "").isdecimal()), "")
+    return nodes == "1" if nodes else None
