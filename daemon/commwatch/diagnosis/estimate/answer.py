@@ -45,8 +45,6 @@ from commwatch.state.directory import state_path
 from commwatch.state.records import read_record
 from commwatch.units import format_bits, format_count, format_gigabytes, format_rate, format_seconds
 
-SCHEMA_VERSION = 1
-"""Grows when something is taken away or changes its meaning; additions leave it as it is."""
 LastRun: TypeAlias = Callable[[], tuple[Span, str]]
 """Gives what a node carries to another one, by the last run between nodes, and when that was measured."""
 
@@ -111,15 +109,12 @@ def estimate(args: argparse.Namespace, config: Config, now: float, last_run: Las
         training = replace(training, place=place_of(args.observed_step, free.step_seconds))
         observed = [_observed_words(args.observed_step, free.step_seconds)]
     memory_bytes, memory_basis = _memory(args.gpu_memory, figures)
-    steps = {
-        one.layout: one
-        for one in _steps(training, layout, fabric, max(args.nodes, _MOST_SHOWN_NODES) if network else 1)
-    }
+    steps = _steps(training, layout, fabric, max(args.nodes, _MOST_SHOWN_NODES) if network else 1)
     step = steps[layout]  # all rates that it needs are known
     chosen, choice_words = _choice(training, step, fabric, memory_bytes)
     state = model_state(training, layout)
     return {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": 1,  # grows when something is taken away or changes its meaning
         "simulated_node": node_name(config.simulation.preset) if config.simulation.preset else "",
         "parameters": training.parameters,
         "precision": training.precision,
@@ -318,11 +313,6 @@ class _Known(NamedTuple):
     """Line rate of all RDMA ports, else of the fastest interface, less at the slow end; None where not known."""
 
 
-def line_span(line_rate: float, *, is_rdma: bool) -> Span:
-    """What a node may carry of a line rate that nobody measured, bytes per second."""
-    return Span(line_rate / 2 if is_rdma else min(line_rate / 2, SLOWEST_TCP_RATE), line_rate)
-
-
 def _known(config: Config, matrix: PairMatrix | None, now: float) -> _Known:
     """What is in the state directory; results of gloo, which is no GPU fabric, and old ones are left out."""
     found: dict[int, list[float]] = {}
@@ -355,13 +345,14 @@ def _known(config: Config, matrix: PairMatrix | None, now: float) -> _Known:
     names = {one.name for one in (matrix.endpoints if matrix else kept.gpus.values())}
     rdma, others = ([one.expected or 0.0 for one in ports.values()] for ports in (kept.rdma_ports, kept.ports))
     line = sum(rdma) or max(others, default=0.0)
+    least = line / 2 if rdma else min(line / 2, SLOWEST_TCP_RATE)
     return _Known(
         {ranks: span(*rates) for ranks, rates in sorted(found.items())},
         used,
         left_out,
         gpu_name=names.pop() if len(names) == 1 else "",
         gpus=max(found, default=len(kept.gpus)),
-        network=line_span(line, is_rdma=bool(rdma)) if line else None,
+        network=Span(least, line) if line else None,
     )
 
 
@@ -399,16 +390,15 @@ def _doubling(limit: int) -> list[int]:
     return sorted({limit, *(2**power for power in range(limit.bit_length()) if 2**power <= limit)})
 
 
-def _steps(training: Training, layout: Layout, fabric: Fabric, most_nodes: int) -> Iterator[Step]:
+def _steps(training: Training, layout: Layout, fabric: Fabric, most_nodes: int) -> dict[Layout, Step]:
     """The same strategy on 1, 2, 4, ... GPUs of a node, then on 2, 4, ... nodes and on its own number of them.
 
     Those whose rates are known.
     """
-    sizes = [(gpus, 1) for gpus in _doubling(layout.gpus_per_node)]
-    sizes += [(layout.gpus_per_node, nodes) for nodes in sorted({*_doubling(most_nodes), layout.nodes} - {1})]
-    for gpus, nodes in sizes:
-        if step := estimate_step(training, Layout(layout.strategy, gpus, nodes), fabric):
-            yield step
+    nodes = sorted({*_doubling(most_nodes), layout.nodes} - {1})
+    layouts = [Layout(layout.strategy, gpus) for gpus in _doubling(layout.gpus_per_node)]
+    layouts += [replace(layout, nodes=count) for count in nodes]
+    return {one: step for one in layouts if (step := estimate_step(training, one, fabric))}
 
 
 def _over_one_node(step: Step, steps: Mapping[Layout, Step]) -> Span | None:

@@ -402,19 +402,20 @@ def estimate_step(training: Training, layout: Layout, fabric: Fabric) -> Step | 
     """
     sent = []
     exposed, hidden, last, starting = _Time(), _Time(), _Time(), 0.0
-    for transfer in STRATEGIES[layout.strategy].transfers:
-        sizes = training.sends(transfer, layout.gpus_per_node)
+    for row in STRATEGIES[layout.strategy].transfers:
+        sizes = training.sends(row, layout.gpus_per_node)
         if sizes is None:
             return None
         size, calls = sizes
+        transfer = replace(row, size_bytes=size, calls=calls)
         messages = max(LEAST_LAYERS, LAYERS_OF_14_GB * (size / 14e9) ** LAYERS_GROW) if calls == 1 else 1
-        time = _time(replace(transfer, size_bytes=size), layout, fabric, messages)
+        time = _time(transfer, layout, fabric, messages)
         if time is None:
             return None
         time *= calls
         if time == _Time():
             continue
-        sent.append(replace(transfer, size_bytes=size, calls=calls, seconds=time.seconds))
+        sent.append(replace(transfer, seconds=time.seconds))
         if transfer.every == "step":
             last += time
         elif transfer.carries in ("activations", "tokens"):  # what layers exchange is needed at once
