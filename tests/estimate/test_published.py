@@ -27,6 +27,8 @@ def table(name: str) -> list[Row]:
 ROWS = table("published.csv")
 SLOWEST_TCP_RATE = 4.2e9 / 8
 """The bandwidth that the command assumes for the slow end of a faster interface, bytes per second."""
+ANSWERS = Path(__file__).parent / "answers.csv"
+"""What the command answers to each point."""
 DOCUMENT = Path(__file__).parents[2] / "docs/using/estimate.md"
 
 
@@ -95,6 +97,21 @@ def test_the_page_has_the_score(aside: bool) -> None:
         if line.startswith(f"| {'kept aside' if aside else 'fitted'} | {len(rows)} |")
     )
     assert f"| {inside} ({round(100 * inside / len(rows))} %) | {width:.1f} |" in line
+
+
+def test_the_answers_are_those_that_were_recorded(request: pytest.FixtureRequest) -> None:
+    """A step of each point, to four digits; ``--update-golden`` records it again, then the page's score is checked."""
+    steps = {name: found.step_seconds for name, found in answers().items()}
+    shown = "name,fast_end_seconds,slow_end_seconds\n" + "".join(
+        f"{name},{step.low:.4g},{step.high:.4g}\n" for name, step in steps.items()
+    )
+    if request.config.getoption("--update-golden"):
+        ANSWERS.write_text(shown, encoding="utf-8")
+
+    recorded = ANSWERS.read_text(encoding="utf-8")
+    assert shown.splitlines() == recorded.splitlines(), (
+        f"if this is meant: pytest {Path(__file__).name} --update-golden"
+    )
 
 
 @in_one_pass("row", ROWS)
