@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -26,13 +26,6 @@ from commwatch.probes.by_hand.answer import Answer, CycleVerdict
 from commwatch.probes.plan import CycleResult
 from support.facts import NOW, Numbers, shipped
 from support.pages import snapshot_of
-
-ROOT, UPSTREAM = "0000:10:01.0", "0000:11:00.0"
-GPUS = ("0000:13:00.0", "0000:14:00.0")
-NICS = ("0000:15:00.0", "0000:16:00.0")
-_PORTS = tuple(f"0000:12:{slot:02x}.0" for slot in range(4))
-
-Series = Mapping[str, dict[Any, float]]
 
 
 def known_of(
@@ -113,57 +106,3 @@ def verdicts(checks: Iterable[Check], what: str = "") -> dict[str, CheckVerdict]
     if what:
         return {check.where: check.verdict for check in checks if check.what == what}
     return {f"{check.what}: {check.where}" if check.where else check.what: check.verdict for check in checks}
-
-
-def merged(*parts: Series) -> dict[str, dict[Any, float]]:
-    """All of them together; a later one wins."""
-    numbers: dict[str, dict[Any, float]] = {}
-    for part in parts:
-        for metric, series in part.items():
-            numbers[metric] = {**numbers.get(metric, {}), **series}
-    return numbers
-
-
-def without(numbers: Series, *metrics: str) -> dict[str, dict[Any, float]]:
-    """The same without some metrics."""
-    return {metric: dict(series) for metric, series in numbers.items() if metric not in metrics}
-
-
-def switched_node() -> dict[str, dict[Any, float]]:
-    """Two GPUs with two NVLinks between them, and two RDMA adapters, under one PCIe switch; nothing learned yet."""
-    places = dict(zip(_PORTS, (*GPUS, *NICS), strict=True))
-    devices = {
-        ROOT: ("switch_port", "pci0000:10"),
-        UPSTREAM: ("switch_port", ROOT),
-        **dict.fromkeys(_PORTS, ("switch_port", UPSTREAM)),
-        **{end: ("gpu" if end in GPUS else "nic", port) for port, end in places.items()},
-    }
-    links: dict[str, dict[Any, float]] = {
-        "commwatch_pcie_device_link_generation": dict.fromkeys(((one,) for one in devices), 4.0),
-        "commwatch_pcie_device_link_generation_max": dict.fromkeys(((one,) for one in devices), 5.0),
-        "commwatch_pcie_device_link_width_lanes": dict.fromkeys(((one,) for one in devices), 16.0),
-        "commwatch_pcie_device_link_width_max_lanes": dict.fromkeys(((one,) for one in devices), 16.0),
-    }
-    gpus = [(str(index), address) for index, address in enumerate(GPUS)]
-    nvlinks = [(*gpu, str(link)) for gpu in gpus for link in range(2)]
-    return {
-        **links,
-        "commwatch_present": {("gpu",): 2.0},
-        "commwatch_gpu_info": {(*gpu, f"GPU-{gpu[0]}", "", "NVIDIA H100 80GB HBM3", "Hopper"): 1.0 for gpu in gpus},
-        "commwatch_gpu_state": dict.fromkeys(gpus, 0.0),
-        "commwatch_pcie_device_info": {
-            (device, role, parent, "0", "", ""): 1.0 for device, (role, parent) in devices.items()
-        },
-        "commwatch_nvlink_links": dict.fromkeys(gpus, 2.0),
-        "commwatch_nvlink_link_state": dict.fromkeys(nvlinks, 1.0),
-        "commwatch_nvlink_info": {
-            (*link, "4.0", "gpu", GPUS[1 - int(link[0])], link[2]): 1.0 for link in nvlinks
-        },
-        "commwatch_gpu_p2p_status": {
-            ("0", GPUS[0], "1", GPUS[1], "read"): 0.0, ("1", GPUS[1], "0", GPUS[0], "read"): 0.0,
-        },
-        "commwatch_rdma_port_info": {
-            (f"mlx5_{place}", "1", "InfiniBand", "0x2", "0x1", "28.39", "MT4129", address, ""): 1.0
-            for place, address in enumerate(NICS)
-        },
-    }  # fmt: skip

@@ -9,9 +9,9 @@ import pytest
 
 from commwatch.diagnosis.check import Check
 from commwatch.probes.plan import Skipped
-from diagnosis.exposed import answer_of, branch_of, known_of, merged
-from diagnosis.measured import Numbers, gpus, host_copies, nvlinks, pairs, probe
+from diagnosis.exposed import answer_of, branch_of, known_of
 from support.facts import NOW
+from support.machines import NodeNumbers, gpus, host_copies, merged, nvlinks, pairs, probe
 
 H100 = "NVIDIA H100 80GB HBM3"
 
@@ -27,12 +27,12 @@ def test_a_full_scan_is_not_sent_to_another_one() -> None:
     assert full.detail == "there is no result yet"
 
 
-def checks(*parts: Numbers) -> list[Check]:
+def checks(*parts: NodeNumbers) -> list[Check]:
     """What the branch makes of a node; that nothing measures its pairs is left out."""
     return [check for check in all_checks(*parts) if check.detail != "no probe measures it"]
 
 
-def all_checks(*parts: Numbers) -> list[Check]:
+def all_checks(*parts: NodeNumbers) -> list[Check]:
     """What the branch makes of a node."""
     return branch_of(known_of(merged(*parts)), "bandwidth")
 
@@ -133,7 +133,7 @@ def test_a_suspect_fails_the_pairs_on_whose_way_it_lies(kind: str, element: str,
     """Pairs over NVLink and over PCIe are both below what healthy systems give; the part explains some of them."""
     numbers = pairs({(0, 1): 240e9, (2, 3): 9.6e9}, 300e9)
     numbers["commwatch_pair_expected_bandwidth_bytes_per_second"]["2", "3", "nccl"] = 12e9
-    confidence: Numbers = {"commwatch_suspect_ratio": {(kind, element): 0.99}}
+    confidence: NodeNumbers = {"commwatch_suspect_ratio": {(kind, element): 0.99}}
 
     found = checks(gpus(4, H100), nvlinks(2, "4.0"), numbers, confidence)
 

@@ -13,9 +13,9 @@ import pytest
 from commwatch.__main__ import main
 from commwatch.diagnosis.document import Diagnosis, Measure
 from commwatch.diagnosis.walk import diagnose
-from diagnosis.exposed import known_of, merged
-from diagnosis.measured import host_copies, probe
+from diagnosis.exposed import known_of
 from support.diagnoses import NOW, faulty, finding, healthy
+from support.machines import host_copies, merged, probe
 
 RATE = "all_reduce bus bandwidth, 64 MiB, 8 GPUs"
 DELAY = "all_reduce latency, 8 B, 8 GPUs"

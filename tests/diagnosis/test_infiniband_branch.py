@@ -9,7 +9,8 @@ import pytest
 
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.known import Known
-from diagnosis.exposed import branch_of, cause, finding, known_of, merged, verdicts, without
+from diagnosis.exposed import branch_of, cause, finding, known_of, verdicts
+from support.machines import merged, without
 
 STATE, RATE, SM, MTU, GID = (
     "state of the port", "rate of the link", "subnet manager (LID)", "MTU of the port", "address (GID)",

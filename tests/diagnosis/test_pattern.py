@@ -14,9 +14,10 @@ from commwatch.diagnosis.known import Known
 from commwatch.node.topology.pair_matrix import PairMatrix
 from commwatch.probes.by_hand.answer import Answer
 from commwatch.probes.plan import Failed, Measured, Skipped, Yielded
-from diagnosis.exposed import answer_of, branch_of, known_of, merged
+from diagnosis.exposed import answer_of, branch_of, known_of
 from heatmap.matrices import endpoints, matrix, slow_gpu
 from support.facts import NOW
+from support.machines import merged
 from support.passes import in_one_pass
 
 PAIRS = "bandwidth of pairs, 16 MiB"

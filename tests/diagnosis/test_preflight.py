@@ -5,14 +5,14 @@ from __future__ import annotations
 from commwatch.diagnosis.marks.profiles import PROFILES
 from commwatch.diagnosis.preflight import preflight
 from commwatch.findings.health import Preflight
-from diagnosis.exposed import known_of, merged
-from diagnosis.measured import Numbers, gpus, probe
+from diagnosis.exposed import known_of
 from support.facts import NOW
+from support.machines import NodeNumbers, gpus, merged, probe
 
 H100, A10G = "NVIDIA H100 80GB HBM3", "NVIDIA A10G"
 
 
-def answer(*parts: Numbers, profile: str = "7b", alone: float | None = None, max_age: float = 3600.0) -> Preflight:
+def answer(*parts: NodeNumbers, profile: str = "7b", alone: float | None = None, max_age: float = 3600.0) -> Preflight:
     """What a preflight says."""
     return preflight(known_of(merged(*parts)).facts, PROFILES[profile], alone, NOW, max_age)[0]
 

@@ -10,13 +10,13 @@ import pytest
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.marks.profiles import PROFILES, Asked
 from commwatch.diagnosis.profile import checks_of
-from diagnosis.exposed import branch_of, known_of, merged
-from diagnosis.measured import Numbers, address, gpus, host_copies, nvlinks, pairs, probe
+from diagnosis.exposed import branch_of, known_of
+from support.machines import NodeNumbers, address, gpus, host_copies, merged, nvlinks, pairs, probe
 
 A100, H100, A10G = "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3", "NVIDIA A10G"
 
 
-def checks(asked: Asked, *parts: Numbers) -> list[Check]:
+def checks(asked: Asked, *parts: NodeNumbers) -> list[Check]:
     """The marks of a node, as those have them who ask for a profile."""
     return [*checks_of(known_of(merged(*parts)).facts, asked)]
 
@@ -33,12 +33,12 @@ def test_marks_that_nobody_asked_for_are_no_fault() -> None:
     assert "failed" in needed
 
 
-def found(asked: Asked, *parts: Numbers) -> dict[str, Check]:
+def found(asked: Asked, *parts: NodeNumbers) -> dict[str, Check]:
     """The checks by how they begin."""
     return {check.what.split(",")[0]: check for check in checks(asked, *parts)}
 
 
-def one(start: str, *parts: Numbers, asked: Asked = Asked()) -> Check:  # noqa: B008 - it is frozen
+def one(start: str, *parts: NodeNumbers, asked: Asked = Asked()) -> Check:  # noqa: B008 - it is frozen
     """The check that begins so."""
     return next(check for what, check in found(asked, *parts).items() if what.startswith(start))
 
@@ -137,7 +137,10 @@ def test_a_link_that_is_narrowed_now_stays_in_its_class() -> None:
 def test_pcie_of_another_class_does_not_apply() -> None:
     """A slot of x8, or generation 5; where the link is not known nothing is said."""
     node = gpus(1, A10G)
-    slot: Numbers = {**node, "commwatch_pcie_device_link_width_max_lanes": {("0000:00:01.0",): 8, (address(0),): 16}}
+    slot: NodeNumbers = {
+        **node,
+        "commwatch_pcie_device_link_width_max_lanes": {("0000:00:01.0",): 8, (address(0),): 16},
+    }
     unknown = {metric: series for metric, series in node.items() if "link" not in metric}
     copied = host_copies({0: (12e9, 12e9)})
 
@@ -147,7 +150,7 @@ def test_pcie_of_another_class_does_not_apply() -> None:
     assert one("PCIe gen 4 x16", node).verdict == "not measured"
 
 
-def under_one_switch(status: float) -> Numbers:
+def under_one_switch(status: float) -> NodeNumbers:
     """Two GPUs below a PCIe switch; ``status``: whether they may read each other's memory, as NVML says it."""
     info: dict[Any, float] = {
         ("0000:01:01.0", "root_port", "pci0000:00", "0", "", ""): 1,
@@ -202,7 +205,7 @@ def test_gpus_that_may_not_read_each_other_go_by_the_host() -> None:
 def test_rdma_latency_is_never_measured(layer: str, speed: float, lanes: float, verdict: str) -> None:
     """It is said where there is an HDR port, and does not apply elsewhere."""
     port = ("mlx5_0", "1")
-    numbers: Numbers = {
+    numbers: NodeNumbers = {
         "commwatch_rdma_port_info": {(*port, layer, "", "", "", "", "", ""): 1},
         "commwatch_rdma_port_speed_bytes_per_second": {port: speed},
         "commwatch_rdma_port_width_lanes": {port: lanes},

@@ -17,9 +17,10 @@ from commwatch.probes.by_hand.answer import Answer
 from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped, Yielded
 from commwatch.probes.results.record import Reading
 from commwatch_exporters.node.model import Probe
-from diagnosis.exposed import answer_of, cause, finding, known_of, merged
+from diagnosis.exposed import answer_of, cause, finding, known_of
 from heatmap.matrices import endpoints, matrix
 from support.facts import NOW
+from support.machines import merged
 
 SCANNED_AT = NOW + 20
 BANDWIDTH = "commwatch_pair_bandwidth_bytes_per_second"

@@ -9,7 +9,8 @@ import pytest
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.known import HostLimits, read_host_limits
 from commwatch.jobs.settings.records import AuditRecord, RemarkCode, SettingRemark, UnreadProcess
-from diagnosis.exposed import branch_of, known_of, merged
+from diagnosis.exposed import branch_of, known_of
+from support.machines import merged
 
 JOBS, PINNED, SHARED = "NCCL settings of running jobs", "memory that a process may pin (ulimit -l)", "size of /dev/shm"
 AREAS = (

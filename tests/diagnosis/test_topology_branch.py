@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from commwatch.diagnosis.check import Check, CheckVerdict
-from diagnosis.exposed import GPUS, NICS, branch_of, finding, known_of, merged, switched_node, verdicts, without
+from diagnosis.exposed import branch_of, finding, known_of, verdicts
+from support.machines import GPUS, NICS, merged, switched_node, without
 
 LANES, SPEED = "PCIe lanes", "PCIe generation"
 NVLINKS, NEAREST = "active NVLinks", "way to the nearest RDMA adapter"

@@ -19,10 +19,9 @@ from commwatch.findings.api_documents import MetricRecord, SeriesRecord, Snapsho
 from commwatch.findings.health import Asked, Health, Preflight, judge, with_preflight
 from commwatch.findings.verdict import Word
 from commwatch_exporters.catalogue import CATALOGUE
-from diagnosis.exposed import merged
-from diagnosis.measured import Numbers, gpus, probe
 from health.reports import NOW, answering, asked_by, document, fault, report, said
 from health.scontrol import NODE, Scontrol, shown
+from support.machines import NodeNumbers, gpus, merged, probe
 from support.waiting import PATIENCE_SECONDS
 
 Output = pytest.CaptureFixture[str]
@@ -31,7 +30,7 @@ FAST = merged(gpus(8, "NVIDIA H100 80GB HBM3"), probe("all_reduce", 313e9, 315e9
 SLOW = merged(gpus(8, "NVIDIA A10G"), probe("all_reduce", 0.82e9, 12e9, ranks=8))
 
 
-def snapshot(numbers: Numbers, age: float) -> dict[str, Any]:
+def snapshot(numbers: NodeNumbers, age: float) -> dict[str, Any]:
     """What the daemon answers when it is asked for its metrics; the last results are so many seconds old."""
     now = time.time()
     records = []

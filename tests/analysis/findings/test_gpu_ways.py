@@ -7,7 +7,7 @@ from itertools import permutations
 import pytest
 
 from support.facts import Numbers, codes_by, facts_of, seen_by
-from support.machines import CARDS, HGX, NVSWITCH, SWITCHES, bridges, four_cards, four_on_nvswitch, gpus, merged
+from support.machines import CARDS, HGX, NVSWITCH, SWITCHES, bridges, four_cards, four_on_nvswitch, identities, merged
 
 
 def matrix(*slow: tuple[int, int], ends: int = 4) -> Numbers:
@@ -54,7 +54,7 @@ PCIE_0_2 = {f"{part}/pcie" for part in (
     [
         pytest.param(four_cards(), (0, 1), PCIE_0_1, id="under one switch, without the root port above"),
         pytest.param(four_cards(), (0, 2), PCIE_0_2, id="across the CPU, all above both but the host bridges"),
-        pytest.param(gpus(CARDS), (0, 1), {f"{CARDS[0]}/pcie", f"{CARDS[1]}/pcie"}, id="bridges that are not known"),
+        pytest.param(identities(CARDS), (0, 1), {f"{one}/pcie" for one in CARDS[:2]}, id="bridges that are not known"),
         pytest.param(
             four_on_nvswitch(), (0, 3), {f"{part}/nvlink" for part in (HGX[0], HGX[3], NVSWITCH)}, id="on NVSwitches"
         ),
@@ -88,7 +88,7 @@ def test_near_pairs_share_a_switch(parents: dict[str, str], near: bool) -> None:
     """The others go through the CPU. Bridges in a circle, which no PCI tree has, do no harm."""
     far = {CARDS[2]: "pci0000:60", CARDS[3]: "pci0000:60"}
 
-    assert are_near(merged(gpus(CARDS), bridges({**parents, **far})), 0, 1) == near
+    assert are_near(merged(identities(CARDS), bridges({**parents, **far})), 0, 1) == near
 
 
 def test_all_gpus_use_what_every_pair_uses() -> None:

@@ -12,7 +12,7 @@ from commwatch.findings.causes import join
 from commwatch.findings.finding import Component, Match
 from support.facts import Numbers, codes_of, facts_of, seen_in, shipped
 from support.findings import incident, incidents
-from support.machines import CARDS, HGX, NVSWITCH, SWITCHES, four_cards, four_on_nvswitch, gpus, merged
+from support.machines import CARDS, HGX, NVSWITCH, SWITCHES, four_cards, four_on_nvswitch, identities, merged
 
 Rows: TypeAlias = dict[tuple[str, ...], float]
 Ways: TypeAlias = Mapping[tuple[int, int], float]
@@ -72,7 +72,7 @@ def test_what_is_not_known_is_not_slow() -> None:
     bare: Numbers = {"commwatch_pair_bandwidth_bytes_per_second": {("0", "2", "nccl"): 1.0}}
 
     assert seen(four_cards(), bare) == []
-    assert seen(gpus(CARDS[:2]), matrix({(0, 3): 1e9}, ends=4)) == []
+    assert seen(identities(CARDS[:2]), matrix({(0, 3): 1e9}, ends=4)) == []
     assert seen(four_cards()) == []
 
 
@@ -92,7 +92,7 @@ def test_most_pairs_slow_are_one_finding() -> None:
 
 def test_the_only_pair_says_nothing_of_the_host() -> None:
     """Two GPUs: one of them, their link and the host look alike, and the finding says so."""
-    [found] = seen(gpus(CARDS[:2]), matrix({}, others=1e9, ends=2))
+    [found] = seen(identities(CARDS[:2]), matrix({}, others=1e9, ends=2))
 
     assert (found.code, found.component.identity) == ("pair_slow", pair(0, 1))
     assert found.detail == "the only pair: GPU, link or host; commwatch probe host_copies tells more"
@@ -102,10 +102,12 @@ def test_one_slow_gpu_of_three_is_not_the_host() -> None:
     """It is part of two pairs of three; the host is named once the third is slow as well."""
     of_one = {(0, 1): 1e9, (0, 2): 1e9}
 
-    found = seen(gpus(CARDS[:3]), matrix(of_one, ends=3))
+    found = seen(identities(CARDS[:3]), matrix(of_one, ends=3))
     assert codes_of(found) == [("pair_slow", pair(0, 1)), ("pair_slow", pair(0, 2))]
     assert [one.detail for one in found] == ["", ""]
-    assert codes_of(seen(gpus(CARDS[:3]), matrix({**of_one, (2, 1): 1e9}, ends=3))) == [("pairs_all_slow", "node")]
+    assert codes_of(seen(identities(CARDS[:3]), matrix({**of_one, (2, 1): 1e9}, ends=3))) == [
+        ("pairs_all_slow", "node")
+    ]
 
 
 # --- near and far ---
@@ -141,7 +143,7 @@ def test_near_means_nothing_without_the_bridges() -> None:
     """Where the PCI tree was not read no pair is nearer; pairs over NVLink are not compared by it."""
     slow = {(0, 1): 8e9, (1, 0): 8e9}
 
-    assert seen(gpus(CARDS), matrix(slow)) == []
+    assert seen(identities(CARDS), matrix(slow)) == []
     assert seen(four_on_nvswitch(), matrix(slow)) == []
     unread: Numbers = {"commwatch_nvlink_link_expected": {("0", CARDS[0], "0"): 1.0, ("1", CARDS[1], "0"): 1.0}}
     assert seen(four_cards(), unread, matrix(slow)) == []

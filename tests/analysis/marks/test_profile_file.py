@@ -9,9 +9,8 @@ import pytest
 from commwatch.diagnosis.marks.profiles import PROFILES, profile_of
 from commwatch.diagnosis.preflight import preflight
 from commwatch.errors import ConfigError, UsageError
-from diagnosis.exposed import merged
-from diagnosis.measured import gpus, probe
 from support.facts import NOW, facts_of
+from support.machines import gpus, merged, probe
 
 OURS = """\
 parameters: 13B

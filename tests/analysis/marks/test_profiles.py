@@ -11,15 +11,14 @@ from commwatch.diagnosis.marks.profiles import PROFILES, Asked
 from commwatch.diagnosis.preflight import preflight
 from commwatch.diagnosis.profile import checks_of
 from commwatch.units import parse_duration
-from diagnosis.exposed import merged
-from diagnosis.measured import Numbers, gpus, nvlinks, probe
 from support.facts import NOW, facts_of
+from support.machines import NodeNumbers, gpus, merged, nvlinks, probe
 from support.passes import in_one_pass
 
 H100, A10G = "NVIDIA H100 80GB HBM3", "NVIDIA A10G"
 
 
-def verdict_of(what: str, *parts: Numbers) -> tuple[str, str]:
+def verdict_of(what: str, *parts: NodeNumbers) -> tuple[str, str]:
     """Verdict and detail of the check that begins so."""
     checks = checks_of(facts_of(merged(*parts)), Asked(), NOW - 3600.0)
     return next((one.verdict, one.detail) for one in checks if one.what.startswith(what))
@@ -64,7 +63,7 @@ def test_hardware_that_is_known_to_stay_below_has_no_verdict(gpu: str, verdict: 
     assert ("230 to 235 GB/s" in detail) == (verdict == "published mark")
 
 
-def step_of(profile: str, *parts: Numbers) -> tuple[float, float, float]:
+def step_of(profile: str, *parts: NodeNumbers) -> tuple[float, float, float]:
     """Seconds: of the step at both ends, and of one GPU alone."""
     said, _ = preflight(facts_of(merged(*parts)), PROFILES[profile], None, NOW, 3600.0)
     found = re.search(
