@@ -96,6 +96,8 @@ class FedDaemon:
         one.reader.answers.append(answer)
         with capture_logs() as logged:
             asyncio.run(self.engine.collection.run(one))
+        defects = [entry for entry in logged if entry.get("exc_info")]
+        assert not defects, defects
         self.log += logged
         return logged
 
