@@ -15,7 +15,8 @@ from commwatch.node.inventory import Inventory, Kind
 from commwatch.node.inventory_state import InventoryState
 from commwatch.node.observation import Observation, SeenGpu, SeenPort, observe_blocks
 from commwatch.state.records import decode
-from commwatch_exporters.snapshot import Block, Layout, Value
+from commwatch_exporters.snapshot import Value
+from support.pages import block_of
 from support.passes import in_one_pass
 
 SLOTS = ("0000:17:00.0", "0000:3d:00.0", "0000:60:00.0", "0000:70:00.0")
@@ -505,7 +506,7 @@ def test_blocks_are_gathered_into_an_observation() -> None:
         ("commwatch_ethernet_info", ("eth1", "0000:18:00.1", "mlx5_core", "")): 1,
         ("commwatch_ethernet_carrier", ("eth1",)): None,
     }
-    block = Block(Layout(readings), tuple(readings.values()), 0.0)
+    block = block_of(readings)
 
     seen = observe_blocks([block], {"identity", "nvlink", "pcie", "network"})
 
@@ -554,7 +555,7 @@ def test_adapters_are_counted_by_card_behind_the_root_port_of_a_gpu() -> None:
     for index, address in enumerate(("0000:19:00.0", "0000:31:00.0", "0000:41:00.0")):
         readings["commwatch_gpu_info", (str(index), address, f"GPU-{index}", "", "H100", "hopper")] = 1
 
-    seen = observe_blocks([Block(Layout(readings), tuple(readings.values()), 0.0)], {"identity"})
+    seen = observe_blocks([block_of(readings)], {"identity"})
 
     assert [one.adapters for one in seen.gpus or ()] == [1, 0, None]
 
@@ -586,19 +587,24 @@ def test_a_board_says_how_many_gpus_it_holds(
     for index, name in enumerate(sorted(names)):
         readings["commwatch_gpu_info", (str(index), SLOTS[index], f"GPU-{index}", "", name, "hopper")] = 1
 
-    seen = observe_blocks([Block(Layout(readings), tuple(readings.values()), 0.0)], {"identity"}, is_virtual)
+    seen = observe_blocks([block_of(readings)], {"identity"}, is_virtual)
 
     assert seen.gpus_on_boards == gpus
 
 
-def uneven(subject: Inventory) -> dict[tuple[str, ...], Value]:
-    """What parts have less than their equals, by the labels of the series; only what is not 0."""
+def lacking_of(subject: Inventory, metric: str) -> dict[tuple[str, ...], Value]:
+    """What parts lack by a metric, by its labels; only what is not 0."""
     block = subject.block(0.0)
     return {
         labels: value
         for (name, labels), value in zip(block.layout.series, block.values, strict=True)
-        if name.endswith("_below_equals") and value
+        if name == f"commwatch_{metric}" and value
     }
+
+
+def uneven(subject: Inventory) -> dict[tuple[str, ...], Value]:
+    """What GPUs have less than their equals."""
+    return lacking_of(subject, "gpu_below_equals")
 
 
 def test_a_gpu_with_less_than_its_equals_is_told_at_the_first_look() -> None:
@@ -751,7 +757,7 @@ def test_what_was_accepted_is_no_odd_one() -> None:
     assert [text for text in said if "less than its equals" in text or "all its equals are up" in text] == said
     assert len(said) == 3
 
-    again = inventory(msgspec.json.decode(msgspec.json.encode(subject.state), type=InventoryState))
+    again = restarted(subject)
     again.observe(seen, 0)
     assert uneven(again) == {}
     again.observe(node(gpu(0), gpu(1), gpu(2), replace(odd, pcie_lanes=7)), 60)
@@ -789,16 +795,6 @@ def test_a_known_board_is_expected_whole_from_the_first_look() -> None:
     assert block.get("commwatch_nvlink_link_expected", *slot, "17") == 1
     assert block.get("commwatch_pcie_link_width_expected_lanes", *slot) == 16
     assert (uneven(subject), lacking_of(subject, "gpu_below_product")) == ({}, {})
-
-
-def lacking_of(subject: Inventory, metric: str) -> dict[tuple[str, ...], Value]:
-    """What GPUs lack by a metric, by its labels; only what is not 0."""
-    block = subject.block(0.0)
-    return {
-        labels: value
-        for (name, labels), value in zip(block.layout.series, block.values, strict=True)
-        if name == f"commwatch_{metric}" and value
-    }
 
 
 def of_board(**changes: object) -> Observation:
@@ -1021,3 +1017,133 @@ def test_what_a_configuration_asks_beyond_the_board_is_not_asked_by_the_board(
     subject.observe(BOARD, 0)
 
     assert (subject.block(0).get("commwatch_inventory_info", kind, "board") == 1) == by_board
+
+
+UP, DOWN, UNREAD = SeenPort(is_up=True, speed=50e9), SeenPort(is_up=False), SeenPort(is_up=None)
+EXPECTED = "commwatch_rdma_port_expected"
+
+
+def rdma(ports: Mapping[str, SeenPort]) -> Observation:
+    return Observation(rdma_ports=ports)
+
+
+def watch_ports(subject: Inventory, ports: Mapping[str, SeenPort], start: float, end: float) -> list[str]:
+    return watch(subject, rdma(ports), start, end)
+
+
+def learned_two() -> Inventory:
+    """Two ports are expected; a third has no cable."""
+    subject = inventory()
+    watch_ports(subject, {"mlx5_0:1": UP, "mlx5_1:1": UP, "mlx5_2:1": DOWN}, 0, 600)
+    return subject
+
+
+def numbers(subject: Inventory) -> tuple[int | None, int | None]:
+    return subject.expected()["rdma_port"], subject.present()["rdma_port"]
+
+
+def test_ports_are_expected_once_they_were_active() -> None:
+    """For good after ten minutes; a port without a cable is no part of the node, and no interface is."""
+    subject = inventory()
+    ports = {"mlx5_0:1": UP, "mlx5_1:1": DOWN}
+
+    assert watch_ports(subject, ports, 0, 540) == []
+    assert numbers(subject) == (1, 1)
+    assert watch_ports(subject, ports, 600, 600) == ["RDMA port mlx5_0:1 is expected at 50 GB/s"]
+    assert numbers(subject) == (1, 1)
+    assert subject.expected()["ethernet_port"] is None
+    block = subject.block(600)
+    assert (block.get(EXPECTED, "mlx5_0", "1"), block.get(EXPECTED, "mlx5_1", "1")) == (1, None)
+
+
+def test_what_is_expected_is_told_with_its_speed() -> None:
+    """Of ports and interfaces alike: the fastest that was stable; no speed where none was ever read."""
+    subject = inventory()
+    unknown = SeenPort(is_up=True)
+    for now in range(0, 1260, 60):
+        port = UP if now <= 660 else SeenPort(is_up=True, speed=25e9)
+        subject.observe(Observation(rdma_ports={"mlx5_0:1": port}, ports={"ens1": port, "ens2": unknown}), now)
+    block = subject.block(1200)
+
+    for family, labels in (("rdma_port", ("mlx5_0", "1")), ("ethernet", ("ens1",))):
+        assert block.get(f"commwatch_{family}_expected", *labels) == 1
+        assert block.get(f"commwatch_{family}_speed_expected_bytes_per_second", *labels) == 50e9
+    assert block.get("commwatch_ethernet_expected", "ens2") == 1
+    assert block.get("commwatch_ethernet_speed_expected_bytes_per_second", "ens2") is None
+
+
+def test_a_port_that_went_down_or_away_stays_expected() -> None:
+    """Only the operator lowers an expectation; a restart keeps it."""
+    subject = learned_two()
+    subject.observe(rdma({"mlx5_0:1": DOWN, "mlx5_2:1": DOWN}), 660)
+    subject = restarted(subject)
+    subject.observe(rdma({"mlx5_0:1": DOWN, "mlx5_2:1": DOWN}), 720)
+
+    assert numbers(subject) == (2, 0)
+    assert subject.block(720).get(EXPECTED, "mlx5_1", "1") == 1
+    assert subject.accept() == [
+        "RDMA port mlx5_0:1 is no longer expected",
+        "RDMA port mlx5_1:1 is no longer expected",
+    ]
+    assert numbers(subject) == (None, 0)
+
+
+@pytest.mark.parametrize("seen", [rdma({"mlx5_0:1": UP, "mlx5_1:1": UNREAD}), Observation()], ids=["one", "none"])
+def test_a_port_that_was_not_read_leaves_the_number_open(seen: Observation) -> None:
+    """It is neither up nor down; accepting keeps what was learned of it, also where nothing gave any port."""
+    subject = learned_two()
+    subject.observe(seen, 660)
+
+    assert numbers(subject) == (2, None)
+    assert subject.accept() == []
+    assert numbers(subject) == (2, None)
+
+
+def test_a_port_that_nobody_expects_hides_nothing() -> None:
+    """One that never could be read leaves the number of the others as it is."""
+    subject = learned_two()
+    subject.observe(rdma({"mlx5_0:1": UP, "mlx5_1:1": DOWN, "mlx5_2:1": UNREAD}), 660)
+
+    assert numbers(subject) == (2, 1)
+
+
+def test_a_port_not_read_for_a_while_goes_on_learning() -> None:
+    """A run in which it could not be read is no break of the ten minutes, as it says nothing."""
+    subject = inventory()
+    watch_ports(subject, {"mlx5_0:1": UP}, 0, 300)
+    watch_ports(subject, {"mlx5_0:1": UNREAD}, 360, 360)
+
+    assert watch_ports(subject, {"mlx5_0:1": UP}, 420, 660) == ["RDMA port mlx5_0:1 is expected at 50 GB/s"]
+
+
+def test_the_largest_stable_speed_is_the_capacity() -> None:
+    """A link that comes up slower keeps the capacity of before."""
+    subject = inventory()
+    subject.observe(rdma({"mlx5_0:1": SeenPort(is_up=True, speed=25e9)}), 0)
+    assert subject.rdma_capacity("mlx5_0:1") == 25e9
+    watch_ports(subject, {"mlx5_0:1": UP}, 60, 660)
+    watch_ports(subject, {"mlx5_0:1": SeenPort(is_up=True, speed=25e9)}, 720, 1440)
+
+    assert subject.rdma_capacity("mlx5_0:1") == 50e9
+    assert subject.rdma_capacity("mlx5_9:1") is None
+
+
+def test_blocks_say_which_ports_are_active() -> None:
+    """Active alone is up; a port of which only the identity is known was not read."""
+    states: dict[str, Value] = {"mlx5_0": 4, "mlx5_1": 2, "mlx5_2": 1, "mlx5_3": None}
+    blocks = []
+    for device, state in states.items():
+        port = (device, "1")
+        blocks.append(block_of({
+            ("commwatch_rdma_port_state", port): state,
+            ("commwatch_rdma_port_speed_bytes_per_second", port): 50e9 if state == 4 else None,
+            ("commwatch_rdma_port_info", (*port, "InfiniBand", "0x1", "0x1", "28", "MT4129", "", "")): 1,
+        }))  # fmt: skip
+
+    assert observe_blocks(blocks, {"rdma"}).rdma_ports == {
+        "mlx5_0:1": UP,
+        "mlx5_1:1": DOWN,
+        "mlx5_2:1": DOWN,
+        "mlx5_3:1": UNREAD,
+    }
+    assert observe_blocks(blocks, {"network"}).rdma_ports is None
