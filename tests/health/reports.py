@@ -1,8 +1,9 @@
-"""Reports of a daemon and documents on its control socket, made by hand."""
+"""A node whose daemon says what a test wants: its reports, its control socket, its Slurm, and the command."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 import threading
 import time
@@ -11,12 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 from msgspec.structs import replace
 
+from commwatch.__main__ import main
+from commwatch.diagnosis.health.counts import read_counts
 from commwatch.findings.api_documents import FindingsDocument
 from commwatch.findings.finding import Cause, Component, Evidence, Finding
 from commwatch.state.control import _short_path
 from commwatch.state.directory import SOCKET_NAME
+from health.scontrol import NODE, Scontrol, shown
 from support.findings import cause as cause_of
 from support.findings import finding
 
@@ -121,3 +126,61 @@ def daemon_saying(state: Path, told: dict[str, Any]) -> Iterator[None]:
 
     with answering(state, answer):
         yield
+
+
+class Node:
+    """A state directory, a Slurm whose node may be drained, and the command.
+
+    Args:
+        folder: for its files.
+        require: a profile that the command asks for each time.
+    """
+
+    def __init__(self, folder: Path, require: str = "") -> None:
+        self.folder = folder
+        self.state = folder / "state"
+        self.state.mkdir()
+        self.slurm = Scontrol(folder, shown())
+        self._require = ("--require", require) if require else ()
+        settings = {
+            "probes": {"slurm_node": NODE},
+            "paths": {"sysfs": str(folder / "sys")},
+            "sources": {"kernel_log": {"enabled": False}},
+        }
+        (folder / "commwatch.yaml").write_text(json.dumps(settings))
+
+    def check(self, *arguments: str) -> int:
+        """Exit code of the command."""
+        config = ("--path.state", str(self.state), "--config.file", str(self.folder / "commwatch.yaml"))
+        return main(["healthcheck", *config, *self._require, *arguments])
+
+    def told(self, answer: dict[str, Any], *arguments: str) -> int:
+        """Exit code of the command where a daemon says this."""
+        with daemon_saying(self.state, answer):
+            return self.check(*arguments)
+
+    @contextlib.contextmanager
+    def saying(self, **answers: Any) -> Iterator[None]:
+        """A daemon with an answer for each operation; none closes the connection."""
+
+        def answer(connection: socket.socket) -> None:
+            given = answers.get(asked_by(connection))
+            if given is not None:
+                connection.sendall(said(msgspec.json.encode(given)))
+
+        with answering(self.state, answer):
+            yield
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The unknowns that were counted, by reason."""
+        return read_counts(self.state)
+
+
+def made_node(folder: Path, monkeypatch: pytest.MonkeyPatch, require: str = "") -> Node:
+    """A node without a daemon, of which nothing is known yet."""
+    made = Node(folder, require)
+    for name in ("COMMWATCH_SIMULATE", "COMMWATCH_PATH_STATE", "COMMWATCH_CONFIG_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(made.slurm.programs))
+    return made

@@ -16,7 +16,7 @@ from commwatch.__main__ import main
 from commwatch.config.settings import Config
 from commwatch.diagnosis.health import check
 from commwatch.diagnosis.health.counts import read_counts
-from health.reports import answering, daemon_saying, document
+from health.reports import Node, answering, daemon_saying, document, made_node
 from health.scontrol import NODE, Scontrol, shown
 
 Output = pytest.CaptureFixture[str]
@@ -24,44 +24,9 @@ LISTED = "nvlink_down"
 UNLISTED = "probe_bandwidth_low"
 
 
-class Node:
-    """A state directory, a Slurm whose node may be drained, and the command."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.state = folder / "state"
-        self.state.mkdir()
-        self.slurm = Scontrol(folder, shown())
-        settings = {
-            "probes": {"slurm_node": NODE},
-            "paths": {"sysfs": str(folder / "sys")},
-            "sources": {"kernel_log": {"enabled": False}},
-        }
-        (folder / "commwatch.yaml").write_text(json.dumps(settings))
-
-    def check(self, *arguments: str) -> int:
-        """Exit code of the command."""
-        config = str(self.folder / "commwatch.yaml")
-        return main(["healthcheck", "--path.state", str(self.state), "--config.file", config, *arguments])
-
-    def told(self, answer: dict[str, Any], *arguments: str) -> int:
-        """Exit code of the command where a daemon says this."""
-        with daemon_saying(self.state, answer):
-            return self.check(*arguments)
-
-    @property
-    def counts(self) -> dict[str, int]:
-        return read_counts(self.state)
-
-
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
-    """A node without a daemon."""
-    made = Node(tmp_path)
-    for name in ("COMMWATCH_SIMULATE", "COMMWATCH_PATH_STATE", "COMMWATCH_CONFIG_FILE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PATH", str(made.slurm.programs))
-    return made
+    return made_node(tmp_path, monkeypatch)
 
 
 SLURM = ("--slurm", "--drain")

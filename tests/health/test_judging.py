@@ -28,8 +28,6 @@ from commwatch.findings.health import (
     unknown,
 )
 from commwatch.findings.register import Register
-from commwatch.findings.rules.gpu import CALLS_FAIL
-from commwatch.findings.rules.inventory import BY_CONFIGURATION
 from commwatch.findings.verdict import WORDS, UnreadSource, Word
 from health.reports import LINK, LOOKED, NOW, cause, fault, report
 from support.facts import facts_of, seen_by
@@ -37,6 +35,8 @@ from support.findings import Observer, finding
 from support.findings import cause as cause_of
 from support.passes import in_one_pass
 
+CALLS_FAIL, BY_CONFIGURATION = "calls of the driver about it", "expected by the configuration"
+"""Evidence, as the rules say it."""
 PLAIN = Asked(NOW, 60.0)
 SLURM = Asked(NOW, 60.0, slurm=True)
 LISTED = "nvlink_down"

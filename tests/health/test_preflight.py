@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import socket
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +11,12 @@ import msgspec
 import pytest
 
 from commwatch.__main__ import main
-from commwatch.diagnosis.health.counts import read_counts
-from commwatch.findings.api_documents import MetricRecord, SeriesRecord, SnapshotDocument
+from commwatch.findings.api_documents import SnapshotDocument, metric_records
 from commwatch.findings.health import Asked, Health, Preflight, judge, with_preflight
 from commwatch.findings.verdict import Word
-from commwatch_exporters.catalogue import CATALOGUE
-from health.reports import NOW, answering, asked_by, document, fault, report, said
-from health.scontrol import NODE, Scontrol, shown
+from health.reports import NOW, Node, document, fault, made_node, report
 from support.machines import NodeNumbers, gpus, merged, probe
+from support.pages import snapshot_of
 from support.waiting import PATIENCE_SECONDS
 
 Output = pytest.CaptureFixture[str]
@@ -33,64 +28,19 @@ SLOW = merged(gpus(8, "NVIDIA A10G"), probe("all_reduce", 0.82e9, 12e9, ranks=8)
 def snapshot(numbers: NodeNumbers, age: float) -> dict[str, Any]:
     """What the daemon answers when it is asked for its metrics; the last results are so many seconds old."""
     now = time.time()
-    records = []
-    for name, series in numbers.items():
-        metric = CATALOGUE[name]
-        shift = now - age if name.endswith("_timestamp_seconds") else None
-        records.append(
-            MetricRecord(
-                name,
-                metric.type,
-                metric.unit,
-                tuple(
-                    SeriesRecord(dict(zip(metric.labels, labels, strict=True)), value if shift is None else shift)
-                    for labels, value in series.items()
-                ),
-            )
-        )
-    answer = SnapshotDocument(version="1", time=now, simulated=None, maintenance=None, metrics=tuple(records))
+    series = {
+        (metric, labels): now - age if metric.endswith("_timestamp_seconds") else value
+        for metric, some in numbers.items() for labels, value in some.items()
+    }  # fmt: skip
+    records = metric_records(snapshot_of(series))
+    answer = SnapshotDocument(version="1", time=now, simulated=None, maintenance=None, metrics=records)
     return msgspec.json.decode(msgspec.json.encode(answer), type=dict[str, Any])
-
-
-class Node:
-    """A node with a daemon that says what a test wants, and a Slurm that may drain it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.state = folder / "state"
-        self.state.mkdir()
-        self.slurm = Scontrol(folder, shown())
-        self._config = folder / "commwatch.yaml"
-        self._config.write_text(json.dumps({"probes": {"slurm_node": NODE}}))
-
-    @contextmanager
-    def saying(self, **answers: Any) -> Iterator[None]:
-        """A daemon with an answer for each operation; none closes the connection."""
-
-        def answer(connection: socket.socket) -> None:
-            given = answers.get(asked_by(connection))
-            if given is not None:
-                connection.sendall(said(msgspec.json.encode(given)))
-
-        with answering(self.state, answer):
-            yield
-
-    def check(self, *arguments: str) -> int:
-        """Exit code of the command."""
-        config = ("--path.state", str(self.state), "--config.file", str(self._config))
-        return main(["healthcheck", *config, "--require", "7b", *arguments])
-
-    def counts_are(self, expected: dict[str, int]) -> bool:
-        """Whether so many unknowns were counted."""
-        return read_counts(self.state) == expected
 
 
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
-    """One that nothing is known of yet."""
-    made = Node(tmp_path)
-    for name in ("COMMWATCH_SIMULATE", "COMMWATCH_PATH_STATE", "COMMWATCH_CONFIG_FILE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PATH", str(made.slurm.programs))
+    """From which a profile is asked for."""
+    made = made_node(tmp_path, monkeypatch, require="7b")
     for seconds in ("DAEMON_SECONDS", "SNAPSHOT_SECONDS"):  # how soon this process answers is the machine's affair
         monkeypatch.setattr(f"commwatch.diagnosis.health.check.{seconds}", PATIENCE_SECONDS)
     return made
@@ -106,7 +56,7 @@ def test_a_node_that_suits(node: Node, capsys: Output) -> None:
     told = json.loads(capsys.readouterr().out)
     assert (told["preflight"]["profile"], told["preflight"]["verdict"]) == ("7b", "OK")
     assert {check["verdict"] for check in told["preflight"]["checks"]} <= {"passed", "does not apply", "not measured"}
-    assert node.counts_are({})
+    assert node.counts == {}
 
 
 def test_a_node_that_does_not_suit_is_refused(node: Node, capsys: Output) -> None:
@@ -139,7 +89,7 @@ def test_an_old_result_is_unknown_and_says_how_old(node: Node, capsys: Output) -
         assert node.check("--fail-closed") == 1
         assert node.check("--max-age", "2h") == 1
     assert "Warning" in capsys.readouterr().out
-    assert node.counts_are({"no_result": 2})
+    assert node.counts == {"no_result": 2}
 
 
 def test_max_age_is_that_of_results_and_not_of_the_look(node: Node, capsys: Output) -> None:
@@ -164,7 +114,7 @@ def test_for_slurm_a_refusal_is_told_and_changes_nothing(node: Node, capsys: Out
     with node.saying(findings=document(), snapshot=snapshot(SLOW, 7200)):
         assert node.check("--slurm", "--fail-closed") == 0
     assert node.slurm.updates == []
-    assert node.counts_are({})
+    assert node.counts == {}
 
 
 def test_for_slurm_the_drain_list_counts_as_ever(node: Node, capsys: Output) -> None:
@@ -193,7 +143,7 @@ def test_what_says_nothing_of_the_node_stays_unknown(
         assert node.check() == 2
 
     assert "preflight, Warning: 7b: a step of" in capsys.readouterr().out
-    assert node.counts_are({because: 1})
+    assert node.counts == {because: 1}
 
 
 def test_a_daemon_that_does_not_give_its_metrics(node: Node, capsys: Output) -> None:
