@@ -110,9 +110,6 @@ class Machine:
         return None if seen is None else 1.0 / seen
 
 
-# --- what goes wrong ---
-
-
 def fault_of(node: Node, part: Part, share: float, random: Random) -> Fault:
     """A part that lets through a share of the bandwidth; small messages suffer in a third of the cases."""
     return Fault(node.cells(part), 1 / share, random.choice((1.0, 1.0, 1 / share)))

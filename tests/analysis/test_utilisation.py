@@ -154,9 +154,6 @@ def test_ratios_are_never_negative_and_never_span_a_gap(
                 assert gpu.use() == NOTHING
 
 
-# --- other devices, which have one counter each way ---
-
-
 def ethernet(sent: Value, received: Value, speed: Value) -> dict[Series, Value]:
     return {
         ("commwatch_ethernet_info", ("eth0", "0000:5e:00.0", "mlx5_core", "")): 1,
@@ -217,9 +214,6 @@ def test_a_port_of_unknown_speed_has_no_use(node: FedDaemon) -> None:
         node.clock.now += 1.0
 
     assert node.value("ethernet_transmit_utilization_ratio", "eth0") is None
-
-
-# --- counters that start again ---
 
 
 def counted(node: FedDaemon, *readings: Mapping[str, Value]) -> list[Value]:

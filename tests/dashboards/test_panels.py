@@ -193,9 +193,6 @@ def _rows_and_panels(model: dict[str, Any]) -> list[dict[str, Any]]:
     return [*(panel for panel in model["panels"] if panel["type"] == "row"), *panels_of(model)]
 
 
-# --- variables ---
-
-
 @every_dashboard
 def test_variables_are_known_and_used(model: dict[str, Any]) -> None:
     """Every variable that a query reads is offered, and the other way round."""

@@ -112,9 +112,6 @@ def found(numbers: Mapping[str, Any], made: PairMatrix | None = None, **changes:
     return {check.what: check for check in checks}
 
 
-# --- over pairs ---
-
-
 def test_where_nothing_was_measured_it_recommends_to_measure_and_nothing_else() -> None:
     """Four GPUs, no matrix, no result: no word on which GPUs to take."""
     checks = found(merged(gpus(), probe()))
@@ -247,9 +244,6 @@ def test_pairs_of_ranks_without_gpus_are_not_measured() -> None:
     assert found(gpus(), made)["bandwidth of pairs"].verdict == "not measured"
 
 
-# --- over sizes ---
-
-
 def test_probes_that_are_well_stand_in_one_line() -> None:
     """With the worst ratio of each side."""
     check = found(merged(gpus(8), healthy()), matrix())[SIZES]
@@ -315,9 +309,6 @@ def test_without_a_baseline_latency_is_not_judged() -> None:
     assert "No usual latency is known yet of all_reduce" in check.detail
 
 
-# --- over time ---
-
-
 @pytest.mark.parametrize(
     ("values", "verdict", "says"),
     [
@@ -373,9 +364,6 @@ def test_a_rule_that_raises_here_is_one_that_failed() -> None:
 
     assert matched.failed_of("pairs") == "a rule failed: pairs.slow, pairs.near_and_slow"
     assert [one.record.code for one in matched] == ["gpu_lost"]
-
-
-# --- after a full scan ---
 
 
 MEASURED = Measured(finished_at=NOW, occupied_seconds=1.0, setup_seconds=1.0, outcomes=())

@@ -113,9 +113,6 @@ def scanned(daemon: Known, *fresh: FreshProbe) -> dict[tuple[str, str], Finding]
     return {(one.code, one.component.name or one.component.key): one for one in after.findings.findings}
 
 
-# --- what the scan sees ---
-
-
 def test_the_facts_are_made_once_and_again_for_other_values() -> None:
     """All branches read the same node; after a scan it is the one with the fresh values."""
     known = known_of(node(last_latency_seconds=14e-6))
@@ -228,9 +225,6 @@ def test_a_finding_of_a_later_version_is_kept_as_it_is() -> None:
     other = finding("something_new", "gpu/x")
 
     assert scanned(known_of(node(), [other]), fresh_pairs())["something_new", "x"] == other
-
-
-# --- what the others read ---
 
 
 def test_the_matrix_is_the_fresh_one_and_without_one_that_of_the_daemon() -> None:

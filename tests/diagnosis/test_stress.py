@@ -58,9 +58,6 @@ def checks(made: Stress) -> dict[str, Check]:
     return {check.what.partition(", ")[0].removeprefix("all_reduce bus "): check for check in found}
 
 
-# --- bandwidth ---
-
-
 def test_bandwidth_that_holds_passes() -> None:
     """With first and last third, and the lowest slice."""
     check = checks(run([400e9] * 7 + [370e9] + [398e9] * 7))[HELD]
@@ -120,9 +117,6 @@ def test_a_quick_diagnosis_says_nothing_and_a_full_one_how_to_stress() -> None:
     assert branch_of(known, "stress") == []
     [check] = branch_of(replace(known, scanned=(answer(()),)), "stress")
     assert (check.verdict, "--stress 30s" in check.detail) == ("not measured", True)
-
-
-# --- what the node showed meanwhile ---
 
 
 @pytest.mark.parametrize(
@@ -188,9 +182,6 @@ def test_only_what_rose_between_the_snapshots_counts() -> None:
     )
 
 
-# --- the looks meanwhile ---
-
-
 def test_only_looks_at_a_loaded_gpu_count() -> None:
     """Not those of the first seconds, when the daemon still shows the idle GPU, nor those after the end."""
     looks = [Look(NOW + at, frozenset(), frozenset()) for at in (0, 10.9, 11, 30, 30.1)]
@@ -250,9 +241,6 @@ def test_without_the_daemon_the_bandwidth_is_measured_all_the_same(monkeypatch: 
     assert {what: check.verdict for what, check in found.items()} == {
         HELD: "passed", CLOCKS: "not measured", LINKS: "not measured",
     }  # fmt: skip
-
-
-# --- the plan ---
 
 
 @pytest.mark.parametrize(("seconds", "slices"), [(1.0, 9), (30.0, 15), (600.0, 300)])

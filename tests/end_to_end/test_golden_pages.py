@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+from prometheus_client import CollectorRegistry
 from prometheus_client import Metric as Family
 
-from commwatch_exporters.catalogue import CATALOGUE, OPT_IN, family_of
+from commwatch.config.metric_profile import unexported
+from commwatch.config.settings import Metrics
+from commwatch_exporters.catalogue import CATALOGUE, OPT_IN, SECTIONS, family_of
 from commwatch_exporters.metrics_page import MetricsPage
 from commwatch_exporters.negotiation import Format
 from commwatch_exporters.snapshot import Snapshot
@@ -43,26 +48,45 @@ def samples(lines: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     return found
 
 
-@pytest.mark.parametrize("preset", sorted(PRESETS))
-def test_a_page_is_as_recorded(
-    preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
-    """A healthy node an hour after its boot, read twice, exposes what was recorded; the clock stands still."""
-    with whole_node(preset, tmp_path, monkeypatch) as node:
-        text = lines_of(node.snapshot())
+class Exposed(NamedTuple):
+    """What a healthy node exposes an hour after its boot, read twice."""
 
-    held_against(text, preset, request)
+    snapshot: Snapshot
+    registry: CollectorRegistry
+    """The daemon's own metrics."""
+
+
+Expose = Callable[..., Exposed]
+
+
+@pytest.fixture(scope="module")
+def exposed(tmp_path_factory: pytest.TempPathFactory) -> Expose:
+    """``exposed(preset, opt_in=())``, with the metrics that are asked for; each node is read once for all tests."""
+
+    @cache
+    def expose(preset: str, opt_in: tuple[str, ...] = ()) -> Exposed:
+        with (
+            pytest.MonkeyPatch.context() as patched,
+            whole_node(preset, tmp_path_factory.mktemp(preset), patched, opt_in) as node,
+        ):
+            return Exposed(node.snapshot(), node.instruments.registry)
+
+    return expose
+
+
+ALL = tuple(sorted(OPT_IN))
+
+
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_a_page_is_as_recorded(preset: str, exposed: Expose, request: pytest.FixtureRequest) -> None:
+    """A healthy node exposes what was recorded; the clock stands still."""
+    held_against(lines_of(exposed(preset).snapshot), preset, request)
 
 
 @pytest.mark.parametrize("preset", WITH_OPT_IN)
-def test_what_is_asked_for_is_as_recorded(
-    preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
+def test_what_is_asked_for_is_as_recorded(preset: str, exposed: Expose, request: pytest.FixtureRequest) -> None:
     """The metrics that are exposed only where they are asked for, of a node that has most of them."""
-    with whole_node(preset, tmp_path, monkeypatch, sorted(OPT_IN)) as node:
-        text = lines_of(node.snapshot(), OPT_IN)
-
-    held_against(text, f"{preset}-opt-in", request)
+    held_against(lines_of(exposed(preset, ALL).snapshot, OPT_IN), f"{preset}-opt-in", request)
 
 
 def held_against(text: str, name: str, request: pytest.FixtureRequest) -> None:
@@ -81,18 +105,16 @@ def test_every_page_is_of_a_preset() -> None:
 
 
 @pytest.mark.parametrize("preset", sorted(PRESETS))
-def test_the_page_has_the_samples_that_the_library_makes_of_its_registry(
-    preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_has_the_samples_that_the_library_makes_of_its_registry(preset: str, exposed: Expose) -> None:
     """Names, types, help texts, units, labels and numbers, with everything that may be asked for, in both formats."""
-    with whole_node(preset, tmp_path, monkeypatch, sorted(OPT_IN)) as node:
-        page = MetricsPage(node.snapshot, node.instruments.registry)
-        for page_format in Format:
-            shown = families_of(asked(page, page_format).decode(), page_format)
-            library = families_of(page_format.encode(page.registry).decode(), page_format)
+    node = exposed(preset, ALL)
+    page = MetricsPage(lambda: node.snapshot, node.registry)
+    for page_format in Format:
+        shown = families_of(asked(page, page_format).decode(), page_format)
+        library = families_of(page_format.encode(page.registry).decode(), page_format)
 
-            assert described(shown) == described(library)
-            assert sum(len(family.samples) for family in shown) > sum(1 for one in CATALOGUE)
+        assert described(shown) == described(library)
+        assert sum(len(family.samples) for family in shown) > sum(1 for one in CATALOGUE)
 
 
 def described(families: Iterable[Family]) -> dict[object, object]:
@@ -110,11 +132,71 @@ def described(families: Iterable[Family]) -> dict[object, object]:
 
 @pytest.mark.prometheus
 @pytest.mark.parametrize("preset", sorted(PRESETS))
-def test_promtool_has_nothing_to_say_of_a_page(preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_promtool_has_nothing_to_say_of_a_page(preset: str, exposed: Expose) -> None:
     """``promtool check metrics`` exits 0 on the page of every preset, with everything that may be asked for."""
-    with whole_node(preset, tmp_path, monkeypatch, sorted(OPT_IN)) as node:
-        page = page_of(node.snapshot())
+    page = page_of(exposed(preset, ALL).snapshot)
 
     done = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, timeout=PATIENCE_SECONDS)
 
     assert (done.returncode, done.stderr.decode()) == (0, "")
+
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "series.md"
+BUDGETS = {"h100x8": 4_500, "h100x8ndr": 4_500, "b200x8": 8_000}
+CORE = "all, with `metrics.profile: core`"
+OF_THE_DAEMON = 900
+"""Room for the daemon's own metrics and the probes', which these pages do not have."""
+
+INTRODUCTION = """\
+# Series
+
+The table has the number of series that a healthy simulated node exposes an hour after its boot. The daemon's own
+metrics and those of the eight default probes add about 540 with two GPUs and 780 with eight (224 of them the pair
+matrix). A run between nodes adds eight for each rail and about twenty for the node. The budgets are 4,500 for eight
+H100 with eight NDR ports and 8,000 for eight B200.
+
+Metrics of many series that few need are left out unless `metrics.opt_in` names them; [metrics.md](metrics.md) marks
+them. AER errors are exposed as totals, and by name once they are not 0. With `metrics.profile: core` the page has the
+series of the shipped rules and dashboards; findings, the node's page and the API use the others all the same.
+
+`pytest tests/end_to_end/test_golden_pages.py --update-golden` writes this page.
+
+"""
+
+
+def counts(snapshot: Snapshot) -> dict[str, int]:
+    """Series by subject."""
+    numbers = {
+        title: {row.name: sum(1 for _ in snapshot.samples(row.name)) for row in rows if row.type != "histogram"}
+        for title, rows in SECTIONS.items()
+    }
+    left_out = unexported(Metrics(profile="core"))
+    core = sum(number for found in numbers.values() for name, number in found.items() if name not in left_out)
+    return {**{title: sum(found.values()) for title, found in numbers.items()}, CORE: core}
+
+
+def in_all(numbers: dict[str, int]) -> int:
+    """The series of all subjects."""
+    return sum(number for title, number in numbers.items() if title != CORE)
+
+
+@pytest.mark.parametrize("preset", sorted(BUDGETS))
+def test_the_budget_holds(preset: str, exposed: Expose) -> None:
+    """With room for what the daemon adds, no node exposes more than the design allows."""
+    assert in_all(counts(exposed(preset).snapshot)) + OF_THE_DAEMON <= BUDGETS[preset]
+
+
+def test_the_document_of_series_is_current(exposed: Expose, request: pytest.FixtureRequest) -> None:
+    """docs/reference/series.md has the number of each subject and preset."""
+    series = {preset: counts(exposed(preset).snapshot) for preset in PRESETS}
+    presets = sorted(series)
+    titles = [title for title in SECTIONS if any(series[preset][title] for preset in presets)]
+    rows = [("subject", *presets), ("---", *("---:" for _ in presets))]
+    rows += [(title, *(f"{series[preset][title]:,}" for preset in presets)) for title in titles]
+    rows.append(("all", *(f"{in_all(series[preset]):,}" for preset in presets)))
+    rows.append((CORE, *(f"{series[preset][CORE]:,}" for preset in presets)))
+    text = INTRODUCTION + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+    if request.config.getoption("--update-golden"):
+        DOCUMENT.write_text(text, encoding="utf-8")
+    assert text == DOCUMENT.read_text(encoding="utf-8")

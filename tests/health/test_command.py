@@ -244,9 +244,6 @@ def test_json_of_an_unknown(node: Node, capsys: Output) -> None:
     assert printed["drain"] is None
 
 
-# --- what goes wrong in the command itself ---
-
-
 def test_a_defect_is_unknown(node: Node, capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is raised: 0 for Slurm, 2 for a detector, counted, nothing drained."""
 

@@ -145,9 +145,6 @@ def test_nothing_is_run_or_loaded_whatever_a_name_says() -> None:
     assert "<script>" in "".join(texts(drawing, "desc"))
 
 
-# --- the scale and its colours ---
-
-
 def scale(drawing: str) -> list[tuple[str, float]]:
     """The numbers on the scale, and their places from 0 to 1."""
     boxes = re.findall(r'<rect x="([\d.]+)" y="[\d.]+" width="([\d.]+)" height="10"', drawing)

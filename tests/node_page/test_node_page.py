@@ -48,9 +48,6 @@ def board(*, faulty: bool = False) -> Page:
     return rendered(hgx(faulty=faulty), status(faulty=faulty))
 
 
-# --- what is said first ---
-
-
 @pytest.mark.parametrize(
     ("word", "sign", "level"),
     [("OK", "✓", "good"), ("Warning", "!", "warn"), ("Critical", "✕", "bad"), ("Unknown", "–", "plain")],
@@ -154,9 +151,6 @@ def test_what_this_node_is() -> None:
     assert page.headings[0] == (1, "n7")
     assert page.texts.index("8 × H100") == page.texts.index("Model") + 1
     assert [(tag, names.get("class")) for tag, names in page.elements if tag == "dd"] == [("dd", None), ("dd", "bad")]
-
-
-# --- the tables ---
 
 
 def test_a_gpu_and_its_links() -> None:
@@ -382,9 +376,6 @@ def test_a_node_without_anything() -> None:
     } <= set(texts)
 
 
-# --- the page as a whole ---
-
-
 def test_no_text_is_taken_for_markup() -> None:
     """Names from driver, kernel and errors show as they are, wherever they stand."""
     attack = "\"'><script>alert(1)</script><img src=x onerror=y>&amp;"
@@ -473,8 +464,6 @@ def test_texts_have_contrast_on_their_grounds(scheme: int) -> None:
         light, dark = sorted((_luminance(shades[one]), _luminance(shades[ground])), reverse=True)
         assert (light + 0.05) / (dark + 0.05) >= 4.5, (one, ground)
 
-
-# --- between nodes ---
 
 RUN: dict[Series, Value] = {
     ("commwatch_cluster_last_completion_timestamp_seconds", ()): 1_790_000_000.0,

@@ -92,9 +92,6 @@ def test_settings_take_away_what_they_name(rehearse: Rehearse, settings: dict[st
     assert (pair_bandwidth(rehearsal, 0, 1) > 300e9) == ("NCCL_P2P_DISABLE" not in settings)
 
 
-# --- healthy nodes, held against published figures ---
-
-
 @pytest.mark.parametrize(
     ("size", "published_microseconds"),
     [(1 * MIB, 27.8), (4 * MIB, 53), (8 * MIB, 81), (16 * MIB, 121), (32 * MIB, 195)],
@@ -265,9 +262,6 @@ def test_one_rank_alone_takes_the_time_of_a_start(rehearse: Rehearse) -> None:
         assert seconds(rehearse("h200x1"), LARGE, operation) == pytest.approx(6.6e-6, rel=0.05)
 
 
-# --- links and lanes that are down, slow or narrowed ---
-
-
 def test_links_that_are_down_or_slow_take_their_share(rehearse: Rehearse) -> None:
     """9 links of 18 give half; one link at half its rate holds all links of its GPU to it."""
     down = "\n".join(f"- {{fault: nvlink_down, gpu: 3, link: {link}, at: 0s}}" for link in range(9))
@@ -316,9 +310,6 @@ def test_a_narrowed_pcie_link_halves_what_crosses_it(rehearse: Rehearse, fault: 
     assert copy_bandwidth(struck, 3) == pytest.approx(copy_bandwidth(healthy, 3), rel=0.05)
 
 
-# --- ranks and GPUs ---
-
-
 def test_ranks_are_on_the_gpus_that_the_plan_names(rehearse: Rehearse) -> None:
     """By UUID: rank 0 on GPU 2, rank 1 on GPU 0; without names rank r is on the GPU of index r."""
     rehearsal = rehearse("a100x4", "- {fault: nvlink_slow, gpu: 0, link: 4, factor: 0.25, at: 0s}")
@@ -331,9 +322,6 @@ def test_ranks_are_on_the_gpus_that_the_plan_names(rehearse: Rehearse) -> None:
     assert rate([uuids[2], uuids[1]]) > 70e9
     assert rate(()) > 70e9
     assert rate((), partner=2) < 25e9
-
-
-# --- the unrest of healthy measurements ---
 
 
 def calls(rehearsal: Rehearsal, first: int, number: int, rank: int = 0) -> list[float]:

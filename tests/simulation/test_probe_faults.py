@@ -47,9 +47,6 @@ def slowed(rehearse: Rehearse, preset: str, faults: str, size: int = LARGE) -> d
     return {pair: times[pair] / before[pair] for pair in pairs if times[pair] > 1.15 * before[pair]}
 
 
-# --- slow parts ---
-
-
 @pytest.mark.parametrize(
     ("direction", "struck"),
     [("both", {(1, 2), (2, 1)}), ("to_peer", {(1, 2)}), ("from_peer", {(2, 1)})],
@@ -185,9 +182,6 @@ def test_what_cannot_be_slow_or_hang_is_refused(rehearse: Rehearse, preset: str,
     assert problem in str(caught.value)
 
 
-# --- slow for a time ---
-
-
 @pytest.mark.parametrize(
     "fault", ["slow_probe, latency: 5, bandwidth: 0.5", "slow_pair, gpu: 0, peer: 1, latency: 5", "slow_gpu, gpu: 1"]
 )
@@ -233,9 +227,6 @@ def test_a_slowdown_under_load_comes_after_so_much_work_and_to_its_gpu(rehearse:
     assert [node.slowdown_under_load(range(8), (), busy) for busy in (0.0, 9.99, 10.0)] == [1.0, 1.0, 2.0]
     assert node.slowdown_under_load((0, 1), (), 20.0) == 1.0
     assert rehearse("h100x8").node.slowdown_under_load(range(8), (), 20.0) == 1.0
-
-
-# --- what fails ---
 
 
 @pytest.mark.parametrize(
@@ -302,9 +293,6 @@ def test_errors_of_cycles_hold_as_long_as_their_fault(rehearse: Rehearse) -> Non
         outcomes.append((ask(8), ask(4)))
 
     assert outcomes == [("", ""), ("injected failure", ""), ("", "")]
-
-
-# --- what ranks do ---
 
 
 def test_a_rank_hangs_or_crashes_where_it_is_told_to(rehearse: Rehearse) -> None:

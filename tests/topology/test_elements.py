@@ -168,9 +168,6 @@ def test_the_ranks_of_a_probe_give_the_places(tmp_path: Path) -> None:
     assert passed(chosen, (0, 1)) == passed(ways(found), (3, 0))
 
 
-# --- the same machines as the generator's ---
-
-
 def tree_of(board: Board, root: Path) -> Topology:
     """The machine of a board as sysfs and the driver show it."""
     tree = Tree(root)

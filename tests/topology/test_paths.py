@@ -166,9 +166,6 @@ def test_a_link_is_as_good_as_its_lesser_end(tmp_path: Path) -> None:
     assert links_of["0000:10:01.0"] is None
 
 
-# --- any tree ---
-
-
 @st.composite
 def trees(draw: st.DrawFn) -> Topology:
     """Some host bridges with bridges below them to any depth, and GPUs anywhere."""

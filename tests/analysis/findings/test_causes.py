@@ -72,9 +72,6 @@ def told_of(code: str, joined: Iterable[Finding]) -> Finding:
     return next(one for one in joined if one.code == code)
 
 
-# --- what stands under what ---
-
-
 def test_a_slow_probe_with_a_narrow_link_is_one_finding() -> None:
     """As grave as its cause, with the cause's evidence and the reason."""
     [found] = join([pcie_fault(), probe(f"{GPU}/pcie", f"{OTHER}/pcie")])
@@ -204,8 +201,6 @@ def test_what_was_seen_later_without_having_been_well_before_is_a_cause() -> Non
     assert causes(told_of("probe_bandwidth_low", join([well, slow]))) == []
 
 
-# --- what was measured where ---
-
 GPUS = tuple(f"0000:{number}7:00.0" for number in range(4))
 
 
@@ -320,9 +315,6 @@ def test_what_was_there_long_before_explains_less() -> None:
     assert old.causes[0].weight == weight
     assert older.causes[0].weight == LONG_BEFORE_FACTOR * weight
     assert causes(both) == ["pcie_width_dropped", "pcie_fatal"]
-
-
-# --- time and place ---
 
 
 def test_a_switch_that_reports_a_link_blames_the_gpu_at_its_end_alone() -> None:
@@ -454,8 +446,6 @@ def test_an_event_that_was_over_before_the_effect_began_is_no_cause() -> None:
             causes(told_of("nccl_timeouts", join([changed(event, healthy_since=healthy), timeouts(GPU)]))) == expected
         )
 
-
-# --- whatever stands together ---
 
 WAYS: tuple[Way, ...] = ("", "nvlink", "pcie", "peers")
 CODES_OF_TABLE = sorted({code for pair in EXPLANATIONS for code in pair})

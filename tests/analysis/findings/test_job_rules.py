@@ -142,9 +142,6 @@ def test_the_rank_for_which_all_others_waited_says_which_gpu() -> None:
     assert found != parts("1")
 
 
-# --- settings ---
-
-
 def remark(severity: str, processes: float = 8) -> Numbers:
     return {"commwatch_nccl_setting_processes": {("NCCL_P2P_DISABLE", "p2p_off", severity): processes}}
 

@@ -42,9 +42,6 @@ def pair(first: int, second: int, addresses: tuple[str, ...] = CARDS) -> str:
     return f"pair/{addresses[first]}-{addresses[second]}"
 
 
-# --- single pairs ---
-
-
 def test_a_pair_below_the_mark_is_slow() -> None:
     """In its slower direction, whichever that is; at the mark it is not."""
     assert seen(four_cards(), matrix({(2, 0): LOW * EXPECTED})) == []
@@ -76,9 +73,6 @@ def test_what_is_not_known_is_not_slow() -> None:
     assert seen(four_cards()) == []
 
 
-# --- most of them ---
-
-
 def test_most_pairs_slow_are_one_finding() -> None:
     """From more than half on; half of them are still pairs of their own."""
     three = {(0, 2): 1e9, (0, 3): 1e9, (1, 2): 1e9}
@@ -108,9 +102,6 @@ def test_one_slow_gpu_of_three_is_not_the_host() -> None:
     assert codes_of(seen(identities(CARDS[:3]), matrix({**of_one, (2, 1): 1e9}, ends=3))) == [
         ("pairs_all_slow", "node")
     ]
-
-
-# --- near and far ---
 
 
 def test_near_pairs_that_are_slower_than_far_ones() -> None:
@@ -147,9 +138,6 @@ def test_near_means_nothing_without_the_bridges() -> None:
     assert seen(four_on_nvswitch(), matrix(slow)) == []
     unread: Numbers = {"commwatch_nvlink_link_expected": {("0", CARDS[0], "0"): 1.0, ("1", CARDS[1], "0"): 1.0}}
     assert seen(four_cards(), unread, matrix(slow)) == []
-
-
-# --- suspects ---
 
 
 def suspect(kind: str, element: str, confidence: float = 0.9) -> Numbers:

@@ -37,9 +37,6 @@ def seen(facts: Facts) -> list[Match]:
     return seen_in(facts)
 
 
-# --- latency and bandwidth ---
-
-
 def test_a_latency_streak_counts_from_three_on() -> None:
     """Two spikes in a row are none; the latencies stand beside the streak."""
     numbers = merged(gauge("last_latency_seconds", 90e-6), gauge("baseline_latency_seconds", 30e-6))
@@ -156,9 +153,6 @@ def test_what_is_too_old_is_not_judged() -> None:
     assert seen(facts) == []
 
 
-# --- failures ---
-
-
 def failing(failures: Mapping[str, float], completed: float | None = None, *, ago: float = 600.0) -> Facts:
     """So many failures in one rule, with the last good result so many seconds ago."""
     now = counts(20, failures)
@@ -237,9 +231,6 @@ def test_a_wrong_result_is_told_at_once() -> None:
     assert codes_by("probe_wrong_result", failing({"wrong_result": 1})) == [("probe_wrong_result", "probe/all_reduce")]
 
 
-# --- changes and balance ---
-
-
 @pytest.mark.parametrize(
     ("kind", "code", "limit"),
     [
@@ -269,9 +260,6 @@ def test_uneven_ranks() -> None:
     [found] = seen_by("probe_imbalance", facts_of(merged(slowest, gauge("rank_balance_ratio", least - 0.01))))
     assert found.detail == f"rank 3 ({CARDS[3]}) takes longest"
     assert seen_by("probe_imbalance", facts_of(gauge("rank_balance_ratio", 0.1, ("loop", "gloo")))) == []
-
-
-# --- starved ---
 
 
 def chances(reasons: Mapping[str, float], completed: float | None, first: float = DAY - 60) -> Facts:
@@ -327,9 +315,6 @@ def test_a_probe_without_any_result_starves_after_a_day_of_chances() -> None:
     assert found.detail == "scheduler_unknown 9"
 
 
-# --- the parts of a probe ---
-
-
 def parts(numbers: Numbers, key: tuple[str, str] = KEY) -> frozenset[str]:
     facts = facts_of(merged(numbers, gauge("low_bandwidth_streak", 3, key)))
     [found] = seen_by("probe_bandwidth_low", facts)
@@ -371,8 +356,6 @@ def test_gloo_uses_no_part_of_a_gpu() -> None:
     """It runs over the loopback interface."""
     assert parts(merged(four_cards(), info(key=("loop", "gloo"))), ("loop", "gloo")) == {"lo"}
 
-
-# --- a loss, and 60 to 85 % of what is expected ---
 
 LOST = (*KEY, "all_reduce 8")
 

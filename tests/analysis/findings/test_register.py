@@ -262,8 +262,6 @@ def test_events_alternate(looks: list[tuple[bool, float]]) -> None:
     assert len(register.open_incidents()) == len(events) % 2
 
 
-# --- events that are over ---
-
 EVENT = Match("sxid_fatal", Component("nvswitch", "0000:0b:00.0"), (Evidence("SXid 12028 in the last hour", 1.0),))
 
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from pathlib import Path
-
-import pytest
 
 from commwatch.config.thresholds import Thresholds
-from commwatch.findings.codes import CODES, EVENTS, WATCHED
+from commwatch.findings.codes import CODES
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Match
 from commwatch.findings.history import CounterHistory
@@ -19,9 +16,7 @@ from commwatch.findings.rules.rule_set import FindingCode, Rule, RuleSet
 from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.node.model import Node, NvLink
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
-from commwatch_rehearsal.simulation.presets import PRESETS
 from support.facts import NOW, facts_of, metrics_of_details, seen_in, shipped
-from support.simulated_daemon import whole_node
 
 STATE, RECOVERIES = "commwatch_nvlink_link_state", "commwatch_nvlink_recoveries_total"
 REPLAYS = "commwatch_pcie_replays_total"
@@ -194,22 +189,3 @@ def test_rules_have_names_of_their_own() -> None:
     names = [rule.name for rules in RULE_SETS for rule in rules.rules]
 
     assert sorted(set(names)) == sorted(names)
-
-
-@pytest.mark.parametrize("preset", PRESETS)
-def test_a_healthy_node_has_no_fault(preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every simulated node while it works: no rule fails, and none matches a fault."""
-    failures: list[tuple[str, Exception]] = []
-    rules = RuleEngine(
-        RULE_SETS, shipped(), CounterHistory(WATCHED, EVENTS), lambda name, error: failures.append((name, error))
-    )
-    seen = set()
-    with whole_node(preset, tmp_path, monkeypatch) as node:
-        for _ in range(4):
-            node.time += 10.0
-            node.run()
-            matched = rules.evaluate(node.snapshot(), 1.7e9 + node.time)
-            seen |= {one.code for one in matched if CODES[one.code].severity != "info"}
-
-    assert failures == []
-    assert seen == set()

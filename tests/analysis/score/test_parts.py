@@ -48,9 +48,6 @@ def ratio(
     return part(score(changes, rises, rose_hours_ago), name).ratio
 
 
-# --- bandwidth ---
-
-
 def test_bandwidth_is_the_mean_over_probes() -> None:
     """The collective, the copies and the pairs count alike, copies and pairs by their own mean."""
     assert ratio("bandwidth") == 1.0
@@ -93,9 +90,6 @@ def test_gloo_is_no_fabric() -> None:
     assert score(tcp, {("probe_attempts_total", gloo): 50}).ratio is None
 
 
-# --- latency ---
-
-
 @pytest.mark.parametrize(("last", "value"), [(8e-6, 1.0), (10e-6, 1.0), (12.5e-6, 0.8)])
 def test_latency_is_held_against_the_baseline(last: float, value: float) -> None:
     """10 µs as usual; faster is no merit."""
@@ -122,9 +116,6 @@ def test_without_a_baseline_there_is_no_latency() -> None:
 
     assert missing.ratio is None
     assert "2 good results" in missing.missing
-
-
-# --- balance ---
 
 
 @in_one_pass(
@@ -191,9 +182,6 @@ def test_hardware_alone_makes_no_balance() -> None:
     assert score(hardware).ratio is None
     assert part(score(copies_of_one), "balance").ratio is None
     assert part(score(copies_of_one), "bandwidth").ratio == 1.0
-
-
-# --- stability ---
 
 
 @in_one_pass(
