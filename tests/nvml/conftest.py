@@ -20,11 +20,11 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Opened]]:
             gpu.pci_bus_id = f"00000000:{0x17 + number:02X}:00.0".encode()
         library = Library(list(gpus))
         install(monkeypatch, library)
-        made.append(Opened(library, lambda: install(monkeypatch, library), opt_in))
+        made.append(Opened(library, opt_in))
         return made[-1]
 
     yield make
     for one in made:
         one.source.close()
         assert one.library.opened == 0
-        assert one.library.gpm.samples == 0
+        assert one.library.samples == 0

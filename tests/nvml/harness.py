@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from commwatch.readings import Batch
 from commwatch.sources.base import Source
 from commwatch.sources.nvml.source import NvmlSource
@@ -14,10 +12,8 @@ from nvml.library import Library
 class Opened:
     """A source over a library, with a clock that stands until it is moved."""
 
-    def __init__(self, library: Library, forget_functions: Callable[[], None], opt_in: frozenset[str]) -> None:
+    def __init__(self, library: Library, opt_in: frozenset[str]) -> None:
         self.library = library
-        self.forget_functions = forget_functions
-        """Makes the binding look its functions up again, as after a change of the driver."""
         self.now = 1000.0
         self.reports: list[str] = []
         self.source: Source = NvmlSource(lambda: self.now, opt_in)

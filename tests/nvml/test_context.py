@@ -25,7 +25,7 @@ def test_the_old_name_of_the_reasons_stands_in_for_the_new(driver: Driver, lacks
     """The first that the library has is read, and only that."""
     opened = driver(FakeGpu(numbers={(EVENT,): 0x80, (THROTTLE,): 0x80}))
     if lacks:
-        del opened.library.functions[lacks]
+        opened.library.replace(lacks, None)
     opened.open()
     opened.library.calls.clear()
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 
 from commwatch.generate.counter_tables import sections
 from commwatch.sources.nvml.source import NvmlSource
 from commwatch_exporters.catalogue import OPT_IN
-from nvml.context import Fabric, Gpm
 from nvml.harness import Opened, values_of
 from nvml.library import (
     LOST,
@@ -19,7 +18,9 @@ from nvml.library import (
     NOT_SUPPORTED,
     UINT,
     ULONGLONG,
+    Fabric,
     FakeGpu,
+    Gpm,
     Library,
     blackwell,
     hopper,
@@ -130,14 +131,16 @@ def test_nothing_that_changes_hardware_is_called_and_no_renumbered_field_is_read
     fields: set[int] = set()
 
     class Watched(Library):
-        def __getattr__(self, name: str) -> Callable[..., int]:
+        def __getattribute__(self, name: str) -> Any:
+            function = super().__getattribute__(name)
+            if not name.startswith("nvml"):
+                return function
             asked.append(name)
-            function = super().__getattr__(name)
             if name != "nvmlDeviceGetFieldValues":
                 return function
 
-            def field_values(handle: object, count: object, array: object) -> int:
-                fields.update(entry.fieldId for entry in array._obj)  # type: ignore[attr-defined]  # ctypes' byref
+            def field_values(handle: Any, count: Any, array: Any) -> Any:
+                fields.update(entry.fieldId for entry in array._obj)
                 return function(handle, count, array)
 
             return field_values

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -215,14 +214,8 @@ def library_of_three() -> Library:
     gpus = [hopper(2) for _ in range(3)]
     for number, gpu in enumerate(gpus):
         gpu.pci_bus_id = f"00000000:{0x17 + number:02X}:00.0".encode()
-    library = Library(gpus)
-
-    def uuid(gpu: FakeGpu, text: ctypes.Array[ctypes.c_char], size: object) -> int:
-        text.value = b"GPU-" + gpu.pci_bus_id
-        return 0
-
-    library.functions["nvmlDeviceGetUUID"] = library._on_device("nvmlDeviceGetUUID", uuid)
-    return library
+        gpu.uuid = b"GPU-" + gpu.pci_bus_id
+    return Library(gpus)
 
 
 @pytest.mark.parametrize("name", ERRORS)

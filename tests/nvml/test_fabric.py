@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch_exporters.snapshot import Value
-from nvml.context import Fabric
 from nvml.harness import Opened, values_of
-from nvml.library import FakeGpu, Library, install
+from nvml.library import Fabric, FakeGpu, Library, install
 from support.examples import examples
 
 Driver: TypeAlias = "Callable[..., Opened]"
@@ -100,7 +99,7 @@ def test_a_gpu_without_a_fabric_has_no_series(driver: Driver, fabric: Fabric | N
 def test_a_library_without_the_function_has_no_fabric(driver: Driver) -> None:
     """As before R550."""
     opened = driver(FakeGpu(fabric=Fabric()))
-    del opened.library.functions["nvmlDeviceGetGpuFabricInfoV"]
+    opened.library.replace("nvmlDeviceGetGpuFabricInfoV", None)
 
     batch = opened.open().collect("fabric")
 
@@ -144,7 +143,7 @@ def test_no_mask_is_too_strange(mask: int, state: int, summary: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         library = Library([FakeGpu(fabric=Fabric(mask=mask, state=state, summary=summary))])
         install(patch, library)
-        opened = Opened(library, lambda: None, frozenset()).open()
+        opened = Opened(library, frozenset()).open()
         values = {key[3]: value for key, value in opened.read("fabric").items() if key[0] == "fabric_fault"}
         opened.source.close()
 

@@ -67,7 +67,7 @@ def test_every_value_type_is_read_from_its_member_of_the_union(numbers: list[tup
         library = Library([FakeGpu(fields=answers)])
         library.gpus[0].pci_bus_id = b"00000000:17:00.0"
         install(patch, library)
-        opened = Opened(library, lambda: None, frozenset()).open()
+        opened = Opened(library, frozenset()).open()
         assert list(counters(opened).values()) == [number for _, number in numbers]
         opened.source.close()
 
@@ -92,8 +92,7 @@ def test_an_entry_that_the_driver_leaves_alone_is_not_the_last_value(driver: Dri
     """The array is reused, its values are not."""
     opened = driver(of_fields()).open()
     assert counters(opened) == {field: field for field in FIELDS}
-    opened.library.functions["nvmlDeviceGetFieldValues"] = lambda *arguments: 0
-    opened.forget_functions()
+    opened.library.replace("nvmlDeviceGetFieldValues", lambda *arguments: 0)
 
     assert set(counters(opened).values()) == {None}
     assert [one.reason for one in opened.collect("pcie").absences] == ["unreadable"]

@@ -9,9 +9,8 @@ from typing import TypeAlias
 import pytest
 
 from commwatch_exporters.snapshot import Value
-from nvml.context import Gpm
 from nvml.harness import Opened, values_of
-from nvml.library import LOST, NOT_SUPPORTED, FakeGpu, hopper
+from nvml.library import LOST, NOT_SUPPORTED, FakeGpu, Gpm, hopper
 
 Driver: TypeAlias = "Callable[..., Opened]"
 A = ("0", "0000:17:00.0")
@@ -165,11 +164,11 @@ def test_each_pair_is_the_last_sample_and_the_new_one(driver: Driver) -> None:
     for _ in range(4):
         _read(opened)
 
-    pairs = opened.library.gpm.pairs
+    pairs = opened.library.pairs
     assert pairs == [pairs[0], pairs[0][::-1], pairs[0]]
-    assert opened.library.gpm.samples == 2
+    assert opened.library.samples == 2
     opened.source.close()
-    assert opened.library.gpm.samples == 0
+    assert opened.library.samples == 0
 
 
 def test_a_new_trial_goes_on_with_samples_and_sums(driver: Driver) -> None:
@@ -185,7 +184,7 @@ def test_a_new_trial_goes_on_with_samples_and_sums(driver: Driver) -> None:
 
 
 def _without(gpu: FakeGpu, opened: Opened) -> None:
-    del opened.library.functions["nvmlGpmQueryDeviceSupport"]
+    opened.library.replace("nvmlGpmQueryDeviceSupport", None)
 
 
 def _unsupported(gpu: FakeGpu, opened: Opened) -> None:

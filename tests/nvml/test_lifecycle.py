@@ -12,7 +12,6 @@ from commwatch.readings import SourceUnavailable
 from commwatch.sources.nvml.source import NvmlSource
 from nvml.harness import Opened
 from nvml.library import INVALID_ARGUMENT, hopper
-from nvml.listening import Listening
 
 Driver: TypeAlias = "Callable[..., Opened]"
 A, B, C = "0000:17:00.0", "0000:18:00.0", "0000:19:00.0"
@@ -111,19 +110,17 @@ def test_a_driver_that_is_unloaded_is_unavailable_in_every_collector(
     """No other GPU is asked, and the report ends. It is read again, by another version, once it is opened again."""
     gpu = hopper()
     opened = driver(gpu, hopper()).open()
-    listening = Listening(opened.library)
-    gpu.code = listening.peer_code = code
-    listening.waiting.append(code)
+    gpu.code = opened.library.peer_code = code
+    opened.library.waiting.append(code)
 
     with pytest.raises(SourceUnavailable) as caught:
         opened.collect(collector)
     assert caught.value.reason == reason
     assert opened.reports[-1] == ""
     opened.source.close()
-    gpu.code = listening.peer_code = 0
-    listening.waiting.clear()
-    opened.library.functions["nvmlSystemGetDriverVersion"] = _newer_version
-    opened.forget_functions()
+    gpu.code = opened.library.peer_code = 0
+    opened.library.waiting.clear()
+    opened.library.replace("nvmlSystemGetDriverVersion", _newer_version)
     opened.open()
 
     versions = {key[1] for key in opened.read("identity") if key[0] == "software_info"}
@@ -145,8 +142,7 @@ def test_a_library_that_does_not_fit_the_module_says_what_to_do(driver: Driver) 
 def test_a_count_that_fails_changes_nothing(driver: Driver) -> None:
     """Unknown is not another number."""
     opened = driver(hopper()).open()
-    opened.library.functions["nvmlDeviceGetCount_v2"] = lambda number: 999
-    opened.forget_functions()
+    opened.library.count_code = 999
 
     assert devices(opened, "identity") == {"0": A}
 

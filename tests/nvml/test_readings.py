@@ -163,7 +163,7 @@ ROWS: dict[str, tuple[FakeGpu, str, dict[str, Value | str], tuple[str, ...]]] = 
         "gpu_info GPU-1  NVIDIA Test Hopper": 1, "nvlink_links": 2,
         "nvlink_info 0 4.0 switch 0000:0a:00.0 ": 1, "nvlink_info 1 4.0 switch 0000:0a:00.0 ": 1,
         "nvlink_link_speed_bytes_per_second 0": 26_562_000_000, "nvlink_link_speed_bytes_per_second 1": 26_562_000_000,
-        "software_info 580.82.07 13.580.82.07 13.0": 1, "nvlink_bandwidth_mode": NO_SERIES,
+        "software_info 580.95.05 13.580.95.05 13.0": 1, "nvlink_bandwidth_mode": NO_SERIES,
     }, ()),
     "where a link leads, with the number there": (remote(hopper(2)), "identity", {
         "nvlink_info 0 4.0 switch 0000:0a:00.0 14": 1, "nvlink_info 1 4.0 switch 0000:0a:00.0 ": 1,

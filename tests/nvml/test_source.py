@@ -172,8 +172,7 @@ def test_a_function_that_an_old_driver_lacks_takes_only_its_series_with_it(
     opened = driver(hopper())
     whole = {key[0] for key in opened.open().read(collector)}
     opened.source.close()
-    del opened.library.functions[name]
-    opened.forget_functions()
+    opened.library.replace(name, None)
 
     batch = opened.open().collect(collector)
 
@@ -184,7 +183,7 @@ def test_a_function_that_an_old_driver_lacks_takes_only_its_series_with_it(
 def test_a_driver_without_field_values_still_gives_link_states(driver: Driver) -> None:
     """The function for the state is older than the fields."""
     opened = driver(hopper(1))
-    del opened.library.functions["nvmlDeviceGetFieldValues"]
+    opened.library.replace("nvmlDeviceGetFieldValues", None)
 
     assert opened.open().read("nvlink") == {("nvlink_link_state", *A, "0"): 1}
 

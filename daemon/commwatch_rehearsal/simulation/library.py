@@ -87,8 +87,8 @@ class SimulatedLibrary:
             "nvmlGpmSampleFree": self._samples.free,
         }
         # partial objects: unlike methods they take the attributes (restype) that the binding sets on C functions.
-        for name, function in _FUNCTIONS.items():
-            setattr(self, name, partial(function, self))
+        for name, method in _FUNCTIONS.items():
+            setattr(self, name, partial(getattr(self, method)))
         for name, read in device_functions.items():
             setattr(self, name, partial(self._device_call, read))
         for name, read in PAIR_FUNCTIONS.items():
@@ -231,17 +231,18 @@ class SimulatedLibrary:
         return Call(hardware, hardware.epoch(time), place, time, timestamp)
 
 
-_FUNCTIONS: dict[str, Callable[..., object]] = {
-    "nvmlInit_v2": SimulatedLibrary.initialise,
-    "nvmlInitWithFlags": SimulatedLibrary.initialise,
-    "nvmlShutdown": SimulatedLibrary.shut_down,
-    "nvmlErrorString": SimulatedLibrary.error_text,
-    "nvmlSystemGetDriverVersion": SimulatedLibrary.driver_version,
-    "nvmlSystemGetNVMLVersion": SimulatedLibrary.library_version,
-    "nvmlSystemGetCudaDriverVersion": SimulatedLibrary.cuda_version,
-    "nvmlSystemGetCudaDriverVersion_v2": SimulatedLibrary.cuda_version,
-    "nvmlSystemGetConfComputeState": SimulatedLibrary.confidential_state,
-    "nvmlDeviceGetCount_v2": SimulatedLibrary.count,
-    "nvmlDeviceGetHandleByIndex_v2": SimulatedLibrary.handle_by_index,
-    "nvmlDeviceGetHandleByPciBusId_v2": SimulatedLibrary.handle_by_pci_bus_id,
+_FUNCTIONS = {
+    "nvmlInit_v2": "initialise",
+    "nvmlInitWithFlags": "initialise",
+    "nvmlShutdown": "shut_down",
+    "nvmlErrorString": "error_text",
+    "nvmlSystemGetDriverVersion": "driver_version",
+    "nvmlSystemGetNVMLVersion": "library_version",
+    "nvmlSystemGetCudaDriverVersion": "cuda_version",
+    "nvmlSystemGetCudaDriverVersion_v2": "cuda_version",
+    "nvmlSystemGetConfComputeState": "confidential_state",
+    "nvmlDeviceGetCount_v2": "count",
+    "nvmlDeviceGetHandleByIndex_v2": "handle_by_index",
+    "nvmlDeviceGetHandleByPciBusId_v2": "handle_by_pci_bus_id",
 }
+"""Method of the library by symbol."""
