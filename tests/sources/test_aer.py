@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import errno
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.readings import Batch, DeviceReadings
+from commwatch.readings import Batch
 from commwatch_exporters.snapshot import Layout, Value
 from support.examples import examples
 from support.pci import BRIDGE, GPU, LINK, NIC, add_device, opened
+from support.sources import failures, reading_of, refuse, states
 
 CORRECTABLE_4_19 = b"""Receiver Error 2
 Bad TLP 1
@@ -95,10 +96,6 @@ def readings(batch: Batch, device: str) -> dict[tuple[str, ...], Value]:
     }
 
 
-def only(batch: Batch, device: str) -> DeviceReadings:
-    return next(one for one in batch.readings if one.device == device)
-
-
 @pytest.mark.parametrize(
     ("text", "total", "named"),
     [
@@ -170,21 +167,16 @@ def test_a_named_error_has_a_series_once_it_has_happened(tmp_path: Path) -> None
     """The series come with the error and stay; until then there is none."""
     home = node(tmp_path, files_of())
     source = opened(tmp_path)
-    quiet = only(source.collect("aer"), DEVICE)
-    assert only(source.collect("aer"), DEVICE).series == quiet.series
+    quiet = reading_of(source.collect("aer"), DEVICE)
+    assert reading_of(source.collect("aer"), DEVICE).series == quiet.series
     named = ("named_errors_total", DEVICE, "gpu", "correctable", "receiver_error")
 
     (home / "aer_dev_correctable").write_bytes(b"RxErr 1\nBadTLP 0\nTOTAL_ERR_COR 1\n")
     assert readings(source.collect("aer"), DEVICE)[named] == 1
     (home / "aer_dev_correctable").write_bytes(QUIET)
     assert readings(source.collect("aer"), DEVICE)[named] == 0
-    again = only(source.collect("aer"), DEVICE)
-    assert only(source.collect("aer"), DEVICE).series == again.series
-
-
-def states(batch: Batch) -> dict[str, Value]:
-    found = readings(batch, "")
-    return {labels[-1]: value for labels, value in found.items()}
+    again = reading_of(source.collect("aer"), DEVICE)
+    assert reading_of(source.collect("aer"), DEVICE).series == again.series
 
 
 def test_without_aer_it_is_not_supported_and_nothing_is_missing(tmp_path: Path) -> None:
@@ -217,7 +209,7 @@ def test_a_file_that_makes_no_sense_is_an_absence(tmp_path: Path) -> None:
 
     batch = source.collect("aer")
 
-    assert [(one.device, one.reason) for one in batch.absences] == [(DEVICE, "unreadable")]
+    assert failures(batch) == [(DEVICE, "unreadable")]
     assert readings(batch, DEVICE)["errors_total", DEVICE, "gpu", "correctable"] is None
     assert readings(batch, DEVICE)["errors_total", DEVICE, "gpu", "fatal"] == 0
     (home / "aer_dev_correctable").write_bytes(QUIET)
@@ -231,17 +223,10 @@ def test_a_refused_file_is_an_absence(tmp_path: Path, monkeypatch: pytest.Monkey
     source.collect("aer")
     (home / "draft").write_bytes(QUIET)
     (home / "draft").replace(home / "aer_dev_correctable")
-    real_open = os.open
-
-    def refuse(path: str, flags: int) -> int:
-        if path.endswith(f"{DEVICE}/aer_dev_correctable"):
-            raise PermissionError(13, "Permission denied")
-        return real_open(path, flags)
-
-    monkeypatch.setattr(os, "open", refuse)
+    refuse(monkeypatch, {f"{DEVICE}/aer_dev_correctable": errno.EACCES})
     batch = source.collect("aer")
 
-    assert [(one.device, one.reason) for one in batch.absences] == [(DEVICE, "no_permission")]
+    assert failures(batch) == [(DEVICE, "no_permission")]
     assert list(readings(batch, DEVICE).values()) == [None, 0, 0, None]
 
 

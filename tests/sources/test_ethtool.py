@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
 
@@ -12,14 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.config import settings
+from commwatch.config.settings import NetworkSection, Sources
 from commwatch.generate.counter_tables import sections
-from commwatch.readings import Batch, SourceUnavailable
+from commwatch.readings import Batch
 from commwatch.sources.base import Source
 from commwatch_exporters.snapshot import Layout, Value
 from sources.ethtool_kernel import GSSET_INFO, GSTATS, GSTRINGS, Kernel
 from support.examples import examples
-from support.sources import source_of, why_absent
+from support.interfaces import add_interface, bind
+from support.sources import failures, source_of, states, why_absent
 
 MLX5 = {
     "rx_packets": 1,
@@ -94,55 +95,12 @@ ETH0: Mapping[tuple[str, tuple[str, ...]], Value] = {
 }
 
 
-def add_interface(sysfs: Path, name: str, driver: str = "mlx5_core", address: str = "0000:18:00.0") -> None:
-    """A physical interface, or a virtual one where the driver is empty."""
-    home = sysfs / "devices" / address / "net" / name
-    home.mkdir(parents=True)
-    (home / "type").write_text("1\n")
-    if driver:
-        (home / "device").symlink_to("../..")
-        (sysfs / "bus/pci/drivers" / driver).mkdir(parents=True, exist_ok=True)
-        link = sysfs / "devices" / address / "driver"
-        link.unlink(missing_ok=True)
-        link.symlink_to(sysfs / "bus/pci/drivers" / driver)
-    (sysfs / "class/net").mkdir(parents=True, exist_ok=True)
-    (sysfs / "class/net" / name).symlink_to(home)
-
-
-def bind(sysfs: Path, driver: str, address: str = "0000:18:00.0") -> None:
-    """Give a device another driver."""
-    (sysfs / "bus/pci/drivers" / driver).mkdir(parents=True, exist_ok=True)
-    link = sysfs / "devices" / address / "driver"
-    link.unlink()
-    link.symlink_to(sysfs / "bus/pci/drivers" / driver)
-
-
 MOST_STATISTICS = 32768
 """Of one interface."""
 
-_made: list[Source] = []
 
-
-@pytest.fixture(autouse=True)
-def _close() -> Iterator[None]:
-    yield
-    while _made:
-        _made.pop().close()
-
-
-def opened(
-    sysfs: Path,
-    kernel: Kernel,
-    choice: settings.NetworkSection | None = None,
-    report: Callable[[str], None] = lambda device: None,
-    leave_out: Iterable[str] = (),
-) -> Source:
-    """A source that is closed when the test ends."""
-    asked = settings.Sources(network=choice or settings.NetworkSection())
-    _made.append(
-        source_of("ethtool", sysfs, settings=asked, stand_in=lambda: kernel, report=report, leave_out=leave_out)
-    )
-    return _made[-1]
+def opened(sysfs: Path, kernel: Kernel, asked: Sources | None = None) -> Source:
+    return source_of("ethtool", sysfs, settings=asked, stand_in=lambda: kernel)
 
 
 def collect(source: Source) -> Batch:
@@ -160,18 +118,6 @@ def values(batch: Batch, device: str = "eth0") -> dict[tuple[str, tuple[str, ...
     return found
 
 
-def states(batch: Batch) -> dict[str, Value]:
-    """State of each counter by its name."""
-    for reading in batch.readings:
-        if not reading.device:
-            return {labels[1]: value for (_, labels), value in zip(reading.series, reading.values, strict=True)}
-    return {}
-
-
-def errors(batch: Batch) -> list[tuple[str, str]]:
-    return [(absence.device, absence.reason) for absence in batch.absences]
-
-
 def test_an_mlx5_interface_is_read_completely(tmp_path: Path) -> None:
     """Each statistic has its metric, labels and unit, durations in seconds; what is not in the table is not read."""
     add_interface(tmp_path, "eth0")
@@ -179,7 +125,7 @@ def test_an_mlx5_interface_is_read_completely(tmp_path: Path) -> None:
     batch = collect(opened(tmp_path, Kernel(eth0=MLX5)))
 
     assert values(batch) == ETH0
-    assert errors(batch) == []
+    assert failures(batch) == []
 
 
 @pytest.mark.parametrize(
@@ -220,7 +166,7 @@ def test_other_drivers_have_names_of_their_own(
     tmp_path: Path, driver: str, statistics: Mapping[str, tuple[str, tuple[str, ...]]]
 ) -> None:
     """What each driver calls a statistic becomes the same metric."""
-    add_interface(tmp_path, "eth0", driver)
+    add_interface(tmp_path, "eth0", driver=driver)
     numbers = {name: position for position, name in enumerate(statistics, start=1)}
 
     batch = collect(opened(tmp_path, Kernel(eth0=numbers)))
@@ -233,7 +179,7 @@ def test_all_series_are_of_the_catalogue(tmp_path: Path) -> None:
     kernel = Kernel()
     drivers = {driver: list(rows) for driver, rows in groupby(sections()["ethtool"], lambda row: row.generations)}
     for number, (driver, rows) in enumerate(drivers.items()):
-        add_interface(tmp_path, f"eth{number}", driver, f"0000:{number:02x}:00.0")
+        add_interface(tmp_path, f"eth{number}", f"0000:{number:02x}:00.0", driver)
         kernel.set(f"eth{number}", {re.sub("N(?=[._]|$)", "3", row.counter): 1 for row in rows})
 
     batch = collect(opened(tmp_path, kernel))
@@ -274,7 +220,7 @@ def test_a_count_that_changes_between_two_runs_is_seen(tmp_path: Path, old: bool
     batch = collect(source)
 
     assert values(batch) == {**ETH0, ("phy_lane_errors_total", ("1",)): 8}
-    assert errors(batch) == []
+    assert failures(batch) == []
 
 
 @pytest.mark.parametrize("old", [True, False])
@@ -310,7 +256,7 @@ def test_a_count_that_never_settles_is_an_absence(tmp_path: Path, command: int, 
     batch = collect(opened(tmp_path, kernel))
 
     assert values(batch) == {}
-    assert errors(batch) == [("eth0", "not_ready")]
+    assert failures(batch) == [("eth0", "not_ready")]
 
 
 def test_names_that_change_while_their_count_stays_are_seen_within_a_minute(tmp_path: Path) -> None:
@@ -351,7 +297,7 @@ def test_a_new_driver_is_asked_anew(tmp_path: Path) -> None:
 def test_counters_that_the_driver_lacks_are_told(tmp_path: Path) -> None:
     """A row is supported where any interface of its driver has it; the numbered ones are one row."""
     add_interface(tmp_path, "eth0")
-    add_interface(tmp_path, "eth1", address="0000:19:00.0")
+    add_interface(tmp_path, "eth1", "0000:19:00.0")
 
     batch = collect(opened(tmp_path, Kernel(eth0={"rx_bytes_phy": 1}, eth1={"rx_prio5_pause": 1})))
 
@@ -366,7 +312,7 @@ PRIORITIES = {f"rx_pfc_ena_frames_pri{number}": 0 for number in range(8)}
 
 def test_priorities_of_a_driver_that_names_all_stay_out_while_none_paused(tmp_path: Path) -> None:
     """All eight appear together with the first pause of one, and stay."""
-    add_interface(tmp_path, "eth0", "bnxt_en")
+    add_interface(tmp_path, "eth0", driver="bnxt_en")
     kernel = Kernel(eth0={"rx_bytes": 1, **PRIORITIES})
     source = opened(tmp_path, kernel)
 
@@ -394,7 +340,7 @@ def test_priorities_that_mlx5_names_are_told_from_the_start(tmp_path: Path) -> N
 
 def test_of_two_names_for_one_series_one_is_read(tmp_path: Path) -> None:
     """Where a driver has both spellings of a statistic, its series appears once."""
-    add_interface(tmp_path, "eth0", "i40e")
+    add_interface(tmp_path, "eth0", driver="i40e")
 
     batch = collect(opened(tmp_path, Kernel(eth0={"port.rx_dropped": 3, "port.rx_discards": 3})))
 
@@ -404,13 +350,13 @@ def test_of_two_names_for_one_series_one_is_read(tmp_path: Path) -> None:
 def test_an_interface_without_statistics_is_no_failure(tmp_path: Path) -> None:
     """EOPNOTSUPP and an empty set mean that there is nothing to read."""
     for number in range(3):
-        add_interface(tmp_path, f"eth{number}", address=f"0000:{number:02x}:00.0")
+        add_interface(tmp_path, f"eth{number}", f"0000:{number:02x}:00.0")
     kernel = Kernel(eth0={"rx_bytes_phy": 1}, eth1={}, eth2={})
     kernel.errors["eth2"] = errno.EOPNOTSUPP
 
     batch = collect(opened(tmp_path, kernel))
 
-    assert errors(batch) == []
+    assert failures(batch) == []
     assert [reading.device for reading in batch.readings] == ["eth0", ""]
 
 
@@ -426,7 +372,7 @@ def test_an_interface_without_statistics_is_no_failure(tmp_path: Path) -> None:
 def test_one_interface_that_fails_leaves_the_others(tmp_path: Path, number: int, reason: str) -> None:
     """The failure is one absence with its reason; when it is over, the interface is read again."""
     add_interface(tmp_path, "eth0")
-    add_interface(tmp_path, "eth1", address="0000:19:00.0")
+    add_interface(tmp_path, "eth1", "0000:19:00.0")
     kernel = Kernel(eth0=MLX5, eth1={"rx_bytes_phy": 1})
     source = opened(tmp_path, kernel)
     collect(source)
@@ -436,7 +382,7 @@ def test_one_interface_that_fails_leaves_the_others(tmp_path: Path, number: int,
     del kernel.errors["eth0"]
     after = collect(source)
 
-    assert errors(failed) == [("eth0", reason)]
+    assert failures(failed) == [("eth0", reason)]
     assert (values(failed), values(failed, "eth1")) == ({}, {("phy_receive_bytes_total", ()): 1})
     assert values(after) == ETH0
 
@@ -456,36 +402,20 @@ def test_a_count_beyond_belief_is_not_read(tmp_path: Path) -> None:
 def test_the_choice_of_interfaces_is_that_of_the_network_source(tmp_path: Path) -> None:
     """Excluded interfaces, virtual ones and those of drivers without a table are not asked."""
     add_interface(tmp_path, "eth0")
-    add_interface(tmp_path, "eth1", address="0000:19:00.0")
-    add_interface(tmp_path, "eth2", "virtio_net", "0000:1a:00.0")
-    add_interface(tmp_path, "bond0", "", "virtual")
+    add_interface(tmp_path, "eth1", "0000:19:00.0")
+    add_interface(tmp_path, "eth2", "0000:1a:00.0", "virtio_net")
+    add_interface(tmp_path, "bond0", "")
     kernel = Kernel(eth0=MLX5, eth1=MLX5, eth2=MLX5, bond0=MLX5)
 
-    collect(opened(tmp_path, kernel, settings.NetworkSection(exclude=("eth1",))))
+    collect(opened(tmp_path, kernel, Sources(network=NetworkSection(exclude=("eth1",)))))
 
     assert {name for name, _ in kernel.calls} == {"eth0"}
-
-
-def test_a_suspect_is_left_out_and_each_device_is_reported_first(tmp_path: Path) -> None:
-    """What must not be touched is not asked; the device at hand is told before each is asked."""
-    add_interface(tmp_path, "eth0")
-    add_interface(tmp_path, "eth1", address="0000:19:00.0")
-    kernel = Kernel(eth0=MLX5, eth1=MLX5)
-    told: list[str] = []
-    source = opened(tmp_path, kernel, report=told.append, leave_out={"eth0"})
-    batch = collect(source)
-
-    assert {name for name, _ in kernel.calls} == {"eth1"}
-    assert told == ["eth1", ""]
-    source.open(told.append, frozenset(), frozenset({"eth0"}))
-    assert values(collect(source), "eth1") == {}
-    assert values(batch, "eth1") != {}
 
 
 def test_an_interface_that_went_away_leaves_the_counter_states(tmp_path: Path) -> None:
     """With the last interface of a driver the rows of that driver go."""
     add_interface(tmp_path, "eth0")
-    add_interface(tmp_path, "eth1", "ena", "0000:19:00.0")
+    add_interface(tmp_path, "eth1", "0000:19:00.0", "ena")
     source = opened(tmp_path, Kernel(eth0=MLX5, eth1={"pps_allowance_exceeded": 1}))
     assert "pps_allowance_exceeded" in states(collect(source))
     (tmp_path / "class/net/eth1").unlink()
@@ -493,34 +423,14 @@ def test_an_interface_that_went_away_leaves_the_counter_states(tmp_path: Path) -
     assert "pps_allowance_exceeded" not in states(collect(source))
 
 
-def test_close_lets_go_and_open_reads_again(tmp_path: Path) -> None:
-    """No socket stays open, and the source can be opened once more."""
-    add_interface(tmp_path, "eth0")
-    source = opened(tmp_path, Kernel(eth0=MLX5))
-    collect(source)
-    source.close()
-    source.close()
-
-    source.open(lambda device: None, frozenset(), None)
-
-    assert values(collect(source)) == ETH0
-
-
-def test_a_tree_without_interfaces_cannot_be_read(tmp_path: Path) -> None:
-    """Where sysfs has no class/net the source as a whole is unavailable."""
-    with pytest.raises(SourceUnavailable) as caught:
-        opened(tmp_path, Kernel())
-    assert caught.value.reason == "not_found"
-
-
 def test_the_origin_is_absent_without_a_driver_that_is_read(tmp_path: Path) -> None:
     """No process is needed where no wanted interface has a driver of the table."""
     assert "class/net" in why_absent("ethtool", tmp_path, tmp_path)
-    add_interface(tmp_path, "eth0", "virtio_net")
+    add_interface(tmp_path, "eth0", driver="virtio_net")
     assert "no network interface has one of the drivers" in why_absent("ethtool", tmp_path, tmp_path)
-    add_interface(tmp_path, "eth1", "bnxt_en", "0000:19:00.0")
+    add_interface(tmp_path, "eth1", "0000:19:00.0", "bnxt_en")
     assert why_absent("ethtool", tmp_path, tmp_path) == ""
-    without = settings.Sources(network=settings.NetworkSection(exclude=("eth*",)))
+    without = Sources(network=NetworkSection(exclude=("eth*",)))
     assert why_absent("ethtool", tmp_path, tmp_path, without)
 
 
@@ -538,4 +448,4 @@ def test_any_string_set_beside_a_known_name_is_read(
     batch = collect(opened(sysfs, kernel))
 
     assert values(batch) == {("phy_receive_bytes_total", ()): 7}
-    assert errors(batch) == []
+    assert failures(batch) == []

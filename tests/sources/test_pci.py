@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
+import errno
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.readings import Batch, SourceUnavailable
+from commwatch.readings import Batch
 from commwatch_exporters.snapshot import Layout, Value
 from support.examples import examples
 from support.passes import in_one_pass
 from support.pci import BRIDGE, GPU, LINK, NIC, NVSWITCH, add_device, infos, opened
-from support.sources import source_of
+from support.sources import failures, refuse, source_of, states
 
 
 def values(batch: Batch, device: str) -> list[Value]:
@@ -91,15 +91,6 @@ def test_virtual_functions_are_left_out(tmp_path: Path) -> None:
     assert list(infos(opened(tmp_path).collect("pci"))) == ["0000:18:00.0"]
 
 
-def test_a_node_without_such_devices_gives_an_empty_batch(tmp_path: Path) -> None:
-    """No GPU and no network adapter on PCI is no error; no PCI in sysfs at all is."""
-    with pytest.raises(SourceUnavailable, match="not_found"):
-        opened(tmp_path)
-
-    add_device(tmp_path, "pci0000:00/0000:00:01.0", BRIDGE, LINK)
-    assert opened(tmp_path).collect("pci") == Batch()
-
-
 def test_a_run_reads_the_link_of_its_time(tmp_path: Path) -> None:
     """Current speed and width follow the files; the series stay the same and are of the catalogue."""
     home = add_device(tmp_path, "pci0000:00/0000:01:00.0", GPU, LINK)
@@ -169,12 +160,6 @@ def test_a_device_that_moved_has_another_parent(tmp_path: Path) -> None:
     }
 
 
-def states(batch: Batch) -> dict[str, Value]:
-    """Support of each counter, by name."""
-    (reading,) = [reading for reading in batch.readings if reading.device == ""]
-    return {labels[1]: value for (_, labels), value in zip(reading.series, reading.values, strict=True)}
-
-
 def test_what_no_device_has_is_not_supported(tmp_path: Path) -> None:
     """A file that one device has is supported, also where it has no value now; one that none has is not."""
     add_device(tmp_path, "pci0000:00/0000:01:00.0", GPU, {"current_link_width": "63", "max_link_width": "16"})
@@ -190,39 +175,13 @@ def test_files_that_cannot_be_read_are_reported(tmp_path: Path, monkeypatch: pyt
     add_device(tmp_path, "pci0000:00/0000:01:00.0", GPU, LINK)
     home = add_device(tmp_path, "pci0000:00/0000:02:00.0", {"vendor": "0x10de"}, LINK)
     source = opened(tmp_path)
-    real_open = os.open
-
-    def refuse_speed(path: str, flags: int) -> int:
-        if path.endswith("0000:01:00.0/current_link_speed"):
-            raise PermissionError(13, "Permission denied")
-        return real_open(path, flags)
-
-    monkeypatch.setattr(os, "open", refuse_speed)
+    refuse(monkeypatch, {"0000:01:00.0/current_link_speed": errno.EACCES})
     batch = source.collect("pci")
 
     assert values(batch, "0000:01:00.0") == [None, 16, 5, 16, 1]
-    found = [(absence.device, absence.reason) for absence in batch.absences]
-    assert found == [("0000:02:00.0", "not_found"), ("0000:01:00.0", "no_permission")]
+    assert failures(batch) == [("0000:02:00.0", "not_found"), ("0000:01:00.0", "no_permission")]
     (home / "class").write_text("0x030200\n")
     assert list(infos(source.collect("pci"))) == ["0000:01:00.0", "0000:02:00.0"]
-
-
-def test_devices_are_reported_before_they_are_touched(tmp_path: Path) -> None:
-    """Each device is reported in turn and the end as empty; one left out is not touched, a bridge neither."""
-    add_device(tmp_path, "pci0000:00/0000:00:01.0", BRIDGE, LINK)
-    add_device(tmp_path, "pci0000:00/0000:00:01.0/0000:01:00.0", GPU, LINK)
-    add_device(tmp_path, "pci0000:00/0000:00:01.0/0000:02:00.0", GPU, LINK)
-    reported: list[str] = []
-    source = source_of("pci", tmp_path, report=reported.append, leave_out={"0000:01:00.0"})
-
-    assert reported[-1] == ""
-    assert "0000:01:00.0" not in reported
-    reported.clear()
-    source.collect("pci")
-    assert reported == ["0000:00:01.0", "0000:02:00.0", ""]
-    source.open(reported.append, frozenset(), frozenset({"0000:01:00.0"}))
-    assert list(infos(source.collect("pci"))) == ["0000:01:00.0"]
-    source.close()
 
 
 @in_one_pass(

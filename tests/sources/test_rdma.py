@@ -5,17 +5,17 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.readings import Absence, Batch, DeviceReadings, SourceUnavailable
-from commwatch.sources.base import Source
+from commwatch.readings import Absence, Batch
 from commwatch_exporters.catalogue import CATALOGUE, OPT_IN
 from commwatch_exporters.snapshot import Layout, Value
+from support.core import Clock
 from support.examples import examples
 from support.infiniband import (
     CX7_COUNTERS,
@@ -28,47 +28,9 @@ from support.infiniband import (
     write,
 )
 from support.passes import in_one_pass
-from support.sources import source_of
+from support.sources import devices, failures, reading_of, refuse, source_of, states
 
-
-class Clock:
-    """Monotonic seconds, moved by hand."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-_opened: list[Source] = []
-
-
-@pytest.fixture(autouse=True)
-def _close() -> Iterator[None]:
-    yield
-    while _opened:
-        _opened.pop().close()
-
-
-def opened(
-    sysfs: Path,
-    opt_in: Iterable[str] = (),
-    clock: Clock | None = None,
-    report: Callable[[str], None] = lambda device: None,
-    leave_out: Iterable[str] = (),
-    only: Iterable[str] | None = None,
-) -> Source:
-    """A source that is closed when the test ends."""
-    source = source_of(
-        "rdma", sysfs, opt_in=opt_in, monotonic=clock or Clock(), report=report, leave_out=leave_out, only=only
-    )
-    _opened.append(source)
-    return source
-
-
-def reading_of(batch: Batch, device: str) -> DeviceReadings:
-    return next(reading for reading in batch.readings if reading.device == device)
+opened = partial(source_of, "rdma")
 
 
 def values(batch: Batch, device: str = "mlx5_0:1") -> dict[str, Value]:
@@ -81,17 +43,8 @@ def values(batch: Batch, device: str = "mlx5_0:1") -> dict[str, Value]:
     }
 
 
-def states(batch: Batch) -> dict[str, Value]:
-    reading = reading_of(batch, "")
-    return {labels[1]: number for (_, labels), number in zip(reading.series, reading.values, strict=True)}
-
-
 def info(batch: Batch, device: str = "mlx5_0:1") -> tuple[str, ...]:
     return reading_of(batch, device).series[-1][1]
-
-
-def ports(batch: Batch) -> list[str]:
-    return [reading.device for reading in batch.readings if reading.device]
 
 
 def test_an_infiniband_port_is_read_in_full(tmp_path: Path) -> None:
@@ -140,7 +93,7 @@ def test_counters_that_nobody_asked_for_are_not_read(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(os, "open", noting)
     batch = opened(tmp_path).collect("rdma")
-    asked = opened(tmp_path, ["commwatch_rdma_port_transmit_unicast_packets_total"])
+    asked = opened(tmp_path, opt_in=["commwatch_rdma_port_transmit_unicast_packets_total"])
     without = set(touched)
     wanted = values(asked.collect("rdma"))
 
@@ -245,21 +198,6 @@ def test_a_port_that_is_down_has_no_speed(tmp_path: Path, state: str, physical: 
     assert (read["port_width_lanes"] is None) == (speed is None)
 
 
-def refuse(monkeypatch: pytest.MonkeyPatch, refusals: Mapping[str, int], tried: list[str] | None = None) -> None:
-    """Let the kernel answer with an error for files whose path ends so."""
-    real = os.open
-
-    def refusing(path: str, flags: int) -> int:
-        for end, number in refusals.items():
-            if path.endswith(end):
-                if tried is not None:
-                    tried.append(path)
-                raise OSError(number, os.strerror(number), path)
-        return real(path, flags)
-
-    monkeypatch.setattr(os, "open", refusing)
-
-
 def test_unsupported_counters_are_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Old kernels say N/A, newer ones EINVAL: no number, no failure, and unsupported where no port has the counter."""
     counters = {**CX7_COUNTERS, "VL15_dropped": "N/A (no PMA)", "link_downed": "N/A (no PMA)"}
@@ -283,8 +221,8 @@ def test_a_refused_counter_is_not_asked_for_again_soon(tmp_path: Path, monkeypat
     port = add_port(add_device(tmp_path))
     tried: list[str] = []
     refuse(monkeypatch, {"/symbol_error": errno.EINVAL}, tried)
-    clock = Clock()
-    source = opened(tmp_path, clock=clock)
+    clock = Clock(1000.0)
+    source = opened(tmp_path, monotonic=clock.monotonic)
 
     def tries_until(seconds: float, step: float = 5.0) -> int:
         end = clock.now + seconds
@@ -320,7 +258,7 @@ def test_counters_of_the_device_are_those_of_its_only_port(tmp_path: Path) -> No
 
     batch = opened(tmp_path).collect("rdma")
 
-    assert ports(batch) == ["mlx4_0:1", "mlx4_0:2", "mlx5_0:1"]
+    assert devices(batch) == ["mlx4_0:1", "mlx4_0:2", "mlx5_0:1"]
     assert values(batch)["out_of_sequence_total"] == 42
     assert "out_of_sequence_total" not in values(batch, "mlx4_0:1")
 
@@ -328,8 +266,8 @@ def test_counters_of_the_device_are_those_of_its_only_port(tmp_path: Path) -> No
 def test_optional_counters_are_read_where_they_are(tmp_path: Path) -> None:
     """Counters that the rdma tool switched on are found within a minute; of two files of one meaning one is read."""
     port = add_port(add_device(tmp_path))
-    clock = Clock()
-    source = opened(tmp_path, clock=clock)
+    clock = Clock(1000.0)
+    source = opened(tmp_path, monotonic=clock.monotonic)
     assert "cc_tx_cnp_pkts" not in states(source.collect("rdma"))
     write(port / "hw_counters", {"cc_tx_cnp_pkts": "5", "rdma_tx_bytes": "6", "tx_bytes": "7"})
 
@@ -348,15 +286,15 @@ def test_a_port_that_cannot_be_read_is_left_alone(tmp_path: Path, monkeypatch: p
         add_port(add_device(tmp_path, f"mlx5_{place}", f"0000:1{place}:00.0"))
     tried: list[str] = []
     refuse(monkeypatch, {"mlx5_0/ports/1/phys_state": number}, tried)
-    clock = Clock()
-    source = opened(tmp_path, clock=clock)
+    clock = Clock(1000.0)
+    source = opened(tmp_path, monotonic=clock.monotonic)
     at, said = [], set()
     for _ in range(3000 // 15):
         before = len(tried)
         batch = source.collect("rdma")
         at += [clock.now - 1000] * (len(tried) - before)
         said |= {absence.detail.rpartition("; ")[2] for absence in batch.absences}
-        assert [(one.device, one.reason) for one in batch.absences] == [("mlx5_0:1", "unreadable")]
+        assert failures(batch) == [("mlx5_0:1", "unreadable")]
         assert {name for name, value in values(batch).items() if value is not None} == {"port_info"}
         assert values(batch, "mlx5_1:1")["port_state"] == 4
         clock.now += 15
@@ -379,8 +317,8 @@ def test_counters_that_cannot_be_read_leave_the_port_itself(tmp_path: Path, monk
     add_port(add_device(tmp_path))
     tried: list[str] = []
     refuse(monkeypatch, {"/counters/symbol_error": errno.EIO}, tried)
-    clock = Clock()
-    source = opened(tmp_path, clock=clock)
+    clock = Clock(1000.0)
+    source = opened(tmp_path, monotonic=clock.monotonic)
     at, said = [], set()
     for _ in range(100 // 5):
         before = len(tried)
@@ -408,7 +346,7 @@ def test_a_slow_port_is_left_alone(
 ) -> None:
     """A port that takes more than a second is not read to its end, and not asked again for 30 s."""
     add_port(add_device(tmp_path))
-    clock = Clock()
+    clock = Clock(1000.0)
     real = os.read
     reads: list[str] = []
 
@@ -419,7 +357,7 @@ def test_a_slow_port_is_left_alone(
         return real(descriptor, length)
 
     monkeypatch.setattr(os, "read", slow)
-    source = opened(tmp_path, clock=clock)
+    source = opened(tmp_path, monotonic=clock.monotonic)
     batch = source.collect("rdma")
 
     assert [absence.reason for absence in batch.absences] == (["unreadable"] if is_slow else [])
@@ -438,7 +376,7 @@ def test_a_file_that_may_not_be_read_is_an_absence(tmp_path: Path, monkeypatch: 
 
     for _ in range(2):
         batch = source.collect("rdma")
-        assert [(one.device, one.reason) for one in batch.absences] == [("mlx5_0:1", "no_permission")]
+        assert failures(batch) == [("mlx5_0:1", "no_permission")]
         assert values(batch)["port_link_downed_total"] == 1
 
 
@@ -449,27 +387,27 @@ def test_texts_without_sense_are_absences(tmp_path: Path) -> None:
 
     batch = opened(tmp_path).collect("rdma")
 
-    assert [(one.device, one.reason) for one in batch.absences] == [("mlx5_0:1", "unreadable")]
+    assert failures(batch) == [("mlx5_0:1", "unreadable")]
     read = values(batch)
     assert (read["port_state"], read["port_symbol_errors_total"], read["port_link_downed_total"]) == (None, None, 1)
 
 
 def test_devices_come_and_go(tmp_path: Path) -> None:
     """A new device is read from the next run on, one that is gone is not, and one that is renamed has its new name."""
-    clock = Clock()
+    clock = Clock(1000.0)
     home = add_device(tmp_path)
     add_port(home)
-    source = opened(tmp_path, clock=clock)
-    assert ports(source.collect("rdma")) == ["mlx5_0:1"]
+    source = opened(tmp_path, monotonic=clock.monotonic)
+    assert devices(source.collect("rdma")) == ["mlx5_0:1"]
 
     add_port(add_device(tmp_path, "mlx5_1", "0000:19:00.0"))
-    assert ports(source.collect("rdma")) == ["mlx5_0:1", "mlx5_1:1"]
+    assert devices(source.collect("rdma")) == ["mlx5_0:1", "mlx5_1:1"]
 
     (tmp_path / "class/infiniband/mlx5_0").unlink()
     home.rename(home.parent / "ibp24s0")
     (tmp_path / "class/infiniband/ibp24s0").symlink_to(home.parent / "ibp24s0")
     batch = source.collect("rdma")
-    assert ports(batch) == ["ibp24s0:1", "mlx5_1:1"]
+    assert devices(batch) == ["ibp24s0:1", "mlx5_1:1"]
     assert (batch.absences, values(batch, "ibp24s0:1")["port_state"]) == ([], 4)
 
 
@@ -489,10 +427,10 @@ def test_a_device_that_goes_during_a_run_is_an_absence(tmp_path: Path) -> None:
     seen.append(source.collect("rdma"))
 
     batch = source.collect("rdma")
-    assert [(one.device, one.reason) for one in batch.absences] == [("mlx5_0:1", "not_found")]
-    assert ports(batch) == ["mlx5_1:1"]
+    assert failures(batch) == [("mlx5_0:1", "not_found")]
+    assert devices(batch) == ["mlx5_1:1"]
     batch = source.collect("rdma")
-    assert (batch.absences, ports(batch)) == ([], ["mlx5_1:1"])
+    assert (batch.absences, devices(batch)) == ([], ["mlx5_1:1"])
 
 
 def test_a_port_that_goes_is_an_absence_once(tmp_path: Path) -> None:
@@ -506,7 +444,7 @@ def test_a_port_that_goes_is_an_absence_once(tmp_path: Path) -> None:
 
     assert [one.reason for one in source.collect("rdma").absences] == ["not_found"]
     batch = source.collect("rdma")
-    assert (batch.absences, ports(batch)) == ([], ["mlx5_0:2"])
+    assert (batch.absences, devices(batch)) == ([], ["mlx5_0:2"])
 
 
 def test_a_device_that_was_replaced_starts_afresh(tmp_path: Path) -> None:
@@ -523,8 +461,8 @@ def test_a_device_that_was_replaced_starts_afresh(tmp_path: Path) -> None:
 def test_identity_follows_the_port(tmp_path: Path) -> None:
     """The LID that the subnet manager gives is read when the state changes, else within a minute."""
     port = add_port(add_device(tmp_path), attributes={"state": "2: INIT", "lid": "0x0"})
-    clock = Clock()
-    source = opened(tmp_path, clock=clock)
+    clock = Clock(1000.0)
+    source = opened(tmp_path, monotonic=clock.monotonic)
     first = source.collect("rdma")
     assert info(first)[3] == "0x0"
     assert reading_of(source.collect("rdma"), "mlx5_0:1").series == reading_of(first, "mlx5_0:1").series
@@ -614,35 +552,7 @@ def test_virtual_functions_are_left_out(tmp_path: Path) -> None:
 
     add_port(add_device(tmp_path, "mlx5_2", "0000:18:00.0/mlx5_core.sf.4"))
 
-    assert ports(opened(tmp_path).collect("rdma")) == ["mlx5_0:1"]
-
-
-def test_suspects_are_not_touched(tmp_path: Path) -> None:
-    """A port that is left out is not read, or no other is; each is named before it is touched."""
-    for place in range(2):
-        add_port(add_device(tmp_path, f"mlx5_{place}", f"0000:1{place}:00.0"))
-    said: list[str] = []
-
-    assert ports(opened(tmp_path, leave_out=["mlx5_0:1"], report=said.append).collect("rdma")) == ["mlx5_1:1"]
-    assert said == ["mlx5_1:1", ""]
-    assert ports(opened(tmp_path, only=["mlx5_0:1"]).collect("rdma")) == ["mlx5_0:1"]
-
-
-def test_a_class_without_devices_is_an_answer(tmp_path: Path) -> None:
-    """That there is no port is known: the reading says it, and names no counter."""
-    (tmp_path / "class/infiniband").mkdir(parents=True)
-
-    batch = opened(tmp_path).collect("rdma")
-
-    assert [(one.device, one.series) for one in batch.readings] == [("", ())]
-    assert batch.absences == []
-
-
-def test_without_rdma_the_source_is_unavailable(tmp_path: Path) -> None:
-    """No RDMA module is loaded: there is no such class."""
-    with pytest.raises(SourceUnavailable) as caught:
-        opened(tmp_path)
-    assert caught.value.reason == "not_found"
+    assert devices(opened(tmp_path).collect("rdma")) == ["mlx5_0:1"]
 
 
 def test_no_file_stays_open_between_two_runs(tmp_path: Path) -> None:
@@ -731,9 +641,9 @@ def test_gids_of_iwarp_have_no_kind(tmp_path: Path) -> None:
 
 def test_a_changed_gid_table_is_read_again_after_a_while(tmp_path: Path) -> None:
     """An address that comes late is seen; a port without a table has no series of it."""
-    clock = Clock()
+    clock = Clock(1000.0)
     port = add_port(add_device(tmp_path), attributes={"link_layer": "Ethernet"})
-    source = opened(tmp_path, clock=clock)
+    source = opened(tmp_path, monotonic=clock.monotonic)
     assert gids(source.collect("rdma")) == {}
 
     write(port / "gids", {"0": IPV4})

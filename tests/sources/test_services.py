@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import errno
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from commwatch.readings import Batch, SourceUnavailable
 from commwatch_exporters.snapshot import Layout, Value
 from support.examples import examples
-from support.sources import source_of, why_absent
+from support.sources import failures, refuse, source_of, why_absent
 
 FABRIC_MANAGER, PERSISTENCED, IMEX = "nvidia-fabricmanager", "nvidia-persistenced", "nvidia-imex"
 
@@ -193,18 +193,11 @@ def test_a_process_that_cannot_be_told_is_an_absence(node: Node, monkeypatch: py
     """Where the command line cannot be read, the service is neither running nor missing."""
     node.persistenced(2000)
     node.fabric_manager()
-    real = os.open
-
-    def refuse(path: str, *arguments: int) -> int:
-        if str(path).endswith("2000/cmdline"):
-            raise PermissionError(13, "Permission denied")
-        return real(path, *arguments)
-
-    monkeypatch.setattr(os, "open", refuse)
+    refuse(monkeypatch, {"2000/cmdline": errno.EACCES})
     batch = node.collect()
 
     assert states(batch) == {FABRIC_MANAGER: 1}
-    assert [(one.device, one.reason) for one in batch.absences] == [(PERSISTENCED, "no_permission")]
+    assert failures(batch) == [(PERSISTENCED, "no_permission")]
 
 
 def test_a_command_line_that_may_hang_is_announced_and_can_be_left_out(node: Node) -> None:

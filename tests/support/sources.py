@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from commwatch.config.settings import Sources
+from commwatch.readings import Batch, DeviceReadings
 from commwatch.sources.base import Origin, Source
 from commwatch.workers.sources import SOURCES
+from commwatch_exporters.snapshot import Value
 from commwatch_rehearsal.simulation.node import SimulatedNode
 from commwatch_rehearsal.simulation.plug import stand_in
+
+_made: list[Source] = []
+
+
+def close_sources() -> None:
+    """Close all that were made since."""
+    while _made:
+        _made.pop().close()
 
 
 def source_of(
@@ -32,6 +45,7 @@ def source_of(
     source = SOURCES[name].make(
         Origin(sysfs, procfs, settings or Sources(), frozenset(opt_in), resume, stand_in, monotonic=monotonic)
     )
+    _made.append(source)
     source.open(report, frozenset(leave_out), None if only is None else frozenset(only))
     return source
 
@@ -46,3 +60,39 @@ def stand_in_of(name: str, node: SimulatedNode, *clock: Callable[[], float]) -> 
     make = stand_in(name, node)
     assert make is not None
     return make(*clock)
+
+
+def reading_of(batch: Batch, device: str) -> DeviceReadings:
+    """The readings of one device; those of the source as a whole are of ""."""
+    return next(reading for reading in batch.readings if reading.device == device)
+
+
+def devices(batch: Batch) -> list[str]:
+    """Devices with readings."""
+    return [reading.device for reading in batch.readings if reading.device]
+
+
+def states(batch: Batch) -> dict[str, Value]:
+    """The state of each counter by its name: 0 where any device has it, 1 where none has."""
+    found = [one for one in batch.readings if not one.device]
+    return {labels[1]: value for one in found for (_, labels), value in zip(one.series, one.values, strict=True)}
+
+
+def failures(batch: Batch) -> list[tuple[str, str]]:
+    """Device and reason of each absence."""
+    return [(absence.device, absence.reason) for absence in batch.absences]
+
+
+def refuse(patched: pytest.MonkeyPatch, refusals: Mapping[str, int], tried: list[str] | None = None) -> None:
+    """Let the kernel answer with an error for files whose path ends so; note each try."""
+    real = os.open
+
+    def refusing(path: str, *arguments: int) -> int:
+        for end, number in refusals.items():
+            if str(path).endswith(end):
+                if tried is not None:
+                    tried.append(path)
+                raise OSError(number, os.strerror(number), path)
+        return real(path, *arguments)
+
+    patched.setattr(os, "open", refusing)
