@@ -169,7 +169,6 @@ def test_a_lost_gpu_keeps_its_index(node: Node) -> None:
     assert node.xids("0", SLOTS[0], "79") == 1
 
 
-# --- what is known of the codes --------------------------------------------------------------------------------------
 def test_codes_that_begin_with_zero_are_those_marked_in_the_data() -> None:
     """Two lists that must not drift apart."""
     fabric = {str(code) for code, meaning in meanings("xid").items() if meaning.fabric}
@@ -184,18 +183,14 @@ def test_codes_that_begin_with_zero_are_those_marked_in_the_data() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "component"), [(38, "driver"), (39, "application"), (42, "application"), (67, "gpu"), (73, "application")]
+    ("code", "component"),
+    [(38, "driver"), (39, "application"), (42, "application"), (67, "gpu"), (73, "application"), (92, "memory")],
 )
 def test_codes_that_others_label_wrongly_are_not_of_the_fabric(code: int, component: str) -> None:
-    """They are copy engine, video units and front end, not PCIe and NVLink."""
+    """They are copy engine, video units, front end and memory, not PCIe and NVLink."""
     meaning = meanings("xid")[code]
 
     assert (meaning.component, meaning.fabric) == (component, False)
-
-
-def test_92_says_nothing_of_nvlink() -> None:
-    """Its data field names memory."""
-    assert meanings("xid")[92].component == "memory"
 
 
 def test_every_meaning_is_made_of_sentences() -> None:

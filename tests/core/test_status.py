@@ -92,44 +92,29 @@ def test_collectors_of_a_source_that_is_not_here_are_not_listed(daemon: FedDaemo
         assert [one.name for one in told(daemon.engine).collectors] == listed
 
 
-def test_a_collector_tells_its_last_success(running: Engine, clock: Clock) -> None:
-    """Its age and the interval that is in force, also when it was slowed down."""
+LOST = [Absence(f"0000:{bus}:00.0", "lost", "GPU is lost") for bus in ("3b", "18", "9a", "17")]
+
+
+@pytest.mark.parametrize(
+    ("ago", "failing", "expected"),
+    [
+        (2.5, [], (True, 2.5, "")),
+        (60.0, LOST, (False, 60.0, "; ".join(f"0000:{bus}:00.0 GPU is lost" for bus in ("17", "18", "3b")))),
+        (None, [Absence("", "no_driver", "driver not loaded")], (False, None, "driver not loaded")),
+        (-3600.0, [], (True, 0.0, "")),
+    ],
+    ids=["last success", "at most three errors", "never succeeded", "a clock that was set back"],
+)
+def test_a_collector_tells_its_last_success_and_first_errors(
+    running: Engine, clock: Clock, ago: float | None, failing: list[Absence], expected: tuple[bool, float | None, str]
+) -> None:
+    """With the interval that is in force, also when it was slowed down; errors in the order of the devices."""
     collector = running.collection.collectors[LINKS]
-    collector.attempted, collector.last_success, collector.stretch = True, clock.time() - 2.5, 4
+    collector.attempted, collector.stretch, collector.failing = True, 4, frozenset(failing)
+    collector.last_success = None if ago is None else clock.time() - ago
+    is_good, age, errors = expected
 
-    assert links(running) == CollectorStatus(LINKS, True, 2.5, 4.0, "")
-
-
-def test_a_collector_that_fails_names_the_first_devices(running: Engine, clock: Clock) -> None:
-    """At most three errors, in the order of the devices; the last success stays."""
-    collector = running.collection.collectors[LINKS]
-    collector.attempted, collector.last_success = True, clock.time() - 60
-    collector.failing = frozenset(
-        Absence(f"0000:{bus}:00.0", "lost", "GPU is lost") for bus in ("3b", "18", "9a", "17")
-    )
-
-    one = links(running)
-
-    assert (one.success, one.age_seconds) == (False, 60.0)
-    assert one.last_error == "; ".join(f"0000:{bus}:00.0 GPU is lost" for bus in ("17", "18", "3b"))
-
-
-def test_a_collector_that_never_succeeded_has_no_age(running: Engine) -> None:
-    """An error of the source as a whole has no device in front."""
-    collector = running.collection.collectors[LINKS]
-    collector.attempted, collector.failing = True, frozenset({Absence("", "no_driver", "driver not loaded")})
-
-    one = links(running)
-
-    assert (one.success, one.age_seconds, one.last_error) == (False, None, "driver not loaded")
-
-
-def test_a_clock_that_was_set_back_gives_no_negative_age(running: Engine, clock: Clock) -> None:
-    """The last success may lie in the future of the new time."""
-    collector = running.collection.collectors[LINKS]
-    collector.attempted, collector.last_success = True, clock.time() + 3600
-
-    assert links(running).age_seconds == 0.0
+    assert links(running) == CollectorStatus(LINKS, is_good, age, 4.0, errors)
 
 
 def test_the_facts_name_parts_and_driver(running: Engine) -> None:

@@ -62,17 +62,8 @@ def test_nothing_is_written_where_nothing_is_wanted(tmp_path: Path) -> None:
     assert not os.listdir(tmp_path)
 
 
-def test_a_stop_takes_it_away(tmp_path: Path) -> None:
-    """Else node_exporter would tell its numbers forever."""
-    kept = Kept(tmp_path / "commwatch.prom")
-    kept.write()
-    asyncio.run(kept.writer.stop())
-
-    assert not os.listdir(tmp_path)
-
-
 def test_nothing_is_written_after_a_stop(tmp_path: Path) -> None:
-    """A configuration that is taken over at that moment plans the writer once more."""
+    """It is taken away, else node_exporter would show its numbers forever; a reload then plans it once more."""
     kept = Kept(tmp_path / "commwatch.prom")
     kept.write()
     asyncio.run(kept.writer.stop())

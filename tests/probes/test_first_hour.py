@@ -116,14 +116,3 @@ def test_first_results_do_not_alarm_more_often_than_a_full_baseline(lasting: flo
 
     assert counts["after"][1] > 2 * counts["before"][1]
     assert after <= 1.1 * before, counts
-
-
-def test_the_cycle_is_not_stretched_while_a_baseline_is_missing() -> None:
-    """Slow from the first minute: after the burst each cycle comes at its interval."""
-    turns, learning = ProbeSchedule(900.0, start_delay=10.0, share=0.0), True
-    delays = [
-        turns.after(ran=True, suspicious=False, now=300.0 * turn, wall=0.0, learning=learning) for turn in range(9)
-    ]
-
-    assert max(900.0 if delay is None else delay for delay in delays) == 900.0
-    assert turns.after(ran=True, suspicious=False, now=3000.0, wall=0.0, learning=False) == 1800.0

@@ -16,15 +16,13 @@ from commwatch.config.simulated import SimulationPlan
 from commwatch.config.thresholds import load_thresholds
 from commwatch.node import gpus_now
 from commwatch.node.gpus_now import GPU_COLLECTORS, GpusNow
+from commwatch.node.starvation import Starvation
 from commwatch.probes import node as probe_node
 from commwatch.probes.plan import Collective, Measure
-from commwatch.probes.rank_plan import Phase
 from commwatch.probes.results.history import ProbeHistory
 from commwatch.service.probing import Probing
 from commwatch.state.directory import StateDirectory
 from commwatch_exporters.snapshot import Value
-from commwatch_rehearsal.simulation.presets import PRESETS
-from probes.cycles import Thrashing, hurry
 from support.core import NodeReads, PlannedJobs, in_loop
 from support.simulated_daemon import SimulatedDaemon, whole_node
 
@@ -38,8 +36,7 @@ class Node:
     """The probes of a simulated node whose GPUs are free; nothing runs unless it is told to."""
 
     def __init__(self, whole: SimulatedDaemon, folder: Path, *measures: Measure) -> None:
-        self.jobs, self.store, self.starvation = PlannedJobs(), whole.store, Thrashing(Path("/nonexistent"))
-        self.starvation.thrashes = False
+        self.jobs, self.store = PlannedJobs(), whole.store
         self._whole, self._faults = whole, folder / "faults.yaml"
         self.inject()
         own: dict[str, Probe] = {one: Probe(measure=one, latency_limit=Duration(1e-3)) for one in measures}
@@ -48,7 +45,7 @@ class Node:
             Config(probes=probes), load_thresholds(None), StateDirectory(folder), self.store, self.jobs,
             SimulationPlan(whole.preset, str(self._faults), time.time() - 600, *whole.roots),
             NodeReads(self._read, self._read),
-            self.starvation,
+            Starvation(Path("/nonexistent")),
         )  # fmt: skip
 
     async def _read(self) -> None:
@@ -123,35 +120,6 @@ def test_the_default_probes_give_their_series(build: Build) -> None:
     assert sum(value for _, value in snapshot.samples("commwatch_probe_gpu_occupied_seconds_total")) > 0
 
 
-@pytest.mark.parametrize("phase", ["setup", "measure"])
-def test_a_hang_is_a_failure_of_its_phase(build: Build, monkeypatch: pytest.MonkeyPatch, phase: Phase) -> None:
-    """Given up at the deadline of the phase; in the measuring phase it is a spike too, and nothing is left of it."""
-    node = build("a10x2", "all_reduce")
-    hurry(monkeypatch, rank=1, phase=phase)
-    node.inject(f"probe_hang, phase: {phase}, rank: 1")
-
-    node.cycle("all_reduce")
-
-    assert node.counted("failures_total") == {f"{phase}_timeout": 1}
-    (status,) = node.probing.status(time.time())
-    assert f"rank 1 ({PRESETS['a10x2'].gpus[1].uuid}) in phase {phase}" in status.last_result
-    assert node.value("probe_latency_spikes_total", "all_reduce", "simulated") == (phase == "measure")
-    assert node.probing.pids() == []
-    assert node.jobs.moved == [("probe_all_reduce", 30.0)]
-
-
-def test_a_hang_on_a_starved_node_is_a_skip(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All its tasks wait for memory while the rank hangs: nothing is said of the GPUs."""
-    node = build("a10x2", "all_reduce")
-    hurry(monkeypatch, rank=1, phase="measure")
-    node.starvation.thrashes = True
-    node.inject("probe_hang, phase: measure, rank: 1")
-
-    node.cycle("all_reduce")
-
-    assert (node.counted("skips_total"), node.counted("failures_total")) == ({"starved": 1}, {})
-
-
 def test_crashes_and_errors_are_failures_and_a_good_cycle_follows(build: Build) -> None:
     """Each with its reason; the rate of failures is what an operator sees rise."""
     node = build("a10x2", "all_reduce")
@@ -166,21 +134,6 @@ def test_crashes_and_errors_are_failures_and_a_good_cycle_follows(build: Build) 
     assert node.counted("failures_total") == {"crashed": 1, "nccl_error": 1}
     assert node.value("probe_attempts_total", "all_reduce", "simulated") == 3
     assert node.value("probe_last_latency_seconds", "all_reduce", "simulated") is not None
-
-
-def test_spikes_in_a_row_are_a_streak(build: Build) -> None:
-    """Three slow results are three in a row within two retries of 30 s; a good one ends the row."""
-    node = build("a10x2", "all_reduce")
-    node.inject("latency_spikes, latency: 200")
-
-    node.cycle("all_reduce", times=3)
-
-    assert node.value("probe_latency_spike_streak", "all_reduce", "simulated") == 3
-    assert [delay for _, delay in node.jobs.moved if delay == 30.0] == [30.0, 30.0]
-    node.inject()
-    node.cycle("all_reduce")
-    assert node.value("probe_latency_spike_streak", "all_reduce", "simulated") == 0
-    assert node.value("probe_latency_spikes_total", "all_reduce", "simulated") == 3
 
 
 def test_what_is_accepted_stays_accepted_over_a_restart(build: Build, tmp_path: Path) -> None:

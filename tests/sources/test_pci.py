@@ -13,33 +13,13 @@ from commwatch.readings import Batch
 from commwatch_exporters.snapshot import Layout, Value
 from support.examples import examples
 from support.passes import in_one_pass
-from support.pci import BRIDGE, GPU, LINK, NIC, NVSWITCH, add_device, infos, opened
+from support.pci import BRIDGE, GPU, LINK, NIC, add_device, infos, opened
 from support.sources import failures, refuse, source_of, states
 
 
 def values(batch: Batch, device: str) -> list[Value]:
     """Current generation and width, greatest generation and width, info."""
     return list(next(reading.values for reading in batch.readings if reading.device == device))
-
-
-def test_a_switch_under_a_root_port(tmp_path: Path) -> None:
-    """Root port, both ports of the switch, GPU and network adapter are read with their roles and parents."""
-    add_device(tmp_path, "pci0000:16/0000:16:01.0", BRIDGE, LINK)
-    add_device(tmp_path, "pci0000:16/0000:16:01.0/0000:17:00.0", BRIDGE, LINK)
-    add_device(tmp_path, "pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:00.0", BRIDGE, LINK)
-    add_device(tmp_path, "pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:00.0/0000:19:00.0", GPU, LINK)
-    add_device(tmp_path, "pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:01.0", BRIDGE, LINK)
-    add_device(tmp_path, "pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:01.0/0000:1a:00.0", NIC, LINK)
-    add_device(tmp_path, "pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:02.0", BRIDGE, LINK)
-
-    assert infos(opened(tmp_path).collect("pci")) == {
-        "0000:16:01.0": ("root_port", "pci0000:16", "0"),
-        "0000:17:00.0": ("switch_port", "0000:16:01.0", "0"),
-        "0000:18:00.0": ("switch_port", "0000:17:00.0", "0"),
-        "0000:18:01.0": ("switch_port", "0000:17:00.0", "0"),
-        "0000:19:00.0": ("gpu", "0000:18:00.0", "0"),
-        "0000:1a:00.0": ("nic", "0000:18:01.0", "0"),
-    }
 
 
 def test_a_gpu_directly_under_its_root_port(tmp_path: Path) -> None:
@@ -69,17 +49,6 @@ def test_a_flat_virtual_machine(tmp_path: Path) -> None:
     assert infos(batch) == {"0000:00:03.0": ("nic", "pci0000:00", ""), "0000:00:05.0": ("gpu", "pci0000:00", "")}
     assert values(batch, "0000:00:05.0") == [None, None, None, None, 1]
     assert batch.absences == []
-
-
-def test_nvswitches_and_long_domains(tmp_path: Path) -> None:
-    """NVSwitches are read, a domain of five digits is an address, and the nearest host bridge ends the path."""
-    add_device(tmp_path, "pci0000:64/0000:64:00.5/pci10000:00/10000:00:02.0", BRIDGE, LINK)
-    add_device(tmp_path, "pci0000:64/0000:64:00.5/pci10000:00/10000:00:02.0/10000:01:00.0", NVSWITCH, LINK)
-
-    assert infos(opened(tmp_path).collect("pci")) == {
-        "10000:00:02.0": ("root_port", "pci10000:00", "0"),
-        "10000:01:00.0": ("nvswitch", "10000:00:02.0", "0"),
-    }
 
 
 def test_virtual_functions_are_left_out(tmp_path: Path) -> None:
