@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -107,17 +108,6 @@ def test_a_port_that_comes_back_goes_on_counting_within_an_hour(node: Node) -> N
     assert node.port("rdma_port_flaps_total") == 0
 
 
-def test_the_use_of_a_port_begins_again_when_it_comes_back(node: Node) -> None:
-    """What it had sent when it went says nothing of what it sends now."""
-    node.run(4, 0)
-    node.run(None, here=False)
-    node.run(4, 10**9)
-    assert node.port("rdma_port_transmit_utilization_ratio") is None
-
-    node.run(4, 2 * 10**9)
-    assert node.port("rdma_port_transmit_utilization_ratio") == pytest.approx(0.2e9 / 50e9)
-
-
 def test_when_the_last_port_goes_none_is_present(node: Node) -> None:
     """The source looked for ports and found none, which is not the same as not having looked."""
     for number in range(4):
@@ -129,14 +119,32 @@ def test_when_the_last_port_goes_none_is_present(node: Node) -> None:
     assert node.value("present", "rdma_port") == 0
 
 
-def test_a_wrap_is_exposed_as_growth(node: Node) -> None:
-    """A counter of 32 bits that wraps goes on growing and is no reset; a driver that is loaded again is one."""
-    node.run(4, 1000, 2**32 - 1)
-    node.run(4, 1001, 4)
-    assert (node.port("rdma_out_of_sequence_total"), node.resets()) == (2**32 + 4, {("rdma", KEY): 0})
+GONE = None
+FULL, WRAPPED = (1000, 2**32 - 1), (1001, 4)
+LOST, SENT, USE = "out_of_sequence_total", "port_transmit_bytes_total", "port_transmit_utilization_ratio"
+COUNTED: dict[str, tuple[list[tuple[int, int] | None], str, Any, int]] = {
+    "a counter of 32 bits that wraps goes on growing": ([FULL, WRAPPED], LOST, 2**32 + 4, 0),
+    "a driver that is loaded again is a reset": ([FULL, WRAPPED, (0, 0)], LOST, 0, 1),
+    "one that has wrapped goes on when its port comes back": ([FULL, WRAPPED, GONE, (1002, 6)], LOST, 2**32 + 6, 0),
+    "of a port that is gone nothing is left of one that never wrapped": ([FULL, GONE, WRAPPED], LOST, 4, 0),
+    "counters that somebody cleared are a reset, seen once": ([(1000, 0), (2000, 0), (5, 0), (6, 0)], SENT, 6, 1),
+    "what a port had sent when it went says nothing of now": ([(0, 0), GONE, (10**9, 0)], USE, None, 0),
+    "the use of a port begins again when it comes back": (
+        [(0, 0), GONE, (10**9, 0), (2 * 10**9, 0)], USE, pytest.approx(0.2e9 / 50e9), 0),
+}  # fmt: skip
+"""Bytes sent and packets out of sequence of each run, None while the port is gone; a metric, its value, and resets."""
 
-    node.run(4, 0, 0)
-    assert (node.port("rdma_out_of_sequence_total"), node.resets()) == (0, {("rdma", KEY): 1})
+
+@pytest.mark.parametrize(("runs", "metric", "shown", "resets"), COUNTED.values(), ids=COUNTED)
+def test_a_counter_grows_or_is_seen_to_begin_again(
+    node: Node, runs: list[tuple[int, int] | None], metric: str, shown: Value, resets: int
+) -> None:
+    """Containers' ports come and go, drivers are loaded again, and counters of 32 bits wrap."""
+    for counters in runs:
+        node.run(None, here=False) if counters is None else node.run(4, *counters)
+
+    assert node.port(f"rdma_{metric}") == shown
+    assert node.resets().get(("rdma", KEY), 0) == resets
 
 
 @pytest.mark.parametrize(
@@ -155,25 +163,6 @@ def test_a_wrap_outlives_the_daemon(node: Node, boot: str, after: int, exposed: 
     assert node.port("rdma_out_of_sequence_total") == exposed + 1
 
 
-def test_a_counter_that_has_wrapped_goes_on_when_its_port_comes_back(node: Node) -> None:
-    """The driver was loaded again meanwhile, or another name space had the device."""
-    node.run(4, 1000, 2**32 - 1)
-    node.run(4, 1001, 4)
-    node.run(None, here=False)
-    node.run(4, 1002, 6)
-
-    assert node.port("rdma_out_of_sequence_total") == 2**32 + 6
-
-
-def test_of_a_port_that_is_gone_nothing_is_left(node: Node) -> None:
-    """What a counter that never wrapped had read is forgotten: containers' ports come and go."""
-    node.run(4, 1000, 2**32 - 1)
-    node.run(None, here=False)
-    node.run(4, 1001, 4)
-
-    assert node.port("rdma_out_of_sequence_total") == 4
-
-
 def test_a_reset_is_not_kept(node: Node) -> None:
     """Counters that began again before the daemon ended have lost nothing any more."""
     for sent, lost in ((1000, 2**32 - 1), (1001, 4)):
@@ -184,15 +173,6 @@ def test_a_reset_is_not_kept(node: Node) -> None:
     node.restart()
     node.run(4, 1000, 10)
     assert node.port("rdma_out_of_sequence_total") == 10
-
-
-def test_a_cleared_counter_is_a_reset(node: Node) -> None:
-    """Someone cleared the counters of the port: seen once."""
-    for sent in (1000, 2000, 5, 6):
-        node.run(4, sent)
-
-    assert node.resets() == {("rdma", KEY): 1}
-    assert node.port("rdma_port_transmit_bytes_total") == 6
 
 
 @pytest.mark.parametrize("has_rdma", [False, True])

@@ -9,26 +9,81 @@ import msgspec
 import pytest
 
 from commwatch.probes.plan import Skipped, Yielded
-from commwatch.probes.results.expected import Expected
+from commwatch.probes.rank_plan import FailureReason
 from commwatch.probes.results.history import ProbeHistory
 from commwatch.probes.results.record import LatencyCourse
 from probes.recorded import FIRM, GPUS, LIMITS, Probe
 from probes.results import MIB, measured, plan_of
 from support.passes import in_one_pass
 
+SLOW = {"latency": 2e-3}
+DAY = 97
+"""Results of a first day: the last of them comes when it is over."""
+ROWS: dict[str, tuple[list[Any], dict[str | tuple[str, str], Any]]] = {
+    "three slow results are a streak of three": (
+        [{}] * 20 + [SLOW] * 3, {"latency_spike_streak": 3, "latency_spikes_total": 3}),
+    "a good result is no spike": ([{}] * 20, {"latency_spike_streak": 0}),
+    "however long it stays slow, slow does not become the measure of slow": (
+        [{}] * 20 + [SLOW] * 300, {"baseline_latency_seconds": 1e-3, "latency_spike_streak": 300}),
+    "there is no drift before the first day is over": (
+        [{}] * (DAY - 1), {"latency_drift_ratio": None, "bandwidth_drift_ratio": None}),
+    "no change is a drift of 1": ([{}] * DAY, {"latency_drift_ratio": 1, "bandwidth_drift_ratio": 1}),
+    "a step needs 25 results": ([{}] * 20 + [SLOW] * 4, {"latency_step_ratio": None}),
+    "of a step bad results count as well": ([{}] * 20 + [SLOW] * 5, {"latency_step_ratio": pytest.approx(2.0)}),
+    "after one good result three times the usual is nothing": ([{}, {"latency": 3e-3}], {"latency_spike_streak": 0}),
+    "after two 2.5 times is nothing": ([{}, {}, {"latency": 2.5e-3}], {"latency_spike_streak": 0}),
+    "after two three times is a spike": ([{}, {}, {"latency": 3e-3}], {"latency_spike_streak": 1}),
+    "15 ms is slow on every path, without any baseline": ([{"latency": 0.0151}] * 3, {"latency_spike_streak": 3}),
+    "a hang while measuring is the slowest result of all, one in set-up says nothing of latency": (
+        [{}] * 20 + ["measure_timeout", "setup_timeout"], {
+            "latency_spike_streak": 1, "latency_spikes_total": 1, "attempts_total": 22,
+            ("failures_total", "measure_timeout"): 1, ("failures_total", "setup_timeout"): 1}),
+    "a path that hangs from the first day has no baseline, but a streak": (
+        ["measure_timeout"] * 3, {"latency_spike_streak": 3}),
+    "where nothing is expected nothing is low": (
+        [{"bandwidth": 1.0, "expected": None}], {"low_bandwidth_streak": None, "bandwidth_utilization_ratio": None}),
+    **{f"what is expected by {source} is held against a result": (
+           [{"bandwidth": 1.0, "expected": replace(FIRM, source=source)}],
+           {"low_bandwidth_streak": 1, "bandwidth_utilization_ratio": pytest.approx(0.01)})
+       for source in ("configured", "model")},
+    "a ratio above 1 is shown as it is": ([{"bandwidth": 5e-3}], {"bandwidth_utilization_ratio": pytest.approx(2.0)}),
+}  # fmt: skip
+"""Results, or why there was none, and what is shown then."""
 
-def test_three_slow_results_make_a_streak_of_three() -> None:
-    """Spikes count up in a row, in the total, and call for another look."""
-    probe = Probe().baseline()
-    assert probe.value("latency_spike_streak") == 0
-    assert not probe.record.suspicious
 
-    for _ in range(3):
-        probe.result(latency=2e-3)
+@pytest.mark.parametrize(("outcomes", "shown"), ROWS.values(), ids=ROWS)
+def test_what_a_row_of_outcomes_shows(
+    outcomes: list[dict[str, Any] | FailureReason], shown: dict[str | tuple[str, str], Any]
+) -> None:
+    """Each is 15 min after the one before; a usual result takes 1 ms and 10 ms, which is what is expected."""
+    probe = Probe()
+    for one in outcomes:
+        probe.result(**one) if isinstance(one, dict) else probe.failure(one)
 
-    assert probe.value("latency_spike_streak") == 3
-    assert probe.value("latency_spikes_total") == 3
-    assert probe.record.suspicious
+    keys = {key: (key,) if isinstance(key, str) else key for key in shown}
+    assert {key: probe.value(*parts) for key, parts in keys.items()} == shown
+
+
+@pytest.mark.parametrize(
+    ("outcome", "is_suspicious"),
+    [({}, False), (SLOW, True), ({"bandwidth": 1.0}, True), ({"bandwidth": 1.0, "expected": None}, False)],
+)
+def test_a_bad_result_calls_for_another_look(outcome: dict[str, Any], is_suspicious: bool) -> None:
+    """A slow one, or one that is low."""
+    probe = Probe().baseline(20 if "latency" in outcome else 0)
+    probe.result(**outcome)
+
+    assert probe.record.suspicious == is_suspicious
+
+
+@pytest.mark.parametrize(("latencies", "streak"), [((0.016,), 1), ((0.016, *[1e-3] * 20, 2e-3), 1)])
+def test_an_absolute_limit_counts_from_the_first_result(latencies: tuple[float, ...], streak: int) -> None:
+    """Where one is configured there is a verdict without a baseline; below it the baseline judges all the same."""
+    probe = Probe(latency_limit=0.015)
+    for latency in latencies:
+        probe.result(latency=latency)
+
+    assert probe.value("latency_spike_streak") == streak
 
 
 QUIET, NOISY = (1e-3, 1e-3), (0.8e-3, 1.2e-3)
@@ -67,28 +122,6 @@ def test_more_than_an_hour_between_two_results_restarts_the_row(pause: float, st
     assert probe.value("latency_spike_streak") == streak
 
 
-def test_a_spike_does_not_enter_the_baseline() -> None:
-    """However long it stays slow, slow does not become the measure of slow."""
-    probe = Probe().baseline()
-
-    for _ in range(300):
-        probe.result(latency=2e-3)
-
-    assert probe.value("baseline_latency_seconds") == 1e-3
-    assert probe.value("latency_spike_streak") == 300
-
-
-def test_without_a_full_first_day_there_is_no_drift() -> None:
-    """The reference is settled a day after the first result; until then nothing is said, then 1 is no change."""
-    probe = Probe().baseline(96)
-    assert probe.value("latency_drift_ratio") is None
-    assert probe.value("bandwidth_drift_ratio") is None
-
-    probe.result()
-
-    assert probe.value("latency_drift_ratio") == probe.value("bandwidth_drift_ratio") == 1
-
-
 def test_a_step_is_shown_and_asks_for_one_more_look() -> None:
     """Five results that are 30 % slower than the 20 before: no spikes, but a step, and a loss after three of them."""
     probe = Probe().baseline(25)
@@ -103,18 +136,6 @@ def test_a_step_is_shown_and_asks_for_one_more_look() -> None:
     assert probe.value("bandwidth_step_ratio") == pytest.approx(1.3)
     assert looks == [True, True, True, False, False]
     assert probe.value("latency_spikes_total") == 0
-
-
-def test_a_step_needs_all_its_results() -> None:
-    """With 24 results nothing is said, and bad ones count as well."""
-    probe = Probe().baseline()
-    for _ in range(4):
-        probe.result(latency=2e-3)
-    assert probe.value("latency_step_ratio") is None
-
-    probe.result(latency=2e-3)
-
-    assert probe.value("latency_step_ratio") == pytest.approx(2.0)
 
 
 def test_the_course_of_the_latency_is_told_with_its_limit() -> None:
@@ -139,21 +160,6 @@ def judged_by(probe: Probe) -> str:
     return by
 
 
-def test_first_results_judge_with_a_wider_limit() -> None:
-    """After one good result a slow one is nothing; after two three times the usual is a spike, 2.5 times is none."""
-    probe = Probe().baseline(1)
-    probe.result(latency=3e-3)
-    assert (probe.value("latency_spike_streak"), judged_by(probe)) == (0, "first_results")
-
-    probe = Probe().baseline(2)
-    assert (judged_by(probe), probe.value("baseline_latency_seconds")) == ("first_results", 1e-3)
-    probe.result(latency=2.5e-3)
-    assert probe.value("latency_spike_streak") == 0
-    probe = Probe().baseline(2)
-    probe.result(latency=3e-3)
-    assert probe.value("latency_spike_streak") == 1
-
-
 def test_the_streak_is_there_with_0_as_soon_as_it_is_judged() -> None:
     """By the mark from the first result on; gloo has none, and says that it has too few results."""
     probe = Probe()
@@ -162,29 +168,11 @@ def test_the_streak_is_there_with_0_as_soon_as_it_is_judged() -> None:
     assert (judged_by(probe), probe.value("latency_spike_streak")) == ("mark", 0)
     assert probe.value("latency_limit_seconds") == LIMITS.probe_latency_mark_max_seconds
     assert judged_by(Probe().baseline()) == "baseline"
+    first = Probe().baseline(2)
+    assert (judged_by(first), first.value("baseline_latency_seconds")) == ("first_results", 1e-3)
 
     gloo = Probe(plan_of(backend="gloo")).baseline(1)
     assert (judged_by(gloo), gloo.value("latency_spike_streak")) == ("too_few_results", None)
-
-
-def test_a_node_that_was_slow_from_its_first_day_makes_spikes() -> None:
-    """15 ms is slow on every path: three results and the streak is three, without any setting or baseline."""
-    probe = Probe()
-    for _ in range(3):
-        probe.result(latency=0.0151)
-
-    assert probe.value("latency_spike_streak") == 3
-
-
-def test_an_absolute_limit_counts_from_the_first_result() -> None:
-    """Where a limit is configured there is a verdict without a baseline; below it the baseline judges all the same."""
-    probe = Probe(latency_limit=0.015)
-
-    probe.result(latency=0.016)
-    assert probe.value("latency_spike_streak") == 1
-
-    probe.baseline().result(latency=2e-3)
-    assert probe.value("latency_spike_streak") == 1
 
 
 def test_skips_and_yields_leave_a_streak_and_good_results_end_it() -> None:
@@ -207,31 +195,6 @@ def test_skips_and_yields_leave_a_streak_and_good_results_end_it() -> None:
     assert probe.value("latency_spike_streak") == 0
 
 
-def test_a_timeout_while_measuring_is_a_spike_and_a_failure() -> None:
-    """A hang in the measuring phase is the slowest result of all; one in set-up says nothing of latency."""
-    probe = Probe().baseline()
-
-    probe.failure("measure_timeout")
-    probe.failure("setup_timeout")
-
-    assert probe.value("latency_spike_streak") == 1
-    assert probe.value("latency_spikes_total") == 1
-    assert probe.value("failures_total", "measure_timeout") == 1
-    assert probe.value("failures_total", "setup_timeout") == 1
-    assert probe.value("attempts_total") == 22
-    assert probe.record.suspicious
-
-
-def test_timeouts_alone_make_a_streak_that_is_shown() -> None:
-    """A path that hangs from the first day has no baseline, but a streak."""
-    probe = Probe()
-
-    for _ in range(3):
-        probe.failure("measure_timeout")
-
-    assert probe.value("latency_spike_streak") == 3
-
-
 @pytest.mark.parametrize(("share", "streak"), [(0.6, 0), (0.599, 1)])
 def test_low_bandwidth_at_its_edge(share: float, streak: int) -> None:
     """At 60 % of the expected bandwidth a result is not low, just below it is, and stays out of the baseline."""
@@ -244,27 +207,6 @@ def test_low_bandwidth_at_its_edge(share: float, streak: int) -> None:
     assert len(probe.record.history.courses["all_reduce 2"].good) == 1 - streak
     probe.result()
     assert probe.value("low_bandwidth_streak") == 0
-
-
-@pytest.mark.parametrize("expected", [None, FIRM, replace(FIRM, source="model")])
-def test_every_expectation_makes_a_streak(expected: Expected | None) -> None:
-    """What a model expects is held against a result as well; where nothing is expected, nothing is low."""
-    probe = Probe()
-
-    probe.result(bandwidth=1.0, expected=expected)
-
-    assert probe.value("low_bandwidth_streak") == (None if expected is None else 1)
-    assert (probe.value("bandwidth_utilization_ratio") is None) == (expected is None)
-    assert probe.record.suspicious == (expected is not None)
-
-
-def test_ratios_above_one_are_shown() -> None:
-    """A probe that is better than expected is shown as it is."""
-    probe = Probe()
-
-    probe.result(bandwidth=5e-3)
-
-    assert probe.value("bandwidth_utilization_ratio") == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize("changes", [{"nccl_version": "2.28.3"}, {"settings": {"NCCL_ALGO": "Tree"}}])

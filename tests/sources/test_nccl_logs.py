@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any, TypeAlias
 
 import msgspec
 import pytest
@@ -18,6 +21,7 @@ from commwatch.jobs.logs.source import LOOK_SECONDS, NcclLogsSource
 from commwatch.readings import Batch
 from commwatch_exporters.snapshot import Layout, Value
 from support.examples import examples
+from support.sources import refuse
 
 RETRY = (
     "gpu7:41:77 [0] transport/net_ib.cc:1296 NCCL WARN NET/IB : Got completion from peer 10.2.0.5<33092> "
@@ -68,6 +72,9 @@ class Node:
         return dict(counts)
 
 
+Step: TypeAlias = Callable[[Node], object]
+
+
 @pytest.mark.parametrize(
     ("name", "count"),
     [
@@ -105,34 +112,6 @@ def value(batch: Batch, metric: str) -> Value:
     return dict(zip(Layout(reading.series).series, reading.values, strict=True))[f"commwatch_{metric}", ()]
 
 
-def test_what_stands_in_a_file_at_first_sight_is_old(node: Node) -> None:
-    """The errors of last week are no news; what is added counts, once."""
-    node.write(RETRY + INFO.format(host="gpu7") + RETRY + CUDA)
-
-    assert node.count() == {"ib_retry": 2, "cuda": 1}
-    assert node.count() == {}
-
-
-def test_a_file_that_comes_later_counts_from_its_beginning(node: Node) -> None:
-    """A job that starts now; it is found within the time of a search."""
-    node.write(RETRY, "next.log")
-
-    assert node.count(LOOK_SECONDS) == {"ib_retry": 1}
-
-
-def test_our_own_log_is_no_job(node: Node) -> None:
-    """It quotes what jobs wrote, and may lie beside their logs; also as a container runtime or a terminal has it."""
-    quoted = RETRY.strip()
-    own = f'{{"time": "2026-01-01T10:00:00Z", "level": "warning", "logger": "commwatch.job_logs", "text": "{quoted}"}}'
-    escaped = own.replace('"', '\\"')
-    console = f"2026-01-01T10:00:00Z [warning  ] trouble in the logs of jobs [commwatch.job_logs] text={quoted}"
-    node.write(f'{own}\n{{"log": "{escaped}"}}\n{console}\n')
-
-    assert node.count() == {}
-    node.write(RETRY)
-    assert node.count() == {"ib_retry": 1}
-
-
 def test_what_was_found_names_file_and_line(node: Node) -> None:
     """The first of each kind, with the number of all."""
     node.write(RETRY + RETRY)
@@ -142,26 +121,83 @@ def test_what_was_found_names_file_and_line(node: Node) -> None:
     assert one.text.startswith("transport/net_ib.cc:1296 NCCL WARN NET/IB : Got completion")
 
 
-def test_a_new_process_goes_on_where_the_last_one_was(node: Node) -> None:
-    """Neither twice nor not at all: also what was written meanwhile, and a file that came meanwhile."""
-    node.write(RETRY)
-    node.run()
-    node.write(CUDA)
-    node.write(RETRY, "born-meanwhile.log")
-    node.start()
-
-    assert node.count() == {"cuda": 1, "ib_retry": 1}
-    assert node.count() == {}
+UNFINISHED_SECONDS = 30.0
+"""After which a line without an end is taken for one."""
+LONGEST_LINE = 64 * 1024
+OWN = f'{{"time": "2026-01-01T10:00:00Z", "logger": "commwatch.job_logs", "text": "{RETRY.strip()}"}}'
+ESCAPED = '{"log": "' + OWN.replace('"', '\\"') + '"}'
+CONSOLE = f"2026-01-01T10:00:00Z [warning  ] trouble in the logs of jobs [commwatch.job_logs] text={RETRY.strip()}"
 
 
-def test_files_of_a_name_that_was_not_configured_before_are_old(node: Node) -> None:
-    """They are not known, and yet not new."""
-    node.write(RETRY, "other.txt")
-    node.start("*.log", "*.txt")
+def anew(text: str) -> Step:
+    """The job truncates its log, as NCCL does with the file that NCCL_DEBUG_FILE names."""
+    return lambda node: node.write(text, mode="w")
 
-    assert node.count() == {}
-    node.write(RETRY, "other.txt")
-    assert node.count() == {"ib_retry": 1}
+
+def also(text: str, name: str) -> Step:
+    """Another log is written."""
+    return lambda node: node.write(text, name)
+
+
+def restart(*names: str, hosts: tuple[str, ...] = ()) -> Step:
+    """A new process of the source."""
+    return lambda node: node.start(*names, hosts=hosts)
+
+
+def rename(node: Node) -> None:
+    (node.folder / "job.log").rename(node.folder / "job.old")
+
+
+NOTHING: dict[str, int] = {}
+ONE = {"ib_retry": 1}
+BOTH = {"cuda": 1, "ib_retry": 1}
+COUNTED: dict[str, list[Step | str | dict[str, int] | tuple[float, dict[str, int]]]] = {
+    "what stands in a file at first sight is old, what is added counts once":
+        [RETRY + INFO.format(host="gpu7") + RETRY + CUDA, {"ib_retry": 2, "cuda": 1}, NOTHING],
+    "a file that comes later counts from its beginning": [also(RETRY, "next.log"), ONE],
+    "our own log quotes jobs and is none, also as a container runtime or a terminal has it":
+        [f"{OWN}\n{ESCAPED}\n{CONSOLE}\n", NOTHING, RETRY, ONE],
+    "a new process goes on where the last one was, with what and which files came meanwhile":
+        [RETRY, ONE, CUDA, also(RETRY, "born-meanwhile.log"), restart(), BOTH, NOTHING],
+    "files of a name that was not configured before are old":
+        [also(RETRY, "other.txt"), restart("*.log", "*.txt"), NOTHING, also(RETRY, "other.txt"), ONE],
+    "rotation by renaming loses nothing": [RETRY, rename, CUDA, (5, BOTH), NOTHING],
+    "a log that is written anew is read from its beginning": [anew(INFO.format(host="gpu7") * 3 + RETRY), ONE],
+    "a line that is never ended is taken after a while, and what comes behind it is no line":
+        [CUDA.strip(), (1, NOTHING), (UNFINISHED_SECONDS - 1, NOTHING), (1, {"cuda": 1}),
+         f" and {RETRY.strip()}\r{CUDA}", (1, {"cuda": 1})],
+    "a line that still grows is waited for":
+        [RETRY[:40], (1, NOTHING), RETRY[40:60], (UNFINISHED_SECONDS, NOTHING), RETRY[60:], (1, ONE),
+         (UNFINISHED_SECONDS, NOTHING)],
+    **{f"the beginning of a line of {length} bytes is looked at once, and the line after it is read":
+           [f"{RETRY.strip()} {'x' * length} {CUDA}{CUDA}", BOTH] for length in (LONGEST_LINE, 40 * LONGEST_LINE)},
+    "carriage returns end lines too, as of a progress bar":
+        [RETRY.replace("\n", "\r") + "1%\r2%\r" + CUDA.replace("\n", "\r"), (1, BOTH)],
+    "a new log beside an empty one is no copy of it": [also("", "empty.log"), NOTHING, also(RETRY, "next.log"), ONE],
+    "another process begins again in a file of other content, though it is as long":
+        [RETRY, ONE, anew(CUDA + RETRY.replace("129", "130")), restart(), BOTH],
+    "of a log of several hosts only own lines count": [
+        INFO.format(host="gpu6") + INFO.format(host="gpu7") + RETRY + RETRY.replace("gpu7", "gpu6") + CUDA, ONE],
+    "a log of one host counts whatever it is called, as in a container":
+        [INFO.format(host="job-0-worker-3") + RETRY.replace("gpu7", "job-0-worker-3") + CUDA, BOTH],
+    "hosts can be named, then lines of others never count": [
+        restart(hosts=("gpu7.*", "pod-*")), RETRY.replace("gpu7", "gpu8") + RETRY.replace("gpu7", "pod-4") + RETRY,
+        {"ib_retry": 2}],
+}  # fmt: skip
+"""What is written or done, and the lines that a run counts then; with the seconds before it where they matter."""
+
+
+@pytest.mark.parametrize("steps", COUNTED.values(), ids=COUNTED)
+def test_each_line_counts_once(node: Node, steps: list[Any]) -> None:
+    """Whatever becomes of the log that was there at first."""
+    for step in steps:
+        if callable(step):
+            step(node)
+        elif isinstance(step, str):
+            node.write(step)
+        else:
+            seconds, counted = step if isinstance(step, tuple) else (LOOK_SECONDS, step)
+            assert node.count(seconds) == counted
 
 
 def test_a_file_that_was_moved_here_is_old(node: Node) -> None:
@@ -171,16 +207,6 @@ def test_a_file_that_was_moved_here_is_old(node: Node) -> None:
     os.utime(elsewhere, (node.began - 3600, node.began - 3600))
     elsewhere.rename(node.folder / "moved.log")
 
-    assert node.count() == {}
-
-
-def test_rotation_by_renaming_loses_nothing(node: Node) -> None:
-    """The end of the old file is read, whether a name leads to it or not, and the new one from its beginning."""
-    node.write(RETRY)
-    (node.folder / "job.log").rename(node.folder / "job.old")
-    node.write(CUDA)
-
-    assert node.count(5) == {"ib_retry": 1, "cuda": 1}
     assert node.count() == {}
 
 
@@ -199,40 +225,6 @@ def test_rotation_by_copy_counts_nothing_twice(tmp_path: Path) -> None:
     assert node.count() == {}
 
 
-def test_a_job_that_writes_its_log_anew_is_read_from_the_beginning(node: Node) -> None:
-    """NCCL truncates the file that NCCL_DEBUG_FILE names."""
-    node.write(INFO.format(host="gpu7") * 3 + RETRY, mode="w")
-
-    assert node.count() == {"ib_retry": 1}
-
-
-UNFINISHED_SECONDS = 30.0
-"""After which a line without an end is taken for one."""
-LONGEST_LINE = 64 * 1024
-
-
-def test_a_line_that_is_never_ended_is_taken_after_a_while(node: Node) -> None:
-    """The last words of a process that died; what comes behind them later is not taken for a line."""
-    node.write(CUDA.strip())
-    assert node.count(1) == {}
-    assert node.count(UNFINISHED_SECONDS - 1) == {}
-    assert node.count(1) == {"cuda": 1}
-    node.write(f" and {RETRY.strip()}\r{CUDA}")
-    assert node.count(1) == {"cuda": 1}
-
-
-def test_a_line_that_still_grows_is_waited_for(node: Node) -> None:
-    """The time begins again with each growth; then it is one line."""
-    begin, rest = RETRY[:40], RETRY[40:]
-    node.write(begin)
-    assert node.count(1) == {}
-    node.write(rest[:20])
-    assert node.count(UNFINISHED_SECONDS) == {}
-    node.write(rest[20:])
-    assert node.count(1) == {"ib_retry": 1}
-    assert node.count(UNFINISHED_SECONDS) == {}
-
-
 @pytest.mark.parametrize(("there", "counted"), [(RETRY, {"cuda": 1}), (RETRY.strip(), {}), ("", {"cuda": 1})])
 def test_a_file_is_read_from_behind_what_was_there(tmp_path: Path, there: str, counted: dict[str, int]) -> None:
     """The rest of a line that was begun before is old too."""
@@ -243,14 +235,6 @@ def test_a_file_is_read_from_behind_what_was_there(tmp_path: Path, there: str, c
     node.write(CUDA)
 
     assert node.count() == counted
-
-
-@pytest.mark.parametrize("length", [LONGEST_LINE, 40 * LONGEST_LINE])
-def test_a_line_without_end_costs_little(node: Node, length: int) -> None:
-    """Its beginning is looked at once, and the line after it is read."""
-    node.write(RETRY.strip() + " " + "x" * length + f" {CUDA}{CUDA}")
-
-    assert node.count() == {"ib_retry": 1, "cuda": 1}
 
 
 def test_far_behind_only_the_last_part_is_read(node: Node) -> None:
@@ -268,13 +252,6 @@ def test_far_behind_only_the_last_part_is_read(node: Node) -> None:
     assert value(node.run(), "nccl_log_skipped_bytes_total") == skipped
 
 
-def test_carriage_returns_end_lines_too(node: Node) -> None:
-    """A progress bar is one line of many thousand characters otherwise."""
-    node.write(RETRY.replace("\n", "\r") + "1%\r2%\r" + CUDA.replace("\n", "\r"))
-
-    assert node.count(1) == {"ib_retry": 1, "cuda": 1}
-
-
 def test_a_file_that_was_put_in_the_place_of_another_counts_once(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the old one was not kept open, so that its name leads to the new one."""
     monkeypatch.setattr(source, "MOST_OPEN", 0)
@@ -286,60 +263,11 @@ def test_a_file_that_was_put_in_the_place_of_another_counts_once(node: Node, mon
     assert node.count() == {}
 
 
-def test_a_new_log_beside_an_empty_one_is_no_copy_of_it(node: Node) -> None:
-    """Nothing was read of the empty one."""
-    node.write("", "empty.log")
-    node.run()
-    node.write(RETRY, "next.log")
-
-    assert node.count() == {"ib_retry": 1}
-
-
-def test_another_process_begins_again_in_a_file_of_other_content(node: Node) -> None:
-    """Though it is as long as the one that was read."""
-    node.write(RETRY)
-    node.run()
-    node.write(CUDA + RETRY.replace("129", "130"), mode="w")
-    node.start()
-
-    assert node.count() == {"cuda": 1, "ib_retry": 1}
-
-
-def test_only_own_lines_of_a_log_of_several_hosts_count(node: Node) -> None:
-    """All nodes of a job may write into one file that all of them see."""
-    node.write(INFO.format(host="gpu6") + INFO.format(host="gpu7"))
-    node.write(RETRY + RETRY.replace("gpu7", "gpu6") + CUDA)
-
-    assert node.count() == {"ib_retry": 1}
-
-
-def test_a_log_of_one_host_counts_whatever_it_is_called(node: Node) -> None:
-    """In a container a node has another name."""
-    node.write(INFO.format(host="job-0-worker-3") + RETRY.replace("gpu7", "job-0-worker-3") + CUDA)
-
-    assert node.count() == {"ib_retry": 1, "cuda": 1}
-
-
-def test_hosts_can_be_named(node: Node) -> None:
-    """Then lines of others never count."""
-    node.start(hosts=("gpu7.*", "pod-*"))
-    node.write(RETRY.replace("gpu7", "gpu8") + RETRY.replace("gpu7", "pod-4") + RETRY)
-
-    assert node.count() == {"ib_retry": 2}
-
-
 def test_a_file_that_cannot_be_read_stops_no_other(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is said which, and why; the rest is read."""
     node.write(RETRY, "secret.log")
     node.write(RETRY)
-    real_open = os.open
-
-    def refuse(path: str, *args: int) -> int:
-        if str(path).endswith("secret.log"):
-            raise PermissionError(13, "Permission denied", path)
-        return real_open(path, *args)
-
-    monkeypatch.setattr(os, "open", refuse)
+    refuse(monkeypatch, {"secret.log": errno.EACCES})
     batch = node.run()
 
     assert [one.category for one in batch.log_errors] == ["ib_retry"]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 from hypothesis import given
@@ -93,76 +95,57 @@ def test_services_that_run_are_found_although_their_names_are_cut(node: Node) ->
     assert node.collect().readings[0].series == batch.readings[0].series
 
 
-def test_what_is_not_needed_is_not_told(node: Node) -> None:
-    """Without NVSwitches a missing fabric manager means nothing; the persistence daemon belongs to every driver."""
-    assert node.states() == {PERSISTENCED: 0}
+Step: TypeAlias = tuple[Callable[[Node], object], dict[str, Value]]
+WELL: dict[str, Value] = {PERSISTENCED: 1}
+LACKS: dict[str, Value] = {PERSISTENCED: 0}
+STEPS: dict[str, list[Step]] = {
+    "what is not needed is not shown; the persistence daemon belongs to every driver": [(lambda node: None, LACKS)],
+    "without a driver none is missing": [(lambda node: (node.procfs / "driver/nvidia/version").unlink(), {})],
+    "no other device needs a fabric manager": [
+        (lambda node: node.device("0000:17:00.0", "0x030200", "0x10de"), LACKS),
+        (lambda node: node.device("0000:01:00.0", "0x068000", "0x8086"), LACKS),
+    ],
+    "NVSwitches need a fabric manager, also one that appears later": [
+        (lambda node: None, LACKS),
+        (lambda node: node.device("0000:05:00.0", "0x068000", "0x10de"), {**LACKS, FABRIC_MANAGER: 0}),
+        (Node.fabric_manager, {**LACKS, FABRIC_MANAGER: 1}),
+    ],
+    "IMEX is of interest only where it runs; from then on its end is": [
+        (lambda node: None, LACKS),
+        (Node.imex, {**LACKS, IMEX: 1}),
+        (lambda node: node.end(4000), {**LACKS, IMEX: 0}),
+    ],
+    "a restarted service is found under its new number": [
+        (Node.persistenced, WELL),
+        (lambda node: node.end(2000), LACKS),
+        (lambda node: node.persistenced(2001), WELL),
+    ],
+    "a number that another process got is not the service": [
+        (Node.persistenced, WELL),
+        (lambda node: node.start(2000, "python3", "python3 train.py"), LACKS),
+    ],
+    "a zombie has no command line": [(lambda node: node.start(2000, "nvidia-persiste", ""), LACKS)],
+    "any program can call its process so": [
+        (lambda node: node.start(2000, "nvidia-persiste", "/usr/bin/python3 /tmp/nvidia-persistenced"), LACKS),
+    ],
+    "a program whose own name is cut is another one": [
+        (lambda node: node.start(2000, "nvidia-persiste", "/opt/nvidia-persiste"), LACKS),
+    ],
+    "a process between fork and exec has its parent's name, and is looked at again": [
+        (lambda node: None, LACKS),
+        (lambda node: node.start(2000, "systemd", "(persistenced)"), LACKS),
+        (Node.persistenced, WELL),
+    ],
+}
+"""What is done to the node, and the services that a run shows then."""
 
 
-def test_without_a_driver_nothing_is_told(node: Node) -> None:
-    """No service is missing where no driver is loaded."""
-    (node.procfs / "driver/nvidia/version").unlink()
-
-    assert node.collect().readings == []
-
-
-def test_nvswitches_need_a_fabric_manager(node: Node) -> None:
-    """Where one is on the bus a fabric manager that does not run is told, also when the switch appears later."""
-    node.device("0000:17:00.0", "0x030200", "0x10de")
-    node.device("0000:01:00.0", "0x068000", "0x8086")
-    assert FABRIC_MANAGER not in node.states()
-
-    node.device("0000:05:00.0", "0x068000", "0x10de")
-
-    assert node.states()[FABRIC_MANAGER] == 0
-    node.fabric_manager()
-    assert node.states()[FABRIC_MANAGER] == 1
-
-
-def test_a_service_that_ended_is_told_once_it_was_seen(node: Node) -> None:
-    """IMEX is of interest only where it runs; from then on its end is."""
-    assert IMEX not in node.states()
-    node.imex()
-    assert node.states()[IMEX] == 1
-    node.end(4000)
-
-    assert node.states()[IMEX] == 0
-
-
-def test_a_restarted_service_is_found_under_its_new_number(node: Node) -> None:
-    """The process is looked for again when the one that was known is gone."""
-    node.persistenced(2000)
-    assert node.states() == {PERSISTENCED: 1}
-    node.end(2000)
-    node.persistenced(2001)
-
-    assert node.states() == {PERSISTENCED: 1}
-
-
-def test_a_number_that_another_process_got_is_not_the_service(node: Node) -> None:
-    """A process that was remembered counts only while its name and program are the service's."""
-    node.persistenced(2000)
-    assert node.states() == {PERSISTENCED: 1}
-    node.start(2000, "python3", "python3 train.py")
-
-    assert node.states() == {PERSISTENCED: 0}
-
-
-@pytest.mark.parametrize("command", ["", "/usr/bin/python3 /tmp/nvidia-persistenced", "/opt/nvidia-persiste"])
-def test_a_process_of_that_name_alone_is_not_the_service(node: Node, command: str) -> None:
-    """A zombie has no command line; any program can call its process so."""
-    node.start(2000, "nvidia-persiste", command)
-
-    assert node.states() == {PERSISTENCED: 0}
-
-
-def test_a_process_seen_between_fork_and_exec_is_looked_at_again(node: Node) -> None:
-    """Its name is still its parent's when it is first seen."""
-    assert node.states() == {PERSISTENCED: 0}
-    node.start(2000, "systemd", "(persistenced)")
-    assert node.states() == {PERSISTENCED: 0}
-    node.persistenced(2000)
-
-    assert node.states() == {PERSISTENCED: 1}
+@pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS)
+def test_which_services_run(node: Node, steps: list[Step]) -> None:
+    """By name and program of the processes, where they belong to what is here."""
+    for act, expected in steps:
+        act(node)
+        assert node.states() == expected
 
 
 def test_the_table_is_read_whole_now_and_then_only(node: Node) -> None:
