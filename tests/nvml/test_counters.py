@@ -29,7 +29,6 @@ NVLINKS = ("NVLink 1 to 4", "NVLink 5 and later")
 RAW = frozenset({"commwatch_nvlink_transmit_raw_bytes_total", "commwatch_nvlink_receive_raw_bytes_total"})
 
 
-# --- NVLink ----------------------------------------------------------------------------------------------------------
 def test_a_worker_reads_what_its_plan_asks_for(driver: Driver) -> None:
     """The configuration's choice reaches the source."""
     gpu = hopper(1)
@@ -92,8 +91,6 @@ def test_what_a_link_leads_to_is_kept_while_it_is_down(driver: Driver) -> None:
     assert [key for key in opened.read("identity") if key[0] == "nvlink_info"] == [known]
 
 
-# --- chip to chip ----------------------------------------------------------------------------------------------------
-# --- PCIe ------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("spelling", [INVALID_ARGUMENT, NOT_SUPPORTED, NO_DATA])
 def test_every_spelling_of_not_available_is_an_absent_series(driver: Driver, spelling: int) -> None:
     """And no failure, and never 0."""
@@ -140,7 +137,6 @@ def test_sampled_pcie_rates_are_read_of_all_gpus_and_blamed_on_none(driver: Driv
     assert set(opened.reports) == {""}
 
 
-# --- MIG -------------------------------------------------------------------------------------------------------------
 def test_a_gpu_that_is_split_says_nothing_of_its_links(driver: Driver) -> None:
     """With MIG enabled they sound inactive: no state, no bytes, no speed, no switch; how many there are stays."""
     gpu = hopper(2)

@@ -14,12 +14,10 @@ from commwatch_exporters.catalogue import OPT_IN
 from nvml.harness import Opened, values_of
 from nvml.library import (
     LOST,
-    NO_PERMISSION,
     NOT_SUPPORTED,
     UINT,
     ULONGLONG,
     Fabric,
-    FakeGpu,
     Gpm,
     Library,
     blackwell,
@@ -205,13 +203,6 @@ def test_a_counter_that_the_driver_marks_as_not_available_is_absent(driver: Driv
     pcie = opened.read("pcie")
     assert pcie[("pcie_link_width_lanes", *A)] is None
     assert ("pcie_replay_rollovers_total", *A) not in pcie
-
-
-def test_a_device_that_needs_a_privilege_is_an_absence_with_that_reason(driver: Driver) -> None:
-    """In a container without the device file the handle is refused."""
-    opened = driver(FakeGpu(handle_code=NO_PERMISSION)).open()
-
-    assert [(one.device, one.reason) for one in opened.collect("gpu").absences] == [("index:0", "no_permission")]
 
 
 @pytest.mark.parametrize(

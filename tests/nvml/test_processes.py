@@ -25,6 +25,7 @@ FIRST, SECOND = FIRST_PROCESS, FIRST_PROCESS + 1
         (0, (90, 91), (90, 91)),
         (1, (90,), (FIRST, 90)),
         (2, (SECOND, 90), (FIRST, SECOND, 90)),
+        (0, (90, 90), (90,)),  # with MIG, once for each of its instances
         (1, None, (FIRST,)),
     ],
 )
@@ -39,11 +40,6 @@ def test_processes_of_a_gpu(
     assert batch.occupants == {A[1]: expected}
     assert opened.read("processes")[COUNT] == len(expected)
     assert batch.absences == []
-
-
-def test_a_process_on_several_instances_counts_once(driver: Driver) -> None:
-    """With MIG the driver lists it with each of them."""
-    assert driver(FakeGpu(processes=0, mps_clients=(90, 90))).open().collect("processes").occupants == {A[1]: (90,)}
 
 
 @pytest.mark.parametrize("function", [COMPUTE, CLIENTS])

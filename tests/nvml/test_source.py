@@ -20,7 +20,6 @@ Driver: TypeAlias = "Callable[..., Opened]"
 A = ("0", "0000:17:00.0")
 
 
-# --- what is read ----------------------------------------------------------------------------------------------------
 def test_all_fields_of_a_gpu_are_read_in_one_call(driver: Driver) -> None:
     """One batched call per GPU and pass; of NVLink nothing else is asked."""
     opened = driver(hopper(), hopper()).open()
@@ -59,7 +58,6 @@ def test_a_gpu_is_busy_with_a_process_or_with_work(
     assert values.get(("gpu_utilization_ratio", *A)) == (None if utilization is None else utilization / 100)
 
 
-# --- what this driver and GPU support --------------------------------------------------------------------------------
 def test_counter_states_say_what_any_gpu_supports(driver: Driver) -> None:
     """Supported where one GPU has it, unsupported where none has, for every counter of the tables."""
     values = driver(FakeGpu(), hopper()).open().read("identity")
@@ -188,7 +186,6 @@ def test_a_driver_without_field_values_still_gives_link_states(driver: Driver) -
     assert opened.open().read("nvlink") == {("nvlink_link_state", *A, "0"): 1}
 
 
-# --- MIG -------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("mig", "state"), [(1, None), (0, 0), (None, 0)])
 def test_a_link_that_reads_as_down_with_mig_enabled_has_no_state(
     driver: Driver, mig: int | None, state: int | None

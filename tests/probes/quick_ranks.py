@@ -43,13 +43,16 @@ def outcomes_of(plan: CyclePlan) -> tuple[StepOutcome, ...]:
     )
 
 
-def measure_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have every cycle measured in this process; all of them give a result."""
+def measure_quickly(monkeypatch: pytest.MonkeyPatch) -> list[CyclePlan]:
+    """Have every cycle measured in this process; all of them give a result. Returns the plans, as they come."""
+    plans: list[CyclePlan] = []
 
     async def run(launcher: Launcher, plan: CyclePlan, *watch_and_progress: Any) -> Measured:
+        plans.append(plan)
         return Measured(
             finished_at=time.time(), occupied_seconds=1.0, setup_seconds=0.5, outcomes=outcomes_of(plan),
             nccl_version="simulated",
         )  # fmt: skip
 
     monkeypatch.setattr(Launcher, "run", run)
+    return plans

@@ -155,16 +155,6 @@ def test_a_driver_that_is_gone_is_said(tmp_path: Path) -> None:
     visit(settings(tmp_path, faults="- {fault: driver_reload, at: 0s, for: 1h}"), body)
 
 
-def test_an_unknown_node_leaves_nothing(tmp_path: Path) -> None:
-    """The error is for the user, and the driver is closed again."""
-
-    async def body(node: NodeByHand) -> None:
-        raise AssertionError("it was opened")
-
-    with pytest.raises(CommwatchError):
-        visit(settings(tmp_path, preset="nothing"), body)
-
-
 def test_a_job_that_arrives_ends_the_cycle_within_a_second(tmp_path: Path) -> None:
     """The whole way: simulated driver, worker, watch, launcher, real rank processes that hang."""
     hang = "- {fault: probe_hang, phase: measure, at: 0s}\n"

@@ -140,14 +140,6 @@ def test_copies_of_one_gpu_need_nobody_else(tmp_path: Path) -> None:
         assert now.median_seconds / before.median_seconds == pytest.approx(2, rel=0.15)
 
 
-@pytest.mark.parametrize(
-    ("fault", "reason"), [("failing_probe", "wrong_result"), ("probe_errors, share: 1", "nccl_error")]
-)
-def test_an_injected_failure_is_reported_by_its_reason(tmp_path: Path, fault: str, reason: str) -> None:
-    """The reason of the fault is the reason of the failure."""
-    assert failed(tmp_path, plan(tmp_path, f"- {{fault: {fault}, reason: {reason}}}")).reason == reason
-
-
 def test_a_driver_that_hangs_is_a_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank on a GPU whose driver does not answer is given up at the deadline."""
     hurry(monkeypatch, rank=1, phase="setup")
@@ -221,17 +213,6 @@ def test_a_hang_that_ends_is_a_result(tmp_path: Path) -> None:
     cycle = plan(tmp_path, "- {fault: probe_hang, phase: setup, rank: 1, at: 0s, until: 61500ms}")
 
     assert measured(tmp_path, cycle).setup_seconds > 0.5
-
-
-@pytest.mark.parametrize("phase", PHASES[:-1])
-def test_a_rank_that_crashes_is_named(tmp_path: Path, phase: Phase) -> None:
-    """With its phase, its signal and its last words."""
-    result = failed(tmp_path, plan(tmp_path, f"- {{fault: rank_crash, phase: {phase}, rank: 1}}"))
-
-    assert (result.phase, result.rank) == (phase, 1)
-    assert result.reason == "crashed"
-    assert "signal 11" in result.detail
-    assert f"rank 1 crashes in {phase}" in result.detail
 
 
 PARENT = """

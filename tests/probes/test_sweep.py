@@ -10,12 +10,8 @@ import pytest
 
 from commwatch.config.settings import Config, Paths, Probe, Probes, Rate, Simulation
 from commwatch.errors import CommwatchError
-from commwatch.probes.by_hand.sweep import sweep_sizes, swept
-from commwatch.probes.workload import plan_cycle
 from probes.quick_ranks import measure_quickly
 from probes.test_command import run
-
-LIMITS = Probes()
 
 
 @pytest.fixture
@@ -25,11 +21,46 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     return Config(paths=Paths(state=str(tmp_path / "state")), simulation=Simulation(preset="a10x2"))
 
 
-def test_sizes_rise_by_the_factor_up_to_the_last_one() -> None:
-    """As nccl-tests -b 8 -e 1G -f 2; a last one that is not met is not passed."""
-    assert sweep_sizes("8B:1GiB:2") == tuple(8 * 2**step for step in range(28))
-    assert sweep_sizes("1KiB:9KiB:3") == (1024, 3072, 9216)
-    assert sweep_sizes("4B:4B:2") == (4,)
+@pytest.mark.parametrize(
+    ("probe", "text", "sizes"),
+    [
+        ("all_reduce", "8B:1GiB:2", [8 * 2**step for step in range(28)]),
+        ("all_reduce", "1KiB:9KiB:3", [1024, 3072, 9216]),
+        ("all_reduce", "4B:4B:2", [4]),
+        ("all_gather", "4B:64B:2", [16, 32, 64]),
+    ],
+)
+def test_sizes_rise_by_the_factor_up_to_the_last_one(
+    node: Config, probe: str, text: str, sizes: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As nccl-tests -b 8 -e 1G -f 2; those that whole elements of four ranks make equal count once."""
+    four = Config(paths=node.paths, simulation=Simulation(preset="rtx3090x4"))
+
+    assert run(four, "--sweep", text, probe, "--json") == 0
+
+    [answer] = json.loads(capsys.readouterr().out)["probes"]
+    assert [row["size_bytes"] for row in answer["rows"]] == sizes
+
+
+def test_each_size_has_a_step_and_the_time_of_a_cycle_of_its_own(
+    node: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """A cycle has two steps."""
+    plans = measure_quickly(monkeypatch)
+
+    assert run(node, "--sweep", "8B:32B:2") == 0
+
+    [plan] = plans
+    assert [(step.size_bytes, step.purpose) for step in plan.steps] == [(size, "bandwidth") for size in (8, 16, 32)]
+    assert plan.timed_seconds == pytest.approx(1.5 * Probes().kernel_time)
+
+
+def test_a_node_with_nobody_to_talk_to_has_no_sweep(node: Config, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is measured: exit code 3."""
+    alone = Config(paths=node.paths, simulation=Simulation(preset="h200x1"))
+
+    assert run(alone, "--sweep", "8B:1MiB:2") == 3
+    assert "single_gpu" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -49,17 +80,6 @@ def test_what_is_no_sweep_is_one_clear_line(text: str, words: str, node: Config)
     with pytest.raises(CommwatchError, match=words) as raised:
         run(node, "--sweep", text)
     assert raised.value.exit_code == 2
-
-
-def test_each_size_has_a_step_and_time_of_its_own() -> None:
-    """Sizes that whole elements make equal count once; a node with nobody to talk to has no step."""
-    plan = plan_cycle("all_gather", Probe(measure="all_gather"), LIMITS, backend="nccl", devices=("a", "b", "c", "d"))
-    made = swept(plan, sizes=sweep_sizes("4B:64B:2"))
-
-    assert [(step.size_bytes, step.purpose) for step in made.steps] == [(s, "bandwidth") for s in (16, 32, 64)]
-    assert made.timed_seconds == pytest.approx(1.5 * LIMITS.kernel_time)
-    alone = plan_cycle("all_reduce", Probe(), LIMITS, backend="nccl", devices=("a",))
-    assert swept(alone, sizes=(8,)) == alone
 
 
 def test_a_sweep_prints_the_columns_of_nccl_tests(node: Config, capsys: pytest.CaptureFixture[str]) -> None:
