@@ -6,13 +6,12 @@ import re
 
 from commwatch.diagnosis.check import VERDICTS
 from commwatch.diagnosis.marks import table
-from commwatch.diagnosis.marks.mark import Mark
 from commwatch.diagnosis.marks.profiles import PROFILES, WAITING_MOST
 from support.daemon import ROOT
 
 PAGE = (ROOT / "docs/using/diagnose.md").read_text(encoding="utf-8")
 MARKS_PART = PAGE.split("### The marks")[1].split("### The step of a profile")[0]
-MARKS = [one for one in vars(table).values() if isinstance(one, Mark)]
+MARKS = [one for one in vars(table).values() if isinstance(one, table.Mark)]
 STEP_PART = PAGE.split("### The step of a profile")[1]
 
 
