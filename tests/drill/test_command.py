@@ -128,12 +128,12 @@ def test_an_alert_of_no_drill_fails_the_run() -> None:
     assert not is_passed([OUTCOME, BAD], ())
 
 
-def test_the_page_of_detection_has_a_table_for_each_family() -> None:
+def test_the_page_of_detection_goes_by_family() -> None:
     """Which intervals were used, each drill in one row, what failed, what pages nobody, and what was not played."""
     silent = replace(OUTCOME, name="mig_enabled", expected=(), received=(), seconds_allowed=None)
     text = markdown([OUTCOME, BAD, silent], {"x": "no alert yet: CommwatchX"}, (), SHIPPED, "Prometheus 2.42.0")
     assert "2 of 3 drills passed with shipped intervals (scrape and evaluation every 15 s), Prometheus 2.42.0." in text
-    headings = ("## Failed", "## NVLink", "## GPU", "## Faults that page nobody", "## Not played")
+    headings = ("## Failed", "| **NVLink** |", "| **GPU** |", "## Faults that page nobody", "## Not played")
     assert sorted(headings, key=text.index) == list(headings)
     (row,) = [line for line in text.splitlines() if line.startswith("| `nvlink_down`")]
     assert row.endswith("| `nvlink_down (gpu 3, link 5)` | NvlinkDown; also XidFabric | 35 of 60 s | 640 s |")

@@ -151,12 +151,13 @@ def markdown(
 
 
 def tables(outcomes: Sequence[Outcome]) -> list[str]:
-    """The lines of a table for each family, and of one for the faults that page nobody."""
+    """The lines of a table of the faults that page, by family, and of one of those that page nobody."""
     lines = []
-    paging = [one for one in outcomes if one.seconds_allowed is not None]
+    if paging := [one for one in outcomes if one.seconds_allowed is not None]:
+        lines += ["", "## Faults that page", "", "| drill | fault | alerts | paged | resolved |"]
+        lines += ["| --- | --- | --- | --- | --- |"]
     for family in dict.fromkeys(one.family for one in paging):
-        lines += ["", f"## {family}", "", "| drill | fault | alerts | paged | resolved |"]
-        lines += ["| --- | --- | --- | --- | --- |", *(_row(one) for one in paging if one.family == family)]
+        lines += [f"| **{family}** | | | | |", *(_row(one) for one in paging if one.family == family)]
     if silent := [one for one in outcomes if one.seconds_allowed is None]:
         lines += ["", "## Faults that page nobody", "", "| drill | fault |", "| --- | --- |"]
         lines += [f"| {_drill(one)} | {_faults(one)} |" for one in silent]
