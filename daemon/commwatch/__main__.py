@@ -135,8 +135,8 @@ def _ready_streams() -> None:
 def _run(arguments: Sequence[str]) -> int:
     """Understand the command line and do what it says."""
     # What the other commands import takes time, and the daemon would keep it.
-    commands = tuple(one for one in COMMANDS if one == arguments[0]) if arguments else ()
-    parsed = build_parser(commands or COMMANDS).parse_args(arguments)
+    commands = (arguments[0],) if arguments and arguments[0] in COMMANDS else COMMANDS
+    parsed = build_parser(commands).parse_args(arguments)
     takes_settings = "config_file" in parsed  # of a command that reads none, no file can be wrong
     code = int(parsed.run(parsed, config_from(parsed) if takes_settings else Config()))
     sys.stdout.flush()
