@@ -14,13 +14,12 @@ from commwatch.config.settings import Config
 from commwatch.errors import ExitCode, UsageError
 from commwatch.probes.rounds import Pair
 from commwatch.units import format_percent, format_rate, format_seconds
-from commwatch.views.heatmap.grid import View
-from commwatch.views.heatmap.matrix_view import scale_of, suspect_letter, unit_of
 from commwatch.views.terminal import show
 
 if TYPE_CHECKING:
     from commwatch.cluster.locate import Named, Verdict
     from commwatch.cluster.run_file import Rail, Run
+    from commwatch.views.heatmap.grid import View
 
 SCHEMA = "commwatch-cluster-verdict/1"
 MOST_NODES = 256
@@ -181,6 +180,9 @@ def _view_of(run: Run, verdict: Verdict, lines: Sequence[str]) -> View:
     Raises:
         UsageError: more than can be drawn.
     """
+    from commwatch.views.heatmap.grid import View
+    from commwatch.views.heatmap.matrix_view import scale_of, suspect_letter, unit_of
+
     if len(run.members) > MOST_NODES:
         raise UsageError(f"--output: {len(run.members)} nodes; a picture shows at most {MOST_NODES}")
     slowest: dict[Pair, float] = {}

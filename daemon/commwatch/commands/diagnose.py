@@ -14,7 +14,6 @@ import msgspec
 from commwatch.commands.command import command, group, option
 from commwatch.commands.options import IGNORE_SCHEDULER, PROFILES_HELP, STEP_TIME, parse_gpus
 from commwatch.config.settings import Config
-from commwatch.diagnosis.output_file import check_output, new_file
 from commwatch.errors import ExitCode, UsageError
 from commwatch.lines import WIDTH
 from commwatch.views.terminal import screen, show
@@ -192,6 +191,8 @@ def check_files(args: argparse.Namespace) -> None:
     Raises:
         BadOutput: one cannot be written.
     """
+    from commwatch.diagnosis.output_file import check_output
+
     if args.report:
         check_output("--report", args.report, _REPORT_ENDINGS)
     if args.bundle:
@@ -227,6 +228,7 @@ def _identity(known: Known) -> Identity:
 
 
 def _write_report(file: Path, known: Known, document: Diagnosis, identity: Identity) -> None:
+    from commwatch.diagnosis.output_file import new_file
     from commwatch.diagnosis.report import report
 
     page = report(document, identity, known.thresholds.probe_bandwidth_utilization_low_ratio)
@@ -238,6 +240,7 @@ def _write_report(file: Path, known: Known, document: Diagnosis, identity: Ident
 def _write_bundle(file: Path, config: Config, known: Known, document: Diagnosis, identity: Identity) -> None:
     from commwatch.diagnosis.bundle import LeftOut, Piece, document_pieces, matrix_pieces, write_bundle
     from commwatch.diagnosis.bundle_machine import machine_pieces
+    from commwatch.diagnosis.output_file import new_file
 
     found = [
         *document_pieces(known, document, identity, config),
