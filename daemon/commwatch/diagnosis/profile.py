@@ -10,14 +10,12 @@ import msgspec
 
 from commwatch.diagnosis.bandwidth import why_unmeasured
 from commwatch.diagnosis.check import Check, CheckVerdict
-from commwatch.diagnosis.estimate.step import Span, span
+from commwatch.diagnosis.estimate.gpus import ASSUMED_MFU, gpu_figures, operations
+from commwatch.diagnosis.estimate.step import Fabric, Layout, Span, Step, Training, estimate_step, span
 from commwatch.diagnosis.marks.profiles import (
-    CALL_BYTES,
     WAITING_MOST,
     Asked,
     Profile,
-    Prospect,
-    prospect_of,
 )
 from commwatch.diagnosis.marks.results import (
     ALWAYS,
@@ -56,6 +54,8 @@ from commwatch_exporters.node.model import RdmaPort
 if TYPE_CHECKING:
     from commwatch.diagnosis.known import Known
 
+_CALL_BYTES = 25 * 2**20
+"""What DDP sums at once by default (bucket_cap_mb); an all_reduce of activations here is of 32 MiB."""
 _GEN4_X16 = (4, 16)
 _NVLINK_VERSIONS = ("3.0", "4.0")
 _HDR_BYTES_PER_SECOND = 25e9
@@ -121,18 +121,61 @@ def rates_of(facts: Facts, since: float, operation: str = "all_reduce") -> Span 
     found = results_over_all(facts, operation, since)
     if not found:
         return None
-    size = min((size_of(probe) for probe, _ in found), key=lambda size: abs(math.log(max(1, size) / CALL_BYTES)))
+    size = min((size_of(probe) for probe, _ in found), key=lambda size: abs(math.log(max(1, size) / _CALL_BYTES)))
     rates = [rate for probe, rate in found if rate and size_of(probe) == size]
     return span(*rates) if rates else None
 
 
+class Prospect(NamedTuple):
+    """What a step of a profile takes on a node."""
+
+    step: Step
+    alone_seconds: float
+    """Computing of one GPU that has the micro-batch for itself."""
+    basis: str
+    """Where that comes from."""
+
+    @property
+    def words(self) -> str:
+        """``a step of 30 s to 30.1 s over 8 GPUs, 100 ms on one alone``."""
+        step, alone = self.step.step_seconds.words(format_seconds), format_seconds(self.alone_seconds)
+        return f"a step of {step} over {self.step.layout.gpus_per_node} GPUs, {alone} on one alone"
+
+    @property
+    def waiting(self) -> str:
+        """``83 to 98 %``."""
+        low, high = (format_percent(one) for one in (self.step.waiting_ratio.low, self.step.waiting_ratio.high))
+        return high if low == high else f"{low.removesuffix(' %')} to {high}"
+
+
 def prospect(profile: Profile, facts: Facts, asked: Asked, since: float = ALWAYS) -> Prospect | None:
     """What a step takes here; None where nothing was measured or what a GPU computes is not known."""
-    rates = rates_of(facts, since)
+    rates, gpu, gpus = rates_of(facts, since), gpu_name(facts), len(facts.derived(gpus_of))
+    figures = gpu_figures(gpu) if gpu else None
+    if asked.alone_seconds is not None:
+        seconds, basis = asked.alone_seconds, "given"
+    elif figures is not None:
+        active = profile.active_parameters
+        work = operations(active, active, recomputes=False) * profile.tokens
+        seconds = work / (ASSUMED_MFU * figures.flops_per_second)
+        peak = f"{figures.flops_per_second / 1e12:g} TFLOP/s ({figures.source})"
+        basis = f"assumed: {format_percent(ASSUMED_MFU)} of {peak}"
+    else:
+        return None
     if rates is None:
         return None
-    exchange = rates_of(facts, since, "all_to_all")
-    return prospect_of(profile, gpu_name(facts), len(facts.derived(gpus_of)), rates, asked.alone_seconds, exchange)
+    training = Training(
+        parameters=profile.parameters,
+        trainable=profile.trainable,
+        compute=span(seconds),
+        tokens=profile.tokens,
+        hidden=profile.hidden,
+        layers=profile.layers,
+        experts_per_token=profile.experts_per_token,
+    )
+    fabric = Fabric({gpus: rates}, all_to_all=rates_of(facts, since, "all_to_all"))
+    step = estimate_step(training, Layout(profile.strategy, gpus), fabric)
+    return None if step is None else Prospect(step, seconds, basis)
 
 
 def _step(profile: Profile, facts: Facts, asked: Asked, since: float) -> Check:
@@ -276,7 +319,7 @@ def _pcie_of(what: str, found: list[_Sum], note: str, facts: Facts, measure: str
         return _mark_check(PCIE_GEN4_X16, what, "not measured", detail=why_unmeasured(of, facts.now))
     order = ("failed", "published mark", "passed")
     judged = [(judge_rate(PCIE_GEN4_X16, one.rate, one.expected), one) for one in found]
-    (verdict, detail), worst = min(judged, key=lambda one: (order.index(one[0].verdict), one[1].rate))
+    (verdict, detail), worst = min(judged, key=lambda one: (order.index(one[0][0]), one[1].rate))
     words = "; ".join(filter(None, (note, detail)))
     return _mark_check(PCIE_GEN4_X16, what, verdict, measured=format_rate(worst.rate), where=worst.where, detail=words)
 
@@ -353,8 +396,8 @@ def all_reduce_check(mark: Mark, what: str, facts: Facts, since: float) -> Check
         return _mark_check(mark, what, "not measured", detail=why_no_all_reduce(facts))
     largest, rate = found[0]
     what += f", {format_bytes(size_of(largest))}, {count} GPUs"
-    judged = judge_rate(mark, rate, largest.expected_bandwidth_bytes_per_second, gpu_name(facts))
-    return _mark_check(mark, what, judged.verdict, measured=format_rate(rate), detail=judged.detail)
+    verdict, detail = judge_rate(mark, rate, largest.expected_bandwidth_bytes_per_second, gpu_name(facts))
+    return _mark_check(mark, what, verdict, measured=format_rate(rate), detail=detail)
 
 
 def why_no_all_reduce(facts: Facts) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import msgspec
 
 from commwatch.diagnosis.bandwidth import bandwidth_checks
-from commwatch.diagnosis.check import BRANCHES, Branch, Check
+from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.document import Diagnosis, Measure
 from commwatch.diagnosis.infiniband import infiniband
 from commwatch.diagnosis.known import Known
@@ -24,25 +24,17 @@ from commwatch.findings.finding import SEVERITIES, Finding
 from commwatch.findings.verdict import Verdict, verdict_of
 from commwatch.units import format_bytes
 
-BranchChecks: TypeAlias = Callable[[Known], Iterable[Check]]
-
-WALK: dict[Branch, BranchChecks] = {
-    "topology": topology_checks,
-    "bandwidth": bandwidth_checks,
-    "pattern": pattern,
-    "infiniband": infiniband,
-    "settings": settings,
-    "profile": profile_checks,
-    "stress": stress,
-}
-"""By branch what makes its checks."""
+_WALK: tuple[Callable[[Known], Iterable[Check]], ...] = (
+    topology_checks, bandwidth_checks, pattern, infiniband, settings, stress, profile_checks,
+)  # fmt: skip
+"""What makes the checks of each branch, in the order in which an expert looks."""
 
 
 def diagnose(known: Known, scan: Literal["quick", "full"]) -> Diagnosis:
     """All checks, and what they come to."""
     findings = tuple(sorted(known.findings.findings, key=_gravity))
     known = replace(known, findings=msgspec.structs.replace(known.findings, findings=findings))
-    checks = tuple(check for branch in BRANCHES if branch in WALK for check in WALK[branch](known))
+    checks = tuple(check for branch in _WALK for check in branch(known))
     return Diagnosis(
         version=known.findings.version,
         time=known.findings.time,

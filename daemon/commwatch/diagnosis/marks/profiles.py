@@ -8,24 +8,14 @@ from typing import NamedTuple
 
 from commwatch.config.settings import Rate, Section
 from commwatch.config.yaml_file import YamlDocument, decode, read_yaml
-from commwatch.diagnosis.estimate.gpus import ASSUMED_MFU, gpu_figures, operations
 from commwatch.diagnosis.estimate.step import (
     STRATEGIES,
-    Fabric,
-    Layout,
-    Span,
-    Step,
     StrategyName,
-    Training,
-    estimate_step,
-    span,
 )
 from commwatch.diagnosis.marks.table import ALL_REDUCE_7B, ALL_REDUCE_235B, Mark
 from commwatch.errors import UsageError
-from commwatch.units import format_count, format_percent, format_seconds, parse_parameters
+from commwatch.units import format_count, parse_parameters
 
-CALL_BYTES = 25 * 2**20
-"""What DDP sums at once by default (bucket_cap_mb); an all_reduce of activations here is of 32 MiB."""
 WAITING_MOST = 0.5
 """Share of a step. Beyond it GPUs wait for longer than they compute, and half of them alone would do as much."""
 
@@ -139,65 +129,6 @@ class Asked(NamedTuple):
 
 ALL_PROFILES = Asked()
 """What a diagnosis shows where nobody says what the node is for."""
-
-
-class Prospect(NamedTuple):
-    """What a step of a profile takes on a node."""
-
-    step: Step
-    alone_seconds: float
-    """Computing of one GPU that has the micro-batch for itself."""
-    basis: str
-    """Where that comes from."""
-
-    @property
-    def words(self) -> str:
-        """``a step of 30 s to 30.1 s over 8 GPUs, 100 ms on one alone``."""
-        step, alone = self.step.step_seconds.words(format_seconds), format_seconds(self.alone_seconds)
-        return f"a step of {step} over {self.step.layout.gpus_per_node} GPUs, {alone} on one alone"
-
-    @property
-    def waiting(self) -> str:
-        """``83 to 98 %``."""
-        low, high = (format_percent(one) for one in (self.step.waiting_ratio.low, self.step.waiting_ratio.high))
-        return high if low == high else f"{low.removesuffix(' %')} to {high}"
-
-
-def prospect_of(
-    profile: Profile, gpu: str, gpus: int, rates: Span, alone_seconds: float | None, all_to_all: Span | None = None
-) -> Prospect | None:
-    """What a step takes; None where what a GPU computes is not known.
-
-    Args:
-        profile: what is trained.
-        gpu: name of the GPUs as the driver gives it; empty where they differ.
-        gpus: of the node, two or more.
-        rates: bus bandwidth of an all_reduce over all of them, bytes per second.
-        alone_seconds: see ``Asked``.
-        all_to_all: the same of an all_to_all; None: as an all_reduce.
-    """
-    figures = gpu_figures(gpu) if gpu else None
-    if alone_seconds is not None:
-        seconds, basis = alone_seconds, "given"
-    elif figures is not None:
-        active = profile.active_parameters
-        work = operations(active, active, recomputes=False) * profile.tokens
-        seconds = work / (ASSUMED_MFU * figures.flops_per_second)
-        peak = f"{figures.flops_per_second / 1e12:g} TFLOP/s ({figures.source})"
-        basis = f"assumed: {format_percent(ASSUMED_MFU)} of {peak}"
-    else:
-        return None
-    training = Training(
-        parameters=profile.parameters,
-        trainable=profile.trainable,
-        compute=span(seconds),
-        tokens=profile.tokens,
-        hidden=profile.hidden,
-        layers=profile.layers,
-        experts_per_token=profile.experts_per_token,
-    )
-    step = estimate_step(training, Layout(profile.strategy, gpus), Fabric({gpus: rates}, all_to_all=all_to_all))
-    return None if step is None else Prospect(step, seconds, basis)
 
 
 # --- a site's own profile, from a file ---

@@ -60,15 +60,8 @@ class Mark:
         return format_seconds(value) if self.unit == "seconds" else format_percent(value)
 
 
-class Judged(NamedTuple):
-    """What follows from a mark."""
-
-    verdict: CheckVerdict
-    detail: str
-
-
-def judge_rate(mark: Mark, rate: float, expected: float | None, gpu: str = "") -> Judged:
-    """What a measured rate is worth beside a mark in bytes per second.
+def judge_rate(mark: Mark, rate: float, expected: float | None, gpu: str = "") -> tuple[CheckVerdict, str]:
+    """What a measured rate is worth beside a mark in bytes per second, and why.
 
     A mark says nothing of hardware that cannot meet it. So a value below it fails only where this hardware should come
     within 15 % of the mark, and stays more than 15 % below what it should give itself.
@@ -81,18 +74,18 @@ def judge_rate(mark: Mark, rate: float, expected: float | None, gpu: str = "") -
         gpu: name of the GPUs as the driver gives it.
     """
     if rate >= mark.figure:
-        return Judged("passed", "")
+        return "passed", ""
     known = next((one for one in mark.unmet if is_model(gpu, one.gpu)), None)
     if known is not None:
-        return Judged("published mark", f"healthy hardware of this kind stays below it: {known.words}")
+        return "published mark", f"healthy hardware of this kind stays below it: {known.words}"
     if expected is None:
-        return Judged("published mark", "what this hardware should give is not known")
+        return "published mark", "what this hardware should give is not known"
     share = f"{format_percent(rate / expected)} of the {format_rate(expected)} that this hardware should give"
     if expected < HEALTHY_SHARE * mark.figure:
-        return Judged("published mark", f"this hardware cannot meet it; {share} at this size")
+        return "published mark", f"this hardware cannot meet it; {share} at this size"
     if rate >= HEALTHY_SHARE * expected:
-        return Judged("published mark", f"{share} at this size, as healthy hardware does")
-    return Judged("failed", share)
+        return "published mark", f"{share} at this size, as healthy hardware does"
+    return "failed", share
 
 
 # --- the marks, one by one ---
