@@ -137,7 +137,6 @@ def test_width_is_held_against_what_was_learned(
 
 
 def test_a_narrow_link_is_degraded_until_it_is_accepted(node: Node) -> None:
-    """Accepting it ends the verdict."""
     for width, narrow in ((16, 0), (16, 0), (16, 0), (8, 1)):
         node.identify()
         node.step(width)
@@ -391,7 +390,6 @@ def test_links_above_adapters_and_switches(
 
 
 def test_a_switch_of_gpus_alone_is_judged_under_load(node: Node) -> None:
-    """Above GPUs alone the generation is judged while one is loaded."""
     for _ in range(2):
         node.step()
     node.devices(ABOVE_GPUS, {"switch_port": SLOW})
