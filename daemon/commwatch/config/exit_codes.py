@@ -59,8 +59,8 @@ COMMANDS: Mapping[str, Meanings] = {
     },
     "diagnose": {
         OK: "OK; --log: the job works or ended well; --settings: at most notes; --compare: nothing got worse",
-        FOUND: "Warning or Critical; --log: trouble; --settings: a setting harms, may harm or does nothing; --compare: "
-        "something got worse",
+        FOUND: "Warning or Critical; --log: trouble, or the job is slow; --settings: a setting harms, may harm or does "
+        "nothing; --compare: something got worse",
         WRONG_USE: "wrong use, or a file or process that cannot be read or written",
         NOT_KNOWN: "Unknown, or the daemon does not answer; --log: no line shows which",
         **_NO_DAEMON,
