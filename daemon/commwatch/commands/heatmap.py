@@ -10,7 +10,6 @@ from commwatch.commands.command import command, one_of, option
 from commwatch.commands.options import IGNORE_SCHEDULER, parse_gpus
 from commwatch.config.settings import Config
 from commwatch.errors import CommwatchError, ExitCode, UsageError
-from commwatch.probes.by_hand.pair_matrix import pair_probes
 from commwatch.service.log import configure_logging
 from commwatch.views.terminal import print_json, print_lines, screen
 
@@ -100,6 +99,7 @@ def _matrix(args: argparse.Namespace, config: Config) -> PairMatrix:
 def _fresh(args: argparse.Namespace, config: Config) -> PairMatrix:
     from commwatch.probes.by_hand.answer import notes_of
     from commwatch.probes.by_hand.cycles import run_cycles
+    from commwatch.probes.by_hand.pair_matrix import pair_probes
 
     name, probe = next(iter(pair_probes(config).items()))
     (answer,) = run_cycles(config, {name: probe}, gpus=parse_gpus(args.gpus), ignore_scheduler=args.ignore_scheduler)

@@ -12,7 +12,6 @@ from commwatch.commands.command import command, option
 from commwatch.commands.options import IGNORE_SCHEDULER, parse_gpus
 from commwatch.config.settings import Config, Probe
 from commwatch.errors import ExitCode, UsageError
-from commwatch.probes.by_hand.pair_matrix import of_measure, pair_probes
 from commwatch.service.log import configure_logging
 from commwatch.views.terminal import print_json
 
@@ -162,6 +161,8 @@ def _draw(file: Path, document: Document, *, quiet: bool) -> None:
 
 def _wanted(args: argparse.Namespace, config: Config) -> dict[str, Probe]:
     """The probes to run: those named, those of the shortcuts, else all."""
+    from commwatch.probes.by_hand.pair_matrix import of_measure, pair_probes
+
     defined = config.probes.definitions
     for name in args.names:
         if name not in defined:
