@@ -18,8 +18,8 @@ from commwatch.views.terminal import print_json
 
 if TYPE_CHECKING:
     from commwatch.config.thresholds import Thresholds
+    from commwatch.views.top.daemon import Source
     from commwatch.views.top.frame import View
-    from commwatch.views.top.live import Source
 
 INTERVAL_SECONDS = 2.0
 SHORTEST = "500ms"

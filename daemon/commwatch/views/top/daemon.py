@@ -11,7 +11,7 @@ import ssl
 import stat
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
@@ -163,6 +163,9 @@ class LocalDaemon:
         """Let go of the endpoint, where that was asked."""
         if self._endpoint is not None:
             self._endpoint.close()
+
+
+Source: TypeAlias = "Endpoint | LocalDaemon"
 
 
 def _port(config: Config) -> int | None:

@@ -10,11 +10,10 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
 
 from commwatch.config.thresholds import Thresholds
 from commwatch.errors import CommwatchError
-from commwatch.views.top.daemon import Refused
+from commwatch.views.top.daemon import Refused, Source
 from commwatch.views.top.frame import Documents, View
 from commwatch.views.top.screen import Place, screen
 from commwatch.views.top.terminal import Key, Terminal
@@ -25,22 +24,6 @@ _CLOCK_SECONDS = 1.0
 """An answer that was under way so much longer than another one does not move the clock that is shown: it would stand
 still or go back for a second."""
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-
-
-class Source(Protocol):
-    """A daemon that can be asked."""
-
-    name: str
-
-    def ask(self) -> Documents:
-        """What it says now.
-
-        Raises:
-            CommwatchError: it does not.
-        """
-
-    def close(self) -> None:
-        """Ask no more."""
 
 
 class Looking:
