@@ -22,7 +22,6 @@ from commwatch.errors import CommwatchError, ExitCode
 from commwatch.findings.api_documents import SettingsDocument
 from commwatch.jobs.settings.records import AuditRecord
 from commwatch.state import client
-from commwatch.state.answer import MOST_BYTES
 from commwatch.state.client import DaemonAbsent, ask_daemon
 from commwatch.state.control import _short_path
 from commwatch.state.directory import SOCKET_NAME
@@ -35,6 +34,8 @@ from top.documents import made
 Answer = Callable[[str], Iterable[bytes]]
 """The pieces of the answer to an operation; an empty one: nothing until the other side leaves."""
 
+MOST_BYTES = 2**24
+"""Of an answer that a command reads."""
 COMMANDS = (
     "score", "score --json", "inventory", "inventory --json", "inventory accept", "top --once", "top --json",
     "diagnose", "diagnose --json", "healthcheck", "healthcheck --json", "healthcheck --slurm",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,10 @@ import pytest
 
 from analysis.score.cases import BASELINE, HEALTHY, LANES, LATENCY, PAIR, SPIKE_STREAK, UTILIZATION, Values, only
 from analysis.score.cases import score as score_with
-from commwatch.commands import score
 from commwatch.config.settings import Config, Paths
 from commwatch.errors import CommwatchError
 from commwatch.findings.api_documents import ScoreDocument
+from support.command_line import run_command
 from support.facts import NOW
 from support.fed_daemon import FedDaemon
 from support.simulated_daemon import rehearsed
@@ -37,8 +36,8 @@ def run(monkeypatch: pytest.MonkeyPatch, told: dict[str, Any], *, as_json: bool 
         assert (operation, timeout) == ("score", 1.5)
         return told
 
-    monkeypatch.setattr(score, "ask_daemon", ask)
-    return score.run(argparse.Namespace(json=as_json), Config(paths=Paths(state="/nonexistent")))
+    monkeypatch.setattr("commwatch.commands.score.ask_daemon", ask)
+    return run_command(Config(paths=Paths(state="/nonexistent")), "score", *["--json"] * as_json)
 
 
 def test_the_text_has_the_score_its_parts_and_what_reduced_it(capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
