@@ -9,10 +9,8 @@ from commwatch.probes.schedule import (
     BURST_WINDOW_SECONDS,
     FIRST_SPREAD_SECONDS,
     SOONEST_SECONDS,
-    SUSPICIOUS_RETRY_SECONDS,
     TRY_AGAIN_SECONDS,
     ProbeSchedule,
-    node_share,
 )
 
 DAY = 86400.0
@@ -66,31 +64,6 @@ def test_seldom_probes_try_again_together(wall: float) -> None:
     assert delay is not None
     assert SOONEST_SECONDS < delay <= TRY_AGAIN_SECONDS + SOONEST_SECONDS
     assert (wall + delay) % TRY_AGAIN_SECONDS == pytest.approx(0.0, abs=1e-6)
-
-
-def test_bad_results_come_forward_twice_an_hour() -> None:
-    """The third one waits; an hour after the first there is another."""
-    one = schedule()
-    assert one.after(ran=True, suspicious=True, now=0.0, wall=0.0) == SUSPICIOUS_RETRY_SECONDS
-    assert one.after(ran=True, suspicious=True, now=30.0, wall=0.0) == SUSPICIOUS_RETRY_SECONDS
-    assert one.after(ran=True, suspicious=True, now=60.0, wall=0.0) == 900 * 0.75  # its own place in the interval
-    assert one.after(ran=True, suspicious=True, now=3599.0, wall=0.0) is None
-    assert one.after(ran=True, suspicious=True, now=3600.0, wall=0.0) == SUSPICIOUS_RETRY_SECONDS
-
-
-def test_a_probe_that_is_due_anyway_is_not_brought_forward() -> None:
-    """An interval of 30 s is never made longer."""
-    assert schedule(30.0).after(ran=True, suspicious=True, now=0.0, wall=0.0) == 30 * 0.75
-
-
-def test_nodes_part_company() -> None:
-    """After the first good cycle each node has its own place in the second half of the interval, and keeps it."""
-    shares = [node_share(f"node{number}", "all_reduce") for number in range(50)]
-    delays = [schedule(share=share).after(ran=True, suspicious=False, now=0.0, wall=0.0) for share in shares]
-
-    assert len(set(delays)) == 50
-    assert all(delay is not None and 450 <= delay <= 900 for delay in delays)
-    assert node_share("node1", "all_reduce") == node_share("node1", "all_reduce")
 
 
 def test_a_frequent_probe_learns_in_a_burst_that_it_pays_for() -> None:
