@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import yaml
 
 from commwatch.config.assets import asset
 from commwatch_exporters.catalogue import family_of
-from support.promtool_cases import duration_ms, left_open, needed_groups, shipped_groups
+from support.promtool_cases import duration_ms, left_open, needed_groups, promtool, shipped_groups
 
 pytestmark = pytest.mark.prometheus
 
@@ -44,9 +43,7 @@ def link_down(node: int) -> list[dict[str, str]]:
     return [series("commwatch_nvlink_link_down", node, "_x2 0x200", **GPU, link="11")]
 
 
-def promtool(
-    folder: Path, groups: Sequence[Mapping[str, Any]], cases: Sequence[Mapping[str, Any]], interval: str
-) -> str:
+def judged(folder: Path, groups: Sequence[Mapping[str, Any]], cases: Sequence[Mapping[str, Any]], interval: str) -> str:
     """What promtool has to complain about; empty if nothing."""
     (folder / "rules.json").write_text(json.dumps({"groups": groups}))
     order = [group["name"] for group in groups]
@@ -58,8 +55,8 @@ def promtool(
         "tests": [{"interval": interval, **case} for case in cases],
     }  # fmt: skip
     (folder / "cases.json").write_text(json.dumps(document))
-    result = subprocess.run(["promtool", "test", "rules", folder / "cases.json"], capture_output=True, text=True)
-    return "" if result.returncode == 0 else result.stdout + result.stderr
+    result = promtool("test", "rules", folder / "cases.json")
+    return "" if result.returncode == 0 else result.stdout
 
 
 def firing(at: str, expected: Mapping[str, int]) -> dict[str, Any]:
@@ -85,7 +82,7 @@ def test_a_node_that_dies_keeps_its_page_for_ten_minutes(tmp_path: Path) -> None
     checks = [firing(at, expected) for at, expected in times]
     case = {"name": "dies", "input_series": node, "promql_expr_test": checks}
 
-    assert promtool(tmp_path, needed_groups([*pages, *down]), [case], "15s") == ""
+    assert judged(tmp_path, needed_groups([*pages, *down]), [case], "15s") == ""
 
 
 @pytest.mark.parametrize(
@@ -98,7 +95,7 @@ def test_a_fault_on_a_twentieth_of_the_nodes_is_one_page(tmp_path: Path, nodes: 
     expected = {"CommwatchNvlinkDown": faulty} | ({"CommwatchFaultOnManyNodes": 1} if pages else {})
     case = {"name": "many", "input_series": inputs, "promql_expr_test": [firing("30s", {}), firing("45s", expected)]}
 
-    assert promtool(tmp_path, needed_groups(["CommwatchNvlinkDown", "CommwatchFaultOnManyNodes"]), [case], "15s") == ""
+    assert judged(tmp_path, needed_groups(["CommwatchNvlinkDown", "CommwatchFaultOnManyNodes"]), [case], "15s") == ""
 
 
 def test_no_symptom_is_left_when_the_page_that_explains_it_is_over(tmp_path: Path) -> None:
@@ -123,7 +120,7 @@ def test_no_symptom_is_left_when_the_page_that_explains_it_is_over(tmp_path: Pat
     ]
     case = {"name": "explained", "input_series": node, "promql_expr_test": checks}
 
-    assert promtool(tmp_path, needed_groups(["CommwatchNvlinkDown", *explained]), [case], "15s") == ""
+    assert judged(tmp_path, needed_groups(["CommwatchNvlinkDown", *explained]), [case], "15s") == ""
 
 
 def _of_the_fleet(folder: Path, alerts: Sequence[str], faults: Sequence[tuple[str, dict[str, str]]]) -> str:
@@ -144,7 +141,7 @@ def _of_the_fleet(folder: Path, alerts: Sequence[str], faults: Sequence[tuple[st
         "exp_samples": [{"labels": f'{{alertname="{name}"}}', "value": 3} for name in alerts],
     }
     case = {"name": "fleet", "input_series": inputs, "promql_expr_test": [check, nodes]}
-    return promtool(folder, needed_groups([*alerts, "CommwatchFaultOnManyNodes"]), [case], "15s")
+    return judged(folder, needed_groups([*alerts, "CommwatchFaultOnManyNodes"]), [case], "15s")
 
 
 def test_a_ticket_on_many_nodes_is_a_ticket_of_the_fleet(tmp_path: Path) -> None:
@@ -183,7 +180,7 @@ def test_recoveries_between_two_scrapes_are_seen_by_a_rule_of_every_2_min(tmp_pa
     checks = [firing("4m", {}), firing("6m", {"CommwatchRdmaErrors": 8} if recoveries == 6 else {})]
     case = {"name": "recovers", "interval": "15001ms", "input_series": inputs, "promql_expr_test": checks}
 
-    assert promtool(tmp_path, needed_groups(["CommwatchRdmaErrors"]), [case], "2m") == ""
+    assert judged(tmp_path, needed_groups(["CommwatchRdmaErrors"]), [case], "2m") == ""
 
 
 def test_the_fleet_is_looked_at_before_its_nodes_page() -> None:
@@ -225,13 +222,13 @@ def test_a_count_that_was_there_before_is_silent(tmp_path: Path) -> None:
     }  # fmt: skip
 
     assert len(counters_of_the_rules()) > 20
-    assert promtool(tmp_path, shipped_groups(), [quiet], "1m") == ""
+    assert judged(tmp_path, shipped_groups(), [quiet], "1m") == ""
 
     rising = {
         "name": "rising", "input_series": [*healthy(1), *counters("5+100000x200")],
         "promql_expr_test": [firing("10m", {})],
     }  # fmt: skip
-    told = promtool(tmp_path, shipped_groups(), [rising], "1m")
+    told = judged(tmp_path, shipped_groups(), [rising], "1m")
     assert len(set(re.findall(r'{alertname="(\w+)"}', told))) >= 20
 
 
@@ -249,4 +246,4 @@ def test_the_ranges_of_prometheus_3_are_taken_for_what_they_are(tmp_path: Path) 
         ],
     }  # fmt: skip
 
-    assert promtool(tmp_path, [{"name": "none", "rules": [{"record": "a:b:c", "expr": "x"}]}], [case], "15s") == ""
+    assert judged(tmp_path, [{"name": "none", "rules": [{"record": "a:b:c", "expr": "x"}]}], [case], "15s") == ""

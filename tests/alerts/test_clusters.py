@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from commwatch.config.assets import asset
-from support.promtool_cases import needed_groups, shipped_groups, write_cases
+from support.promtool_cases import needed_groups, promtool, shipped_groups, write_cases
 
 CASES = asset("alerts/tests")
 CLUSTERS = ("a", "b")
@@ -80,9 +79,9 @@ def test_nodes_of_one_name_in_two_clusters_are_two_nodes(tmp_path: Path) -> None
         document["tests"] = [_doubled(test) for test in document["tests"]]
         file.write_text(json.dumps(document))
 
-    result = subprocess.run(["promtool", "test", "rules", *map(str, files)], capture_output=True, text=True)
+    result = promtool("test", "rules", *files)
 
-    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.returncode == 0, result.stdout
 
 
 @pytest.mark.prometheus
@@ -125,6 +124,6 @@ def test_a_cluster_has_its_own_share_of_faulty_nodes_and_its_own_silence(tmp_pat
     }  # fmt: skip
     (tmp_path / "cases.json").write_text(json.dumps(document))
 
-    result = subprocess.run(["promtool", "test", "rules", tmp_path / "cases.json"], capture_output=True, text=True)
+    result = promtool("test", "rules", tmp_path / "cases.json")
 
-    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.returncode == 0, result.stdout

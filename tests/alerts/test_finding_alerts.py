@@ -12,15 +12,9 @@ from commwatch.findings.codes import CODES
 from commwatch.jobs.logs.categories import SIDES
 from support.facts import sxids_told, xids_told
 from support.passes import in_one_pass
-from support.promtool_cases import read_yaml
+from support.promtool_cases import alerts_of, shipped_groups
 
-ALERTS = {
-    rule["alert"]: rule
-    for path in asset("alerts/rules").glob("*.yaml")
-    for group in read_yaml(path)["groups"]
-    for rule in group["rules"]
-    if "alert" in rule
-}
+ALERTS = alerts_of(shipped_groups())
 
 OTHER_SEVERITY: dict[str, str] = {}
 """Finding codes whose alert has another severity, each with the reason."""

@@ -10,12 +10,12 @@ import yaml
 from commwatch.config.assets import asset
 from commwatch.generate.alert_rules import shipped_alerts
 from commwatch.generate.inhibition import INHIBITIONS
-from support.promtool_cases import document, shipped_groups
+from support.promtool_cases import alerts_of, document, shipped_groups
 
 EXAMPLE = asset("alerts/alertmanager.example.yml")
 SHIPPED = shipped_alerts()
 GRAVITY = ("info", "warning", "critical")
-RULES = {rule["alert"]: rule for group in shipped_groups() for rule in group["rules"] if "alert" in rule}
+RULES = alerts_of(shipped_groups())
 
 
 def of_nodes() -> Iterator[tuple[str, str]]:

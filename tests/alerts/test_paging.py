@@ -409,7 +409,6 @@ def test_alerts_reach_their_receiver(labels: str, receiver: str) -> None:
 
 
 def test_amtool_accepts_the_example() -> None:
-    """The example and its templates are valid."""
     result = subprocess.run(["amtool", "check-config", EXAMPLE], capture_output=True, text=True)
 
     assert result.returncode == 0, result.stderr

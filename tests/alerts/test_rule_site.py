@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from commwatch.__main__ import main
 from commwatch.config.assets import asset
 from commwatch.config.thresholds import load_thresholds
 from commwatch.generate import alert_rules
-from support.promtool_cases import shipped_groups
+from support.promtool_cases import alerts_of, promtool, read_yaml, shipped_groups
 
 EXAMPLE = asset("alerts/site.example.yml")
 
@@ -35,16 +33,13 @@ def site(tmp_path: Path) -> Callable[[str], Path]:
 def rendered(folder: Path, *arguments: str | Path) -> dict[str, dict[str, Any]]:
     """Render rules into a folder; the alerts by name."""
     assert main(["rules", *map(str, arguments), "--output", str(folder)]) == 0
-    groups = [
-        group for path in folder.glob("*.yaml") for group in yaml.load(path.read_text(), yaml.CSafeLoader)["groups"]
-    ]
-    return {rule["alert"]: rule for group in groups for rule in group["rules"] if "alert" in rule}
+    return alerts_of(group for path in folder.glob("*.yaml") for group in read_yaml(path)["groups"])
 
 
 def test_the_example_is_what_it_says(tmp_path: Path) -> None:
     """Its severity and nodes stand at their alerts, and everything else is as shipped."""
     own = rendered(tmp_path, "--site", EXAMPLE)
-    shipped = {rule["alert"]: rule for group in shipped_groups() for rule in group["rules"] if "alert" in rule}
+    shipped = alerts_of(shipped_groups())
 
     low = own["CommwatchNvlinkUtilizationLow"]
     assert (low["labels"]["severity"], low["labels"]["class"]) == ("warning", "B")
@@ -60,7 +55,7 @@ def test_matchers_reach_every_selector(tmp_path: Path) -> None:
     """No series of another cluster is read: what is no recorded series is selected by job and matchers."""
     assert main(["rules", "--site", str(EXAMPLE), "--output", str(tmp_path)]) == 0
     for path in tmp_path.glob("*.yaml"):
-        for group in yaml.load(path.read_text(), yaml.CSafeLoader)["groups"]:
+        for group in read_yaml(path)["groups"]:
             for rule in group["rules"]:
                 expression = re.sub(r"[a-z_]+:\w+:\w+(\{[^}]*\})?", "", rule["expr"])
                 bare = re.findall(r'(?<![\w"|])(?:commwatch_\w+|up|ALERTS)(?![\w{|"])', expression)
@@ -74,12 +69,9 @@ def test_promtool_accepts_the_rules_of_the_example(tmp_path: Path) -> None:
     """What the changes leave behind is valid."""
     assert main(["rules", "--site", str(EXAMPLE), "--output", str(tmp_path)]) == 0
 
-    result = subprocess.run(
-        ["promtool", "check", "rules", "--lint=all", "--lint-fatal", *map(str, tmp_path.glob("*.yaml"))],
-        capture_output=True, text=True,
-    )  # fmt: skip
+    result = promtool("check", "rules", "--lint=all", "--lint-fatal", *tmp_path.glob("*.yaml"))
 
-    assert result.returncode == 0, result.stderr
+    assert result.returncode == 0, result.stdout
 
 
 @pytest.mark.prometheus
@@ -88,15 +80,14 @@ def test_the_core_set_is_all_pages_and_few_tickets(tmp_path: Path, site: Callabl
     """About 30 alerts, none of them an info but the watchdog, in rules that promtool accepts."""
     arguments = ["--set", "core"] if chosen == "flag" else ["--site", site("set: core\n")]
     core = rendered(tmp_path / "out", *arguments)
-    shipped = {rule["alert"]: rule for group in shipped_groups() for rule in group["rules"] if "alert" in rule}
+    shipped = alerts_of(shipped_groups())
     pages = {name for name, rule in shipped.items() if rule["labels"]["severity"] == "critical"}
 
     assert core.keys() == pages | alert_rules.CORE_TICKETS
     assert 25 <= len(core) <= 45
     assert all(core[name] == shipped[name] for name in core)
-    paths = map(str, (tmp_path / "out").glob("*.yaml"))
-    result = subprocess.run(["promtool", "check", "rules", *paths], capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
+    result = promtool("check", "rules", *(tmp_path / "out").glob("*.yaml"))
+    assert result.returncode == 0, result.stdout
 
 
 def test_nothing_of_the_core_set_reads_what_it_does_not_record(tmp_path: Path) -> None:

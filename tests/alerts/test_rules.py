@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,16 +18,14 @@ from commwatch.generate import alert_rules
 from commwatch.generate.documents import documents
 from commwatch_exporters.catalogue import family_of
 from support.passes import in_one_pass
-from support.promtool_cases import document, duration_ms, judge_cases, read_yaml, shipped_groups
+from support.promtool_cases import alerts_of, document, duration_ms, judge_cases, promtool, shipped_groups
 from support.promtool_situations import lacking_situations
 
 ALERTS = asset("alerts")
 RULE_FILES = sorted((ALERTS / "rules").glob("*.yaml"))
-RULES: list[dict[str, Any]] = [
-    rule for path in RULE_FILES for group in read_yaml(path)["groups"] for rule in group["rules"]
-]
+RULES: list[dict[str, Any]] = [rule for group in shipped_groups() for rule in group["rules"]]
 LIST = Path(__file__).parents[2] / "docs" / "reference" / "alerts.md"
-ALERT_RULES = {rule["alert"]: rule for rule in RULES if "alert" in rule}
+ALERT_RULES = alerts_of(shipped_groups())
 ABOUT_A_NODE = alert_rules.shipped_alerts()
 RECORDED_BY = {rule["record"]: rule["expr"] for rule in RULES if "record" in rule}
 
@@ -125,11 +122,6 @@ _KEPT_COUNTERS = frozenset({
 """Recorded series that are counters themselves: one sample a minute for long windows."""
 _FEW_SERIES = frozenset({"commwatch_simulated"})
 """Read over hours although they are scraped: one series a node."""
-
-
-def run(*command: str | Path, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-    """Run one of Prometheus' programs."""
-    return subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=timeout)
 
 
 def test_an_outdated_rule_is_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -335,10 +327,9 @@ def test_windows_of_hours_lie_over_recorded_series() -> None:
 
 @pytest.mark.prometheus
 def test_promtool_accepts_the_rules() -> None:
-    """promtool finds no error and no lint."""
-    result = run("promtool", "check", "rules", "--lint=all", "--lint-fatal", *RULE_FILES)
+    result = promtool("check", "rules", "--lint=all", "--lint-fatal", *RULE_FILES)
 
-    assert result.returncode == 0, result.stderr
+    assert result.returncode == 0, result.stdout
 
 
 @pytest.mark.prometheus
@@ -353,9 +344,9 @@ def test_each_alert_behaves(tmp_path: Path) -> None:
 @pytest.mark.prometheus
 def test_the_prometheus_example_is_valid() -> None:
     """promtool accepts the example, its rule files included."""
-    result = run("promtool", "check", "config", ALERTS / "prometheus.example.yml")
+    result = promtool("check", "config", ALERTS / "prometheus.example.yml")
 
-    assert result.returncode == 0, result.stderr
+    assert result.returncode == 0, result.stdout
     assert f"{len(RULE_FILES)} rule files found" in result.stdout
 
 
@@ -377,7 +368,7 @@ def test_all_rules_as_one_document(operator: bool, tmp_path: Path, capsys: pytes
     assert len(by_name) == len(groups)
     file = tmp_path / "rules.yaml"
     file.write_text(yaml.safe_dump({"groups": groups}), encoding="utf-8")
-    assert run("promtool", "check", "rules", file).returncode == 0
+    assert promtool("check", "rules", file).returncode == 0
 
 
 @pytest.mark.parametrize(

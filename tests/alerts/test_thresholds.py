@@ -115,6 +115,5 @@ def test_a_wrong_override_is_refused(
 
 
 def test_a_missing_override_is_refused(tmp_path: Path) -> None:
-    """A file that was named must be there."""
     with pytest.raises(ConfigError, match="cannot be read"):
         load_thresholds(tmp_path / "none.yaml")

@@ -67,7 +67,6 @@ def test_the_reason_of_an_absence_is_the_state(reason: Reason, state: int, is_li
 
 @pytest.mark.parametrize("reason", ["not_ready", "unreadable", "no_permission"])
 def test_other_reasons_say_nothing_of_the_gpu(reason: Reason) -> None:
-    """A reading that failed for another reason leaves a listed GPU ok."""
     states = gpu_states(KNOWN, seen(0, 1, 2), [Absence(SLOTS[1], reason, "detail")], ())
 
     assert states[NAMES[1]] == OK

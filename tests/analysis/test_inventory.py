@@ -447,7 +447,6 @@ def test_a_rate_that_was_never_read_leaves_the_capacity_unknown() -> None:
 
 
 def test_a_gpu_without_nvlink_has_none() -> None:
-    """Of a GPU that says it has no links, none are expected and none are present."""
     subject = inventory()
     watch(subject, node(replace(gpu(0), links_up={})), 0, 600)
 
@@ -653,20 +652,6 @@ def test_the_odd_ones_are_named_where_the_others_agree(
     subject.observe(node(*gpus), 0)
 
     assert uneven(subject) == {(str(place), addresses[place], aspect): less for place, less in lacks.items()}
-
-
-def test_gpus_of_another_model_are_no_equals() -> None:
-    """Each is compared with its own."""
-    gpus = [
-        SeenGpu(
-            f"GPU-{place}", place, f"0000:{place:02x}:00.0", "ab"[place % 2], links_up=LINKS, pcie_lanes=8 << place % 2
-        )
-        for place in range(8)
-    ]
-    subject = inventory()
-    subject.observe(node(*gpus), 0)
-
-    assert uneven(subject) == {}
 
 
 @pytest.mark.parametrize(

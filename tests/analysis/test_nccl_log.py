@@ -475,7 +475,6 @@ def test_a_sign_of_an_end_is_no_error_by_itself() -> None:
 
 
 def test_nothing_seen_is_no_culprit() -> None:
-    """None, not a default."""
     assert first_culprit([]) is None
 
 
@@ -617,7 +616,6 @@ HOSTILE = (
 
 @pytest.mark.parametrize("line", HOSTILE, ids=range(len(HOSTILE)))
 def test_a_hostile_line_takes_no_time(line: str) -> None:
-    """Work for a line is bounded."""
     started = time.process_time()
     find_in_line(line)
     list(find_in_text(line))

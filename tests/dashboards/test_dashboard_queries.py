@@ -7,9 +7,9 @@ import re
 from commwatch_exporters.catalogue import CATALOGUE, family_of
 from commwatch_exporters.metrics_page import PROCESS_METRICS
 from support.dashboards import all_expressions, expressions_by_dashboard
-from support.promtool_cases import shipped_groups
+from support.promtool_cases import alerts_of, shipped_groups
 
-ALERTS = {rule["alert"]: rule for group in shipped_groups() for rule in group["rules"] if "alert" in rule}
+ALERTS = alerts_of(shipped_groups())
 RECORDED = {rule["record"] for group in shipped_groups() for rule in group["rules"] if "record" in rule}
 
 NEW_SERIES = {

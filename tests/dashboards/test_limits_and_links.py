@@ -15,9 +15,9 @@ from commwatch.generate.dashboards.words import FIRING
 from support.dashboards import all_questions, models, panels_of
 from support.facts import shipped
 from support.passes import in_one_pass
-from support.promtool_cases import shipped_groups
+from support.promtool_cases import alerts_of, shipped_groups
 
-ALERTS = {rule["alert"]: rule for group in shipped_groups() for rule in group["rules"] if "alert" in rule}
+ALERTS = alerts_of(shipped_groups())
 TEMPLATES = "".join(templates().values())
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from commwatch_rehearsal.drill.pace import (
     thresholds_file,
 )
 from commwatch_rehearsal.drill.stage import rules_at
+from support.promtool_cases import promtool
 
 RULES = render_all(load_thresholds(None), Site())
 
@@ -69,9 +69,8 @@ def test_prometheus_takes_the_fast_rules(tmp_path: Path) -> None:
     """promtool finds nothing wrong with any file."""
     for name, text in rules_at(FAST).items():
         (tmp_path / name).write_text(text)
-    files = sorted(map(str, tmp_path.glob("*.yaml")))
-    checked = subprocess.run(["promtool", "check", "rules", *files], capture_output=True, text=True)
-    assert checked.returncode == 0, checked.stderr
+    checked = promtool("check", "rules", *sorted(tmp_path.glob("*.yaml")))
+    assert checked.returncode == 0, checked.stdout
 
 
 def test_times_that_a_template_compares_as_numbers_are_divided_too() -> None:

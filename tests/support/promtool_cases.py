@@ -1,4 +1,4 @@
-"""The promtool cases of an alert beside only those rules that it needs, as they are or with left-open ranges."""
+"""promtool, the shipped alerts, and the cases of an alert beside only those rules that it needs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ import yaml
 from commwatch.generate.alert_cases import document, needed_groups, shipped_groups, write
 
 __all__ = (
-    "document", "duration_ms", "judge_cases", "left_open", "needed_groups", "read_yaml", "shipped_groups",
-    "write_cases",
+    "alerts_of", "document", "duration_ms", "judge_cases", "left_open", "needed_groups", "promtool", "read_yaml",
+    "shipped_groups", "write_cases",
 )  # fmt: skip
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
@@ -39,6 +39,26 @@ def left_open(text: str) -> str:
 def read_yaml(file: Path) -> Any:
     """What a file of rules or cases holds, by the parser in C: the one in Python takes ten times as long."""
     return yaml.load(file.read_text(encoding="utf-8"), yaml.CSafeLoader)
+
+
+def alerts_of(groups: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The alerts among the rules of some groups, by name."""
+    return {rule["alert"]: rule for group in groups for rule in group["rules"] if "alert" in rule}
+
+
+def promtool(*arguments: str | Path, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run promtool; what it says stands in ``stdout``.
+
+    Args:
+        arguments: of the program.
+        folder: for the database of each case; TMPDIR by default.
+    """
+    # Go's collector takes a quarter of the time where it runs less often.
+    environment = {**os.environ, "GOGC": "400", **({} if folder is None else {"TMPDIR": str(folder)})}
+    return subprocess.run(
+        ["promtool", *map(str, arguments)],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment,
+    )  # fmt: skip
 
 
 def _with_left_open_ranges(rule: dict[str, Any]) -> dict[str, Any]:
@@ -75,11 +95,6 @@ def judge_cases(files: Sequence[Path], folder: Path, *, left_open_ranges: bool =
         By the stem of the file; empty where all is well.
     """
     cases = [write_cases(file, folder, left_open_ranges=left_open_ranges) for file in files]
-    # Go's collector takes a quarter of the time where it runs less often; each case has a database in TMPDIR.
-    environment = {**os.environ, "GOGC": "400", "TMPDIR": str(folder)}
-    judged = subprocess.run(
-        ["promtool", "test", "rules", *map(str, cases)],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment,
-    )  # fmt: skip
+    judged = promtool("test", "rules", *cases, folder=folder)
     parts = [part.partition("\n") for part in judged.stdout.split("Unit Testing:  ")[1:]]
     return {Path(file.strip()).stem: "" if told.strip() == "SUCCESS" else told.strip() for file, _, told in parts}

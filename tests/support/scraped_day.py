@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -13,7 +12,7 @@ from typing import Any
 
 from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.snapshot import Snapshot
-from support.promtool_cases import duration_ms, needed_groups, shipped_groups
+from support.promtool_cases import duration_ms, needed_groups, promtool, shipped_groups
 
 INSTANCE = "node1:28029"
 _LABELS = f'job="commwatch",instance="{INSTANCE}"'
@@ -202,8 +201,8 @@ def _evaluate(
     }  # fmt: skip
     test = {"rule_files": [str(rules)], "evaluation_interval": f"{interval:g}s", "tests": [case]}
     file.write_text(json.dumps(test))
-    done = subprocess.run(["promtool", "test", "rules", str(file)], capture_output=True, text=True)
-    output = done.stdout + done.stderr
+    done = promtool("test", "rules", file)
+    output = done.stdout
     if done.returncode and " got: " not in output:
         raise RuntimeError(f"promtool did not evaluate the rules: {output[-2000:]}")
     return [_fired(labels, float(at)) for labels, at in _GOT.findall(output)]

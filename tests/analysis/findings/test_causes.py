@@ -542,7 +542,6 @@ def test_a_fault_is_absorbed_only_where_it_explains(some: list[Incident], table:
 
 @given(standing(), TABLES, st.randoms())
 def test_the_order_of_looking_does_not_matter(some: list[Incident], table: Explanations, dice: random.Random) -> None:
-    """The same findings in any order give the same verdict."""
     shuffled = dice.sample(some, len(some))
 
     assert join(shuffled, table) == join(some, table)

@@ -63,7 +63,6 @@ IDENTITIES = {
 
 
 def test_every_limit_of_the_catalogue_is_in_the_table() -> None:
-    """A counter that gets one gets a row."""
     assert {(code, metric, window) for code, metric, window, _ in CASES} == {
         (code, metric.name, limit.window_seconds) for code, limits in LIMITS.items() for metric, limit in limits
     }

@@ -44,7 +44,6 @@ def test_events_found_at_the_first_look_are_old() -> None:
 
 
 def test_an_increase_of_what_is_not_exposed_any_more_is_not_told() -> None:
-    """What was not read now says nothing now."""
     known = history()
     known.take(XIDS, XID_119, 1.0, NOW - 10.0)
     known.take(XIDS, XID_119, 2.0, NOW)

@@ -87,7 +87,6 @@ def test_job_noise_is_no_finding(xid: str) -> None:
 
 
 def test_what_is_not_read_is_not_told() -> None:
-    """No series, no finding."""
     for code in ("xid_fabric", "sxid_fatal", "kernel_log_lost"):
         assert seen_by(code, facts_of({})) == []
 
