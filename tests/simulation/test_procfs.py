@@ -92,11 +92,6 @@ def _environment(root: Path, process: int) -> list[str]:
     return (root / f"{process}/environ").read_text().rstrip("\0").split("\0")
 
 
-def test_a_node_without_nvswitches_needs_no_fabric_manager(rehearse: Rehearse, root: Path) -> None:
-    """The persistence daemon runs there too."""
-    assert set(processes(rehearse("a10x2"), root, 100.0)) == {"systemd", "kthreadd", "nvidia-persiste"}
-
-
 def test_a_service_stops_and_comes_back_as_another_process(rehearse: Rehearse, root: Path) -> None:
     """Its folder is gone meanwhile; the other service is not touched."""
     rehearsal = rehearse("h100x8", "- {fault: service_stopped, service: nv-fabricmanager, at: 150s, for: 30s}")
