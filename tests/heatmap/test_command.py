@@ -40,19 +40,6 @@ def save(folder: Path, name: str, found: msgspec.Struct) -> str:
     return str(file)
 
 
-def test_a_saved_matrix_is_drawn_plain_in_a_pipe(
-    config: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """No escape sequence; suspects marked and named."""
-    assert run(config, "--from", save(tmp_path, "slow.json", slow_gpu(3))) == 0
-
-    out = capsys.readouterr().out
-    assert "\x1b" not in out
-    assert out.startswith("Bandwidth, one way (GB/s)")
-    assert out.count("A ") >= 14
-    assert "A  GPU3 is slow" in out
-
-
 def test_json_is_what_from_reads(config: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Unchanged through any number of rounds."""
     assert run(config, "--from", save(tmp_path, "a.json", slow_gpu()), "--json") == 0
