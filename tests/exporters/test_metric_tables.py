@@ -6,6 +6,7 @@ import re
 
 from commwatch.generate.metric_tables import page
 from commwatch_exporters.catalogue import CATALOGUE, SECTIONS, Metric
+from commwatch_exporters.catalogue.metric import recent
 
 
 def test_every_metric_stands_once() -> None:
@@ -35,3 +36,22 @@ def test_a_type_that_the_name_does_not_say_is_told() -> None:
     assert "{gpu,link}`: X.<br>x" in page({"GPU": [gauge]})
     assert "{gpu,link}`: X. A histogram.<br>x" in page({"GPU": [histogram]})
     assert "{pci_bus_id}`: X." in page({"GPU": [Metric("commwatch_x", "gauge", ("pci_bus_id",), "X.", "x")]})
+
+
+def test_an_origin_stands_once_for_the_entries_below_it() -> None:
+    """An entry with another origin has its own, and so has the one after it."""
+    x, y, z = (
+        Metric(f"commwatch_{name}", "gauge", (), "Text.", origin) for name, origin in zip("xyz", "aab", strict=True)
+    )
+
+    assert "`commwatch_x`: Text.<br>a\n- `commwatch_y`: Text.\n- `commwatch_z`: Text.<br>b\n" in page(
+        {"GPU": [x, y, z]}
+    )
+    assert "`commwatch_z`: Text.<br>b\n- `commwatch_y`: Text.<br>a\n" in page({"GPU": [z, y]})
+
+
+def test_a_recent_rise_names_its_counter_alone() -> None:
+    """The introduction says what a recent rise is; the next entry has its own origin."""
+    rises = (recent("x", "gpu pci_bus_id"), Metric("commwatch_y", "gauge", (), "Text.", "a"))
+
+    assert "{gpu}`: Recent rise of `commwatch_x_total`.\n- `commwatch_y`: Text.<br>a\n" in page({"GPU": rises})

@@ -8,7 +8,7 @@ from pathlib import Path
 from prometheus_client import PROCESS_COLLECTOR
 
 from commwatch_exporters.catalogue import Metric
-from commwatch_exporters.catalogue.metric import SUFFIXES
+from commwatch_exporters.catalogue.metric import RECENT_RISE, SUFFIXES
 
 FILE = Path("docs/reference/metrics.md")
 _INTRODUCTION = """\
@@ -19,9 +19,14 @@ Every metric of the page. This file is generated: change `exporters/commwatch_ex
 
 A value that was not read is absent: it is never 0 and never the last one. The name gives the type: `_total` is a
 counter, `_info` an info (always 1), and anything else a gauge, unless its entry says otherwise. The second line of an
-entry is the origin; "inventory" is the file in the state directory. Where `gpu` is a label, `pci_bus_id` is another. An
-opt-in metric is exposed only where `metrics.opt_in` names it.
+entry is the origin; an entry without one has that of the entry above. "inventory" is the file in the state directory.
+Where `gpu` is a label, `pci_bus_id` is another. An opt-in metric is exposed only where `metrics.opt_in` names it. A
+recent rise is that of the last 5 minutes (`event_window_seconds`) since the daemon started; the series is there only
+while there is one.
 """
+_RDMA_PORT = "sysfs /sys/class/infiniband/*/ports/*/"
+_NOTES = {"RDMA": "Paths of sysfs begin with /sys/class/infiniband/*/ports/*, unless they are written in full."}
+"""What holds for the entries of a section."""
 
 
 def page(groups: Mapping[str, Iterable[Metric]]) -> str:
@@ -31,11 +36,16 @@ def page(groups: Mapping[str, Iterable[Metric]]) -> str:
 
 
 def _section(title: str, metrics: Iterable[Metric]) -> str:
-    rows = [
-        f"- `{metric.name}{_labels(metric)}`: {_plain(metric.help)}{_remark(metric)}<br>{_plain(metric.origin)}\n"
-        for metric in metrics
-    ]
-    return f"## {title}\n\n{''.join(rows)}"
+    rows, above = [], ""
+    for metric in metrics:
+        text, origin = f"{_plain(metric.help)}{_remark(metric)}", _plain(metric.origin.removeprefix(_RDMA_PORT))
+        if metric.help == RECENT_RISE:
+            text, origin = f"Recent rise of `{metric.name.removesuffix('_recent')}_total`.", ""
+        shown = f"<br>{origin}" if origin not in ("", above) else ""
+        rows.append(f"- `{metric.name}{_labels(metric)}`: {text}{shown}\n")
+        above = origin
+    note = f"{_plain(_NOTES[title])}\n\n" if title in _NOTES else ""
+    return f"## {title}\n\n{note}{''.join(rows)}"
 
 
 def _labels(metric: Metric) -> str:

@@ -126,11 +126,14 @@ info: Final = partial(_row, "info")
 """A row of labels that describe something; its value is always 1."""
 
 
+RECENT_RISE: Final = "Rise of the counter in the last 5 minutes (event_window_seconds); only while there is one."
+
+
 def recent(name: str, labels: str) -> Metric:
     """A row of how far a counter has risen lately; ``name`` is that of the counter without ``_total``."""
     return gauge(
         f"{name}_recent",
         labels,
-        "Rise of the counter in the last 5 minutes (event_window_seconds); only while there is one.",
+        RECENT_RISE,
         f"{name}_total since the daemon started",
     )
