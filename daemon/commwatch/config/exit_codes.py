@@ -1,4 +1,4 @@
-"""What the exit code of each command means: the table in their help and docs/reference/exit-codes.md."""
+"""What the exit code of each command means: its help, and the table in docs/reference/exit-codes.md."""
 
 from __future__ import annotations
 

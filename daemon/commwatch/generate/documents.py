@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from commwatch.config.exit_codes import COMMANDS, GENERAL, SIGNALLED, UNWRITTEN, WRONG, Meanings, meanings_of
+from commwatch.config.exit_codes import GENERAL, SIGNALLED, UNWRITTEN
 from commwatch.config.metric_profile import CORE_FILE
 from commwatch.config.thresholds import Thresholds, load_thresholds
 from commwatch.generate import alert_list, counter_tables, finding_pages, inhibition, metric_tables
@@ -47,32 +47,20 @@ def documents(root: Path, thresholds: Thresholds | None = None) -> dict[Path, st
 
 
 def exit_codes() -> str:
-    """docs/reference/exit-codes.md: the table of all codes, and their meanings for each command."""
+    """docs/reference/exit-codes.md: the table of all codes; their meanings for each command are in its help."""
     lines = [
         "# Exit codes",
         "",
-        "`make docs` writes this page from `config/exit_codes.py`. The help of each command has its part.",
+        "`make docs` writes this page from `config/exit_codes.py`. `commwatch COMMAND --help` ends with what each code"
+        " means for that command. [Health check](../using/healthcheck.md#exit-codes) has those that schedulers read.",
         "",
         "| code | meaning |",
         "| --- | --- |",
         *(f"| {code} | {meaning} |" for code, meaning in GENERAL.items()),
         "",
         f"{SIGNALLED} {UNWRITTEN}",
-        "",
-        "A number without words has the meaning of the table.",
-        "",
-        *(f"- `{command}`: {_meanings(meanings_of(command))}" for command in COMMANDS),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _meanings(meanings: Meanings) -> str:
-    """Each code of a command with its meaning; without where that is the one of all commands."""
-    parts = (
-        f"**{code}**" if meaning in (GENERAL[code], WRONG) else f"**{code}** {meaning}"
-        for code, meaning in meanings.items()
-    )
-    return "<br>".join(parts)
 
 
 def core_metrics(texts: Iterable[str]) -> str:
