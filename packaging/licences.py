@@ -1,4 +1,4 @@
-"""Writes docs/reference/licences.md: the licence of each installed package, by its metadata.
+"""Writes docs/reference/licences.md: the licence of each installed package that a node needs, by its metadata.
 
 ``python packaging/licences.py`` in an environment with all extras; ``--check`` writes nothing and fails where the page
 is old.
@@ -25,7 +25,6 @@ GROUPS: Mapping[str, tuple[str, str]] = {
         "torch",
         "What the ranks of probes need. deb, rpm and the image `core` come without it.",
     ),
-    "dev": ("For the tests", "Installed by `make test` and `make check`; no node needs it."),
 }
 """By extra, and torch by itself: a package stands in the first group that brings it."""
 HEAD = """# Licences of dependencies
@@ -35,7 +34,7 @@ hold those of the first two tables. Each has its licence texts in its own `*.dis
 
 The names are those of each package's own metadata; nobody has read the texts for this page. It is written by
 `python packaging/licences.py` from the packages that are installed for Python 3.11, in the versions of
-[constraints.txt](../../constraints.txt).
+[constraints.txt](../../constraints.txt). Packages that only the tests need are not listed.
 
 The build of torch for x86-64 on PyPI also brings NVIDIA's CUDA libraries (`nvidia-*`), under NVIDIA's own terms, and
 Triton. They are not listed, because this page is made with the build without them. The NVIDIA driver and its
@@ -58,7 +57,6 @@ class Package:
     """An installed package."""
 
     name: str
-    version: str
     licence: str
     group: str
     """A key of ``GROUPS``."""
@@ -111,10 +109,8 @@ def _installed_name(name: str) -> str:
 
 
 def _package(name: str, group: str, needed_by: set[str]) -> Package:
-    installed = distribution(name)
-    version = installed.version.partition("+")[0]
     parents = sorted(map(_installed_name, needed_by), key=str.lower)
-    return Package(_installed_name(name), version, _licence(name), group, tuple(parents))
+    return Package(_installed_name(name), _licence(name), group, tuple(parents))
 
 
 def _licence(name: str) -> str:
@@ -138,11 +134,9 @@ def page(listed: list[Package]) -> str:
     """The document."""
     parts = [HEAD]
     for group, (title, words) in GROUPS.items():
-        parts.append(
-            f"\n## {title}\n\n{words}\n\n| package | version | licence | needed by |\n| --- | --- | --- | --- |\n"
-        )
+        parts.append(f"\n## {title}\n\n{words}\n\n| package | licence | needed by |\n| --- | --- | --- |\n")
         parts += [
-            f"| {one.name} | {one.version} | {one.licence} | {', '.join(one.needed_by)} |\n"
+            f"| {one.name} | {one.licence} | {', '.join(one.needed_by)} |\n"
             for one in listed
             if one.group == group
         ]

@@ -21,7 +21,7 @@ def listed(title: str) -> dict[str, str]:
     """The licences by package of one table."""
     _, _, section = PAGE.partition(f"## {title}\n")
     table, _, _ = section.partition("\n## ")
-    return dict(re.findall(r"^\| (\S+) \| [\d.]+ \| (.+?) \|", table, re.MULTILINE))
+    return dict(re.findall(r"^\| (?!package|---)(\S+) \| (.+?) \|", table, re.MULTILINE))
 
 
 @pytest.mark.torch
