@@ -136,9 +136,7 @@ def page(listed: list[Package]) -> str:
     for group, (title, words) in GROUPS.items():
         parts.append(f"\n## {title}\n\n{words}\n\n| package | licence | needed by |\n| --- | --- | --- |\n")
         parts += [
-            f"| {one.name} | {one.licence} | {', '.join(one.needed_by)} |\n"
-            for one in listed
-            if one.group == group
+            f"| {one.name} | {one.licence} | {', '.join(one.needed_by)} |\n" for one in listed if one.group == group
         ]
     return "".join(parts)
 

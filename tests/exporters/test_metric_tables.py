@@ -55,3 +55,14 @@ def test_a_recent_rise_names_its_counter_alone() -> None:
     rises = (recent("x", "gpu pci_bus_id"), Metric("commwatch_y", "gauge", (), "Text.", "a"))
 
     assert "{gpu}`: Recent rise of `commwatch_x_total`.\n- `commwatch_y`: Text.<br>a\n" in page({"GPU": rises})
+
+
+def test_an_origin_leaves_out_what_is_said_once() -> None:
+    """NVML, ethtool and the folder of a port are in the introduction and in the note of a section."""
+    origins = ("NVML field 94", "NVML return codes", "sysfs /sys/class/net/*/mtu", "ethtool: mlx5 x")
+    port = "sysfs /sys/class/infiniband/*/ports/*/counters/x"
+    text = page({"RDMA": [Metric("commwatch_x", "gauge", (), "Text.", origin) for origin in (*origins, port)]})
+
+    lines = ("field 94", "NVML return codes", r"/sys/class/net/\*/mtu", "mlx5 x", "counters/x")
+    assert re.findall(r"Text\.<br>(.*)", text) == list(lines)
+    assert r"below /sys/class/infiniband/\*/ports/\*." in text

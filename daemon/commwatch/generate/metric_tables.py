@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -19,14 +20,18 @@ Every metric of the page. This file is generated: change `exporters/commwatch_ex
 
 A value that was not read is absent: it is never 0 and never the last one. The name gives the type: `_total` is a
 counter, `_info` an info (always 1), and anything else a gauge, unless its entry says otherwise. The second line of an
-entry is the origin; an entry without one has that of the entry above. "inventory" is the file in the state directory.
-Where `gpu` is a label, `pci_bus_id` is another. An opt-in metric is exposed only where `metrics.opt_in` names it. A
-recent rise is that of the last 5 minutes (`event_window_seconds`) since the daemon started; the series is there only
-while there is one.
+entry is the origin; an entry without one has that of the entry above. Fields, GPM metrics and functions whose names
+begin with nvml are those of NVML; "inventory" is the file in the state directory. Where `gpu` is a label, `pci_bus_id`
+is another. An opt-in metric is exposed only where `metrics.opt_in` names it. A recent rise is that of the last 5
+minutes (`event_window_seconds`) since the daemon started; the series is there only while there is one.
 """
-_RDMA_PORT = "sysfs /sys/class/infiniband/*/ports/*/"
-_NOTES = {"RDMA": "Paths of sysfs begin with /sys/class/infiniband/*/ports/*, unless they are written in full."}
+_NOTES = {
+    "RDMA": "Paths that do not begin with a slash are below /sys/class/infiniband/*/ports/*.",
+    "Ethernet": "Names after mlx5, bnxt, ice, i40e and ena are statistics of these drivers by ethtool.",
+}
 """What holds for the entries of a section."""
+_SAID_ABOVE = re.compile(r"sysfs /sys/class/infiniband/\*/ports/\*/|sysfs (?=/sys)|NVML (?=field|nvml|GPM)|ethtool: ")
+"""How an origin begins, where the introduction or a note says it."""
 
 
 def page(groups: Mapping[str, Iterable[Metric]]) -> str:
@@ -38,7 +43,7 @@ def page(groups: Mapping[str, Iterable[Metric]]) -> str:
 def _section(title: str, metrics: Iterable[Metric]) -> str:
     rows, above = [], ""
     for metric in metrics:
-        text, origin = f"{_plain(metric.help)}{_remark(metric)}", _plain(metric.origin.removeprefix(_RDMA_PORT))
+        text, origin = f"{_plain(metric.help)}{_remark(metric)}", _plain(_SAID_ABOVE.sub("", metric.origin))
         if metric.help == RECENT_RISE:
             text, origin = f"Recent rise of `{metric.name.removesuffix('_recent')}_total`.", ""
         shown = f"<br>{origin}" if origin not in ("", above) else ""
