@@ -14,7 +14,6 @@ from commwatch_exporters.snapshot import Snapshot
 _COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclusive_process"}
 """NVML's nvmlComputeMode_t."""
 
-_IDENTITY = "nvml_identity"
 PROCESS_COLLECTOR = "nvml_processes"
 """What says which processes are on the GPUs, and so what is read while a cycle is under way."""
 GPU_COLLECTORS = ("nvml_gpu", PROCESS_COLLECTOR)
@@ -43,7 +42,7 @@ class GpusNow:
 
     def gpus(self) -> list[ProbeGpu]:
         """Those that answer, by index."""
-        with node_at(Snapshot(self._store.group(_IDENTITY).values())) as node:
+        with node_at(self._store.snapshot()) as node:
             gpus = [ProbeGpu(int(gpu.index), gpu.uuid, gpu.address, gpu.name) for gpu, _ in node.each(Gpu.info)]
         return sorted(gpus, key=lambda gpu: gpu.index)
 
