@@ -12,12 +12,9 @@ _INTRODUCTION = """\
 <!-- Generated from the rules: change daemon/commwatch/findings/, then run `make docs`. -->
 # Findings
 
-This page lists everything that commwatch can find wrong on a node. An open finding shows its meaning and the first step
-itself. Here an entry leads to the runbook of the matching alert, and has meaning and first step only where there is no
-such alert. Alerts come from metrics, not from findings.
-
-Open findings are in `commwatch_finding`, in `/api/v1/findings` ([API](../../using/api.md)), on the node's page and in
-the log.
+This page lists everything that commwatch can find wrong on a node. An entry leads to the runbook of the matching alert,
+and has meaning and first step only where there is no such alert. Alerts come from metrics, not from findings. Open
+findings are in `commwatch_finding`, in the [API](../../using/api.md), on the node's page and in the log.
 
 ## How a finding opens and closes
 
