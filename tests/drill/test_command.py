@@ -136,9 +136,9 @@ def test_the_page_of_detection_goes_by_family() -> None:
     headings = ("## Failed", "| **NVLink** |", "| **GPU** |", "## Faults that page nobody", "## Not played")
     assert sorted(headings, key=text.index) == list(headings)
     (row,) = [line for line in text.splitlines() if line.startswith("| `nvlink_down`")]
-    assert row.endswith("| `nvlink_down (gpu 3, link 5)` | NvlinkDown; also XidFabric | 35 of 60 s | 640 s |")
+    assert row.endswith("<br>`h100x8` | NvlinkDown; also XidFabric | 35 of 60 s | 640 s |")
     assert "\n- `gpu_lost`: no page of A; late\n" in text
-    assert text.partition("## Faults that page nobody")[2].count("`mig_enabled`<br>`h100x8` |") == 1
+    assert text.partition("## Faults that page nobody")[2].count("- `mig_enabled`<br>`h100x8`\n") == 1
 
 
 def test_times_of_a_drill_are_those_of_its_class_unless_it_says_otherwise() -> None:

@@ -128,7 +128,7 @@ tables on any machine that has Prometheus and Alertmanager; [the fire drill](../
 
 """
 _COLUMNS = """
-- **drill**: its name, and below it the simulated node.
+- **drill**: its name, and below it the simulated node; `commwatch drill --list` has its fault.
 - **alerts**: those expected, without `Commwatch`; after "also", other signs of the same fault that were paged.
 - **paged**: the time from the fault to its first page, of the time that is allowed, which decides. The brackets name
   the alert of this page if it is not one of those expected. "All" is the time to the notification of the last alert
@@ -154,13 +154,12 @@ def tables(outcomes: Sequence[Outcome]) -> list[str]:
     """The lines of a table of the faults that page, by family, and of one of those that page nobody."""
     lines = []
     if paging := [one for one in outcomes if one.seconds_allowed is not None]:
-        lines += ["", "## Faults that page", "", "| drill | fault | alerts | paged | resolved |"]
-        lines += ["| --- | --- | --- | --- | --- |"]
+        lines += ["", "## Faults that page", "", "| drill | alerts | paged | resolved |"]
+        lines += ["| --- | --- | --- | --- |"]
     for family in dict.fromkeys(one.family for one in paging):
-        lines += [f"| **{family}** | | | | |", *(_row(one) for one in paging if one.family == family)]
+        lines += [f"| **{family}** | | | |", *(_row(one) for one in paging if one.family == family)]
     if silent := [one for one in outcomes if one.seconds_allowed is None]:
-        lines += ["", "## Faults that page nobody", "", "| drill | fault |", "| --- | --- |"]
-        lines += [f"| {_drill(one)} | {_faults(one)} |" for one in silent]
+        lines += ["", "## Faults that page nobody", "", *(f"- {_drill(one)}" for one in silent)]
     return lines
 
 
@@ -177,7 +176,6 @@ def _row(outcome: Outcome) -> str:
     also = _short(name for name in outcome.received if name not in outcome.expected)
     cells = (
         _drill(outcome),
-        _faults(outcome),
         _short(outcome.expected) + (f"; also {also}" if also else ""),
         _page(outcome, of=f" of {outcome.seconds_allowed:g} s") + later,
         _resolved(outcome),
@@ -187,7 +185,3 @@ def _row(outcome: Outcome) -> str:
 
 def _drill(outcome: Outcome) -> str:
     return f"`{outcome.name}`<br>`{outcome.preset}`"
-
-
-def _faults(outcome: Outcome) -> str:
-    return "; ".join(f"`{text}`" for text in outcome.faults)
