@@ -67,12 +67,12 @@ def _remark(metric: Metric) -> str:
 
 
 def _process_section() -> str:
-    families = list(PROCESS_COLLECTOR.collect())
-    rows = [f"- `{one.name}`: {_plain(family.documentation)}\n" for family in families for one in family.samples]
+    names = [f"- `{one.name}`\n" for family in PROCESS_COLLECTOR.collect() for one in family.samples]
     note = (
-        "These values, and those of the section before, are at most five seconds old. The origin is `/proc/self`.\n\n"
+        "These metrics are those of prometheus-client, from `/proc/self`. They and those of the section before are at most"
+        " five seconds old.\n\n"
     )
-    return f"## Process of the daemon\n\n{note}{''.join(rows)}"
+    return f"## Process of the daemon\n\n{note}{''.join(names)}"
 
 
 def _plain(text: str) -> str:
