@@ -69,8 +69,8 @@ def _remark(metric: Metric) -> str:
 def _process_section() -> str:
     names = [f"- `{one.name}`\n" for family in PROCESS_COLLECTOR.collect() for one in family.samples]
     note = (
-        "These metrics are those of prometheus-client, from `/proc/self`. They and those of the section before are at most"
-        " five seconds old.\n\n"
+        "These metrics are those of prometheus-client, from `/proc/self`. They and those of the section before are at"
+        " most five seconds old.\n\n"
     )
     return f"## Process of the daemon\n\n{note}{''.join(names)}"
 
