@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from commwatch.jobs.logs.categories import Category
 from commwatch.jobs.logs.lines import Finding, find_in_line, parse_line
+from commwatch.jobs.logs.meanings import shortened
 
 LONGEST_TEXT = 300
 _LOOKED_AT = 1024
@@ -35,6 +36,7 @@ _NAMED = tuple(
         r"srun: error: ([\w.-]{1,255}): tasks? |\*\*\* (?:JOB|STEP) \S{1,40} ON ([\w.-]{1,255}) ",
         r"and address: ([\w.:-]{1,255}) and node name|Node IP: ([\w.:-]{1,255}),",
         r"\(ID: \w{1,64}, IP: ([\w.:-]{1,255})\)",
+        r"host=([\w.-]{1,255}) was not reachable via ssh|Command 'ssh .{0,100} ([\w.-]{1,255}) hostname'",
         r"\bipv4:([\d.]{7,15}):\d{1,5}: Failed to connect",
         r"Remote (?:daemon|host) {0,8}:.{0,80}?([\w.-]{1,255})$|[Ff]ail(?:ed|ure) on (?:node )?([\w.-]{1,255})(?::|$)",
     )
@@ -94,7 +96,7 @@ def event_in_line(line: str, year: int, find: Callable[[str], Finding | None] = 
     time, waited = time_of(head, year), _waited(head)
     named = next((one for rule in _NAMED for one in _groups(rule.search(head)) if one not in _HERE), "")
     if (parsed := parse_line(line)) is None:
-        text = " ".join(head.split())[:LONGEST_TEXT]
+        text = shortened(found.category, " ".join(head.split()), LONGEST_TEXT)
         work = _WORK.search(head)
         called = (work[1] or "", work[2], work[3]) if work is not None else None
         return LogEvent(

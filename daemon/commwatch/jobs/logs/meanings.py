@@ -104,6 +104,10 @@ CUDA_ROWS: Final[tuple[_Row, ...]] = (
     _row("cuda", r"(?i)failed to initialize NVML: (?:Driver Not Loaded|Insufficient Permissions)", About("config",
          "The NVIDIA driver is not loaded, or the process may not use it.",
          "Run nvidia-smi on the host; compare the rights of /dev/nvidia* with the user of the job.")),
+    _row("cuda", r"NV_ERR_RESET_REQUIRED", About("gpu",
+         "The driver refuses the GPU until it is reset.",
+         "Drain the node and reset the GPU, together with those that it shares NVLinks with (nvidia-smi --gpu-reset); "
+         "look for the Xid that came before. Again on the same GPU: have the card inspected.")),
     # --- the fabric ---
     _row("nvls", r"(?i)system not yet initialized|SystemNotReady|SYSTEM_NOT_READY", About("nvlink",
          "CUDA does not start, because nobody has set up the NVSwitches: error 802.",
@@ -151,6 +155,23 @@ LIMIT_ROWS: Final[tuple[_Row, ...]] = (
          "A file system is full, or its quota is used up.",
          "Look at df -h and df -i of the path, and at the quota; where none is named, /dev/shm and /tmp fill up first. "
          "Do not load a checkpoint that was cut.")),
+    _row("limit", r"low on resource: ephemeral-stor", About("config",
+         "The disk of the node was full, and Kubernetes ended the pod.",
+         "Write checkpoints, caches and logs to a volume in place of the container's disk; kubectl describe node shows "
+         "what is left.")),
+    _row("limit", r"unable to open shared memory object", About("config",
+         "torch could not open shared memory for a tensor: most often the process has as many files open as its limit "
+         "allows, since each tensor that workers share holds one.",
+         "Raise the limit of open files (ulimit -n), or call "
+         "torch.multiprocessing.set_sharing_strategy('file_system'); see in df -h /dev/shm whether it is full.")),
+    _row("oom", r"low on resource: memory|MemoryPressure", About("config",
+         "The node ran out of memory, and Kubernetes ended the pod.",
+         "Set the pod's request and limit of memory to what the job needs: pods that use more than their request are "
+         "ended first. Or give it a larger node.")),
+    _row("crash", r"its worker process has died|Worker exit type: SYSTEM_ERROR", About("unknown",
+         "A worker process of Ray ended by itself or was killed; Ray does not know which.",
+         "Look on the node that is named for oom-kill and segfault in the kernel log, and in Ray's log of that process "
+         "(/tmp/ray/session_latest/logs/worker-*-PID.err).")),
     _row("usage", r"requested than permitted|node configuration is not available", About("config",
          "The job asks Slurm for more than its allocation or partition has.",
          "Compare its --nodes, --ntasks and --gres with scontrol show job and sinfo.")),
@@ -165,7 +186,7 @@ LIMIT_ROWS: Final[tuple[_Row, ...]] = (
          "A process died of SIGBUS: memory that it had mapped could not be had, most often because /dev/shm was full.",
          "Give the container more /dev/shm (docker --shm-size, an emptyDir of medium Memory); a file that was cut "
          "while it was mapped, or a file system that is full or lost, does the same.")),
-    _row("cancelled", r"DUE TO TIME LIMIT|DeadlineExceeded", About("symptom",
+    _row("cancelled", r"DUE TO TIME LIMIT|DeadlineExceeded|because: timed-out", About("symptom",
          "The job was ended because its time was over.",
          "Ask for more time or save checkpoints more often; if it hung before, earlier lines say so.")),
     _row("ib_setup", r"(?i)ibv_(?:reg_mr|create_cq|create_qp|reg_dmabuf)\w{0,12}.{0,80}Cannot allocate memory|memlock",
@@ -180,6 +201,15 @@ LIMIT_ROWS: Final[tuple[_Row, ...]] = (
 )  # fmt: skip
 
 CONNECTION_ROWS: Final[tuple[_Row, ...]] = (
+    _row("socket", r"We couldn't connect to 'https?://", About("config",
+         "The program could not reach a server outside, from which it loads a model or data.",
+         "Look at DNS, proxy (HTTPS_PROXY) and route of the node; or load the files beforehand and set "
+         "HF_HUB_OFFLINE=1.")),
+    _row("socket", r"(?i)connect(?:ing|ion)? (?:to )?\[?fe80:", About("config",
+         "A process called a link-local address of IPv6, which only its own link can reach: an interface was chosen "
+         "that is not joined to the other nodes, such as a veth or a bridge.",
+         "Name the interface between the nodes with NCCL_SOCKET_IFNAME (and GLOO_SOCKET_IFNAME), or set "
+         "NCCL_SOCKET_FAMILY=AF_INET; ip -br addr shows which address is whose.")),
     _row("socket", r"(?i)(?:\(errno: 111|\[Errno 111\]|errno 111|connection refused)", About("network",
          "Nobody listened at the address and port that a process called.",
          "Look whether the process that should listen there still runs and has started (rank 0 for MASTER_ADDR and "
@@ -205,6 +235,10 @@ CONNECTION_ROWS: Final[tuple[_Row, ...]] = (
          "The address and port that a process called did not answer in time.",
          "Look whether rank 0 has started there (MASTER_ADDR and MASTER_PORT), and whether the port is open between "
          "the nodes: commwatch cluster check tries the paths.")),
+    _row("socket", r"C10d store has failed", About("network",
+         "The process did not reach the store of torchrun's rendezvous.",
+         "Look whether torchrun runs on the host of --rdzv_endpoint, whether all nodes name the same endpoint and "
+         "--rdzv_id, and whether its port is open between the nodes: commwatch cluster check tries the paths.")),
 )  # fmt: skip
 """Why a connection failed, by what the line says itself."""
 _CONNECTING: Final = frozenset({"socket", "timeout"})
@@ -253,11 +287,31 @@ def about_line(category: Category, text: str) -> About | None:
     """
     if (report := report_in(text)) is not None:
         return about_report(report)
-    rows = (*CUDA_ROWS, *LIMIT_ROWS)
-    found = next((row.about for row in rows if row.of == category and row.says.search(text)), None)
-    if found is None and category in _CONNECTING:
-        return next((row.about for row in CONNECTION_ROWS if row.says.search(text)), None)
-    return found
+    found = _row_of(category, text)
+    return None if found is None else found[0].about
+
+
+def shortened(category: Category, text: str, longest: int) -> str:
+    """The beginning of a line, or the part that ends with the words that say why.
+
+    Args:
+        category: of the line.
+        text: of the line.
+        longest: characters that are kept.
+    """
+    found = None if len(text) <= longest else _row_of(category, text)
+    if found is None or found[1] <= longest:
+        return text[:longest]
+    return f"…{text[found[1] - longest + 1 : found[1]]}"
+
+
+def _row_of(category: Category, text: str) -> tuple[_Row, int] | None:
+    """The row that fits a line, and where in the line its words end."""
+    rows = [row for row in (*CUDA_ROWS, *LIMIT_ROWS) if row.of == category]
+    for row in (*rows, *(CONNECTION_ROWS if category in _CONNECTING else ())):
+        if (found := row.says.search(text)) is not None:
+            return row, found.end()
+    return None
 
 
 def name_of_report(report: Report) -> str:

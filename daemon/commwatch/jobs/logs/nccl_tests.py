@@ -20,7 +20,7 @@ _LARGE_BYTES: Final = 2**20
 """From this size on a larger message is not slower in a sound system."""
 _HEADER: Final = re.compile(rb"\bsize\s{1,20}count\s{1,20}type\b.{0,120}busbw.{0,20}")
 _ROW: Final = re.compile(
-    rb"^(?:\[\S{1,20}\] ?|\S{1,40}: ?)?\s{0,20}(\d{1,16}) {1,20}\d{1,16} {1,20}\w{3,16} {1,20}"
+    rb"^ {0,8}(?:\[\S{1,20}\] ?|\S{1,40}: ?)?\s{0,20}(\d{1,16}) {1,20}\d{1,16} {1,20}\w{3,16} {1,20}"
     rb"(?:(?:sum|none|prod|min|max|avg|mulsum)\b(?: {1,20}-?\d{1,6})?|-?\d{1,6})"
     rb" {1,20}[\d.]{1,12} {1,20}[\d.]{1,12} {1,20}([\d.]{1,12}) {1,20}(\S{1,16})"
     rb"(?: {1,20}[\d.]{1,12} {1,20}[\d.]{1,12} {1,20}([\d.]{1,12}) {1,20}(\S{1,16}))?",

@@ -83,6 +83,10 @@ _TORCH: tuple[tuple[Category, bool, str], ...] = (
     ("oom", True, r"CUDA out of memory|CUDA error: out of memory|OutOfMemoryError|CUDA_ERROR_OUT_OF_MEMORY"),
     ("oom", True, r"\boom[-_]kill|Out of memory: Killed process|\bOUT_OF_MEMORY\b|OOMKilled|: Out Of Memory$"),
     ("oom", True, r"killed due to memory pressure|running low on memory|Exceeded job memory limit"),
+    ("oom", True, r"node was low on resource: memory|node had condition: \[MemoryPressure\]"),
+    ("shm_gone", True, r"unable to open shared memory object .{0,200}No such file"),
+    ("shm", True, r"unable to (?:open|mmap|allocate) shared memory.{0,200}(?:No space left|Cannot allocate memory)"),
+    ("limit", True, r"unable to open shared memory object "),
     ("dup_gpu", True, r"Duplicate GPU detected : rank \d"),
     ("version", True, r"undefined symbol: nccl"),
     ("p2p", True, r"peer access is not supported between these two devices"),
@@ -90,10 +94,17 @@ _TORCH: tuple[tuple[Category, bool, str], ...] = (
     ("cuda", True, r"Error: (?:The NVIDIA driver on your system is too old|.{0,200}undefined symbol: (?:cu|nv|__nv))"),
     ("cuda", True, r"Error: lib(?:cuda|cudart|cublas|cudnn|nccl|nvrtc|nvJitLink)\w{0,12}\.so.{0,40}cannot open shared"),
     ("cuda", True, r"CUDA driver is a stub library"),
+    # What CUDA itself says, whichever program and words hand it on.
+    ("cuda", True, r"driver version is insufficient for CUDA runtime|unsupported display driver / cuda driver comb"),
+    ("cuda", True, r"forward compatibility was attempted on non|no kernel image is available for execution"),
+    ("cuda", True, r"PTX was compiled with an unsupported|CUDA-capable device(?:s|\(s\))? (?:is/)?are busy or unav"),
+    ("cuda", True, r"no CUDA-capable device is detected|uncorrectable (?:ECC|NVLink) error (?:encountered|detected)"),
+    ("cuda", True, r"NVRM: .{0,200}NV_ERR_RESET_REQUIRED"),
     ("p2p", True, r"custom_all_reduce\.cuh:\d{1,5} '"),
-    ("limit", True, r"\[Errno 28\] No space left on device: '|Disk quota exceeded"),
+    ("limit", True, r"\[Errno 28\] No space left on device: '|Disk quota exceeded|low on resource: ephemeral-stor"),
     ("unreachable", True, r"\bssh: (?:connect to host|Could not resolve hostname) |Host key verification failed\."),
     ("unreachable", True, r"Permission denied \((?:publickey|gssapi|password|keyboard)"),
+    ("unreachable", True, r"was not reachable via ssh|Command 'ssh .{0,200}' returned non-zero exit status 255"),
     ("usage", True, r"More processors requested than permitted|Requested node configuration is not available"),
     ("limit", True, r"Too many open files|can't start new thread|\[Errno 11\] Resource temporarily"),
     ("limit", True, r"(?:pthread_create|fork|clone).{0,40}(?:Resource temporarily unavailable|failed: EAGAIN)"),
@@ -105,6 +116,7 @@ _TORCH: tuple[tuple[Category, bool, str], ...] = (
     ("nvls", True, r"nvswitch\d{0,3}: SXid \(.{1,80}\bFatal|\bsystem not yet initialized"),
     ("ib_retry", True, r"[Tt]ransport retry count(?:er)? exceeded"),
     ("ib_setup", True, r"infiniband \S{1,40}: Failed to |Failed to modify QP to "),
+    ("ib_setup", True, r"\bibv_\w{1,40}\(.{0,60}\) failed: Cannot allocate memory"),
     ("ib_other", True, r"\bmlx[45]: .{0,120}got completion with error"),
     ("ib_other", True, r"libfabric:.{0,80}:efa:cq:.{0,120}\berr: \d"),
     ("ib_setup", True, r"WARN: Function: .{0,120}NET/OFI .{0,200}(?:RC: -\d|[Cc]ould ?n[o']t)"),
@@ -116,6 +128,7 @@ _TORCH: tuple[tuple[Category, bool, str], ...] = (
     ("timeout", True, r"Timed out (?:after \d{1,12} seconds )?(?:waiting |initializing)|Timeout waiting for key"),
     ("timeout", True, r"wait timeout after \d|heartbeat timeout\. This|got (?:error|exception): (?:Socket )?Timeout"),
     ("timeout", True, r"(?:monitoredBarrier|waitForInput: ).{0,300}(?:timed out after \d|timeout|failed to pass)"),
+    ("timeout", True, r"\bRanks? [\d, ]{1,200} failed to pass monitoredBarrier"),
     ("timeout", True, r"\b[Pp]eer (?:timeout|not responding)\b|\b[Gg]roup not ready\b"),
     ("teardown", True, r"[Hh]eartbeat monitor timed out|watchdog got stuck|\"should dump\" flag"),
     ("teardown", True, r"NCCL communicator was aborted"),
@@ -124,6 +137,7 @@ _TORCH: tuple[tuple[Category, bool, str], ...] = (
     ("remote", True, r"store->get\(.{1,80}got error: (?:Connection|Broken|[Ff]ailed to recv)|async NCCL error: remote"),
     ("remote", True, r"has been marked dead because|its node has died|was running on is dead|NodeDiedError"),
     ("remote", True, r"Node failure on \S|DUE TO NODE FAILURE"),
+    ("socket", True, r"Error: We couldn't connect to 'https?://"),
     ("socket", True, r"connectFullMesh failed|gloo/transport/.{0,200}(?:connect \[|refused|unreachable|No route)"),
     ("usage", True, r"server socket has failed to (?:bind|listen).{0,200}(?:EADDRINUSE|already in use|errno: 13)"),
     ("usage", True, r"Error: (?:\[Errno 98\] )?Address already in use"),
@@ -135,7 +149,7 @@ _TORCH: tuple[tuple[Category, bool, str], ...] = (
     ("cancelled", True, r"\*\*\* (?:JOB|STEP) \S{1,40} ON \S{1,80} CANCELLED AT|this job is preempted"),
     ("cancelled", True, r"SignalException: Process \d{1,10} got signal: (?:1|2|15)\b|Received (?:1|2|15) death signal"),
     ("cancelled", True, r"Received SIGTERM: 15|closing signal SIGHUP|Timed out waiting for job step to complete"),
-    ("cancelled", True, r"(?:^|[\]\\: ])Terminated ?$"),
+    ("cancelled", True, r"(?:^|[\]\\: ])Terminated ?$|Job not requeued because: timed-out"),
     ("limit", False, r"\[Errno 28\] No space left on device$"),
     # The status of a call or of a process, last since the lines above carry one too.
     ("killed", False, r"^Killed|srun: error: .{1,200}: Killed$|signal: Killed"),
@@ -224,7 +238,7 @@ ENDED_WELL = re.compile(
 HARMLESS = re.compile(
     r"Failed to open libibverbs|Failed to find CUDA library|Could not find ncclGetVersion symbol|"
     r"event ?: (?:port active|client reregistration)|unknown event type \((?:9|17)\)|"
-    r"Cannot get incoming CPU|NET/OFI pciPath: Could not find real path|Error opening file: /sys/devices/virtual/dmi|"
+    r"Cannot get incoming CPU|Maximum retry reached for (?:accept|connect)|NET/OFI pciPath: Could not find real path|Error opening file: /sys/devices/virtual/dmi|"
     r"On normal program exit, the application should call destroy_process_group"
 )
 """Warnings that NCCL, its plugins and torch write where nothing is wrong, such as on a node without the hardware."""
@@ -252,7 +266,9 @@ HINTS: tuple[bytes, ...] = (
     b"node configuration is", b"start new thread", b"emporarily unav", b"failed: EAGAIN", b"Bus Error: sev", b"AER: ",
     b"SXid (", b"mlx5_core ", b"bnxt_en ", b"ena 0", b"RmInitAdapter", b"access fault", b"peer access", b"HSA_",
     b"retry count", b"ode failure", b"NODE FAILURE", b"DEADLINE_EXCEEDED", b"CANCELLED", b"preempted", b"SIGTERM: 15",
-    b"Terminated", b"SignalException", b"Error: ", b"Error\n",
+    b"Terminated", b"SignalException", b"Error: ", b"Error\n", b"for CUDA runtime", b"cuda driver comb",
+    b"ompatibility was att", b"kernel image is", b"PTX was", b"CUDA-capable", b"uncorrectable ", b"RESET_REQUIRED",
+    b"low on resource", b"MemoryPressure", b"shared memory", b"via ssh", b"Command 'ssh", b"ibv_", b"requeued because",
 )  # fmt: skip
 """A line that says something holds one of these; they are found much faster than the rules."""
 

@@ -21,6 +21,10 @@ EXCEPTION_LINE = re.compile(r"(?:^|[\s.\]:])\w{0,60}(?:Error|Exception|Interrupt
 """A line that names the exception that ends a traceback."""
 
 
+_REMOVAL = "45"
+"""The Xid by which the driver takes work off a GPU after another error, or since its program ended."""
+
+
 @dataclass(frozen=True, slots=True)
 class Told:
     """Something that a log reports, and where it stands."""
@@ -96,11 +100,16 @@ class Chapter:
             ValueError: nothing is reported.
         """
         causes = [one for one in self.told if not self._follows(one)]
+        causes = [one for one in causes if not _is_removal(one)] or causes
         category = first_culprit(Finding(one.event.category, one.event.certain) for one in causes)
         if category is None:
             raise ValueError("a chapter without a line")
         of_it = [one for one in causes if one.event.category == category]
-        return next((one for one in of_it if one.event.certain), self._end_of_chain(of_it[0]))
+        found = next((one for one in of_it if one.event.certain), self._end_of_chain(of_it[0]))
+        if category != "cuda":
+            return found
+        # The kernel names the fault of which a call of CUDA then fails.
+        return next((one for one in causes[: causes.index(found)] if report_in(one.event.text) is not None), found)
 
     def _end_of_chain(self, first: Told) -> Told:
         """The last exception of the chain that a traceback begins: Python prints the error that ends it last."""
@@ -162,6 +171,11 @@ class Chapter:
         """Hosts and addresses that lines of a category name, the first one first."""
         found = (one.event.named for one in self.told if one.event.category == category)
         return tuple(dict.fromkeys(name for name in found if name))
+
+
+def _is_removal(one: Told) -> bool:
+    report = report_in(one.event.text)
+    return report is not None and (report.kind, report.code) == ("xid", _REMOVAL)
 
 
 def tell(logs: Iterable[Sequence[Told]]) -> list[Chapter]:

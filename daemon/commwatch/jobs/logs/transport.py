@@ -46,6 +46,9 @@ _MARKS: Final[dict[str, _Mark]] = {
     "chosen": _mark(b"NCCL_NET set", rb"NCCL_NET set by environment to [\"']?(?i:socket)"),
     "hca": _mark(b"NCCL_IB_HCA set", rb"NCCL_IB_HCA set (?:by environment )?to \S"),
     "provider": _mark(b"elected", rb"[Ss]elected [Pp]rovider is (?:tcp|sockets|udp)\b"),
+    "wanted": _mark(b"NCCL_IB_", rb"NCCL_IB_(?:DISABLE set by environment to 0|(?!DISABLE)\w{1,40} set by environment)"),
+    "no_gdr": _mark(b"Direct RDMA", rb"GPU Direct RDMA Disabled for HCA"),
+    "emulated": _mark(b" PCI[0.", rb"\+ PCI\[0\.\d{1,3}\] - (?:PCI|GPU)/"),
     "no_p2p": _mark(b"NCCL_P2P_DISABLE set", rb"NCCL_P2P_DISABLE set by environment to [1-9]"),
     "started": _mark(b"Init COMPLETE", rb"Init COMPLETE"),
 }
@@ -161,6 +164,8 @@ class Transport:
                     return at, found
             if "provider" in log.seen and "Socket" not in log.channels:
                 return at, Slow("ib_setup", _PROVIDER, log.seen["provider"])
+            if "no_gdr" in log.seen and "Socket" not in log.channels and "IB/GDRDMA" not in log.channels:
+                return at, Slow("ib_setup", _NO_GDR, log.seen["no_gdr"])
         return None
 
     def note(self) -> str:
@@ -187,9 +192,13 @@ def _why_socket(log: TransportLines) -> Slow | None:
     for name, about in _REASONS.items():
         if name in seen:
             return Slow("ib_setup", about, seen[name])
-    if "no_device" in seen and ("hca" in seen or log.has_infiniband):
-        return Slow("ib_setup", _HCA if "hca" in seen else _NO_DEVICE, seen["hca" if "hca" in seen else "no_device"])
-    return None
+    if "no_device" not in seen:
+        return None
+    if "hca" in seen:
+        return Slow("ib_setup", _HCA, seen["hca"])
+    if log.has_infiniband:
+        return Slow("ib_setup", _NO_DEVICE, seen["no_device"])
+    return Slow("ib_setup", _WANTED, seen["no_device"]) if "wanted" in seen else None
 
 
 _TCP: Final = "The job works, but its ranks on several nodes talk over TCP"
@@ -213,6 +222,17 @@ _HCA: Final = About("config", f"{_TCP}: the list NCCL_IB_HCA names no adapter th
 _NO_DEVICE: Final = About("config",
     f"{_TCP} over an InfiniBand adapter's interface: the adapter itself is not in the container.",
     "Give the container /dev/infiniband (--device /dev/infiniband, in Kubernetes the RDMA device plugin).")  # fmt: skip
+_WANTED: Final = About("config",
+    f"{_TCP}: the settings ask for RDMA, and NCCL found no adapter.",
+    "Look at ls /sys/class/infiniband on the host: if adapters are there, give the container /dev/infiniband and the "
+    "libraries of rdma-core; if none is, the network is what limits the job: compare it with commwatch estimate.",
+)  # fmt: skip
+_NO_GDR: Final = About("host",
+    "The job works, but its transfers between nodes go through memory of the host: NCCL says that GPUDirect RDMA is "
+    "off.",
+    "On data centre GPUs load nvidia-peermem (lsmod shows it), or use a kernel and driver with DMA-BUF; NCCL_DEBUG=INFO "
+    "then writes GDRDMA behind its channels. GeForce cards have none: for them nothing is wrong.",
+)  # fmt: skip
 _PROVIDER: Final = About("config", f"{_TCP}: libfabric chose the provider tcp and not efa.",
     "Look whether the instance has EFA (fi_info -p efa inside the container), give the container /dev/infiniband, and "
     "check the security group; FI_PROVIDER=efa makes the failure visible.")  # fmt: skip
