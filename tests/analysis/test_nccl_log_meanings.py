@@ -94,6 +94,39 @@ def answer_to(log: Path, text: str) -> LogAnswer:
          "0000:86:00.0", "other ranks"),
         ("[1.0] pcieport 0000:16:01.0: AER: Uncorrected (Fatal) error received: 0000:17:00.0\n", "pcie", "host",
          "riser", "program"),
+        ("[1.0] NVRM: nvAssertOkFailedNoLog: Assertion failed: Reset required [NV_ERR_RESET_REQUIRED] (0x62)\n",
+         "cuda", "gpu", "--gpu-reset", "program itself"),
+        ("F0101 10:00:00.1 7 a.cc:5] Check failed: Cuda Error: CUDA driver version is insufficient for CUDA runtime "
+         "version\n", "version", "config", "torch.version.cuda", "other ranks"),
+        ("RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 804: forward compatibility was attempted on "
+         "non supported HW\n", "version", "config", "cuda-compat", "other ranks"),
+        ("n1: Test CUDA failure common.cu:9 'CUDA-capable device(s) is/are busy or unavailable'\n", "cuda", "config",
+         "exclusive", "other ranks"),
+        ("RuntimeError: unable to open shared memory object </torch_7_9> in read-write mode\n", "limit", "config",
+         "ulimit -n", "other ranks"),
+        ("RuntimeError: unable to open shared memory object </torch_7_9> in read-write mode: No such file or directory "
+         "(2)\n", "shm_gone", "config", "one /dev/shm", "ulimit -n"),
+        ("RuntimeError: unable to mmap 64 bytes from file </torch_7_9>: unable to allocate shared memory(shm) for file "
+         "</torch_7_9>: No space left on device (28)\n", "shm", "config", "--shm-size", "ulimit -n"),
+        ("4m Warning Evicted pod/w-1 The node was low on resource: memory.\n", "oom", "config", "request", "scheduler"),
+        ("4m Warning Evicted pod/w-1 The node was low on resource: ephemeral-storage.\n", "limit", "config",
+         "container's disk", "scheduler"),
+        ("[1.0] [n1:7:0] ib_log.c:246 UCX ERROR mlx5_0: ibv_create_cq(cqe=4096) failed: Cannot allocate memory\n",
+         "ib_setup", "config", "memlock", "NCCL_IB_GID_INDEX"),
+        ("subprocess.CalledProcessError: Command 'ssh -o PasswordAuthentication=no n7 hostname' returned non-zero exit "
+         "status 255.\n", "unreachable", "config", "ssh NODE", "other ranks"),
+        ("submitit INFO (2026-01-01) - Job not requeued because: timed-out and not checkpointable.\n", "cancelled",
+         "symptom", "more time", "other ranks"),
+        ("RuntimeError: [Rank 0]: Ranks 4, 5 failed to pass monitoredBarrier in 2000000 ms\n", "timeout", "symptom",
+         "the ranks that the line names", "do not report"),
+        ("n1:1:2 [0] include/socket.h:403 NCCL WARN Connect to fe80::1%11<41233> failed : Connection timed out\n",
+         "socket", "config", "NCCL_SOCKET_IFNAME", "Open the ports"),
+        ("OSError: We couldn't connect to 'https://huggingface.co' to load this file\n", "socket", "config",
+         "HF_HUB_OFFLINE", "cluster check"),
+        ("torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d store has "
+         "failed.\n", "socket", "network", "--rdzv_endpoint", "peer that is named"),
+        ("ray.exceptions.ActorDiedError: The actor is dead because its worker process has died. Worker exit type: "
+         "SYSTEM_ERROR\n", "crash", "unknown", "oom-kill", "traceback"),
     ],
 )  # fmt: skip
 def test_a_line_that_says_why_is_taken_at_its_word(
@@ -114,10 +147,11 @@ def test_a_line_that_says_why_is_taken_at_its_word(
         "[1.0] mlx5_core 0000:86:00.0: mlx5_pcie_event:301:(pid 1): Detected insufficient power on the PCIe slot.\n",
         "[1.0] nvidia-nvswitch0: SXid (PCI:0000:85:00.0): 20001, Non-fatal, Link 46 TX Replay Error\n",
         "[1.0] pcieport 0000:16:01.0: AER: Corrected error received: 0000:17:00.0\n",
+        "n1:7:9 [0] net_fastsocket.cc:785 NCCL WARN Maximum retry reached for accept 3.\n",
     ],
 )
 def test_what_healthy_nodes_log_is_no_trouble(log: Path, line: str) -> None:
-    """Slot power, corrected errors, an SXid that the driver calls harmless."""
+    """Slot power, corrected errors, an SXid that the driver calls harmless, retries of a plugin that then works."""
     assert answer_to(log, line + WORKS).verdict == "clear"
 
 
@@ -138,6 +172,36 @@ def test_the_first_event_of_the_kernel_leads(log: Path, first: str, second: str,
     assert answer.incidents[0].line == 1
     assert answer.incidents[0].followed_by == (named,)
     assert f"followed by: {named}" in said(answer)
+
+
+@pytest.mark.parametrize(
+    ("lines", "leads"),
+    [
+        (("NVRM: Xid (PCI:0000:9b:00): 45, pid=7, name=python, Ch 00000008",
+          "NVRM: Xid (PCI:0000:9b:00): 74, pid=7, name=python, NVLink: fatal error on link 6(0x0)"), 2),
+        (("NVRM: Xid (PCI:0000:9b:00): 45, pid=7, name=python, Ch 00000008",), 1),
+        (("NVRM: Xid (PCI:0000:9b:00): 74, pid=7, name=python, NVLink: fatal error on link 6(0x0)",
+          "n1:7:9 [5] enqueue.cc:1044 NCCL WARN Cuda failure 'unspecified launch failure'"), 1),
+        (("n1:7:9 [5] enqueue.cc:1044 NCCL WARN Cuda failure 'unspecified launch failure'",
+          "NVRM: Xid (PCI:0000:9b:00): 74, pid=7, name=python, NVLink: fatal error on link 6(0x0)"), 1),
+    ],
+)  # fmt: skip
+def test_the_kernel_names_the_fault_of_which_cuda_fails(log: Path, lines: tuple[str, ...], leads: int) -> None:
+    """An Xid 45 only where nothing else is reported; of the kernel and CUDA whoever was first."""
+    answer = answer_to(log, "".join(f"{line}\n" for line in lines))
+
+    assert answer.incidents[0].line == leads
+
+
+def test_a_long_line_is_cut_before_the_words_that_say_why(log: Path) -> None:
+    """So that they are shown and understood."""
+    (incident,) = answer_to(
+        log, f"UserWarning: {'x' * 400} Error 802: system not yet initialized (at a.cpp:112)\n"
+    ).incidents
+
+    assert "nvidia-fabricmanager" in incident.next_step
+    assert incident.text.endswith("system not yet initialized")
+    assert len(incident.text) == 300
 
 
 @pytest.mark.parametrize(
@@ -205,6 +269,10 @@ def test_a_job_that_waits_for_resources_is_named_until_it_works(log: Path) -> No
          + STARTED.format(16), "could not open it"),
         ("w0:41:80 [0] NCCL INFO NET/OFI Selected Provider is tcp (found 1 nics)\n"
          "w0:41:80 [0] NCCL INFO Using network AWS Libfabric\n" + STARTED.format(32), "provider tcp"),
+        ("w0:41:80 [0] NCCL INFO NCCL_IB_DISABLE set by environment to 0.\n" + NO_DEVICE + SOCKET.format(0, "eth0")
+         + CHANNEL.format("Socket/0"), "settings ask for RDMA"),
+        ("w0:41:80 [0] NCCL INFO NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'\n" + CHANNEL.format("IB/0")
+         + STARTED.format(16), "nvidia-peermem"),
     ],
 )  # fmt: skip
 def test_a_job_that_crawls_over_tcp_is_said_to_work_slowly(log: Path, text: str, words: str) -> None:
@@ -225,6 +293,7 @@ def test_a_job_that_crawls_over_tcp_is_said_to_work_slowly(log: Path, text: str,
         NO_LIBRARY + SOCKET.format(0, "eth0") + STARTED.format(16),
         "w0:41:80 [0] NCCL INFO NCCL_IB_DISABLE set by environment to 1.\n" + SOCKET.format(0, "eth0"),
         NO_LIBRARY + "w0:41:80 [0] NCCL INFO Using network IB\n" + CHANNEL.format("IB/0/GDRDMA"),
+        "w0:41:80 [0] NCCL INFO NET/IB : GPU Direct RDMA Disabled for HCA 1 'mlx5_1'\n" + CHANNEL.format("IB/0/GDRDMA"),
     ],
 )
 def test_a_job_on_one_node_or_over_rdma_is_well(log: Path, text: str) -> None:
@@ -240,6 +309,35 @@ def test_tcp_between_nodes_without_a_sign_of_rdma_is_a_note(log: Path) -> None:
 
     assert answer.verdict == "clear"
     assert "talk over TCP" in said(answer)
+
+
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        ("w0:41:80 [0] NCCL INFO NCCL_P2P_DISABLE set by environment to 1.\n" + SOCKET.format(0, "eth0")
+         + STARTED.format(4), "NCCL_P2P_DISABLE"),
+        ("w0:41:80 [0] NCCL INFO NCCL_P2P_DISABLE set by environment to 1.\n" + SOCKET.format(0, "eth0")
+         + STARTED.format(1), ""),
+        ("w0:41:80 [0] NCCL INFO NCCL_P2P_DISABLE set by environment to 1.\n" + SOCKET.format(0, "eth0")
+         + SOCKET.format(1, "eth0") + STARTED.format(2), ""),
+        ("w0:41:80 [0] NCCL INFO + PCI[0.1] - PCI/FFFFFF000 (104c823200000000)\n" + STARTED.format(8),
+         "NCCL_TOPO_FILE"),
+        ("w0:41:80 [0] NCCL INFO + PCI[1.0] - PCI/FFFFFF000 (104c823200000000)\n" + STARTED.format(8), ""),
+        ("w0:41:80 [0] NCCL INFO + PCI[0.2] - NIC/8000\n" + STARTED.format(8), ""),
+        ('<pci busid="ffff:ff:00.0" class="0x060400" vendor="0x104c" link_speed="2.5 GT/s PCIe" link_width="1">\n',
+         "NCCL_TOPO_FILE"),
+        ('<pci busid="0000:16:00.0" class="0x060400" vendor="0x1000" link_speed="32.0 GT/s PCIe" link_width="16">\n',
+         ""),
+        ("w0:41:80 [0] NCCL INFO NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'\n" + STARTED.format(16),
+         "GPUDirect RDMA is off"),
+    ],
+)  # fmt: skip
+def test_what_slows_a_node_is_a_note(log: Path, text: str, note: str) -> None:
+    """P2P that is off, an emulated switch, and GPUDirect where nothing shows several nodes."""
+    notes = " ".join(one for one in answer_to(log, text).notes if "talk over TCP" not in one)
+
+    assert note in notes
+    assert bool(notes) == bool(note)
 
 
 def test_a_crash_is_not_hidden_by_a_slow_network(log: Path) -> None:
@@ -278,6 +376,15 @@ def test_bandwidth_that_falls_to_a_third_as_messages_grow_is_slow(
 
     assert answer.verdict == verdict
     assert ("falls from 9 GB/s at 1,048,576 bytes to 3 GB/s" in said(answer)) == (verdict == "slow")
+
+
+@pytest.mark.parametrize("prefix", ["", "[0]", " 0: ", "12: ", "[1,0]<stdout>:"])
+def test_a_table_is_read_behind_what_launchers_put_before_it(log: Path, prefix: str) -> None:
+    """srun --label sets its numbers to the right."""
+    table = HEADER + row(2**20, 9.0) + row(2**24, 3.0) + END
+    answer = answer_to(log, "".join(f"{prefix}{line}\n" for line in table.splitlines()))
+
+    assert answer.verdict == "slow"
 
 
 @pytest.mark.parametrize(

@@ -185,7 +185,7 @@ def _slow(logs: Sequence[ReadLog], works: bool) -> tuple[LogIncident | None, tup
     transport = Transport([log.transport for log in logs])
     notes = tuple(_torn(log) for log in logs if log.tables.torn_at is not None and log.silent >= _STILL_SECONDS)
     if not works and not transport.is_set_up:
-        return None, notes
+        return None, notes if any(log.told for log in logs) else (*notes, *transport.notes())
     if (found := transport.slow()) is not None:
         return _of_lines(logs[found[0]], found[1]), notes
     for log in logs:
@@ -193,7 +193,7 @@ def _slow(logs: Sequence[ReadLog], works: bool) -> tuple[LogIncident | None, tup
         low = falling or _below_published(log)
         if low is not None:
             return _of_lines(log, low), notes
-    return None, (*notes, *filter(None, [transport.note()]))
+    return None, (*notes, *transport.notes())
 
 
 def _below_published(log: ReadLog) -> Slow | None:

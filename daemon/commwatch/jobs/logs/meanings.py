@@ -172,6 +172,9 @@ LIMIT_ROWS: Final[tuple[_Row, ...]] = (
          "A worker process of Ray ended by itself or was killed; Ray does not know which.",
          "Look on the node that is named for oom-kill and segfault in the kernel log, and in Ray's log of that process "
          "(/tmp/ray/session_latest/logs/worker-*-PID.err).")),
+    _row("timeout", r"failed to pass monitoredBarrier", About("symptom",
+         "Some ranks never came to a barrier at which the others waited; the line names them.",
+         "Look at the logs of the ranks that the line names: they ended before it, or hang.")),
     _row("usage", r"requested than permitted|node configuration is not available", About("config",
          "The job asks Slurm for more than its allocation or partition has.",
          "Compare its --nodes, --ntasks and --gres with scontrol show job and sinfo.")),

@@ -22,6 +22,10 @@ _HOST: Final = re.compile(rb"(?:^|\s|\])([\w.-]{1,255}):\d{1,10}:\d{1,10} \[-?\d
 _RANKS: Final = re.compile(rb" n[rR]anks (\d{1,7})")
 _NODES: Final = re.compile(rb" nNodes (\d{1,6})")
 _INFINIBAND: Final = re.compile(rb"(?:\]|Using |Using \[\d{1,3}\])(?:ib\w{1,12}|ibp?\d\w{0,12}):")
+_EMULATED: Final = re.compile(
+    rb'<pci busid="[^"\n]{1,40}" class="0x0604[^>\n]{1,400} link_speed="2\.5 GT/s[^"\n]{0,12}" link_width="1"'
+)
+"""A bridge in a dump of NCCL's topology (NCCL_TOPO_DUMP_FILE): emulated ones in virtual machines look like this."""
 _CHANNEL: Final = re.compile(rb" via NET/(\w{1,24})/(\S{1,40})")
 
 
@@ -46,7 +50,9 @@ _MARKS: Final[dict[str, _Mark]] = {
     "chosen": _mark(b"NCCL_NET set", rb"NCCL_NET set by environment to [\"']?(?i:socket)"),
     "hca": _mark(b"NCCL_IB_HCA set", rb"NCCL_IB_HCA set (?:by environment )?to \S"),
     "provider": _mark(b"elected", rb"[Ss]elected [Pp]rovider is (?:tcp|sockets|udp)\b"),
-    "wanted": _mark(b"NCCL_IB_", rb"NCCL_IB_(?:DISABLE set by environment to 0|(?!DISABLE)\w{1,40} set by environment)"),
+    "wanted": _mark(
+        b"NCCL_IB_", rb"NCCL_IB_(?:DISABLE set by environment to 0|(?!DISABLE)\w{1,40} set by environment)"
+    ),
     "no_gdr": _mark(b"Direct RDMA", rb"GPU Direct RDMA Disabled for HCA"),
     "emulated": _mark(b" PCI[0.", rb"\+ PCI\[0\.\d{1,3}\] - (?:PCI|GPU)/"),
     "no_p2p": _mark(b"NCCL_P2P_DISABLE set", rb"NCCL_P2P_DISABLE set by environment to [1-9]"),
@@ -92,6 +98,9 @@ class TransportLines:
             body: whole lines.
             number: of its first line.
         """
+        if "emulated" not in self.seen and (bridge := _EMULATED.search(body)) is not None:
+            where = number + body.count(b"\n", 0, bridge.start())
+            self.seen["emulated"] = Line(where, bridge[0].decode(errors="replace"))
         if _OF_NCCL not in body:
             return
         for name, mark in _MARKS.items():
@@ -164,12 +173,33 @@ class Transport:
                     return at, found
             if "provider" in log.seen and "Socket" not in log.channels:
                 return at, Slow("ib_setup", _PROVIDER, log.seen["provider"])
-            if "no_gdr" in log.seen and "Socket" not in log.channels and "IB/GDRDMA" not in log.channels:
+            if "no_gdr" in log.seen and "Socket" not in log.channels and not self._has_gdr:
                 return at, Slow("ib_setup", _NO_GDR, log.seen["no_gdr"])
         return None
 
-    def note(self) -> str:
-        """What is worth to know of a job that works; empty for nothing."""
+    @property
+    def _has_gdr(self) -> bool:
+        """Whether a channel uses GPUDirect RDMA."""
+        return any("IB/GDRDMA" in log.channels for log in self._logs)
+
+    @property
+    def _has_several_on_a_node(self) -> bool:
+        """Whether a node has more than one rank of the job."""
+        ranks = max((log.ranks for log in self._logs), default=0)
+        nodes = max([len(self._hosts), *(log.nodes for log in self._logs)])
+        return ranks > max(nodes, 1) and (nodes > 1 or not self.is_between_nodes)
+
+    def notes(self) -> tuple[str, ...]:
+        """What is worth to know of a job that works or only began."""
+        seen = set().union(*(log.seen for log in self._logs))
+        found = [self._between_nodes() or (_GDR_IS_OFF if "no_gdr" in seen and not self._has_gdr else "")]
+        if "no_p2p" in seen and self._has_several_on_a_node:
+            found.append(_NO_P2P)
+        if "emulated" in seen:
+            found.append(_EMULATED_LINK)
+        return tuple(filter(None, found))
+
+    def _between_nodes(self) -> str:
         if not self.is_between_nodes:
             return ""
         if any("socket" in log.seen or "Socket" in log.channels for log in self._logs):
@@ -177,9 +207,7 @@ class Transport:
                 "The ranks of several nodes talk over TCP, since NCCL found no RDMA device. If the nodes have one (ls "
                 "/sys/class/infiniband on the host), it is not in the container, and the job could be faster."
             )
-        if any("IB" in log.channels for log in self._logs) and not any(
-            "IB/GDRDMA" in log.channels for log in self._logs
-        ):
+        if any("IB" in log.channels for log in self._logs) and not self._has_gdr:
             return (
                 "Transfers between nodes go through memory of the host: no channel uses GPUDirect RDMA. On data centre "
                 "GPUs load nvidia-peermem, or use a kernel and driver with DMA-BUF; GeForce cards have none."
@@ -201,6 +229,19 @@ def _why_socket(log: TransportLines) -> Slow | None:
     return Slow("ib_setup", _WANTED, seen["no_device"]) if "wanted" in seen else None
 
 
+_GDR_IS_OFF: Final = (
+    "NCCL says that GPUDirect RDMA is off: what goes to other nodes passes through memory of the host. On data centre "
+    "GPUs load nvidia-peermem, or use a kernel and driver with DMA-BUF; GeForce cards have none."
+)
+_NO_P2P: Final = (
+    "NCCL_P2P_DISABLE forbids transfers between the GPUs of a node: they go through memory of the host. Remove it, "
+    "unless these transfers are broken on the node (commwatch topology, nvidia-smi topo -p2p r)."
+)
+_EMULATED_LINK: Final = (
+    "NCCL takes a PCIe link for one below 1 GB/s, as the emulated switches of virtual machines say of themselves, and "
+    "plans its rings by it. Where the GPUs' own links are wide (nvidia-smi --query-gpu=pcie.link.width.max), give it "
+    "the true tree with NCCL_TOPO_FILE; clouds bring one for each type of machine."
+)
 _TCP: Final = "The job works, but its ranks on several nodes talk over TCP"
 _REASONS: Final[dict[str, About]] = {
     "disabled": About("config", f"{_TCP}: NCCL_IB_DISABLE forbids RDMA.",
@@ -230,8 +271,8 @@ _WANTED: Final = About("config",
 _NO_GDR: Final = About("host",
     "The job works, but its transfers between nodes go through memory of the host: NCCL says that GPUDirect RDMA is "
     "off.",
-    "On data centre GPUs load nvidia-peermem (lsmod shows it), or use a kernel and driver with DMA-BUF; NCCL_DEBUG=INFO "
-    "then writes GDRDMA behind its channels. GeForce cards have none: for them nothing is wrong.",
+    "On data centre GPUs load nvidia-peermem (lsmod shows it), or use a kernel and driver with DMA-BUF; NCCL_DEBUG=INFO"
+    " then writes GDRDMA behind its channels. GeForce cards have none: for them nothing is wrong.",
 )  # fmt: skip
 _PROVIDER: Final = About("config", f"{_TCP}: libfabric chose the provider tcp and not efa.",
     "Look whether the instance has EFA (fi_info -p efa inside the container), give the container /dev/infiniband, and "
