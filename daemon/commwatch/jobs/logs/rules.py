@@ -238,7 +238,8 @@ ENDED_WELL = re.compile(
 HARMLESS = re.compile(
     r"Failed to open libibverbs|Failed to find CUDA library|Could not find ncclGetVersion symbol|"
     r"event ?: (?:port active|client reregistration)|unknown event type \((?:9|17)\)|"
-    r"Cannot get incoming CPU|Maximum retry reached for (?:accept|connect)|NET/OFI pciPath: Could not find real path|Error opening file: /sys/devices/virtual/dmi|"
+    r"Cannot get incoming CPU|Maximum retry reached for (?:accept|connect)|"
+    r"NET/OFI pciPath: Could not find real path|Error opening file: /sys/devices/virtual/dmi|"
     r"On normal program exit, the application should call destroy_process_group"
 )
 """Warnings that NCCL, its plugins and torch write where nothing is wrong, such as on a node without the hardware."""
