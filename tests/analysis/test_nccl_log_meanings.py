@@ -125,6 +125,18 @@ def answer_to(log: Path, text: str) -> LogAnswer:
          "HF_HUB_OFFLINE", "cluster check"),
         ("torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d store has "
          "failed.\n", "socket", "network", "--rdzv_endpoint", "peer that is named"),
+        ("ValueError: Cannot provide a placement group of placement_group_specs=[{'GPU': 1.0}] within 1800 seconds.\n",
+         "waiting", "config", "ray status", "traceback"),
+        ("RuntimeError: received 0 items of ancdata\n", "limit", "config", "ulimit -n", "other ranks"),
+        ("May 2 04:11:02 n7 kernel: mlx5_core 0000:4b:00.0 eth2: TX timeout detected\n", "ib_async", "network",
+         "soft lockup", "other ranks"),
+        ("srun: error: Task launch for 4.0 failed on node cn7: Job credential expired\n", "unreachable", "config",
+         "clocks", "other ranks"),
+        ("torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. "
+         "port: 4, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use\n", "usage", "config",
+         "ss -ltnp", "other ranks"),
+        ("Failed, NCCL error /src/allreducePlugin.cpp:295 'internal error - please report this issue'\n", "other",
+         "unknown", "NCCL_DEBUG=WARN", "other ranks"),
         ("ray.exceptions.ActorDiedError: The actor is dead because its worker process has died. Worker exit type: "
          "SYSTEM_ERROR\n", "crash", "unknown", "oom-kill", "traceback"),
     ],
@@ -328,7 +340,7 @@ def test_tcp_between_nodes_without_a_sign_of_rdma_is_a_note(log: Path) -> None:
          "NCCL_TOPO_FILE"),
         ('<pci busid="0000:16:00.0" class="0x060400" vendor="0x1000" link_speed="32.0 GT/s PCIe" link_width="16">\n',
          ""),
-        ("w0:41:80 [0] NCCL INFO NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'\n" + STARTED.format(16),
+        ("w0:41:80 [0] NCCL INFO NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'\n" + STARTED.format(8),
          "GPUDirect RDMA is off"),
     ],
 )  # fmt: skip
@@ -409,6 +421,37 @@ def test_an_all_reduce_is_compared_with_what_was_published_of_such_nodes(
 
     assert answer.verdict == verdict
     assert ("479 GB/s were published" in said(answer)) == (verdict == "slow")
+
+
+@pytest.mark.parametrize(
+    ("hosts", "size", "busbw", "verdict"),
+    [
+        (2, 2**26, 1.9, "slow"),
+        (2, 2**26, 2.0, "clear"),
+        (2, 2**25, 1.9, "clear"),
+        (1, 2**26, 1.9, "clear"),
+        (2, 2**26, 0.0, "clear"),
+    ],
+)
+def test_a_test_between_nodes_at_the_rate_of_ethernet_is_slow(
+    log: Path, hosts: int, size: int, busbw: float, verdict: str
+) -> None:
+    """Below 2 GB/s from 64 MiB on; a rank alone has no bandwidth at all."""
+    devices = "".join(
+        f"#  Rank {rank:2} Group  0 Pid  {rank + 10} on  node{rank % hosts} device  0 [0x1b] AMD Instinct MI300X\n"
+        for rank in range(2)
+    )
+    answer = answer_to(log, f"# Using devices\n{devices}{HEADER}{row(size, busbw)}{END}")
+
+    assert answer.verdict == verdict
+    assert ("between 2 nodes" in said(answer)) == (verdict == "slow")
+
+
+def test_a_table_that_only_began_is_unknown(log: Path) -> None:
+    """The header of old versions has a column of errors."""
+    assert (
+        answer_to(log, "# size count type redop time algbw busbw  error time algbw busbw  error\n").verdict == "unknown"
+    )
 
 
 @pytest.mark.parametrize(

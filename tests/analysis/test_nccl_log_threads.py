@@ -4,7 +4,8 @@
 thread, what an expert names from the thread as the cause (the first one is the best answer, the others are defensible,
 ``none`` for a log of a job that goes on, where ``unknown`` is not wrong, ``slow`` for one that crawls), and the host,
 address or rank that the text itself names as the culprit, or ``-``. Hosts, paths and numbers are
-others than in the thread.
+others than in the thread. In ``blind.log``, written before its author read a rule, the kind of text stands in place of
+the letter.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ SLOW = "slow"
 LEAST_RIGHT = 0.92
 HALVES = ("tune", "aside")
 AFTERWARDS = ("recent", "reported", "later", "last", "final", "working", "fresh", "newest", "latest")
-"""Sets that were looked for afterwards, each when the rules for all before it were done."""
+"""Sets that were looked for afterwards, each when the rules for all before it were done; ``blind`` is split as the
+first ones are."""
+BLIND = "blind"
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,11 @@ class Case:
     expected: tuple[str, ...]
     named: str
     text: str
+
+    @property
+    def text_kind(self) -> str:
+        """Of what kind the text is."""
+        return f"{BLIND}:{self.name.partition(':')[2]}" if self.kind == BLIND else self.kind
 
     @property
     def half(self) -> str:
@@ -124,8 +132,8 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> list[Verdict]:
 
 def score(verdicts: list[Verdict]) -> Mapping[str, str]:
     """Of each kind of text and of all: best and defensible answers, of how many."""
-    kinds = sorted({one.case.kind for one in verdicts})
-    rows = {kind: [one for one in verdicts if one.case.kind == kind] for kind in kinds} | {"all": verdicts}
+    kinds = sorted({one.case.text_kind for one in verdicts})
+    rows = {kind: [one for one in verdicts if one.case.text_kind == kind] for kind in kinds} | {"all": verdicts}
     return {
         kind: f"{sum(one.said == one.case.expected[0] for one in row)} best, {sum(one.is_right for one in row)} right "
         f"of {len(row)}; {sum(one.is_wrong_and_certain for one in row)} certain and wrong, "
@@ -154,7 +162,7 @@ def test_the_score_of_each_set(half: str, verdicts: list[Verdict]) -> None:
     of_half = [one for one in verdicts if one.case.half == half]
     print(half)
     for kind, row in score(of_half).items():
-        print(f"  {kind:10} {row}")
+        print(f"  {kind:16} {row}")
     named = [one for one in of_half if one.case.named != "-"]
     print(f"  culprit named: {sum(one.names_the_culprit for one in named)} of {len(named)}")
     wrong = [(one.case.name, one.said) for one in of_half if not one.is_right]

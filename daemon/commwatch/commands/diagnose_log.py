@@ -190,7 +190,7 @@ def _slow(logs: Sequence[ReadLog], works: bool) -> tuple[LogIncident | None, tup
         return _of_lines(logs[found[0]], found[1]), notes
     for log in logs:
         falling = log.tables.falling(transport.is_over_rdma, transport.is_between_nodes)
-        low = falling or _below_published(log)
+        low = falling or _below_published(log) or log.tables.low_between_nodes()
         if low is not None:
             return _of_lines(log, low), notes
     return None, (*notes, *transport.notes())

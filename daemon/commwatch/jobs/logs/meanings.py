@@ -164,6 +164,25 @@ LIMIT_ROWS: Final[tuple[_Row, ...]] = (
          "allows, since each tensor that workers share holds one.",
          "Raise the limit of open files (ulimit -n), or call "
          "torch.multiprocessing.set_sharing_strategy('file_system'); see in df -h /dev/shm whether it is full.")),
+    _row("limit", r"items of ancdata", About("config",
+         "A process could not hand a file on to another one: it has as many open as its limit allows.",
+         "Raise the limit of open files (ulimit -n), or call "
+         "torch.multiprocessing.set_sharing_strategy('file_system').")),
+    _row("ib_async", r"TX timeout", About("network",
+         "An adapter of Mellanox does not send any more: its driver gave up waiting for a queue.",
+         "Drain the node. Look in the kernel log for a soft lockup in mlx5 and for errors of health; reload the driver "
+         "or restart the node, and compare driver and firmware with what the vendor supports.")),
+    _row("unreachable", r"Job credential", About("config",
+         "A node refused a step of Slurm, since the proof that it belongs to the job was too old.",
+         "Compare the clocks of the nodes (chronyc tracking on each) and munge (munge -n | ssh NODE unmunge); slurmd "
+         "that hangs on the node does the same.")),
+    _row("usage", r"EADDRINUSE|[Aa]ddress already in use|errno: 98", About("config",
+         "The port at which a process should listen is taken.",
+         "See who has it (ss -ltnp 'sport = :PORT'): a rest of an earlier job, or another job on the node; choose "
+         "another MASTER_PORT for each job.")),
+    _row("other", r"NCCL error .{0,300}(?:internal error|unhandled system error|unknown result)", About("unknown",
+         "A call of NCCL failed; the reason is in a warning of NCCL, which is not in this log.",
+         "Run again with NCCL_DEBUG=WARN and read what NCCL writes before this line.")),
     _row("oom", r"low on resource: memory|MemoryPressure", About("config",
          "The node ran out of memory, and Kubernetes ended the pod.",
          "Set the pod's request and limit of memory to what the job needs: pods that use more than their request are "

@@ -18,6 +18,10 @@ _LEAST_RATE: Final = 0.1
 """GB/s of the best row from which a fall is one: a single rank has none at all."""
 _LARGE_BYTES: Final = 2**20
 """From this size on a larger message is not slower in a sound system."""
+_NETWORK_BYTES: Final = 2**26
+"""From this size on bandwidth and not latency is measured between nodes."""
+_TCP_RATE: Final = 2.0
+"""GB/s of a message between nodes; one adapter of 100 Gb/s gives six times as much over RDMA."""
 _HEADER: Final = re.compile(rb"\bsize\s{1,20}count\s{1,20}type\b.{0,120}busbw.{0,20}")
 _ROW: Final = re.compile(
     rb"^ {0,8}(?:\[\S{1,20}\] ?|\S{1,40}: ?)?\s{0,20}(\d{1,16}) {1,20}\d{1,16} {1,20}\w{3,16} {1,20}"
@@ -113,6 +117,20 @@ class Tables:
         wrong = next((row.line for row in self._rows if row.wrong), self._failed)
         return None if wrong is None else Slow("other", _DAMAGED, wrong)
 
+    def low_between_nodes(self) -> Slow | None:
+        """Large messages over several nodes that are no faster than TCP over a port of Ethernet."""
+        large = [row for row in self._rows if row.size_bytes >= _NETWORK_BYTES]
+        best = max(large, key=lambda row: row.bus_bandwidth, default=None)
+        if best is None or len(self._hosts) < 2 or not _LEAST_RATE <= best.bus_bandwidth < _TCP_RATE:
+            return None
+        about = About(
+            "network",
+            f"It works, but slowly: {best.bus_bandwidth:g} GB/s bus bandwidth at {best.size_bytes:,} bytes between "
+            f"{len(self._hosts)} nodes is what TCP over a port of Ethernet gives.",
+            _LOW_NETWORK,
+        )
+        return Slow("other", about, best.line)
+
     def falling(self, over_rdma: bool, between_nodes: bool) -> Slow | None:
         """Bandwidth that falls to a third or less while messages grow.
 
@@ -148,6 +166,11 @@ _FALLING_RDMA: Final = (
 _FALLING_NETWORK: Final = (
     "Look at drops and retransmissions of the interface while the test runs (nstat, ethtool -S), and at MTU and flow "
     "control of the switch."
+)
+_LOW_NETWORK: Final = (
+    "Run the test with NCCL_DEBUG=INFO: Using network Socket means TCP, and the lines before it why. If the nodes have "
+    "no RDMA adapter (ls /sys/class/infiniband), the network is what limits the job: compare it with commwatch "
+    "estimate; if they have one, commwatch cluster probe tries it."
 )
 _FALLING_NODE: Final = (
     "Look at the PCIe links of the GPUs under load (commwatch diagnose), at their clocks and power limits, and at "

@@ -86,7 +86,9 @@ _TORCH: tuple[tuple[Category, bool, str], ...] = (
     ("oom", True, r"node was low on resource: memory|node had condition: \[MemoryPressure\]"),
     ("shm_gone", True, r"unable to open shared memory object .{0,200}No such file"),
     ("shm", True, r"unable to (?:open|mmap|allocate) shared memory.{0,200}(?:No space left|Cannot allocate memory)"),
-    ("limit", True, r"unable to open shared memory object "),
+    ("limit", True, r"unable to open shared memory object |received 0 items of ancdata"),
+    ("ib_async", True, r"\bmlx5_core .{0,120}: TX timeout (?:detected|on queue)"),
+    ("unreachable", True, r"srun: error: .{0,120}: Job credential (?:expired|revoked)"),
     ("dup_gpu", True, r"Duplicate GPU detected : rank \d"),
     ("version", True, r"undefined symbol: nccl"),
     ("p2p", True, r"peer access is not supported between these two devices"),
@@ -105,6 +107,7 @@ _TORCH: tuple[tuple[Category, bool, str], ...] = (
     ("unreachable", True, r"\bssh: (?:connect to host|Could not resolve hostname) |Host key verification failed\."),
     ("unreachable", True, r"Permission denied \((?:publickey|gssapi|password|keyboard)"),
     ("unreachable", True, r"was not reachable via ssh|Command 'ssh .{0,200}' returned non-zero exit status 255"),
+    ("waiting", True, r"Error: Cannot provide a placement group"),
     ("usage", True, r"More processors requested than permitted|Requested node configuration is not available"),
     ("limit", True, r"Too many open files|can't start new thread|\[Errno 11\] Resource temporarily"),
     ("limit", True, r"(?:pthread_create|fork|clone).{0,40}(?:Resource temporarily unavailable|failed: EAGAIN)"),
@@ -239,10 +242,12 @@ HARMLESS = re.compile(
     r"Failed to open libibverbs|Failed to find CUDA library|Could not find ncclGetVersion symbol|"
     r"event ?: (?:port active|client reregistration)|unknown event type \((?:9|17)\)|"
     r"Cannot get incoming CPU|Maximum retry reached for (?:accept|connect)|"
+    r"\balgbw {1,8}busbw {1,8}error\b|"
     r"NET/OFI pciPath: Could not find real path|Error opening file: /sys/devices/virtual/dmi|"
     r"On normal program exit, the application should call destroy_process_group"
 )
-"""Warnings that NCCL, its plugins and torch write where nothing is wrong, such as on a node without the hardware."""
+"""Warnings that NCCL, its plugins and torch write where nothing is wrong, such as on a node without the hardware; and
+the header of a table."""
 
 VAGUE = re.compile(r"(?:Cuda|CUDA|HIP) failure (?:80[01] )?'operation not (?:permitted|supported)'")
 """What CUDA says of many things, of which another warning names one."""
@@ -269,7 +274,8 @@ HINTS: tuple[bytes, ...] = (
     b"retry count", b"ode failure", b"NODE FAILURE", b"DEADLINE_EXCEEDED", b"CANCELLED", b"preempted", b"SIGTERM: 15",
     b"Terminated", b"SignalException", b"Error: ", b"Error\n", b"for CUDA runtime", b"cuda driver comb",
     b"ompatibility was att", b"kernel image is", b"PTX was", b"CUDA-capable", b"uncorrectable ", b"RESET_REQUIRED",
-    b"low on resource", b"MemoryPressure", b"shared memory", b"via ssh", b"Command 'ssh", b"ibv_", b"requeued because",
+    b"of ancdata", b"Job credential", b"low on resource", b"MemoryPressure", b"shared memory", b"via ssh",
+    b"Command 'ssh", b"ibv_", b"requeued because",
 )  # fmt: skip
 """A line that says something holds one of these; they are found much faster than the rules."""
 

@@ -146,8 +146,9 @@ class Transport:
         ranks = max((log.ranks for log in self._logs), default=0)
         if len(self._hosts) > 1 or any(log.nodes > 1 or log.channels for log in self._logs):
             return True
-        failed = any("not_opened" in log.seen for log in self._logs)  # nobody opens an adapter for one node alone
-        return ranks > (_USUAL_NODE if failed else _LARGEST_NODE)
+        # Nobody opens an adapter for one node alone.
+        opens = any("not_opened" in log.seen or "no_gdr" in log.seen for log in self._logs)
+        return ranks > (_USUAL_NODE if opens else _LARGEST_NODE)
 
     @property
     def is_over_rdma(self) -> bool:
