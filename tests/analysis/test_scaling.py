@@ -83,8 +83,8 @@ def test_words_say_where_more_gpus_do_not_help(
     ranks = [1, *(point.ranks for point in found.points)]
 
     for (fewer, more), limit, words in zip(pairwise(ranks), limits, found.words, strict=False):
-        helps = "whatever a step computes" if limit is None else f"where a step computes longer than {limit} per GB"
-        assert words.startswith(f"{more} GPUs instead of {fewer} help {helps}")
+        when = "at any step time" if limit is None else f"if a step computes longer than {limit} per GB"
+        assert words.startswith(f"{more} GPUs beat {fewer} {when}")
     assert found.words[-1] == (
         f"With {ranks[-1]} GPUs at least 80 % of a step is computing where it computes longer than {well_used} per GB "
         "of gradients."

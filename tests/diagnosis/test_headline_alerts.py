@@ -46,7 +46,8 @@ def test_a_new_node_says_of_every_headline_alert_what_it_waits_for(
     assert [one.verdict for one in new.values()] == ["ok"] * 4 + ["no effect"] * 3
     assert after_one["CommwatchProbeLatencyStreak"] == HeadlineAlert(
         "CommwatchProbeLatencyStreak", "ok",
-        "all_reduce is held against the published latency; a baseline from result 2 on, about 10:11 UTC on a free node",
+        "all_reduce is compared with the published latency; a baseline from result 2 on, about 10:11 UTC on a free "
+        "node",
     )  # fmt: skip
     assert after_one["CommwatchProbeBandwidthLow"].detail == "all_reduce has an expected bandwidth (reference)"
     assert after_one["CommwatchProbeErrorRateRise"].verdict == "not yet"
@@ -91,7 +92,8 @@ def test_a_model_and_the_lack_of_any_expectation_are_named() -> None:
     on_model = verdicts(probed("model", "mark", bandwidth_utilization_ratio=0.9), Config(), record)[1]
     assert on_model == (
         "ok",
-        "all_reduce is held against a model, until 20 good results over a day are learned or expected_bandwidth is set",
+        "all_reduce is compared with a model, until 20 good results over a day are learned or expected_bandwidth is "
+        "set",
     )
     assert verdicts(probed("none", "mark"), Config(), record)[1][0] == "no effect"
     assert verdicts(probed("none", "too_few_results"), Config(), record)[0][0] == "not yet"

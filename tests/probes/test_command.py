@@ -176,7 +176,7 @@ def test_scaling_has_a_row_for_each_number_of_ranks_and_an_answer(capsys: pytest
     assert [line.split("  ")[0] for line in out.splitlines() if "all_reduce ×" in line] == [
         "scaling: all_reduce ×2", "scaling: all_reduce ×4",
     ]  # fmt: skip
-    assert "scaling: 4 GPUs instead of 2 help" in out
+    assert "scaling: 4 GPUs beat 2 " in out
     assert "other" not in out
 
 

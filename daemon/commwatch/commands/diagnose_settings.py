@@ -1,4 +1,4 @@
-"""commwatch diagnose --settings: NCCL settings of files and processes, held against this machine, without values."""
+"""commwatch diagnose --settings: NCCL settings of files and processes, compared with this machine, without values."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class SettingsAnswer(msgspec.Struct, frozen=True):
 
     schema: str
     simulated: str | None
-    """The simulated node that they are held against; None on a real machine."""
+    """The simulated node that they are compared with; None on a real machine."""
     held_against: str
     """What is known of this machine, in words."""
     files: tuple[AuditedFile, ...]
@@ -79,7 +79,7 @@ def run_settings(names: Sequence[str], config: Config, *, as_json: bool) -> int:
     Args:
         names: files in the form of nccl.conf, whose names end in ``.conf``, and environments: what ``env``, ``env -0``
             or ``export -p`` printed; ``-``: an environment from the standard input. A number is a process.
-        config: which machine they are held against.
+        config: which machine they are compared with.
         as_json: print JSON.
 
     Returns:
@@ -132,7 +132,7 @@ def _read(name: str) -> bytes:
 
 
 def _node(config: Config) -> tuple[NodeFacts, str]:
-    """What settings are held against, and the same in words. Whatever may hang is read in processes of their own."""
+    """The facts that settings are compared with, and the same in words. What may hang is read by other processes."""
     from commwatch.jobs.settings.facts import NodeFacts
     from commwatch.jobs.settings.topology_facts import node_facts
     from commwatch.workers.by_hand import ask_network, read_topology, simulated_files
@@ -140,17 +140,17 @@ def _node(config: Config) -> tuple[NodeFacts, str]:
     try:
         topology, _ = read_topology(config)
         if not topology.gpus:
-            return NodeFacts(), "no GPU is here: held against names and values alone"
+            return NodeFacts(), "this machine has no GPU: only names and values were checked"
         with simulated_files(config) as simulation:
             sysfs, procfs = config.paths.sysfs, config.paths.procfs
             if simulation is not None:
                 sysfs, procfs = simulation.sysfs, simulation.procfs
             facts = node_facts(topology, asyncio.run(ask_network(sysfs, procfs, _DEADLINE_SECONDS)))
     except CommwatchError as error:
-        return NodeFacts(), f"this machine was not read ({error}): held against names and values alone"
+        return NodeFacts(), f"this machine was not read ({error}): only names and values were checked"
     ports = "RDMA ports not known" if facts.rdma_ports is None else f"{len(facts.rdma_ports)} RDMA ports"
     driver = "" if topology.driver_read else "; the driver was not read, so NVLink is not known"
-    return facts, f"held against this machine: {facts.gpus} GPUs, {ports}{driver}"
+    return facts, f"compared with this machine: {facts.gpus} GPUs, {ports}{driver}"
 
 
 def _audited(name: str, data: bytes, node: NodeFacts, trials: Sequence[SettingTrial]) -> AuditedFile:

@@ -106,7 +106,7 @@ COMMANDS: Mapping[str, Meanings] = {
         WRONG_USE: "Unknown, wrong use included",
     },
     "pause": {
-        OK: "nothing is held any more",
+        OK: "probes may start again",
         FOUND: "a process still holds a device, or the daemon did not take the pause",
         WRONG_USE: "wrong use, or the pause cannot be written",
         NO_DAEMON: "no daemon runs with this state directory; the pause is written for one that starts",

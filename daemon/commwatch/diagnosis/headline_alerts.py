@@ -121,10 +121,10 @@ def _latency(course: _Course, thresholds: Thresholds) -> tuple[Literal["ok", "no
     if course.by == "too_few_results":
         return "not yet", f"{course.probe.name} has no absolute mark, and too few results: {baseline}"
     if course.by == "published":
-        return "ok", f"{course.probe.name} is held against the published latency; {baseline}"
+        return "ok", f"{course.probe.name} is compared with the published latency; {baseline}"
     if course.by == "mark":
-        return "ok", f"{course.probe.name} is held against the mark of its path; {baseline}"
-    return "ok", f"{course.probe.name} is held against its baseline"
+        return "ok", f"{course.probe.name} is compared with the mark of its path; {baseline}"
+    return "ok", f"{course.probe.name} is compared with its baseline"
 
 
 def _bandwidth(course: _Course) -> tuple[Literal["ok", "not yet", "no effect"], str]:
@@ -135,7 +135,7 @@ def _bandwidth(course: _Course) -> tuple[Literal["ok", "not yet", "no effect"], 
         return "no effect", f"{name} has no expected bandwidth: set expected_bandwidth"
     if source == "model":
         return "ok", (
-            f"{name} is held against a model, until {FEWEST} good results over a day are learned or "
+            f"{name} is compared with a model, until {FEWEST} good results over a day are learned or "
             "expected_bandwidth is set"
         )
     return "ok", f"{name} has an expected bandwidth ({source})"

@@ -9,7 +9,7 @@ _PROBE = "probe, backend"
 
 PROBE_TABLE = Table(
     title="Probes",
-    description="The last result of each probe, what it is held against, and how often it was bad in a row.",
+    description="The last result of each probe, its expectation, and how often it was bad in a row.",
     labels=("probe", "backend", "collective", "ranks", "expected_source", "nccl_version"),
     columns=(
         Column("last result", f"1000 * max by ({_PROBE}) (commwatch_probe_last_completion_timestamp_seconds{{@node@}})",

@@ -154,11 +154,11 @@ def scaling_words(points: tuple[ScalingPoint, ...]) -> tuple[str, ...]:
     fewer, fewer_seconds = 1, 0.0
     for point in points:
         limit = break_even_seconds(fewer, fewer_seconds, point.ranks, point.seconds_per_gigabyte)
-        head = f"{point.ranks} GPUs instead of {fewer}"
+        head = f"{point.ranks} GPUs beat {fewer} "
         if limit > 0:
-            head += f" help where a step computes longer than {format_seconds(limit)} per GB of gradients"
+            head += f"if a step computes longer than {format_seconds(limit)} per GB of gradients"
         else:
-            head += " help whatever a step computes"
+            head += "at any step time"
         rate, share = format_rate(point.bus_bandwidth), 100 * point.share_of_best
         words.append(f"{head}; bus bandwidth {rate}, {share:.0f} % of the best.")
         fewer, fewer_seconds = point.ranks, point.seconds_per_gigabyte
