@@ -470,7 +470,17 @@ def test_wrong_values_are_damaged_data(log: Path, table: str) -> None:
     assert "NCCL_P2P_DISABLE=1" in answer.incidents[0].next_step
 
 
-def test_a_table_that_ends_in_its_middle_is_said_to(log: Path) -> None:
+def test_an_xid_is_of_nvidia_whatever_stands_beside_it(log: Path) -> None:
+    """A line of amdgpu is on every host whose CPU has graphics."""
+    answer = answer_to(
+        log, "[ 5.1] amdgpu: Topology: Add CPU node\n[ 9.3] NVRM: Xid (PCI:0000:44:00): 79, GPU has fallen off the bus\n"
+    )
+
+    assert "Xid 79 of 0000:44:00.0" in answer.incidents[0].happened
+    assert "amdgpu" not in answer.incidents[0].next_step
+
+
+def test_a_table_without_an_end_is_named(log: Path) -> None:
     """What stopped it is not known."""
     log.write_text(HEADER + row(2**20, 9.0) + row(2**21, 9.1))
     os.utime(log, (time.time() - 3600,) * 2)

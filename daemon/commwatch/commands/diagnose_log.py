@@ -274,11 +274,13 @@ def _of_versions(incident: LogIncident, number: int) -> LogIncident:
 
 def _incident(chapter: Chapter, of_amd: bool) -> LogIncident:
     from commwatch.jobs.logs.categories import AMD, CATEGORIES, EXCEPTION, UNKNOWN_END
-    from commwatch.jobs.logs.meanings import about_line
+    from commwatch.jobs.logs.meanings import about_line, report_in
     from commwatch.jobs.logs.story import EXCEPTION_LINE
 
     culprit = chapter.culprit
     event = culprit.event
+    # A host with another GPU of AMD has lines of amdgpu too: an Xid is NVIDIA's whatever stands beside it.
+    of_amd = of_amd and report_in(event.text) is None
     said = None if event.category == "cuda" and of_amd else about_line(event.category, event.text)
     if said is not None:
         about = said
