@@ -1,6 +1,6 @@
 """The metrics page: what the process says of itself, by prometheus_client, and what is known of the node, in bulk.
 
-Which groups of metrics a scrape asks for is said as for node_exporter: ``collect[]`` and ``exclude[]``.
+A scrape names groups of metrics as for node_exporter: ``collect[]`` and ``exclude[]``.
 """
 
 from __future__ import annotations

@@ -487,7 +487,7 @@ def test_a_table_without_an_end_is_named(log: Path) -> None:
     answer = answer_from([str(log)])
 
     assert answer.verdict == "unknown"
-    assert "ends in its middle, after 2,097,152 bytes" in said(answer)
+    assert "breaks off after the row of 2,097,152 bytes" in said(answer)
 
 
 # --- whatever the file is ---

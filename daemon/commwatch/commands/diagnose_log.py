@@ -227,7 +227,7 @@ _FIND_SLOW = (
 
 def _torn(log: ReadLog) -> str:
     return (
-        f"{printable(log.name)}: the table of nccl-tests ends in its middle, after {log.tables.torn_at:,} bytes; what "
+        f"{printable(log.name)}: the table of nccl-tests breaks off after the row of {log.tables.torn_at:,} bytes; what "
         "stopped it is not in this log."
     )
 

@@ -230,7 +230,7 @@ def _well(well: Sequence[Probe], thresholds: Thresholds) -> Check:
     is_beyond = max(known_ratios, default=0.0) >= most or min(known_shares, default=1.0) < least
     return _check(
         _SIZES,
-        # Without either mark nothing was held against anything.
+        # Without either mark nothing was compared.
         "not measured" if not parts else "notice" if is_beyond else "passed",
         ", ".join(one.name for one in well), "; ".join(parts),
         f"below {most:g} times; at least {format_percent(least)}",

@@ -276,9 +276,9 @@ def _compute(args: argparse.Namespace, figures: GpuFigures | None) -> tuple[Span
     work = args.tokens * operations(args.parameters, args.trainable or args.parameters, recomputes=args.recompute)
     slow = work / (used.low * peak)
     compute = Span(work / (used.high * peak), slow if args.mfu else max(slow, LAUNCH_SECONDS))
-    reckoned = f"{4 + again} (and 2 if trained) ×" if few else f"{6 + again} ×"
+    counted = f"{4 + again} (and 2 if trained) ×" if few else f"{6 + again} ×"
     return compute, (
-        f"A GPU computes {compute.words(format_seconds)} on a micro-batch: {reckoned} {args.parameters:,} parameters × "
+        f"A GPU computes {compute.words(format_seconds)} on a micro-batch: {counted} {args.parameters:,} parameters × "
         f"{args.tokens:,} tokens ÷ ({used.words(lambda one: f'{100 * one:.3g}')} % of {peak / 1e12:g} TFLOP/s, "
         f"{basis}); the share is {share}, the model dense, activations {'computed again' if again else 'kept'}."
     )

@@ -442,7 +442,7 @@ def estimate_step(training: Training, layout: Layout, fabric: Fabric) -> Step | 
     waits_high = waits.high * count + late(last.seconds)
     waits_low = before * waits.low + blocking + max(0.0, ends - alone.high)
     least = before * (blocking + max(alone.low, beside.low)) + blocking + max(alone.low, ends)
-    # Ends that are reckoned in different orders may differ in the last bit.
+    # Ends that are computed in different orders may differ in the last bit.
     waiting, compute = near(Span(min(waits_low, waits_high), waits_high)), near(alone)
     most = alone.high * count + waits_high
     computing, whole = compute.times(count), (exposed + hidden) * count + last

@@ -130,7 +130,7 @@ CATEGORIES: Mapping[Category, About] = {
         "Look at the logs of the ranks that do not report it: the one that never came has the cause."),
     "cancelled": About("symptom",
         "The job was ended by the scheduler or by hand: its time was over, or it had to make room.",
-        "Look at what the scheduler says of the job; a job that hung before has earlier lines of it."),
+        "Ask the scheduler why (sacct, scontrol show job); if the job hung before, earlier lines say so."),
     "teardown": About("symptom", "The job was being taken down; something had failed before.",
         "Look for the cause in the logs of the other ranks."),
 }  # fmt: skip

@@ -1,6 +1,6 @@
 """The part that slow cells of the last pair matrices have in common, and how sure that is; pure.
 
-docs/using/culprit.md explains the model and has the measured confusion table.
+docs/using/culprit.md explains the model and says how often it is right.
 """
 
 from __future__ import annotations
