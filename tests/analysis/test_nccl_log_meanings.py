@@ -470,13 +470,19 @@ def test_wrong_values_are_damaged_data(log: Path, table: str) -> None:
     assert "NCCL_P2P_DISABLE=1" in answer.incidents[0].next_step
 
 
-def test_an_xid_is_of_nvidia_whatever_stands_beside_it(log: Path) -> None:
-    """A line of amdgpu is on every host whose CPU has graphics."""
-    answer = answer_to(
-        log, "[ 5.1] amdgpu: Topology: Add CPU node\n[ 9.3] NVRM: Xid (PCI:0000:44:00): 79, GPU has fallen off the bus\n"
-    )
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("[ 9.3] NVRM: Xid (PCI:0000:44:00): 79, GPU has fallen off the bus\n", "Xid 79 of 0000:44:00.0"),
+        ("RuntimeError: CUDA error: the launch timed out and was terminated\n", "a GPU with a display"),
+        ("n1:1:2 [0] enqueue.cc:1 NCCL WARN Cuda failure 'unspecified launch failure'\n", "touched memory"),
+    ],
+)
+def test_what_nvidia_says_is_nvidias_beside_lines_of_amd(log: Path, line: str, words: str) -> None:
+    """A CPU with graphics has lines of amdgpu, and programs for both name ROCm."""
+    answer = answer_to(log, "[ 5.1] amdgpu: Topology: Add CPU node\nINFO ROCm is not available\n" + line)
 
-    assert "Xid 79 of 0000:44:00.0" in answer.incidents[0].happened
+    assert words in answer.incidents[0].happened
     assert "amdgpu" not in answer.incidents[0].next_step
 
 

@@ -227,8 +227,8 @@ _FIND_SLOW = (
 
 def _torn(log: ReadLog) -> str:
     return (
-        f"{printable(log.name)}: the table of nccl-tests breaks off after the row of {log.tables.torn_at:,} bytes; what "
-        "stopped it is not in this log."
+        f"{printable(log.name)}: the table of nccl-tests breaks off after the row of {log.tables.torn_at:,} bytes; "
+        "what stopped it is not in this log."
     )
 
 
@@ -272,6 +272,10 @@ def _of_versions(incident: LogIncident, number: int) -> LogIncident:
     )
 
 
+_OF_NVIDIA = ("CUDA error", "Cuda failure")
+"""In errors of torch and NCCL on NVIDIA's GPUs; on AMD's they say HIP."""
+
+
 def _incident(chapter: Chapter, of_amd: bool) -> LogIncident:
     from commwatch.jobs.logs.categories import AMD, CATEGORIES, EXCEPTION, UNKNOWN_END
     from commwatch.jobs.logs.meanings import about_line, report_in
@@ -279,8 +283,8 @@ def _incident(chapter: Chapter, of_amd: bool) -> LogIncident:
 
     culprit = chapter.culprit
     event = culprit.event
-    # A host with another GPU of AMD has lines of amdgpu too: an Xid is NVIDIA's whatever stands beside it.
-    of_amd = of_amd and report_in(event.text) is None
+    # A CPU with graphics writes lines of amdgpu, and programs for both name ROCm: what a line itself says comes first.
+    of_amd = of_amd and report_in(event.text) is None and not any(word in event.text for word in _OF_NVIDIA)
     said = None if event.category == "cuda" and of_amd else about_line(event.category, event.text)
     if said is not None:
         about = said
