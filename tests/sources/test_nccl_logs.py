@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 from collections import Counter
 from collections.abc import Callable
@@ -70,6 +71,22 @@ class Node:
         for one in self.run(seconds).log_errors:
             counts[one.category] += one.count
         return dict(counts)
+
+
+def test_a_machine_on_which_each_line_takes_long_reads_all_of_them_in_the_end(tmp_path: Path) -> None:
+    """A run ends after a quarter of a second, and none without a line."""
+    node = Node(tmp_path)
+    node.start()
+    node.run()
+    node.write(RETRY * 5)
+    seconds = itertools.count(100.0, 0.1)
+    slow = NcclLogsSource(
+        [f"{tmp_path}/*.log"], (), node.resume, host="gpu7", clock=lambda: node.began, monotonic=lambda: next(seconds)
+    )
+    slow.open(lambda device: None, frozenset(), None)
+
+    counted = [sum(one.count for one in slow.collect("nccl_logs").log_errors) for _ in range(12)]
+    assert sum(counted) == 5
 
 
 Step: TypeAlias = Callable[[Node], object]

@@ -145,8 +145,8 @@ def answer_from(names: Sequence[str]) -> LogAnswer:
     verdict = "trouble" if incidents else "clear" if is_clear else "unknown"
     slow, notes = _slow(logs, bool(working))
     if (damaged := _damaged(logs)) is not None:
-        verdict, incidents = "trouble", [damaged, *(one for one in incidents if one.certain)]
-    elif slow is not None and all(one.category in _OF_SET_UP for one in incidents):
+        verdict, incidents = "trouble", _with_damage([one for one in incidents if one.certain], damaged)
+    elif slow is not None and is_clear and all(set(one.counts) <= _OF_SET_UP for one in incidents):
         verdict, incidents = "slow", [slow]
     elif slow is not None:
         notes = (*notes, slow.happened)
@@ -174,6 +174,15 @@ def _why_not_reached(incident: LogIncident, logs: Sequence[ReadLog]) -> LogIncid
     return None
 
 
+def _with_damage(incidents: list[LogIncident], damaged: LogIncident) -> list[LogIncident]:
+    """Wrong values in their place: what the hardware reported in the same log before them may be why."""
+    before = [
+        one for one in incidents if one.file == damaged.file and one.line < damaged.line and one.side in _HARDWARE
+    ]
+    return [*before, damaged, *(one for one in incidents if one not in before)]
+
+
+_HARDWARE = frozenset({"gpu", "nvlink", "host"})
 _OF_SET_UP = frozenset({"ib_setup"})
 """Warnings that a job survives which goes on over another transport."""
 
@@ -209,7 +218,7 @@ def _below_published(log: ReadLog) -> Slow | None:
     if known is None or table.bus_bandwidth >= _LOW_SHARE * known[0]:
         return None
     happened = (
-        f"It works, but slowly: {format_rate(table.bus_bandwidth)} bus bandwidth at {table.size_bytes:,} bytes, where "
+        f"The bus bandwidth is {format_rate(table.bus_bandwidth)} at {table.size_bytes:,} bytes, where "
         f"{format_rate(known[0])} were published for {table.ranks} GPUs of this name ({known[1]})."
     )
     return Slow("other", About("unknown", happened, _FIND_SLOW), table.line)

@@ -125,7 +125,11 @@ def find_in_line(line: str) -> Finding | None:
         if (report := report_in(line)) is not None:
             of_kernel = category_of_report(report)
             return None if of_kernel is None else Finding(of_kernel)
-        return _last_error(line) or _by_table(TORCH, line)
+        found = _last_error(line) or _by_table(TORCH, line)
+        if found is None or found.category != "limit" or "Evicted" in line:
+            return found
+        # A limit that the program itself calls no error was met and waited for.
+        return None if CALM.search(line) is not None else found
     return find_in_warning(parsed) if parsed.level == "WARN" else None
 
 
@@ -186,7 +190,14 @@ def telling_lines(data: bytes, hints: Sequence[bytes] = HINTS) -> list[tuple[int
         data = data.replace(b"\r\n", b" \n").replace(b"\r", b"\n")
     lines, shapes = data.split(b"\n"), data.translate(None, _DIGITS).split(b"\n")
     bare = {hint: hint.translate(None, _DIGITS) for hint in hints}
-    held = {one: found for one in set(shapes) if (found := [hint for hint in hints if bare[hint] in one + b"\n"])}
+    kinds = b"\n".join(dict.fromkeys(shapes)) + b"\n"
+    held: dict[bytes, list[bytes]] = {}
+    for hint in hints:
+        at = kinds.find(bare[hint])
+        while at >= 0:
+            end = kinds.find(b"\n", at)
+            held.setdefault(kinds[kinds.rfind(b"\n", 0, at) + 1 : end], []).append(hint)
+            at = kinds.find(bare[hint], end + 1)
     told: list[tuple[int, bytes]] = []
     goes_on_until: dict[bytes, int] = {}
     start = 0

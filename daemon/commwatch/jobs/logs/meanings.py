@@ -293,9 +293,13 @@ def category_of_report(report: Report) -> Category | None:
     return "nvls" if report.kind == "xid" and _LINK_XID.match(report.code) else "cuda"
 
 
+_OF_AMD: Final = re.compile(r"\bHIP (?:error|failure)|\bhip[A-Z]")
+"""An error of AMD's runtime: the next steps of CUDA's do not hold."""
+
+
 def refined(category: Category, text: str) -> Category:
     """The category of a failed call of CUDA by what CUDA says of it; every other category as it is."""
-    if category != "cuda":
+    if category != "cuda" or _OF_AMD.search(text) is not None:
         return category
     return next((row.of for row in CUDA_ROWS if row.says.search(text)), category)
 
@@ -329,7 +333,8 @@ def shortened(category: Category, text: str, longest: int) -> str:
 
 def _row_of(category: Category, text: str) -> tuple[_Row, int] | None:
     """The row that fits a line, and where in the line its words end."""
-    rows = [row for row in (*CUDA_ROWS, *LIMIT_ROWS) if row.of == category]
+    of_cuda = () if _OF_AMD.search(text) is not None else CUDA_ROWS
+    rows = [row for row in (*of_cuda, *LIMIT_ROWS) if row.of == category]
     for row in (*rows, *(CONNECTION_ROWS if category in _CONNECTING else ())):
         if (found := row.says.search(text)) is not None:
             return row, found.end()

@@ -34,16 +34,19 @@ _GPU: Final = re.compile(
     rb"Rank {1,4}\d{1,7} (?:Group {1,4}\d{1,7} )?Pid {1,8}\d{1,10} on {1,20}(\S{1,255}) device {1,4}\d{1,4} "
     rb"\[[^\]]{1,16}\] (.{1,80})"
 )
-_ALL_REDUCE: Final = b"all_reduce_perf"
+_TEST: Final = re.compile(rb"\b([a-z_]{3,24})_perf\b")
+_DEVICES: Final = re.compile(rb"Using devices")
+_MOST_ROWS: Final = 1000
+_MOST_RANKS: Final = 16384
 _BAD_END: Final = re.compile(rb"Out of bounds values ?: ?(\d{1,12}) FAILED")
 _END: Final = re.compile(rb"Avg bus bandwidth")
+_RULES: Final = (_TEST, _DEVICES, _GPU, _HEADER, _ROW, _BAD_END, _END)
 
 
 class _Row(NamedTuple):
     size_bytes: int
     bus_bandwidth: float
     """GB/s, the lower one of out of place and in place."""
-    wrong: int
     line: Line
 
 
@@ -65,9 +68,10 @@ class Tables:
     def __init__(self) -> None:
         self._rows: list[_Row] = []
         self._counts_wrong = False
-        self._failed: Line | None = None
+        self._wrong: Line | None = None
         self._has_ended = True
-        self._is_all_reduce = False
+        self._test = b""
+        """Name of the test without ``_perf``; empty where the log does not name it."""
         self._hosts: set[bytes] = set()
         self._gpus: list[str] = []
         """Name of the GPU of each rank."""
@@ -79,30 +83,47 @@ class Tables:
             body: whole lines.
             number: of its first line.
         """
-        self._is_all_reduce = self._is_all_reduce or _ALL_REDUCE in body
-        if self._has_ended and b"busbw" not in body and b"Using devices" not in body:
+        if self._has_ended and not any(word in body for word in (b"busbw", b"Using devices", b"_perf")):
             return
-        for gpu in _GPU.finditer(body):
-            self._hosts.add(gpu[1])
-            self._gpus.append(gpu[2].decode(errors="replace").strip())
-        for header in _HEADER.finditer(body):
+        found = [(one.start(), one) for rule in _RULES for one in rule.finditer(body)]
+        counted = 0
+        for at, one in sorted(found, key=lambda each: each[0]):
+            number, counted = number + body.count(b"\n", counted, at), at
+            self._take_one(one, number)
+
+    def _take_one(self, one: re.Match[bytes], number: int) -> None:
+        if one.re is _ROW:
+            # The match begins behind the last line feed, and may have line feeds of its own before the size.
+            self._take_row(one, number + one[0].count(b"\n", 0, one.start(1) - one.start()))
+        elif one.re is _HEADER:
             self._rows, self._has_ended = [], False
-            self._counts_wrong = b"#wrong" in header[0]
-        for row in _ROW.finditer(body):
-            line = Line(number + body.count(b"\n", 0, row.start(1)), row[0].strip().decode(errors="replace"))
-            rates = [float(rate) for rate in (row[2], row[4]) if rate is not None and rate.count(b".") <= 1]
-            counts = [int(one) for one in (row[3], row[5]) if self._counts_wrong and one is not None and one.isdigit()]
-            if rates:
-                self._rows.append(_Row(int(row[1]), min(rates), sum(counts), line))
-        if self._failed is None and (failed := _BAD_END.search(body)) is not None:
-            text = failed[0].decode()
-            self._failed = Line(number + body.count(b"\n", 0, failed.start()), text)
-        self._has_ended = self._has_ended or _END.search(body) is not None
+            self._counts_wrong = b"#wrong" in one[0]
+        elif one.re is _TEST:
+            self._test = one[1]
+        elif one.re is _DEVICES:
+            self._hosts, self._gpus = set(), []
+        elif one.re is _GPU and len(self._gpus) < _MOST_RANKS:
+            self._hosts.add(one[1])
+            self._gpus.append(one[2].decode(errors="replace").strip())
+        elif one.re is _BAD_END:
+            self._wrong = self._wrong or Line(number, one[0].decode())
+        elif one.re is _END:
+            self._has_ended = True
+
+    def _take_row(self, row: re.Match[bytes], number: int) -> None:
+        rates = [float(rate) for rate in (row[2], row[4]) if rate is not None and rate.count(b".") <= 1]
+        counts = [int(one) for one in (row[3], row[5]) if self._counts_wrong and one is not None and one.isdigit()]
+        if self._has_ended or not rates or len(self._rows) >= _MOST_ROWS:
+            return
+        line = Line(number, row[0].strip().decode(errors="replace"))
+        self._rows.append(_Row(int(row[1]), min(rates), line))
+        if sum(counts):
+            self._wrong = self._wrong or line
 
     @property
     def all_reduce_on_one_node(self) -> AllReduce | None:
         """The largest message of an all_reduce over GPUs of one name on one node; None for every other table."""
-        if not self._is_all_reduce or not self._rows or len(self._hosts) != 1 or len(set(self._gpus)) != 1:
+        if self._test != b"all_reduce" or not self._rows or len(self._hosts) != 1 or len(set(self._gpus)) != 1:
             return None
         row = max(self._rows, key=lambda one: one.size_bytes)
         return AllReduce(self._gpus[0], len(self._gpus), row.size_bytes, row.bus_bandwidth * 1e9, row.line)
@@ -114,8 +135,7 @@ class Tables:
 
     def damaged(self) -> Slow | None:
         """Wrong results, with the first line of them."""
-        wrong = next((row.line for row in self._rows if row.wrong), self._failed)
-        return None if wrong is None else Slow("other", _DAMAGED, wrong)
+        return None if self._wrong is None else Slow("other", _DAMAGED, self._wrong)
 
     def low_between_nodes(self) -> Slow | None:
         """Large messages over several nodes that are no faster than TCP over a port of Ethernet."""
@@ -125,7 +145,7 @@ class Tables:
             return None
         about = About(
             "network",
-            f"It works, but slowly: {best.bus_bandwidth:g} GB/s bus bandwidth at {best.size_bytes:,} bytes between "
+            f"A bus bandwidth of {best.bus_bandwidth:g} GB/s at {best.size_bytes:,} bytes between "
             f"{len(self._hosts)} nodes is what TCP over a port of Ethernet gives.",
             _LOW_NETWORK,
         )
@@ -140,11 +160,16 @@ class Tables:
         """
         best: _Row | None = None
         for row in self._rows:
-            is_large = row.size_bytes >= _LARGE_BYTES and best is not None and best.bus_bandwidth >= _LEAST_RATE
-            if best is not None and is_large and row.bus_bandwidth * FALL <= best.bus_bandwidth:
+            is_large = best is not None and row.size_bytes >= max(_LARGE_BYTES, best.size_bytes + 1)
+            if (
+                best is not None
+                and is_large
+                and best.bus_bandwidth >= _LEAST_RATE
+                and row.bus_bandwidth * FALL <= best.bus_bandwidth
+            ):
                 about = About(
                     "network" if between_nodes else "host",
-                    f"It works, but slower the larger the messages are: the bus bandwidth falls from "
+                    f"The bus bandwidth falls as the messages grow: from "
                     f"{best.bus_bandwidth:g} GB/s at {best.size_bytes:,} bytes to {row.bus_bandwidth:g} GB/s at "
                     f"{row.size_bytes:,} bytes.",
                     _FALLING_RDMA if over_rdma else _FALLING_NETWORK if between_nodes else _FALLING_NODE,

@@ -6,12 +6,12 @@ import errno
 import gzip
 import os
 import re
+import shlex
 import sys
 import time
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import BinaryIO, cast
 
 from commwatch.jobs.logs.event import event_in_line, time_of
@@ -95,7 +95,8 @@ def read_logs(names: Iterable[str]) -> list[ReadLog]:
 def _opened(names: Iterable[str]) -> Iterator[tuple[str, BinaryIO, float]]:
     """Each log with its name and the time at which it was written last."""
     found: dict[str, LogFile] = {}
-    for name in dict.fromkeys(names):
+    names = list(dict.fromkeys(names))
+    for name in names:
         if name == STANDARD_INPUT:
             yield "standard input", sys.stdin.buffer, time.time()
             continue
@@ -110,20 +111,34 @@ def _opened(names: Iterable[str]) -> Iterator[tuple[str, BinaryIO, float]]:
     for log in list(found.values())[:MOST_LOGS]:
         # Whoever writes there may have put a pipe in its place since.
         with open(open_regular(os.path.realpath(log.path)), "rb", buffering=0) as stream:
-            yield log.path, _unpacked(stream, log.path), log.changed
+            yield log.path, _unpacked(stream, log.path, log.path in names), log.changed
 
 
-def _unpacked(stream: BinaryIO, path: str) -> BinaryIO:
-    """A log as it was before it was packed with gzip.
+def _unpacked(stream: BinaryIO, path: str, is_named: bool) -> BinaryIO:
+    """A log as it was before it was packed with gzip. A file that only begins like one is read as it is.
+
+    Args:
+        stream: at its beginning.
+        path: of the file.
+        is_named: whether somebody asked for this very file; in a folder anybody may leave what cannot be read.
 
     Raises:
         OSError: it is packed with zstd, for which Python has no reader.
     """
     head = stream.read(len(_ZSTD))
     stream.seek(0)
-    if head == _ZSTD:
-        raise OSError(errno.EINVAL, f"packed with zstd: zstd -dc {Path(path).name} | commwatch diagnose --log -", path)
-    return cast("BinaryIO", gzip.GzipFile(fileobj=stream)) if head.startswith(_GZIP) else stream
+    if head == _ZSTD and is_named:
+        command = f"zstd -dc {shlex.quote(path)} | commwatch diagnose --log -"
+        raise OSError(errno.EINVAL, f"packed with zstd: {command}", path)
+    if not head.startswith(_GZIP):
+        return stream
+    packed = gzip.GzipFile(fileobj=stream)
+    try:
+        packed.peek(1)
+    except (OSError, EOFError, zlib.error):
+        stream.seek(0)
+        return stream
+    return cast("BinaryIO", packed)
 
 
 def read_log(name: str, stream: BinaryIO, changed: float) -> ReadLog:
@@ -143,7 +158,7 @@ def read_log(name: str, stream: BinaryIO, changed: float) -> ReadLog:
     rest, skips = b"", False
     year: int | None = None
     while len(log.told) < MOST_TOLD:
-        data = _read(stream, name)
+        data = _read(stream)
         if not data:
             _take(log, rest, year or time.gmtime(changed).tm_year)
             log.lines += bool(rest)
@@ -163,15 +178,15 @@ def read_log(name: str, stream: BinaryIO, changed: float) -> ReadLog:
     return log
 
 
-def _read(stream: BinaryIO, name: str) -> bytes:
-    """The next piece; empty at the end of the log, and where a packed one was cut."""
+def _read(stream: BinaryIO) -> bytes:
+    """The next piece; empty at the end of the log, and where a packed one was cut or is damaged."""
+    if not isinstance(stream, gzip.GzipFile):
+        return stream.read(_PIECE_BYTES)
     try:
-        # Of a packed log that was cut what comes before the cut is read, and so no more than it has at a time.
-        return stream.read1(_PIECE_BYTES) if isinstance(stream, gzip.GzipFile) else stream.read(_PIECE_BYTES)
-    except EOFError:
+        # What comes before the damage is read, and so no more than it has at a time.
+        return stream.read1(_PIECE_BYTES)
+    except (EOFError, gzip.BadGzipFile, zlib.error):
         return b""
-    except zlib.error as error:
-        raise OSError(errno.EINVAL, f"damaged gzip: {error}", name) from error
 
 
 def _take(log: ReadLog, body: bytes, year: int) -> None:

@@ -136,8 +136,9 @@ class NcclLogsSource(Source):
             return False
         tail.hosts.update(_writers(piece.body))
         year = time.gmtime(self._clock()).tm_year
-        for start, line in telling_lines(piece.body):
-            if self._monotonic() - started >= BUSY_SECONDS:
+        for place, (start, line) in enumerate(telling_lines(piece.body)):
+            # The first one is taken whatever the time is, so that a run never ends where it began.
+            if place and self._monotonic() - started >= BUSY_SECONDS:
                 tail.advance(piece.begins + start, False)
                 return False
             event = event_in_line(line.decode(errors="replace"), year)

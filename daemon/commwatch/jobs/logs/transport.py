@@ -26,6 +26,8 @@ _EMULATED: Final = re.compile(
     rb'<pci busid="[^"\n]{1,40}" class="0x0604[^>\n]{1,400} link_speed="2\.5 GT/s[^"\n]{0,12}" link_width="1"'
 )
 """A bridge in a dump of NCCL's topology (NCCL_TOPO_DUMP_FILE): emulated ones in virtual machines look like this."""
+_ENDS: Final = re.compile(rb" (\d{1,7})\[(\w{1,16})\] -> (\d{1,7})\[(\w{1,16})\]")
+"""Ranks of a channel, with the number or bus of the GPU of each."""
 _CHANNEL: Final = re.compile(rb" via NET/(\w{1,24})/(\S{1,40})")
 
 
@@ -53,6 +55,7 @@ _MARKS: Final[dict[str, _Mark]] = {
     "wanted": _mark(
         b"NCCL_IB_", rb"NCCL_IB_(?:DISABLE set by environment to 0|(?!DISABLE)\w{1,40} set by environment)"
     ),
+    "gdr": _mark(b"Direct RDMA", rb"GPU Direct RDMA Enabled for HCA"),
     "no_gdr": _mark(b"Direct RDMA", rb"GPU Direct RDMA Disabled for HCA"),
     "emulated": _mark(b" PCI[0.", rb"\+ PCI\[0\.\d{1,3}\] - (?:PCI|GPU)/"),
     "no_p2p": _mark(b"NCCL_P2P_DISABLE set", rb"NCCL_P2P_DISABLE set by environment to [1-9]"),
@@ -86,6 +89,8 @@ class TransportLines:
         self.hosts: set[bytes] = set()
         self.ranks = 0
         self.nodes = 0
+        self.joins_nodes = False
+        """Whether a channel joins two nodes."""
         self.has_infiniband = False
         """Whether an interface of an InfiniBand adapter is named."""
         self.channels: dict[str, Line] = {}
@@ -125,9 +130,25 @@ class TransportLines:
             line = _line_at(body, at)
             if (found := _CHANNEL.search(line)) is not None:
                 kind = found[1].decode() + ("/GDRDMA" if b"GDRDMA" in found[2] else "")
-                if kind not in self.channels:
+                self._take_ends(line)
+                if kind not in self.channels and len(self.channels) < _MOST_HITS:
                     self.channels[kind] = Line(number + body.count(b"\n", 0, at), line.decode(errors="replace"))
             at = body.find(b" via NET/", at + 1)
+
+    def _take_ends(self, line: bytes) -> None:
+        """A channel over the network joins two nodes where both ends are the same GPU of theirs."""
+        if (ends := _ENDS.search(line)) is not None:
+            self.ranks = max(self.ranks, int(ends[1]) + 1, int(ends[3]) + 1)
+            self.joins_nodes = self.joins_nodes or (ends[1] != ends[3] and ends[2] == ends[4])
+
+    @property
+    def is_between_nodes(self) -> bool:
+        """Whether ranks of several nodes talk, as far as the lines of this log show it."""
+        if len(self.hosts) > 1 or self.nodes > 1 or self.joins_nodes:
+            return True
+        # Nobody opens an adapter or a channel over the network for one node alone.
+        opens = "not_opened" in self.seen or "no_gdr" in self.seen or bool(self.channels)
+        return self.ranks > (_USUAL_NODE if opens else _LARGEST_NODE)
 
 
 class Transport:
@@ -143,12 +164,7 @@ class Transport:
     @property
     def is_between_nodes(self) -> bool:
         """Whether ranks of several nodes talk, as far as the lines show it."""
-        ranks = max((log.ranks for log in self._logs), default=0)
-        if len(self._hosts) > 1 or any(log.nodes > 1 or log.channels for log in self._logs):
-            return True
-        # Nobody opens an adapter for one node alone.
-        opens = any("not_opened" in log.seen or "no_gdr" in log.seen for log in self._logs)
-        return ranks > (_USUAL_NODE if opens else _LARGEST_NODE)
+        return any(log.is_between_nodes for log in self._logs)
 
     @property
     def is_over_rdma(self) -> bool:
@@ -165,9 +181,9 @@ class Transport:
 
         TCP between nodes is no fault where nothing shows an RDMA adapter.
         """
-        if not self.is_between_nodes:
-            return None
         for at, log in enumerate(self._logs):
+            if not log.is_between_nodes:
+                continue
             if ("socket" in log.seen or "Socket" in log.channels) and "rdma" not in log.seen:
                 found = _why_socket(log)
                 if found is not None:
@@ -180,8 +196,8 @@ class Transport:
 
     @property
     def _has_gdr(self) -> bool:
-        """Whether a channel uses GPUDirect RDMA."""
-        return any("IB/GDRDMA" in log.channels for log in self._logs)
+        """Whether an adapter or a channel uses GPUDirect RDMA."""
+        return any("gdr" in log.seen or "IB/GDRDMA" in log.channels for log in self._logs)
 
     @property
     def _has_several_on_a_node(self) -> bool:
@@ -202,6 +218,8 @@ class Transport:
 
     def _between_nodes(self) -> str:
         if not self.is_between_nodes:
+            return ""
+        if any(one in log.seen for log in self._logs for one in ("disabled", "chosen")):
             return ""
         if any("socket" in log.seen or "Socket" in log.channels for log in self._logs):
             return (
@@ -243,7 +261,7 @@ _EMULATED_LINK: Final = (
     "plans its rings by it. Where the GPUs' own links are wide (nvidia-smi --query-gpu=pcie.link.width.max), give it "
     "the true tree with NCCL_TOPO_FILE; clouds bring one for each type of machine."
 )
-_TCP: Final = "The job works, but its ranks on several nodes talk over TCP"
+_TCP: Final = "Ranks on several nodes talk over TCP"
 _REASONS: Final[dict[str, About]] = {
     "disabled": About("config", f"{_TCP}: NCCL_IB_DISABLE forbids RDMA.",
         "Remove NCCL_IB_DISABLE, unless the nodes have no working RDMA adapter (commwatch cluster probe tries them)."),
@@ -270,8 +288,7 @@ _WANTED: Final = About("config",
     "libraries of rdma-core; if none is, the network is what limits the job: compare it with commwatch estimate.",
 )  # fmt: skip
 _NO_GDR: Final = About("host",
-    "The job works, but its transfers between nodes go through memory of the host: NCCL says that GPUDirect RDMA is "
-    "off.",
+    "Transfers between nodes go through memory of the host: NCCL says that GPUDirect RDMA is off.",
     "On data centre GPUs load nvidia-peermem (lsmod shows it), or use a kernel and driver with DMA-BUF; NCCL_DEBUG=INFO"
     " then writes GDRDMA behind its channels. GeForce cards have none: for them nothing is wrong.",
 )  # fmt: skip
