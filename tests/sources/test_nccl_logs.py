@@ -79,7 +79,7 @@ def test_a_machine_on_which_each_line_takes_long_reads_all_of_them_in_the_end(tm
     node.start()
     node.run()
     node.write(RETRY * 5)
-    seconds = itertools.count(100.0, 0.1)
+    seconds = itertools.count(100.0, 0.13)
     slow = NcclLogsSource(
         [f"{tmp_path}/*.log"], (), node.resume, host="gpu7", clock=lambda: node.began, monotonic=lambda: next(seconds)
     )
