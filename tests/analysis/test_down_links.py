@@ -103,7 +103,7 @@ def test_both_ends_of_a_link_between_two_gpus_are_one_link(
 
 
 def board(each: Mapping[tuple[int, int], int]) -> list[tuple[Link, Link]]:
-    """The links between GPUs by their ends, numbered in order: so many between each two."""
+    """The links between GPUs by their ends, numbered in order: the same number between each two."""
     numbers = dict.fromkeys(GPUS, 0)
     found = []
     for (one, two), count in each.items():

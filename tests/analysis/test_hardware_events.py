@@ -157,7 +157,7 @@ def test_old_lines_do_not_make_the_wait_for_a_new_one_end(node: Node) -> None:
     assert node.total() == 3
 
 
-def test_another_boot_begins_anew_and_totals_go_on(node: Node) -> None:
+def test_another_boot_begins_again_and_totals_go_on(node: Node) -> None:
     """Numbers of records start again with a boot."""
     node.take(line(500))
     node.take(line(3, at=900, boot="two"))
@@ -327,7 +327,7 @@ def test_events_from_before_a_restart_are_not_recent(node: Node) -> None:
 
 
 def test_an_event_is_counted_and_logged_with_meaning_and_advice(node: Node) -> None:
-    """One line for each, which an operator can act on; a known event is told once."""
+    """One line for each, which an operator can act on; a known event is logged once."""
     text = "NETIR_LINK_EVT Fatal XC0 i0 Link 09 (0x025525c6 0x0)"
     (said,) = node.told(line(1, "149", at=1, device=OTHER_GPU, text=text))
 

@@ -33,7 +33,7 @@ class Links:
         self.node = FedDaemon(folder, patched)
 
     def read(self, collector: str, device: str, values: Values, step: float) -> None:
-        """One run of a collector that gave one device, so many seconds after what was before."""
+        """One run of a collector that gave one device, this number of seconds after the run before."""
         self.node.feed(collector, {device: values}, step)
 
     def miss(self, *absences: Absence) -> None:
@@ -223,7 +223,7 @@ def test_a_roce_port_without_a_link_is_not_switched_off(links: Links) -> None:
     assert links.recent(RDMA) == 1
 
 
-def test_an_adapter_whose_driver_is_loaded_again_begins_anew(links: Links) -> None:
+def test_an_adapter_whose_driver_is_loaded_again_begins_again(links: Links) -> None:
     """It is gone for a run, and what its counter shows after that is no flap of now."""
     links.port(4, downed=1)
     links.read("rdma", "mlx5_9:1", {(STATE, ("mlx5_9", "1")): 4}, 5.0)

@@ -420,7 +420,7 @@ def test_one_adapter_with_gpudirect_is_enough(log: Path) -> None:
 
 
 def test_two_tables_in_one_log_are_two(log: Path) -> None:
-    """The second one is slower and smaller, as alltoall is after all_reduce; where it is torn, that is said."""
+    """The second one is slower and smaller, as alltoall is after all_reduce; where it is torn, the answer says so."""
     first = HEADER + row(2**20, 400.0) + row(2**23, 480.0) + END
     second = HEADER + row(2**20, 30.0) + row(2**21, 31.0)
 

@@ -127,7 +127,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
 def test_width_is_held_against_what_was_learned(
     node: Node, learned: int | None, width: Value, maximum: Value, narrow: Value
 ) -> None:
-    """The expectation goes before the maximum of both ends, and without either nothing is said; idle or not."""
+    """The expectation goes before the maximum of both ends, and without either nothing is reported; idle or not."""
     for _ in range(4 if learned else 0):
         node.identify()
         node.step(learned, loaded=False)
@@ -224,7 +224,7 @@ def test_load_counts_in_the_highest_performance_state(node: Node, states: tuple[
 
 
 def test_a_slow_link_is_degraded_between_loads(node: Node) -> None:
-    """With load before and after; back at the maximum it resolves, and once the GPU is idle nothing is said."""
+    """With load before and after; back at the maximum it resolves, and once the GPU is idle nothing is reported."""
     found = []
     for generation, loaded in ((3, True), (3, True), (5, True), (5, True), (3, True), (3, True), (3, False)):
         node.step(generation=generation, loaded=loaded)
@@ -286,7 +286,7 @@ def test_what_was_not_read_is_not_judged(node: Node) -> None:
 
 
 def test_an_old_verdict_is_none(node: Node) -> None:
-    """When the link is not read any more, what was said of it ages out."""
+    """When the link is not read any more, its last judgement ages out."""
     node.step()
     node.clock.now += GAP - STEP + 1
     node.traffic(0.0)
@@ -398,7 +398,7 @@ def test_a_switch_of_gpus_alone_is_judged_under_load(node: Node) -> None:
 
 
 def test_a_degraded_adapter_is_told_once_in_the_log(node: Node) -> None:
-    """And once more when it is as it should be; without the tree nothing is said."""
+    """And once more when it is as it should be; without the tree nothing is reported."""
     tree = {NIC_PORT: ("root_port", "pci0000:39"), NIC: ("nic", NIC_PORT)}
     for width in (8, 8, 16):
         node.devices(tree, {"nic": (5, width, 5, 16)})

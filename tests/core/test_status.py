@@ -162,7 +162,7 @@ def test_stuck_processes_are_told_once(running: Engine, monkeypatch: pytest.Monk
 
 
 def test_the_status_has_the_findings_as_they_are(running: Engine, clock: Clock) -> None:
-    """Parts are marked with what is said of them, also those of causes."""
+    """Parts carry the marks of their findings, also those of causes."""
     why = cause("nvlink_down", Component("nvlink", "0000:17:00.0/3", "GPU0 link 3"))
     probe = Component("probe", "all_reduce", "probe all_reduce")
     slow = finding("probe_bandwidth_low", probe, clock.time() - 90, causes=(why,), severity="critical")

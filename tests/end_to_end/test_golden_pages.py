@@ -79,7 +79,7 @@ ALL = tuple(sorted(OPT_IN))
 
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 def test_a_page_is_as_recorded(preset: str, exposed: Expose, request: pytest.FixtureRequest) -> None:
-    """A healthy node exposes what was recorded; the clock stands still."""
+    """A healthy node exposes what was recorded; the clock does not move."""
     held_against(lines_of(exposed(preset).snapshot), preset, request)
 
 

@@ -42,7 +42,7 @@ ROWS: dict[str, tuple[list[Any], dict[str | tuple[str, str], Any]]] = {
         ["measure_timeout"] * 3, {"latency_spike_streak": 3}),
     "where nothing is expected nothing is low": (
         [{"bandwidth": 1.0, "expected": None}], {"low_bandwidth_streak": None, "bandwidth_utilization_ratio": None}),
-    **{f"what is expected by {source} is held against a result": (
+    **{f"a result is compared with what {source} expects": (
            [{"bandwidth": 1.0, "expected": replace(FIRM, source=source)}],
            {"low_bandwidth_streak": 1, "bandwidth_utilization_ratio": pytest.approx(0.01)})
        for source in ("configured", "model")},

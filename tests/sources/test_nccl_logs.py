@@ -146,7 +146,7 @@ ESCAPED = '{"log": "' + OWN.replace('"', '\\"') + '"}'
 CONSOLE = f"2026-01-01T10:00:00Z [warning  ] trouble in the logs of jobs [commwatch.job_logs] text={RETRY.strip()}"
 
 
-def anew(text: str) -> Step:
+def rewritten(text: str) -> Step:
     """The job truncates its log, as NCCL does with the file that NCCL_DEBUG_FILE names."""
     return lambda node: node.write(text, mode="w")
 
@@ -179,7 +179,7 @@ COUNTED: dict[str, list[Step | str | dict[str, int] | tuple[float, dict[str, int
     "files of a name that was not configured before are old":
         [also(RETRY, "other.txt"), restart("*.log", "*.txt"), NOTHING, also(RETRY, "other.txt"), ONE],
     "rotation by renaming loses nothing": [RETRY, rename, CUDA, (5, BOTH), NOTHING],
-    "a log that is written anew is read from its beginning": [anew(INFO.format(host="gpu7") * 3 + RETRY), ONE],
+    "a log that is rewritten is read from its beginning": [rewritten(INFO.format(host="gpu7") * 3 + RETRY), ONE],
     "a line that is never ended is taken after a while, and what comes behind it is no line":
         [CUDA.strip(), (1, NOTHING), (UNFINISHED_SECONDS - 1, NOTHING), (1, {"cuda": 1}),
          f" and {RETRY.strip()}\r{CUDA}", (1, {"cuda": 1})],
@@ -192,7 +192,7 @@ COUNTED: dict[str, list[Step | str | dict[str, int] | tuple[float, dict[str, int
         [RETRY.replace("\n", "\r") + "1%\r2%\r" + CUDA.replace("\n", "\r"), (1, BOTH)],
     "a new log beside an empty one is no copy of it": [also("", "empty.log"), NOTHING, also(RETRY, "next.log"), ONE],
     "another process begins again in a file of other content, though it is as long":
-        [RETRY, ONE, anew(CUDA + RETRY.replace("129", "130")), restart(), BOTH],
+        [RETRY, ONE, rewritten(CUDA + RETRY.replace("129", "130")), restart(), BOTH],
     "of a log of several hosts only own lines count": [
         INFO.format(host="gpu6") + INFO.format(host="gpu7") + RETRY + RETRY.replace("gpu7", "gpu6") + CUDA, ONE],
     "a log of one host counts whatever it is called, as in a container":

@@ -85,7 +85,7 @@ def address(gpu: int) -> str:
 
 
 def gpus(count: int, name: str, memory: float | None = None) -> NodeNumbers:
-    """So many GPUs of a model, gen 4 x16 each, on root ports; memory in bytes of each, None: not known."""
+    """GPUs of a model, gen 4 x16 each, on root ports; memory in bytes of each, None: not known."""
     ports = {gpu: f"0000:0{gpu}:01.0" for gpu in range(count)}
     devices = [*map(address, range(count)), *ports.values()]
     info: dict[Any, float] = {(address(gpu), "gpu", port, "0", "", ""): 1 for gpu, port in ports.items()}

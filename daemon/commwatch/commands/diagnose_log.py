@@ -87,7 +87,7 @@ class LogAnswer(msgspec.Struct, frozen=True):
     works: str
     """That line, as FILE:LINE; empty for none."""
     notes: tuple[str, ...] = ()
-    """What is worth to know beside the verdict, as sentences."""
+    """Facts about the transport beside the verdict, as sentences."""
 
 
 def run_log(names: Sequence[str], *, as_json: bool) -> int:
@@ -188,7 +188,7 @@ _OF_SET_UP = frozenset({"ib_setup"})
 
 
 def _slow(logs: Sequence[ReadLog], works: bool) -> tuple[LogIncident | None, tuple[str, ...]]:
-    """Why a job that works is slow, None where nothing says so; and what else is worth to know of its transport."""
+    """Why a job that works is slow, None where nothing says so; and notes on its transport."""
     from commwatch.jobs.logs.transport import Transport
 
     transport = Transport([log.transport for log in logs])
@@ -247,6 +247,8 @@ def _damaged(logs: Sequence[ReadLog]) -> LogIncident | None:
 
 
 def _of_lines(log: ReadLog, found: Slow) -> LogIncident:
+    from commwatch.jobs.logs.event import LONGEST_TEXT
+
     return LogIncident(
         category=found.category,
         side=found.about.side,
@@ -255,7 +257,7 @@ def _of_lines(log: ReadLog, found: Slow) -> LogIncident:
         next_step=found.about.next_step,
         file=printable(log.name),
         line=found.line.number,
-        text=found.line.text.strip()[:300],
+        text=found.line.text.strip()[:LONGEST_TEXT],
         began=None,
         hosts=(),
         ranks=(),

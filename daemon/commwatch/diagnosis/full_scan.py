@@ -84,7 +84,7 @@ class FreshProbe:
 
     @property
     def told(self) -> tuple[tuple[Answer, bool], ...]:
-        """The times that say something, and whether it was bad: not those that were skipped or gave way."""
+        """The times that say something, and whether it was bad: not those that were skipped or yielded."""
         both = zip(self.answers, self.bad, strict=True)
         return tuple((answer, bad) for answer, bad in both if isinstance(answer.result, Measured | Failed))
 
@@ -275,7 +275,7 @@ def _findings(known: Known, fresh: Sequence[FreshProbe]) -> list[Finding]:
         fresh: the probes of the scan.
     """
     open_before = _flat([one for one in known.findings.findings if one.code in CODES])
-    standing = {key: one for key, one in open_before.items() if not _judged_anew(known.facts, one, fresh)}
+    standing = {key: one for key, one in open_before.items() if not _judged_again(known.facts, one, fresh)}
     for match, by in _matches(known.facts, known.thresholds, fresh):
         incident = _incident(match, by, open_before.get((match.code, match.component.identity)))
         standing[incident.key] = incident
@@ -298,7 +298,7 @@ def _flat(told: Iterable[Finding]) -> dict[tuple[str, str], Incident]:
     return found
 
 
-def _judged_anew(facts: Facts, finding: Incident, fresh: Iterable[FreshProbe]) -> bool:
+def _judged_again(facts: Facts, finding: Incident, fresh: Iterable[FreshProbe]) -> bool:
     """Whether the scan would have seen it if it were still so."""
     if finding.code in _PROBE_CODES:
         return any(one.name == finding.component.key and one.measured and one.comparable for one in fresh)

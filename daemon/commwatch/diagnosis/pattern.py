@@ -216,7 +216,7 @@ def _badness(one: Probe) -> float:
 
 
 def _well(well: Sequence[Probe], thresholds: Thresholds) -> Check:
-    # What is known of every one of them, else nothing is said: a baseline takes twenty results.
+    # Only if every one of them is known: a baseline takes twenty results.
     ratios = [_over_usual(one) for one in well]
     shares = [one.bandwidth_utilization_ratio for one in well]
     parts = []

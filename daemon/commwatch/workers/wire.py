@@ -73,7 +73,7 @@ class Bounds:
 
 
 def shortened(text: str, most: int) -> str:
-    """A text in one printable line of so many characters at most."""
+    """A text in one printable line of at most ``most`` characters."""
     if len(text) > most:
         text = text[: most - 1] + "…"
     return text if text.isprintable() else printable(text)
