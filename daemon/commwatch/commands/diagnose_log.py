@@ -83,7 +83,8 @@ class LogAnswer(msgspec.Struct, frozen=True):
     """The first one first."""
     verdict: Literal["trouble", "slow", "clear", "unknown"]
     """``clear`` where a line shows that the job works, in a log that is still being written, or has ended well, and
-    nothing after it speaks of trouble; ``slow`` where it works, and a line says why it is slower than it could be."""
+    nothing after it speaks of trouble; ``slow`` where it works, or did when an old log ends, and a line says why it is
+    slower than it could be."""
     works: str
     """That line, as FILE:LINE; empty for none."""
     notes: tuple[str, ...] = ()
@@ -146,10 +147,12 @@ def answer_from(names: Sequence[str]) -> LogAnswer:
     slow, notes = _slow(logs, bool(working))
     if (damaged := _damaged(logs)) is not None:
         verdict, incidents = "trouble", _with_damage([one for one in incidents if one.certain], damaged)
-    elif slow is not None and is_clear and all(set(one.counts) <= _OF_SET_UP for one in incidents):
+    elif slow is not None and working and all(set(one.counts) <= _OF_SET_UP for one in incidents):
         verdict, incidents = "slow", [slow]
+        if not is_clear:
+            notes = (f"{works} shows work, but is old, and no line says how it ended.", *notes)
     elif slow is not None:
-        notes = (*notes, slow.happened)
+        notes = (*notes, f"{slow.happened} {slow.next_step}")
     of_nccl = any(log.of_nccl for log in logs)
     return LogAnswer(SCHEMA, read, of_nccl, versions, tuple(incidents), verdict, works, notes)
 
@@ -350,7 +353,7 @@ def log_lines(answer: LogAnswer) -> Iterator[Line]:
             (f" {answer.works} shows work; nothing after it speaks of trouble.", ""),
         ]
     elif answer.verdict == "slow":
-        yield [("It works, but slowly.", "yellow")]
+        yield [("The job shows work, but is slow.", "yellow")]
     elif answer.verdict == "unknown":
         last = (
             f"{answer.works} shows work, but is old, and no line says how it ended"
