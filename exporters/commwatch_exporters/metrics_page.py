@@ -99,7 +99,7 @@ class MetricsPage:
         self._layouts: object = None
         self._until = 0.0
         self._own_texts: dict[Format, bytes] = {}
-        """What the process said of itself, until then and while the node has the same series."""
+        """The last message of the process about itself, until then and while the node has the same series."""
         self._of: Snapshot | None = None
         self._bodies: dict[Format, Body] = {}
         """Whole pages with that text, of this snapshot."""

@@ -23,7 +23,7 @@ from commwatch.cluster.schedule import FEW_MEMBERS, NO_LEAF, Suspect
 SLOW_SHARE: Final = 0.85
 """Below this share of what is usual in its class, a cell is slow; noise is about 3 %."""
 SLOW_LATENCY: Final = 1.5
-"""From so many times the usual latency on, as within a node."""
+"""A latency is slow from this multiple of the usual one on, as within a node."""
 MOST: Final = 0.6
 """Share of the cells of a leaf that must be bad."""
 UPLINK_MOST: Final = 0.8

@@ -28,9 +28,9 @@ from commwatch.cluster.store import DEADLINES, Deadlines, Store
 from commwatch.errors import ExitCode
 
 PORTS_TRIED = 4
-"""The store takes the first free one of so many from the meeting port on."""
+"""The store takes the first free port among this number of ports, from the meeting port on."""
 QUIET_SECONDS = 2.0
-"""Progress is said of what takes longer."""
+"""A step that takes longer prints its progress; seconds."""
 
 GRACE_SECONDS = 15.0
 """For the store's answer beyond the deadline of what it waits for."""
@@ -94,7 +94,7 @@ class Progress:
 
     @asynccontextmanager
     async def step(self, words: Callable[[], str]) -> AsyncIterator[None]:
-        """A step; what it waits for is said after 2 s, then every 10 s."""
+        """A step; prints what it waits for after 2 s, then every 10 s."""
         task = asyncio.ensure_future(self._remind(words))
         try:
             yield

@@ -218,7 +218,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, tag="turn"):
     end: Literal[0, 1]
     peer: str
     addresses: tuple[str, ...]
-    """Of end 0, by rail; so many rails are measured."""
+    """Of end 0, by rail; its length is the number of rails that are measured."""
     ports: tuple[int, ...]
     adapter_latency: bool
     """Whether both ends can measure that of their adapters."""

@@ -18,9 +18,9 @@ from commwatch.probes.rounds import split_round
 NO_LEAF: Final = ""
 """The leaf of a node of which none is known."""
 SENDING_SHARE: Final = 8
-"""One of so many nodes of a leaf sends to other leaves at once, so that jobs on the shared uplinks feel little."""
+"""One of this number of nodes of a leaf sends to other leaves at once: jobs on the shared uplinks feel little."""
 FEW_MEMBERS: Final = 4
-"""Up to so many, all meet in three rounds."""
+"""Up to this number of members, all meet in three rounds."""
 _TRIES: Final = 64
 """Exchanges that are tried for each node of round 2, on average, before a pair within a leaf is accepted."""
 
@@ -40,7 +40,7 @@ class Suspect(NamedTuple):
     member: int
     rails: AbstractSet[int | None]
     witnesses: int
-    """With so many it is to be measured again."""
+    """The number of witnesses with which it is to be measured again."""
 
 
 def first_round(leaves: Sequence[str], seed: str) -> tuple[Pair, ...]:

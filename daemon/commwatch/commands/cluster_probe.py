@@ -138,7 +138,7 @@ def probe_lines(result: ProbeResult) -> Iterator[str]:
 
 
 def _adapter_latency(result: ProbeResult) -> str:
-    """What the adapters alone take, held against the mark of InfiniBand HDR where they are that."""
+    """The latency of the adapters alone, compared with the mark of InfiniBand HDR where they are that."""
     from commwatch.diagnosis.marks.table import INFINIBAND_HDR
 
     members = result.run.members

@@ -35,7 +35,7 @@ class LogRead(msgspec.Struct, frozen=True):
     told: int
     """Lines that report trouble."""
     is_cut: bool
-    """Whether the rest was not read, because so many lines report trouble."""
+    """Whether the rest was not read, because too many lines report trouble."""
 
 
 class LogIncident(msgspec.Struct, frozen=True):

@@ -63,7 +63,7 @@ class AuditedFile(msgspec.Struct, frozen=True):
 
 
 class SettingsAnswer(msgspec.Struct, frozen=True):
-    """What is to be said of files and processes."""
+    """The answer about files and processes."""
 
     schema: str
     simulated: str | None
@@ -74,7 +74,7 @@ class SettingsAnswer(msgspec.Struct, frozen=True):
 
 
 def run_settings(names: Sequence[str], config: Config, *, as_json: bool) -> int:
-    """Audit files and processes, and print what is to be said of them.
+    """Audit files and processes, and print the findings.
 
     Args:
         names: files in the form of nccl.conf, whose names end in ``.conf``, and environments: what ``env``, ``env -0``

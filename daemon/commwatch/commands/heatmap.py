@@ -50,7 +50,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     from commwatch.views.heatmap.matrix_view import view_of
 
     configure_logging(config.log)
-    # Whatever cannot work is said before anything is measured.
+    # Errors in the options are printed before anything is measured.
     earlier = read_matrix(args.compare) if args.compare else None
     if args.output is not None:
         from commwatch.diagnosis.output_file import check_output

@@ -21,7 +21,7 @@ _SHOWN_FROM = 0.0005
 """Losses below it print as 0.000."""
 _NEXT_BELOW = 0.9
 _NEXT_SHOWN = 5
-"""Readings below the ratio that cost nothing yet: so many are shown."""
+"""The largest number of readings below the ratio that are shown although they cost nothing yet."""
 
 
 @command(

@@ -239,7 +239,7 @@ class NcclLogsSection(SourceSection, frozen=True):
 
 
 class NcclSettingsSection(SourceSection, frozen=True):
-    """The NCCL settings of the processes on the GPUs, held against the node."""
+    """The NCCL settings of the processes on the GPUs, checked against the node."""
 
     interval: Duration = Duration(600)
     """Of an audit where no process has come or gone; one follows each change of the processes."""
@@ -283,7 +283,7 @@ class Metrics(Section, frozen=True):
 
 
 class Jobs(Section, frozen=True):
-    """What is said of the jobs on the GPUs."""
+    """What metrics and pages tell about the jobs on the GPUs."""
 
     identity: bool = False
     """Name the Slurm job or the Kubernetes pod on each GPU in a label, for all who may read the metrics."""

@@ -157,7 +157,7 @@ class _Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     value: int | float
     unit: Unit | None = None
-    """As in the shipped file, where it is said."""
+    """As in the shipped file, if the file names it."""
     origin: Any = ""
     """A remark of the site: a text, a date, a number."""
 

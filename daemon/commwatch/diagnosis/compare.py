@@ -1,4 +1,4 @@
-"""Two diagnoses held against each other: what changed, and by how much; pure."""
+"""Compare two diagnoses: what changed, and by how much; pure."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class Known:
     lost: str = ""
     """Why the daemon did not answer after a full scan, so that all but the fresh values is from before it."""
     asked: Asked = ALL_PROFILES
-    """Which profiles the node is held against."""
+    """The profiles that the node is compared with."""
 
     settings: SettingsDocument | None = None
     """What the last audit of the jobs' NCCL settings said; None where it was not asked for."""

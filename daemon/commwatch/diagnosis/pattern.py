@@ -126,7 +126,7 @@ def _span(matrix: PairMatrix, quantity: _PairQuantity, values: Mapping[Cell, flo
 
 
 def _best_pair(matrix: PairMatrix, seen: Iterable[Matched]) -> str:
-    """Which two GPUs to take until it is repaired: said of measured pairs only, and of none that is named."""
+    """The two GPUs to use until the repair: of measured pairs only, and never a pair that a finding names."""
     values, names = _values_of(matrix, "bandwidth"), names_of(matrix.endpoints)
     named = {one.record.component.name for one in seen}
     slow = {cell for suspect in matrix.suspects if suspect.element in named for cell in suspect.cells}

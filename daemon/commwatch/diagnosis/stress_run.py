@@ -118,7 +118,7 @@ def sustained(plan: CyclePlan, seconds: float) -> CyclePlan:
 
 
 class Look(NamedTuple):
-    """What the daemon said of clocks and links at one moment."""
+    """The daemon's readings of clocks and links at one moment."""
 
     time: float
     """Seconds since 1970."""

@@ -120,7 +120,7 @@ def exit_code_of(word: Word, *, slurm: bool, fail_closed: bool, drains: bool = F
 
 
 def unknown(because: Because, reason: str, *, slurm: bool, fail_closed: bool) -> Health:
-    """The answer where nothing can be said of the node.
+    """The answer if the node's state is unknown.
 
     Args:
         because: in one word.

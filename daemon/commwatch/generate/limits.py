@@ -16,7 +16,7 @@ _WITHIN = {60.0: "in a minute", 3600.0: "in an hour"}
 
 
 def rise(series: str, limit: Limit, rate_window: str = "2m") -> str:
-    """What a limit is held against."""
+    """The value that a limit is compared with."""
     if limit.window_seconds == 3600:
         return f"round(increase({series}[1h]))"
     if limit.window_seconds == 60:

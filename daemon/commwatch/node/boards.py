@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 GPUS_BY_SWITCHES: Mapping[int, int] = {4: 8, 6: 8, 12: 16}
-"""GPUs on the boards of so many NVSwitches that show on the PCI bus: HGX H100, H200 and their kin have 4 for 8 GPUs,
+"""GPUs on a board, by the number of NVSwitches on the PCI bus: HGX H100, H200 and their kin have 4 for 8 GPUs,
 HGX A100 has 6 for 8, two of them 12 for 16, as HGX-2 (NVIDIA Fabric Manager user guide). Other numbers say nothing."""
 GPUS_BY_NAME: Mapping[str, int] = {"NVIDIA B200": 8, "NVIDIA B300 SXM6 AC": 8}
 """GPUs on the board of a GPU that is soldered to one kind of board alone, by NVML's name: HGX B200 and B300, whose

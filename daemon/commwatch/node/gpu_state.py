@@ -113,7 +113,7 @@ def state_block(
         time: monotonic seconds.
         failing: what ``failing_gpus`` gives.
         silent: devices that fail every call, with the seconds since 1970 of their last reading.
-        on_bus: as for ``gpu_states``; those that nothing else is said of may be a GPU without an address.
+        on_bus: as for ``gpu_states``; those that no other reading names may be a GPU without an address.
     """
     readings: dict[Series, Value] = {("commwatch_gpu_state", labels): state for labels, state in states.items()}
     for (index, pci_bus_id), state in states.items():
@@ -173,7 +173,7 @@ def _labels_of(
     Args:
         here: the GPUs that the driver lists: NVML index by PCI address.
         gone: those it does not list, with the index they had last.
-        named: keys of all devices of which something is said now.
+        named: keys of all devices that a finding names now.
         on_bus: as for ``gpu_states``.
     """
     if not device.startswith("index:"):

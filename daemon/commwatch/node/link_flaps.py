@@ -105,7 +105,7 @@ class LinkFlaps(Tracker):
     """The flaps of all links: between two readings a link that was up is not, or its adapter has counted one.
 
     What somebody does on purpose is no flap: nothing is counted during maintenance or of a port that is switched off,
-    a device that comes back begins anew, and a new boot forgets the flaps of the last one.
+    a device that comes back starts from zero, and a new boot forgets the flaps of the last one.
 
     Args:
         state: of an earlier daemon; it is changed in place.

@@ -53,7 +53,7 @@ class SeenPort:
     speed: float | None = None
     """Bytes per second in one direction."""
     equal_in: str = ""
-    """Ports with the same words are made and wired for the same; empty: nothing is said of others like it."""
+    """Ports with the same words are made and wired for the same; empty: it has no known equals."""
 
 
 @dataclass(frozen=True, slots=True)

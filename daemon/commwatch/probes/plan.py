@@ -43,7 +43,7 @@ YieldReason: TypeAlias = Literal[
     "stopping",  # the daemon, or the command, ends
     "gpu_unknown",  # the GPUs could not be looked at any more
 ]
-"""Why a cycle under way gave way: the bounded reasons of ``commwatch_probe_yields_total``."""
+"""Why a running cycle yielded: the bounded reasons of ``commwatch_probe_yields_total``."""
 
 
 class Deadlines(msgspec.Struct, frozen=True, kw_only=True):
@@ -221,7 +221,7 @@ class Skipped(msgspec.Struct, frozen=True, kw_only=True, tag="skipped"):
 
 
 class Yielded(msgspec.Struct, frozen=True, kw_only=True, tag="yielded"):
-    """A cycle that gave way."""
+    """A cycle that yielded to a job."""
 
     finished_at: float
     occupied_seconds: float

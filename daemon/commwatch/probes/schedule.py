@@ -15,7 +15,7 @@ SUSPICIOUS_RETRY_SECONDS = 30.0
 SUSPICIOUS_RETRIES_PER_HOUR = 2
 
 TRY_AGAIN_SECONDS = 900.0
-"""A cycle that did not start, or gave way, is tried again within this: a probe of every day waits for no whole day."""
+"""A cycle that did not start, or yielded to a job, runs again within this time: a daily probe does not wait a day."""
 
 SOONEST_SECONDS = 60.0
 """But not before this."""
@@ -26,10 +26,10 @@ FIRST_SPREAD_SECONDS = 3600.0
 BURST_SECONDS = 300.0
 BURST_CYCLES = 5
 BURST_WINDOW_SECONDS = 4 * 3600.0
-"""While too few results are there to judge by, so many cycles of a frequent probe come within the first time of each
-other. Once they are there its interval is twice as long for the rest of the budget's window, which pays for them: at
-15 min 6 cycles in the first 25 min and 7 more in 4 h, 13 of 6.5 s. With 57.5 s for the first cycles of the rare probes
-they take 142 s of the 144 s that 1 % of 4 h is."""
+"""While a probe has too few results for a judgement, ``BURST_CYCLES`` cycles of a frequent probe come within
+``BURST_SECONDS`` of each other. After that its interval is twice as long for the rest of the budget's window, which pays
+for them: at 15 min 6 cycles in the first 25 min and 7 more in 4 h, 13 of 6.5 s. With 57.5 s for the first cycles of the
+rare probes they take 142 s of the 144 s that 1 % of 4 h is."""
 
 _HOUR = 3600.0
 

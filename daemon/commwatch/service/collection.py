@@ -345,7 +345,7 @@ class Collection:
         self.tend()
 
     def follow_clock(self, step: float) -> None:
-        """Tell when collectors ran last by the wall clock of now, which was stepped by so many seconds."""
+        """Shift the wall-clock times of the collectors' last runs by a clock step, in seconds."""
         for collector in self.collectors.values():
             if collector.last_success is not None:
                 collector.last_success += step

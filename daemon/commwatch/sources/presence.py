@@ -93,7 +93,7 @@ def ethtool_absent(origin: Origin) -> str | None:
 
 
 def services_absent(origin: Origin) -> str | None:
-    """Why nothing can be said of the driver's services; None where it can."""
+    """Why the state of the driver's services is unknown; None if it is known."""
     if absent := driver_absent(origin):
         return absent
     if not node_processes_visible(origin.procfs):

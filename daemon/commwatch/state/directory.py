@@ -40,7 +40,7 @@ _Used = TypeVar("_Used")
 
 
 def default_state_path() -> Path:
-    """Where state is kept when nothing is said: systemd's folder, the system's for root, else the user's."""
+    """The default state directory: systemd's folder, the system's for root, else the user's."""
     if systemd := os.environ.get("STATE_DIRECTORY"):
         return Path(systemd.split(":")[0])
     if os.geteuid() == 0:

@@ -95,7 +95,7 @@ def _print_head(document: Document | TrialDocument) -> None:
 
 
 def _notes(answers: Sequence[Answer]) -> Iterator[str]:
-    """The sentences with the names of the probes that they are about: what several share is said once."""
+    """The sentences with the names of the probes that they are about; a sentence that several share comes once."""
     about: dict[str, dict[str, None]] = {}
     for answer in answers:
         for note in notes_of(answer):

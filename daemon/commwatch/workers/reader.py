@@ -389,7 +389,7 @@ class Reader:
         return replace(absence, device=self._aliases.get(absence.device, absence.device))
 
     def _learn_aliases(self, new: dict[str, str]) -> None:
-        """Indexes move: what is said now of an index or of a device replaces all that was said before."""
+        """Indexes move: the present message about an index or a device replaces all earlier ones."""
         self._learned = new
         devices = set(new.values())
         kept = {alias: device for alias, device in self._aliases.items() if device not in devices}

@@ -133,7 +133,7 @@ class SimulatedNode:
         return answers.seconds(now, operation, size_bytes, gpus, call, rank=position, both_ways=both_ways)
 
     def slowdown_under_load(self, ranks: Sequence[int], devices: Sequence[str], busy_seconds: float) -> float:
-        """How many times as long a call takes once the ranks have been at work for so many seconds; 1 without fault."""
+        """The factor by which a call takes longer once the ranks have worked for this many seconds; 1 without fault."""
         hardware, now = self.now()
         answers = self._answers(hardware)
         return answers.slowdown_under_load(answers.gpus_of(ranks, devices, now), now, busy_seconds)

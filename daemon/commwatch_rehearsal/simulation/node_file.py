@@ -84,7 +84,7 @@ class NodeFile(Section, frozen=True):
 
     like: str
     gpus: Annotated[int, Meta(ge=1)] | None = None
-    """The first so many GPUs of the preset."""
+    """The first GPUs of the preset, by this number."""
     gpu: GpuChange = field(default_factory=GpuChange)
     nvlink: NVLinkChange = field(default_factory=NVLinkChange)
     numa: tuple[Annotated[int, Meta(ge=-1, le=255)], ...] | None = None

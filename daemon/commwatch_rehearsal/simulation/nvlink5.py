@@ -89,7 +89,7 @@ def _raw_errors(lane: int, asked: Asked, link: int, time: float) -> float:
 
 
 def _codewords(corrected: int, asked: Asked, link: int, time: float) -> float:
-    """Codewords per second with so many symbols corrected: errors that come independently of each other."""
+    """Codewords per second by the number of corrected symbols: errors that come independently of each other."""
     expected = _CODEWORD_BITS * _raw_ratio(asked, link, time)
     share = math.exp(-expected) * expected**corrected / math.factorial(corrected)
     return share * _bits_per_second(asked, link, time) / _CODEWORD_BITS

@@ -106,7 +106,7 @@ class ProbeAnswers:
         return seconds * unrest(time, kind, call, rank)
 
     def slowdown_under_load(self, gpus: Sequence[int], time: float, busy_seconds: float) -> float:
-        """How many times as long a call over these GPUs takes after so many seconds of work without a pause."""
+        """The factor by which a call over these GPUs takes longer after ``seconds`` of work without a pause."""
         factor = 1.0
         for fault in self.hardware.faults:
             holds = fault.kind == "sustained_slowdown" and fault.active(time) and _strikes(fault, gpus)

@@ -19,7 +19,7 @@ class Counter:
     wraps: bool = False
     """Whether it goes on from 0 after its maximum, as queue counters do; the others stay there."""
     sent: int = 0
-    """One more for so many bytes sent; 0: traffic does not move it."""
+    """Bytes sent for each increment; 0: traffic does not move it."""
     received: int = 0
 
     @property

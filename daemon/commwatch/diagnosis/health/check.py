@@ -122,7 +122,7 @@ def _with_preflight(found: _Found, options: Options, state: Path, asked: Asked) 
     try:
         record = _preflight(options, state, asked.now)
     except Exception as error:
-        # A defect here must not hide what the daemon said of the node.
+        # A defect here must not hide the daemon's answer about the node.
         said = str(error) if isinstance(error, CommwatchError) else f"{type(error).__name__}: {error}"
         record = PreflightRecord(profile=options.require, verdict="Unknown", reason=f"{options.require}: {said}")
     health = with_preflight(found.health, Preflight(record.verdict, record.reason), asked)

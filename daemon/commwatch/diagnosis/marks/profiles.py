@@ -112,7 +112,7 @@ PROFILES: dict[str, Profile] = {
 
 
 class Asked(NamedTuple):
-    """Which profiles a node is held against."""
+    """The profiles that a node is compared with."""
 
     profile: Profile | None = None
     """The one that has to be met; None: those that a mark was published for are shown, and none has to be."""

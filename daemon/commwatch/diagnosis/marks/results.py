@@ -1,4 +1,4 @@
-"""What probes gave that marks are held against, with the class of the path, from what is exposed; pure."""
+"""Probe results that are compared with marks, with the class of the path, from the exposed samples; pure."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def _is_recent(gpu: Gpu, now: float) -> bool:
 def switch_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """NVSwitches that reported, within the last hour, a failed link or what should be looked into.
 
-    The same number can be fatal and not, and a number of no list can be fatal; what the driver said of each holds.
+    The same number can be fatal and not, and a number of no list can be fatal; the driver's own word for each decides.
     """
     evidence_of: dict[tuple[str, Component], list[Evidence]] = {}
     harmless, fatals = _marked(facts, NvSwitch.sxids_nonfatal), _marked(facts, NvSwitch.sxids_fatal)

@@ -80,7 +80,7 @@ _SLOWEST = PanelRow("What is slow, and why", (
                           " / commwatch_probe_copy_expected_bandwidth_bytes_per_second{@node@})",
                           "GPU {{gpu}} {{direction}}"),),
            unit="percentunit", no_data="Needs results of the copy probe, once a day on a free node.", width=12),
-    Series(title="More GPUs, more bandwidth", description="Bus bandwidth of an all_reduce over the first so many GPUs.",
+    Series(title="More GPUs, more bandwidth", description="Bus bandwidth of an all_reduce over the first 2, 4 … GPUs.",
            queries=(Query("max by (ranks) (commwatch_probe_scaling_bus_bandwidth_bytes_per_second{@node@})",
                           "{{ranks}} GPUs"),),
            unit="Bps", no_data="Needs results of the scaling probe, once a day on a free node.", width=12),

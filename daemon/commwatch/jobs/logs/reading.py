@@ -59,7 +59,7 @@ class ReadLog:
     lines: int = 0
     """Lines that were read."""
     is_cut: bool = False
-    """Whether the rest was not read, because so many lines report trouble."""
+    """Whether the rest was not read, because too many lines report trouble."""
     of_nccl: bool = False
     """Whether any line is NCCL's."""
     of_amd: bool = False

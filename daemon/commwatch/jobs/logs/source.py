@@ -37,7 +37,7 @@ TELL_SECONDS = 60.0
 _ORDINARY = b" NCCL INFO "
 _MOST_HOSTS = 64
 _MOST_KINDS = 256
-"""Of errors in one run that are told apart by what they name."""
+"""The largest number of errors in one run that are kept apart by what they name."""
 _LOOKED_FOR_HOSTS = 16
 """Lines of a piece that are asked who wrote them."""
 

@@ -20,7 +20,7 @@ _REFUSED = frozenset({1, 2, 3, 4, 5})
 
 @dataclass(frozen=True, slots=True)
 class DriverFacts:
-    """What NVML said of the GPUs that answered."""
+    """NVML's answers for the GPUs that answered."""
 
     gpus: tuple[Gpu, ...] = ()
     """By index."""

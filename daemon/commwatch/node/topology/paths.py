@@ -16,7 +16,7 @@ CLASSES: tuple[PathClass, ...] = ("X", "NV", "PIX", "PXB", "PHB", "NODE", "SYS",
 
 MEANINGS: dict[PathClass, str] = {
     "X": "itself",
-    "NV": "so many NVLinks, bonded",
+    "NV": "this number of NVLinks, bonded",
     "PIX": "at most a single PCIe bridge: one PCIe switch",
     "PXB": "several PCIe bridges, no host bridge",
     "PHB": "a PCIe host bridge: through the CPU",

@@ -42,7 +42,7 @@ STYLES = {
 
 
 def topology_lines(topology: Topology, measured: Measured | str = "") -> Iterator[Line]:
-    """Everything that is said of a machine."""
+    """The whole answer about a machine, as text."""
     if not topology.ends:
         yield [("No GPU and no network adapter was found on the PCI bus.", "")]
         return

@@ -183,10 +183,10 @@ class Parts:
 
     @cached_property
     def all(self) -> tuple[Candidate, ...]:
-        """For cells that are held against what they used to be."""
+        """For cells that are compared with their own history."""
         return candidates(self.known, self._name)
 
     @cached_property
     def among_peers(self) -> tuple[Candidate, ...]:
-        """For cells that are held against each other."""
+        """For cells that are compared with each other."""
         return candidates(self.known, self._name, in_some_of_their_peers(self.known, CLASS_SHARE_MAX))

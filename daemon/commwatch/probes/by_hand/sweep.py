@@ -22,7 +22,7 @@ _MEASURE_DEADLINES = 4
 
 
 def sweep_sizes(text: str) -> tuple[int, ...]:
-    """The sizes of ``8B:1GiB:2``: from the first one, each so many times the one before, up to the second.
+    """The sizes of ``8B:1GiB:2``: from the first one, each a fixed multiple of the one before, up to the second.
 
     Raises:
         UsageError: it is no such text, or too many sizes.

@@ -50,7 +50,7 @@ def recent(cycles: Iterable[Occupied], now: float) -> list[Occupied]:
 
 
 def first_guess_seconds(steps: int) -> float:
-    """Seconds for which a cycle with so many steps occupies its GPUs, before any was seen."""
+    """Seconds for which a cycle with ``steps`` steps occupies its GPUs, before any was measured."""
     return FIRST_CYCLE_SECONDS + STEP_SECONDS * steps
 
 

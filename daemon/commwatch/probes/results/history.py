@@ -40,20 +40,20 @@ class Conditions(msgspec.Struct, frozen=True):
     settings: str = ""
     """Digest of the NCCL settings in force; empty without any."""
     slots: tuple[str, ...] = ()
-    """PCI addresses of the GPUs, by rank. A card that was swapped is held against the one before it."""
+    """PCI addresses of the GPUs, by rank. A card that was swapped is compared with the one before it."""
 
     def __post_init__(self) -> None:
         check_labels((self.nccl_version, self.torch_version, self.settings))
 
 
 class ScalingRate(msgspec.Struct, frozen=True):
-    """An all_reduce over the first so many ranks."""
+    """An all_reduce over the first ``ranks`` ranks."""
 
     ranks: Ranks
     bus_bandwidth: Rate
     """Bytes per second."""
     break_even_seconds: Seconds
-    """Computing time of a step above which so many GPUs beat one, for each 10⁹ bytes of gradients."""
+    """Computing time of a step above which these GPUs beat one, for each 10⁹ bytes of gradients."""
 
 
 class CopyRate(msgspec.Struct, frozen=True):

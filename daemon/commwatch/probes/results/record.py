@@ -438,7 +438,7 @@ class ProbeRecord:
         )
 
     def latency_course(self) -> LatencyCourse | None:
-        """The last latencies, good and bad, with what they are held against; None before the first one."""
+        """The last latencies, good and bad, with their baseline; None before the first one."""
         course = self.history.courses.get(LATENCY)
         if course is None or not self._has_latency:
             return None
@@ -447,7 +447,7 @@ class ProbeRecord:
         return LatencyCourse(course.latest, usual, spike_limit(baseline, self._spike_rule))
 
     def _baseline(self) -> Baseline | None:
-        """What latencies are held against."""
+        """The reference that latencies are compared with."""
         rule, course = self._limits, self.history.courses.get(LATENCY, Course())
         return held_to(course.baseline(rule), course.reference, rule.probe_drift_max_factor)
 

@@ -77,7 +77,7 @@ def suspect_letter(place: int) -> str:
 
 
 def suspect_notes(suspects: Sequence[Suspect]) -> tuple[str, ...]:
-    """What is said of each suspect, behind its letter."""
+    """The sentence about each suspect, after its letter."""
     return tuple(
         f"{suspect_letter(place)}  {one.words.rstrip('.')} (confidence {_sure(one.confidence)})"
         for place, one in enumerate(suspects)

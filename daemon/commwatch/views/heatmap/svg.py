@@ -88,7 +88,7 @@ class _Picture:
         self.y += self.count * self.cell + 12
 
     def _cell(self, pair: Pair) -> Iterator[str]:
-        """Colour and number; where there is no room for it the number is said by a title, which a pointer shows."""
+        """Colour and number; where there is no room for it the number is in a title, which a pointer shows."""
         view, mark = self.view, self.view.marks.get(pair, "")
         x, y, side = self.left + self.cell * pair[1], self.y + self.cell * pair[0], self.cell - 2
         number, text = view.numbers.get(pair), view.text(pair)

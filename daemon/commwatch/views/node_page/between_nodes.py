@@ -1,4 +1,4 @@
-"""What the last run between nodes said of this node: a row for each rail, and what was named."""
+"""The result of the last run between nodes for this node: a row for each rail, and the named parts."""
 
 from __future__ import annotations
 

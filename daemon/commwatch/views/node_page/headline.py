@@ -19,7 +19,7 @@ _MOST_LOSSES = 3
 _LOSS_SHOWN_FROM = 0.005
 _MOST_PLACES = 3
 _LEVELS: Final = {"OK": "good", "Warning": "warn", "Critical": "bad"}
-"""By word of the verdict; of any other nothing is said."""
+"""By word of the verdict; any other word has no text."""
 _SIGNS: Final = {"good": "✓", "warn": "!", "bad": "✕"}
 
 

@@ -1,4 +1,4 @@
-"""Which of the parts are marked: the most severe that is said of each, by the identities that it has."""
+"""Which of the parts are marked: the highest severity of the findings of each, by the part's identities."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def table(
         title: the heading.
         headings: of the columns.
         rows: cells as HTML.
-        empty: what is said in place of a table without rows.
+        empty: the text in place of a table without rows.
         stacks: whether the cells of a row stand below each other on a phone, each with its heading.
     """
     if not rows:
