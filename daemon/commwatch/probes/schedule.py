@@ -27,9 +27,9 @@ BURST_SECONDS = 300.0
 BURST_CYCLES = 5
 BURST_WINDOW_SECONDS = 4 * 3600.0
 """While a probe has too few results for a judgement, ``BURST_CYCLES`` cycles of a frequent probe come within
-``BURST_SECONDS`` of each other. After that its interval is twice as long for the rest of the budget's window, which pays
-for them: at 15 min 6 cycles in the first 25 min and 7 more in 4 h, 13 of 6.5 s. With 57.5 s for the first cycles of the
-rare probes they take 142 s of the 144 s that 1 % of 4 h is."""
+``BURST_SECONDS`` of each other. After that its interval is twice as long for the rest of the budget's window, which
+pays for them: at 15 min 6 cycles in the first 25 min and 7 more in 4 h, 13 of 6.5 s. With 57.5 s for the
+first cycles of the rare probes they take 142 s of the 144 s that 1 % of 4 h is."""
 
 _HOUR = 3600.0
 

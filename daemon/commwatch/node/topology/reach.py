@@ -86,7 +86,8 @@ def gpu_paths(
         node: has the GPUs.
         addresses: PCI addresses by rank.
         expected_links: NVLinks that each GPU should have, by PCI address, as learned; for a GPU without an entry,
-            those that are active. Of a link that is down the driver does not report where it led: see ``_missing_between``.
+            those that are active. Of a link that is down the driver does not report where it led: see
+            ``_missing_between``.
 
     Returns:
         None where the topology lacks one of the GPUs.
