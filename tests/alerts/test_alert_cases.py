@@ -12,7 +12,7 @@ from support.promtool_cases import document
 FILE = """\
 every: 1m
 alert: {severity: warning, class: B}
-summary: A link is slow.
+summary: Link $link is slow.
 labels:
   'gpu="3", link="11"': [x]
 every_node: {commwatch_simulated: 0x20}
@@ -29,6 +29,8 @@ cases:
     words:
       5m:
         'instance="a", link="11"': Node a is slow.
+      6m:
+        'instance="a", link="several"': [Links are slow., Node a is slow.]
   silent when alone:
     scraped_every: 15s
     every_node: {x: none}
@@ -61,15 +63,18 @@ def test_a_case_is_written_out(tmp_path: Path) -> None:
     }
     labels = {"job": "commwatch", "fault": "X", "severity": "warning", "class": "B", "instance": "a", "link": "11"}
     annotations = {
-        "summary": "A link is slow.",
+        "summary": "Link 11 is slow.",
         "description": "Node a is slow.",
         "runbook_url": "http://localhost:3000/public/runbooks/X.md",
         "dashboard_url": "http://localhost:3000/d/commwatch-node?var-job=commwatch&var-instance=a",
     }
     expected = [{"exp_labels": labels, "exp_annotations": annotations}]
+    own = annotations | {"summary": "Links are slow."}
+    with_own_summary = [{"exp_labels": labels | {"link": "several"}, "exp_annotations": own}]
     assert fires["alert_rule_test"] == [
         {"eval_time": "1m", "alertname": "X", "exp_alerts": []},
         {"eval_time": "5m", "alertname": "X", "exp_alerts": expected},
+        {"eval_time": "6m", "alertname": "X", "exp_alerts": with_own_summary},
     ]
     alerts = '(ALERTS{alertname="X", alertstate="firing"})'
     by_node = [

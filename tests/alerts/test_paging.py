@@ -23,7 +23,7 @@ pytestmark = pytest.mark.prometheus
 
 EXAMPLE = asset("alerts/alertmanager.example.yml")
 LINK = {
-    "summary": "An NVLink that was up, or that the board has, is down, or goes down and comes back.",
+    "summary": "GPU 3: NVLink 11 down",
     "description": "Node node1:28029: link 11 of GPU 3 is inactive. No job was on the node. "
     "First action: drain the node, then see whether other links are down too.",
     "runbook_url": "http://localhost:3000/public/runbooks/CommwatchNvlinkDown.md",
@@ -69,7 +69,8 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     """All cases at once, each in a cluster of its own: the waits of Alertmanager pass once for all."""
     with alertmanager(tmp_path_factory.mktemp("alertmanager")) as manager:
         manager.post({"alertname": "CommwatchWatchdog", "cluster": "live", "severity": "info"})
-        manager.post(*[link_down("storm", node) for node in range(40)], on_many("storm"))
+        manager.post(on_many("storm"), annotations={"summary": "CommwatchNvlinkDown on many nodes"})
+        manager.post(*[link_down("storm", node) for node in range(40)])
         manager.post(*[link_down("early", node) for node in range(2)])
         manager.post(link_down("group", 1), annotations=LINK)
         manager.post(
@@ -179,9 +180,9 @@ def test_the_pager_shows_where_what_and_what_to_do(story: Story) -> None:
 
     assert events[0]["routing_key"] == "key-from-a-file"
     assert len({one["dedup_key"] for one in events}) == 1
-    assert payload["summary"] == "[FIRING] node1:28029 in group: CommwatchNvlinkDown"
-    assert (payload["severity"], payload["component"]) == ("critical", "node1:28029 in group")
-    assert details["node"] == "node1:28029 in group"
+    assert payload["summary"] == "[FIRING] node1 in group: GPU 3: NVLink 11 down"
+    assert (payload["severity"], payload["component"]) == ("critical", "node1 in group")
+    assert details["node"] == "node1 in group"
     assert "Part: gpu 3, link 11, pci_bus_id 0000:5d:00.0" in details["faults"]
     assert "is inactive" in details["faults"]
     assert details["first_action"].startswith("drain the node, then see")
@@ -192,7 +193,7 @@ def test_slack_shows_the_same(story: Story) -> None:
     """One message with title, link to the dashboard, part, value, first action and runbook."""
     (shown,) = [one["attachments"][0] for one in story.manager.messages("slack") if LINK["runbook_url"] in str(one)]
 
-    assert (shown["title"], shown["color"]) == ("[FIRING] node1:28029 in group: CommwatchNvlinkDown", "danger")
+    assert (shown["title"], shown["color"]) == ("[FIRING] node1 in group: GPU 3: NVLink 11 down", "danger")
     assert shown["title_link"] == LINK["dashboard_url"]
     assert shown["text"].splitlines() == [
         "*CommwatchNvlinkDown* (critical) on node1:28029",
@@ -207,7 +208,8 @@ def test_the_page_of_the_fleet_names_the_fault(story: Story) -> None:
     """Its title says what is on many nodes, and of which job."""
     titles = [one["attachments"][0]["title"] for one in story.manager.messages("slack")]
 
-    assert "[FIRING] job commwatch in storm: CommwatchFaultOnManyNodes (CommwatchNvlinkDown)" in titles
+    assert "[FIRING] job commwatch in storm: CommwatchNvlinkDown on many nodes" in titles
+    assert "[FIRING] node1 in dying: CommwatchNvlinkDown" in titles, "an alert without a summary has its name"
 
 
 def test_a_webhook_shows_the_same(story: Story) -> None:
@@ -222,24 +224,31 @@ def test_a_group_that_still_fires_tells_of_what_fires(tmp_path: Path) -> None:
     """Not of the alert of the same node that is over, whichever comes first."""
 
     def told(name: str, status: str, number: int) -> dict[str, object]:
-        notes = {"description": f"Words. First action: act {number}.", "runbook_url": f"r{number}",
+        notes = {"summary": f"Part {number} is down",
+                 "description": f"Words. First action: act {number}.", "runbook_url": f"r{number}",
                  "dashboard_url": f"d{number}"}  # fmt: skip
         return {"status": status, "labels": alert(name, "a"), "annotations": notes}
 
-    def shown(*alerts: dict[str, object]) -> list[str]:
+    def shown(*alerts: dict[str, object], **common: str) -> list[str]:
         status = "firing" if any(one["status"] == "firing" for one in alerts) else "resolved"
         data = tmp_path / "data.json"
-        data.write_text(json.dumps({"status": status, "alerts": alerts, "commonLabels": {"instance": "n"}}))
-        names = ("names", "first_action", "runbook", "dashboard")
+        data.write_text(json.dumps({"status": status, "alerts": alerts, "commonLabels": common}))
+        names = ("place", "what", "first_action", "runbook", "dashboard")
         text = "|".join(f'{{{{ template "commwatch.{name}" . }}}}' for name in names)
         render = ["amtool", "template", "render", f"--template.glob={EXAMPLE.with_name('alertmanager.tmpl')}",
                   f"--template.data={data}", f"--template.text={text}"]  # fmt: skip
         return subprocess.run(render, capture_output=True, text=True, check=True).stdout.strip().split("|")
 
     over, there = told("FabricUnhealthy", "resolved", 1), told("NvlinkDown", "firing", 2)
-    assert shown(over, there) == ["CommwatchNvlinkDown", "act 2.", "r2", "d2"]
-    assert shown(over) == ["CommwatchFabricUnhealthy", "act 1.", "r1", "d1"]
-    assert shown(there, told("GpuLost", "firing", 3)) == ["CommwatchNvlinkDown, CommwatchGpuLost", "act 2.", "r2", "d2"]
+    assert shown(over, there, instance="n:1") == ["n", "Part 2 is down", "act 2.", "r2", "d2"]
+    assert shown(over, instance="10.0.0.7:1", node="node17") == ["node17", "Part 1 is down", "act 1.", "r1", "d1"]
+    assert shown(there, told("GpuLost", "firing", 3), instance="n") == [
+        "n",
+        "Part 2 is down (+1)",
+        "act 2.",
+        "r2",
+        "d2",
+    ]
 
 
 GPU3, GPU5 = {"gpu": "3", "pci_bus_id": "0000:5d:00.0"}, {"gpu": "5", "pci_bus_id": "0000:ab:00.0"}

@@ -205,7 +205,6 @@ def test_an_alert_is_complete(name: str) -> None:
     assert labels["class"] in {"A", "B", "C", "D"}
     assert "{{" not in "".join(labels.values()).replace(OF_WHAT_IT_COUNTS, "")
     assert annotations.keys() == {"summary", "description", "runbook_url", "dashboard_url"}
-    assert "{{" not in annotations["summary"]
     assert annotations["runbook_url"].endswith(f"/{name}.md")
     assert "First action: " in annotations["description"]
     assert ("$value" in annotations["description"]) == (name not in YES_OR_NO)
@@ -339,6 +338,20 @@ def test_each_alert_behaves(tmp_path: Path) -> None:
 
     assert verdicts.keys() == ALERT_RULES.keys()
     assert {name: said for name, said in verdicts.items() if said} == {}
+
+
+def test_a_title_is_short() -> None:
+    """The summary of an alert, which is the title of its page, has at most 80 characters with its part in it."""
+    titles = {
+        expected["exp_annotations"]["summary"]
+        for file in (ALERTS / "tests").glob("*.yaml")
+        for test in document(file)["tests"]
+        for question in test.get("alert_rule_test", ())
+        for expected in question["exp_alerts"]
+    }
+
+    assert len(titles) >= len(ALERT_RULES)
+    assert {title for title in titles if len(title) > 80} == set()
 
 
 @pytest.mark.prometheus

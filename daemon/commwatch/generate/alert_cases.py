@@ -17,8 +17,8 @@ A file of cases has a line for each node, and a line for each answer that is exp
 ``silent``
     Times at which there is no such alert.
 ``words``
-    By time and labels, the exact description of an alert that fires; ``alert`` has the labels, and ``summary`` the
-    words, that all alerts of the file have.
+    By time and labels, the exact description of an alert that fires, or a list of its summary and description;
+    ``alert`` has the labels that all alerts of the file have, and ``summary`` their title, with ``$NAME`` for a label.
 ``checks``
     Any other question, as promtool has it (``promql_expr_test``).
 ``cases``
@@ -35,6 +35,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from string import Template
 from typing import Any, TypeAlias
 
 import yaml
@@ -128,15 +129,16 @@ def _series(key: str, labels: Mapping[str, str], node: str) -> str:
     return f"{metric}{{{_text({**of_node, **_read(labels.get(metric, '')), **_read(own)})}}}"
 
 
-def _worded(alert: str, case: Mapping[str, Any], words: Mapping[str, str]) -> list[dict[str, Any]]:
+def _worded(alert: str, case: Mapping[str, Any], words: Mapping[str, str | list[str]]) -> list[dict[str, Any]]:
     """The alerts that are expected at a time, with all labels and annotations."""
     found = []
-    for text, description in words.items():
+    for text, annotated in words.items():
         labels = {"job": "commwatch", "fault": alert, **case["alert"], **_read(text)}
+        summary, description = (case["summary"], annotated) if isinstance(annotated, str) else annotated
         site, node = Site(), labels.get("instance")
         page = f"commwatch-node?var-job={labels['job']}&var-instance={node}" if node else "commwatch-fleet"
         annotations = {
-            "summary": case["summary"],
+            "summary": Template(summary).substitute(labels),
             "description": description,
             "runbook_url": f"{site.runbooks}/{alert}.md",
             "dashboard_url": f"{site.dashboards}/d/{page}",

@@ -59,22 +59,21 @@ def _class(text: str) -> str:
 
 
 def _rules(template: str) -> Iterator[tuple[str, str, str]]:
-    yield from ((found[1], found[2], found[3]) for found in _RULE.finditer(_COMMENT.sub("", template)))
+    yield from ((found[1], found[2], found[3]) for found in _RULE.finditer(template))
 
 
 def _row(name: str, rules: Mapping[str, tuple[str, str]], numbers: Mapping[str, float]) -> str:
-    text = rules[name][1]
-    summary = text.partition("summary: ")[2].partition("\n")[0].strip('"')
+    sentence = rules[name][1].lstrip().removeprefix("# ").partition("\n")[0]  # the first comment in the alert
     keys = dict.fromkeys(key for key in _keys(name, rules) if key in numbers and not _SHARED.fullmatch(key))
     limits = ", ".join(f"`{key}` {_value(key, numbers[key])}" for key in keys)
-    return f"- [{name}](../../alerts/runbooks/{name}.md): {summary}{limits and f'<br>{limits}'}\n"
+    return f"- [{name}](../../alerts/runbooks/{name}.md): {sentence}{limits and f'<br>{limits}'}\n"
 
 
 def _keys(name: str, rules: Mapping[str, tuple[str, str]]) -> Iterator[str]:
     """The thresholds of a rule, and of the recorded series that it reads."""
     seen: list[str] = [name]
     for one in seen:
-        text = rules[one][1]
+        text = _COMMENT.sub("", rules[one][1])
         yield from _THRESHOLD.findall(text)
         seen += [series for series in dict.fromkeys(_SERIES.findall(text)) if series in rules and series not in seen]
 

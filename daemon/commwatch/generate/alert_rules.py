@@ -76,6 +76,8 @@ _GPU = (
     f'{{{{ with query (printf "{_IDENTITY}" $labels.cluster $labels.job $labels.instance $labels.pci_bus_id) }}}}'
     ' ({{ . | first | label "uuid" }}){{ end }}'
 )
+_GPU_NAME = "GPU{{ if $labels.gpu }} {{ $labels.gpu }}{{ else }} at {{ $labels.pci_bus_id }}{{ end }}"
+"""A GPU in a title; one that has no index any more by its address."""
 _DEVICE_GPU = (
     f'{{{{ with query (printf "{_IDENTITY}" $labels.cluster $labels.job $labels.instance $labels.device) }}}}'
     ' (GPU {{ . | first | label "gpu" }}, {{ . | first | label "uuid" }}){{ end }}'
@@ -260,6 +262,7 @@ def _words(site: Site) -> Mapping[str, str]:
         "on_duty": _ON_DUTY,
         "gpu_gone": _gpu_gone(site.job),
         "gpu": _GPU,
+        "gpu_name": _GPU_NAME,
         "device_gpu": _DEVICE_GPU,
         "xids_of_gpu": _XIDS_OF_GPU,
         "link_flaps": _LINK_FLAPS,
