@@ -51,6 +51,15 @@ def test_a_flag_is_taken_in_full_only(command: str, capsys: Output) -> None:
     assert said.startswith(f"usage: commwatch {command} ")
 
 
+@pytest.mark.parametrize(
+    ("given", "hint"), [("diagnos", "did you mean diagnose?"), ("xyzzy", "commwatch --help lists all commands")]
+)
+def test_an_unknown_command_is_one_line_with_the_nearest_one(given: str, hint: str, capsys: Output) -> None:
+    """Exit code 2; a word that is like none leads to the list."""
+    assert main([given]) == 2
+    assert capsys.readouterr().err == f"commwatch: there is no command {given}; {hint}\n"
+
+
 @pytest.mark.parametrize("words", ["rules", "dashboards", "assets", "drill", "cluster plan", "cluster locate"])
 def test_a_command_that_reads_no_setting_offers_none(words: str, capsys: Output) -> None:
     """Neither in its help nor on its command line."""

@@ -69,6 +69,7 @@ def test_the_simulated_node_is_served_whole(tmp_path: Path) -> None:
         assert use is not None
         assert 0 < use < 0.01
         assert "Simulated node" in daemon.get("/")[1]
+        assert "/api/v1/snapshot" in json.loads(daemon.get("/api/v1/")[1])["documents"]
         findings = json.loads(daemon.get("/api/v1/findings")[1])
         assert (findings["simulated"], findings["findings"], findings["failing_rules"]) == ("h100x8", [], [])
         assert findings["looked_at"] <= findings["time"]

@@ -58,7 +58,9 @@ class Answers:
         given: dict[str, _Give] = {
             "/api/v1/findings": self.findings, "/api/v1/probes": self.probes, "/api/v1/snapshot": self.snapshot,
         }  # fmt: skip
-        return {path: partial(_encoded, give) for path, give in given.items()}
+        pages = {path: partial(_encoded, give) for path, give in given.items()}
+        index = msgspec.json.encode({"documents": list(given)})
+        return {**pages, "/api/v1": lambda: index, "/api/v1/": lambda: index}
 
     def operations(self) -> Mapping[str, Handler]:
         """By name of the operation of the control socket."""
