@@ -175,6 +175,11 @@ def format_gigabytes(count: float) -> str:
     return _scaled(count, ((1e6, "MB"), (1e9, "GB")), 1000)
 
 
+def format_memory(count: float) -> str:
+    """A size in units of 10⁶, 10⁹ or 10¹² bytes, three significant digits."""
+    return _scaled(count, ((1e6, "MB"), (1e9, "GB"), (1e12, "TB")), 1000)
+
+
 def format_bits(bytes_per_second: float) -> str:
     """A rate in bits and bytes, not rounded: ``9 Gbit/s = 1.125 GB/s``."""
     return f"{bytes_per_second * 8 / 1e9:.10g} Gbit/s = {bytes_per_second / 1e9:.10g} GB/s"

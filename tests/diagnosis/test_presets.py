@@ -11,7 +11,7 @@ from msgspec import structs
 
 from analysis.score.cases import part
 from commwatch.diagnosis.check import Check
-from commwatch.diagnosis.marks.profiles import ALL_PROFILES, PROFILES
+from commwatch.diagnosis.marks.profiles import ALL_PROFILES, PROFILES, Asked
 from commwatch.diagnosis.preflight import preflight
 from commwatch.diagnosis.profile import checks_of
 from commwatch.findings.api_documents import metric_records
@@ -28,18 +28,19 @@ from support.facts import NOW, shipped
 from support.probed_node import ProbedNode
 
 UNMET = {
-    ("h200x1", "235b"): "memory",
-    ("a100x4", "235b"): "memory",
-    ("a10x2", "7b"): "all_reduce",
+    **{(node, model): "memory" for node in ("h100x8", "h100x8ndr", "h200x1", "a100x4") for model in ("70b", "235b")},
+    ("b200x8", "235b"): "memory",
+    **{(node, "30b"): "memory" for node in ("h200x1", "a100x4")},
+    ("a10x2", "7b"): "memory all_reduce",
     ("a10x2", "30b"): "memory all_reduce",
     ("a10x2", "70b"): "memory all_reduce",
     ("a10x2", "235b"): "memory all_reduce",
-    ("rtx3090x4", "7b"): "all_reduce",
-    ("rtx3090x4", "30b"): "all_reduce",
+    ("rtx3090x4", "7b"): "memory all_reduce",
+    ("rtx3090x4", "30b"): "memory all_reduce",
     ("rtx3090x4", "70b"): "memory all_reduce",
     ("rtx3090x4", "235b"): "memory all_reduce",
 }
-"""What a healthy node of a preset lacks for a profile."""
+"""What a healthy node of a preset lacks to train the model of a profile."""
 
 
 Probed = Callable[..., Snapshot]
@@ -71,7 +72,7 @@ def test_a_healthy_node_fails_no_mark(preset: str, probed: Probed) -> None:
     alone = len(PRESETS[preset].gpus) == 1
 
     for profile in PROFILES.values():
-        answer, checks = preflight(facts, profile, None, NOW, 60.0)
+        answer, checks = preflight(facts, Asked(profile), NOW, 60.0)
         unmet = UNMET.get((preset, profile.name), "")
         failed = {check.what.removeprefix(f"{profile.name}: ") for check in checks if check.verdict == "failed"}
         assert [check.what for check in checks if check.verdict in ("notice", "not measured")] == []

@@ -234,7 +234,9 @@ def test_a_firm_expectation_fails_beside_a_lower_share_of_a_model() -> None:
     assert (check.verdict, check.where, check.measured) == ("failed", "all_reduce", "80 %")
 
 
-SLOW = (gpus(8, A10G), probe("all_reduce", 0.82e9, 12e9, ranks=8))
+ROOMY = gpus(8, A10G, memory=200e9)
+"""Each holds a 7B model that is trained with DDP."""
+SLOW = (ROOMY, probe("all_reduce", 0.82e9, 12e9, ranks=8))
 
 
 def test_a_step_that_waits_is_a_fault_only_of_the_profile_that_is_asked_for() -> None:
@@ -250,7 +252,7 @@ def test_a_step_that_waits_is_a_fault_only_of_the_profile_that_is_asked_for() ->
 
 def test_unfit_by_design_is_told_from_a_fault() -> None:
     """The GPUs reach each other as fast as they can, and the job is too quick for that."""
-    node = (gpus(8, A10G), probe("all_reduce", 11.5e9, 12e9, ranks=8))
+    node = (ROOMY, probe("all_reduce", 11.5e9, 12e9, ranks=8))
     check = one("7b: share of a step", *node, asked=Asked(PROFILES["7b"], 0.1))
 
     assert check.verdict == "failed"
@@ -259,19 +261,21 @@ def test_unfit_by_design_is_told_from_a_fault() -> None:
 
 def test_a_range_on_both_sides_of_the_limit_is_a_notice() -> None:
     """With 1 s of computing and 1.5 s of sending the GPUs wait for a third of the step to three fifths."""
-    node = (gpus(8, A10G), probe("all_reduce", 24.5e9 / 1.5, 16e9, ranks=8))
+    node = (ROOMY, probe("all_reduce", 24.5e9 / 1.5, 16e9, ranks=8))
     check = one("7b: share of a step", *node, asked=Asked(PROFILES["7b"], 1.0))
 
     assert (check.verdict, check.measured) == ("notice", "33 to 60 % of 1.5 s to 2.5 s")
 
 
 def test_what_cannot_be_reckoned_is_not_measured() -> None:
-    """A GPU of which nothing is known, no result, or nobody to talk to."""
+    """A GPU of which nothing is known, no result, nobody to talk to, or GPUs that cannot hold the model."""
     unheard = (gpus(2, "NVIDIA Unheard"), probe("all_reduce", 11e9, 12e9, ranks=2))
 
     assert "--step-time says it" in one("7b: share of a step", *unheard).detail
     assert one("7b: share of a step", *unheard, asked=Asked(None, 0.5)).measured
-    assert one("7b: share of a step", gpus(2, A10G)).verdict == "not measured"
+    assert one("7b: share of a step", gpus(2, A10G, memory=200e9)).verdict == "not measured"
+    small = one("7b: share of a step", gpus(2, A10G))
+    assert (small.verdict, small.detail) == ("does not apply", "these GPUs cannot hold the model for training")
     assert one("7b: share of a step", gpus(1, A10G)).verdict == "does not apply"
     assert one("7b: all_reduce", gpus(1, A10G)).verdict == "does not apply"
 
@@ -279,7 +283,7 @@ def test_what_cannot_be_reckoned_is_not_measured() -> None:
 def test_the_step_takes_the_rate_of_messages_like_its_own() -> None:
     """25 MiB at once: neither what 1 MiB reaches nor what 1 GiB does."""
     node = (
-        gpus(8, A10G),
+        ROOMY,
         probe("small", 1e9, 12e9, ranks=8, size=2**20),
         probe("all_reduce", 24.5e9, 25e9, ranks=8),
         probe("large", 49e9, 50e9, ranks=8, size=2**30),

@@ -224,9 +224,14 @@ def test_the_gpus_of_this_node_are_known_by_name(config: Config, tmp_path: Path,
 
 
 def test_what_the_daemon_remembers_of_this_node(config: Config, tmp_path: Path, capsys: Output) -> None:
-    """Number and model of the GPUs, and the line rate of all RDMA ports, at the slow end half of it."""
+    """Number, model, memory and PCIe of the GPUs, and the line rate of all RDMA ports, at the slow end half of it.
+
+    What the driver has said of the memory counts before the table, and the model that is asked for before the driver.
+    """
     seen = {"expected": 25e9}
-    gpus = {f"GPU-{one}": {"index": one, "pci_bus_id": "", "name": "NVIDIA L40S"} for one in range(4)}
+    gpus: dict[str, dict[str, Any]] = {
+        f"GPU-{one}": {"index": one, "pci_bus_id": "", "name": "NVIDIA L40S"} for one in range(4)
+    }
     kept = {"gpus": gpus, "ports": {"eth0": {"expected": 1.25e9}}, "rdma_ports": {"mlx5_0:1": seen, "mlx5_1:1": seen}}
     (tmp_path / "inventory.json").write_text(json.dumps(kept), encoding="utf-8")
 
@@ -235,6 +240,21 @@ def test_what_the_daemon_remembers_of_this_node(config: Config, tmp_path: Path, 
     assert found["layout"]["gpus_per_node"] == 4
     assert found["memory"]["gpu_bytes"] == 46068 * 2**20
     assert found["network_bytes_per_second"] == {"low": 25e9, "high": 50e9}
+    assert found["in_node_bytes_per_second"]["4"]["low"] == 6e9
+
+    for one, lanes in zip(gpus.values(), (16, 16, 8, 16), strict=True):
+        one |= {"memory_bytes": 44 * 10**9 + lanes, "pcie_lanes": {"seen": lanes}, "pcie_generation": {"expected": 4}}
+    (tmp_path / "inventory.json").write_text(json.dumps(kept), encoding="utf-8")
+    found = document(config, "--parameters 7B --nodes 2 --tokens 4096", capsys)
+
+    assert (found["memory"]["gpu_bytes"], found["memory"]["basis"]) == (44 * 10**9 + 8, "44 GB, read from the driver")
+    assert found["in_node_bytes_per_second"]["4"]["low"] == 6e9
+    assert any("PCIe gen 4 x8 through the host" in one for one in found["rates"])
+    asked = document(config, "--parameters 7B --tokens 4096 --gpu A30", capsys)
+    assert asked["memory"]["gpu_bytes"] == 24576 * 2**20
+    del gpus["GPU-3"]["memory_bytes"]
+    (tmp_path / "inventory.json").write_text(json.dumps(kept), encoding="utf-8")
+    assert document(config, "--parameters 7B --tokens 4096", capsys)["memory"]["gpu_bytes"] == 46068 * 2**20
 
 
 def test_the_gpus_whose_slowest_pair_is_the_fastest(config: Config, tmp_path: Path, capsys: Output) -> None:
@@ -306,15 +326,37 @@ def test_all_that_is_missing_is_said_at_once(config: Config) -> None:
         assert f"{option}: is missing" in message
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["V100", "4090", "L4", "L40S", "A6000", "T4", "H20", "A800", "H800", "GB200", "B300", "Tesla V100-SXM2-16GB"],
-)  # fmt: skip
+CARDS = {
+    "4090": 24564, "5090": 32607, "NVIDIA GeForce RTX 5090": 32607, "L4": 23034, "L20": 46068, "L40S": 46068,
+    "A30": 24576, "A10G": 23028, "A6000": 49140, "T4": 15360, "H20": 97871, "NVIDIA H20-3e": 143771, "H800": 81559,
+    "H800 PCIe": 81559, "H200 NVL": 143771, "GB200": 189471, "GB300": 284208, "B300": 275040,
+    "NVIDIA B300 SXM6 AC": 275040, "RTX PRO 6000": 97887,
+    "NVIDIA RTX PRO 6000 Blackwell Server Edition": 97887, "Tesla V100-SXM2-16GB": 16384, "V100": None, "A800": None,
+    "A100": None,
+}  # fmt: skip
+"""MiB by what people call them and by the driver's name; None where there are several of the name."""
+
+
+@pytest.mark.parametrize("name", CARDS)
 def test_common_cards_are_known(config: Config, name: str, capsys: Output) -> None:
-    """By what people call them, and by the driver's name."""
+    """With their memory; where there are several, it is asked which, and by which option."""
     found = document(config, f"--parameters 1B --tokens 4096 --gpus 1 --gpu '{name}'", capsys)
 
     assert found["compute_seconds"]["low"] > 0
+    mebibytes, memory = CARDS[name], found["memory"]
+    assert memory["gpu_bytes"] == (None if mebibytes is None else mebibytes * 2**20)
+    assert ("--gpu-memory says which" in memory["basis"]) == (mebibytes is None)
+
+
+def test_a_state_that_fits_no_gpu_is_never_chosen(config: Config, capsys: Output) -> None:
+    """Also where the memory is not known: no GPU has 3.76 TB, and GPUs that would hold it are counted."""
+    asked = "--parameters 235B --gpus 8 --tokens 4096 --intra-node 400GB/s"
+    unknown, known = (text(config, f"{asked} {more}", capsys) for more in ("--gpu-flops 989TFLOP/s", "--gpu H800"))
+
+    for shown, count in ((unknown, 13), (known, 45)):
+        assert "Choose" not in shown
+        assert f"at least {count} GPUs of" in shown
+    assert "not known; --gpu-memory says it." in text(config, f"{asked.replace('235B', '7B')} --gpu-flops 989TFLOP/s", capsys)
 
 
 # --- output ---
@@ -390,7 +432,7 @@ _GOOD = "--parameters 1.5B --step-time 1s --gpus 2"
         ("--parameters 1.5B --gpus 2", "--step-time: is missing; give what one GPU alone computes on a micro-batch"),
         (f"{_GOOD} --nodes 2", "--network: is missing: what lies between nodes is not measured here; give"),
         (f"{_GOOD} --strategy tp", "--strategy tp: needs --tokens, --hidden and --layers"),
-        (f"{_GOOD} --gpu A11", "--gpu: 'A11' is not known; expected one of A100-SXM4-80GB, "),
+        (f"{_GOOD} --gpu A11", "--gpu: 'A11' is not known; give --gpu-memory and --gpu-flops instead, or one"),
         (f"{_GOOD} --gpu H100", "--gpu: 'H100' may be H100 80GB HBM3 or H100 PCIe or H100 NVL, which differ"),
         ("--parameters 1.5B --gpus 2 --tokens 8K", "--gpu-flops: is missing: the peak is not known without the GPU's"),
         ("--parameters 1.5B --gpus 2 --tokens 8K --gpu A10 --precision fp32", "--gpu-flops: is missing: the peak of"),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from commwatch.commands.command import command, group, option
-from commwatch.commands.options import IGNORE_SCHEDULER, PROFILES_HELP, STEP_TIME, parse_gpus
+from commwatch.commands.options import IGNORE_SCHEDULER, PROFILES_HELP, PURPOSE, STEP_TIME, parse_gpus
 from commwatch.config.settings import Config
 from commwatch.errors import ExitCode, UsageError
 from commwatch.lines import WIDTH
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from commwatch.diagnosis.document import Diagnosis
     from commwatch.diagnosis.identity import Identity
     from commwatch.diagnosis.known import Known
+    from commwatch.diagnosis.marks.profiles import Purpose
 
 EXIT_CODES = {
     "OK": ExitCode.OK, "Warning": ExitCode.FOUND, "Critical": ExitCode.FOUND, "Unknown": ExitCode.NOT_KNOWN,
@@ -42,7 +43,7 @@ _MOST_BYTES = 2**26
 _INSTEAD = ("log", "settings", "compare")
 """Options with which something else than this node is looked at."""
 _OF_PROBES = ("gpus", "ignore_scheduler", "stress")
-_OF_NODE = ("profile", "step_time", "full_scan", *_OF_PROBES, "report", "bundle")
+_OF_NODE = ("profile", "for", "step_time", "full_scan", *_OF_PROBES, "report", "bundle")
 
 
 @command(
@@ -74,6 +75,7 @@ _OF_NODE = ("profile", "step_time", "full_scan", *_OF_PROBES, "report", "bundle"
         metavar="PROFILE",
         help=f"require a model: {PROFILES_HELP}; without it 7b and 235b are shown, none required",
     ),
+    PURPOSE,
     STEP_TIME,
     group(
         "a full scan",
@@ -118,7 +120,9 @@ def run(args: argparse.Namespace, config: Config) -> int:
     from commwatch.diagnosis.walk import diagnose
 
     known = _known(args, config, load_thresholds(config.thresholds))
-    known = replace(known, asked=Asked(profile_of(args.profile) if args.profile else None, args.step_time))
+    profile = profile_of(args.profile) if args.profile else None
+    purpose: Purpose = getattr(args, "for") or "training"
+    known = replace(known, asked=Asked(profile, args.step_time, purpose))
     document = diagnose(known, "full" if args.full_scan else "quick")
     width = min(screen()[1] or WIDTH, _WIDEST)
     show(document, diagnosis_lines(document, width=width, every=args.all), as_json=args.json)
@@ -142,6 +146,8 @@ def _check_together(args: argparse.Namespace) -> None:
         raise UsageError(f"{', '.join(of_node)}: of this node, which {instead[0]} does not look at; leave out either")
     if of_probes and not args.full_scan:
         raise UsageError(f"{', '.join(of_probes)}: for --full-scan only")
+    if getattr(args, "for") and not args.profile:
+        raise UsageError("--for says what a job does with the model of --profile; give both")
 
 
 def _known(args: argparse.Namespace, config: Config, thresholds: Thresholds) -> Known:

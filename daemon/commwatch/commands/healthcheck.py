@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from commwatch.commands.command import command, option
-from commwatch.commands.options import PROFILES_HELP, STEP_TIME, positive_duration
+from commwatch.commands.options import PROFILES_HELP, PURPOSE, STEP_TIME, positive_duration
 from commwatch.config.settings import Config
 from commwatch.findings.verdict import LOOK_SECONDS
 
@@ -35,6 +35,7 @@ RESULT_SECONDS = 3600.0
         help="what is older is unknown: the daemon's last look (default 1m); with --require its last results instead "
         "(default 1h)",
     ),
+    PURPOSE,
     STEP_TIME,
 )
 def run(args: argparse.Namespace, config: Config) -> int:
@@ -52,6 +53,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
             require=args.require or "",
             result_age=RESULT_SECONDS if args.max_age is None else args.max_age,
             alone_seconds=args.step_time,
+            purpose=getattr(args, "for"),
         ),
         config,
     )

@@ -68,6 +68,10 @@ STEP_TIME = option(
     "--step-time", metavar="TIME", type=positive_duration,
     help="time of a step of your job on one GPU alone, such as 100ms (default: that of the profile)",
 )  # fmt: skip
+PURPOSE = option(
+    "--for", metavar="WORK", choices=("training", "inference", "lora"),
+    help="what the job does with the profile's model: training (default), inference or lora",
+)  # fmt: skip
 IGNORE_SCHEDULER = option(
     "--ignore-scheduler", action="store_true",
     help="for use inside your own job: do not ask the scheduler; GPUs in use still stop it",

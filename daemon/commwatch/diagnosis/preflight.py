@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.marks.profiles import WAITING_MOST, Asked, Profile
-from commwatch.diagnosis.marks.results import all_reduce_probes, all_reduces, ranks_of
+from commwatch.diagnosis.marks.results import all_reduce_probes, all_reduces, memory_sizes, ranks_of
 from commwatch.diagnosis.profile import checks_of, fault_words, memory_of, prospect
 from commwatch.findings.facts import Facts
 from commwatch.findings.health import Preflight
@@ -16,19 +16,21 @@ from commwatch.units import format_percent, format_rate, format_seconds
 from commwatch_exporters.node.model import Probe
 
 
-def preflight(
-    facts: Facts, profile: Profile, alone_seconds: float | None, now: float, max_age: float
-) -> tuple[Preflight, tuple[Check, ...]]:
+def preflight(facts: Facts, asked: Asked, now: float, max_age: float) -> tuple[Preflight, tuple[Check, ...]]:
     """The answer, and the checks that it rests on.
 
     Args:
         facts: what the daemon exposes.
-        profile: that has to be met.
-        alone_seconds: see ``Asked``.
+        asked: the profile that has to be met, and what the job does.
         now: seconds since 1970.
         max_age: seconds beyond which a result says nothing of the job that is to start.
+
+    Raises:
+        ValueError: no profile is asked for.
     """
-    asked, since = Asked(profile, alone_seconds), now - max_age
+    profile, since = asked.profile, now - max_age
+    if profile is None:
+        raise ValueError("a preflight is that of a profile")
     count = len(facts.derived(gpus_of))
     if count == 0:
         return Preflight("Unknown", f"{profile.name}: no GPU is known"), ()
@@ -38,6 +40,8 @@ def preflight(
         return Preflight("Unknown", reason), checks
     if failed := [one for one in checks if one.verdict == "failed"]:
         return Preflight("Warning", _refusal(profile, failed, facts, asked, since)), checks
+    if memory_sizes(facts) is None:
+        return Preflight("Unknown", f"{profile.name}: how much memory these GPUs have is not known"), checks
     if count == 1:
         return Preflight("OK", f"{profile.name}: one GPU has nobody to talk to on this node"), checks
     if not current:
@@ -57,21 +61,25 @@ def _answer(
         return Preflight("OK", f"{profile.name}: {expected.words}; {wait}; {said}")
     if profile.all_reduce is not None and rate >= profile.all_reduce.figure:
         return Preflight("OK", f"{profile.name}: {said}, {profile.all_reduce.required} are required")
+    if asked.purpose == "inference":
+        return Preflight("OK", f"{profile.name}: {said}; nothing is required of it for inference")
     step = next(one for one in checks if one.what.startswith(f"{profile.name}: share of a step"))
     return Preflight("Unknown", f"{profile.name}: {said}, but {step.detail}")
 
 
 def _refusal(profile: Profile, failed: Sequence[Check], facts: Facts, asked: Asked, since: float) -> str:
-    """The step to expect, and what falls short; no step of a model that these GPUs cannot hold."""
-    fits = all(one.what != memory_of(profile) for one in failed)
-    expected = prospect(profile, facts, asked, since) if fits else None
-    words = [] if expected is None else [expected.words]
+    """What does not fit, the step to expect, and what falls short; no step of a model that these GPUs cannot hold."""
+    memory = [one for one in failed if one.what == memory_of(profile)]
+    expected = prospect(profile, facts, asked, since)
+    words = [one.detail for one in memory]
+    if expected is not None:
+        words.append(expected.words)
     step = [one for one in failed if one.what.startswith(f"{profile.name}: share of a step")]
     if step and expected is not None:
         allowed = format_percent(WAITING_MOST)
         words.append(f"GPUs wait {expected.waiting} of it, at most {allowed} is allowed; {fault_words(facts, since)}")
     for one in failed:
-        if one not in step:
+        if one not in step and one not in memory:
             where = f" of {one.where}" if one.where else ""
             words.append(f"{one.what.removeprefix(f'{profile.name}: ')}{where} is {one.measured}, not {one.required}")
     return f"{profile.name}: {'; '.join(words)}"

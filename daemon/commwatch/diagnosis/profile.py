@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from commwatch.diagnosis.bandwidth import why_unmeasured
 from commwatch.diagnosis.check import Check, CheckVerdict
-from commwatch.diagnosis.estimate.gpus import ASSUMED_MFU, gpu_figures, operations
-from commwatch.diagnosis.estimate.step import Fabric, Layout, Span, Step, Training, estimate_step, span
+from commwatch.diagnosis.estimate.gpus import ASSUMED_MFU, operations
+from commwatch.diagnosis.estimate.step import STRATEGIES, Fabric, Layout, Span, Step, estimate_step, span
+from commwatch.diagnosis.marks.memory import PURPOSES, Need, fitting, least_gpus, needs, training_of
 from commwatch.diagnosis.marks.profiles import (
     WAITING_MOST,
     Asked,
@@ -48,7 +50,8 @@ from commwatch.diagnosis.marks.table import (
 )
 from commwatch.findings.facts import Facts
 from commwatch.findings.rules.gpu_ways import gpus_of
-from commwatch.units import format_bytes, format_count, format_gigabytes, format_percent, format_rate, format_seconds
+from commwatch.node.gpu_models import gpu_model
+from commwatch.units import format_bytes, format_count, format_memory, format_percent, format_rate, format_seconds
 from commwatch_exporters.node.model import RdmaPort
 
 if TYPE_CHECKING:
@@ -84,13 +87,14 @@ def checks_of(facts: Facts, asked: Asked, since: float = ALWAYS) -> Iterator[Che
     yield from _hardware_marks(facts, since)
     for profile in asked.profiles:
         if profile is asked.profile:
-            yield _memory(profile, facts)
+            yield _memory(profile, facts, asked)
         if profile.all_reduce is not None:
             check = all_reduce_check(profile.all_reduce, f"{profile.name}: all_reduce bus bandwidth", facts, since)
             # What was asked for has to be met, whatever keeps this hardware from it.
             unmet = check.verdict == "published mark" and profile is asked.profile
             yield msgspec.structs.replace(check, verdict="failed", next_step=_NEXT_PROFILE) if unmet else check
-        yield _step(profile, facts, asked, since)
+        if asked.purpose != "inference":
+            yield _step(profile, facts, asked, since)
 
 
 def memory_of(profile: Profile) -> str:
@@ -98,19 +102,47 @@ def memory_of(profile: Profile) -> str:
     return f"{profile.name}: memory of all GPUs"
 
 
-def _memory(profile: Profile, facts: Facts) -> Check:
-    """Whether the GPUs can hold the model at all."""
-    sizes = memory_sizes(facts)
-    fits = sizes is not None and sum(sizes) >= profile.weight_bytes
-    required = f"at least {format_gigabytes(profile.weight_bytes)}"
-    source = f"commwatch: {format_count(profile.parameters)} parameters in bf16, nothing else"
-    what, measured = memory_of(profile), "" if sizes is None else format_gigabytes(sum(sizes))
+def _memory(profile: Profile, facts: Facts, asked: Asked) -> Check:
+    """Whether the GPUs can hold what the job does with the model."""
+    what, purpose = memory_of(profile), asked.purpose
+    active = "" if profile.trainable is None else f", {format_count(profile.trainable)} of them trained"
+    source = f"commwatch: {format_count(profile.parameters)} parameters{active}, bf16, {profile.tokens} tokens a GPU"
+    sizes, gpus = memory_sizes(facts), len(facts.derived(gpus_of))
     if sizes is None:
         detail = "how much memory these GPUs have is not known"
-        return Check("profile", what, "not measured", required=required, source=source, detail=detail)
-    if fits:
-        return Check("profile", what, "passed", "", measured, required, source)
-    return Check("profile", what, "failed", "", measured, required, source, next_step=_NEXT_PROFILE)
+        return Check("profile", what, "not measured", source=source, detail=detail)
+    need = fitting(profile, purpose, gpus, min(sizes))
+    least = need or [*needs(profile, purpose, gpus)][-1]
+    required = f"at least {format_memory(gpus * least.gpu_bytes)} for {PURPOSES[purpose]}"
+    measured = format_memory(gpus * min(sizes))
+    if need is not None:
+        own = "" if need.strategy in (profile.strategy, "tp") else _not_with(profile)
+        return Check("profile", what, "passed", "", measured, required, source, f"{need.words}{own}")
+    detail = _too_little(profile, asked, least, gpus, min(sizes))
+    return Check("profile", what, "failed", "", measured, required, source, detail, _NEXT_PROFILE)
+
+
+def _not_with(profile: Profile) -> str:
+    return f"; {STRATEGIES[profile.strategy].label} does not fit"
+
+
+def _too_little(profile: Profile, asked: Asked, need: Need, gpus: int, gpu_bytes: float) -> str:
+    """``weights fit, training does not: 3.78 TB of 684 GB; inference, or at least 48 GPUs``."""
+    others = [one for one in PURPOSES if one != asked.purpose and fitting(profile, one, gpus, gpu_bytes) is not None]
+    name = PURPOSES[asked.purpose]
+    lacking = f"weights fit, {name} does not" if "inference" in others else "weights do not fit"
+    sizes = f"{format_memory(gpus * need.gpu_bytes)} of {format_memory(gpus * gpu_bytes)}"
+    least = least_gpus(profile, asked.purpose, gpus, gpu_bytes)
+    more = "GPUs with more memory" if least is None else f"at least {least:,} GPUs like these"
+    # What asks for more than the job does is no way out.
+    smaller = [PURPOSES[one] for one in others if (asked.purpose, one) != ("lora", "training")]
+    return f"{lacking}: {sizes}; {', '.join([*smaller, f'or {more}' if smaller else more])}"
+
+
+def _held(profile: Profile, facts: Facts, asked: Asked) -> Need | None:
+    """What each GPU holds of the first strategy that fits; None where none does, or their memory is not known."""
+    sizes, gpus = memory_sizes(facts), len(facts.derived(gpus_of))
+    return None if sizes is None else fitting(profile, asked.purpose, gpus, min(sizes))
 
 
 def rates_of(facts: Facts, since: float, operation: str = "all_reduce") -> Span | None:
@@ -130,16 +162,20 @@ class Prospect(NamedTuple):
     """What a step of a profile takes on a node."""
 
     step: Step
-    alone_seconds: float
-    """Computing of one GPU that has the micro-batch for itself."""
+    alone_seconds: float | None
+    """Computing of one GPU that has the micro-batch for itself; None where one cannot hold the job."""
     basis: str
     """Where that comes from."""
+    is_split_more: bool
+    """Whether another strategy than the profile's stands for it, because that does not fit."""
 
     @property
     def words(self) -> str:
         """``a step of 30 s to 30.1 s over 8 GPUs, 100 ms on one alone``."""
-        step, alone = self.step.step_seconds.words(format_seconds), format_seconds(self.alone_seconds)
-        return f"a step of {step} over {self.step.layout.gpus_per_node} GPUs, {alone} on one alone"
+        step, layout = self.step.step_seconds.words(format_seconds), self.step.layout
+        instead = f" with {layout.label}" if self.is_split_more else ""
+        alone = "" if self.alone_seconds is None else f", {format_seconds(self.alone_seconds)} on one alone"
+        return f"a step of {step} over {layout.gpus_per_node} GPUs{instead}{alone}"
 
     @property
     def waiting(self) -> str:
@@ -149,39 +185,40 @@ class Prospect(NamedTuple):
 
 
 def prospect(profile: Profile, facts: Facts, asked: Asked, since: float = ALWAYS) -> Prospect | None:
-    """What a step takes here; None where nothing was measured or what a GPU computes is not known."""
+    """What a step takes here, with the first strategy that fits.
+
+    None where nothing was measured, what a GPU computes is not known, the GPUs cannot hold the job, or it trains
+    nothing.
+    """
     rates, gpu, gpus = rates_of(facts, since), gpu_name(facts), len(facts.derived(gpus_of))
-    figures = gpu_figures(gpu) if gpu else None
+    model, training, sizes = gpu_model(gpu), training_of(profile, asked.purpose), memory_sizes(facts)
+    held = _held(profile, facts, asked)
+    if rates is None or asked.purpose == "inference" or (held is None and sizes is not None):
+        return None
     if asked.alone_seconds is not None:
         seconds, basis = asked.alone_seconds, "given"
-    elif figures is not None:
+    elif model is not None:
         active = profile.active_parameters
-        work = operations(active, active, recomputes=False) * profile.tokens
-        seconds = work / (ASSUMED_MFU * figures.flops_per_second)
-        peak = f"{figures.flops_per_second / 1e12:g} TFLOP/s ({figures.source})"
+        work = operations(active, min(active, training.trained), recomputes=False) * profile.tokens
+        seconds = work / (ASSUMED_MFU * model.flops_per_second)
+        peak = f"{model.flops_per_second / 1e12:g} TFLOP/s ({model.source})"
         basis = f"assumed: {format_percent(ASSUMED_MFU)} of {peak}"
     else:
         return None
-    if rates is None:
-        return None
-    training = Training(
-        parameters=profile.parameters,
-        trainable=profile.trainable,
-        compute=span(seconds),
-        tokens=profile.tokens,
-        hidden=profile.hidden,
-        layers=profile.layers,
-        experts_per_token=profile.experts_per_token,
-    )
+    fits_one = sizes is not None and fitting(profile, asked.purpose, 1, min(sizes)) is not None
     fabric = Fabric({gpus: rates}, all_to_all=rates_of(facts, since, "all_to_all"))
-    step = estimate_step(training, Layout(profile.strategy, gpus), fabric)
-    return None if step is None else Prospect(step, seconds, basis)
+    strategy = profile.strategy if held is None else held.strategy
+    step = estimate_step(replace(training, compute=span(seconds)), Layout(strategy, gpus), fabric)
+    if step is None:
+        return None
+    alone = seconds if fits_one or asked.alone_seconds is not None else None
+    return Prospect(step, alone, basis, strategy != profile.strategy)
 
 
 def _step(profile: Profile, facts: Facts, asked: Asked, since: float) -> Check:
     expected = prospect(profile, facts, asked, since)
     if expected is None:
-        verdict, measured, detail = _no_prospect(facts, since)
+        verdict, measured, detail = _no_prospect(profile, facts, asked, since)
     else:
         verdict, measured = (
             _of_waiting(expected, must=profile is asked.profile),
@@ -206,9 +243,11 @@ def _of_waiting(expected: Prospect, *, must: bool) -> CheckVerdict:
     return "failed" if must and waiting.low > WAITING_MOST else "notice"
 
 
-def _no_prospect(facts: Facts, since: float) -> tuple[CheckVerdict, str, str]:
+def _no_prospect(profile: Profile, facts: Facts, asked: Asked, since: float) -> tuple[CheckVerdict, str, str]:
     if len(facts.derived(gpus_of)) == 1:
         return "does not apply", "", "one GPU has nobody to talk to"
+    if memory_sizes(facts) is not None and _held(profile, facts, asked) is None:
+        return "does not apply", "", f"these GPUs cannot hold the model for {PURPOSES[asked.purpose]}"
     if rates_of(facts, since) is None:
         return "not measured", "", why_no_all_reduce(facts)
     return "not measured", "", f"what {gpu_name(facts) or 'these GPUs'} compute is not known; --step-time says it"

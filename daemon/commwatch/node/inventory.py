@@ -7,9 +7,10 @@ from collections.abc import Container, Iterable, Mapping, Sized
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from commwatch.node.boards import PRODUCTS, WHOLE_BOARD
+from commwatch.node.boards import WHOLE_BOARD
 from commwatch.node.capacity import pcie_rate
 from commwatch.node.equals import shortfalls
+from commwatch.node.gpu_models import product_of
 from commwatch.node.inventory_state import (
     GpuRecord,
     InventoryState,
@@ -227,7 +228,7 @@ class Inventory:
         has: dict[tuple[str, str], int] = {}
         models = Counter(gpu.name for gpu in self._here.values())
         for uuid, gpu in self._here.items():
-            product, record = PRODUCTS.get(gpu.name), self.state.gpus[uuid]
+            product, record = product_of(gpu.name), self.state.gpus[uuid]
             if product is None:
                 continue
             if gpu.pcie_lanes is not None:
@@ -300,7 +301,7 @@ class Inventory:
         if self._seen.gpus_on_boards is None or self.state.is_accepted:
             return {}
         gpus = min(self._configured.get("gpu", self._seen.gpus_on_boards), self._seen.gpus_on_boards)
-        products = {PRODUCTS.get(gpu.name) for gpu in self._here.values()}
+        products = {product_of(gpu.name) for gpu in self._here.values()}
         if len(products) != 1 or (product := products.pop()) is None:
             return {"gpu": gpus}
         return {"gpu": gpus, "nvlink": gpus * product.nvlinks}
@@ -323,7 +324,7 @@ class Inventory:
             listed = sum(len(gpu.links_down) + len(gpu.links_up or ()) for gpu in self._here.values())
             each, rest = divmod(asked.get("pcie_lane", 0), asked.get("gpu", len(self._here)) or 1)
             for uuid, gpu in self._here.items():
-                record, is_soldered = self.state.gpus[uuid], gpu.name in PRODUCTS
+                record, is_soldered = self.state.gpus[uuid], product_of(gpu.name) is not None
                 if listed <= asked.get("nvlink", 0):
                     if gpu.links_down and (gpu.links_up or record.expected_links()):
                         links[uuid] = gpu.links_down
@@ -344,7 +345,10 @@ class Inventory:
     def _lacks_links_of_product(self, gpu: SeenGpu, usual: Sized) -> bool:
         """Whether a GPU of which some links are up has fewer than its product, and its equals have all; False once an
         operator has accepted what is here."""
-        return not self.state.is_accepted and bool(gpu.links_up) and len(usual) >= PRODUCTS[gpu.name].nvlinks
+        product = product_of(gpu.name)
+        if self.state.is_accepted or product is None:
+            return False
+        return bool(gpu.links_up) and len(usual) >= product.nvlinks
 
     def _usual_links(self, name: str) -> frozenset[int]:
         """Numbers of the NVLinks that at least half of the GPUs of a model have, or one that has all of its product.
@@ -354,7 +358,8 @@ class Inventory:
         here = [uuid for uuid, gpu in self._here.items() if gpu.name == name]
         links = [{*(self._here[uuid].links_up or ()), *self.state.gpus[uuid].expected_links()} for uuid in here]
         numbers = Counter(link for own in links for link in own)
-        whole = {link for own in links if len(own) >= PRODUCTS[name].nvlinks for link in own}
+        product = product_of(name)
+        whole = {link for own in links if product is not None and len(own) >= product.nvlinks for link in own}
         return frozenset(link for link, number in numbers.items() if 2 * number >= len(here) or link in whole)
 
     def _links_due(self, uuid: str, record: GpuRecord) -> dict[int, float]:
@@ -566,6 +571,9 @@ class Inventory:
                 record.link_ends = {}  # those of its last slot
             record.index, record.pci_bus_id, record.name = gpu.index, gpu.pci_bus_id, gpu.name
             record.serial, record.architecture = gpu.serial, gpu.architecture
+            if gpu.memory_bytes and gpu.memory_bytes != record.memory_bytes:
+                record.memory_bytes = gpu.memory_bytes
+                self.learned += 1  # so that it is saved
             record.is_replaced = False
             learned += _observe_gpu(gpu, record, elapsed, self._learn_after)
         slots = {gpu.pci_bus_id for gpu in self._here.values()}

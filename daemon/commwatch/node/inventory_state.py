@@ -81,6 +81,8 @@ class GpuRecord(msgspec.Struct):
     name: str
     serial: str = ""
     architecture: str = ""
+    memory_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**50)] | None = None
+    """As the driver gave it last; None where it was never read."""
     is_replaced: bool = False
     """Another GPU was seen in its slot since."""
     presence: Learned = msgspec.field(default_factory=Learned)

@@ -32,6 +32,7 @@ class SeenGpu:
     """Highest of GPU and slot together, not the one of this moment."""
     serial: str = ""
     architecture: str = ""
+    memory_bytes: int | None = None
     adapters: int | None = None
     """Network adapters behind the same PCIe switch; None where the way to the GPU was not read."""
     pcie_lanes_max: int | None = None
@@ -135,6 +136,7 @@ def _gpus(blocks: Collection[Block]) -> tuple[SeenGpu, ...]:
     generations = {labels[1]: int(value) for labels, value in _samples(blocks, "commwatch_pcie_link_generation_max")}
     own = {labels[1]: int(value) for labels, value in _samples(blocks, "commwatch_pcie_gpu_link_generation_max")}
     most = _lanes_max(blocks)
+    memory = {labels[1]: int(value) for labels, value in _samples(blocks, "commwatch_gpu_memory_size_bytes")}
     ends: dict[str, dict[int, tuple[str, str, str]]] = {}
     for (_, pci_bus_id, link, _, kind, remote, remote_link), _ in _samples(blocks, "commwatch_nvlink_info"):
         if remote:
@@ -152,6 +154,7 @@ def _gpus(blocks: Collection[Block]) -> tuple[SeenGpu, ...]:
             pcie_generation=generations.get(pci_bus_id),
             serial=serial,
             architecture=architecture,
+            memory_bytes=memory.get(pci_bus_id),
             adapters=adapters.get(pci_bus_id),
             pcie_lanes_max=most.get(pci_bus_id),
             pcie_own_generation=own.get(pci_bus_id),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.diagnosis.marks.profiles import PROFILES, profile_of
+from commwatch.diagnosis.marks.profiles import PROFILES, Asked, profile_of
 from commwatch.diagnosis.preflight import preflight
 from commwatch.errors import ConfigError, UsageError
 from support.facts import NOW, facts_of
@@ -43,30 +43,30 @@ def test_a_file_is_a_site_s_own(tmp_path: Path) -> None:
     assert (ours.name, ours.parameters, ours.active_parameters) == ("ours-13b", 13 * 10**9, 2 * 10**9)
     assert ours.job == "13B parameters (2B active), tensor parallel, a micro-batch of 4096 tokens"
     node = facts_of(merged(gpus(2, "NVIDIA A10", memory=24e9), probe("all_reduce", 10.8e9, 11.9e9, ranks=2)))
-    answer, _ = preflight(node, ours, None, NOW, 3600.0)
+    answer, _ = preflight(node, Asked(ours), NOW, 3600.0)
     assert answer.verdict == "Warning"
     assert answer.reason.endswith("all_reduce bus bandwidth, 64 MiB, 2 GPUs is 10.8 GB/s, not at least 50 GB/s")
 
 
 def test_adapters_send_no_gradients_of_the_whole_model(tmp_path: Path) -> None:
     """LoRA with DDP waits for next to nothing where the whole model waits for long."""
-    node = facts_of(merged(gpus(2, "NVIDIA A10"), probe("all_reduce", 10.8e9, 11.9e9, ranks=2)))
+    node = facts_of(merged(gpus(2, "NVIDIA A10", memory=4e11), probe("all_reduce", 10.8e9, 11.9e9, ranks=2)))
     steps = OURS.replace("all_reduce: 50GB/s\n", "").replace("active_parameters: 2B\n", "").replace("tp", "ddp")
     whole, lora = (profile_of(written(tmp_path, text)) for text in (steps, f"trainable: 20M\n{steps}"))
 
-    assert preflight(node, whole, 0.1, NOW, 3600.0)[0].verdict == "Warning"
-    assert preflight(node, lora, 0.1, NOW, 3600.0)[0].reason.startswith("ours-13b: a step of 100 ms")
+    assert preflight(node, Asked(whole, 0.1), NOW, 3600.0)[0].verdict == "Warning"
+    assert preflight(node, Asked(lora, 0.1), NOW, 3600.0)[0].reason.startswith("ours-13b: a step of 100 ms")
 
 
 def test_without_a_mark_the_step_is_judged(tmp_path: Path) -> None:
     """And where what a GPU computes is not known, nothing is."""
     ours = profile_of(written(tmp_path, OURS.replace("all_reduce: 50GB/s\n", "")))
-    unheard = facts_of(merged(gpus(2, "NVIDIA Unheard"), probe("all_reduce", 10.8e9, 11.9e9, ranks=2)))
+    unheard = facts_of(merged(gpus(2, "NVIDIA Unheard", memory=4e11), probe("all_reduce", 10.8e9, 11.9e9, ranks=2)))
 
-    assert preflight(unheard, ours, None, NOW, 3600.0)[0].verdict == "Unknown"
-    assert "--step-time" in preflight(unheard, ours, None, NOW, 3600.0)[0].reason
-    assert preflight(unheard, ours, 100.0, NOW, 3600.0)[0].verdict == "OK"
-    assert preflight(unheard, ours, 0.001, NOW, 3600.0)[0].verdict == "Warning"
+    assert preflight(unheard, Asked(ours), NOW, 3600.0)[0].verdict == "Unknown"
+    assert "--step-time" in preflight(unheard, Asked(ours), NOW, 3600.0)[0].reason
+    assert preflight(unheard, Asked(ours, 100.0), NOW, 3600.0)[0].verdict == "OK"
+    assert preflight(unheard, Asked(ours, 0.001), NOW, 3600.0)[0].verdict == "Warning"
 
 
 @pytest.mark.parametrize(

@@ -63,9 +63,13 @@ def test_hardware_that_is_known_to_stay_below_has_no_verdict(gpu: str, verdict: 
     assert ("230 to 235 GB/s" in detail) == (verdict == "published mark")
 
 
+ROOMY = gpus(8, H100, memory=6e12)
+"""Each holds any model by itself."""
+
+
 def step_of(profile: str, *parts: NodeNumbers) -> tuple[float, float, float]:
     """Seconds: of the step at both ends, and of one GPU alone."""
-    said, _ = preflight(facts_of(merged(*parts)), PROFILES[profile], None, NOW, 3600.0)
+    said, _ = preflight(facts_of(merged(*parts)), Asked(PROFILES[profile]), NOW, 3600.0)
     found = re.search(
         r"a step of ([\d.]+ \w+)(?: to ([\d.]+ \w+))? over 8 GPUs, ([\d.]+ \w+) on one alone", said.reason
     )
@@ -80,7 +84,7 @@ SHORTENED = 5e-3
 
 def test_computing_is_reckoned_from_the_gpu() -> None:
     """6 × 7 × 10⁹ × 4096 operations at 40 % of 989.4 TFLOP/s; 1.75 × 14 GB are sent at 313 GB/s."""
-    _, high, alone = step_of("7b", gpus(8, H100), probe("all_reduce", 313e9, 315e9, ranks=8))
+    _, high, alone = step_of("7b", ROOMY, probe("all_reduce", 313e9, 315e9, ranks=8))
 
     assert alone == pytest.approx(6 * 7e9 * 4096 / (0.4 * 989.4e12), rel=SHORTENED)
     assert high == pytest.approx(alone + 1.75 * 14 / 313, rel=SHORTENED)
@@ -94,7 +98,7 @@ def test_the_large_model_sends_activations_that_cannot_be_hidden(exchange: float
     if exchange is not None:
         result = merged(result, probe("exchange", exchange, 157e9, ranks=8, measure="all_to_all"))
 
-    low, high, _ = step_of("235b", gpus(8, H100), result)
+    low, high, _ = step_of("235b", ROOMY, result)
 
     call = 94 * 4096 * 4096 * 2
     sent = 2 * 1.75 * call / 300e9 + 4 * 0.875 * call / (exchange or 300e9)

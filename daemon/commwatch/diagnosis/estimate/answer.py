@@ -11,15 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from commwatch.config.settings import Config
 from commwatch.config.simulated import node_name
-from commwatch.diagnosis.estimate.gpus import (
-    GPUS,
-    LORA_RATIO,
-    OTHER_USED,
-    GpuFigures,
-    gpu_figures,
-    operations,
-    variants,
-)
+from commwatch.diagnosis.estimate.gpus import LORA_RATIO, operations, used_of
 from commwatch.diagnosis.estimate.step import (
     LAUNCH_SECONDS,
     MESSAGE_SECONDS,
@@ -36,7 +28,9 @@ from commwatch.diagnosis.estimate.step import (
     span,
 )
 from commwatch.errors import StateError, UsageError
-from commwatch.node.inventory_state import InventoryState
+from commwatch.node.capacity import HOST_MEMORY_SHARE, planned_pcie_rate
+from commwatch.node.gpu_models import GPU_MODELS, MOST_MEMORY_BYTES, GpuModel, gpu_model, variants
+from commwatch.node.inventory_state import GpuRecord, InventoryState
 from commwatch.node.topology.pair_matrix import PairMatrix
 from commwatch.probes.by_hand.pair_matrix import last_matrix
 from commwatch.probes.results.history import ProbeHistory
@@ -48,9 +42,8 @@ from commwatch.units import format_bits, format_count, format_gigabytes, format_
 LastRun: TypeAlias = Callable[[], tuple[Span, str]]
 """Gives what a node carries to another one, by the last run between nodes, and when that was measured."""
 
-SLOWEST_PLANNED_RATE = 6e9
-"""Bytes per second within a node of which nothing is known: GPUs that go through the host on PCIe gen 3 x16, without
-P2P, by planning values; of the other end nothing can be said."""
+_ASSUMED_LINK = (3, 16)
+"""PCIe generation and lanes of GPUs of which nothing is known."""
 SLOWEST_TCP_RATE = 4.2e9 / 8
 """Bytes per second between two nodes over Ethernet without RDMA, whose line rate one stream does not fill: the least
 that the half for fitting of ``tests/estimate/published.csv`` implies, a tenth lower. Clouds limit a stream to 5
@@ -108,7 +101,7 @@ def estimate(args: argparse.Namespace, config: Config, now: float, last_run: Las
     if args.observed_step and (free := estimate_step(training, layout, fabric)):
         training = replace(training, place=place_of(args.observed_step, free.step_seconds))
         observed = [_observed_words(args.observed_step, free.step_seconds)]
-    memory_bytes, memory_basis = _memory(args.gpu_memory, figures)
+    memory_bytes, memory_basis = _memory(args.gpu_memory, figures, None if args.gpu else known.gpu_memory)
     steps = _steps(training, layout, fabric, max(args.nodes, _MOST_SHOWN_NODES) if network else 1)
     step = steps[layout]  # all rates that it needs are known
     chosen, choice_words = _choice(training, step, fabric, memory_bytes)
@@ -211,11 +204,12 @@ def _in_node(given: list[float], gpus: int, known: _Known) -> tuple[dict[int, Sp
         return known.in_node, sources
     if gpus == 1:
         return {}, []
-    slowest = format_rate(SLOWEST_PLANNED_RATE)
-    return {gpus: Span(SLOWEST_PLANNED_RATE, math.inf)}, [
-        f"within a node: not measured here and not given. The slow end takes {slowest} (a planning value for PCIe gen "
-        "3 x16 through the host, no bound), the fast end no limit; --intra-node 20GB/s, or a daemon that probes, "
-        "narrows it"
+    generation, lanes = known.pcie_link or _ASSUMED_LINK
+    slowest = HOST_MEMORY_SHARE * (planned_pcie_rate(generation, lanes) or 0.0)
+    return {gpus: Span(slowest, math.inf)}, [
+        f"within a node: not measured here and not given. The slow end takes {format_rate(slowest)} (a planning value "
+        f"for PCIe gen {generation} x{lanes} through the host, without P2P, no bound), the fast end no limit; "
+        "--intra-node 20GB/s, or a daemon that probes, narrows it"
     ]
 
 
@@ -239,21 +233,21 @@ def _network(given: list[float | str], known: _Known, last_run: LastRun) -> tupl
     return network, [f"network: {high}, {basis}: all NICs of a node together, one direction, every node alike"]
 
 
-def _figures(given: str, known: str) -> GpuFigures | None:
-    """Those of the model that is given, else of this node's GPUs."""
-    figures = gpu_figures(given or known)
-    if given and (several := variants(given)):
-        raise UsageError(f"estimate: --gpu: {given!r} may be {' or '.join(several)}, which differ; say which")
-    if given and figures is None:
-        names = ", ".join(one.name for one in GPUS)
-        raise UsageError(
-            f"estimate: --gpu: {given!r} is not known; expected one of {names}, or leave it out and give --gpu-memory "
-            "and --gpu-flops"
-        )
-    return figures
+def _figures(given: str, known: str) -> GpuModel | None:
+    """The model that is given, else that of this node's GPUs."""
+    model = gpu_model(given or known)
+    if not given or model is not None:
+        return model
+    if several := variants(given):
+        names = " or ".join(one.name for one in several)
+        raise UsageError(f"estimate: --gpu: {given!r} may be {names}, which differ; say which")
+    raise UsageError(
+        f"estimate: --gpu: {given!r} is not known; give --gpu-memory and --gpu-flops instead, or one of "
+        f"{', '.join(one.name for one in GPU_MODELS)}"
+    )
 
 
-def _compute(args: argparse.Namespace, figures: GpuFigures | None) -> tuple[Span, str]:
+def _compute(args: argparse.Namespace, figures: GpuModel | None) -> tuple[Span, str]:
     """Seconds for which a GPU computes on a micro-batch, and where that comes from."""
     if args.step_time:
         shown = format_seconds(args.step_time)
@@ -271,7 +265,7 @@ def _compute(args: argparse.Namespace, figures: GpuFigures | None) -> tuple[Span
     if args.mfu:
         used, share = span(args.mfu), "given"
     else:
-        used = (figures.used if figures else OTHER_USED).times(LORA_RATIO if few else 1)
+        used = used_of(figures).times(LORA_RATIO if few else 1)
         share = "what published runs reach"
     work = args.tokens * operations(args.parameters, args.trainable or args.parameters, recomputes=args.recompute)
     slow = work / (used.low * peak)
@@ -284,13 +278,19 @@ def _compute(args: argparse.Namespace, figures: GpuFigures | None) -> tuple[Span
     )
 
 
-def _memory(given: int | None, figures: GpuFigures | None) -> tuple[int | None, str]:
-    """Of a GPU, and where that comes from."""
+def _memory(given: int | None, figures: GpuModel | None, read: int | None) -> tuple[int | None, str]:
+    """Of a GPU, and where that comes from: the option, the driver of this node, the table."""
     if given:
         return given, f"{format_gigabytes(given)}, given"
-    if figures is not None and figures.memory_bytes is not None:
+    if read:
+        return read, f"{format_gigabytes(read)}, read from the driver"
+    if figures is None:
+        return None, "unknown; --gpu-memory 24GB, or --gpu A10, says it"
+    if figures.memory_bytes is not None:
         return figures.memory_bytes, f"{format_gigabytes(figures.memory_bytes)}, what {figures.name} has"
-    return None, "unknown; --gpu-memory 24GB, or --gpu A10, says it"
+    sizes = sorted({one.memory_bytes for one in variants(figures.name) if one.memory_bytes})
+    either = " or ".join(map(format_gigabytes, sizes))
+    return None, f"unknown: {figures.name} has {either}; --gpu-memory says which"
 
 
 # --- what was measured within this node ---
@@ -309,6 +309,10 @@ class _Known(NamedTuple):
     """Of all GPUs, as the driver gives it; empty where not known or not the same."""
     gpus: int
     """As many as were measured, else as the inventory has; 0 where neither is known."""
+    gpu_memory: int | None
+    """Bytes of the smallest GPU, as the driver gave them; None where not read of each."""
+    pcie_link: tuple[int, int] | None
+    """Generation and lanes of the slowest PCIe link of a GPU at its best; None where not read of each."""
     network: Span | None
     """Line rate of all RDMA ports, else of the fastest interface, less at the slow end; None where not known."""
 
@@ -342,7 +346,10 @@ def _known(config: Config, matrix: PairMatrix | None, now: float) -> _Known:
         kept = read_record(state_path(config) / "inventory.json", InventoryState) or InventoryState()
     except StateError:  # the daemon reports it
         kept = InventoryState()
-    names = {one.name for one in (matrix.endpoints if matrix else kept.gpus.values())}
+    records = [one for one in kept.gpus.values() if not one.is_replaced]
+    names = {one.name for one in (matrix.endpoints if matrix else records)}
+    memory = [one.memory_bytes for one in records if one.memory_bytes]
+    links = [link for one in records if (link := _link(one)) is not None]
     rdma, others = ([one.expected or 0.0 for one in ports.values()] for ports in (kept.rdma_ports, kept.ports))
     line = sum(rdma) or max(others, default=0.0)
     least = line / 2 if rdma else min(line / 2, SLOWEST_TCP_RATE)
@@ -351,9 +358,21 @@ def _known(config: Config, matrix: PairMatrix | None, now: float) -> _Known:
         used,
         left_out,
         gpu_name=names.pop() if len(names) == 1 else "",
-        gpus=max(found, default=len(kept.gpus)),
+        gpus=max(found, default=len(records)),
+        gpu_memory=min(memory) if memory and len(memory) == len(records) else None,
+        pcie_link=min(links, key=lambda one: planned_pcie_rate(*one) or 0.0)
+        if links and len(links) == len(records)
+        else None,
         network=Span(least, line) if line else None,
     )
+
+
+def _link(gpu: GpuRecord) -> tuple[int, int] | None:
+    """Generation and lanes; None where not read, or of a generation that is not known."""
+    generation, lanes = gpu.pcie_generation.due, gpu.pcie_lanes.due
+    if generation is None or lanes is None or planned_pcie_rate(int(generation), int(lanes)) is None:
+        return None
+    return int(generation), int(lanes)
 
 
 def _gpus_to_take(matrix: PairMatrix, count: int) -> Iterator[str]:
@@ -427,17 +446,22 @@ def _choice(
     """The layout that surely does the most work, on no more GPUs than asked, and why; of close ones the simplest.
 
     Sure is what the slow end of the range gives. Simpler is: fewer nodes, fewer GPUs, then the strategy that splits
-    less. A layout whose model state does not fit is left out; where the memory is not known none is.
+    less. A layout whose model state does not fit is left out; where the memory is not known, one that fits no GPU.
     """
     layouts = list(_candidates(asked.layout))
     held = {one: sum(model_state(training, one)) for one in layouts}
-    too_large = [one for one in layouts if memory_bytes and held[one] + RESERVE_BYTES >= memory_bytes]
+    limit = memory_bytes or MOST_MEMORY_BYTES
+    too_large = [one for one in layouts if held[one] + RESERVE_BYTES >= limit]
     steps = [
         step for one in layouts if one not in too_large and (step := estimate_step(training, one, fabric)) is not None
     ]
     if not steps:
+        whole = sum(model_state(training, Layout("ddp", 1)))
+        where = "these GPUs" if memory_bytes else "so many of the largest GPUs"
+        count = whole // max(1, limit - RESERVE_BYTES) + 1
         return None, [
-            "The model state does not fit on these GPUs with any strategy: more GPUs, more memory or a smaller model."
+            f"The model state, {format_gigabytes(whole)}, does not fit on {where} with any strategy: at least "
+            f"{count:,} GPUs of {format_gigabytes(limit)}, more memory or a smaller model."
         ]
     most = max(one.speedup.low for one in steps)
     chosen = next(one for one in steps if one.speedup.low >= _CLOSE_RATIO * most)
@@ -454,9 +478,10 @@ def _choice(
             f"{too_simple.label} on the same GPUs does not fit: {format_gigabytes(held[too_simple])} of model state "
             f"with optimizer {training.optimizer}, {format_gigabytes(RESERVE_BYTES)} set aside."
         )
-    if memory_bytes is None and layout.strategy == "ddp":
-        need = f"It holds {format_gigabytes(held[layout])} of model state on each GPU, whose memory is not known."
-        if layout.total_gpus > 1:
+    if memory_bytes is None:
+        need = f"It holds {format_gigabytes(held[layout])} of model state on each GPU, whose memory is not known"
+        need += "; --gpu-memory says it."
+        if layout.strategy == "ddp" and layout.total_gpus > 1:
             split = format_gigabytes(sum(model_state(training, replace(layout, strategy="zero1"))))
             need += f" Where that does not fit, ZeRO-1 sends as many bytes and holds {split}."
         words.append(need)

@@ -119,7 +119,7 @@ def _heading(text: str) -> Iterator[Line]:
 
 def _item(sentence: str, style: str = "") -> Iterator[Line]:
     """A sentence as an item of a list."""
-    for number, text in enumerate(wrap(sentence, WIDTH - 4)):
+    for number, text in enumerate(wrap(sentence, WIDTH - 4, break_on_hyphens=False)):
         yield [("  - " if number == 0 else "    ", ""), (text, style)]
 
 

@@ -52,6 +52,8 @@ class PreflightRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What became of ``--require``."""
 
     profile: str
+    purpose: str = "training"
+    """What the job does with its model."""
     verdict: Word
     reason: str
     checks: tuple[Check, ...] = ()

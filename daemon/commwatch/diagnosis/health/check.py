@@ -6,6 +6,7 @@ import asyncio
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -34,6 +35,9 @@ from commwatch.state.answer import document_of
 from commwatch.state.client import DaemonAbsent, ask_daemon
 from commwatch.state.directory import state_path
 
+if TYPE_CHECKING:
+    from commwatch.diagnosis.marks.profiles import Purpose
+
 DAEMON_SECONDS = 1.5
 SNAPSHOT_SECONDS = 1.0
 KERNEL_SECONDS = 2.0
@@ -57,6 +61,8 @@ class Options:
     """Of the results that a profile is judged by, seconds."""
     alone_seconds: float | None = None
     """What one GPU alone computes on a micro-batch; None: that of the profile."""
+    purpose: Purpose | None = None
+    """What the job does with the profile's model; None: it trains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,8 @@ def check(options: Options, config: Config) -> int:
     try:
         if options.drain and not options.slurm:
             raise CommwatchError("--drain needs --slurm")
+        if options.purpose and not options.require:
+            raise CommwatchError("--for needs --require")
         found = _look(state, config, asked)
         if options.require and found.said is not None:
             found = _with_preflight(found, options, state, asked)
@@ -135,6 +143,7 @@ def _preflight(options: Options, state: Path, now: float) -> PreflightRecord:
     Raises:
         CommwatchError: the daemon does not answer, or is of another version.
     """
+    from commwatch.diagnosis.marks.profiles import Asked as AskedProfile
     from commwatch.diagnosis.marks.profiles import profile_of
     from commwatch.diagnosis.preflight import preflight
     from commwatch.findings.facts import Facts
@@ -143,8 +152,12 @@ def _preflight(options: Options, state: Path, now: float) -> PreflightRecord:
     snapshot = document_of(ask_daemon(state, "snapshot", SNAPSHOT_SECONDS), SnapshotDocument)
     facts = Facts(snapshot.node, CounterHistory({}), now)
     profile = profile_of(options.require)
-    answer, checks = preflight(facts, profile, options.alone_seconds, now, options.result_age)
-    return PreflightRecord(profile=profile.name, verdict=answer.verdict, reason=one_line(answer.reason), checks=checks)
+    asked = AskedProfile(profile, options.alone_seconds, options.purpose or "training")
+    answer, checks = preflight(facts, asked, now, options.result_age)
+    reason = one_line(answer.reason)
+    return PreflightRecord(
+        profile=profile.name, purpose=asked.purpose, verdict=answer.verdict, reason=reason, checks=checks
+    )
 
 
 def _without_daemon(why: str, config: Config, asked: Asked) -> _Found:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from commwatch.config.settings import Rate, Section
 from commwatch.config.yaml_file import YamlDocument, decode, read_yaml
@@ -16,6 +16,9 @@ from commwatch.diagnosis.marks.table import ALL_REDUCE_7B, ALL_REDUCE_235B, Mark
 from commwatch.errors import UsageError
 from commwatch.units import format_count, parse_parameters
 
+Purpose: TypeAlias = Literal["training", "inference", "lora"]
+"""What a job does with the model: train all of it or what the profile names, serve it, or train adapters (a hundredth
+of the parameters where the profile names none)."""
 WAITING_MOST = 0.5
 """Share of a step. Beyond it GPUs wait for longer than they compute, and half of them alone would do as much."""
 
@@ -45,7 +48,7 @@ class Profile:
 
     @property
     def weight_bytes(self) -> int:
-        """All parameters in bf16: the least that the GPUs have to hold."""
+        """All parameters in bf16."""
         return 2 * self.parameters
 
     @property
@@ -118,6 +121,8 @@ class Asked(NamedTuple):
     """The one that has to be met; None: those that a mark was published for are shown, and none has to be."""
     alone_seconds: float | None = None
     """What one GPU alone computes on a micro-batch of one's own; None: reckoned from the profile and the GPU."""
+    purpose: Purpose = "training"
+    """What the job does."""
 
     @property
     def profiles(self) -> tuple[Profile, ...]:

@@ -9,6 +9,7 @@ from itertools import combinations
 from commwatch.findings.facts import Facts
 from commwatch.findings.rules.gpu_ways import GpuWays, gpus_of, ways_of
 from commwatch.node.capacity import planned_pcie_rate
+from commwatch.node.gpu_models import gpu_model
 from commwatch_exporters.node.model import Gpu, HostCopy, NvLink, Pair, PcieDevice, PeerAccess, Probe
 
 ALWAYS = -math.inf
@@ -110,8 +111,14 @@ def gpu_name(facts: Facts) -> str:
 
 
 def memory_sizes(facts: Facts) -> list[float] | None:
-    """Bytes of memory of each GPU, all of it; None where it is not known of each."""
-    sizes = [size for _, size in facts.each(Gpu.memory_size_bytes)]
+    """Bytes of memory of each GPU: as the driver gives it, else by the table; None where it is not known of each."""
+    sizes: list[float] = []
+    for gpu, _ in facts.each(Gpu.info):
+        model = gpu_model(gpu.name)
+        size = gpu.memory_size_bytes or (None if model is None else model.memory_bytes)
+        if size is None:
+            return None
+        sizes.append(size)
     return sizes if sizes and len(sizes) == len(facts.derived(gpus_of)) else None
 
 

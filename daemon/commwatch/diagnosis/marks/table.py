@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from commwatch.diagnosis.check import CheckVerdict
-from commwatch.probes.results.published import is_model
+from commwatch.node.gpu_models import is_model
 from commwatch.units import format_percent, format_rate, format_seconds
 
 MarkUnit: TypeAlias = Literal["bytes_per_second", "seconds", "ratio"]

@@ -6,6 +6,7 @@ from itertools import combinations
 
 from commwatch.jobs.settings.facts import Level, NodeFacts
 from commwatch.jobs.settings.node_network import NodeNetwork
+from commwatch.node.gpu_models import gpu_model
 from commwatch.node.topology.model import Gpu, Topology
 from commwatch.node.topology.paths import PathClass, nearest_nics, nvlinks_between, pci_path, switch_links
 
@@ -19,8 +20,6 @@ _LEVELS: dict[PathClass, Level] = {
 }
 _WITHOUT_NVLS = frozenset({"", "Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere", "Ada"})
 """NVLink SHARP came with Hopper and its NVSwitches."""
-_GRACE = ("GH200", "GB200", "GB300")
-_RACKS = ("GB200", "GB300")
 
 
 def node_facts(node: Topology, network: NodeNetwork) -> NodeFacts:
@@ -34,8 +33,8 @@ def node_facts(node: Topology, network: NodeNetwork) -> NodeFacts:
         peers_refused=bool(node.peers_refused),
         peers_unknown=unknown,
         nvls=_nvls(node) if named else None,
-        node_nvlink=any(_is(gpu, _RACKS) for gpu in node.gpus) if named else None,
-        grace=any(_is(gpu, _GRACE) for gpu in node.gpus) if named else None,
+        node_nvlink=any(_host(gpu) == "rack" for gpu in node.gpus) if named else None,
+        grace=any(map(_host, node.gpus)) if named else None,
         nic_levels=_nic_levels(node),
         rdma_ports=network.rdma_ports,
         dual_port_adapter=_dual_port(node, network),
@@ -47,8 +46,9 @@ def node_facts(node: Topology, network: NodeNetwork) -> NodeFacts:
     )
 
 
-def _is(gpu: Gpu, models: tuple[str, ...]) -> bool:
-    return any(model in gpu.name for model in models)
+def _host(gpu: Gpu) -> str:
+    model = gpu_model(gpu.name)
+    return "" if model is None else model.host
 
 
 def _peers(node: Topology) -> tuple[frozenset[Level], bool]:

@@ -7,6 +7,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from commwatch.node.gpu_models import is_model
+
 _MIB = 2**20
 _GIB = 2**30
 
@@ -160,14 +162,3 @@ def _between(points: Sequence[tuple[int, float]], size_bytes: int) -> float | No
             share = math.log(size_bytes / low_size) / math.log(high_size / low_size)
             return low_rate + share * (high_rate - low_rate)
     return None
-
-
-def is_model(gpu_name: str, model: str) -> bool:
-    """Whether a GPU is of a model.
-
-    Args:
-        gpu_name: as the driver gives it.
-        model: start of such names, without the vendor, in whole words: H20 is not H200.
-    """
-    name = gpu_name.removeprefix("NVIDIA ").strip()
-    return name == model or name.startswith((f"{model} ", f"{model}-"))
