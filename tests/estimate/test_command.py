@@ -242,14 +242,14 @@ def test_what_the_daemon_remembers_of_this_node(config: Config, tmp_path: Path, 
     assert found["network_bytes_per_second"] == {"low": 25e9, "high": 50e9}
     assert found["in_node_bytes_per_second"]["4"]["low"] == 6e9
 
-    for one, lanes in zip(gpus.values(), (16, 16, 8, 16), strict=True):
+    for one, lanes in zip(gpus.values(), (16, 16, 4, 16), strict=True):
         one |= {"memory_bytes": 44 * 10**9 + lanes, "pcie_lanes": {"seen": lanes}, "pcie_generation": {"expected": 4}}
     (tmp_path / "inventory.json").write_text(json.dumps(kept), encoding="utf-8")
     found = document(config, "--parameters 7B --nodes 2 --tokens 4096", capsys)
 
-    assert (found["memory"]["gpu_bytes"], found["memory"]["basis"]) == (44 * 10**9 + 8, "44 GB, read from the driver")
-    assert found["in_node_bytes_per_second"]["4"]["low"] == 6e9
-    assert any("PCIe gen 4 x8 through the host" in one for one in found["rates"])
+    assert (found["memory"]["gpu_bytes"], found["memory"]["basis"]) == (44 * 10**9 + 4, "44 GB, read from the driver")
+    assert found["in_node_bytes_per_second"]["4"]["low"] == 3e9
+    assert any("PCIe gen 4 x4 through the host" in one for one in found["rates"])
     asked = document(config, "--parameters 7B --tokens 4096 --gpu A30", capsys)
     assert asked["memory"]["gpu_bytes"] == 24576 * 2**20
     del gpus["GPU-3"]["memory_bytes"]
@@ -356,7 +356,9 @@ def test_a_state_that_fits_no_gpu_is_never_chosen(config: Config, capsys: Output
     for shown, count in ((unknown, 13), (known, 45)):
         assert "Choose" not in shown
         assert f"at least {count} GPUs of" in shown
-    assert "not known; --gpu-memory says it." in text(config, f"{asked.replace('235B', '7B')} --gpu-flops 989TFLOP/s", capsys)
+    assert "not known; --gpu-memory says it." in text(
+        config, f"{asked.replace('235B', '7B')} --gpu-flops 989TFLOP/s", capsys
+    )
 
 
 # --- output ---

@@ -50,11 +50,14 @@ def test_a_node_that_suits(node: Node, capsys: Output) -> None:
     """0, with the step to expect; the JSON has every check."""
     with node.saying(findings=document(), snapshot=snapshot(FAST, 240)):
         assert node.check() == 0
-        assert capsys.readouterr().out.startswith("OK: 7b: a step of 435 ms to 513 ms over 8 GPUs, 435 ms on one alone")
+        assert capsys.readouterr().out.startswith("OK: 7b: a step of 435 ms to 513 ms over 8 GPUs with ZeRO-1; GPUs")
+        assert node.check("--for", "lora") == 0
+        assert capsys.readouterr().out.startswith("OK: 7b: a step of 291 ms to 292 ms over 8 GPUs, 291 ms on one alone")
         assert node.check("--json") == 0
 
     told = json.loads(capsys.readouterr().out)
     assert (told["preflight"]["profile"], told["preflight"]["verdict"]) == ("7b", "OK")
+    assert told["preflight"]["purpose"] == "training"
     assert {check["verdict"] for check in told["preflight"]["checks"]} <= {"passed", "does not apply", "not measured"}
     assert node.counts == {}
 
@@ -67,7 +70,7 @@ def test_a_node_that_does_not_suit_is_refused(node: Node, capsys: Output) -> Non
         assert node.check("--step-time", "100ms") == 1
 
     assert capsys.readouterr().out.startswith(
-        "Warning: 7b: a step of 29.9 s to 30 s over 8 GPUs, 100 ms on one alone; GPUs wait 100 % of it"
+        "Warning: 7b: a step of 44.8 s to 44.9 s over 8 GPUs with FSDP, 100 ms on one alone; GPUs wait 100 % of it"
     )
 
 
@@ -161,7 +164,8 @@ def test_without_a_daemon(node: Node, capsys: Output) -> None:
 
 
 def test_wrong_use_never_drains(node: Node) -> None:
-    """A profile that is none: 2, and 0 with --slurm."""
+    """A profile that is none, or work without a profile: 2, and 0 with --slurm."""
+    assert main(["healthcheck", "--path.state", str(node.state), "--for", "lora"]) == 2
     assert main(["healthcheck", "--path.state", str(node.state), "--require", "8b"]) == 2
     assert main(["healthcheck", "--path.state", str(node.state), "--require", "8b", "--slurm", "--drain"]) == 0
     assert node.slurm.updates == []

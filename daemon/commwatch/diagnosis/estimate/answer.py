@@ -204,7 +204,10 @@ def _in_node(given: list[float], gpus: int, known: _Known) -> tuple[dict[int, Sp
         return known.in_node, sources
     if gpus == 1:
         return {}, []
-    generation, lanes = known.pcie_link or _ASSUMED_LINK
+    # A faster link narrows nothing: what goes through the host is seldom faster for it.
+    generation, lanes = min(
+        known.pcie_link or _ASSUMED_LINK, _ASSUMED_LINK, key=lambda one: planned_pcie_rate(*one) or 0.0
+    )
     slowest = HOST_MEMORY_SHARE * (planned_pcie_rate(generation, lanes) or 0.0)
     return {gpus: Span(slowest, math.inf)}, [
         f"within a node: not measured here and not given. The slow end takes {format_rate(slowest)} (a planning value "
