@@ -17,6 +17,7 @@ from commwatch.config.settings import Config
 from commwatch.config.thresholds import Thresholds, load_thresholds
 from commwatch.config.web import read_web_config
 from commwatch.diagnosis.headline_alerts import headline_alerts
+from commwatch.diagnosis.marks.floors import read_floors
 from commwatch.errors import CommwatchError, ExitCode
 from commwatch.findings.api_documents import ProbesDocument, SnapshotDocument
 from commwatch.probes.cycle.environment import why_no_torch
@@ -65,6 +66,8 @@ def run(args: argparse.Namespace, config: Config) -> int:
         faults = Path(config.simulation.faults) if config.simulation.faults else None
         rehearsal().make_node(config.simulation.preset, faults, time.time())  # says what is wrong with preset or faults
     checks = [Check("configuration", "ok", f"thresholds {thresholds.digest}")]
+    if config.marks:
+        checks.append(Check("marks", "ok", f"{len(read_floors(Path(config.marks)).floors)} floors"))
     if config.web.config_file:
         checks += _web_checks(Path(config.web.config_file))
     if config.probes.python and not args.runtime and (problem := why_no_torch(config.probes.python)):

@@ -115,14 +115,16 @@ def run(args: argparse.Namespace, config: Config) -> int:
     if args.compare:
         return _compare(args.compare, as_json=args.json)
     from commwatch.config.thresholds import load_thresholds
+    from commwatch.diagnosis.marks.floors import read_floors
     from commwatch.diagnosis.marks.profiles import Asked, profile_of
     from commwatch.diagnosis.text import diagnosis_lines
     from commwatch.diagnosis.walk import diagnose
 
+    floors = read_floors(Path(config.marks)) if config.marks else None
     known = _known(args, config, load_thresholds(config.thresholds))
     profile = profile_of(args.profile) if args.profile else None
     purpose: Purpose = getattr(args, "for") or "training"
-    known = replace(known, asked=Asked(profile, args.step_time, purpose))
+    known = replace(known, asked=Asked(profile, args.step_time, purpose, floors))
     document = diagnose(known, "full" if args.full_scan else "quick")
     width = min(screen()[1] or WIDTH, _WIDEST)
     show(document, diagnosis_lines(document, width=width, every=args.all), as_json=args.json)
@@ -170,25 +172,32 @@ def _known(args: argparse.Namespace, config: Config, thresholds: Thresholds) -> 
 def _compare(files: Sequence[str], *, as_json: bool) -> int:
     """Compare the earlier and the later one of two saved diagnoses, and print what changed."""
     from commwatch.diagnosis.compare import compared, comparison_lines
-    from commwatch.diagnosis.document import DIAGNOSIS_SCHEMA, Diagnosis
 
-    def read(file: str) -> Diagnosis:
-        try:
-            with open(file, "rb") as stream:
-                content = stream.read(_MOST_BYTES + 1)
-        except OSError as error:
-            raise UsageError(f"{file}: {error.strerror}") from error
-        if len(content) > _MOST_BYTES:
-            raise UsageError(f"{file}: more than {_MOST_BYTES // 2**20} MiB; a diagnosis is smaller")
-        try:
-            return msgspec.json.decode(content, type=Diagnosis)
-        except (ValueError, RecursionError) as error:
-            expected = f"expected {DIAGNOSIS_SCHEMA}, what commwatch diagnose --json prints"
-            raise UsageError(f"{file}: is no diagnosis ({error}); {expected}") from error
-
-    told = compared(*map(read, files))
+    told = compared(*map(read_diagnosis, files))
     show(told, comparison_lines(told, width=screen()[1] or WIDTH), as_json=as_json)
     return ExitCode.FOUND if told.is_worse else ExitCode.OK
+
+
+def read_diagnosis(file: str) -> Diagnosis:
+    """A saved diagnosis.
+
+    Raises:
+        UsageError: the file cannot be read, or is none.
+    """
+    from commwatch.diagnosis.document import DIAGNOSIS_SCHEMA, Diagnosis
+
+    try:
+        with open(file, "rb") as stream:
+            content = stream.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}") from error
+    if len(content) > _MOST_BYTES:
+        raise UsageError(f"{file}: more than {_MOST_BYTES // 2**20} MiB; a diagnosis is smaller")
+    try:
+        return msgspec.json.decode(content, type=Diagnosis)
+    except (ValueError, RecursionError) as error:
+        expected = f"expected {DIAGNOSIS_SCHEMA}, what commwatch diagnose --json prints"
+        raise UsageError(f"{file}: is no diagnosis ({error}); {expected}") from error
 
 
 def check_files(args: argparse.Namespace) -> None:

@@ -6,10 +6,10 @@ import argparse
 import contextlib
 import shutil
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commwatch.commands.command import command, group, one_of, option
+from commwatch.commands.endpoint import CREDENTIALS, OF_ENDPOINTS, credentials
 from commwatch.commands.options import quantity
 from commwatch.config.settings import Config
 from commwatch.errors import ExitCode, UsageError
@@ -47,11 +47,7 @@ SHORTEST = "500ms"
     group(
         "another node",
         option("--url", metavar="URL", help="its endpoint: http://HOST:28029 or https://HOST:28029"),
-        option("--ca-file", metavar="FILE", default="", help="authorities to trust (default: the system's)"),
-        option("--cert-file", metavar="FILE", default="", help="client certificate"),
-        option("--key-file", metavar="FILE", default="", help="its key (default: in the same file)"),
-        option("--user", metavar="NAME", default="", help="name for basic authentication"),
-        option("--password-file", metavar="FILE", type=Path, help="file with the password (default: prompt)"),
+        *CREDENTIALS,
     ),
     prints_json=False,
 )
@@ -75,32 +71,16 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
 
 def _source(args: argparse.Namespace, config: Config) -> Source:
-    from commwatch.views.top.daemon import Endpoint, basic_authorization, read_password, tls_context
+    from commwatch.views.top.daemon import Endpoint, LocalDaemon
 
     if args.url is None:
-        for option in ("ca_file", "cert_file", "key_file", "user", "password_file"):
-            if getattr(args, option):
-                raise UsageError(f"--{option.replace('_', '-')} is for the endpoint that --url names")
+        for name in OF_ENDPOINTS:
+            if getattr(args, name):
+                raise UsageError(f"--{name.replace('_', '-')} is for the endpoint that --url names")
         from commwatch.state.client import of_the_only_daemon
-        from commwatch.views.top.daemon import LocalDaemon
 
         return LocalDaemon(of_the_only_daemon(config))
-    authorization = ""
-    if args.user:
-        if ":" in args.user:
-            raise UsageError("--user: a name without a colon; the password comes from --password-file or is asked for")
-        password = read_password(args.password_file) if args.password_file else _asked_password(args.user)
-        authorization = basic_authorization(args.user, password)
-    context = tls_context(args.ca_file, args.cert_file, args.key_file)
-    return Endpoint(args.url, context, authorization)
-
-
-def _asked_password(user: str) -> str:
-    import getpass
-
-    if not sys.stdin.isatty():
-        raise UsageError("--user needs --password-file where no one can be asked")
-    return getpass.getpass(f"Password of {user}: ")
+    return Endpoint(args.url, *credentials(args))
 
 
 def _print_once(source: Source, thresholds: Thresholds) -> None:

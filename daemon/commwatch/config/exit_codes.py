@@ -95,6 +95,11 @@ COMMANDS: Mapping[str, Meanings] = {
         RUN_BROKEN: "the run or the groups cannot be used; one line says where and why",
     },
     "estimate": {OK: "estimated"},
+    "marks learn": {
+        OK: "written",
+        WRONG_USE: "wrong use, or a file that cannot be read or written, or is there already",
+        NOT_KNOWN: "no good node to learn from",
+    },
     "run": {
         OK: "stopped",
         WRONG_USE: "wrong use, or the configuration, the state directory or a listen address cannot be used",

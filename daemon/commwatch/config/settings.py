@@ -428,6 +428,8 @@ class Config(Section, frozen=True):
     cluster: Cluster = field(default_factory=Cluster)
     thresholds: str = ""
     """File of thresholds that replace the shipped ones (alerts/thresholds.yaml); the file need not be complete."""
+    marks: str = ""
+    """File of bandwidths that machines of the site have to reach: healthcheck --require and diagnose judge by it."""
 
     def __post_init__(self) -> None:
         if self.jobs.identity and not self.sources.nccl_settings.enabled:

@@ -44,5 +44,9 @@ class Diagnosis(About, frozen=True, kw_only=True):
     """The pairs that it was made from."""
     measures: tuple[Measure, ...] = ()
     """What probes measured last; empty where none did, or an earlier version wrote it."""
+    gpu_model: str = ""
+    """Name of the GPUs, as the driver gives it; empty where they differ, or an earlier version wrote it."""
+    gpus: int = 0
+    """How many there are; 0 likewise."""
     closed: tuple[ClosedRecord, ...] = ()
     """Critical and warning findings of the last day that are not open any more, the latest first."""

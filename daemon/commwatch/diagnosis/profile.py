@@ -13,6 +13,8 @@ from commwatch.diagnosis.bandwidth import why_unmeasured
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.estimate.gpus import ASSUMED_MFU, operations
 from commwatch.diagnosis.estimate.step import STRATEGIES, Fabric, Layout, Span, Step, estimate_step, span
+from commwatch.diagnosis.marks.floors import MACHINES, MACHINES_SOURCE, Machine
+from commwatch.diagnosis.marks.measures import bandwidths, measures_of
 from commwatch.diagnosis.marks.memory import PURPOSES, Need, fitting, least_gpus, needs, training_of
 from commwatch.diagnosis.marks.profiles import (
     WAITING_MOST,
@@ -50,7 +52,7 @@ from commwatch.diagnosis.marks.table import (
 )
 from commwatch.findings.facts import Facts
 from commwatch.findings.rules.gpu_ways import gpus_of
-from commwatch.node.gpu_models import gpu_model
+from commwatch.node.gpu_models import gpu_model, is_model
 from commwatch.units import format_bytes, format_count, format_memory, format_percent, format_rate, format_seconds
 from commwatch_exporters.node.model import RdmaPort
 
@@ -66,13 +68,15 @@ _HDR_LANES = 4
 
 _NEXT_PCIE = "Look at width and generation of the link (commwatch topology), then reseat the card or the riser."
 _NEXT_MARK = "Look at the findings and at the branches above: they name the part."
+SITE_FLOOR = "floor of this site: "
+"""With which the checks of a site's own floors begin; a site has asked for them, whatever the profile."""
 _NEXT_PROFILE = "Take another node, or look at fewer GPUs and other strategies with commwatch estimate."
 
 
 def profile_checks(known: Known) -> Iterable[Check]:
     """The marks, and those of each profile; what nobody asked for is worth knowing, and no fault."""
     for check in checks_of(known.facts, known.asked):
-        is_asked = known.asked.profile is not None or check.verdict != "failed"
+        is_asked = known.asked.profile is not None or check.what.startswith(SITE_FLOOR) or check.verdict != "failed"
         yield check if is_asked else msgspec.structs.replace(check, verdict="notice")
 
 
@@ -85,6 +89,8 @@ def checks_of(facts: Facts, asked: Asked, since: float = ALWAYS) -> Iterator[Che
         since: older results are left out, seconds since 1970.
     """
     yield from _hardware_marks(facts, since)
+    yield from _published_floors(facts, since)
+    yield from _site_floors(facts, asked, since)
     for profile in asked.profiles:
         if profile is asked.profile:
             yield _memory(profile, facts, asked)
@@ -327,7 +333,7 @@ def _shares(facts: Facts, since: float) -> Iterator[_Share]:
 
 
 class _Sum(NamedTuple):
-    """Both directions of a PCIe path."""
+    """A rate of a path, or that of both its directions together."""
 
     rate: float
     expected: float | None
@@ -345,22 +351,24 @@ def _pcie(facts: Facts, since: float) -> Iterator[Check]:
         detail = f"the links to the host are PCIe {', '.join(known)}" if known else "no PCIe link is known"
         yield _mark_check(PCIE_GEN4_X16, what, verdict, detail=detail)
     else:
-        yield _pcie_of(what, list(_copied(facts, paths, since)), "each way was measured alone", facts, "host_copies")
+        copied, note = list(_copied(facts, paths, since)), "each way was measured alone"
+        yield _worst_of(PCIE_GEN4_X16, what, copied, facts, "host_copies", note)
     if pairs := list(_exchanged(facts)):
         current = [one for one in pairs if _is_fresh(facts, "pairs", since)]
         what = "PCIe gen 4 x16, two GPUs under one switch, both ways at once"
-        yield _pcie_of(what, current, "", facts, "pairs")
+        yield _worst_of(PCIE_GEN4_X16, what, current, facts, "pairs")
 
 
-def _pcie_of(what: str, found: list[_Sum], note: str, facts: Facts, measure: str) -> Check:
+def _worst_of(mark: Mark, what: str, found: list[_Sum], facts: Facts, measure: str, note: str = "") -> Check:
+    """The worst of several rates beside a mark; ``measure`` is what the probe measures that gives them."""
     if not found:
         of = [one for one in probes_of(facts) if one.collective == measure]
-        return _mark_check(PCIE_GEN4_X16, what, "not measured", detail=why_unmeasured(of, facts.now))
+        return _mark_check(mark, what, "not measured", detail=why_unmeasured(of, facts.now))
     order = ("failed", "published mark", "passed")
-    judged = [(judge_rate(PCIE_GEN4_X16, one.rate, one.expected), one) for one in found]
+    judged = [(judge_rate(mark, one.rate, one.expected), one) for one in found]
     (verdict, detail), worst = min(judged, key=lambda one: (order.index(one[0][0]), one[1].rate))
     words = "; ".join(filter(None, (note, detail)))
-    return _mark_check(PCIE_GEN4_X16, what, verdict, measured=format_rate(worst.rate), where=worst.where, detail=words)
+    return _mark_check(mark, what, verdict, measured=format_rate(worst.rate), where=worst.where, detail=words)
 
 
 def _is_fresh(facts: Facts, measure: str, since: float) -> bool:
@@ -416,6 +424,83 @@ def _infiniband(facts: Facts) -> Check:
         return _mark_check(INFINIBAND_HDR, what, "does not apply", detail="no InfiniBand HDR port is up")
     detail = "it takes a second node: commwatch cluster probe measures it with ib_write_lat of perftest"
     return _mark_check(INFINIBAND_HDR, what, "not measured", where=ports[0] if len(ports) == 1 else "", detail=detail)
+
+
+# --- the floors of machine types, and those of the site ---
+
+
+def _published_floors(facts: Facts, since: float) -> Iterator[Check]:
+    """What the provider of such a machine asks of it; nothing where no provider has published that.
+
+    The all_reduce has to reach the floor where it is measured with messages of half the size or more. With smaller ones
+    hardware gives less, and copies and pairs are measured by other programs there: they fail by ``judge_rate`` alone.
+    """
+    gpu, count = gpu_name(facts), len(facts.derived(gpus_of))
+    machine = next((one for one in MACHINES if is_model(gpu, one.gpu) and one.gpus == count), None)
+    if machine is None or not nvlink_version(facts):
+        return
+    size = format_memory(machine.all_reduce_bytes)
+    mark = _floor_mark(machine, "all_reduce bus bandwidth", size, "the GPUs of one node", machine.all_reduce)
+    check = all_reduce_check(mark, f"{machine.name}: all_reduce bus bandwidth", facts, since)
+    found = all_reduces(facts, since)
+    if found and size_of(found[0][0]) >= machine.all_reduce_bytes / 2 and check.verdict == "published mark":
+        check = msgspec.structs.replace(check, verdict="failed", next_step=_NEXT_MARK)
+    yield check
+    generation, lanes = machine.pcie
+    path = f"PCIe gen {generation} x{lanes} to the host"
+    mark = _floor_mark(machine, "copies between GPU and host", "large messages", path, machine.copy)
+    gpus = facts.derived(gpus_of)
+    own = [
+        _Sum(rate, copy.expected_bandwidth_bytes_per_second, f"GPU{copy.gpu_index}")
+        for probe, rates in copies(facts)
+        for copy, rate in rates
+        if is_since(probe, since) and path_to_host(facts, gpus.get(copy.gpu_index, "")) == machine.pcie
+    ]
+    yield _worst_of(mark, f"{machine.name}: copies between GPU and host", own, facts, "host_copies")
+    if machine.pair is not None:
+        mark = _floor_mark(machine, "GPU to GPU", "large messages", "NVLink", machine.pair)
+        rates = pair_rates(facts) if _is_fresh(facts, "pairs", since) else []
+        pairs = [
+            _Sum(rate, pair.expected_bandwidth_bytes_per_second, f"GPU{pair.source} to GPU{pair.target}")
+            for pair, rate in rates
+        ]
+        yield _worst_of(mark, f"{machine.name}: GPU to GPU", pairs, facts, "pairs")
+    yield from _rdma_floor(machine, facts)
+
+
+def _rdma_floor(machine: Machine, facts: Facts) -> Iterator[Check]:
+    ports = [rate for port, rate in facts.each(RdmaPort.speed_bytes_per_second) if port.link_layer == "InfiniBand"]
+    if machine.rdma is not None and machine.adapter in ports:
+        path = f"InfiniBand of {8 * machine.adapter / 1e9:g} Gbit/s between GPUs of two nodes"
+        mark = _floor_mark(machine, "RDMA writes with GPUDirect", "large messages", path, machine.rdma)
+        detail = "it takes a second node: ib_write_bw --use_cuda of perftest measures it"
+        yield _mark_check(mark, f"{machine.name}: RDMA writes between GPUs", "not measured", detail=detail)
+
+
+def _floor_mark(machine: Machine, quantity: str, size: str, path: str, figure: float) -> Mark:
+    return Mark(
+        name=machine.name, quantity=quantity, direction="one direction", size=size, path=path, figure=figure,
+        unit="bytes_per_second", source=MACHINES_SOURCE,
+    )  # fmt: skip
+
+
+def _site_floors(facts: Facts, asked: Asked, since: float) -> Iterator[Check]:
+    """What the site asks of such machines."""
+    if asked.floors is None:
+        return
+    gpu, count = gpu_name(facts), len(facts.derived(gpus_of))
+    own, rates = asked.floors.of(gpu, count), bandwidths(measures_of(facts, since))
+    if not own:
+        detail = f"the file has none for {count} x {gpu or 'GPUs of several models'}"
+        yield Check("profile", f"{SITE_FLOOR}any", "does not apply", source=asked.floors.file, detail=detail)
+    for floor in own:
+        rate = rates.get(floor.measure)
+        verdict: CheckVerdict = "not measured" if rate is None else "passed" if rate >= floor.at_least else "failed"
+        yield Check(
+            "profile", f"{SITE_FLOOR}{floor.measure}", verdict, "", "" if rate is None else format_rate(rate),
+            f"at least {format_rate(floor.at_least)}", "; ".join(filter(None, (asked.floors.file, floor.origin))),
+            "no result is young enough" if rate is None else "", _NEXT_MARK if verdict == "failed" else "",
+        )  # fmt: skip
 
 
 def all_reduce_check(mark: Mark, what: str, facts: Facts, since: float) -> Check:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -10,19 +10,19 @@ import msgspec
 
 from commwatch.diagnosis.bandwidth import bandwidth_checks
 from commwatch.diagnosis.check import Check
-from commwatch.diagnosis.document import Diagnosis, Measure
+from commwatch.diagnosis.document import Diagnosis
 from commwatch.diagnosis.infiniband import infiniband
 from commwatch.diagnosis.known import Known
-from commwatch.diagnosis.marks.results import collectives, copies, operation_of, ranks_of, size_of
+from commwatch.diagnosis.marks.measures import measures_of
+from commwatch.diagnosis.marks.results import gpu_name
 from commwatch.diagnosis.pattern import FRESH_PROBE, pattern
-from commwatch.diagnosis.profile import profile_checks
+from commwatch.diagnosis.profile import SITE_FLOOR, profile_checks
 from commwatch.diagnosis.settings import settings
 from commwatch.diagnosis.stress import stress
 from commwatch.diagnosis.topology import topology_checks
-from commwatch.findings.facts import Facts
 from commwatch.findings.finding import SEVERITIES, Finding
+from commwatch.findings.rules.gpu_ways import gpus_of
 from commwatch.findings.verdict import Verdict, verdict_of
-from commwatch.units import format_bytes
 
 _WALK: tuple[Callable[[Known], Iterable[Check]], ...] = (
     topology_checks, bandwidth_checks, pattern, infiniband, settings, stress, profile_checks,
@@ -47,34 +47,15 @@ def diagnose(known: Known, scan: Literal["quick", "full"]) -> Diagnosis:
         checks=checks,
         score=known.score.score,
         matrix=known.matrix,
-        measures=tuple(_measures(known.facts)),
+        measures=tuple(measures_of(known.facts)),
+        gpu_model=gpu_name(known.facts),
+        gpus=len(known.facts.derived(gpus_of)),
         closed=known.findings.closed,
     )
 
 
 def _gravity(finding: Finding) -> tuple[int, float]:
     return SEVERITIES.index(finding.severity), finding.since
-
-
-def _measures(facts: Facts) -> Iterator[Measure]:
-    """Latency and bus bandwidth of each collective, and the bandwidth of each copy."""
-    for probe in collectives(facts):
-        operation = operation_of(probe)
-        of = f"{ranks_of(probe)} GPUs" + ("" if probe.name == operation else f" ({probe.name})")
-        latency, rate = probe.last_latency_seconds, probe.last_bus_bandwidth_bytes_per_second
-        if latency is not None:
-            yield Measure(
-                f"{operation} latency, {format_bytes(float(probe.latency_bytes or 0))}, {of}", latency, "seconds"
-            )
-        if rate is not None:
-            what = f"{operation} bus bandwidth, {format_bytes(size_of(probe))}, {of}"
-            yield Measure(what, rate, "bytes_per_second")
-        if (hidden := probe.hidden_ratio) is not None:
-            yield Measure(f"{operation} hidden under a product, {format_bytes(size_of(probe))}, {of}", hidden, "ratio")
-    for probe, found in copies(facts):
-        for copy, rate in found:
-            what = f"copy {copy.direction.replace('_', ' ')}, {format_bytes(size_of(probe))}, GPU{copy.gpu_index}"
-            yield Measure(what, rate, "bytes_per_second")
 
 
 def overall(known: Known, checks: Sequence[Check]) -> Verdict:
@@ -102,7 +83,7 @@ def _is_own(known: Known, check: Check) -> bool:
     return (
         check.branch == "stress"
         or check.what == FRESH_PROBE
-        or (check.branch == "profile" and bool(known.asked.profile))
+        or (check.branch == "profile" and (bool(known.asked.profile) or check.what.startswith(SITE_FLOOR)))
     )
 
 

@@ -91,7 +91,7 @@ def check(options: Options, config: Config) -> int:
             raise CommwatchError("--for needs --require")
         found = _look(state, config, asked)
         if options.require and found.said is not None:
-            found = _with_preflight(found, options, state, asked)
+            found = _with_preflight(found, options, config, state, asked)
     except Exception as error:
         # Any defect of ours: whatever it is, the node must not pay for it.
         reason = str(error) if isinstance(error, CommwatchError) else f"{type(error).__name__}: {error}"
@@ -126,9 +126,9 @@ def _look(state: Path, config: Config, asked: Asked) -> _Found:
     return _Found(judge(said, asked), said)
 
 
-def _with_preflight(found: _Found, options: Options, state: Path, asked: Asked) -> _Found:
+def _with_preflight(found: _Found, options: Options, config: Config, state: Path, asked: Asked) -> _Found:
     try:
-        record = _preflight(options, state, asked.now)
+        record = _preflight(options, config, state, asked.now)
     except Exception as error:
         # A defect here must not hide the daemon's answer about the node.
         said = str(error) if isinstance(error, CommwatchError) else f"{type(error).__name__}: {error}"
@@ -137,12 +137,13 @@ def _with_preflight(found: _Found, options: Options, state: Path, asked: Asked) 
     return replace(found, health=health, preflight=record)
 
 
-def _preflight(options: Options, state: Path, now: float) -> PreflightRecord:
+def _preflight(options: Options, config: Config, state: Path, now: float) -> PreflightRecord:
     """What a profile says of the daemon's last results.
 
     Raises:
         CommwatchError: the daemon does not answer, or is of another version.
     """
+    from commwatch.diagnosis.marks.floors import read_floors
     from commwatch.diagnosis.marks.profiles import Asked as AskedProfile
     from commwatch.diagnosis.marks.profiles import profile_of
     from commwatch.diagnosis.preflight import preflight
@@ -152,7 +153,8 @@ def _preflight(options: Options, state: Path, now: float) -> PreflightRecord:
     snapshot = document_of(ask_daemon(state, "snapshot", SNAPSHOT_SECONDS), SnapshotDocument)
     facts = Facts(snapshot.node, CounterHistory({}), now)
     profile = profile_of(options.require)
-    asked = AskedProfile(profile, options.alone_seconds, options.purpose or "training")
+    floors = read_floors(Path(config.marks)) if config.marks else None
+    asked = AskedProfile(profile, options.alone_seconds, options.purpose or "training", floors)
     answer, checks = preflight(facts, asked, now, options.result_age)
     reason = one_line(answer.reason)
     return PreflightRecord(

@@ -12,6 +12,7 @@ from commwatch.diagnosis.estimate.step import (
     STRATEGIES,
     StrategyName,
 )
+from commwatch.diagnosis.marks.floors import SiteFloors
 from commwatch.diagnosis.marks.table import ALL_REDUCE_7B, ALL_REDUCE_235B, Mark
 from commwatch.errors import UsageError
 from commwatch.units import format_count, parse_parameters
@@ -123,6 +124,8 @@ class Asked(NamedTuple):
     """What one GPU alone computes on a micro-batch of one's own; None: reckoned from the profile and the GPU."""
     purpose: Purpose = "training"
     """What the job does."""
+    floors: SiteFloors | None = None
+    """Those of the site; None where it has none."""
 
     @property
     def profiles(self) -> tuple[Profile, ...]:
