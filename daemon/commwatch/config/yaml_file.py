@@ -338,6 +338,8 @@ def _kind_at(steps: Steps, root: Any) -> Any:
         elif isinstance(kind, msgspec.inspect.DictType):
             # A key that is not possible is asked for itself; of one that is, the value is meant.
             kind = kind.key_type if isinstance(kind.key_type, msgspec.inspect.LiteralType) else kind.value_type
+        elif isinstance(kind, (msgspec.inspect.VarTupleType, msgspec.inspect.ListType)):
+            kind = kind.item_type
     return kind
 
 

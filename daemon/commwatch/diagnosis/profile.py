@@ -111,8 +111,9 @@ def memory_of(profile: Profile) -> str:
 def _memory(profile: Profile, facts: Facts, asked: Asked) -> Check:
     """Whether the GPUs can hold what the job does with the model."""
     what, purpose = memory_of(profile), asked.purpose
-    active = "" if profile.trainable is None else f", {format_count(profile.trainable)} of them trained"
-    source = f"commwatch: {format_count(profile.parameters)} parameters{active}, bf16, {profile.tokens} tokens a GPU"
+    trainable = None if purpose == "inference" else training_of(profile, purpose).trainable
+    trained = "" if trainable is None else f", {format_count(trainable)} of them trained"
+    source = f"commwatch: {format_count(profile.parameters)} parameters{trained}, bf16, {profile.tokens} tokens a GPU"
     sizes, gpus = memory_sizes(facts), len(facts.derived(gpus_of))
     if sizes is None:
         detail = "how much memory these GPUs have is not known"

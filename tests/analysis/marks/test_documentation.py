@@ -6,11 +6,12 @@ import re
 
 from commwatch.diagnosis.check import VERDICTS
 from commwatch.diagnosis.marks import table
+from commwatch.diagnosis.marks.floors import MACHINES
 from commwatch.diagnosis.marks.profiles import PROFILES, WAITING_MOST
 from support.daemon import ROOT
 
 PAGE = (ROOT / "docs/using/diagnose.md").read_text(encoding="utf-8")
-MARKS_PART = PAGE.split("### The marks")[1].split("### The step of a profile")[0]
+MARKS_PART = PAGE.split("### The marks")[1].split("### The floors of machine types")[0]
 MARKS = [one for one in vars(table).values() if isinstance(one, table.Mark)]
 STEP_PART = PAGE.split("### The step of a profile")[1]
 
@@ -46,3 +47,19 @@ def test_every_verdict_is_explained() -> None:
     table = PAGE.split("| verdict | meaning |")[1].split("\n\n")[0]
 
     assert {*re.findall(r"^\| `([a-z ]+)` \|", table, re.MULTILINE)} == {*VERDICTS}
+
+
+def test_the_table_of_machine_types() -> None:
+    """Every floor that is published for one."""
+    rows = re.findall(r"^\| (ND .*) \|$", PAGE, re.MULTILINE)
+
+    assert [row.split(" | ") for row in rows] == [
+        [
+            f"{one.name.removeprefix('Azure ')}, {one.gpus} GPUs",
+            f"{one.all_reduce / 1e9:g} GB/s ({one.all_reduce_bytes / 1e9:g} GB)",
+            f"{one.copy / 1e9:g} GB/s",
+            "" if one.pair is None else f"{one.pair / 1e9:g} GB/s",
+            "" if one.rdma is None else f"{8 * one.rdma / 1e9:g} of {8 * one.adapter / 1e9:g} Gbit/s",
+        ]
+        for one in MACHINES
+    ]
