@@ -73,6 +73,7 @@ USES = {
     "cluster plan": {"--members a": 3, "--members a,b": 0, "--members a,a": 5},
     "cluster locate": {"nowhere.json": 5},
     "estimate": {"--nodes 2": 2},
+    "marks learn": {"nowhere.json --output a.yaml": 2, "http://127.0.0.1:1 --output a.yaml": 3},
     "run": {"--simulate nowhere": 2},
     "check-config": {"": 0, "--config.file nowhere.yaml": 2},
     "healthcheck": {"": 2, "--slurm": 0, "--fail-closed": 1},
