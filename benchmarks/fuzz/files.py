@@ -22,6 +22,7 @@ from commwatch.config.settings import section_json
 from commwatch.config.thresholds import load_thresholds
 from commwatch.config.web import read_web_config
 from commwatch.config.yaml_file import load_config
+from commwatch.diagnosis.marks.floors import read_floors
 from commwatch.errors import ConfigError
 from commwatch.lines import plain, printable
 from commwatch.state.records import LARGEST_NUMBER
@@ -75,6 +76,10 @@ _CONFIGURATIONS: Final = (
     b"inventory: {expected: {gpu: 8}, learn_after: 90s}\nsimulation: {preset: h100x8}\n",
     b"sources: {nccl_logs: {paths: [/var/log/job.log], hosts: [gpu*]}, network: {include: [eth0]}}\n"
     b"web: {listen_addresses: ['127.0.0.1:9000', '[::1]:9000'], telemetry_path: /m}\nlog: {level: debug}\n",
+)
+_FLOORS: Final = (
+    b"floors:\n  - gpu: NVIDIA L4\n    gpus: 8\n    measure: all_reduce bus bandwidth, 64 MiB, 8 GPUs\n"
+    b"    at_least: 5GB/s\n    origin: 3 nodes\n",
 )
 _WEB: Final = (
     b"basic_auth_users:\n  me: $2y$10$RgIWuDZbPYCUTzJEbbTnLuRyNlWbB1TVlkZVKWzwtwTIk8hJnvBHG\n",
@@ -245,6 +250,7 @@ FILES: Final = (
         _YAML,
     ),
     Target("thresholds", reading("thresholds.yaml", load_thresholds), lambda: _THRESHOLDS, _YAML),
+    Target("marks", reading("marks.yaml", read_floors), lambda: _FLOORS, _YAML),
     Target("node_file", reading("node.yaml", _read_node), lambda: _NODES, _YAML),
     Target("faults", reading("faults.yaml", _read_faults), _faults, _YAML),
     Target("cluster_run", _cluster_run, _shipped("docs/using/cluster/*.json"), form="json"),

@@ -74,8 +74,8 @@ def test_memory_is_judged_at_its_edge(profile: str, purpose: Purpose, least: flo
         assert ("fit" in said.reason) == (verdict == "Warning")
 
 
-def test_a_large_model_on_eight_gpus_is_told_what_would_hold_it() -> None:
-    """Its weights fit, its training needs six such nodes; nothing is said of one GPU alone."""
+def test_the_refusal_of_a_large_model_names_what_would_hold_it() -> None:
+    """Its weights fit, its training needs six such nodes; one GPU alone is not mentioned."""
     node = (gpus(8, H100), probe("all_reduce", 313e9, 315e9, ranks=8))
 
     assert answer(*node, profile="235b").reason == (
@@ -87,8 +87,8 @@ def test_a_large_model_on_eight_gpus_is_told_what_would_hold_it() -> None:
     )
 
 
-def test_memory_that_nobody_knows_is_neither_ok_nor_refused() -> None:
-    """The driver's word counts before the table; a GPU that neither knows is unknown."""
+def test_unknown_memory_is_neither_ok_nor_refused() -> None:
+    """The driver counts before the table; a GPU that neither knows is Unknown."""
     result = probe("all_reduce", 313e9, 315e9, ranks=8)
 
     assert answer(gpus(8, H100), result).verdict == "OK"

@@ -345,7 +345,7 @@ def test_common_cards_are_known(config: Config, name: str, capsys: Output) -> No
     assert found["compute_seconds"]["low"] > 0
     mebibytes, memory = CARDS[name], found["memory"]
     assert memory["gpu_bytes"] == (None if mebibytes is None else mebibytes * 2**20)
-    assert ("--gpu-memory says which" in memory["basis"]) == (mebibytes is None)
+    assert ("give it as --gpu-memory" in memory["basis"]) == (mebibytes is None)
 
 
 def test_a_state_that_fits_no_gpu_is_never_chosen(config: Config, capsys: Output) -> None:
@@ -356,7 +356,7 @@ def test_a_state_that_fits_no_gpu_is_never_chosen(config: Config, capsys: Output
     for shown, count in ((unknown, 13), (known, 45)):
         assert "Choose" not in shown
         assert f"at least {count} GPUs of" in shown
-    assert "not known; --gpu-memory says it." in text(
+    assert "not known; give it as --gpu-memory." in text(
         config, f"{asked.replace('235B', '7B')} --gpu-flops 989TFLOP/s", capsys
     )
 

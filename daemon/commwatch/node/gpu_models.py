@@ -98,6 +98,7 @@ GPU_MODELS = (
 )
 """The more exact name first."""
 
+_SOLDERED = {one.name: one.product for one in GPU_MODELS if one.product is not None}
 MOST_MEMORY_BYTES = max(one.memory_bytes or 0 for one in GPU_MODELS)
 """Of any model: what needs more fits on none of them."""
 
@@ -125,15 +126,7 @@ def gpu_model(name: str) -> GpuModel | None:
 
 def product_of(name: str) -> Product | None:
     """What a GPU of exactly this name has on its board; None for a card, and for one that is not known."""
-    model = gpu_model(name)
-    return None if model is None or name.removeprefix("NVIDIA ") != model.name else model.product
-
-
-def memory_of(names: list[str]) -> int | None:
-    """Bytes of the smallest of several GPUs, by the table; None where it does not know one of them."""
-    found = [model.memory_bytes if (model := gpu_model(name)) else None for name in names]
-    known = [one for one in found if one is not None]
-    return min(known) if known and len(known) == len(found) else None
+    return _SOLDERED.get(name.removeprefix("NVIDIA "))
 
 
 def variants(name: str) -> list[GpuModel]:

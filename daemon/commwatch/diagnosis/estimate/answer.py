@@ -293,7 +293,7 @@ def _memory(given: int | None, figures: GpuModel | None, read: int | None) -> tu
         return figures.memory_bytes, f"{format_gigabytes(figures.memory_bytes)}, what {figures.name} has"
     sizes = sorted({one.memory_bytes for one in variants(figures.name) if one.memory_bytes})
     either = " or ".join(map(format_gigabytes, sizes))
-    return None, f"unknown: {figures.name} has {either}; --gpu-memory says which"
+    return None, f"unknown: {figures.name} has {either}; give it as --gpu-memory"
 
 
 # --- what was measured within this node ---
@@ -483,7 +483,7 @@ def _choice(
         )
     if memory_bytes is None:
         need = f"It holds {format_gigabytes(held[layout])} of model state on each GPU, whose memory is not known"
-        need += "; --gpu-memory says it."
+        need += "; give it as --gpu-memory."
         if layout.strategy == "ddp" and layout.total_gpus > 1:
             split = format_gigabytes(sum(model_state(training, replace(layout, strategy="zero1"))))
             need += f" Where that does not fit, ZeRO-1 sends as many bytes and holds {split}."
