@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from commwatch.node.gpu_models import gpu_model
+from commwatch.node.gpu_models import board_gpus_of
 
 GPUS_BY_SWITCHES: Mapping[int, int] = {4: 8, 6: 8, 12: 16}
 """GPUs on a board, by the number of NVSwitches on the PCI bus: HGX H100, H200 and their kin have 4 for 8 GPUs,
@@ -24,5 +24,4 @@ def gpus_on_boards(switches: int, names: Collection[str], is_virtual: bool | Non
     """
     if switches or is_virtual is not False or len(names) != 1:
         return GPUS_BY_SWITCHES.get(switches)
-    model = gpu_model(*names)
-    return None if model is None else model.board_gpus
+    return board_gpus_of(*names)

@@ -98,7 +98,7 @@ GPU_MODELS = (
 )
 """The more exact name first."""
 
-_SOLDERED = {one.name: one.product for one in GPU_MODELS if one.product is not None}
+_SOLDERED = {one.name: one for one in GPU_MODELS if one.product is not None}
 MOST_MEMORY_BYTES = max(one.memory_bytes or 0 for one in GPU_MODELS)
 """Of any model: what needs more fits on none of them."""
 
@@ -126,7 +126,14 @@ def gpu_model(name: str) -> GpuModel | None:
 
 def product_of(name: str) -> Product | None:
     """What a GPU of exactly this name has on its board; None for a card, and for one that is not known."""
-    return _SOLDERED.get(name.removeprefix("NVIDIA "))
+    model = _SOLDERED.get(name.removeprefix("NVIDIA "))
+    return None if model is None else model.product
+
+
+def board_gpus_of(name: str) -> int | None:
+    """GPUs on the one kind of board that carries this GPU; None where there are several kinds, or none is known."""
+    model = _SOLDERED.get(name.removeprefix("NVIDIA "))
+    return None if model is None else model.board_gpus
 
 
 def variants(name: str) -> list[GpuModel]:

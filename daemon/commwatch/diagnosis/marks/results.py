@@ -16,9 +16,10 @@ ALWAYS = -math.inf
 """The age of a result does not matter: what is too old for the daemon is not there."""
 
 
-def probes_of(facts: Facts) -> list[Probe]:
-    """Each probe of GPUs; gloo is left out, which tests the host."""
-    return [probe for probe, _ in facts.each(Probe.info) if probe.backend != "gloo"]
+def probes_of(facts: Facts, measure: str = "") -> list[Probe]:
+    """Each probe of GPUs, or those that measure one thing; gloo is left out, which tests the host."""
+    found = [probe for probe, _ in facts.each(Probe.info) if probe.backend != "gloo"]
+    return [probe for probe in found if probe.collective == measure] if measure else found
 
 
 def collectives(facts: Facts) -> list[Probe]:
