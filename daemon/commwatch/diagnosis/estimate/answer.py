@@ -460,7 +460,7 @@ def _choice(
     ]
     if not steps:
         whole = sum(model_state(training, Layout("ddp", 1)))
-        where = "these GPUs" if memory_bytes else "so many of the largest GPUs"
+        where = "these GPUs" if memory_bytes else "this many of the largest GPUs"
         count = whole // max(1, limit - RESERVE_BYTES) + 1
         return None, [
             f"The model state, {format_gigabytes(whole)}, does not fit on {where} with any strategy: at least "
