@@ -15,12 +15,14 @@ from commwatch.diagnosis.estimate.gpus import (
     GPUS,
     LORA_RATIO,
     OTHER_USED,
+    RECOMPUTED,
     GpuFigures,
     gpu_figures,
     operations,
     variants,
 )
 from commwatch.diagnosis.estimate.step import (
+    HIDING_RATIO,
     LAUNCH_SECONDS,
     MESSAGE_SECONDS,
     RESERVE_BYTES,
@@ -43,14 +45,15 @@ from commwatch.probes.results.history import ProbeHistory
 from commwatch.probes.results.streak import is_current
 from commwatch.state.directory import state_path
 from commwatch.state.records import read_record
-from commwatch.units import format_bits, format_count, format_gigabytes, format_rate, format_seconds
+from commwatch.units import format_bits, format_count, format_gigabytes, format_percent, format_rate, format_seconds
 
 LastRun: TypeAlias = Callable[[], tuple[Span, str]]
 """Gives what a node carries to another one, by the last run between nodes, and when that was measured."""
 
-SLOWEST_PLANNED_RATE = 6e9
-"""Bytes per second within a node of which nothing is known: GPUs that go through the host on PCIe gen 3 x16, without
-P2P, by planning values; of the other end nothing can be said."""
+SLOWEST_PLANNED_RATE, SLOWEST_GEFORCE_RATE = 6e9, 3.8e9
+"""Bytes per second within a node of which nothing is known: a planning value for GPUs that go through the host on PCIe
+gen 3 x16, without P2P; the least that was reported for two RTX 3090, whose driver refuses P2P. Of the other end
+nothing can be said."""
 SLOWEST_TCP_RATE = 4.2e9 / 8
 """Bytes per second between two nodes over Ethernet without RDMA, whose line rate one stream does not fill: the least
 that the half for fitting of ``tests/estimate/published.csv`` implies, a tenth lower. Clouds limit a stream to 5
@@ -62,8 +65,14 @@ _HOP_SECONDS, _RDMA_HOP_SECONDS, _TCP_HOP_SECONDS = 5e-6, 15e-6, 50e-6
 _MOST_SHOWN_NODES = 8
 _CLOSE_RATIO = 0.9
 """A layout that surely does this share of the best one's work is as good, if it is simpler."""
-_MEASURES = ("all_reduce", "all_gather", "reduce_scatter", "scaling")
-"""Whose bus bandwidth is that of the collectives of a training step."""
+LEAST_COMPUTING = 0.1
+"""Share of a step time on several GPUs that is computing at least; assumed."""
+SMALLEST_MODEL = 400_000_000
+"""Parameters. Smaller models lie outside: a published one of 356 M on 8 A100 does."""
+_HIDDEN_SLACK = 0.1
+"""By which a training may hide more or less than the probe; assumed."""
+_MEASURES = ("all_reduce", "all_gather", "reduce_scatter", "scaling", "training")
+"""Those of the collectives of a training step, and of what computing hides of them."""
 
 
 def estimate(args: argparse.Namespace, config: Config, now: float, last_run: LastRun) -> dict[str, Any]:
@@ -87,13 +96,15 @@ def estimate(args: argparse.Namespace, config: Config, now: float, last_run: Las
     compute, compute_basis = _compute(args, figures)
     layout = Layout(args.strategy, args.gpus_per_node or known.gpus, args.nodes)
     network, network_words = _network(args.network, known, last_run)
-    in_node, in_node_words = _in_node(args.intra_node, layout.gpus_per_node, known)
+    in_node, in_node_words = _in_node(args.intra_node, layout.gpus_per_node, known, figures)
+    hides, hidden_words = _hides(args.overlap, known)
     is_tcp = network is not None and network.high < _TCP_RATE
     hop_seconds = Span(_HOP_SECONDS, _TCP_HOP_SECONDS if is_tcp else _RDMA_HOP_SECONDS)
     fabric = Fabric(in_node, network, hop_seconds=hop_seconds, message_seconds=MESSAGE_SECONDS)
     training = Training(
         parameters=args.parameters,
         compute=compute,
+        hides=hides,
         trainable=args.trainable,
         overlaps=True,
         precision=args.precision,
@@ -104,13 +115,20 @@ def estimate(args: argparse.Namespace, config: Config, now: float, last_run: Las
         hidden=args.hidden,
         layers=args.layers,
     )
+    if args.step_time_gpus and args.step_time_gpus > 1:
+        training = _without_waiting(training, Layout(args.strategy, args.step_time_gpus), fabric)
+        compute_basis = _shared_words(args.step_time, args.step_time_gpus, training.compute)
+    asked = list(_step_time_question(args, layout))
     observed = []
     if args.observed_step and (free := estimate_step(training, layout, fabric)):
         training = replace(training, place=place_of(args.observed_step, free.step_seconds))
         observed = [_observed_words(args.observed_step, free.step_seconds)]
     memory_bytes, memory_basis = _memory(args.gpu_memory, figures)
+    too_small = list(_too_small(args))
     steps = _steps(training, layout, fabric, max(args.nodes, _MOST_SHOWN_NODES) if network else 1)
     step = steps[layout]  # all rates that it needs are known
+    if too_small:
+        step = replace(step, bottleneck=replace(step.bottleneck, certain=False))
     chosen, choice_words = _choice(training, step, fabric, memory_bytes)
     state = model_state(training, layout)
     return {
@@ -126,7 +144,7 @@ def estimate(args: argparse.Namespace, config: Config, now: float, last_run: Las
         "micro_batches": training.micro_batches,
         "network_bytes_per_second": network,
         "in_node_bytes_per_second": in_node,
-        "rates": network_words + in_node_words,
+        "rates": network_words + in_node_words + hidden_words,
         "not_used": known.left_out,
         **{field.name: getattr(step, field.name) for field in fields(step)},
         "scaling": [
@@ -154,14 +172,17 @@ def estimate(args: argparse.Namespace, config: Config, now: float, last_run: Las
         "choice": chosen,
         "observed_step_seconds": args.observed_step,
         "trainable": training.trainable,
+        "in_range": not too_small,
         "verdict": [
+            *too_small,
             _bottleneck_words(step, training.micro_batches),
             *observed,
             *_nodes_words(layout, _over_one_node(step, steps)),
             *choice_words,
             *(_gpus_to_take(matrix, layout.gpus_per_node) if matrix else ()),
+            *asked,
         ],
-        "assumptions": [compute_basis, *_assumptions(training, layout)],
+        "assumptions": [compute_basis, *_assumptions(training, layout, fabric)],
     }
 
 
@@ -192,7 +213,9 @@ def _refuse_missing(args: argparse.Namespace, known: _Known) -> None:
         )
 
 
-def _in_node(given: list[float], gpus: int, known: _Known) -> tuple[dict[int, Span], list[str]]:
+def _in_node(
+    given: list[float], gpus: int, known: _Known, figures: GpuFigures | None
+) -> tuple[dict[int, Span], list[str]]:
     """Bus bandwidths by number of GPUs, and where they come from."""
     if given:
         rates = span(*given)
@@ -211,11 +234,12 @@ def _in_node(given: list[float], gpus: int, known: _Known) -> tuple[dict[int, Sp
         return known.in_node, sources
     if gpus == 1:
         return {}, []
-    slowest = format_rate(SLOWEST_PLANNED_RATE)
-    return {gpus: Span(SLOWEST_PLANNED_RATE, math.inf)}, [
-        f"within a node: not measured here and not given. The slow end takes {slowest} (a planning value for PCIe gen "
-        "3 x16 through the host, no bound), the fast end no limit; --intra-node 20GB/s, or a daemon that probes, "
-        "narrows it"
+    slowest, basis = SLOWEST_PLANNED_RATE, "a planning value for PCIe gen 3 x16 through the host"
+    if figures is not None and figures.name.startswith("GeForce"):
+        slowest, basis = SLOWEST_GEFORCE_RATE, "reported for two RTX 3090"
+    return {gpus: Span(slowest, math.inf)}, [
+        f"within a node: not measured here and not given. The slow end takes {format_rate(slowest)} ({basis}, no "
+        "bound), the fast end no limit; --intra-node 20GB/s, or a daemon that probes, narrows it"
     ]
 
 
@@ -237,6 +261,16 @@ def _network(given: list[float | str], known: _Known, last_run: LastRun) -> tupl
         (low_bits, low), (high_bits, high) = (one.split(" = ") for one in (low, high))
         high = f"{low_bits} to {high_bits} = {low} to {high}"
     return network, [f"network: {high}, {basis}: all NICs of a node together, one direction, every node alike"]
+
+
+def _hides(given: float | None, known: _Known) -> tuple[Span | None, list[str]]:
+    """Share of the shorter of computing and sending that is hidden, and where that comes from."""
+    found = known.hidden if given is None else (given, "given")
+    if found is None:
+        return None, []
+    share, basis = found
+    words = f"hidden: {format_percent(share)} of the shorter of computing and sending, {basis}"
+    return Span(max(0.0, share - _HIDDEN_SLACK), min(1.0, share + _HIDDEN_SLACK)), [words]
 
 
 def _figures(given: str, known: str) -> GpuFigures | None:
@@ -267,20 +301,57 @@ def _compute(args: argparse.Namespace, figures: GpuFigures | None) -> tuple[Span
         raise UsageError(
             f"estimate: --gpu-flops: is missing: the peak {why}; give it, such as 125TFLOP/s, or --step-time"
         )
-    few, again = args.trainable is not None, 2 * args.recompute
+    few, recomputed = args.trainable is not None, RECOMPUTED if args.recompute else span(0.0)
     if args.mfu:
         used, share = span(args.mfu), "given"
     else:
         used = (figures.used if figures else OTHER_USED).times(LORA_RATIO if few else 1)
         share = "what published runs reach"
-    work = args.tokens * operations(args.parameters, args.trainable or args.parameters, recomputes=args.recompute)
-    slow = work / (used.low * peak)
-    compute = Span(work / (used.high * peak), slow if args.mfu else max(slow, LAUNCH_SECONDS))
-    counted = f"{4 + again} (and 2 if trained) ×" if few else f"{6 + again} ×"
+    fast, slow = (
+        args.tokens * operations(args.parameters, args.trainable or args.parameters, recomputed=again) / (share * peak)
+        for again, share in ((recomputed.low, used.high), (recomputed.high, used.low))
+    )
+    compute = Span(fast, slow if args.mfu else max(slow, LAUNCH_SECONDS))
+    counts = recomputed.times(2).words(lambda again: f"{(4 if few else 6) + again:g}")
+    counted = f"{counts} (and 2 if trained) ×" if few else f"{counts} ×"
     return compute, (
         f"A GPU computes {compute.words(format_seconds)} on a micro-batch: {counted} {args.parameters:,} parameters × "
         f"{args.tokens:,} tokens ÷ ({used.words(lambda one: f'{100 * one:.3g}')} % of {peak / 1e12:g} TFLOP/s, "
-        f"{basis}); the share is {share}, the model dense, activations {'computed again' if again else 'kept'}."
+        f"{basis}); the share is {share}, the model dense, activations {'computed again' if args.recompute else 'kept'}."
+    )
+
+
+def _too_small(args: argparse.Namespace) -> Iterator[str]:
+    """Whether the share of the peak was fitted to larger models alone."""
+    if args.parameters < SMALLEST_MODEL and not (args.step_time or args.mfu):
+        yield (
+            f"{OUT_OF_RANGE}models below {format_count(SMALLEST_MODEL)} parameters use less of a GPU's peak than the "
+            "published runs that these figures come from. Give --step-time."
+        )
+
+
+def _step_time_question(args: argparse.Namespace, layout: Layout) -> Iterator[str]:
+    """What a step time is the time of, where that was not said and matters."""
+    if args.step_time and not args.step_time_gpus and layout.total_gpus > 1:
+        yield (
+            f"{QUESTION}{format_seconds(args.step_time)} the time of one GPU that works alone? It is taken as such. If "
+            "several GPUs of a node ran together, say how many with --step-time-gpus; if it is the step of this "
+            "layout, give it as --observed-step."
+        )
+
+
+def _without_waiting(training: Training, measured: Layout, fabric: Fabric) -> Training:
+    """Computing of one GPU, of whose micro-batch the time on several GPUs of a node is known."""
+    seconds = training.compute.high
+    step = estimate_step(training, measured, fabric)
+    waits = step.waiting_seconds.high / training.micro_batches if step else math.inf
+    return replace(training, compute=Span(max(seconds - waits, LEAST_COMPUTING * seconds), seconds))
+
+
+def _shared_words(seconds: float, gpus: int, compute: Span) -> str:
+    return (
+        f"{gpus} GPUs of a node together take {format_seconds(seconds)} for a micro-batch, given: of that each computes "
+        f"for {compute.words(format_seconds)}, and waits for the others in the rest."
     )
 
 
@@ -311,12 +382,15 @@ class _Known(NamedTuple):
     """As many as were measured, else as the inventory has; 0 where neither is known."""
     network: Span | None
     """Line rate of all RDMA ports, else of the fastest interface, less at the slow end; None where not known."""
+    hidden: tuple[float, str] | None
+    """Share of the shorter of computing and sending that a training-like probe hid, and which; None without one."""
 
 
 def _known(config: Config, matrix: PairMatrix | None, now: float) -> _Known:
     """What is in the state directory; results of gloo, which is no GPU fabric, and old ones are left out."""
     found: dict[int, list[float]] = {}
     used, left_out = [], []
+    hidden: dict[float, tuple[float, str]] = {}
     for name, probe in config.probes.definitions.items():
         if probe.measure not in _MEASURES:
             continue
@@ -332,6 +406,8 @@ def _known(config: Config, matrix: PairMatrix | None, now: float) -> _Known:
             left_out.append(f"{name}: measured with gloo, which is no GPU fabric")
         elif not is_current(history.last.finished_at, probe.interval, now):
             left_out.append(f"{name}: the last result is {ago} old")
+        elif history.last.hidden_ratio is not None:
+            hidden[history.last.finished_at] = history.last.hidden_ratio, f"{name}, measured {ago} ago"
         elif not all(0 < rate < math.inf for rate in history.bus_bandwidths.values()):
             left_out.append(f"{name}: its result holds a rate that is none")
         else:
@@ -353,6 +429,7 @@ def _known(config: Config, matrix: PairMatrix | None, now: float) -> _Known:
         gpu_name=names.pop() if len(names) == 1 else "",
         gpus=max(found, default=len(kept.gpus)),
         network=Span(least, line) if line else None,
+        hidden=hidden[max(hidden)] if hidden else None,
     )
 
 
@@ -471,8 +548,8 @@ def _choice(
 
 # --- sentences ---
 
-CHOOSE = "Choose "
-"""With which the sentence on the choice begins."""
+CHOOSE, QUESTION, OUT_OF_RANGE = "Choose ", "Is ", "Out of range: "
+"""With which the sentences on the choice, on what was given, and on what cannot be estimated begin."""
 _PARTS = {"computing": "Computing", "in_node": "What joins the GPUs of a node", "network": "The network"}
 
 
@@ -511,20 +588,20 @@ def _nodes_words(layout: Layout, ratio: Span | None) -> Iterator[str]:
         yield f"{layout.nodes} nodes do {ratio_words(ratio)} times the work of one node with {layout.label}: {meaning}."
 
 
-def _assumptions(training: Training, layout: Layout) -> Iterator[str]:
+def _assumptions(training: Training, layout: Layout, fabric: Fabric) -> Iterator[str]:
     """What the model takes for granted, and its units."""
-    hidden = "hidden behind half of the computing" if STRATEGIES[layout.strategy].hides else "nothing hidden"
     yield (
-        "Fast end: hierarchical bound (each byte enters a node once), hidden behind computing as far as possible. "
-        f"Slow end: a flat ring over all GPUs, {hidden}."
+        "Fast end: hierarchical bound (each byte enters a node once), hidden behind computing "
+        f"{'as measured here' if training.hides else 'as far as possible'}. Slow end: a flat ring over all GPUs, "
+        f"{_hidden_words(training, layout, fabric)}."
     )
     who = "node" if layout.strategy == "tp" else "GPU"
     yield f"Each {who} has the same work however many there are, so that n of them do n times the work in a step."
     if assumes := STRATEGIES[layout.strategy].assumes:
         yield f"{layout.label}: {assumes}."
     yield (
-        "Each layer is a message, which costs 5 us for each GPU that it passes within a node, 15 us between nodes (50 "
-        "us below 100 Gbit/s); a CPU starts it in at most 4.7 ms; the network's slow end falls by 13 % with each "
+        "Each layer is a message, which costs 5 us for each GPU that it passes within a node (up to 0.5 ms below 16 "
+        "GB/s), 15 us between nodes (50 us below 100 Gbit/s); a CPU starts it in at most 4.7 ms; the network's slow end falls by 13 % with each "
         "doubling beyond two nodes. The optimizer's own work and the loading of data are left out. No switch sums up "
         "(SHARP)."
     )
@@ -537,6 +614,17 @@ def _assumptions(training: Training, layout: Layout) -> Iterator[str]:
         f"1B is 10^9 parameters: {format_count(training.parameters)} is {training.parameters:,}. 1 GB is 10^9 bytes, "
         "1 Gbit/s is 10^9 bits/s."
     )
+
+
+def _hidden_words(training: Training, layout: Layout, fabric: Fabric) -> str:
+    """What the slow end hides; see ``estimate_step``."""
+    if not STRATEGIES[layout.strategy].overlaps:
+        return "nothing hidden"
+    if training.hides:
+        return "hidden as measured here"
+    if fabric.is_over_host(layout.gpus_per_node):
+        return "nothing hidden, since the GPUs of a node may reach each other through the host alone"
+    return f"hidden behind {100 * HIDING_RATIO:.0f} % of the computing"
 
 
 def layout_words(layout: Layout) -> str:

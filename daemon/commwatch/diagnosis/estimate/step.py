@@ -25,6 +25,12 @@ LEAST_LAYERS, LAYERS_OF_14_GB, LAYERS_GROW = 24, 32, 0.4
 (13 B have 40 layers, 65 B have 80). Assumed."""
 PLACE_SLACK = 0.1
 """Share of a range by which layouts may differ in where they lie in it; assumed."""
+HIDING_RATIO = 0.4
+"""Share of computing behind which also the slow end hides what a strategy sends beside it."""
+HOST_RATE = 16e9
+"""Bytes per second. GPUs of a node that give less go over PCIe, mostly through the host; assumed."""
+HOST_HOP_SECONDS = 0.5e-3
+"""That a message takes at most there from GPU to GPU (torchtune issue 2264)."""
 RESERVE_BYTES = 1_200_000_000
 """CUDA context (up to 0.5 GB: PyTorch issue 20532) and the first communicator (up to 0.7 GB: NCCL issue 964)."""
 
@@ -96,8 +102,8 @@ class Strategy(NamedTuple):
     transfers: tuple[Transfer, ...]
     assumes: str = ""
     """What it takes for granted, for the user."""
-    hides: float = 0.0
-    """Share of computing behind which also the slow end hides: what is fetched ahead by design."""
+    overlaps: bool = False
+    """Whether also the slow end hides a part: what is fetched ahead by design."""
 
 
 _SUM = Transfer("all_reduce", "gradients", "all", "step", "sum of the gradients")
@@ -109,23 +115,23 @@ _ACROSS = Transfer("all_reduce", "gradients", "between", "step", "sum of the gra
 _ACCUMULATES = "gradients of micro-batches are added up locally (no_sync) and summed over GPUs once a step"
 
 STRATEGIES: dict[StrategyName, Strategy] = {
-    "ddp": Strategy("DDP", "copied", "copied", "copied", (_SUM,), _ACCUMULATES, 0.5),
+    "ddp": Strategy("DDP", "copied", "copied", "copied", (_SUM,), _ACCUMULATES, overlaps=True),
     "zero1": Strategy("ZeRO-1", "copied", "copied", "all", (replace(_SCATTER, every="step"), _UPDATED),
-                      _ACCUMULATES, 0.5),
+                      _ACCUMULATES, overlaps=True),
     "zero2": Strategy("ZeRO-2", "copied", "all", "all", (_SCATTER, _UPDATED)),
     "fsdp-grad-op": Strategy(
         "FSDP SHARD_GRAD_OP", "copied", "all", "all", (_FORWARD, _SCATTER),
-        "parameters are kept between forward and backward pass, and given up after it", 0.5),
+        "parameters are kept between forward and backward pass, and given up after it", overlaps=True),
     "zero3": Strategy("ZeRO-3", "all", "all", "all", (_FORWARD, _BACKWARD, _SCATTER)),
     "fsdp": Strategy("FSDP", "all", "all", "all", (_FORWARD, _BACKWARD, _SCATTER),
-                     "parameters are given up after the forward pass (FULL_SHARD)", 0.5),
+                     "parameters are given up after the forward pass (FULL_SHARD)", overlaps=True),
     "hsdp": Strategy(
         "HSDP", "node", "node", "node", (
             replace(_FORWARD, scope="node"), replace(_BACKWARD, scope="node"),
             replace(_SCATTER, scope="node", purpose="sum of the gradients in a node"),
             replace(_ACROSS, every="micro_batch")),
         "the model is split over the GPUs of a node and copied from node to node; gradients are summed over the nodes "
-        "with each micro-batch", 0.5),
+        "with each micro-batch", overlaps=True),
     "tp": Strategy(
         "tensor parallel", "node", "node", "node", (
             Transfer("all_reduce", "activations", "node", "micro_batch",
@@ -178,6 +184,8 @@ class Training:
     """Parameters that are trained, such as those of LoRA adapters; None: all."""
     overlaps: bool = False
     """Whether also the slow end hides what the strategy sends beside computing; a preflight counts on nothing."""
+    hides: Span | None = None
+    """Share that these GPUs hide of the shorter of computing and sending, as measured; None: not measured."""
     place: Place | None = None
     """Where between fast and slow end a step was observed; None without an observation."""
     micro_batches: int = 1
@@ -275,6 +283,11 @@ class Fabric:
             return self.all_to_all
         return next((self.in_node[known] for known in sorted(self.in_node) if known >= gpus), None)
 
+    def is_over_host(self, gpus: int) -> bool:
+        """Whether GPUs of a node may reach each other over PCIe alone."""
+        rate = self.among(gpus, "all_reduce")
+        return rate is not None and rate.low < HOST_RATE
+
 
 def model_state(training: Training, layout: Layout) -> tuple[int, int, int]:
     """Bytes of parameters, gradients and optimizer that each GPU holds through a step, without activations and buffers.
@@ -333,6 +346,8 @@ def _time(transfer: Transfer, layout: Layout, fabric: Fabric, messages: float) -
         return None
     hop = fabric.hop_seconds.high if nodes > 1 else fabric.hop_seconds.low
     tree, ring = (messages * hop * hops for hops in (math.log2(gpus * nodes), gpus * nodes - 1))
+    if fabric.hop_seconds.high and fabric.is_over_host(gpus):
+        ring += messages * HOST_HOP_SECONDS * (gpus - 1)
     over_nodes, over_gpus, over_all = (
         factor(transfer.operation, ranks) * transfer.size_bytes for ranks in (nodes, gpus, gpus * nodes)
     )
@@ -425,12 +440,22 @@ def estimate_step(training: Training, layout: Layout, fabric: Fabric) -> Step | 
             starting += messages * fabric.message_seconds
     # Tensor parallel: the GPUs of a node share one micro-batch; else each has its own.
     alone = training.compute.times(1 / layout.gpus_per_node if layout.strategy == "tp" else 1)
-    hides = STRATEGIES[layout.strategy].hides * alone.low if training.overlaps else 0.0
     blocking, beside, ends = exposed.seconds.low, hidden.seconds, (hidden + last).seconds.low
+    most_hidden = training.hides.high if training.hides else 1.0
+
+    def seen(sent: float, computing: float) -> float:
+        """What of a transfer is not hidden behind computing at the fast end."""
+        return sent - most_hidden * min(sent, computing)
 
     def late(of: Span, idle: float = 0.0) -> float:
         """For how long GPUs wait at the slow end for what is sent beside computing."""
-        return max(idle, of.high - hides, of.low - alone.low, 0.0)
+        hides = 0.0
+        if training.overlaps and STRATEGIES[layout.strategy].overlaps:
+            if training.hides:
+                hides = training.hides.low * min(of.high, alone.low)
+            elif not fabric.is_over_host(layout.gpus_per_node):
+                hides = HIDING_RATIO * alone.low
+        return max(idle, of.high - hides, seen(of.low, alone.low))
 
     def near(whole: Span) -> Span:
         """Where the step lies by what was observed."""
@@ -438,10 +463,10 @@ def estimate_step(training: Training, layout: Layout, fabric: Fabric) -> Step | 
 
     count, before = training.micro_batches, training.micro_batches - 1
     idle = starting - max(0.0, alone.high - LAUNCH_SECONDS)
-    waits = Span(blocking + max(0.0, beside.low - alone.high), exposed.ring + late(beside, idle))
+    waits = Span(blocking + seen(beside.low, alone.high), exposed.ring + late(beside, idle))
     waits_high = waits.high * count + late(last.seconds)
-    waits_low = before * waits.low + blocking + max(0.0, ends - alone.high)
-    least = before * (blocking + max(alone.low, beside.low)) + blocking + max(alone.low, ends)
+    waits_low = before * waits.low + blocking + seen(ends, alone.high)
+    least = count * (blocking + alone.low) + before * seen(beside.low, alone.low) + seen(ends, alone.low)
     # Ends that are computed in different orders may differ in the last bit.
     waiting, compute = near(Span(min(waits_low, waits_high), waits_high)), near(alone)
     most = alone.high * count + waits_high
