@@ -343,7 +343,6 @@ def test_small_models_are_out_of_range(config: Config, size: str, more: str, in_
     assert in_range or not found["bottleneck"]["certain"]
 
 
-
 def test_adapters_send_and_hold_little(config: Config, capsys: Output) -> None:
     """Gradients and optimizer state of the trained parameters alone, and less computing; all are gathered."""
     full = "--parameters 7B --strategy zero3 --gpus 4 --gpu A10 --tokens 4096 --intra-node 10GB/s"

@@ -30,6 +30,7 @@ from commwatch_exporters.node.parts import AnyColumn
 if TYPE_CHECKING:
     from commwatch.node.topology.pair_matrix import PairMatrix
     from commwatch.probes.by_hand.answer import Answer
+    from commwatch.probes.by_hand.trial import SettingTrial
 
 _DAEMON_SECONDS = 1.5
 """For all that is asked of the daemon together in a quick diagnosis, which is to answer within 2 s."""
@@ -107,6 +108,8 @@ class Known:
     """What the last audit of the jobs' NCCL settings said; None where it was not asked for."""
     host: HostLimits | None = None
     """Limits that this command meets itself; None of a simulated node, which is another one."""
+    trials: tuple[SettingTrial, ...] = ()
+    """What NCCL settings gained on this node by ``probe --with``, the oldest first; empty without a profile."""
 
     @cached_property
     def facts(self) -> Facts:

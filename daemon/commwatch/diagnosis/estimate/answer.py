@@ -317,7 +317,8 @@ def _compute(args: argparse.Namespace, figures: GpuFigures | None) -> tuple[Span
     return compute, (
         f"A GPU computes {compute.words(format_seconds)} on a micro-batch: {counted} {args.parameters:,} parameters × "
         f"{args.tokens:,} tokens ÷ ({used.words(lambda one: f'{100 * one:.3g}')} % of {peak / 1e12:g} TFLOP/s, "
-        f"{basis}); the share is {share}, the model dense, activations {'computed again' if args.recompute else 'kept'}."
+        f"{basis}); the share is {share}, the model dense, activations "
+        f"{'computed again' if args.recompute else 'kept'}."
     )
 
 
@@ -350,8 +351,8 @@ def _without_waiting(training: Training, measured: Layout, fabric: Fabric) -> Tr
 
 def _shared_words(seconds: float, gpus: int, compute: Span) -> str:
     return (
-        f"{gpus} GPUs of a node together take {format_seconds(seconds)} for a micro-batch, given: of that each computes "
-        f"for {compute.words(format_seconds)}, and waits for the others in the rest."
+        f"{gpus} GPUs of a node together take {format_seconds(seconds)} for a micro-batch, given: of that each "
+        f"computes for {compute.words(format_seconds)}, and waits for the others in the rest."
     )
 
 
@@ -601,9 +602,9 @@ def _assumptions(training: Training, layout: Layout, fabric: Fabric) -> Iterator
         yield f"{layout.label}: {assumes}."
     yield (
         "Each layer is a message, which costs 5 us for each GPU that it passes within a node (up to 0.5 ms below 16 "
-        "GB/s), 15 us between nodes (50 us below 100 Gbit/s); a CPU starts it in at most 4.7 ms; the network's slow end falls by 13 % with each "
-        "doubling beyond two nodes. The optimizer's own work and the loading of data are left out. No switch sums up "
-        "(SHARP)."
+        "GB/s), 15 us between nodes (50 us below 100 Gbit/s); a CPU starts it in at most 4.7 ms; the network's slow "
+        "end falls by 13 % with each doubling beyond two nodes. The optimizer's own work and the loading of data are "
+        "left out. No switch sums up (SHARP)."
     )
     each = training.optimizer_bytes // training.trained
     yield (
