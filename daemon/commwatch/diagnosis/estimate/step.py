@@ -91,6 +91,20 @@ class Transfer:
     seconds: Span = Span(0.0, 0.0)
     """Of all calls of one time."""
 
+    @property
+    def is_needed_at_once(self) -> bool:
+        """Whether GPUs wait for it in any case: what layers exchange."""
+        return self.carries in ("activations", "tokens")
+
+    @property
+    def messages(self) -> float:
+        """Of one call: parameters and gradients are sent layer by layer."""
+        return (
+            1
+            if self.is_needed_at_once
+            else max(LEAST_LAYERS, LAYERS_OF_14_GB * (self.size_bytes / 14e9) ** LAYERS_GROW)
+        )
+
 
 class Strategy(NamedTuple):
     """A way to spread a training run over GPUs."""
@@ -227,7 +241,7 @@ class Training:
         mixture of experts exchanges tokens instead: what one of the node's GPUs has of them, once for each expert,
         there and back.
         """
-        if transfer.carries in ("activations", "tokens"):
+        if transfer.is_needed_at_once:
             if not (self.tokens and self.hidden and self.layers):
                 return None
             size = self.tokens * self.hidden * BYTES_PER_ELEMENT[self.precision]
@@ -306,8 +320,7 @@ def model_state(training: Training, layout: Layout) -> tuple[int, int, int]:
 # --- time ---
 
 
-@dataclass(frozen=True, slots=True)
-class _Time:
+class _Time(NamedTuple):
     """Seconds of one or several collectives."""
 
     network: float = 0.0
@@ -317,16 +330,17 @@ class _Time:
     ring: float = 0.0
     """Of flat rings over all who take part, one call after another."""
 
-    def __add__(self, other: _Time) -> _Time:
-        return _Time(self.network + other.network, self.node + other.node, self.ring + other.ring)
-
-    def __mul__(self, count: int) -> _Time:
-        return _Time(self.network * count, self.node * count, self.ring * count)
+    def times(self, count: float) -> _Time:
+        return _Time(*(count * seconds for seconds in self))
 
     @property
     def seconds(self) -> Span:
         """Hierarchical bound, with network and nodes busy at the same time, to flat ring."""
         return Span(min(self.ring, max(self.network, self.node)), self.ring)
+
+
+def _sum(*times: _Time) -> _Time:
+    return _Time(*map(sum, zip(_Time(), *times, strict=True)))
 
 
 def _time(transfer: Transfer, layout: Layout, fabric: Fabric, messages: float) -> _Time | None:
@@ -346,7 +360,7 @@ def _time(transfer: Transfer, layout: Layout, fabric: Fabric, messages: float) -
         return None
     hop = fabric.hop_seconds.high if nodes > 1 else fabric.hop_seconds.low
     tree, ring = (messages * hop * hops for hops in (math.log2(gpus * nodes), gpus * nodes - 1))
-    if fabric.hop_seconds.high and fabric.is_over_host(gpus):
+    if hop and fabric.is_over_host(gpus):
         ring += messages * HOST_HOP_SECONDS * (gpus - 1)
     over_nodes, over_gpus, over_all = (
         factor(transfer.operation, ranks) * transfer.size_bytes for ranks in (nodes, gpus, gpus * nodes)
@@ -406,6 +420,21 @@ class Step:
         return Span(low, max(low, min(mine.high / its.low, self.layout.nodes)))
 
 
+def _sent(training: Training, layout: Layout, fabric: Fabric) -> list[tuple[Transfer, _Time]] | None:
+    """What takes time on a layout, with the time of all calls; None where something needed is not known."""
+    sent = []
+    for row in STRATEGIES[layout.strategy].transfers:
+        if (sizes := training.sends(row, layout.gpus_per_node)) is None:
+            return None
+        size, calls = sizes
+        transfer = replace(row, size_bytes=size, calls=calls)
+        if (one := _time(transfer, layout, fabric, transfer.messages)) is None:
+            return None
+        if any(time := one.times(calls)):
+            sent.append((replace(transfer, seconds=time.seconds), time))
+    return sent
+
+
 def estimate_step(training: Training, layout: Layout, fabric: Fabric) -> Step | None:
     """What a step takes; None where a rate, or for tensor parallel the activations, are not known.
 
@@ -415,67 +444,52 @@ def estimate_step(training: Training, layout: Layout, fabric: Fabric) -> Step | 
     optimizer's own work and the loading of data are left out. Each GPU works on ``micro_batches`` of its own, so that
     more GPUs do more work in a step.
     """
-    sent = []
-    exposed, hidden, last, starting = _Time(), _Time(), _Time(), 0.0
-    for row in STRATEGIES[layout.strategy].transfers:
-        sizes = training.sends(row, layout.gpus_per_node)
-        if sizes is None:
-            return None
-        size, calls = sizes
-        transfer = replace(row, size_bytes=size, calls=calls)
-        messages = max(LEAST_LAYERS, LAYERS_OF_14_GB * (size / 14e9) ** LAYERS_GROW) if calls == 1 else 1
-        time = _time(transfer, layout, fabric, messages)
-        if time is None:
-            return None
-        time *= calls
-        if time == _Time():
-            continue
-        sent.append(replace(transfer, seconds=time.seconds))
-        if transfer.every == "step":
-            last += time
-        elif transfer.carries in ("activations", "tokens"):  # what layers exchange is needed at once
-            exposed += time
-        else:
-            hidden += time
-            starting += messages * fabric.message_seconds
+    sent = _sent(training, layout, fabric)
+    if sent is None:
+        return None
+    last = _sum(*(time for one, time in sent if one.every == "step"))
+    blocking = _sum(*(time for one, time in sent if one.every != "step" and one.is_needed_at_once))
+    beside_all = [(one, time) for one, time in sent if one.every != "step" and not one.is_needed_at_once]
+    beside = _sum(*(time for _, time in beside_all))
     # Tensor parallel: the GPUs of a node share one micro-batch; else each has its own.
     alone = training.compute.times(1 / layout.gpus_per_node if layout.strategy == "tp" else 1)
-    blocking, beside, ends = exposed.seconds.low, hidden.seconds, (hidden + last).seconds.low
     most_hidden = training.hides.high if training.hides else 1.0
+    is_behind = training.overlaps and STRATEGIES[layout.strategy].overlaps
+    is_over_host = fabric.is_over_host(layout.gpus_per_node)
 
-    def seen(sent: float, computing: float) -> float:
+    def seen(seconds: float, computing: float) -> float:
         """What of a transfer is not hidden behind computing at the fast end."""
-        return sent - most_hidden * min(sent, computing)
+        return seconds - most_hidden * min(seconds, computing)
 
     def late(of: Span, idle: float = 0.0) -> float:
         """For how long GPUs wait at the slow end for what is sent beside computing."""
-        hides = 0.0
-        if training.overlaps and STRATEGIES[layout.strategy].overlaps:
-            if training.hides:
-                hides = training.hides.low * min(of.high, alone.low)
-            elif not fabric.is_over_host(layout.gpus_per_node):
-                hides = HIDING_RATIO * alone.low
-        return max(idle, of.high - hides, seen(of.low, alone.low))
+        hidden = 0.0 if is_over_host else HIDING_RATIO * alone.low
+        if training.hides:
+            hidden = training.hides.low * min(of.high, alone.low)
+        return max(idle, of.high - (hidden if is_behind else 0.0), seen(of.low, alone.low))
 
     def near(whole: Span) -> Span:
         """Where the step lies by what was observed."""
         return whole if training.place is None else training.place.within(whole)
 
-    count, before = training.micro_batches, training.micro_batches - 1
+    count, before, at_once = training.micro_batches, training.micro_batches - 1, blocking.seconds.low
+    starting = sum(one.messages for one, _ in beside_all) * fabric.message_seconds
     idle = starting - max(0.0, alone.high - LAUNCH_SECONDS)
-    waits = Span(blocking + seen(beside.low, alone.high), exposed.ring + late(beside, idle))
-    waits_high = waits.high * count + late(last.seconds)
-    waits_low = before * waits.low + blocking + seen(ends, alone.high)
-    least = count * (blocking + alone.low) + before * seen(beside.low, alone.low) + seen(ends, alone.low)
+    each, ends = beside.seconds, _sum(beside, last).seconds.low
+    waits = Span(at_once + seen(each.low, alone.high), blocking.ring + late(each, idle))
+    most_waits = waits.high * count + late(last.seconds)
+    least_waits = before * waits.low + at_once + seen(ends, alone.high)
+    least = count * (at_once + alone.low) + before * seen(each.low, alone.low) + seen(ends, alone.low)
     # Ends that are computed in different orders may differ in the last bit.
-    waiting, compute = near(Span(min(waits_low, waits_high), waits_high)), near(alone)
-    most = alone.high * count + waits_high
-    computing, whole = compute.times(count), (exposed + hidden) * count + last
+    waiting, compute = near(Span(min(least_waits, most_waits), most_waits)), near(alone)
+    most = alone.high * count + most_waits
+    computing, of_batch = compute.times(count), _sum(blocking, beside)
+    whole = _sum(of_batch.times(count), last)
     return Step(
         layout=layout,
         compute_seconds=compute,
-        transfers=tuple(sent),
-        communication_per_micro_batch_seconds=(exposed + hidden).seconds,
+        transfers=tuple(one for one, _ in sent),
+        communication_per_micro_batch_seconds=of_batch.seconds,
         waiting_per_micro_batch_seconds=near(waits),
         communication_seconds=whole.seconds,
         waiting_seconds=waiting,
