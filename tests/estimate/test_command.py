@@ -446,6 +446,7 @@ _GOOD = "--parameters 1.5B --step-time 1s --gpus 2"
         ("", "--parameters: is missing; give their number with its unit, such as --parameters 1.5B"),
         ("--parameters 1.5B --step-time 1s", "--gpus-per-node: is missing, and nothing was measured here; give it"),
         ("--parameters 1.5B --gpus 2", "--step-time: is missing; give what one GPU alone computes on a micro-batch"),
+        ("--parameters 1B --gpus 2 --tokens 8K --step-time-gpus 2", "--step-time-gpus: is the number of GPUs that had"),
         (f"{_GOOD} --nodes 2", "--network: is missing: what lies between nodes is not measured here; give"),
         (f"{_GOOD} --strategy tp", "--strategy tp: needs --tokens, --hidden and --layers"),
         (f"{_GOOD} --gpu A11", "--gpu: 'A11' is not known; expected one of A100-SXM4-80GB, "),

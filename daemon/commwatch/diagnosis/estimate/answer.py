@@ -199,6 +199,8 @@ def _refuse_missing(args: argparse.Namespace, known: _Known) -> None:
         ("--step-time", not args.step_time and not args.tokens,
          "is missing; give what one GPU alone computes on a micro-batch, such as 1.03s, or its tokens, such as "
          "--tokens 4096"),
+        ("--step-time-gpus", args.step_time_gpus and not args.step_time,
+         "is the number of GPUs that had a --step-time together; give that too, such as --step-time 1.03s"),
         ("--network", args.nodes > 1 and not args.network and known.network is None,
          "is missing: what lies between nodes is not measured here; give what a test between two nodes gave, all NICs "
          "of a node together, such as --network 9Gbit/s"),
