@@ -116,8 +116,7 @@ def estimate(args: argparse.Namespace, config: Config, now: float, last_run: Las
         layers=args.layers,
     )
     if args.step_time_gpus and args.step_time_gpus > 1:
-        training = _without_waiting(training, Layout(args.strategy, args.step_time_gpus), fabric)
-        compute_basis = _shared_words(args.step_time, args.step_time_gpus, training.compute)
+        training, compute_basis = _without_waiting(training, Layout(args.strategy, args.step_time_gpus), fabric)
     asked = list(_step_time_question(args, layout))
     observed = []
     if args.observed_step and (free := estimate_step(training, layout, fabric)):
@@ -343,18 +342,15 @@ def _step_time_question(args: argparse.Namespace, layout: Layout) -> Iterator[st
         )
 
 
-def _without_waiting(training: Training, measured: Layout, fabric: Fabric) -> Training:
-    """Computing of one GPU, of whose micro-batch the time on several GPUs of a node is known."""
+def _without_waiting(training: Training, measured: Layout, fabric: Fabric) -> tuple[Training, str]:
+    """Computing of one GPU, of whose micro-batch the time on several GPUs of a node is known, and what it is from."""
     seconds = training.compute.high
     step = estimate_step(training, measured, fabric)
     waits = step.waiting_seconds.high / training.micro_batches if step else math.inf
-    return replace(training, compute=Span(max(seconds - waits, LEAST_COMPUTING * seconds), seconds))
-
-
-def _shared_words(seconds: float, gpus: int, compute: Span) -> str:
-    return (
-        f"{gpus} GPUs of a node together take {format_seconds(seconds)} for a micro-batch, given: of that each "
-        f"computes for {compute.words(format_seconds)}, and waits for the others in the rest."
+    compute = Span(max(seconds - waits, LEAST_COMPUTING * seconds), seconds)
+    return replace(training, compute=compute), (
+        f"{measured.gpus_per_node} GPUs of a node together take {format_seconds(seconds)} for a micro-batch, given: of "
+        f"that each computes for {compute.words(format_seconds)}, and waits for the others in the rest."
     )
 
 
