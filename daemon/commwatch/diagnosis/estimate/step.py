@@ -358,17 +358,18 @@ def _time(transfer: Transfer, layout: Layout, fabric: Fabric, messages: float) -
     in_node = fabric.among(gpus, transfer.operation)
     if network is None or in_node is None:
         return None
-    hop = fabric.hop_seconds.high if nodes > 1 else fabric.hop_seconds.low
-    tree, ring = (messages * hop * hops for hops in (math.log2(gpus * nodes), gpus * nodes - 1))
+    in_node_hop = fabric.hop_seconds.low
+    hop = fabric.hop_seconds.high if nodes > 1 else in_node_hop
+    ring = messages * hop * (gpus * nodes - 1)
     if hop and fabric.is_over_host(gpus):
         ring += messages * HOST_HOP_SECONDS * (gpus - 1)
     over_nodes, over_gpus, over_all = (
         factor(transfer.operation, ranks) * transfer.size_bytes for ranks in (nodes, gpus, gpus * nodes)
     )
     return _Time(
-        over_nodes / network.high + (tree if nodes > 1 else 0),
-        over_gpus / in_node.high + (tree if nodes == 1 else 0),
-        over_all / min(network.low * max(1, nodes / 2) ** -RATE_FALLS, in_node.low) + max(tree, ring),
+        over_nodes / network.high + (messages * hop * math.log2(gpus * nodes) if nodes > 1 else 0),
+        over_gpus / in_node.high + messages * in_node_hop * math.log2(gpus),
+        over_all / min(network.low * max(1, nodes / 2) ** -RATE_FALLS, in_node.low) + ring,
     )
 
 
