@@ -482,6 +482,8 @@ def test_what_cannot_be_estimated_is_one_clear_line(config: Config, arguments: s
         ("--tokens many", "--tokens: expected a whole number of tokens such as 4096 or 8K"),
         ("--gpu-flops 125T", "--gpu-flops: expected a rate with a unit (TFLOP/s, PFLOP/s) such as 125TFLOP/s"),
         ("--gpu-flops 0TFLOP/s", "--gpu-flops: expected at least 1TFLOP/s"),
+        ("--overlap 140%", "--overlap: expected a share above 0 % and at most 100 %, such as 40%, got '140%'"),
+        ("--step-time-gpus 0", "--step-time-gpus: expected a whole number from 1 to 1024, got '0'"),
         ("--mfu 140%", "--mfu: expected a share above 0 % and at most 100 %, such as 40%, got '140%'"),
     ],
 )
