@@ -118,10 +118,6 @@ def run(args: argparse.Namespace, config: Config) -> int:
     from commwatch.diagnosis.walk import diagnose
 
     known = _known(args, config, load_thresholds(config.thresholds))
-    if args.profile:
-        from commwatch.probes.by_hand.trial import known_trials
-
-        known = replace(known, trials=known_trials(config))
     known = replace(known, asked=Asked(profile_of(args.profile) if args.profile else None, args.step_time))
     document = diagnose(known, "full" if args.full_scan else "quick")
     width = min(screen()[1] or WIDTH, _WIDEST)

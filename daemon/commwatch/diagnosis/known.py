@@ -109,7 +109,7 @@ class Known:
     host: HostLimits | None = None
     """Limits that this command meets itself; None of a simulated node, which is another one."""
     trials: tuple[SettingTrial, ...] = ()
-    """What NCCL settings gained on this node by ``probe --with``, the oldest first; empty without a profile."""
+    """What NCCL settings gained on this node by ``probe --with``, the oldest first."""
 
     @cached_property
     def facts(self) -> Facts:
@@ -156,6 +156,8 @@ def ask(config: Config, thresholds: Thresholds, seconds: float | None = None) ->
         DaemonAbsent: no daemon runs with this state directory.
         CommwatchError: it does not answer, or is of another version: neither a fault of the node nor its health.
     """
+    from commwatch.probes.by_hand.trial import known_trials
+
     until = time.monotonic() + (_DAEMON_SECONDS if seconds is None else seconds)
     findings = _asked(config, "findings", FindingsDocument, until)
     score = _asked(config, "score", ScoreDocument, until)
@@ -163,7 +165,7 @@ def ask(config: Config, thresholds: Thresholds, seconds: float | None = None) ->
     settings = _asked(config, "settings", SettingsDocument, until)
     return Known(
         findings, score, snapshot, thresholds, _current_matrix(config, snapshot.time), settings=settings,
-        host=read_host_limits() if snapshot.simulated is None else None,
+        host=read_host_limits() if snapshot.simulated is None else None, trials=known_trials(config),
     )  # fmt: skip
 
 

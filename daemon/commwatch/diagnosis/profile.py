@@ -156,7 +156,7 @@ def prospect(profile: Profile, facts: Facts, asked: Asked, since: float = ALWAYS
         seconds, basis = asked.alone_seconds, "given"
     elif figures is not None:
         active = profile.active_parameters
-        work = operations(active, active) * profile.tokens
+        work = operations(active, active, recomputes=False) * profile.tokens
         seconds = work / (ASSUMED_MFU * figures.flops_per_second)
         peak = f"{figures.flops_per_second / 1e12:g} TFLOP/s ({figures.source})"
         basis = f"assumed: {format_percent(ASSUMED_MFU)} of {peak}"

@@ -16,7 +16,6 @@ from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.marks.results import collectives, copies, operation_of, ranks_of, size_of
 from commwatch.diagnosis.pattern import FRESH_PROBE, pattern
 from commwatch.diagnosis.profile import profile_checks
-from commwatch.diagnosis.proposals import proposal_checks
 from commwatch.diagnosis.settings import settings
 from commwatch.diagnosis.stress import stress
 from commwatch.diagnosis.topology import topology_checks
@@ -26,7 +25,7 @@ from commwatch.findings.verdict import Verdict, verdict_of
 from commwatch.units import format_bytes
 
 _WALK: tuple[Callable[[Known], Iterable[Check]], ...] = (
-    topology_checks, bandwidth_checks, pattern, infiniband, settings, proposal_checks, stress, profile_checks,
+    topology_checks, bandwidth_checks, pattern, infiniband, settings, stress, profile_checks,
 )  # fmt: skip
 """What makes the checks of each branch, in the order in which an expert looks."""
 

@@ -15,7 +15,6 @@ from commwatch.diagnosis.estimate.gpus import (
     GPUS,
     LORA_RATIO,
     OTHER_USED,
-    RECOMPUTED,
     GpuFigures,
     gpu_figures,
     operations,
@@ -25,6 +24,7 @@ from commwatch.diagnosis.estimate.step import (
     HIDING_RATIO,
     LAUNCH_SECONDS,
     MESSAGE_SECONDS,
+    RECOMPUTED_LEAST,
     RESERVE_BYTES,
     STRATEGIES,
     Fabric,
@@ -117,13 +117,12 @@ def estimate(args: argparse.Namespace, config: Config, now: float, last_run: Las
     )
     if args.step_time_gpus and args.step_time_gpus > 1:
         training, compute_basis = _without_waiting(training, Layout(args.strategy, args.step_time_gpus), fabric)
-    asked = list(_step_time_question(args, layout))
+    asked, too_small = list(_step_time_question(args, layout)), list(_too_small(args))
     observed = []
     if args.observed_step and (free := estimate_step(training, layout, fabric)):
         training = replace(training, place=place_of(args.observed_step, free.step_seconds))
         observed = [_observed_words(args.observed_step, free.step_seconds)]
     memory_bytes, memory_basis = _memory(args.gpu_memory, figures)
-    too_small = list(_too_small(args))
     steps = _steps(training, layout, fabric, max(args.nodes, _MOST_SHOWN_NODES) if network else 1)
     step = steps[layout]  # all rates that it needs are known
     if too_small:
@@ -302,24 +301,26 @@ def _compute(args: argparse.Namespace, figures: GpuFigures | None) -> tuple[Span
         raise UsageError(
             f"estimate: --gpu-flops: is missing: the peak {why}; give it, such as 125TFLOP/s, or --step-time"
         )
-    few, recomputed = args.trainable is not None, RECOMPUTED if args.recompute else span(0.0)
+    few, again = args.trainable is not None, 2 * args.recompute
     if args.mfu:
         used, share = span(args.mfu), "given"
     else:
         used = (figures.used if figures else OTHER_USED).times(LORA_RATIO if few else 1)
         share = "what published runs reach"
-    fast, slow = (
-        args.tokens * operations(args.parameters, args.trainable or args.parameters, recomputed=again) / (share * peak)
-        for again, share in ((recomputed.low, used.high), (recomputed.high, used.low))
+    once, twice = (
+        args.tokens * operations(args.parameters, args.trainable or args.parameters, recomputes=recomputes)
+        for recomputes in (False, args.recompute)
     )
+    slow = twice / (used.low * peak)
+    fast = (once + RECOMPUTED_LEAST * (twice - once)) / (used.high * peak)
     compute = Span(fast, slow if args.mfu else max(slow, LAUNCH_SECONDS))
-    counts = recomputed.times(2).words(lambda again: f"{(4 if few else 6) + again:g}")
+    counts = Span(RECOMPUTED_LEAST * again, again).words(lambda more: f"{(4 if few else 6) + more:g}")
     counted = f"{counts} (and 2 if trained) ×" if few else f"{counts} ×"
     return compute, (
         f"A GPU computes {compute.words(format_seconds)} on a micro-batch: {counted} {args.parameters:,} parameters × "
         f"{args.tokens:,} tokens ÷ ({used.words(lambda one: f'{100 * one:.3g}')} % of {peak / 1e12:g} TFLOP/s, "
         f"{basis}); the share is {share}, the model dense, activations "
-        f"{'computed again' if args.recompute else 'kept'}."
+        f"{'computed again' if again else 'kept'}."
     )
 
 

@@ -16,10 +16,6 @@ OTHER_USED = Span(0.25, 0.75)
 _AMPERE, _HOPPER = Span(0.43, 0.64), Span(0.25, 0.51)
 """Fitted: the least and the most that the half for fitting of ``tests/estimate/published.csv`` implies if a step were
 nothing but computing, a tenth wider on both sides."""
-RECOMPUTED = Span(0.5, 1.0)
-"""Share of a forward pass that recomputation of activations costs. At the fast end it is half: many runs recompute
-some layers or operations only, and a forward pass alone runs nearer to the peak (published runs on H100 with
-recomputation reach up to 57 % of the peak, without it up to 46 %)."""
 LORA_RATIO = 0.7
 """Of that share, where few parameters are trained: adapters are many small kernels. Fitted to the same half."""
 
@@ -81,10 +77,10 @@ def variants(name: str) -> list[str]:
     return [one.name for one in GPUS if one.name.upper().startswith(f"{name.upper()} ")]
 
 
-def operations(parameters: int, trainable: int, *, recomputed: float = 0.0) -> float:
+def operations(parameters: int, trainable: int, *, recomputes: bool) -> int:
     """Operations for each token of a dense model.
 
     For each parameter two in the forward pass, two to pass gradients back, two more for a gradient of its own where it
-    is trained, and two for the share of the forward pass that is computed again.
+    is trained, and two where the forward pass is computed again (full recomputation of activations).
     """
-    return (4 + 2 * recomputed) * parameters + 2 * trainable
+    return (6 if recomputes else 4) * parameters + 2 * trainable

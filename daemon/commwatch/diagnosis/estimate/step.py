@@ -25,6 +25,10 @@ LEAST_LAYERS, LAYERS_OF_14_GB, LAYERS_GROW = 24, 32, 0.4
 (13 B have 40 layers, 65 B have 80). Assumed."""
 PLACE_SLACK = 0.1
 """Share of a range by which layouts may differ in where they lie in it; assumed."""
+RECOMPUTED_LEAST = 0.5
+"""Share of a forward pass that recomputation of activations costs at the fast end: many runs recompute some layers or
+operations only, and a forward pass alone runs nearer to the peak (published runs on H100 with recomputation reach up to
+57 % of the peak, without it up to 46 %)."""
 HIDING_RATIO = 0.4
 """Share of computing behind which also the slow end hides what a strategy sends beside it."""
 HOST_RATE = 16e9
