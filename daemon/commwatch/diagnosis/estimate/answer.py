@@ -50,14 +50,15 @@ from commwatch.units import format_bits, format_count, format_gigabytes, format_
 LastRun: TypeAlias = Callable[[], tuple[Span, str]]
 """Gives what a node carries to another one, by the last run between nodes, and when that was measured."""
 
-SLOWEST_PLANNED_RATE, SLOWEST_GEFORCE_RATE = 6e9, 3.8e9
-"""Bytes per second within a node of which nothing is known: a planning value for GPUs that go through the host on PCIe
-gen 3 x16, without P2P; the least that was reported for two RTX 3090, whose driver refuses P2P. Of the other end
-nothing can be said."""
+SLOWEST_PLANNED_RATE = 6e9
+"""Bytes per second within a node of which nothing is known: GPUs that go through the host on PCIe gen 3 x16, without
+P2P, by planning values; of the other end nothing can be said."""
 SLOWEST_TCP_RATE = 4.2e9 / 8
 """Bytes per second between two nodes over Ethernet without RDMA, whose line rate one stream does not fill: the least
 that the half for fitting of ``tests/estimate/published.csv`` implies, a tenth lower. Clouds limit a stream to 5
 Gbit/s."""
+SLOWEST_GEFORCE_RATE = 3.8e9
+"""The same within a node of GeForce cards, whose driver refuses P2P: the least that was reported for two RTX 3090."""
 _TCP_RATE = 100e9 / 8
 """Bytes per second of a node, below which its network is taken for TCP."""
 _HOP_SECONDS, _RDMA_HOP_SECONDS, _TCP_HOP_SECONDS = 5e-6, 15e-6, 50e-6
@@ -263,16 +264,6 @@ def _network(given: list[float | str], known: _Known, last_run: LastRun) -> tupl
     return network, [f"network: {high}, {basis}: all NICs of a node together, one direction, every node alike"]
 
 
-def _hides(given: float | None, known: _Known) -> tuple[Span | None, list[str]]:
-    """Share of the shorter of computing and sending that is hidden, and where that comes from."""
-    found = known.hidden if given is None else (given, "given")
-    if found is None:
-        return None, []
-    share, basis = found
-    words = f"hidden: {format_percent(share)} of the shorter of computing and sending, {basis}"
-    return Span(max(0.0, share - _HIDDEN_SLACK), min(1.0, share + _HIDDEN_SLACK)), [words]
-
-
 def _figures(given: str, known: str) -> GpuFigures | None:
     """Those of the model that is given, else of this node's GPUs."""
     figures = gpu_figures(given or known)
@@ -322,6 +313,16 @@ def _compute(args: argparse.Namespace, figures: GpuFigures | None) -> tuple[Span
         f"{basis}); the share is {share}, the model dense, activations "
         f"{'computed again' if again else 'kept'}."
     )
+
+
+def _hides(given: float | None, known: _Known) -> tuple[Span | None, list[str]]:
+    """Share of the shorter of computing and sending that is hidden, and where that comes from."""
+    found = known.hidden if given is None else (given, "given")
+    if found is None:
+        return None, []
+    share, basis = found
+    words = f"hidden: {format_percent(share)} of the shorter of computing and sending, {basis}"
+    return Span(max(0.0, share - _HIDDEN_SLACK), min(1.0, share + _HIDDEN_SLACK)), [words]
 
 
 def _too_small(args: argparse.Namespace) -> Iterator[str]:
