@@ -462,7 +462,7 @@ def estimate_step(training: Training, layout: Layout, fabric: Fabric) -> Step | 
     is_behind = training.overlaps and STRATEGIES[layout.strategy].overlaps
     is_over_host = fabric.is_over_host(layout.gpus_per_node)
 
-    def seen(seconds: float, computing: float) -> float:
+    def exposed(seconds: float, computing: float) -> float:
         """What of a transfer is not hidden behind computing at the fast end."""
         return seconds - most_hidden * min(seconds, computing)
 
@@ -471,7 +471,7 @@ def estimate_step(training: Training, layout: Layout, fabric: Fabric) -> Step | 
         hidden = 0.0 if is_over_host else HIDING_RATIO * alone.low
         if training.hides:
             hidden = training.hides.low * min(of.high, alone.low)
-        return max(idle, of.high - (hidden if is_behind else 0.0), seen(of.low, alone.low))
+        return max(idle, of.high - (hidden if is_behind else 0.0), exposed(of.low, alone.low))
 
     def near(whole: Span) -> Span:
         """Where the step lies by what was observed."""
@@ -481,10 +481,10 @@ def estimate_step(training: Training, layout: Layout, fabric: Fabric) -> Step | 
     starting = sum(one.messages for one, _ in beside_all) * fabric.message_seconds
     idle = starting - max(0.0, alone.high - LAUNCH_SECONDS)
     each, ends = beside.seconds, _sum(beside, last).seconds.low
-    waits = Span(at_once + seen(each.low, alone.high), blocking.ring + late(each, idle))
+    waits = Span(at_once + exposed(each.low, alone.high), blocking.ring + late(each, idle))
     most_waits = waits.high * count + late(last.seconds)
-    least_waits = before * waits.low + at_once + seen(ends, alone.high)
-    least = count * (at_once + alone.low) + before * seen(each.low, alone.low) + seen(ends, alone.low)
+    least_waits = before * waits.low + at_once + exposed(ends, alone.high)
+    least = count * (at_once + alone.low) + before * exposed(each.low, alone.low) + exposed(ends, alone.low)
     # Ends that are computed in different orders may differ in the last bit.
     waiting, compute = near(Span(min(least_waits, most_waits), most_waits)), near(alone)
     most = alone.high * count + most_waits
