@@ -25,7 +25,11 @@ MEASURED = "measured"
 
 _PRECISIONS = get_args(Precision)
 _COUNT, _RATE = quantity(units.parse_parameters), quantity(units.parse_rate, "1kB/s")
-_SECONDS = quantity(units.parse_duration, "1us")
+_SECONDS, _SHARE = quantity(units.parse_duration, "1us"), quantity(units.parse_share)
+
+
+def _share_or_none(text: str) -> float:
+    return 0.0 if text in ("0", "0%") else _SHARE(text)
 
 
 def _rate_or_measured(text: str) -> float | str:
@@ -44,7 +48,9 @@ _OPTIONS = (
     group(
         "computing",
         option("--step-time", metavar="1.03s", type=_SECONDS,
-               help="time of one GPU for a micro-batch, forward and backward"),
+               help="time of one GPU alone for a micro-batch, forward and backward"),
+        option("--step-time-gpus", metavar="N", type=whole_number(1024),
+               help="GPUs of a node that had this step time together (default: 1)"),
         option("--tokens", metavar="4096", type=quantity(units.parse_tokens),
                help="or: tokens of a micro-batch of one GPU"),
         option("--recompute", action="store_true", help="activations are computed again (checkpointing)"),
@@ -55,7 +61,7 @@ _OPTIONS = (
         option("--gpu", metavar="A10", default="", help="model (default: that of this node)"),
         option("--gpu-flops", metavar="125TFLOP/s", type=quantity(units.parse_flops, "1TFLOP/s"),
                help="its peak (default: by the model)"),
-        option("--mfu", metavar="SHARE", type=quantity(units.parse_share),
+        option("--mfu", metavar="SHARE", type=_SHARE,
                help="share of the peak that is reached (default: as published)"),
     ),
     group(
@@ -78,6 +84,9 @@ _OPTIONS = (
                "commwatch cluster probe of this node (default: line rate of the NICs)"),
         option("--intra-node", metavar="20GB/s", nargs="+", type=_RATE, default=[],
                help="bus bandwidth of collectives within a node"),
+        option("--overlap", metavar="30%", type=_share_or_none,
+               help="share hidden behind computing, as commwatch probe --training measures it (default: that of the "
+               "daemon's probe, else not known)"),
     ),
 )
 # fmt: on

@@ -30,6 +30,7 @@ from commwatch_exporters.node.parts import AnyColumn
 if TYPE_CHECKING:
     from commwatch.node.topology.pair_matrix import PairMatrix
     from commwatch.probes.by_hand.answer import Answer
+    from commwatch.probes.by_hand.trial import SettingTrial
 
 _DAEMON_SECONDS = 1.5
 """For all that is asked of the daemon together in a quick diagnosis, which is to answer within 2 s."""
@@ -107,6 +108,8 @@ class Known:
     """What the last audit of the jobs' NCCL settings said; None where it was not asked for."""
     host: HostLimits | None = None
     """Limits that this command meets itself; None of a simulated node, which is another one."""
+    trials: tuple[SettingTrial, ...] = ()
+    """What NCCL settings gained on this node by ``probe --with``, the oldest first."""
 
     @cached_property
     def facts(self) -> Facts:
@@ -153,6 +156,8 @@ def ask(config: Config, thresholds: Thresholds, seconds: float | None = None) ->
         DaemonAbsent: no daemon runs with this state directory.
         CommwatchError: it does not answer, or is of another version: neither a fault of the node nor its health.
     """
+    from commwatch.probes.by_hand.trial import known_trials
+
     until = time.monotonic() + (_DAEMON_SECONDS if seconds is None else seconds)
     findings = _asked(config, "findings", FindingsDocument, until)
     score = _asked(config, "score", ScoreDocument, until)
@@ -160,7 +165,7 @@ def ask(config: Config, thresholds: Thresholds, seconds: float | None = None) ->
     settings = _asked(config, "settings", SettingsDocument, until)
     return Known(
         findings, score, snapshot, thresholds, _current_matrix(config, snapshot.time), settings=settings,
-        host=read_host_limits() if snapshot.simulated is None else None,
+        host=read_host_limits() if snapshot.simulated is None else None, trials=known_trials(config),
     )  # fmt: skip
 
 

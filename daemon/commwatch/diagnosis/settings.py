@@ -12,6 +12,7 @@ from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.infiniband import ports_of
 from commwatch.diagnosis.judged import judged
 from commwatch.diagnosis.known import Known
+from commwatch.diagnosis.proposals import proposal_checks
 from commwatch.findings.rules.gpu_ways import gpus_of
 from commwatch.jobs.settings.records import AuditRecord, SettingRemark
 from commwatch.units import format_bytes
@@ -56,6 +57,7 @@ def area_of(code: str) -> str:
 def settings(known: Known) -> Iterator[Check]:
     """All checks of the branch."""
     yield from _of_jobs(known)
+    yield from proposal_checks(known)
     yield from _of_host(known)
 
 

@@ -152,7 +152,7 @@ def test_what_is_left_of_the_memory(gigabytes: int, left: int) -> None:
 def test_gpus_are_found_by_whole_words() -> None:
     """An A10G is not an A10, and a model of several sizes has no memory."""
     words = "--parameters 1B --tokens 4096 --mfu 50% --gpus 1 --gpu"
-    a10, a10g, a100 = (estimated(f"{words} '{name}'") for name in ("NVIDIA A10", "A10G", "NVIDIA A100-PCIE-40GB"))
+    a10, a10g, a100 = (estimated(f"{words} '{name}'") for name in ("NVIDIA A10", "A10G", "NVIDIA A100"))
 
     assert a10.memory.gpu_bytes == 23028 * 2**20
     assert a10g.compute_seconds.low == pytest.approx(6 * 10**9 * 4096 / (0.5 * 70e12))

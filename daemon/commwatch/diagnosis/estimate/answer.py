@@ -13,8 +13,10 @@ from commwatch.config.settings import Config
 from commwatch.config.simulated import node_name
 from commwatch.diagnosis.estimate.gpus import LORA_RATIO, operations, used_of
 from commwatch.diagnosis.estimate.step import (
+    HIDING_RATIO,
     LAUNCH_SECONDS,
     MESSAGE_SECONDS,
+    RECOMPUTED_LEAST,
     RESERVE_BYTES,
     STRATEGIES,
     Fabric,
@@ -37,7 +39,7 @@ from commwatch.probes.results.history import ProbeHistory
 from commwatch.probes.results.streak import is_current
 from commwatch.state.directory import state_path
 from commwatch.state.records import read_record
-from commwatch.units import format_bits, format_count, format_gigabytes, format_rate, format_seconds
+from commwatch.units import format_bits, format_count, format_gigabytes, format_percent, format_rate, format_seconds
 
 LastRun: TypeAlias = Callable[[], tuple[Span, str]]
 """Gives what a node carries to another one, by the last run between nodes, and when that was measured."""
@@ -48,6 +50,8 @@ SLOWEST_TCP_RATE = 4.2e9 / 8
 """Bytes per second between two nodes over Ethernet without RDMA, whose line rate one stream does not fill: the least
 that the half for fitting of ``tests/estimate/published.csv`` implies, a tenth lower. Clouds limit a stream to 5
 Gbit/s."""
+SLOWEST_GEFORCE_RATE = 3.8e9
+"""The same within a node of GeForce cards, whose driver refuses P2P: the least that was reported for two RTX 3090."""
 _TCP_RATE = 100e9 / 8
 """Bytes per second of a node, below which its network is taken for TCP."""
 _HOP_SECONDS, _RDMA_HOP_SECONDS, _TCP_HOP_SECONDS = 5e-6, 15e-6, 50e-6
@@ -55,8 +59,14 @@ _HOP_SECONDS, _RDMA_HOP_SECONDS, _TCP_HOP_SECONDS = 5e-6, 15e-6, 50e-6
 _MOST_SHOWN_NODES = 8
 _CLOSE_RATIO = 0.9
 """A layout that surely does this share of the best one's work is as good, if it is simpler."""
-_MEASURES = ("all_reduce", "all_gather", "reduce_scatter", "scaling")
-"""Whose bus bandwidth is that of the collectives of a training step."""
+LEAST_COMPUTING = 0.1
+"""Share of a step time on several GPUs that is computing at least; assumed."""
+SMALLEST_MODEL = 400_000_000
+"""Parameters. Smaller models lie outside: a published one of 356 M on 8 A100 does."""
+_HIDDEN_SLACK = 0.1
+"""By which a training may hide more or less than the probe; assumed."""
+_MEASURES = ("all_reduce", "all_gather", "reduce_scatter", "scaling", "training")
+"""Those of the collectives of a training step, and of what computing hides of them."""
 
 
 def estimate(args: argparse.Namespace, config: Config, now: float, last_run: LastRun) -> dict[str, Any]:
@@ -80,13 +90,15 @@ def estimate(args: argparse.Namespace, config: Config, now: float, last_run: Las
     compute, compute_basis = _compute(args, figures)
     layout = Layout(args.strategy, args.gpus_per_node or known.gpus, args.nodes)
     network, network_words = _network(args.network, known, last_run)
-    in_node, in_node_words = _in_node(args.intra_node, layout.gpus_per_node, known)
+    in_node, in_node_words = _in_node(args.intra_node, layout.gpus_per_node, known, figures)
+    hides, hidden_words = _hides(args.overlap, known)
     is_tcp = network is not None and network.high < _TCP_RATE
     hop_seconds = Span(_HOP_SECONDS, _TCP_HOP_SECONDS if is_tcp else _RDMA_HOP_SECONDS)
     fabric = Fabric(in_node, network, hop_seconds=hop_seconds, message_seconds=MESSAGE_SECONDS)
     training = Training(
         parameters=args.parameters,
         compute=compute,
+        hides=hides,
         trainable=args.trainable,
         overlaps=True,
         precision=args.precision,
@@ -97,6 +109,9 @@ def estimate(args: argparse.Namespace, config: Config, now: float, last_run: Las
         hidden=args.hidden,
         layers=args.layers,
     )
+    if args.step_time_gpus and args.step_time_gpus > 1:
+        training, compute_basis = _without_waiting(training, Layout(args.strategy, args.step_time_gpus), fabric)
+    asked, too_small = list(_step_time_question(args, layout)), list(_too_small(args))
     observed = []
     if args.observed_step and (free := estimate_step(training, layout, fabric)):
         training = replace(training, place=place_of(args.observed_step, free.step_seconds))
@@ -104,6 +119,8 @@ def estimate(args: argparse.Namespace, config: Config, now: float, last_run: Las
     memory_bytes, memory_basis = _memory(args.gpu_memory, figures, None if args.gpu else known.gpu_memory)
     steps = _steps(training, layout, fabric, max(args.nodes, _MOST_SHOWN_NODES) if network else 1)
     step = steps[layout]  # all rates that it needs are known
+    if too_small:
+        step = replace(step, bottleneck=replace(step.bottleneck, certain=False))
     chosen, choice_words = _choice(training, step, fabric, memory_bytes)
     state = model_state(training, layout)
     return {
@@ -119,7 +136,7 @@ def estimate(args: argparse.Namespace, config: Config, now: float, last_run: Las
         "micro_batches": training.micro_batches,
         "network_bytes_per_second": network,
         "in_node_bytes_per_second": in_node,
-        "rates": network_words + in_node_words,
+        "rates": network_words + in_node_words + hidden_words,
         "not_used": known.left_out,
         **{field.name: getattr(step, field.name) for field in fields(step)},
         "scaling": [
@@ -147,14 +164,17 @@ def estimate(args: argparse.Namespace, config: Config, now: float, last_run: Las
         "choice": chosen,
         "observed_step_seconds": args.observed_step,
         "trainable": training.trainable,
+        "in_range": not too_small,
         "verdict": [
+            *too_small,
             _bottleneck_words(step, training.micro_batches),
             *observed,
             *_nodes_words(layout, _over_one_node(step, steps)),
             *choice_words,
             *(_gpus_to_take(matrix, layout.gpus_per_node) if matrix else ()),
+            *asked,
         ],
-        "assumptions": [compute_basis, *_assumptions(training, layout)],
+        "assumptions": [compute_basis, *_assumptions(training, layout, fabric)],
     }
 
 
@@ -171,6 +191,8 @@ def _refuse_missing(args: argparse.Namespace, known: _Known) -> None:
         ("--step-time", not args.step_time and not args.tokens,
          "is missing; give what one GPU alone computes on a micro-batch, such as 1.03s, or its tokens, such as "
          "--tokens 4096"),
+        ("--step-time-gpus", args.step_time_gpus and not args.step_time,
+         "is the number of GPUs that had a --step-time together; give that too, such as --step-time 1.03s"),
         ("--network", args.nodes > 1 and not args.network and known.network is None,
          "is missing: what lies between nodes is not measured here; give what a test between two nodes gave, all NICs "
          "of a node together, such as --network 9Gbit/s"),
@@ -185,7 +207,9 @@ def _refuse_missing(args: argparse.Namespace, known: _Known) -> None:
         )
 
 
-def _in_node(given: list[float], gpus: int, known: _Known) -> tuple[dict[int, Span], list[str]]:
+def _in_node(
+    given: list[float], gpus: int, known: _Known, figures: GpuModel | None
+) -> tuple[dict[int, Span], list[str]]:
     """Bus bandwidths by number of GPUs, and where they come from."""
     if given:
         rates = span(*given)
@@ -209,10 +233,12 @@ def _in_node(given: list[float], gpus: int, known: _Known) -> tuple[dict[int, Sp
         known.pcie_link or _ASSUMED_LINK, _ASSUMED_LINK, key=lambda one: planned_pcie_rate(*one) or 0.0
     )
     slowest = HOST_MEMORY_SHARE * (planned_pcie_rate(generation, lanes) or 0.0)
+    basis = f"a planning value for PCIe gen {generation} x{lanes} through the host, without P2P"
+    if figures is not None and figures.name.startswith("GeForce") and slowest > SLOWEST_GEFORCE_RATE:
+        slowest, basis = SLOWEST_GEFORCE_RATE, "reported for two RTX 3090"
     return {gpus: Span(slowest, math.inf)}, [
-        f"within a node: not measured here and not given. The slow end takes {format_rate(slowest)} (a planning value "
-        f"for PCIe gen {generation} x{lanes} through the host, without P2P, no bound), the fast end no limit; "
-        "--intra-node 20GB/s, or a daemon that probes, narrows it"
+        f"within a node: not measured here and not given. The slow end takes {format_rate(slowest)} ({basis}, no "
+        "bound), the fast end no limit; --intra-node 20GB/s, or a daemon that probes, narrows it"
     ]
 
 
@@ -270,14 +296,61 @@ def _compute(args: argparse.Namespace, figures: GpuModel | None) -> tuple[Span, 
     else:
         used = used_of(figures).times(LORA_RATIO if few else 1)
         share = "what published runs reach"
-    work = args.tokens * operations(args.parameters, args.trainable or args.parameters, recomputes=args.recompute)
-    slow = work / (used.low * peak)
-    compute = Span(work / (used.high * peak), slow if args.mfu else max(slow, LAUNCH_SECONDS))
-    counted = f"{4 + again} (and 2 if trained) ×" if few else f"{6 + again} ×"
+    once, twice = (
+        args.tokens * operations(args.parameters, args.trainable or args.parameters, recomputes=recomputes)
+        for recomputes in (False, args.recompute)
+    )
+    slow = twice / (used.low * peak)
+    fast = (once + RECOMPUTED_LEAST * (twice - once)) / (used.high * peak)
+    compute = Span(fast, slow if args.mfu else max(slow, LAUNCH_SECONDS))
+    counts = Span(RECOMPUTED_LEAST * again, again).words(lambda more: f"{(4 if few else 6) + more:g}")
+    counted = f"{counts} (and 2 if trained) ×" if few else f"{counts} ×"
     return compute, (
         f"A GPU computes {compute.words(format_seconds)} on a micro-batch: {counted} {args.parameters:,} parameters × "
         f"{args.tokens:,} tokens ÷ ({used.words(lambda one: f'{100 * one:.3g}')} % of {peak / 1e12:g} TFLOP/s, "
-        f"{basis}); the share is {share}, the model dense, activations {'computed again' if again else 'kept'}."
+        f"{basis}); the share is {share}, the model dense, activations "
+        f"{'computed again' if again else 'kept'}."
+    )
+
+
+def _hides(given: float | None, known: _Known) -> tuple[Span | None, list[str]]:
+    """Share of the shorter of computing and sending that is hidden, and where that comes from."""
+    found = known.hidden if given is None else (given, "given")
+    if found is None:
+        return None, []
+    share, basis = found
+    words = f"hidden: {format_percent(share)} of the shorter of computing and sending, {basis}"
+    return Span(max(0.0, share - _HIDDEN_SLACK), min(1.0, share + _HIDDEN_SLACK)), [words]
+
+
+def _too_small(args: argparse.Namespace) -> Iterator[str]:
+    """Whether the share of the peak was fitted to larger models alone."""
+    if args.parameters < SMALLEST_MODEL and not (args.step_time or args.mfu):
+        yield (
+            f"{OUT_OF_RANGE}models below {format_count(SMALLEST_MODEL)} parameters use less of a GPU's peak than the "
+            "published runs that these figures come from. Give --step-time."
+        )
+
+
+def _step_time_question(args: argparse.Namespace, layout: Layout) -> Iterator[str]:
+    """What a step time is the time of, where that was not said and matters."""
+    if args.step_time and not args.step_time_gpus and layout.total_gpus > 1:
+        yield (
+            f"{QUESTION}{format_seconds(args.step_time)} the time of one GPU that works alone? It is taken as such. If "
+            "several GPUs of a node ran together, say how many with --step-time-gpus; if it is the step of this "
+            "layout, give it as --observed-step."
+        )
+
+
+def _without_waiting(training: Training, measured: Layout, fabric: Fabric) -> tuple[Training, str]:
+    """Computing of one GPU, of whose micro-batch the time on several GPUs of a node is known, and what it is from."""
+    seconds = training.compute.high
+    step = estimate_step(training, measured, fabric)
+    waits = step.waiting_seconds.high / training.micro_batches if step else math.inf
+    compute = Span(max(seconds - waits, LEAST_COMPUTING * seconds), seconds)
+    return replace(training, compute=compute), (
+        f"{measured.gpus_per_node} GPUs of a node together take {format_seconds(seconds)} for a micro-batch, given: of "
+        f"that each computes for {compute.words(format_seconds)}, and waits for the others in the rest."
     )
 
 
@@ -318,12 +391,15 @@ class _Known(NamedTuple):
     """Generation and lanes of the slowest PCIe link of a GPU at its best; None where not read of each."""
     network: Span | None
     """Line rate of all RDMA ports, else of the fastest interface, less at the slow end; None where not known."""
+    hidden: tuple[float, str] | None
+    """Share of the shorter of computing and sending that a training-like probe hid, and which; None without one."""
 
 
 def _known(config: Config, matrix: PairMatrix | None, now: float) -> _Known:
     """What is in the state directory; results of gloo, which is no GPU fabric, and old ones are left out."""
     found: dict[int, list[float]] = {}
     used, left_out = [], []
+    hidden: dict[float, tuple[float, str]] = {}
     for name, probe in config.probes.definitions.items():
         if probe.measure not in _MEASURES:
             continue
@@ -339,6 +415,8 @@ def _known(config: Config, matrix: PairMatrix | None, now: float) -> _Known:
             left_out.append(f"{name}: measured with gloo, which is no GPU fabric")
         elif not is_current(history.last.finished_at, probe.interval, now):
             left_out.append(f"{name}: the last result is {ago} old")
+        elif history.last.hidden_ratio is not None:
+            hidden[history.last.finished_at] = history.last.hidden_ratio, f"{name}, measured {ago} ago"
         elif not all(0 < rate < math.inf for rate in history.bus_bandwidths.values()):
             left_out.append(f"{name}: its result holds a rate that is none")
         else:
@@ -367,6 +445,7 @@ def _known(config: Config, matrix: PairMatrix | None, now: float) -> _Known:
         if links and len(links) == len(records)
         else None,
         network=Span(least, line) if line else None,
+        hidden=hidden[max(hidden)] if hidden else None,
     )
 
 
@@ -499,8 +578,8 @@ def _choice(
 
 # --- sentences ---
 
-CHOOSE = "Choose "
-"""With which the sentence on the choice begins."""
+CHOOSE, QUESTION, OUT_OF_RANGE = "Choose ", "Is ", "Out of range: "
+"""With which the sentences on the choice, on what was given, and on what cannot be estimated begin."""
 _PARTS = {"computing": "Computing", "in_node": "What joins the GPUs of a node", "network": "The network"}
 
 
@@ -539,22 +618,22 @@ def _nodes_words(layout: Layout, ratio: Span | None) -> Iterator[str]:
         yield f"{layout.nodes} nodes do {ratio_words(ratio)} times the work of one node with {layout.label}: {meaning}."
 
 
-def _assumptions(training: Training, layout: Layout) -> Iterator[str]:
+def _assumptions(training: Training, layout: Layout, fabric: Fabric) -> Iterator[str]:
     """What the model takes for granted, and its units."""
-    hidden = "hidden behind half of the computing" if STRATEGIES[layout.strategy].hides else "nothing hidden"
     yield (
-        "Fast end: hierarchical bound (each byte enters a node once), hidden behind computing as far as possible. "
-        f"Slow end: a flat ring over all GPUs, {hidden}."
+        "Fast end: hierarchical bound (each byte enters a node once), hidden behind computing "
+        f"{'as measured here' if training.hides else 'as far as possible'}. Slow end: a flat ring over all GPUs, "
+        f"{_hidden_words(training, layout, fabric)}."
     )
     who = "node" if layout.strategy == "tp" else "GPU"
     yield f"Each {who} has the same work however many there are, so that n of them do n times the work in a step."
     if assumes := STRATEGIES[layout.strategy].assumes:
         yield f"{layout.label}: {assumes}."
     yield (
-        "Each layer is a message, which costs 5 us for each GPU that it passes within a node, 15 us between nodes (50 "
-        "us below 100 Gbit/s); a CPU starts it in at most 4.7 ms; the network's slow end falls by 13 % with each "
-        "doubling beyond two nodes. The optimizer's own work and the loading of data are left out. No switch sums up "
-        "(SHARP)."
+        "Each layer is a message, which costs 5 us for each GPU that it passes within a node (up to 0.5 ms below 16 "
+        "GB/s), 15 us between nodes (50 us below 100 Gbit/s); a CPU starts it in at most 4.7 ms; the network's slow "
+        "end falls by 13 % with each doubling beyond two nodes. The optimizer's own work and the loading of data are "
+        "left out. No switch sums up (SHARP)."
     )
     each = training.optimizer_bytes // training.trained
     yield (
@@ -565,6 +644,17 @@ def _assumptions(training: Training, layout: Layout) -> Iterator[str]:
         f"1B is 10^9 parameters: {format_count(training.parameters)} is {training.parameters:,}. 1 GB is 10^9 bytes, "
         "1 Gbit/s is 10^9 bits/s."
     )
+
+
+def _hidden_words(training: Training, layout: Layout, fabric: Fabric) -> str:
+    """What the slow end hides; see ``estimate_step``."""
+    if not STRATEGIES[layout.strategy].overlaps:
+        return "nothing hidden"
+    if training.hides:
+        return "hidden as measured here"
+    if fabric.is_over_host(layout.gpus_per_node):
+        return "nothing hidden, since the GPUs of a node may reach each other through the host alone"
+    return f"hidden behind {100 * HIDING_RATIO:.0f} % of the computing"
 
 
 def layout_words(layout: Layout) -> str:

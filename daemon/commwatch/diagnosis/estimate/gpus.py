@@ -9,7 +9,7 @@ ASSUMED_MFU = 0.4
 """Share of a GPU's peak that the profiles assume a training to reach; reported with each result."""
 OTHER_USED = Span(0.25, 0.75)
 """Share of the peak that is assumed for GPUs of which no training is among the published ones."""
-_AMPERE, _HOPPER = Span(0.43, 0.77), Span(0.25, 0.51)
+_AMPERE, _HOPPER = Span(0.43, 0.64), Span(0.25, 0.51)
 """Fitted: the least and the most that the half for fitting of ``tests/estimate/published.csv`` implies if a step were
 nothing but computing, a tenth wider on both sides."""
 _USED = {"A100": _AMPERE, "A800": _AMPERE, "H800": _HOPPER, "H100": _HOPPER, "H200": _HOPPER}

@@ -25,6 +25,16 @@ LEAST_LAYERS, LAYERS_OF_14_GB, LAYERS_GROW = 24, 32, 0.4
 (13 B have 40 layers, 65 B have 80). Assumed."""
 PLACE_SLACK = 0.1
 """Share of a range by which layouts may differ in where they lie in it; assumed."""
+RECOMPUTED_LEAST = 0.5
+"""Share of a forward pass that recomputation of activations costs at the fast end: many runs recompute some layers or
+operations only, and a forward pass alone runs nearer to the peak (published runs on H100 with recomputation reach up to
+57 % of the peak, without it up to 46 %)."""
+HIDING_RATIO = 0.4
+"""Share of computing behind which also the slow end hides what a strategy sends beside it."""
+HOST_RATE = 16e9
+"""Bytes per second. GPUs of a node that give less go over PCIe, mostly through the host; assumed."""
+HOST_HOP_SECONDS = 0.5e-3
+"""That a message takes at most there from GPU to GPU (torchtune issue 2264)."""
 RESERVE_BYTES = 1_200_000_000
 """CUDA context (up to 0.5 GB: PyTorch issue 20532) and the first communicator (up to 0.7 GB: NCCL issue 964)."""
 
@@ -85,6 +95,20 @@ class Transfer:
     seconds: Span = Span(0.0, 0.0)
     """Of all calls of one time."""
 
+    @property
+    def is_needed_at_once(self) -> bool:
+        """Whether GPUs wait for it in any case: what layers exchange."""
+        return self.carries in ("activations", "tokens")
+
+    @property
+    def messages(self) -> float:
+        """Of one call: parameters and gradients are sent layer by layer."""
+        return (
+            1
+            if self.is_needed_at_once
+            else max(LEAST_LAYERS, LAYERS_OF_14_GB * (self.size_bytes / 14e9) ** LAYERS_GROW)
+        )
+
 
 class Strategy(NamedTuple):
     """A way to spread a training run over GPUs."""
@@ -96,8 +120,8 @@ class Strategy(NamedTuple):
     transfers: tuple[Transfer, ...]
     assumes: str = ""
     """What it takes for granted, for the user."""
-    hides: float = 0.0
-    """Share of computing behind which also the slow end hides: what is fetched ahead by design."""
+    overlaps: bool = False
+    """Whether also the slow end hides a part: what is fetched ahead by design."""
 
 
 _SUM = Transfer("all_reduce", "gradients", "all", "step", "sum of the gradients")
@@ -109,23 +133,23 @@ _ACROSS = Transfer("all_reduce", "gradients", "between", "step", "sum of the gra
 _ACCUMULATES = "gradients of micro-batches are added up locally (no_sync) and summed over GPUs once a step"
 
 STRATEGIES: dict[StrategyName, Strategy] = {
-    "ddp": Strategy("DDP", "copied", "copied", "copied", (_SUM,), _ACCUMULATES, 0.5),
+    "ddp": Strategy("DDP", "copied", "copied", "copied", (_SUM,), _ACCUMULATES, overlaps=True),
     "zero1": Strategy("ZeRO-1", "copied", "copied", "all", (replace(_SCATTER, every="step"), _UPDATED),
-                      _ACCUMULATES, 0.5),
+                      _ACCUMULATES, overlaps=True),
     "zero2": Strategy("ZeRO-2", "copied", "all", "all", (_SCATTER, _UPDATED)),
     "fsdp-grad-op": Strategy(
         "FSDP SHARD_GRAD_OP", "copied", "all", "all", (_FORWARD, _SCATTER),
-        "parameters are kept between forward and backward pass, and given up after it", 0.5),
+        "parameters are kept between forward and backward pass, and given up after it", overlaps=True),
     "zero3": Strategy("ZeRO-3", "all", "all", "all", (_FORWARD, _BACKWARD, _SCATTER)),
     "fsdp": Strategy("FSDP", "all", "all", "all", (_FORWARD, _BACKWARD, _SCATTER),
-                     "parameters are given up after the forward pass (FULL_SHARD)", 0.5),
+                     "parameters are given up after the forward pass (FULL_SHARD)", overlaps=True),
     "hsdp": Strategy(
         "HSDP", "node", "node", "node", (
             replace(_FORWARD, scope="node"), replace(_BACKWARD, scope="node"),
             replace(_SCATTER, scope="node", purpose="sum of the gradients in a node"),
             replace(_ACROSS, every="micro_batch")),
         "the model is split over the GPUs of a node and copied from node to node; gradients are summed over the nodes "
-        "with each micro-batch", 0.5),
+        "with each micro-batch", overlaps=True),
     "tp": Strategy(
         "tensor parallel", "node", "node", "node", (
             Transfer("all_reduce", "activations", "node", "micro_batch",
@@ -178,6 +202,8 @@ class Training:
     """Parameters that are trained, such as those of LoRA adapters; None: all."""
     overlaps: bool = False
     """Whether also the slow end hides what the strategy sends beside computing; a preflight counts on nothing."""
+    hides: Span | None = None
+    """Share that these GPUs hide of the shorter of computing and sending, as measured; None: not measured."""
     place: Place | None = None
     """Where between fast and slow end a step was observed; None without an observation."""
     micro_batches: int = 1
@@ -219,7 +245,7 @@ class Training:
         mixture of experts exchanges tokens instead: what one of the node's GPUs has of them, once for each expert,
         there and back.
         """
-        if transfer.carries in ("activations", "tokens"):
+        if transfer.is_needed_at_once:
             if not (self.tokens and self.hidden and self.layers):
                 return None
             size = self.tokens * self.hidden * BYTES_PER_ELEMENT[self.precision]
@@ -275,6 +301,11 @@ class Fabric:
             return self.all_to_all
         return next((self.in_node[known] for known in sorted(self.in_node) if known >= gpus), None)
 
+    def is_over_host(self, gpus: int) -> bool:
+        """Whether GPUs of a node may reach each other over PCIe alone."""
+        rate = self.among(gpus, "all_reduce")
+        return rate is not None and rate.low < HOST_RATE
+
 
 def model_state(training: Training, layout: Layout) -> tuple[int, int, int]:
     """Bytes of parameters, gradients and optimizer that each GPU holds through a step, without activations and buffers.
@@ -293,8 +324,7 @@ def model_state(training: Training, layout: Layout) -> tuple[int, int, int]:
 # --- time ---
 
 
-@dataclass(frozen=True, slots=True)
-class _Time:
+class _Time(NamedTuple):
     """Seconds of one or several collectives."""
 
     network: float = 0.0
@@ -304,16 +334,17 @@ class _Time:
     ring: float = 0.0
     """Of flat rings over all who take part, one call after another."""
 
-    def __add__(self, other: _Time) -> _Time:
-        return _Time(self.network + other.network, self.node + other.node, self.ring + other.ring)
-
-    def __mul__(self, count: int) -> _Time:
-        return _Time(self.network * count, self.node * count, self.ring * count)
+    def times(self, count: float) -> _Time:
+        return _Time(*(count * seconds for seconds in self))
 
     @property
     def seconds(self) -> Span:
         """Hierarchical bound, with network and nodes busy at the same time, to flat ring."""
         return Span(min(self.ring, max(self.network, self.node)), self.ring)
+
+
+def _sum(*times: _Time) -> _Time:
+    return _Time(*map(sum, zip(_Time(), *times, strict=True)))
 
 
 def _time(transfer: Transfer, layout: Layout, fabric: Fabric, messages: float) -> _Time | None:
@@ -331,15 +362,18 @@ def _time(transfer: Transfer, layout: Layout, fabric: Fabric, messages: float) -
     in_node = fabric.among(gpus, transfer.operation)
     if network is None or in_node is None:
         return None
-    hop = fabric.hop_seconds.high if nodes > 1 else fabric.hop_seconds.low
-    tree, ring = (messages * hop * hops for hops in (math.log2(gpus * nodes), gpus * nodes - 1))
+    in_node_hop = fabric.hop_seconds.low
+    hop = fabric.hop_seconds.high if nodes > 1 else in_node_hop
+    ring = messages * hop * (gpus * nodes - 1)
+    if hop and fabric.is_over_host(gpus):
+        ring += messages * HOST_HOP_SECONDS * (gpus - 1)
     over_nodes, over_gpus, over_all = (
         factor(transfer.operation, ranks) * transfer.size_bytes for ranks in (nodes, gpus, gpus * nodes)
     )
     return _Time(
-        over_nodes / network.high + (tree if nodes > 1 else 0),
-        over_gpus / in_node.high + (tree if nodes == 1 else 0),
-        over_all / min(network.low * max(1, nodes / 2) ** -RATE_FALLS, in_node.low) + max(tree, ring),
+        over_nodes / network.high + (messages * hop * math.log2(gpus * nodes) if nodes > 1 else 0),
+        over_gpus / in_node.high + messages * in_node_hop * math.log2(gpus),
+        over_all / min(network.low * max(1, nodes / 2) ** -RATE_FALLS, in_node.low) + ring,
     )
 
 
@@ -391,6 +425,21 @@ class Step:
         return Span(low, max(low, min(mine.high / its.low, self.layout.nodes)))
 
 
+def _sent(training: Training, layout: Layout, fabric: Fabric) -> list[tuple[Transfer, _Time]] | None:
+    """What takes time on a layout, with the time of all calls; None where something needed is not known."""
+    sent = []
+    for row in STRATEGIES[layout.strategy].transfers:
+        if (sizes := training.sends(row, layout.gpus_per_node)) is None:
+            return None
+        size, calls = sizes
+        transfer = replace(row, size_bytes=size, calls=calls)
+        if (one := _time(transfer, layout, fabric, transfer.messages)) is None:
+            return None
+        if any(time := one.times(calls)):
+            sent.append((replace(transfer, seconds=time.seconds), time))
+    return sent
+
+
 def estimate_step(training: Training, layout: Layout, fabric: Fabric) -> Step | None:
     """What a step takes; None where a rate, or for tensor parallel the activations, are not known.
 
@@ -400,57 +449,52 @@ def estimate_step(training: Training, layout: Layout, fabric: Fabric) -> Step | 
     optimizer's own work and the loading of data are left out. Each GPU works on ``micro_batches`` of its own, so that
     more GPUs do more work in a step.
     """
-    sent = []
-    exposed, hidden, last, starting = _Time(), _Time(), _Time(), 0.0
-    for row in STRATEGIES[layout.strategy].transfers:
-        sizes = training.sends(row, layout.gpus_per_node)
-        if sizes is None:
-            return None
-        size, calls = sizes
-        transfer = replace(row, size_bytes=size, calls=calls)
-        messages = max(LEAST_LAYERS, LAYERS_OF_14_GB * (size / 14e9) ** LAYERS_GROW) if calls == 1 else 1
-        time = _time(transfer, layout, fabric, messages)
-        if time is None:
-            return None
-        time *= calls
-        if time == _Time():
-            continue
-        sent.append(replace(transfer, seconds=time.seconds))
-        if transfer.every == "step":
-            last += time
-        elif transfer.carries in ("activations", "tokens"):  # what layers exchange is needed at once
-            exposed += time
-        else:
-            hidden += time
-            starting += messages * fabric.message_seconds
+    sent = _sent(training, layout, fabric)
+    if sent is None:
+        return None
+    last = _sum(*(time for one, time in sent if one.every == "step"))
+    blocking = _sum(*(time for one, time in sent if one.every != "step" and one.is_needed_at_once))
+    beside_all = [(one, time) for one, time in sent if one.every != "step" and not one.is_needed_at_once]
+    beside = _sum(*(time for _, time in beside_all))
     # Tensor parallel: the GPUs of a node share one micro-batch; else each has its own.
     alone = training.compute.times(1 / layout.gpus_per_node if layout.strategy == "tp" else 1)
-    hides = STRATEGIES[layout.strategy].hides * alone.low if training.overlaps else 0.0
-    blocking, beside, ends = exposed.seconds.low, hidden.seconds, (hidden + last).seconds.low
+    most_hidden = training.hides.high if training.hides else 1.0
+    is_behind = training.overlaps and STRATEGIES[layout.strategy].overlaps
+    is_over_host = fabric.is_over_host(layout.gpus_per_node)
+
+    def exposed(seconds: float, computing: float) -> float:
+        """What of a transfer is not hidden behind computing at the fast end."""
+        return seconds - most_hidden * min(seconds, computing)
 
     def late(of: Span, idle: float = 0.0) -> float:
         """For how long GPUs wait at the slow end for what is sent beside computing."""
-        return max(idle, of.high - hides, of.low - alone.low, 0.0)
+        hidden = 0.0 if is_over_host else HIDING_RATIO * alone.low
+        if training.hides:
+            hidden = training.hides.low * min(of.high, alone.low)
+        return max(idle, of.high - (hidden if is_behind else 0.0), exposed(of.low, alone.low))
 
     def near(whole: Span) -> Span:
         """Where the step lies by what was observed."""
         return whole if training.place is None else training.place.within(whole)
 
-    count, before = training.micro_batches, training.micro_batches - 1
+    count, before, at_once = training.micro_batches, training.micro_batches - 1, blocking.seconds.low
+    starting = sum(one.messages for one, _ in beside_all) * fabric.message_seconds
     idle = starting - max(0.0, alone.high - LAUNCH_SECONDS)
-    waits = Span(blocking + max(0.0, beside.low - alone.high), exposed.ring + late(beside, idle))
-    waits_high = waits.high * count + late(last.seconds)
-    waits_low = before * waits.low + blocking + max(0.0, ends - alone.high)
-    least = before * (blocking + max(alone.low, beside.low)) + blocking + max(alone.low, ends)
+    each, ends = beside.seconds, _sum(beside, last).seconds.low
+    waits = Span(at_once + exposed(each.low, alone.high), blocking.ring + late(each, idle))
+    most_waits = waits.high * count + late(last.seconds)
+    least_waits = before * waits.low + at_once + exposed(ends, alone.high)
+    least = count * (at_once + alone.low) + before * exposed(each.low, alone.low) + exposed(ends, alone.low)
     # Ends that are computed in different orders may differ in the last bit.
-    waiting, compute = near(Span(min(waits_low, waits_high), waits_high)), near(alone)
-    most = alone.high * count + waits_high
-    computing, whole = compute.times(count), (exposed + hidden) * count + last
+    waiting, compute = near(Span(min(least_waits, most_waits), most_waits)), near(alone)
+    most = alone.high * count + most_waits
+    computing, of_batch = compute.times(count), _sum(blocking, beside)
+    whole = _sum(of_batch.times(count), last)
     return Step(
         layout=layout,
         compute_seconds=compute,
-        transfers=tuple(sent),
-        communication_per_micro_batch_seconds=(exposed + hidden).seconds,
+        transfers=tuple(one for one, _ in sent),
+        communication_per_micro_batch_seconds=of_batch.seconds,
         waiting_per_micro_batch_seconds=near(waits),
         communication_seconds=whole.seconds,
         waiting_seconds=waiting,

@@ -6,7 +6,14 @@ from collections.abc import Iterator, Sequence
 from textwrap import wrap
 from typing import Any
 
-from commwatch.diagnosis.estimate.answer import CHOOSE, layout_words, ratio_words, seconds_words
+from commwatch.diagnosis.estimate.answer import (
+    CHOOSE,
+    OUT_OF_RANGE,
+    QUESTION,
+    layout_words,
+    ratio_words,
+    seconds_words,
+)
 from commwatch.diagnosis.estimate.step import Layout, Span, Transfer
 from commwatch.lines import HEADING, WIDTH, Line, columns
 from commwatch.units import format_count, format_gigabytes
@@ -22,11 +29,10 @@ def answer_lines(found: dict[str, Any]) -> Iterator[Line]:
     parameters = f"{format_count(found['parameters'])} parameters, {found['precision']}"
     yield [(f"{parameters}, {layout_words(layout)}{accumulated}", HEADING)]
     yield []
-    bottleneck, *others = found["verdict"]
     limits = found["bottleneck"].certain and found["bottleneck"].part != "computing"
-    yield from _item(bottleneck, "yellow" if limits else "")
-    for sentence in others:
-        yield from _item(sentence, "green" if sentence.startswith(CHOOSE) else "")
+    for place, sentence in enumerate(found["verdict"]):
+        is_yellow = sentence.startswith((QUESTION, OUT_OF_RANGE)) or (limits and not place)
+        yield from _item(sentence, "yellow" if is_yellow else "green" if sentence.startswith(CHOOSE) else "")
     yield from _units(found)
     yield from _transfers(found["transfers"])
     yield from _time(found)
