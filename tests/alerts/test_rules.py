@@ -137,7 +137,7 @@ def test_an_outdated_rule_is_noticed(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert named == ["node.yaml", "old.yaml", "probe.yaml"]
 
 
-def test_own_thresholds_job_and_addresses_reach_the_rules(tmp_path: Path) -> None:
+def test_own_thresholds_job_and_addresses_reach_the_rules(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A user's threshold, job and addresses stand in the rendered expressions and annotations."""
     own = tmp_path / "own.yaml"
     own.write_text("probe_low_bandwidth_streak: {value: 5}\n", encoding="utf-8")
@@ -154,6 +154,17 @@ def test_own_thresholds_job_and_addresses_reach_the_rules(tmp_path: Path) -> Non
     assert "https://wiki.test/CommwatchProbeBandwidthLow.md" in text
     assert "https://panels.test/d/" in text
     assert 'job="commwatch"' not in text
+    assert capsys.readouterr().err == ""
+
+
+def test_links_that_nobody_can_open_are_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The shipped addresses are those of this machine; the line names the options that set others."""
+    assert main(["rules", "--output", str(tmp_path), "--dashboards", "https://panels.test"]) == 0
+
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "localhost" in line
+    assert "--runbooks" in line
+    assert "--dashboards" not in line
 
 
 def test_bad_thresholds_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

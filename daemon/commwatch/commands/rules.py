@@ -47,6 +47,14 @@ def run(args: argparse.Namespace, config: Config) -> int:
     except ValueError as error:
         raise UsageError(f"thresholds: {error}") from error
     if args.output is not None:
-        return write_files(args.output, files, "*.yaml", check=args.check)
-    sys.stdout.write(one_document(files) if args.operator is None else prometheus_rule(files, args.operator))
-    return ExitCode.OK
+        code = write_files(args.output, files, "*.yaml", check=args.check)
+    else:
+        sys.stdout.write(one_document(files) if args.operator is None else prometheus_rule(files, args.operator))
+        code = ExitCode.OK
+    if local := [f"--{name}" for name in ("runbooks", "dashboards") if "//localhost" in getattr(site, name)]:
+        print(
+            f"commwatch rules: pages will link to this machine (localhost); give {' and '.join(local)}, or set them in the "
+            "site's file",
+            file=sys.stderr,
+        )
+    return code
