@@ -53,7 +53,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
         code = ExitCode.OK
     if local := [f"--{name}" for name in ("runbooks", "dashboards") if "//localhost" in getattr(site, name)]:
         print(
-            f"commwatch rules: pages will link to this machine (localhost); give {' and '.join(local)}, or set them in the "
+            f"commwatch rules: pages will link to localhost; give {' and '.join(local)}, or set the addresses in the "
             "site's file",
             file=sys.stderr,
         )
