@@ -27,7 +27,7 @@ OWN_SECONDS = 5.0
 part of the node comes or goes, which often has to do with it, it is asked again at once."""
 
 PROCESS_METRICS = frozenset(sample.name for family in PROCESS_COLLECTOR.collect() for sample in family.samples)
-"""What prometheus_client reads of this process itself."""
+"""Metrics that prometheus_client reads about this process."""
 
 GROUPS: Mapping[str, frozenset[str]] = {
     **{title.lower().replace(" ", "_"): frozenset(metric.name for metric in rows) for title, rows in SECTIONS.items()},
@@ -85,7 +85,7 @@ class MetricsPage:
     ) -> None:
         self._snapshot = snapshot
         self._own = CollectorRegistry(auto_describe=True)
-        """What this process says of itself."""
+        """Metrics about this process."""
         ProcessCollector(registry=self._own)
         if own is not None:
             self._own.register(own)
@@ -141,7 +141,7 @@ class MetricsPage:
         return self._bodies[page_format]
 
     def _own_text(self, snapshot: Snapshot, page_format: Format, names: frozenset[str]) -> bytes:
-        """What the process says of itself, with the mark of the end."""
+        """The process's own metrics, with the end marker."""
         names -= snapshot.unexported
         own: Collector = self._own
         return page_format.encode(own if names == self._own_names else self._own.restricted_registry(names))

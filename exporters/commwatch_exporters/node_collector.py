@@ -1,4 +1,4 @@
-"""What is known of a node as metric families: for a registry of prometheus_client, and in bulk as text of a page."""
+"""The node's metrics as metric families: for a registry of prometheus_client, and in bulk as text of a page."""
 
 from __future__ import annotations
 

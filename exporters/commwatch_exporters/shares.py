@@ -112,7 +112,7 @@ class Turns(Generic[_Share, _Result]):
         return Counter(one.share for one in self._waiting if not one.result.done())
 
     def ask(self, share: _Share, work: Callable[[], Awaitable[_Result]]) -> asyncio.Future[_Result]:
-        """Have work done when the share has its turn; cancel the future if nobody waits any more."""
+        """Have work done when the share has its turn; cancel the future if the result is no longer needed."""
         one = _Waiting(share, work)
         self._waiting.append(one)
         if self._serving is None or self._serving.done():

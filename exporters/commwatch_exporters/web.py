@@ -25,7 +25,7 @@ class Endpoint(HttpServer):
         documents: By path what makes its JSON.
         telemetry_path: Where the metrics are.
         limits: What a client may use.
-        monotonic: Seconds by a clock that nobody sets, for what is made once a second at most.
+        monotonic: Seconds of a clock that is never set, for results that are made once a second at most.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ class _AtGpu(Part):
 
     @classmethod
     def identity_of(cls, labels: Mapping[str, str]) -> Identity:
-        """The address stands first; in place of one that was never known, the index."""
+        """The address comes first; if it was never known, the index replaces it."""
         found = super().identity_of(labels)
         return found if found[0] else (f"index:{labels.get('gpu', '')}", *found[1:])
 
@@ -191,7 +191,7 @@ class C2cLink(_AtGpu):
 
 
 class PeerAccess(_AtGpu):
-    """What one GPU can do with the memory of another, by capability."""
+    """Access of one GPU to the memory of another, by capability."""
 
     IDENTITY = ("pci_bus_id", "peer_pci_bus_id", "capability")
     BESIDE = ("gpu", "peer")
@@ -463,7 +463,7 @@ class Suspect(Part):
 
 
 class LogCategory(Part):
-    """What the NCCL logs of jobs say, by category."""
+    """Counts from the NCCL logs of jobs, by category."""
 
     IDENTITY = ("category",)
     name = Label("category")
@@ -703,7 +703,7 @@ class Node(Parts):
 
 @contextmanager
 def node_at(snapshot: Snapshot) -> Iterator[Node]:
-    """The node at one moment, to be looked at once; its parts have no numbers afterwards.
+    """The node at one moment, for immediate use; its parts have no numbers afterwards.
 
     A node and its parts know each other. One that is made for a moment and not taken apart stays, with all blocks of
     its snapshot, until the garbage collector comes, which the daemon lets come rarely.
