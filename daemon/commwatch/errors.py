@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What the end of a command says; ``config/exit_codes.py`` has what it means for each of them."""
+    """Exit codes of commands; ``config/exit_codes.py`` has the meaning of each for each command."""
 
     OK = 0
     FOUND = 1

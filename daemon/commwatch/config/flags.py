@@ -46,7 +46,7 @@ _WANTED = {
     "--simulate": "NODE",
     "--simulate.faults": "FILE",
 }
-"""What stands behind a flag in the help."""
+"""Name of a flag's value in the help."""
 
 
 def _destination(flag: str) -> str:

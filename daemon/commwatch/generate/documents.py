@@ -22,7 +22,7 @@ _METRIC = re.compile(r"(?<![:\w])commwatch_\w+")
 
 
 def documents(root: Path, thresholds: Thresholds | None = None) -> dict[Path, str]:
-    """Each file as it should be now.
+    """The current content of each generated file.
 
     Args:
         root: of the project; a document of which only a part is made keeps the rest that it has there.

@@ -101,7 +101,7 @@ class Collection:
         self._presence = presence
         self._wraps = wraps
         self.available: dict[str, bool] = {}
-        """By source that was tried or looked for: whether it can be read."""
+        """Whether each source can be read; a source that was neither read nor searched for is missing."""
         instruments.collection = self
 
     @property
@@ -145,7 +145,7 @@ class Collection:
 
     @property
     def is_paused(self) -> bool:
-        """Whether what holds a driver rests."""
+        """Whether the collectors that hold a driver are paused."""
         return self._paused
 
     # --- which collectors run ---

@@ -150,8 +150,8 @@ class Instruments(Registered):
     def measure_processes(self, procfs: Path, processes: Iterable[tuple[str, list[int]]]) -> None:
         """Take CPU time and memory of the daemon's processes, summed by name.
 
-        What a process that has ended used, as last measured, stays in the sum of CPU time: it would fall otherwise
-        while another process goes on, and a fall of that sum looks like the whole of it used at once.
+        The last measured CPU time of a process that has ended stays in the sum: otherwise the sum would fall, and a
+        fall of a counter is read as a restart, after which the whole sum counts as new.
         """
         before, self._cpu_seconds = self._cpu_seconds, {}
         for name, pids in processes:

@@ -1,4 +1,4 @@
-"""The verdict of the daemon: looks at its own metrics with the rules, keeps what is open, and reports it."""
+"""The verdict of the daemon: evaluates the rules on its own metrics, keeps open findings, and reports them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Readings: TypeAlias = Callable[[Facts, Thresholds, Sequence[Finding]], Iterable[
 
 
 class About(TypedDict):
-    """What a document says of the daemon that answers, as ``api_documents.About`` has it."""
+    """The fields of a document that describe the answering daemon, as in ``api_documents.About``."""
 
     version: str
     time: float
@@ -66,7 +66,7 @@ READINGS: Final[tuple[Readings, ...]] = (score_readings, profile_readings)
 
 
 class Judge:
-    """What is wrong on this node, from evaluation to evaluation and over a restart."""
+    """The findings of this node, from evaluation to evaluation and across restarts."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class Judge:
         return NO_LONGER_MEASURED if unmeasured or not self._observability.is_probed(probe) else ""
 
     def known_well(self, match: Match) -> float | None:
-        """When what is matched for the first time was last known not to be so; None where that is not known.
+        """The last time at which a newly matched condition was known to be absent; None if that is unknown.
 
         The evaluation before would have seen a fault that is read. What probes measure is as old as their last result,
         and a suspect is named at the third matrix that shows it. What is a fault from a number of events on began with
@@ -252,7 +252,7 @@ class Judge:
                 yield UnreadSource(one.component.words, max(1.0, now - one.first_seen), "it does not answer")
 
     def document(self, about: About) -> FindingsDocument:
-        """What is wrong, with the verdict.
+        """The open findings, with the verdict.
 
         Args:
             about: the daemon, at this time.

@@ -22,7 +22,7 @@ _JOB, _OTHERS_JOB = "save", "save_others"
 SOON_SECONDS: Final = 1.0
 """At least between two saves, so that a flood of events writes no more often; at most from an event to its save."""
 CHANGED_SECONDS: Final = 60.0
-"""Between two saves of what changes and may be lost for so long."""
+"""Seconds between two saves of a changed record; a crash loses at most the changes of this time."""
 ALL_SECONDS: Final = 600.0
 """Between two saves of a record in which nothing has changed but when it was seen."""
 

@@ -1,4 +1,4 @@
-"""What the daemon reports to systemd: ready, status, reloading, stopping, and that it makes progress."""
+"""Reports of the daemon to systemd: ready, status, reloading, stopping, and watchdog progress."""
 
 from __future__ import annotations
 

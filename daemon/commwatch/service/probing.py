@@ -46,11 +46,11 @@ from commwatch.state.directory import StateDirectory
 log = structlog.get_logger("commwatch.probing")
 
 _NAME_A_PART = ("pairs", "host_copies")
-"""Measures that tell one GPU or link from another."""
+"""Measures that identify a single GPU or link."""
 SEARCHES_APART_SECONDS = 3600.0
 """A node on which one collective after the other is slow is searched once, and not for each of them."""
 NODE_SKIP_HOLDS_SECONDS = 60.0
-"""Within this time a node that was busy is not looked at again for another rare probe."""
+"""Busy nodes are not re-checked for another rare probe within this time."""
 
 
 class Probing:
@@ -98,7 +98,7 @@ class Probing:
         self._out_of_turn: set[str] = set()
         """Probes whose next cycle was brought forward because of a bad result."""
         self._searched: set[str] = set()
-        """Probes for whose bad results in a row the part at fault is, or was, looked for."""
+        """Probes whose consecutive bad results have already triggered a search for the faulty part."""
         self._rotation = Rotation()
         self._searched_at = float("-inf")
         """Monotonic time of the last search."""
@@ -143,7 +143,7 @@ class Probing:
             await asyncio.to_thread(self.save)
 
     async def _outcome(self, name: str, record: ProbeRecord) -> CycleResult | None:
-        """What came of a probe's turn; None where the daemon stops meanwhile."""
+        """The outcome of a probe's turn; None if the daemon stops meanwhile."""
         try:
             plan = self._prospect(name).plan
             if skip := decide_before_asking(self._limits.gate, plan, self._facts(name, record)):
@@ -296,9 +296,10 @@ class Probing:
                 self._out_of_turn.add(name)
 
     def _search_if_bad_in_a_row(self, name: str, record: ProbeRecord) -> None:
-        """Once for each row of bad results of a probe that names no part: have those that do run at once.
+        """Run the probes that name a part at once, when a probe that names none has had several bad results in a row.
 
-        And once more when the row is over and a part is named: what is repaired does not stand for a day.
+        They run once for each such row, and again when it is over while a part is still named, so that a repaired part
+        does not stay accused until the next daily run.
         """
         if self._names_a_part(name) or record.is_bad_in_a_row == (name in self._searched):
             return
@@ -383,7 +384,7 @@ class Probing:
         self._maintenance = ""
 
     async def cancel(self, reason: YieldReason, detail: str) -> bool:
-        """Make a cycle under way give way within two seconds; False if a rank is stuck."""
+        """Cancel a running cycle within two seconds; False if a rank is stuck."""
         return await self._node.launcher.cancel(reason, detail)
 
     async def stop(self) -> None:

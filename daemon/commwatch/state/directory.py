@@ -119,7 +119,7 @@ class StateDirectory:
             return None
 
     def restore(self, name: str, kind: type[_Record], use: Callable[[_Record | None], _Used]) -> _Used:
-        """What is built from a record, or without one where there is none.
+        """An object built from a record, or from None if there is no record.
 
         Whatever the record says, it never keeps the daemon from starting: if it is damaged, or cannot be used, the
         file is set aside with a warning.

@@ -1,4 +1,4 @@
-"""One worker process as the daemon sees it: started, told what to run, expected to give it, given up on, stopped."""
+"""One worker process as seen by the daemon: started, given a plan, expected to answer, given up on, stopped."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Hung(NamedTuple):
     suspect: str
     """The device that it was touching; empty where unknown."""
     collector: str
-    """What it was to give."""
+    """The collector whose batch is overdue."""
 
 
 class Owner(Protocol):
@@ -268,7 +268,7 @@ class Worker(asyncio.BufferedProtocol):
             self._owner.take(collected)
 
     def _collected(self, message: bytes) -> Collected:
-        """What a message says.
+        """The batch in a message.
 
         Raises:
             ValueError: no worker of ours would have sent it.

@@ -1,4 +1,4 @@
-"""What ``commwatch probe`` says of a cycle: the records that ``--json`` prints; pure."""
+"""Results of a cycle for ``commwatch probe``: the records of ``--json``; pure."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What one cycle came to."""
+    """The result of one cycle."""
 
     probe: str
     measure: Measure
@@ -106,7 +106,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     hidden: Hidden | None = None
     """Of a training-like probe."""
     notes: tuple[str, ...] = ()
-    """What stands below the table."""
+    """Notes below the table."""
     result: CycleResult
 
     @property
@@ -133,7 +133,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``commwatch probe --json`` prints."""
+    """The document of ``commwatch probe --json``."""
 
     schema_version: int = SCHEMA_VERSION
     simulated_node: str
@@ -280,7 +280,7 @@ def exit_code_of(answers: Iterable[Answer]) -> int:
 
 
 def notes_of(answer: Answer) -> Iterator[str]:
-    """What is shown below the table beside the answer's own notes: why there is no result, and who is behind."""
+    """Notes below the table, with the answer's own: the reason for a missing result, and the ranks that lag."""
     result = answer.result
     if isinstance(result, Measured):
         yield from _uneven(answer)

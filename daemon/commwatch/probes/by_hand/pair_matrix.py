@@ -1,4 +1,4 @@
-"""The pair matrix of a cycle by hand, with what is suspected at first sight, and those that the daemon has kept."""
+"""The pair matrix of a manual cycle, with its first suspects, and the matrices that the daemon has kept."""
 
 from __future__ import annotations
 

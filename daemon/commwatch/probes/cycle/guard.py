@@ -19,7 +19,7 @@ from commwatch.workers.process_state import process_state, uninterruptible
 PARENT_VARIABLE = "COMMWATCH_PROBE_PARENT"
 """Process id of the daemon, or the command, that started the rank."""
 FOLDER_VARIABLE = "COMMWATCH_PROBE_FOLDER"
-"""The cycle's private folder, which nobody else removes once the daemon is gone."""
+"""The cycle's private folder, which the guard removes once the daemon is gone."""
 FOLDER_PREFIX = "commwatch-probe-"
 """The name of such a folder begins so; a guard removes no other."""
 
@@ -29,8 +29,8 @@ TERM_SECONDS = 1.0
 """Time from SIGTERM to SIGKILL."""
 _TICK_SECONDS = 0.2
 _LAST_WAIT_SECONDS = 2.0
-"""How long after the end of its rank a guard still looks whether the daemon is gone too; the daemon needs less time to
-remove the folder and end the guard."""
+"""Time after the end of its rank for which a guard still checks whether the daemon is gone too; the daemon needs less
+time to remove the folder and end the guard."""
 
 _PROCFS = Path("/proc")
 _RANK_ENDED = signal.SIGUSR1
@@ -54,7 +54,7 @@ def start_guard(environment: Mapping[str, str]) -> None:
 
 
 class Guard:
-    """What the forked process does."""
+    """The work of the forked process."""
 
     def __init__(self, rank: int, parent: int) -> None:
         self._rank = rank
@@ -129,7 +129,7 @@ class Guard:
 
 
 def _ask_for_signal_at_parents_death(number: signal.Signals) -> None:
-    """Linux: prctl(2); where it cannot be asked for, the guard looks every tick."""
+    """Linux: prctl(2); where it is not available, the guard checks every tick."""
     with suppress(ImportError, OSError, AttributeError):
         import ctypes  # only here: it is not small
 

@@ -1,4 +1,4 @@
-"""What Slurm says of this node: jobs by the cgroups of their steps, and allocations by the state of the node."""
+"""Reads Slurm's use of this node: jobs by the cgroups of their steps, and allocations by the state of the node."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _JOB = re.compile(r"job_\d+")
 _FIELD = r"^\s*{}=(\S*)"
 """A field that begins a line of ``scontrol show node``; a reason or comment comes after all that is asked for."""
 _MARKS = "*~#!%$@^-+"
-"""What may follow the base state: not responding, powered down, rebooting, ..."""
+"""Suffixes of the base state: not responding, powered down, rebooting, ..."""
 _NOT_FREE_FLAGS = frozenset({"COMPLETING", "MAINT", "MAINTENANCE"})
 """A job's processes or its epilogue are still here; or somebody works on the node."""
 _LEGACY_CONTROLLERS = ("freezer", "cpuset", "memory", "devices", "cpuacct", "cpu", "pids")
@@ -26,7 +26,7 @@ _LEGACY_CONTROLLERS = ("freezer", "cpuset", "memory", "devices", "cpuacct", "cpu
 
 
 class NodeState(NamedTuple):
-    """What ``scontrol show node`` says of a node."""
+    """A node's state by ``scontrol show node``."""
 
     name: str
     base: str

@@ -37,5 +37,6 @@ def max_age(interval: float) -> float:
 
 
 def is_current(taken_at: float | None, interval: float, now: float) -> bool:
-    """Whether something of that time still counts; all in seconds. What lies as far in the future counts no more."""
+    """Whether a result of that time still counts; all in seconds. A time that far in the future does not count
+    either."""
     return taken_at is not None and abs(now - taken_at) <= max_age(interval)

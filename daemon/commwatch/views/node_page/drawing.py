@@ -58,7 +58,7 @@ def picture(fabric: Fabric) -> str:
 
 
 def _legend(fabric: Fabric) -> str:
-    """What the lines and signs mean."""
+    """The legend of lines and signs."""
     rows = [("pcie good", "PCIe"), ("cpu", "through the CPU")]
     if any(gpu.links for gpu in fabric.gpus):
         rows = [("nv u0", "NVLink, idle"), ("nv u3", "in use: the heavier, the more"), ("nv bad", "✕ down"),

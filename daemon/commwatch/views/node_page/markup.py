@@ -13,7 +13,7 @@ _UNSEEN = {*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x20
 _REPLACED = dict.fromkeys(_UNSEEN - {0x20}, "\ufffd")
 
 GLYPHS: Final = {"good": "✓", "warn": "!", "bad": "✕", "info": "i", "plain": "·"}
-"""What says the same as each colour."""
+"""The sign with the same meaning as each colour."""
 
 _LEVELS: Final = {"critical": "bad", "warning": "warn", "info": "info"}
 
@@ -70,7 +70,7 @@ def table(
         headings: of the columns.
         rows: cells as HTML.
         empty: the text in place of a table without rows.
-        stacks: whether the cells of a row stand below each other on a phone, each with its heading.
+        stacks: whether the cells of a row are stacked on a phone, each with its heading.
     """
     if not rows:
         return section(identity, title, f'<p class="dim">{empty}</p>')

@@ -40,7 +40,7 @@ class NodePage:
         self._telemetry_path = telemetry_path
 
     def pages(self) -> dict[str, Callable[[], bytes]]:
-        """What makes the HTML of each path."""
+        """The functions that make the HTML, by path."""
         return {"/": partial(self._html, refreshes=True), STILL_PATH: partial(self._html, refreshes=False)}
 
     def _html(self, *, refreshes: bool) -> bytes:
@@ -105,7 +105,7 @@ def _notices(node: Node, status: Status) -> str:
 
 
 def _facts(facts: Sequence[Fact]) -> str:
-    """What this node is; what is short of the expected is marked."""
+    """Facts about this node; values short of the expected are marked."""
     if not facts:
         return ""
     rows = "".join([f"<div><dt>{text(one.term)}</dt>{_fact_words(one)}</div>" for one in facts])

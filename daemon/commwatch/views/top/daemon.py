@@ -40,7 +40,7 @@ class Refused(CommwatchError):
 class Endpoint:
     """The endpoint of a daemon.
 
-    The connection is kept, so that one who looks every two seconds costs the daemon one handshake. Neither redirects
+    The connection is kept, so that a refresh every two seconds costs the daemon one handshake in all. Neither redirects
     nor proxies are followed: the password goes to the named host alone.
     """
 
@@ -62,7 +62,7 @@ class Endpoint:
         self._connection = Connection(host, port) if parts.scheme == "http" else _TlsConnection(host, port, context)
 
     def ask(self) -> Documents:
-        """What it says now.
+        """The current documents of the daemon.
 
         Raises:
             DaemonAbsent: nothing answers there.
@@ -144,7 +144,7 @@ class LocalDaemon:
         self._endpoint = None if port is None else Endpoint(f"http://127.0.0.1:{port}")
 
     def ask(self) -> Documents:
-        """What it says now.
+        """The current documents of the daemon.
 
         Raises:
             DaemonAbsent: none answers.
@@ -224,7 +224,7 @@ def read_password(file: Path) -> str:
 
 
 def tls_context(ca_file: str, cert_file: str, key_file: str) -> ssl.SSLContext:
-    """What is trusted, and who we are.
+    """The TLS context of a client: trusted authorities, and the client's own certificate.
 
     Args:
         ca_file: of the authorities to trust; empty: those of the system.

@@ -27,7 +27,7 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class Looking:
-    """What has been answered until now, as a view."""
+    """All answers so far, as a view."""
 
     def __init__(self, source: str, thresholds: Thresholds, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.view = View(source, thresholds)

@@ -31,7 +31,7 @@ HELP = (
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What the one who looks has chosen to see."""
+    """The viewer's position and display options."""
 
     offset: int = 0
     """Lines of the body that are scrolled away."""
@@ -63,7 +63,7 @@ def page_lines(view: View, width: int, now: float) -> list[Line]:
 
 
 def screen(view: View, place: Place, size: tuple[int, int], now: float) -> Screen:
-    """What a terminal of a size shows.
+    """The content of a terminal of a given size.
 
     Args:
         view: what is shown.

@@ -126,7 +126,7 @@ _LONGEST = 32
 
 
 def keys(data: bytes) -> tuple[list[Key], bytes]:
-    """The keys that mean something, and the beginning of a sequence of which the rest has not come yet."""
+    """The keys that have a meaning, and the beginning of an incomplete sequence."""
     found: list[Key] = []
     place = 0
     while token := _TOKEN.match(data, place):
