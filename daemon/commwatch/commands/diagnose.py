@@ -41,7 +41,7 @@ _MOST_BYTES = 2**26
 """A diagnosis of 64 GPUs with every pair has less than 4 MB."""
 
 _INSTEAD = ("log", "settings", "compare")
-"""Options with which something else than this node is looked at."""
+"""Options that diagnose something other than this node."""
 _OF_PROBES = ("gpus", "ignore_scheduler", "stress")
 _OF_NODE = ("profile", "for", "step_time", "full_scan", *_OF_PROBES, "report", "bundle")
 
@@ -153,7 +153,7 @@ def _check_together(args: argparse.Namespace) -> None:
 
 
 def _known(args: argparse.Namespace, config: Config, thresholds: Thresholds) -> Known:
-    """What the daemon knows, with fresh probes where they are asked for."""
+    """The daemon's facts, with fresh probes if they are requested."""
     gpus = parse_gpus(args.gpus or "")
     if not args.full_scan:
         from commwatch.diagnosis.known import ask

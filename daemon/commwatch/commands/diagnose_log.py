@@ -35,7 +35,7 @@ class LogRead(msgspec.Struct, frozen=True):
     told: int
     """Lines that report trouble."""
     is_cut: bool
-    """Whether the rest was not read, because too many lines report trouble."""
+    """Whether the end of the file was not read, because too many lines report trouble."""
 
 
 class LogIncident(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ class LogIncident(msgspec.Struct, frozen=True):
     category: str
     """Of the likeliest cause; ``docs/using/nccl-logs.md`` has the list."""
     side: str
-    """Where the cause is to be looked for."""
+    """The place to search for the cause."""
     certain: bool
     """False where the line only gives the status of a call that failed."""
     happened: str
@@ -71,7 +71,7 @@ class LogIncident(msgspec.Struct, frozen=True):
 
 
 class LogAnswer(msgspec.Struct, frozen=True):
-    """What the logs say."""
+    """The answer from the logs."""
 
     schema: str
     logs: tuple[LogRead, ...]

@@ -89,7 +89,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
 
 def _try(args: argparse.Namespace, config: Config, probes: dict[str, Probe], gpus: tuple[int, ...]) -> int:
-    """What settings gain: the probes without and with them."""
+    """Measure the gain of settings: the probes without and with them."""
     from commwatch.config.simulated import node_name
     from commwatch.probes.by_hand.answer import exit_code_of
     from commwatch.probes.by_hand.cycles import run_cycles
@@ -128,7 +128,7 @@ def _try(args: argparse.Namespace, config: Config, probes: dict[str, Probe], gpu
 
 
 def _sizes(args: argparse.Namespace) -> Shaped | None:
-    """What makes a sweep of the plans; None where none is asked for."""
+    """The function that makes a sweep of the plans; None if no sweep is requested."""
     from commwatch.probes.by_hand.sweep import sweep_sizes, swept
 
     return partial(swept, sizes=sweep_sizes(args.sweep)) if args.sweep else None

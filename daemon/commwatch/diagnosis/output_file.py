@@ -1,4 +1,4 @@
-"""Files that a diagnosis is written into: looked at before any long scan, written whole or not at all."""
+"""Output files of a diagnosis: checked before any long scan, written whole or not at all."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class TableRow(NamedTuple):
     measured: str
     required: str
     checks: tuple[Check, ...]
-    """What it stands for."""
+    """The checks of this row."""
 
 
 def branch_rows(checks: Iterable[Check], *, every: bool = False) -> Iterator[tuple[Branch, list[TableRow]]]:
@@ -64,7 +64,7 @@ def branch_rows(checks: Iterable[Check], *, every: bool = False) -> Iterator[tup
 
 
 def notes_of(rows: Iterable[TableRow]) -> Iterator[tuple[TableRow, str]]:
-    """What is to be said beneath the table, each thing once: what failed and what to do, why nothing was measured."""
+    """The notes below the table, each once: failures with their next step, and reasons for missing measurements."""
     said: set[str] = set()
     for row in rows:
         if row.verdict in ("passed", "does not apply"):
@@ -104,7 +104,7 @@ def counted(checks: Sequence[Check]) -> str:
 
 
 def also_seen(finding: Finding) -> str:
-    """What stood beside a finding, with its place, and may have nothing to do with it."""
+    """The other observations beside a finding, with their place, which may be unrelated to it."""
     words = [one.words for one in finding.also_seen[:_MOST_BESIDE]]
     left = len(finding.also_seen) - len(words)
     return "; ".join([*words, *([f"and {left} more"] if left else [])])
@@ -137,7 +137,7 @@ def place_of(group: Sequence[Finding]) -> str:
 
 
 def facts_of(finding: Finding) -> str:
-    """What one of several is seen by, in one line."""
+    """The evidence of one of several findings, in one line."""
     return "; ".join(filter(None, (finding.detail.rstrip("."), *map(format_evidence, finding.evidence))))
 
 

@@ -57,7 +57,7 @@ _TITLES = {
     "gpu_without_path": "PCIe paths of all GPUs",
     "tree_flat": "PCIe tree of the hardware",
 }
-"""What was looked at, by code of the findings that no other row tells and that no measured value is needed for."""
+"""The checked properties, by code of the findings that have no other row and need no measured value."""
 
 _check = partial(Check, "topology")
 
@@ -357,7 +357,7 @@ def _both_names(part: Gpu | Nic) -> str:
 
 
 def _told(known: Known, topology: Topology, found: Sequence[TopologyFinding]) -> Iterator[Check]:
-    """What is uneven or unknown and has no row of its own."""
+    """Uneven or unknown properties that have no row of their own."""
     addresses = {gpu.label: gpu.address for gpu in topology.gpus}
     for one in found:
         if title := _TITLES.get(one.code):
@@ -402,7 +402,7 @@ def _devices(facts: Facts) -> Iterator[PciFacts]:
 
 
 def _by_address(named: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
-    """What stands at a PCI address: the names of RDMA devices or interfaces."""
+    """The names of RDMA devices or interfaces at each PCI address."""
     found: dict[str, set[str]] = {}
     for address, name in named:
         if address:

@@ -27,7 +27,7 @@ from commwatch.findings.verdict import Verdict, verdict_of
 _WALK: tuple[Callable[[Known], Iterable[Check]], ...] = (
     topology_checks, bandwidth_checks, pattern, infiniband, settings, stress, profile_checks,
 )  # fmt: skip
-"""What makes the checks of each branch, in the order in which an expert looks."""
+"""The functions that make the checks of each branch, in an expert's order."""
 
 
 def diagnose(known: Known, scan: Literal["quick", "full"]) -> Diagnosis:

@@ -23,15 +23,15 @@ RECORDS_PER_RUN = 20_000
 """A run takes some 40 ms at most; a large log is read in several, long before any deadline."""
 
 EVENTS_PER_RUN = 2000
-"""Reports that fit into one batch of a worker; the rest comes with the next one."""
+"""Reports that fit into one batch of a worker; further ones come with the next one."""
 
 _RECORD_BYTES = 16_384
 """More than any kernel's longest record (8,192 bytes): a buffer that is too small would never get past it."""
 
 _WANTED = re.compile(b"|".join((b"NVRM", b"SXid", *SIGNS)))
 OLD_SECONDS = 3600.0
-"""Of an adapter no older event is reported: rules look back for an hour, and a log that is read for the first time has
-lines of a boot long ago."""
+"""Older events of an adapter are not reported: rules look back for an hour, and a log that is read for the first time
+has lines from long ago."""
 
 _SERIES: tuple[Series, ...] = (("commwatch_kernel_log_losses_total", ()),)
 

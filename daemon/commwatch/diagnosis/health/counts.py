@@ -62,7 +62,7 @@ def read_counts(state: Path) -> dict[str, int]:
 
 
 def _sensible(counts: Mapping[str, int]) -> dict[str, int]:
-    """What can be label values and totals."""
+    """The counts that are valid as label values and totals."""
     kept = {
         reason: count
         for reason, count in counts.items()

@@ -50,7 +50,7 @@ MACHINES_SOURCE = "Azure/azurehpc-health-checks, conf"
 
 
 class SiteFloor(NamedTuple):
-    """What a site asks of its machines."""
+    """A site's requirement for its machines."""
 
     gpu: str
     """Name of the GPUs, as the driver gives it."""
@@ -71,7 +71,7 @@ class SiteFloors(NamedTuple):
     floors: tuple[SiteFloor, ...]
 
     def of(self, gpu: str, gpus: int) -> list[SiteFloor]:
-        """Those of a machine with so many GPUs of this name."""
+        """The floors for machines with this number of GPUs of this name."""
         return [one for one in self.floors if (one.gpu, one.gpus) == (gpu, gpus)]
 
 

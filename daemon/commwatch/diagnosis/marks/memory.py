@@ -1,4 +1,4 @@
-"""What a profile's model takes of the memory of GPUs, to be trained, to be adapted or to be served; pure.
+"""GPU memory that a profile's model needs for training, adapting or serving; pure.
 
 Activations: Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models", section 4, with
 an attention that keeps no scores. The output layer, its loss and buffers of libraries are left out.
@@ -33,7 +33,7 @@ PURPOSES: dict[Purpose, str] = {"training": "training", "lora": "LoRA", "inferen
 
 
 class Need(NamedTuple):
-    """What each GPU holds."""
+    """The memory of each GPU."""
 
     strategy: StrategyName
     state_bytes: int
@@ -56,7 +56,7 @@ class Need(NamedTuple):
 
 
 def training_of(profile: Profile, purpose: Purpose) -> Training:
-    """What is trained of a profile's model; nothing is said of the time."""
+    """The training of a profile's model, without its time."""
     trainable = profile.trainable
     if purpose == "lora" and trainable is None:
         trainable = profile.parameters // 100
@@ -67,7 +67,7 @@ def training_of(profile: Profile, purpose: Purpose) -> Training:
 
 
 def needs(profile: Profile, purpose: Purpose, gpus: int, nodes: int = 1) -> Iterator[Need]:
-    """What each GPU holds with the profile's own strategy, then with those that split more.
+    """The memory of each GPU with the profile's own strategy, then with those that split more.
 
     Args:
         profile: whose model it is.
@@ -95,7 +95,7 @@ def needs(profile: Profile, purpose: Purpose, gpus: int, nodes: int = 1) -> Iter
 
 
 def fitting(profile: Profile, purpose: Purpose, gpus: int, gpu_bytes: float) -> Need | None:
-    """The first of ``needs`` on one node that a GPU of so many bytes holds; None where none fits."""
+    """The first of ``needs`` on one node that fits into ``gpu_bytes`` of a GPU; None if none fits."""
     return next((one for one in needs(profile, purpose, gpus) if one.gpu_bytes <= gpu_bytes), None)
 
 

@@ -74,7 +74,7 @@ class FieldBatch:
     def read(self, handle: object) -> list[Value]:
         """Ask the driver once and give the scaled values in the order of the requests; None where an entry failed.
 
-        Where the call as a whole fails, as it may when no field could be filled, its code stands for every entry.
+        Where the call as a whole fails, as it may when no field could be filled, its code counts for every entry.
         """
         self._bytes[:] = self._blank
         try:

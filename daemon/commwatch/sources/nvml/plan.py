@@ -1,4 +1,4 @@
-"""What one GPU supports, found out by trying, and the prepared reading of it."""
+"""The metrics that one GPU supports, found out by trying, and the prepared reading of it."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _GROUPS: Final[Mapping[Collector, Callable[..., Group]]] = {
     "nvlink_errors": Group, "pcie": Group, "pcie_sampled": Group, "gpm": GpmGroup, "fabric": Group,
 }  # fmt: skip
 _ALWAYS_READ: Final = frozenset({"commwatch_nvlink_link_speed_bytes_per_second"})
-"""Exposed only where asked for, but the capacity of the links rests on it."""
+"""Exposed only if requested, but the capacity of the links depends on it."""
 _NO_SUCH_LINK: Final = frozenset({pynvml.NVML_ERROR_INVALID_ARGUMENT, pynvml.NVML_ERROR_NOT_SUPPORTED})
 _MOST_LINKS: Final = 256  # the end of the count for a driver that never refuses a link
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is read from one GPU and how."""
+    """The metrics that are read from one GPU, and how."""
 
     time: float
     """Monotonic seconds at which the GPU was tried."""

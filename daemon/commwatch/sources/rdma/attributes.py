@@ -1,4 +1,4 @@
-"""What the attributes of an RDMA port say: state, speed and identity; parsing alone."""
+"""Attributes of an RDMA port: state, speed and identity; parsing alone."""
 
 from __future__ import annotations
 

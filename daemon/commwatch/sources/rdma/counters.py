@@ -152,4 +152,4 @@ VENDOR_COUNTERS: Final = (
 )
 
 COUNTERS: Final = (*PORT_COUNTERS, *HARDWARE_COUNTERS, *OPTIONAL_COUNTERS, *VENDOR_COUNTERS)
-"""In this order two files that would give the same series give way: the first that is there is read."""
+"""Order of precedence of files that would give the same series: the first that exists is read."""

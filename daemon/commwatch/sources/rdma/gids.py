@@ -20,7 +20,7 @@ _IPV4_PREFIX: Final = f"{0:020x}ffff"
 
 
 class Gids(NamedTuple):
-    """What a table holds."""
+    """The contents of a GID table."""
 
     filled: int
     """Entries that are filled."""
@@ -38,7 +38,7 @@ def parse_gid(data: bytes) -> str | None:
 
 
 def kind_of(gid: str, gid_type: bytes, link_layer: str) -> str:
-    """What an entry is for.
+    """The kind of a GID entry.
 
     Args:
         gid: as ``parse_gid`` gives it.

@@ -16,7 +16,7 @@ from commwatch.sources.rdma.places import Place, names_in
 from commwatch_exporters.snapshot import Series, Value
 
 REFRESH_SECONDS: Final = 60.0
-"""Between two looks at what rarely changes: identity, and which counters there are."""
+"""Between two readings of what rarely changes: identity, and which counters there are."""
 GIDS_SECONDS: Final = 600.0
 """Between two readings of the GID table, which has hundreds of files; a change of state reads it as well."""
 RETRY_UNSUPPORTED_SECONDS: Final = 600.0
@@ -38,13 +38,13 @@ class PortGone(Exception):
 
 
 class PortReading(NamedTuple):
-    """What one reading of a port gave."""
+    """The result of one reading of a port."""
 
     readings: DeviceReadings
     absence: Absence | None
     """The first thing that went wrong, if any."""
     counters_failed: str
-    """Why the counters should be left alone for a while; empty where they need not."""
+    """The reason why the counters should be left alone for a while; empty if there is none."""
 
 
 class _PortCounter(NamedTuple):
@@ -65,9 +65,9 @@ class Port:
     """Reads one port.
 
     Args:
-        place: where it stands.
-        opt_in: metrics that somebody asked for, of those that are read only then.
-        hidden: metrics that are read only where somebody asked for them.
+        place: its location in sysfs.
+        opt_in: requested metrics among those that are read only on request.
+        hidden: metrics that are read only on request.
         clock: monotonic seconds.
     """
 

@@ -21,7 +21,7 @@ BACKOFF_SECONDS: Final = (30.0, 600.0)
 """First and longest time for which what cannot be read is left alone: the driver writes a line to the kernel log for
 each try."""
 LIST_PORTS_SECONDS: Final = 60.0
-"""Between two looks at the ports of devices that are the same."""
+"""Between two listings of the ports of unchanged devices."""
 
 
 @dataclass(slots=True)

@@ -77,7 +77,7 @@ class CallReport:
 
     @property
     def metric(self) -> str:
-        """The first metric, which stands for the report where several rows give the same."""
+        """The first metric, which represents the report if several rows give the same."""
         return self.series[0][0]
 
     @property
