@@ -14,7 +14,7 @@ from commwatch_exporters.state_words import DRIVER_FAULTS
 GROUP: Final = "driver"
 _IDENTITY, _PULSE = "nvml_identity", "nvml_gpu"
 LASTS_SECONDS: Final = 20.0
-"""A driver that is loaded again within so long is no fault: the page after it takes at most 35 s more."""
+"""A driver that is loaded again within this time is no fault: the page after it takes at most 35 s more."""
 LOADS_SECONDS: Final = 60.0
 """Longest time that a driver may take to be loaded if it was not read yet, as the daemon starts with the node; and for
 which NVML may fail as it is opened, for a reason that it does not name."""

@@ -26,7 +26,7 @@ _STATE_OF_REASON: Mapping[Reason, int] = {
     "not_found": MISSING,
     "not_listed": NOT_LISTED,
 }
-"""What the absence of a GPU's readings says of the GPU; the other reasons say nothing of it."""
+"""The GPU's state by the reason for its absent readings; other reasons have no meaning for the GPU."""
 
 _MOST_SEVERE_FIRST = (LOST, RESET_REQUIRED, NOT_LISTED, MISSING, NOT_ANSWERING)
 

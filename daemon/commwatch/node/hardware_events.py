@@ -35,9 +35,10 @@ Both are read every 2 s; a GPU whose driver calls hang (6 or 45 s) reports its e
 Xid, so a long time pairs nothing that was two events, unless records were lost.
 """
 MOST_CODES: Final = 64
-"""Codes of one device that get a series of their own; the rest counts as ``other``."""
+"""Codes of one device that get their own series; further ones count as ``other``."""
 MOST_STRANGERS: Final = 16
-"""Devices that get series although they are neither a GPU nor an NVSwitch of this node; the rest has no address."""
+"""Devices that get series although they are neither a GPU nor an NVSwitch of this node; further ones have no
+address."""
 MOST_UNPAIRED: Final = 256
 """Xids that wait for their other half, of one GPU and code, and of how many of these; the oldest are given up."""
 OTHER: Final = "other"
@@ -51,7 +52,7 @@ Table: TypeAlias = Literal[
 
 
 class HardwareEventsState(msgspec.Struct):
-    """What survives a restart of the daemon; the totals go on over a reboot of the node."""
+    """State that survives a restart of the daemon; the totals go on over a reboot of the node."""
 
     boot: str = ""
     """The boot that ``sequence`` belongs to."""
@@ -75,7 +76,7 @@ class HardwareEventsState(msgspec.Struct):
     last_xids: dict[str, Timestamp] = msgspec.field(default_factory=dict)
     """Time of the last Xid by PCI address, seconds since 1970."""
     unpaired: dict[str, list[Timestamp]] = msgspec.field(default_factory=dict)
-    """Times of the Xids that one origin has told and the other has not yet; by address, code and origin in one text."""
+    """Times of the Xids that only one origin has reported so far; by address, code and origin in one text."""
 
 
 class HardwareEvents:
@@ -87,7 +88,7 @@ class HardwareEvents:
 
     Args:
         state: what was kept from earlier runs; it is changed in place.
-        recent_seconds: for so long an event counts as recent.
+        recent_seconds: time for which an event counts as recent.
     """
 
     def __init__(self, state: HardwareEventsState, recent_seconds: float = RECENT_SECONDS) -> None:
@@ -259,7 +260,7 @@ _RECENT: Final[Mapping[Table, str]] = {
     "messages": "commwatch_kernel_log_gpu_messages_recent",
     "adapters": "commwatch_adapter_events_recent",
 }
-"""What alerts read: of the totals each device has many that are 0."""
+"""Metrics for alerts: each device has many totals that are 0."""
 _OF_SWITCHES: Final = ("sxids", "nonfatal_sxids", "fatal_sxids", "adapters")
 """Their devices are NVSwitches or network adapters, which have no index."""
 
@@ -284,7 +285,7 @@ log = structlog.get_logger("commwatch.hardware")
 
 GROUP = "hardware_events"
 LOGGED_PER_RUN = 50
-"""A log full of old events is read in one go; the rest is summed up in one line."""
+"""A log full of old events is read at once; lines beyond this number are summed up in one line."""
 _IDENTITY, _DEVICES = "nvml_identity", "pci"
 _NVLINK5_FROM = 10
 """NVML's number of the first architecture with NVLink 5, for those whose name is not known."""
@@ -323,7 +324,7 @@ class HardwareLog(Tracker):
         self._store.put(GROUP, "", self._events.block(self._clock.monotonic()), float("inf"))
 
     def on_batch(self, outcome: Outcome) -> None:
-        """Take what one run of a collector told, and look which devices there are."""
+        """Process the events of one run of a collector, and update the list of devices."""
         events = outcome.collected.events
         # An event is counted with what is known at its time.
         if outcome.collector.name in (_IDENTITY, _DEVICES):

@@ -69,7 +69,7 @@ class KeptFlaps(msgspec.Struct, frozen=True):
 
 
 class FlapsState(msgspec.Struct):
-    """What survives a restart of the daemon."""
+    """State that survives a restart of the daemon."""
 
     totals: dict[str, Count] = {}
     """Flaps of each NVLink that had one, by address of the GPU and number: ``0000:17:00.0/3``."""
@@ -85,7 +85,7 @@ class _Link(NamedTuple):
     metric: str
     labels: tuple[str, ...]
     source: str
-    """What saw the flaps: a state that was read, or a counter."""
+    """Source of the flaps: a state that was read, or a counter."""
 
 
 class _Watch:
@@ -123,7 +123,7 @@ class LinkFlaps(Tracker):
         self._times: dict[_Link, list[float]] = {}
         """Monotonic seconds, in order."""
         self._kept = state.recent
-        """Of an earlier daemon, until they are first looked at."""
+        """Flaps from an earlier daemon, until they are first evaluated."""
         self._watches: dict[str, _Watch] = {}
         """By address of the GPU."""
         self._counted: dict[str, dict[str, tuple[float, Value]]] = {name: {} for name in _COUNTERS}

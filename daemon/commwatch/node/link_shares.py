@@ -112,7 +112,7 @@ def _against_siblings(links: Sequence[str], of_each: Sequence[float | None]) -> 
 
 
 class Shares(Tracker):
-    """What the slowest link of each GPU carried, put into the store for as long as its links are read."""
+    """The use of each GPU's slowest link, kept in the store as long as its links are read."""
 
     collectors = (_LINKS,)
 

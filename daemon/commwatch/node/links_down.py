@@ -46,7 +46,7 @@ _DRIVER_ERRORS: Final = (
     ("commwatch_gpu_xid_events_recent", "commwatch_gpu_xid_nonfatal_events_recent", re.compile(LINK_XIDS)),
     ("commwatch_nvswitch_sxid_events_recent", "commwatch_nvswitch_sxid_nonfatal_events_recent", re.compile(LINK_SXIDS)),
 )
-"""What the driver reports of links: all events, those that were not fatal, and the numbers. The last label is the
+"""The driver's reports about links: all events, those that were not fatal, and the numbers. The last label is the
 number, the one before it the PCI address."""
 
 
@@ -167,8 +167,8 @@ def _still_down(states: Mapping[Link, int | float], ends: FarEnds) -> set[Link]:
 def _switches_of_all(ends: FarEnds) -> dict[str, str]:
     """By number of the link, the NVSwitch to which it leads from every GPU where that is known, of several.
 
-    A link that was down from the boot on says nothing itself. This is enough to tell that an NVSwitch speaks of it,
-    and not to name it.
+    A link that was down from the boot on has no switch of its own. This is enough to see that an NVSwitch reports it,
+    but not to name it.
     """
     found: dict[str, list[str]] = {}
     for (_, number), switch in ends.switches.items():

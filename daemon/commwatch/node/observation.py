@@ -1,4 +1,4 @@
-"""What can be seen of a node's parts at one moment, gathered from the blocks of the collectors."""
+"""The visible state of a node's parts at one moment, gathered from the blocks of the collectors."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class SeenPort:
     """A network interface or RDMA port that is here."""
 
     is_up: bool | None
-    """It has a link; an RDMA port is active. What is switched off has none. None: not read."""
+    """Whether it has a link or, for an RDMA port, is active. A part that is switched off has none. None: not read."""
     speed: float | None = None
     """Bytes per second in one direction."""
     equal_in: str = ""

@@ -23,13 +23,13 @@ is stuck there cannot hide its own fault.
 
 
 class LinkReading(NamedTuple):
-    """What one reading says of a GPU's link, and what it is compared with; None where not known."""
+    """One reading of a GPU's link, and the values that it is compared with; None if not known."""
 
     time: float
     """Monotonic seconds."""
     width: int | None
     expected_width: int | None
-    """What the inventory has learned or the operator accepted."""
+    """The value that the inventory has learned or the operator accepted."""
     width_max: int | None
     """Lanes that both ends can use."""
     generation: int | None
@@ -77,7 +77,7 @@ def is_loaded(utilisation: float | None, *rates: float | None, performance_state
 
 
 class _LinkVerdict:
-    """What is known of one aspect, and for how long it was bad."""
+    """The state of one aspect, and the time for which it was bad."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -151,7 +151,7 @@ class GpuLinkWatch:
         self._forget_before(time - self.max_gap_seconds)
 
     def is_under_load(self, now: float) -> bool:
-        """Whether the GPU was under load at the last two looks."""
+        """Whether the GPU was under load in the last two readings."""
         return any(lasted and now - time <= self.max_gap_seconds for time, _, lasted in self._loads.values())
 
     def block(self, time: float) -> Block:

@@ -32,7 +32,7 @@ _STATE: Final = "commwatch_gpu_performance_state"
 
 
 class PcieLinks(Tracker):
-    """The verdicts on all PCIe links, put into the store while what they rest on is current."""
+    """The verdicts on all PCIe links, kept in the store while their inputs are current."""
 
     collectors = (_LINKS, _DEVICES, *_EVIDENCE)
 
@@ -50,7 +50,7 @@ class PcieLinks(Tracker):
         """The longest of them."""
         self._lifetime = 0.0
         self._degraded: set[tuple[str, ...]] = set()
-        """Labels of what was degraded at the last look."""
+        """Labels of the links that were degraded at the last evaluation."""
 
     def on_batch(self, outcome: Outcome) -> None:
         """Judge the links that a run is evidence for."""

@@ -16,7 +16,7 @@ TEND_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What one run of a collector gave, as blocks by device."""
+    """The result of one run of a collector, as blocks by device."""
 
     blocks: dict[str, Block]
     absences: list[Absence]
@@ -121,9 +121,9 @@ class Collector:
     interval: float
     """Seconds, as configured."""
     needs_release: bool
-    """Whether it holds a driver or device file, or needs one that does, and so rests during maintenance."""
+    """Whether it holds a driver or device file, or needs one that does, and so is paused during maintenance."""
     is_ready: Callable[[], bool] = lambda: True
-    """Whether what it is to read is known; while not, it rests too."""
+    """Whether its inputs are known; it is paused until they are."""
     adapts: bool = True
     """Whether it runs less often while it is slow; audits are jobs of the scheduler, at their own interval."""
     state: RunState = "new"
@@ -131,7 +131,7 @@ class Collector:
     slow_runs: int = 0
     quick_runs: int = 0
     failing: frozenset[Absence] = frozenset()
-    """What could not be read at the last run; a change of it is an event of the log."""
+    """The failures of the last run; a change of them is logged."""
     duration: float = 0.0
     """Seconds that the last run took."""
     last_success: float | None = None
@@ -157,7 +157,7 @@ class Collector:
 
 @dataclass
 class Outcome:
-    """What a run gave, for the analysis that follows."""
+    """The result of a run, for the analysis that follows."""
 
     collector: Collector
     collected: Collected

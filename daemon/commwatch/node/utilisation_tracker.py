@@ -25,7 +25,7 @@ class _Family(NamedTuple):
     labels: int
     """How many labels of its first series name a device."""
     expected: Callable[[str, Block], Any]  # of its ``make``
-    """What a device should reach, by its key and what was read."""
+    """The rate that a device should reach, by its key and its readings."""
     together: str = ""
     """Family of their metrics, where all devices share one block: GPUs, which are read together and rarely go."""
 

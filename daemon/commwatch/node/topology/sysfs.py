@@ -1,4 +1,4 @@
-"""What sysfs and /proc/cpuinfo say of the PCIe tree, NUMA nodes and the processor: read, not yet understood."""
+"""Reads the PCIe tree, NUMA nodes and the processor from sysfs and /proc/cpuinfo, without interpreting them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class SysfsFacts:
     numa_nodes: tuple[NumaNode, ...]
     cpu: Cpu | None
     problems: tuple[str, ...]
-    """What could not be read, for the operator."""
+    """Inputs that could not be read, for the operator."""
 
 
 def read_sysfs(sysfs: Path, procfs: Path) -> SysfsFacts:
@@ -107,7 +107,7 @@ def _names(folder: str) -> tuple[str, ...]:
 
 
 def _virtio_interfaces(base: str) -> tuple[str, ...]:
-    """The interfaces of a virtual adapter, which stand one level lower."""
+    """The interfaces of a virtual adapter, which are one level lower."""
     below = [name for name in _names(base) if name.startswith("virtio")]
     return tuple(interface for name in below for interface in _names(f"{base}/{name}/net"))
 
