@@ -28,7 +28,7 @@ Found = TypeVar("Found")
 
 
 async def in_thread(function: Callable[[], Found], seconds: float) -> Found | None:
-    """Call what may block, in a thread that nobody waits for at the end; None where it takes longer or fails.
+    """Call a blocking function in a thread that the process does not wait for; None if it takes longer or fails.
 
     Asyncio's own threads would keep the process until the name server has answered.
     """
@@ -248,7 +248,7 @@ async def connect(
 
 
 def result_of(error: OSError) -> Result:
-    """What an error of connect means."""
+    """The meaning of an error of connect."""
     if isinstance(error, socket.gaierror):
         return "name"
     if error.errno in _FILTERED:

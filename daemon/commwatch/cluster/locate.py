@@ -63,7 +63,7 @@ class Named(msgspec.Struct, frozen=True):
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """What cells of a class carry."""
+    """The rates of the cells of a class."""
 
     scope: Literal["leaf", "leaves"]
     """Within a leaf or between leaves; without groups all is within one."""
@@ -78,7 +78,7 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 class Whole(msgspec.Struct, frozen=True):
-    """What the network carries, of the cells that are not bad."""
+    """The capacity of the network, by the cells that are not bad."""
 
     node: float
     """Bytes per second from one node to another one, all rails together; usual."""
@@ -94,7 +94,7 @@ class Whole(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What a run says."""
+    """The verdict on a run."""
 
     nodes: int
     """That measured anything, or failed to."""
@@ -114,7 +114,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Cell(NamedTuple):
-    """What went from one node to another one on a rail."""
+    """The measurement from one node to another one on a rail."""
 
     source: int
     destination: int
@@ -147,7 +147,7 @@ class _LeafFault(NamedTuple):
 
 @dataclass(slots=True)
 class _EndFaults:
-    """What the cells say of their ends, as far as no leaf explains them."""
+    """The faults of the cells' endpoints, as far as no leaf explains them."""
 
     ends: dict[_End, Sequence[Cell]] = field(default_factory=dict)
     """At fault, with all of their cells."""
@@ -522,7 +522,7 @@ def _figures(run: Run, classes: Sequence[_Class]) -> Iterator[Figures]:
 
 
 def _whole(run: Run, classes: Sequence[_Class], *, is_fine: bool) -> Whole | None:
-    """What a node carries to another one: the usual of each rail, together; None where nothing was measured."""
+    """The rate from a node to another one: the usual of each rail, added up; None if nothing was measured."""
     values: dict[Rail, list[float]] = defaultdict(list)
     rates: dict[Rail, list[float]] = defaultdict(list)
     for one, of_class in zip(run.measured, classes, strict=True):

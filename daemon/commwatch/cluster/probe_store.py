@@ -42,7 +42,7 @@ HDR_BYTES_PER_SECOND: Final = 25e9
 _GRACE_SECONDS = 8.0
 """For the ends of the ranks, and the way to the store."""
 _WORDS: Final = ("refused", "filtered", "no_route")
-"""What says more of a failed pair than that it took too long."""
+"""Reasons of a failed pair that are more specific than a timeout."""
 
 State: TypeAlias = Literal["probed", "busy", "absent", "lost", "gave way"]
 
@@ -67,7 +67,7 @@ class ProbedMember(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run found."""
+    """The result of a run."""
 
     backend: str
     members: tuple[ProbedMember, ...]
@@ -92,11 +92,11 @@ class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What member 0 was asked for."""
+    """The command line of member 0."""
 
     rounds: int = 3
     leaves: Mapping[str, str] = field(default_factory=dict)
-    """By the name of the node; in place of what the launchers say."""
+    """By the name of the node; replaces the launchers' values."""
     expected: float | None = None
     inside: float | None = None
     pair_deadlines: Mapping[Backend, plan.Deadlines] = field(default_factory=lambda: PAIR_DEADLINES)
@@ -237,7 +237,7 @@ class _Probe:
         return tuple(one.name for one in self._probers[rank].rails)
 
     def _report(self, rank: int, place: int, result: ProbeResult, found: Findings, leaf: str) -> NodeReport:
-        """What the run says of one member; its clock is its own."""
+        """The report of the run on one member; its clock is its own."""
         state, detail = self._state(rank)
         outcome: RunOutcome = _OUTCOMES[state]
         if outcome == "completed" and result.verdict.nodes < 2:
@@ -342,7 +342,7 @@ class _Probe:
 
 
 def _measured(number: int, pair: Pair, ends: Sequence[Sequence[RailReport]]) -> list[Measured]:
-    """What both ends say of each rail: bytes count where they arrive."""
+    """The measurements of each rail by both ends: bytes count where they arrive."""
     found = []
     for rail, (first, second) in enumerate(zip(*ends, strict=False)):
         reasons = [one.failed for one in (first, second) if one.failed]

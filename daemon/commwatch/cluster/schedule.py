@@ -1,8 +1,8 @@
 """Who measures with whom: three rounds, whatever the number of nodes; pure.
 
-Every member computes the same pairs from the same members, groups, seed and results, so nobody leads. Round 1 pairs
-nodes of a leaf, round 2 nodes of different leaves, round 3 suspects with witnesses. The order comes from a hash and not
-from ``random``, whose sequence belongs to a version of Python.
+Every member computes the same pairs from the same members, groups, seed and results, so there is no leader. Round 1
+pairs nodes of a leaf, round 2 nodes of different leaves, round 3 suspects with witnesses. The order comes from a hash
+and not from ``random``, whose sequence belongs to a version of Python.
 """
 
 from __future__ import annotations

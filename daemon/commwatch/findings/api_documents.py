@@ -1,4 +1,4 @@
-"""What /api/v1 and the control socket answer: findings and snapshot as versioned JSON documents."""
+"""Documents of /api/v1 and the control socket: findings and snapshot as versioned JSON."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SNAPSHOT_SCHEMA: Literal["commwatch-snapshot/1"] = "commwatch-snapshot/1"
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
-    """What is true of the daemon that answers."""
+    """Facts about the answering daemon."""
 
     version: str
     """Of commwatch."""
@@ -36,7 +36,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     simulated: str | None
     """The simulated node; None on a real one."""
     maintenance: str | None
-    """Why the daemon is paused; None where it is not. What holds a driver is not read then."""
+    """The reason why the daemon is paused; None if it is not. Sources that hold a driver are not read then."""
 
 
 class ClosedRecord(msgspec.Struct, frozen=True):
@@ -87,7 +87,7 @@ class FindingsDocument(About, frozen=True, kw_only=True):
 
     @property
     def faults(self) -> tuple[Finding | Cause, ...]:
-        """Findings, then the causes that stand below them, each once."""
+        """Findings, then the causes below them, each once."""
         causes = {cause.key: cause for one in self.findings for cause in one.causes}
         return (*self.findings, *causes.values())
 
@@ -107,14 +107,14 @@ class ScoreDocument(About, frozen=True, kw_only=True):
     thresholds: str
     """Digest of the thresholds in force."""
     looked_at: Timestamp | None
-    """When the metrics that it is made of were looked at, seconds since 1970; None before the first time."""
+    """Time of the evaluation of the underlying metrics, seconds since 1970; None before the first one."""
     score: Score
     verdict: Verdict | None = None
     """Of the node, as ``FindingsDocument`` has it."""
 
 
 class ProbeRecord(msgspec.Struct, frozen=True):
-    """What a probe gave last, and when it runs next."""
+    """A probe's last result and its next run."""
 
     name: str
     backend: str

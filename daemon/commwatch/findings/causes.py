@@ -27,13 +27,13 @@ SURE_ANYWHERE_FROM = 0.8
 _SWITCH_TROUBLE = frozenset(
     {"xid_fabric", "xid_nonfatal", "nvlink_down", "nvlink_recovery_failed", "gpu_lost", "fabric_unhealthy"}
 )
-"""What the GPU at a link shows when an NVSwitch reports that link. The switch numbers its own links, and which GPU is
-at which of them is not on every node to be read."""
+"""Faults that the GPU at a link shows when an NVSwitch reports that link. The switch numbers its own links, and not
+every node shows which GPU is at which of them."""
 LONG_BEFORE = 2 * 86400.0
 """Seconds by which a fault is older than the symptom and did no harm at first: longer than the day between two cycles
 of a rare probe."""
 LONG_BEFORE_FACTOR = 0.5
-"""It explains the symptom so much less."""
+"""Factor on the weight of such an explanation."""
 
 
 _SIZED = frozenset(SYMPTOMS["slow"]) - {"part_suspect", "pair_nearer_slower"}
@@ -104,7 +104,7 @@ def _links(
 
 
 def _sure_from(symptom: Incident, fault: Incident) -> float:
-    """The least weight of a cause. What probes found elsewhere of the same traffic is one and the same trouble."""
+    """The least weight of a cause. A probe's finding elsewhere about the same traffic is the same problem."""
     if _is_symptom(fault):
         return 0.0
     return SURE_ANYWHERE_FROM if symptom.component.kind == "probe" else SURE_FROM
@@ -141,7 +141,7 @@ def _is_placed(fault: Component, symptom: Component) -> bool:
 
 
 _OF_ALL_JOBS: frozenset[ComponentKind] = frozenset({"node", "log", "setting"})
-"""What touches any job: a driver that cannot be used, and what jobs say and are set to themselves."""
+"""Components that affect any job: an unusable driver, and the jobs' own messages and settings."""
 
 
 def _was_well(fault: Incident, at: float) -> bool:
@@ -152,7 +152,7 @@ def _was_well(fault: Incident, at: float) -> bool:
 def _is_slow_there(
     fault: Incident, place: Component, over: Way, symptom: Incident, measured: Sequence[Measured]
 ) -> bool | None:
-    """Whether what was measured over a part shows a loss as large as the symptom; None where nothing tells.
+    """Whether the measurements over a part show a loss as large as the symptom; None if there are none.
 
     A pair is as slow as the slowest part on its way, so that the best of those that use a part says how slow the part
     can be. Where those that do not use it are no better, the part makes no difference.
@@ -295,7 +295,7 @@ def _with_causes(
 
 
 def _ranked(links: Iterable[_Link]) -> tuple[Cause, ...]:
-    """What was measured at its place first, then by weight."""
+    """Causes with measurements at their place first, then by weight."""
     ordered = sorted(links, key=lambda one: (not one.is_measured, -one.why.weight, *one.fault.key))
     return tuple(_cause(fault, why) for fault, why, *_ in ordered)
 

@@ -1,4 +1,4 @@
-"""What probes measured where: each pair of GPUs and each copy to the host with the parts on its way; pure."""
+"""Measurements of probes by place: each pair of GPUs and each copy to the host with the parts on its path; pure."""
 
 from __future__ import annotations
 

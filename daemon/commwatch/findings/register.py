@@ -15,10 +15,11 @@ from commwatch.state.records import Timestamp
 
 
 class Observer(Protocol):
-    """What the register asks about the part of a match, as of the evaluation that it takes."""
+    """The register's questions about the part of a match, as of the current evaluation."""
 
     def is_observable(self, match: Match) -> bool:
-        """Whether a fault could be seen now if it were there: what cannot be looked at neither opens nor closes."""
+        """Whether a fault could be seen now if it were there: a part that cannot be observed neither opens nor
+        closes."""
 
     def known_well(self, match: Match) -> float | None:
         """When a part that shows a fault for the first time was last known not to have it, seconds since 1970."""
@@ -69,7 +70,7 @@ class Incident(msgspec.Struct):
 
     @property
     def component(self) -> Component:
-        """What it is about."""
+        """The component of the incident."""
         return self.match.component
 
     @property
@@ -105,7 +106,7 @@ CLOSED_MAX = 50
 
 
 class RegisterState(msgspec.Struct):
-    """What survives a restart."""
+    """State that survives a restart."""
 
     incidents: list[Incident] = msgspec.field(default_factory=list, name="spells")
     closed: list[Closed] = []

@@ -46,7 +46,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
     word: Word
     line: str
-    """Without the word: the cause to look at first, and how much else is open."""
+    """Without the word: the first cause to check, and the number of other open findings."""
     because: Because | None = None
     """Why it is unknown."""
 
@@ -59,9 +59,9 @@ class UnreadSource(msgspec.Struct, frozen=True):
     seconds: float | None
     """Since anything was read of it; None: nothing was since the daemon started or resumed."""
     why: str
-    """What failed last, in words; empty where that is not known."""
+    """The last failure, in words; empty if it is not known."""
     lists_parts: bool = True
-    """Whether it shows which parts the node has; else it tells of them beside another source."""
+    """Whether it shows which parts the node has; else it adds to another source."""
 
     @property
     def words(self) -> str:

@@ -23,7 +23,7 @@ _CODES: Mapping[float, str] = {
 """By state of the GPU."""
 
 CALLS_FAIL = "calls of the driver about it"
-"""What a finding says of a GPU that answers every call with an error, and not of one whose calls do not return."""
+"""Evidence of a GPU that answers every call with an error, as opposed to one whose calls do not return."""
 
 SLOWDOWNS: Mapping[str, str] = {
     "hw_slowdown": "hardware slowdown",
@@ -60,7 +60,7 @@ def recovery(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
 
 
 def slowed(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
-    """GPUs whose clocks are held down while they communicate, or while they work where their traffic is not read.
+    """GPUs whose clocks are limited while they communicate, or while they work if their traffic is not read.
 
     A power brake on all GPUs is one fault of the chassis.
     """

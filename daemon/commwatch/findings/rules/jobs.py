@@ -24,7 +24,7 @@ _INTERFACES = (Interface.info, Interface.expected)
 
 
 def side_of(category: str) -> Side:
-    """Where the cause of a category is to be looked for."""
+    """The side on which to search for the cause of a category."""
     return _SIDES.get(category, "unknown")
 
 
@@ -55,7 +55,7 @@ def waiting(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
 
 
 def _of_gpus(facts: Facts, indexes: Iterable[str]) -> frozenset[str]:
-    """What these GPUs reach others and the host by."""
+    """The parts by which these GPUs reach others and the host."""
     ways = facts.derived(ways_of)
     addresses = [ways.gpus[index] for index in indexes if index in ways.gpus]
     return frozenset(map(by_nvlink, addresses)).union(*map(ways.to_host, addresses))
@@ -79,7 +79,7 @@ def _component(category: str, parts: frozenset[str] = frozenset()) -> Component:
 
 
 def _parts(facts: Facts, side: str, window: float) -> frozenset[str]:
-    """What errors of a side can come from; empty for the whole node, also where nothing is known."""
+    """The parts that can cause errors of a side; empty for the whole node, also if nothing is known."""
     ways = facts.derived(ways_of)
     if side == "network":
         return _named(facts, ways, window) or _network(facts, ways)

@@ -126,7 +126,7 @@ def _is_in_use(facts: Facts, thresholds: Thresholds, gpu: Gpu, typical: float) -
 
 
 CAPACITY_PER_LINK = (NvLink.expected, Gpu.nvlink_capacity_bytes_per_second)
-"""What ``capacity_per_link`` reads."""
+"""Metrics that ``capacity_per_link`` reads."""
 
 
 def capacity_per_link(facts: Facts) -> dict[Gpu, float]:

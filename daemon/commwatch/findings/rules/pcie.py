@@ -71,7 +71,7 @@ def _device_judged(facts: Facts, thresholds: Thresholds, component: Component) -
 
 
 def device_link(facts: Facts, device: PcieDevice) -> Component:
-    """The link above a device: that of a GPU by its index, that of a bridge with all that stands below it."""
+    """The link above a device: that of a GPU by its index, that of a bridge with all devices below it."""
     if device.role == "gpu":
         gpu = facts.node.part(Gpu, device.address)
         if gpu.info is not None:

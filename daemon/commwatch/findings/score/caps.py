@@ -1,4 +1,4 @@
-"""What keeps the score below excellent however well the parts do: an open loss, and jobs that failed; pure."""
+"""Caps that keep the score below excellent however good the parts are: an open loss, and jobs that failed; pure."""
 
 from __future__ import annotations
 

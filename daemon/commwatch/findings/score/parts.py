@@ -24,7 +24,7 @@ _CYCLES = (Probe.attempts, Probe.failures, Probe.latency_spikes)
 WINDOWS: Mapping[str, float] = MappingProxyType(
     dict.fromkeys((one.metric for one in (*_CYCLES, *_RECOVERIES, NvLink.recoveries_failed, RdmaPort.flaps)), DAY)
 )
-"""Counters that this part looks back at, and for how many seconds."""
+"""Counters whose past changes this part uses, with the window in seconds."""
 _CHANGES = (
     (Probe.latency_step_ratio, "latency: the last results take {:.3g} times as long as those before"),
     (Probe.bandwidth_step_ratio, "bandwidth: the last results take {:.3g} times as long as those before"),
@@ -33,7 +33,7 @@ _CHANGES = (
 )
 _BALANCE_NEEDS = "a current result of a probe over two or more GPUs"
 _SUSPECT_COST = 0.5
-"""What a part that is surely slow costs: half, as it is not known by how much it is slow."""
+"""The cost of a part that is surely slow: half, as the amount is not known."""
 _COUNTED = (("gpu", "GPUs", "here"), ("rdma_port", "RDMA ports", "active"), ("ethernet_port", "Ethernet ports", "up"))
 """Kinds of the inventory of which each that is gone takes its share; lanes and links are compared with their GPU."""
 
@@ -190,11 +190,11 @@ def _links(facts: Facts, thresholds: Thresholds) -> Iterator[Reading]:
 
 
 def balance(facts: Facts, rates: Rates, thresholds: Thresholds) -> PartReadings:
-    """The least of what each kind of measurement says.
+    """The least of the kinds of measurement.
 
-    A rate is compared with what is expected of it, not with those of the other GPUs: else the score would rise when
-    the fast ones become slow. What the hardware alone says only takes away: a node that no probe has measured would
-    be in perfect balance.
+    A rate is compared with its expectation, not with those of the other GPUs: else the score would rise when the fast
+    ones become slow. Hardware readings alone can only lower it: a node that no probe has measured would otherwise be in
+    perfect balance.
     """
     even = thresholds.score_even_ratio
     readings = [*_ranks(facts, rates, even), *_rates(rates, even)]
