@@ -1,4 +1,4 @@
-"""What a drill is: faults on a node that does not exist, and the alerts that must come of them."""
+"""The definition of a drill: faults on a simulated node, and the alerts that they must raise."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ CLASS_SECONDS: dict[DetectionClass, float] = {"A": 60.0, "B": 300.0, "C": 120.0,
 C: three probes 20 s apart, a scrape, an evaluation and Alertmanager's wait, and what the probes themselves take.
 """
 SILENT_SECONDS = 300.0
-"""How long a fault that must page no one is held, at the shipped intervals: class B has five minutes."""
+"""Duration of a fault that must not page, at the shipped intervals: class B has five minutes."""
 
 
 class Drill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One row of the catalogue. Times are seconds at the shipped intervals."""
 
     name: str = ""
-    """Its key in the catalogue: the kind of fault and, where there are several drills of it, what tells them apart."""
+    """Its key in the catalogue: the kind of fault and, if it has several drills, their difference."""
     family: str = ""
     """Heading under which the catalogue has it."""
     preset: str
@@ -42,16 +42,16 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     checked: tuple[str, ...] = ()
     """Causes for which two checks between nodes blame the node; at the end of the fault a check blames it for none."""
     under: tuple[dict[str, str], ...] = ()
-    """What holds from the start of the node to its end, such as a job."""
+    """Conditions from the start of the node to its end, such as a job."""
     first_day: bool = False
-    """Whether its faults hold since before the node's daemon first looked, so that it learns them."""
+    """Whether its faults exist since before the first evaluation of the node's daemon, so that it learns them."""
     detection: DetectionClass = "A"
     within: Duration | None = None
     """From fault to page, where the alert waits longer than its class."""
     lasts: Duration = Duration(0)
-    """For how long the alert looks back, and so goes on after its fault; not its ``keep_firing_for``."""
+    """The window of the alert, for which it goes on after its fault; not its ``keep_firing_for``."""
     returns: Duration = Duration(0)
-    """How long the daemon may take, at any pace, to look again for what it has given up."""
+    """Time that the daemon may take, at any pace, to retry a device that it has given up."""
     probes: dict[str, dict[str, str]] = {}
     """A probe that runs on the node all the time, as in the configuration."""
     probes_from: Duration = Duration(0)
@@ -63,7 +63,7 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     fast: bool = True
     """Whether the fast form can show it."""
     why_slow: str = ""
-    """What cannot be shortened, where ``fast`` is False."""
+    """The part that cannot be shortened, if ``fast`` is False."""
 
     @property
     def is_silent(self) -> bool:
@@ -77,7 +77,7 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def fault_texts(self) -> tuple[str, ...]:
-        """What goes wrong, as people read it."""
+        """The faults in words."""
         if self.stopped:
             return ("the daemon is stopped",)
         named = (f"named between nodes ({', '.join(one.values())})" for one in self.between_nodes)

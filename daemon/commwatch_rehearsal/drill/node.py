@@ -81,7 +81,7 @@ def _date(seconds: float) -> str:
 
 
 def report_of(named: Entries, now: float) -> NodeReport:
-    """What a run between nodes says of a node of a drill.
+    """The report of a run between nodes on a node of a drill.
 
     Args:
         named: the parts that it names.
@@ -102,7 +102,7 @@ def report_of(named: Entries, now: float) -> NodeReport:
 
 
 def check_of(causes: Sequence[str], now: float) -> CheckReport:
-    """What a check says of a node of a drill.
+    """The report of a check on a node of a drill.
 
     Args:
         causes: for which it blames the node.

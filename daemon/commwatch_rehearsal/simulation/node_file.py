@@ -39,7 +39,7 @@ _BOND_NAME = r"^(?!\.{1,2}\Z)[A-Za-z0-9_.-]{0,15}\Z"
 
 
 class GpuChange(Section, frozen=True):
-    """What differs in every GPU."""
+    """Changes to every GPU."""
 
     name: str | None = None
     memory: Size | None = None
@@ -50,7 +50,7 @@ class GpuChange(Section, frozen=True):
 
 
 class NVLinkChange(Section, frozen=True):
-    """What differs in the NVLinks of every GPU."""
+    """Changes to the NVLinks of every GPU."""
 
     links: Annotated[int, Meta(ge=0, le=18)] | None = None
     """0: none at all."""

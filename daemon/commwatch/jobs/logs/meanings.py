@@ -1,4 +1,4 @@
-"""What a line of a job's log means, where it says more than its category: the cause in words, and what to do about it.
+"""Meanings of lines of a job's log that are more specific than their category: the cause in words, and the remedy.
 
 Sources: the error strings of the CUDA runtime and driver API (``cudaGetErrorString``, ``cuda.h``), errno(3), the
 messages of NVML, of glibc and of the kernel; Xids and SXids from data/xid.yaml and data/sxid.yaml, adapters from the
@@ -279,7 +279,7 @@ _LINK_XID: Final = re.compile(rf"(?:{LINK_XIDS})\Z")
 
 
 def report_in(line: str) -> Report | None:
-    """The event of a GPU, an NVSwitch or an adapter that a line of the kernel reports, whatever stands before it."""
+    """The event of a GPU, an NVSwitch or an adapter that a line of the kernel reports, whatever text precedes it."""
     found = _KERNEL.search(line)
     return None if found is None else parse_report(line[found.start() :])
 
@@ -305,7 +305,7 @@ def refined(category: Category, text: str) -> Category:
 
 
 def about_line(category: Category, text: str) -> About | None:
-    """What a line says itself of its cause; None where only its category is known.
+    """The cause that a line itself names; None if only its category is known.
 
     Args:
         category: of the line.
@@ -350,7 +350,7 @@ def name_of_report(report: Report) -> str:
 
 
 def about_report(report: Report) -> About:
-    """What an event of the kernel log means, by the tables of the daemon."""
+    """The meaning of an event of the kernel log, by the tables of the daemon."""
     if report.kind == "adapter":
         happened = f"Adapter {report.device}: {ADAPTER_EVENTS[report.code].meaning}."
         return About("network", happened, _ADAPTER)

@@ -52,20 +52,20 @@ STANDARD_INPUT = "-"
 
 @dataclass(slots=True)
 class ReadLog:
-    """What one log reports."""
+    """The events of one log."""
 
     name: str
     told: list[Told] = field(default_factory=list)
     lines: int = 0
     """Lines that were read."""
     is_cut: bool = False
-    """Whether the rest was not read, because too many lines report trouble."""
+    """Whether the end of the log was not read, because too many lines report trouble."""
     of_nccl: bool = False
     """Whether any line is NCCL's."""
     of_amd: bool = False
     """Whether a line is of AMD's driver or libraries."""
     signs: list[Told] = field(default_factory=list)
-    """Signs of an end, which are asked where no log tells anything; see ``rules.SIGNS``."""
+    """Signs of an end, which are used if no log has an event; see ``rules.SIGNS``."""
     doubts: list[Told] = field(default_factory=list)
     """Lines after the last one of work that speak of failing, which no level calls calm; see ``rules.DOUBT``."""
     works: int = 0
@@ -190,7 +190,7 @@ def _read(stream: BinaryIO) -> bytes:
 
 
 def _take(log: ReadLog, body: bytes, year: int) -> None:
-    """Add what some lines tell; ``log.lines`` stand before them."""
+    """Add the events of some lines; ``log.lines`` lines precede them."""
     if b"\x1b" in body:
         body = _COLOURS.sub(b"", body)
     log.of_nccl = log.of_nccl or b" NCCL INFO " in body or b" NCCL WARN " in body or b"NCCL version" in body

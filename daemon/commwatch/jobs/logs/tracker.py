@@ -72,7 +72,7 @@ class Incident(msgspec.Struct):
 
 
 class NcclLogCountsState(msgspec.Struct):
-    """What survives a restart of the daemon."""
+    """State that survives a restart of the daemon."""
 
     errors: dict[str, Count] = {}
     """Lines by category."""
@@ -106,7 +106,7 @@ def _category(errors: LogErrors) -> Category:
 
 
 class JobLogsState(msgspec.Struct):
-    """What survives a restart: the totals, and how far the logs were read when they were these."""
+    """State that survives a restart: the totals, and the positions in the logs at which they were counted."""
 
     counts: NcclLogCountsState = msgspec.field(default_factory=NcclLogCountsState)
     resume: str = ""
@@ -141,7 +141,7 @@ class JobLogs(Tracker):
 
     @property
     def resume_point(self) -> dict[str, bytes]:
-        """What a new process of the source goes on from."""
+        """State from which a new process of the source resumes."""
         return {SOURCE: self._resume.encode()} if self._resume else {}
 
     def on_batch(self, outcome: Outcome) -> None:

@@ -1,4 +1,4 @@
-"""What a job's log says of the transport between nodes: a job that works over TCP where RDMA could be crawls.
+"""Finds the transport between nodes in a job's log: a job that uses TCP where RDMA is possible is slow.
 
 NCCL writes at the level INFO which network it uses and why (src/misc/ibvwrap.cc, src/transport/net_ib, net.cc,
 src/init.cc; the EFA plugin in its own words). A job on one node uses no network whatever these lines say.
@@ -13,7 +13,7 @@ from commwatch.jobs.logs.categories import About, Category
 
 _LONGEST_LINE: Final = 1024
 _MOST_HITS: Final = 256
-"""Lines of one kind that are looked at in a piece of a log."""
+"""Lines of one kind that are examined in a piece of a log."""
 _LARGEST_NODE: Final = 16
 """GPUs of the largest node: more ranks are on several nodes."""
 _USUAL_NODE: Final = 8
@@ -65,7 +65,7 @@ _MARKS: Final[dict[str, _Mark]] = {
 
 
 class Line(NamedTuple):
-    """Where a line stands."""
+    """The place of a line."""
 
     number: int
     """From 1."""
@@ -152,7 +152,7 @@ class TransportLines:
 
 
 class Transport:
-    """What the logs of one job say together."""
+    """The transport by all logs of one job together."""
 
     def __init__(self, logs: list[TransportLines]) -> None:
         self._logs = logs
@@ -173,13 +173,13 @@ class Transport:
 
     @property
     def is_set_up(self) -> bool:
-        """Whether NCCL says that its communicators stand."""
+        """Whether NCCL's log shows that its communicators are complete."""
         return any("started" in log.seen for log in self._logs)
 
     def slow(self) -> tuple[int, Slow] | None:
-        """Why the job is slow, and in which log that stands; None where nothing says that it is.
+        """The reason why the job is slow, and the index of its log; None if no log shows one.
 
-        TCP between nodes is no fault where nothing shows an RDMA adapter.
+        TCP between nodes is no fault if no log shows an RDMA adapter.
         """
         for at, log in enumerate(self._logs):
             if not log.is_between_nodes:
@@ -207,7 +207,7 @@ class Transport:
         return ranks > max(nodes, 1) and (nodes > 1 or not self.is_between_nodes)
 
     def notes(self) -> tuple[str, ...]:
-        """What is worth to know of a job that works or only began."""
+        """Notes on a job that works or only began."""
         seen = set().union(*(log.seen for log in self._logs))
         found = [self._between_nodes() or (_GDR_IS_OFF if "no_gdr" in seen and not self._has_gdr else "")]
         if "no_p2p" in seen and self._has_several_on_a_node:

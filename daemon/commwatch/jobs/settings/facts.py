@@ -1,4 +1,4 @@
-"""What the settings audit judges: settings by process, and what the node is."""
+"""Inputs of the settings audit: settings by process, and facts about the node."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class ProcessSettings:
-    """What is in force for one process, or for an environment or file that was given."""
+    """The settings in force for one process, or for a given environment or file."""
 
     settings: tuple[Setting, ...]
     """By name, each once: what NCCL finds, with the first origin that has the name."""

@@ -93,7 +93,7 @@ class JobSettings(Tracker):
         )
 
     def nothing(self) -> Collected | None:
-        """What an audit gives while no process is on a GPU; None while there is one."""
+        """The empty audit while no process is on a GPU; None while there is one."""
         if self.pids():
             return None
         self._begin()

@@ -1,4 +1,4 @@
-"""What differs between the ranks of one job on this node."""
+"""Differences between the ranks of one job on this node."""
 
 from __future__ import annotations
 

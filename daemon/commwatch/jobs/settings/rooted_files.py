@@ -64,7 +64,7 @@ class RootedFiles:
             return file.read(limit)
 
     def names(self, path: str) -> list[str]:
-        """What is in a directory.
+        """The names in a directory.
 
         Raises:
             OSError: as the kernel gave it.

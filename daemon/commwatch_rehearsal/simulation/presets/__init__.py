@@ -99,7 +99,7 @@ def _h200x1() -> Preset:
 
     Inferred, not seen: all 18 links are active and lead to switches of the board, which the guest does not see, so that
     their bus addresses are empty. Where a host leaves them untrained, faults ``nvlink_down`` and ``fabric_unhealthy``
-    (``check: registration``) show what that looks like.
+    (``check: registration``) show the result.
     """
     model = replace(
         _H100, name="NVIDIA H200", pci_device_id=0x2335, pci_subsystem_id=0x18BE10DE, memory_bytes=143771 * 2**20
