@@ -75,9 +75,16 @@ CUDA_ROWS: Final[tuple[_Row, ...]] = (
     _row("version", r"(?i)driver is a stub library|StubLibrary|STUB_LIBRARY", About("config",
          "The program loaded the stub of libcuda, which is only there to link against.",
          "Take lib64/stubs out of LD_LIBRARY_PATH, and see that the container gets the driver's libraries.")),
-    _row("version", r"(?i)Driver/library version mismatch", About("config",
+    _row("version", r"(?i)Driver/library version mismatch|NVRM: API mismatch", About("config",
          "The driver's library and its kernel module are of different versions: the driver was upgraded under way.",
          "Drain the node and reboot it, or unload and load the NVIDIA modules.")),
+    _row("version", r"unsatisfied condition: (?:cuda|driver|brand|arch)", About("config",
+         "The image asks for another driver or GPU than the node has; the line names the condition.",
+         "Update the driver, or use an image for the CUDA version that nvidia-smi shows.")),
+    _row("usage", r"could not select device driver", About("config",
+         "The container engine cannot give GPUs to a container: the NVIDIA Container Toolkit is not installed or not "
+         "set up.",
+         "Install nvidia-container-toolkit, run nvidia-ctk runtime configure, and restart the engine.")),
     _row("version", r"undefined symbol: (?:nccl|cu|nv|__nv|_ZN?\d?c10|_ZN2at)", About("config",
          "Two libraries of different builds are loaded together: one lacks what the other calls.",
          "Compare where each comes from (ldd, pip list of torch and the nvidia-* packages), and install them from one "
@@ -99,11 +106,15 @@ CUDA_ROWS: Final[tuple[_Row, ...]] = (
          "The GPU was there and could not be used: it is in exclusive mode and taken, or it does not start.",
          "Look at nvidia-smi: Compute M. of the GPU (nvidia-smi -c DEFAULT allows several processes), processes that "
          "were left over, and MIG; without these look for an Xid of the GPU.")),
-    _row("cuda", r"(?i)Failed to initialize NVML: Unknown Error|NVML: Unknown Error|nvml\w{0,24}: Unknown Error",
+    _row("cuda", r"(?i)nvml[^:]{0,24}: Unknown Error",
          About("config", "The container lost its access to the GPUs' device files while it ran.", _LOST)),
-    _row("cuda", r"(?i)failed to initialize NVML: (?:Driver Not Loaded|Insufficient Permissions)", About("config",
+    _row("cuda", r"(?i)nvml(?: error)?: (?:Driver Not Loaded|Insufficient Permissions)", About("config",
          "The NVIDIA driver is not loaded, or the process may not use it.",
          "Run nvidia-smi on the host; compare the rights of /dev/nvidia* with the user of the job.")),
+    _row("cuda", r"(?i)nvml(?: error)?: GPU is lost", About("gpu",
+         "The driver does not reach a GPU any more.",
+         "Look for Xid 79 or another Xid of that GPU in the kernel log. Drain the node and restart it; again on the same "
+         "GPU: have card, riser and slot inspected.")),
     _row("cuda", r"NV_ERR_RESET_REQUIRED", About("gpu",
          "The driver refuses the GPU until it is reset.",
          "Drain the node and reset the GPU, together with those that it shares NVLinks with (nvidia-smi --gpu-reset); "
@@ -111,9 +122,9 @@ CUDA_ROWS: Final[tuple[_Row, ...]] = (
     # --- the fabric ---
     _row("nvls", r"(?i)system not yet initialized|SystemNotReady|SYSTEM_NOT_READY", About("nvlink",
          "CUDA does not start, because nobody has set up the NVSwitches: error 802.",
-         "Start the fabric manager in the version of the driver (systemctl status nvidia-fabricmanager), on B200 and "
-         "newer NVLSM too, and see in nvidia-smi -q that Fabric State is Completed; in a virtual machine ask the "
-         "host's operator. No setting of NCCL helps.")),
+         "Start the fabric manager in the version of the driver (systemctl status nvidia-fabricmanager), and see in "
+         "nvidia-smi -q that Fabric State is Completed; in a virtual machine ask the host's operator. No setting of "
+         "NCCL helps.")),
     _row("nvls", r"(?i)uncorrectable NVLink error|NvlinkUncorrectable|NVLINK_UNCORRECTABLE", About("nvlink",
          "An NVLink of the GPU had an error that it could not correct.",
          "Look for Xid 74 or 144 to 150 and for SXids in the kernel log: they name the link. Drain the node, reset the "
@@ -189,8 +200,13 @@ LIMIT_ROWS: Final[tuple[_Row, ...]] = (
          "ended first. Or give it a larger node.")),
     _row("crash", r"its worker process has died|Worker exit type: SYSTEM_ERROR", About("unknown",
          "A worker process of Ray ended by itself or was killed; Ray does not know which.",
-         "Look on the node that is named for oom-kill and segfault in the kernel log, and in Ray's log of that process "
+         "Look on the node that is named for oom-kill (memory of the node, or the limit of the pod: kubectl describe pod "
+         "shows OOMKilled) and segfault in the kernel log, and in Ray's log of that process "
          "(/tmp/ray/session_latest/logs/worker-*-PID.err).")),
+    _row("remote", r"Node failure on \S|DUE TO NODE FAILURE", About("host",
+         "Slurm lost a node of the job: it went down, or its slurmd did not answer.",
+         "Ask Slurm why (scontrol show node NODE, sacct), and look at the node's console, power and kernel log; exclude "
+         "it until then.")),
     _row("timeout", r"failed to pass monitoredBarrier", About("symptom",
          "Some ranks never came to a barrier at which the others waited; the line names them.",
          "Look at the logs of the ranks that the line names: they ended before it, or hang.")),
@@ -313,8 +329,20 @@ def about_line(category: Category, text: str) -> About | None:
     """
     if (report := report_in(text)) is not None:
         return about_report(report)
+    if category == "pcie" and (device := _PCI_ADDRESS.search(text)) is not None:
+        return _about_pcie(device[0])
     found = _row_of(category, text)
     return None if found is None else found[0].about
+
+
+_PCI_ADDRESS: Final = re.compile(r"\b[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b")
+
+
+def _about_pcie(address: str) -> About:
+    return About(
+        "host", f"The PCIe device {address}, or the path to it, reported an error that was not corrected.",
+        f"See with lspci -tv what {address} is and what is below and above it: card, riser, slot, cable.",
+    )  # fmt: skip
 
 
 def shortened(category: Category, text: str, longest: int) -> str:

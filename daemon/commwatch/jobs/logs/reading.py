@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO, cast
 
+from commwatch.jobs.logs.conditions import GPU_NAME
 from commwatch.jobs.logs.event import event_in_line, time_of
 from commwatch.jobs.logs.files import ANY_HOST, LogFile, find_logs, stat_log
 from commwatch.jobs.logs.lines import (
@@ -39,6 +40,8 @@ _LOOKED_BACK = 20
 """Lines before one without a time of its own that are asked for theirs."""
 _WORK_LINES = 1000
 """Lines at the end of a piece that are asked whether they show work."""
+_HEAD_LINES = 20_000
+"""Lines at the beginning in which names of GPUs are looked for."""
 _DATE = re.compile(rb"\b(20\d\d)-\d\d-\d\d[T _]\d\d:\d\d:")
 _VERSION = re.compile(rb"NCCL version (\d{1,3}\.\d{1,3}\.\d{1,3})\+")
 _AMD = (b"HIP ", b"hipify", b"hipIpc", b"amdgpu", b"AMD Instinct", b"RCCL", b"rccl", b"ROCm")
@@ -76,6 +79,8 @@ class ReadLog:
     """Seconds since it was written last, as far as is known."""
     versions: set[str] = field(default_factory=set)
     """Of NCCL, as it writes them itself."""
+    gpus: set[str] = field(default_factory=set)
+    """Names of GPUs near the beginning: ``H100``."""
     transport: TransportLines = field(default_factory=TransportLines)
     tables: Tables = field(default_factory=Tables)
 
@@ -196,6 +201,8 @@ def _take(log: ReadLog, body: bytes, year: int) -> None:
     log.of_nccl = log.of_nccl or b" NCCL INFO " in body or b" NCCL WARN " in body or b"NCCL version" in body
     log.of_amd = log.of_amd or any(word in body for word in _AMD)
     log.versions |= {version.decode() for version in _VERSION.findall(body)}
+    if log.lines < _HEAD_LINES:
+        log.gpus |= {name.decode() for name in GPU_NAME.findall(body)}
     flat = body.replace(b"\r", b"\n")
     worked, has_ended = _last_work(flat)
     if worked >= 0:
