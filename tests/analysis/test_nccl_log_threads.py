@@ -1,9 +1,9 @@
 """What commwatch diagnose --log says to the wordings of public threads; half of them were kept aside from the rules.
 
-``nccl_log_threads/KIND.log`` holds a case behind each line ``=== THREAD[:LETTER] CATEGORY[,CATEGORY...] NAMED [WORDS]``:
-the thread, what an expert names from the thread as the cause (the first one is the best answer, the others are defensible,
-``none`` for a log of a job that goes on, where ``unknown`` is not wrong, ``slow`` for one that crawls), and the host,
-address or rank that the text itself names as the culprit, or ``-``. Hosts, paths and numbers are
+``nccl_log_threads/KIND.log`` holds a case behind each line ``=== THREAD[:LETTER] CATEGORY[,CATEGORY...] NAMED
+[WORDS]``: the thread, what an expert names from the thread as the cause (the first one is the best answer, the others
+are defensible, ``none`` for a log of a job that goes on, where ``unknown`` is not wrong, ``slow`` for one that crawls),
+and the host, address or rank that the text itself names as the culprit, or ``-``. Hosts, paths and numbers are
 others than in the thread. In ``blind.log`` and ``unseen.log``, written before their authors read a rule, the kind of
 text stands in place of the letter; in ``unseen.log`` WORDS is a pattern for what a helpful answer says of cause or next
 step, without which an answer is fair, and with which it is right whatever its category.

@@ -359,8 +359,6 @@ def _silent(ranks: Sequence[str]) -> tuple[str, ...]:
 
 def log_lines(answer: LogAnswer) -> Iterator[Line]:
     """The answer as text."""
-    from commwatch.jobs.logs.transport import OVER_TCP
-
     told = sum(log.told for log in answer.logs)
     lines = sum(log.lines for log in answer.logs)
     yield [(f"{_number(len(answer.logs), 'log')}, {_number(lines, 'line')}, {told:,} of them of trouble", "bold")]
@@ -379,12 +377,7 @@ def log_lines(answer: LogAnswer) -> Iterator[Line]:
     elif answer.verdict == "slow":
         yield [("The job shows work, but is slow.", "yellow")]
     elif answer.verdict == "unknown":
-        last = "none shows work"
-        if answer.works:
-            is_open = OVER_TCP in answer.notes
-            what = ", but whether it is slow, and how it goes on," if is_open else ", but is old, and how it ended"
-            last = f"{answer.works} shows work{what} no line says"
-        yield [("Unknown: ", "yellow"), (f"no line reports trouble; {last}.", "")]
+        yield [("Unknown: ", "yellow"), (f"no line reports trouble; {_what_works(answer)}.", "")]
     for note in answer.notes:
         yield [(note, "")]
     if not answer.incidents:
@@ -399,6 +392,17 @@ def log_lines(answer: LogAnswer) -> Iterator[Line]:
     if len(answer.incidents) > _SHOWN:
         yield []
         yield [(f"{len(answer.incidents) - _SHOWN:,} more incidents came later; --json has them all", "")]
+
+
+def _what_works(answer: LogAnswer) -> str:
+    """What an unknown answer knows of the job's work."""
+    from commwatch.jobs.logs.transport import OVER_TCP
+
+    if not answer.works:
+        return "none shows work"
+    if OVER_TCP in answer.notes:
+        return f"{answer.works} shows work, and no line says whether it is slow"
+    return f"{answer.works} shows work, but is old, and no line says how it ended"
 
 
 def _incident_lines(number: int, incident: LogIncident, first: str) -> Iterator[Line]:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from commwatch.jobs.logs.categories import ENDINGS, PRECEDENCE, SEVERED, SIDES, Category
 from commwatch.jobs.logs.meanings import category_of_report, refined, report_in
+from commwatch.jobs.logs.messages import MESSAGES_SAID, SAID_HINTS, SIGN_SAID_HINTS, SIGNS_SAID
 from commwatch.jobs.logs.rules import (
     BEGINS,
     CALM,
@@ -25,12 +26,20 @@ from commwatch.jobs.logs.rules import (
     HARMLESS,
     HINTS,
     MESSAGES,
+    SIGN_HINTS,
     SIGNS,
     TORCH,
     VAGUE,
     WAITING,
     WORK,
 )
+
+ALL_HINTS = (*HINTS, *SAID_HINTS)
+"""A line in which ``find_in_line`` finds something holds one of these."""
+ALL_SIGN_HINTS = (*SIGN_HINTS, *SIGN_SAID_HINTS)
+"""So for ``find_sign`` and ``find_doubt``."""
+_REPORTS = (*TORCH, *((one.of, True, one.says) for one in MESSAGES_SAID))
+_ENDS = (*((one.of, False, one.says) for one in SIGNS_SAID), *SIGNS)
 
 _RANKS: dict[str, int] = {one: rank for rank, group in enumerate(PRECEDENCE) for one in group}
 _AFTER_CAUSES = len(PRECEDENCE)
@@ -125,7 +134,7 @@ def find_in_line(line: str) -> Finding | None:
         if (report := report_in(line)) is not None:
             of_kernel = category_of_report(report)
             return None if of_kernel is None else Finding(of_kernel)
-        found = _last_error(line) or _by_table(TORCH, line)
+        found = _last_error(line) or _by_table(_REPORTS, line)
         if found is None or found.category != "limit" or "Evicted" in line:
             return found
         # A limit that the program itself calls no error was met and waited for.
@@ -137,7 +146,7 @@ def find_sign(line: str) -> Finding | None:
     """Whether a line is a sign that a job ended or never began; see ``rules.SIGNS``."""
     if parse_line(line) is not None or WAITING.search(line[:_LOOKED_AT]) is not None:
         return None
-    return _by_table(SIGNS, line[:_LONGEST_LINE])
+    return _by_table(_ENDS, line[:_LONGEST_LINE])
 
 
 def find_doubt(line: str) -> Finding | None:
@@ -177,7 +186,7 @@ def _last_error(line: str) -> Finding | None:
     return None if category is None else Finding(category, category != "cuda")
 
 
-def telling_lines(data: bytes, hints: Sequence[bytes] = HINTS) -> list[tuple[int, bytes]]:
+def telling_lines(data: bytes, hints: Sequence[bytes] = ALL_HINTS) -> list[tuple[int, bytes]]:
     """The lines that ``find_in_line`` may find something in, each with where it begins.
 
     Lines that differ in nothing but digits are asked once: most of a log are its steps.

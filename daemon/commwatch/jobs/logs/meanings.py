@@ -11,6 +11,7 @@ import re
 from typing import Final, NamedTuple
 
 from commwatch.jobs.logs.categories import About, Category, Side
+from commwatch.jobs.logs.messages import MESSAGES_SAID, SIGNS_SAID, Message
 from commwatch.node.xids import LINK_XIDS, meaning_of
 from commwatch.readings import HardwareEvent
 from commwatch.sources.adapter_lines import ADAPTER_EVENTS, DRIVERS
@@ -113,8 +114,8 @@ CUDA_ROWS: Final[tuple[_Row, ...]] = (
          "Run nvidia-smi on the host; compare the rights of /dev/nvidia* with the user of the job.")),
     _row("cuda", r"(?i)nvml(?: error)?: GPU is lost", About("gpu",
          "The driver does not reach a GPU any more.",
-         "Look for Xid 79 or another Xid of that GPU in the kernel log. Drain the node and restart it; again on the same "
-         "GPU: have card, riser and slot inspected.")),
+         "Look for Xid 79 or another Xid of that GPU in the kernel log. Drain the node and restart it; again on the "
+         "same GPU: have card, riser and slot inspected.")),
     _row("cuda", r"NV_ERR_RESET_REQUIRED", About("gpu",
          "The driver refuses the GPU until it is reset.",
          "Drain the node and reset the GPU, together with those that it shares NVLinks with (nvidia-smi --gpu-reset); "
@@ -132,6 +133,14 @@ CUDA_ROWS: Final[tuple[_Row, ...]] = (
     # --- memory ---
     _row("cuda", r"(?i)uncorrectable ECC error|EccUncorrectable|ECC_UNCORRECTABLE", About("gpu",
          "Memory of the GPU held data that could not be corrected.", _MEMORY)),
+    _row("cuda", r"(?:CUDNN|CUBLAS)_STATUS_(?:NOT_INITIALIZED|INTERNAL_ERROR|EXECUTION_FAILED)", About("program",
+         "cuBLAS or cuDNN could not start or run: most often the GPU had no memory left, or an earlier kernel failed.",
+         "Look at the free memory of the GPU before the job (nvidia-smi), lower the batch, and run with "
+         "CUDA_LAUNCH_BLOCKING=1, which names the first call that failed; compare cuDNN with what torch was built "
+         "for.")),
+    _row("cuda", r"CUDA error: initialization error", About("program",
+         "CUDA was used in a process that was forked after its parent had started CUDA.",
+         "Start workers with the method spawn, or use no CUDA before they are started.")),
     _row("oom", r"CUBLAS_STATUS_ALLOC_FAILED", About("program",
          "A GPU had no memory left for cuBLAS.",
          "Lower batch or sequence length; look who else holds memory on that GPU.")),
@@ -200,13 +209,13 @@ LIMIT_ROWS: Final[tuple[_Row, ...]] = (
          "ended first. Or give it a larger node.")),
     _row("crash", r"its worker process has died|Worker exit type: SYSTEM_ERROR", About("unknown",
          "A worker process of Ray ended by itself or was killed; Ray does not know which.",
-         "Look on the node that is named for oom-kill (memory of the node, or the limit of the pod: kubectl describe pod "
-         "shows OOMKilled) and segfault in the kernel log, and in Ray's log of that process "
+         "Look on the node that is named for oom-kill (memory of the node, or the limit of the pod: kubectl describe "
+         "pod shows OOMKilled) and segfault in the kernel log, and in Ray's log of that process "
          "(/tmp/ray/session_latest/logs/worker-*-PID.err).")),
     _row("remote", r"Node failure on \S|DUE TO NODE FAILURE", About("host",
          "Slurm lost a node of the job: it went down, or its slurmd did not answer.",
-         "Ask Slurm why (scontrol show node NODE, sacct), and look at the node's console, power and kernel log; exclude "
-         "it until then.")),
+         "Ask Slurm why (scontrol show node NODE, sacct), and look at the node's console, power and kernel log; "
+         "exclude it until then.")),
     _row("timeout", r"failed to pass monitoredBarrier", About("symptom",
          "Some ranks never came to a barrier at which the others waited; the line names them.",
          "Look at the logs of the ranks that the line names: they ended before it, or hang.")),
@@ -359,10 +368,11 @@ def shortened(category: Category, text: str, longest: int) -> str:
     return f"…{text[found[1] - longest + 1 : found[1]]}"
 
 
-def _row_of(category: Category, text: str) -> tuple[_Row, int] | None:
+def _row_of(category: Category, text: str) -> tuple[_Row | Message, int] | None:
     """The row that fits a line, and where in the line its words end."""
     of_cuda = () if _OF_AMD.search(text) is not None else CUDA_ROWS
-    rows = [row for row in (*of_cuda, *LIMIT_ROWS) if row.of == category]
+    every: tuple[_Row | Message, ...] = (*of_cuda, *LIMIT_ROWS, *MESSAGES_SAID, *SIGNS_SAID)
+    rows = [row for row in every if row.of == category]
     for row in (*rows, *(CONNECTION_ROWS if category in _CONNECTING else ())):
         if (found := row.says.search(text)) is not None:
             return row, found.end()

@@ -18,6 +18,8 @@ from commwatch.jobs.logs.conditions import GPU_NAME
 from commwatch.jobs.logs.event import event_in_line, time_of
 from commwatch.jobs.logs.files import ANY_HOST, LogFile, find_logs, stat_log
 from commwatch.jobs.logs.lines import (
+    ALL_HINTS,
+    ALL_SIGN_HINTS,
     find_doubt,
     find_in_line,
     find_sign,
@@ -27,7 +29,7 @@ from commwatch.jobs.logs.lines import (
     telling_lines,
 )
 from commwatch.jobs.logs.nccl_tests import Tables
-from commwatch.jobs.logs.rules import GOES_ON, HINTS, SIGN_HINTS
+from commwatch.jobs.logs.rules import GOES_ON
 from commwatch.jobs.logs.story import Told
 from commwatch.jobs.logs.tail import LONGEST_LINE, whole_lines
 from commwatch.jobs.logs.transport import TransportLines
@@ -212,9 +214,9 @@ def _take(log: ReadLog, body: bytes, year: int) -> None:
     log.transport.take(body, log.lines + 1)
     log.tables.take(body, log.lines + 1)
     number, counted = log.lines + 1, 0
-    telling = dict(telling_lines(body, (*HINTS, *GOES_ON)))
+    telling = dict(telling_lines(body, (*ALL_HINTS, *GOES_ON)))
     # Signs are asked only where nothing is reported.
-    signs = {} if log.told else dict(telling_lines(body, SIGN_HINTS))
+    signs = {} if log.told else dict(telling_lines(body, ALL_SIGN_HINTS))
     for start, line in sorted((telling | signs).items()):
         number, counted = number + body.count(b"\n", counted, start), start
         text = line.decode(errors="replace")
