@@ -8,10 +8,11 @@ bounded amount of work, whatever it holds.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from commwatch.jobs.logs.categories import ENDINGS, PRECEDENCE, SEVERED, SIDES, Category
+from commwatch.jobs.logs.kinds import Kinds
 from commwatch.jobs.logs.meanings import category_of_report, refined, report_in
 from commwatch.jobs.logs.messages import MESSAGES_SAID, SAID_HINTS, SIGN_SAID_HINTS, SIGNS_SAID
 from commwatch.jobs.logs.rules import (
@@ -22,7 +23,6 @@ from commwatch.jobs.logs.rules import (
     DOUBTS,
     ENDED_WELL,
     FAILED_CALL,
-    GOES_ON,
     HARMLESS,
     HINTS,
     MESSAGES,
@@ -51,7 +51,6 @@ _MOST_LINES = 400
 _LOOKED_AT = 1024
 """Characters of a line in which words of work and of trouble are looked for."""
 
-_DIGITS = b"0123456789"
 _MARK = re.compile(r"NCCL (WARN|INFO|DIAG|TRACE|CALL) ")
 _PREFIX = re.compile(
     r"(?:\[(?P<timestamp>[\d:. T-]{8,32})\] )?(?!\d{1,20}:)(?P<host>[^\s:\[\]()<>,=/]{1,255})"
@@ -186,39 +185,9 @@ def _last_error(line: str) -> Finding | None:
     return None if category is None else Finding(category, category != "cuda")
 
 
-def telling_lines(data: bytes, hints: Sequence[bytes] = ALL_HINTS) -> list[tuple[int, bytes]]:
-    """The lines that ``find_in_line`` may find something in, each with where it begins.
-
-    Lines that differ in nothing but digits are asked once: most of a log are its steps.
-
-    Args:
-        data: of a log; lines end with a line feed, or with a carriage return as those of progress bars do.
-        hints: what such lines hold.
-    """
-    if b"\r" in data:
-        data = data.replace(b"\r\n", b" \n").replace(b"\r", b"\n")
-    lines, shapes = data.split(b"\n"), data.translate(None, _DIGITS).split(b"\n")
-    bare = {hint: hint.translate(None, _DIGITS) for hint in hints}
-    kinds = b"\n".join(dict.fromkeys(shapes)) + b"\n"
-    held: dict[bytes, list[bytes]] = {}
-    for hint in hints:
-        at = kinds.find(bare[hint])
-        while at >= 0:
-            end = kinds.find(b"\n", at)
-            held.setdefault(kinds[kinds.rfind(b"\n", 0, at) + 1 : end], []).append(hint)
-            at = kinds.find(bare[hint], end + 1)
-    told: list[tuple[int, bytes]] = []
-    goes_on_until: dict[bytes, int] = {}
-    start = 0
-    for number, (line, shape) in enumerate(zip(lines if held else (), shapes, strict=False)):
-        if shape in held:
-            found = [one for one in held[shape] if one in line + b"\n" and number >= goes_on_until.get(one, 0)]
-            goes_on_until |= {one: number + 1 + GOES_ON[one] for one in found if one in GOES_ON}
-            if found:
-                end = number + 1 + max(GOES_ON.get(one, 0) for one in found)
-                told.append((start, b"\n".join(lines[number:end])[:_LONGEST_LINE]))
-        start += len(line) + 1
-    return told
+def telling_lines(data: bytes) -> list[tuple[int, bytes]]:
+    """The lines of a piece of a log that ``find_in_line`` may find something in; see ``Kinds.telling``."""
+    return Kinds(data).telling(ALL_HINTS)
 
 
 def find_in_warning(warning: LogLine) -> Finding | None:

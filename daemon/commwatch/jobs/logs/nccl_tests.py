@@ -10,6 +10,7 @@ import re
 from typing import Final, NamedTuple
 
 from commwatch.jobs.logs.categories import About
+from commwatch.jobs.logs.kinds import Kinds
 from commwatch.jobs.logs.transport import Line, Slow
 
 FALL: Final = 3.0
@@ -79,14 +80,15 @@ class Tables:
         self._first_ranks = 0
         """Processes that call themselves rank 0 of the table that follows."""
 
-    def take(self, body: bytes, number: int) -> None:
+    def take(self, body: bytes, kinds: Kinds, number: int) -> None:
         """Look at a piece of the log.
 
         Args:
             body: whole lines.
-            number: of its first line.
+            kinds: of the same lines.
+            number: of the first one.
         """
-        if self._has_ended and not any(word in body for word in (b"busbw", b"Using devices", b"_perf")):
+        if self._has_ended and not kinds.may_hold(b"busbw", b"Using devices", b"_perf"):
             return
         found = [(one.start(), one) for rule in _RULES for one in rule.finditer(body)]
         counted = 0

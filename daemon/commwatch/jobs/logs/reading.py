@@ -17,6 +17,7 @@ from typing import BinaryIO, cast
 from commwatch.jobs.logs.conditions import GPU_NAME
 from commwatch.jobs.logs.event import event_in_line, time_of
 from commwatch.jobs.logs.files import ANY_HOST, LogFile, find_logs, stat_log
+from commwatch.jobs.logs.kinds import Kinds
 from commwatch.jobs.logs.lines import (
     ALL_HINTS,
     ALL_SIGN_HINTS,
@@ -26,7 +27,6 @@ from commwatch.jobs.logs.lines import (
     shows_good_end,
     shows_work,
     speaks_of_trouble,
-    telling_lines,
 )
 from commwatch.jobs.logs.nccl_tests import Tables
 from commwatch.jobs.logs.rules import GOES_ON
@@ -43,7 +43,7 @@ _LOOKED_BACK = 20
 _WORK_LINES = 1000
 """Lines at the end of a piece that are asked whether they show work."""
 _HEAD_LINES = 20_000
-"""Lines at the beginning in which names of GPUs are looked for."""
+"""Lines at the beginning in which a year and names of GPUs are looked for."""
 _DATE = re.compile(rb"\b(20\d\d)-\d\d-\d\d[T _]\d\d:\d\d:")
 _VERSION = re.compile(rb"NCCL version (\d{1,3}\.\d{1,3}\.\d{1,3})\+")
 _AMD = (b"HIP ", b"hipify", b"hipIpc", b"amdgpu", b"AMD Instinct", b"RCCL", b"rccl", b"ROCm")
@@ -79,6 +79,8 @@ class ReadLog:
     """Whether that line says that the job has ended well."""
     silent: float = 0.0
     """Seconds since it was written last, as far as is known."""
+    year: int | None = None
+    """Of the first date near its beginning; None for none."""
     versions: set[str] = field(default_factory=set)
     """Of NCCL, as it writes them itself."""
     gpus: set[str] = field(default_factory=set)
@@ -163,11 +165,11 @@ def read_log(name: str, stream: BinaryIO, changed: float) -> ReadLog:
     # What a pipe brings may be of any age.
     log = ReadLog(name, silent=float("inf") if stream is sys.stdin.buffer else time.time() - changed)
     rest, skips = b"", False
-    year: int | None = None
+    default_year = time.gmtime(changed).tm_year
     while len(log.told) < MOST_TOLD:
         data = _read(stream)
         if not data:
-            _take(log, rest, year or time.gmtime(changed).tm_year)
+            _take(log, rest, default_year)
             log.lines += bool(rest)
             return log
         rest += data
@@ -176,8 +178,9 @@ def read_log(name: str, stream: BinaryIO, changed: float) -> ReadLog:
             if not piece.used:
                 break
             log.lines += rest.count(b"\n", 0, piece.begins)
-            year = year or _year_in(rest)
-            _take(log, piece.body, year or time.gmtime(changed).tm_year)
+            if log.year is None and log.lines < _HEAD_LINES:
+                log.year = _year_in(rest)
+            _take(log, piece.body, default_year)
             log.lines += rest.count(b"\n", piece.begins, piece.used)
             rest, skips = rest[piece.used :], piece.skips
     log.is_cut = True
@@ -196,13 +199,16 @@ def _read(stream: BinaryIO) -> bytes:
         return b""
 
 
-def _take(log: ReadLog, body: bytes, year: int) -> None:
+def _take(log: ReadLog, body: bytes, default_year: int) -> None:
     """Add what some lines tell; ``log.lines`` stand before them."""
     if b"\x1b" in body:
         body = _COLOURS.sub(b"", body)
-    log.of_nccl = log.of_nccl or b" NCCL INFO " in body or b" NCCL WARN " in body or b"NCCL version" in body
-    log.of_amd = log.of_amd or any(word in body for word in _AMD)
-    log.versions |= {version.decode() for version in _VERSION.findall(body)}
+    kinds = Kinds(body)
+    year = log.year or default_year
+    log.of_nccl = log.of_nccl or kinds.may_hold(b" NCCL INFO ", b" NCCL WARN ", b"NCCL version")
+    log.of_amd = log.of_amd or kinds.may_hold(*_AMD)
+    if kinds.may_hold(b"NCCL version"):
+        log.versions |= {version.decode() for version in _VERSION.findall(body)}
     if log.lines < _HEAD_LINES:
         log.gpus |= {name.decode() for name in GPU_NAME.findall(body)}
     flat = body.replace(b"\r", b"\n")
@@ -211,12 +217,12 @@ def _take(log: ReadLog, body: bytes, year: int) -> None:
         log.has_ended = has_ended
         log.works = log.lines + 1 + body.count(b"\n", 0, worked)
         log.doubts.clear()
-    log.transport.take(body, log.lines + 1)
-    log.tables.take(body, log.lines + 1)
+    log.transport.take(body, kinds, log.lines + 1)
+    log.tables.take(body, kinds, log.lines + 1)
     number, counted = log.lines + 1, 0
-    telling = dict(telling_lines(body, (*ALL_HINTS, *GOES_ON)))
+    telling = dict(kinds.telling((*ALL_HINTS, *GOES_ON)))
     # Signs are asked only where nothing is reported.
-    signs = {} if log.told else dict(telling_lines(body, ALL_SIGN_HINTS))
+    signs = {} if log.told else dict(kinds.telling(ALL_SIGN_HINTS))
     for start, line in sorted((telling | signs).items()):
         number, counted = number + body.count(b"\n", counted, start), start
         text = line.decode(errors="replace")

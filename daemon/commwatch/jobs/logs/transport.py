@@ -10,6 +10,7 @@ import re
 from typing import Final, NamedTuple
 
 from commwatch.jobs.logs.categories import About, Category
+from commwatch.jobs.logs.kinds import Kinds
 
 _LONGEST_LINE: Final = 1024
 _MOST_HITS: Final = 256
@@ -96,21 +97,26 @@ class TransportLines:
         self.channels: dict[str, Line] = {}
         """The first channel over each network: ``Socket``, ``IB``, ``IB/GDRDMA``."""
 
-    def take(self, body: bytes, number: int) -> None:
+    def take(self, body: bytes, kinds: Kinds, number: int) -> None:
         """Look at a piece of the log.
 
         Args:
             body: whole lines.
-            number: of its first line.
+            kinds: of the same lines.
+            number: of the first one.
         """
-        if "emulated" not in self.seen and (bridge := _EMULATED.search(body)) is not None:
+        is_dump = "emulated" not in self.seen and kinds.may_hold(b"<pci busid")
+        if is_dump and (bridge := _EMULATED.search(body)) is not None:
             where = number + body.count(b"\n", 0, bridge.start())
             self.seen["emulated"] = Line(where, bridge[0].decode(errors="replace"))
-        if _OF_NCCL not in body:
+        if not kinds.may_hold(_OF_NCCL):
             return
         for name, mark in _MARKS.items():
-            if name not in self.seen and (found := _first(body, mark, number)) is not None:
+            may_hold = name not in self.seen and kinds.may_hold(mark.hint)
+            if may_hold and (found := _first(body, mark, number)) is not None:
                 self.seen[name] = found
+        if not kinds.may_hold(b"etwork ", b"NET/", b" nranks ", b" nRanks "):
+            return
         for hint in (b"sing network ", b"NET/Socket : ", b"sing internal N", b" nranks ", b" nRanks "):
             for line in _lines(body, hint):
                 if (host := _HOST.search(line)) is not None and len(self.hosts) < _MOST_HITS:
