@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from commwatch.jobs.logs.rules import GOES_ON
 
 _LONGEST_LINE = 4096
 _DIGITS = b"0123456789"
+_MANY_KINDS = 1000
+IDENTIFIER = re.compile(rb"\b[0-9a-f-]{6,64}\b")
+"""Hashes, addresses of memory, names of pods and the like: no word of trouble looks like one."""
 
 
 class Kinds:
@@ -24,7 +28,11 @@ class Kinds:
             data = data.replace(b"\r\n", b" \n").replace(b"\r", b"\n")
         self._lines = data.split(b"\n")
         self._shapes = data.translate(None, _DIGITS).split(b"\n")
-        self._kinds = b"\n".join(dict.fromkeys(self._shapes)) + b"\n"
+        kinds = dict.fromkeys(self._shapes)
+        if len(kinds) > _MANY_KINDS:
+            self._shapes = IDENTIFIER.sub(b"", data).translate(None, _DIGITS).split(b"\n")
+            kinds = dict.fromkeys(self._shapes)
+        self._kinds = b"\n".join(kinds) + b"\n"
 
     def may_hold(self, *words: bytes) -> bool:
         """False where none of some words stands in any line; digits in them do not count."""

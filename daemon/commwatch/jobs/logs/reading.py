@@ -17,7 +17,7 @@ from typing import BinaryIO, cast
 from commwatch.jobs.logs.conditions import GPU_NAME
 from commwatch.jobs.logs.event import event_in_line, time_of
 from commwatch.jobs.logs.files import ANY_HOST, LogFile, find_logs, stat_log
-from commwatch.jobs.logs.kinds import Kinds
+from commwatch.jobs.logs.kinds import IDENTIFIER, Kinds
 from commwatch.jobs.logs.lines import (
     ALL_HINTS,
     ALL_SIGN_HINTS,
@@ -47,6 +47,11 @@ _HEAD_LINES = 20_000
 _DATE = re.compile(rb"\b(20\d\d)-\d\d-\d\d[T _]\d\d:\d\d:")
 _VERSION = re.compile(rb"NCCL version (\d{1,3}\.\d{1,3}\.\d{1,3})\+")
 _AMD = (b"HIP ", b"hipify", b"hipIpc", b"amdgpu", b"AMD Instinct", b"RCCL", b"rccl", b"ROCm")
+_NUMBER = re.compile(rb"0*[1-9]\d*")
+_DECIDES = re.compile(rb"Xid|rrno|xit|ignal|tatus|code|event|SIG")
+"""In lines whose numbers say what happened."""
+_MOST_KINDS = 4096
+"""Kinds of lines that are remembered for saying nothing."""
 _COLOURS = re.compile(rb"\x1b\[[0-9;]{0,16}m")
 _PACKED = (".gz", ".zst")
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
@@ -79,6 +84,8 @@ class ReadLog:
     """Whether that line says that the job has ended well."""
     silent: float = 0.0
     """Seconds since it was written last, as far as is known."""
+    silent_kinds: set[int] = field(default_factory=set)
+    """Kinds of lines that report nothing and are no sign; see ``_kind_of``."""
     year: int | None = None
     """Of the first date near its beginning; None for none."""
     versions: set[str] = field(default_factory=set)
@@ -205,12 +212,7 @@ def _take(log: ReadLog, body: bytes, default_year: int) -> None:
         body = _COLOURS.sub(b"", body)
     kinds = Kinds(body)
     year = log.year or default_year
-    log.of_nccl = log.of_nccl or kinds.may_hold(b" NCCL INFO ", b" NCCL WARN ", b"NCCL version")
-    log.of_amd = log.of_amd or kinds.may_hold(*_AMD)
-    if kinds.may_hold(b"NCCL version"):
-        log.versions |= {version.decode() for version in _VERSION.findall(body)}
-    if log.lines < _HEAD_LINES:
-        log.gpus |= {name.decode() for name in GPU_NAME.findall(body)}
+    _take_facts(log, body, kinds)
     flat = body.replace(b"\r", b"\n")
     worked, has_ended = _last_work(flat)
     if worked >= 0:
@@ -225,18 +227,41 @@ def _take(log: ReadLog, body: bytes, default_year: int) -> None:
     signs = {} if log.told else dict(kinds.telling(ALL_SIGN_HINTS))
     for start, line in sorted((telling | signs).items()):
         number, counted = number + body.count(b"\n", counted, start), start
-        text = line.decode(errors="replace")
-        for find, into in ((find_in_line, log.told), (find_sign, log.signs), (find_doubt, log.doubts)):
-            if (find is find_in_line and start not in telling) or (find is find_doubt and start < worked):
-                continue
+        kind = _kind_of(line)
+        asked = [(find_in_line, log.told), (find_sign, log.signs)] if start in telling else [(find_sign, log.signs)]
+        if kind in log.silent_kinds:
+            asked = []
+        if start >= worked:
+            asked.append((find_doubt, log.doubts))
+        text = line.decode(errors="replace") if asked else ""
+        is_silent = True
+        for find, into in asked:
             if len(into) <= MOST_TOLD and (event := event_in_line(text, year, find)) is not None:
                 before = _time_before(flat, start, year) if event.time is None else None
                 into.append(Told(event, log.name, number, before))
+                is_silent = find is find_doubt
                 break
+        if is_silent and kind and len(log.silent_kinds) < _MOST_KINDS:
+            log.silent_kinds.add(kind)
         if log.works and start > worked and speaks_of_trouble(text):
             log.works = 0
         if len(log.told) > MOST_TOLD:
             return
+
+
+def _take_facts(log: ReadLog, body: bytes, kinds: Kinds) -> None:
+    """What some lines say of libraries and GPUs."""
+    log.of_nccl = log.of_nccl or kinds.may_hold(b" NCCL INFO ", b" NCCL WARN ", b"NCCL version")
+    log.of_amd = log.of_amd or kinds.may_hold(*_AMD)
+    if kinds.may_hold(b"NCCL version"):
+        log.versions |= {version.decode() for version in _VERSION.findall(body)}
+    if log.lines < _HEAD_LINES:
+        log.gpus |= {name.decode() for name in GPU_NAME.findall(body)}
+
+
+def _kind_of(line: bytes) -> int:
+    """A number that lines share which differ in identifiers and in numbers other than 0; 0 where numbers decide."""
+    return 0 if _DECIDES.search(line) is not None else hash(_NUMBER.sub(b"1", IDENTIFIER.sub(b"", line)))
 
 
 def _last_work(flat: bytes) -> tuple[int, bool]:
