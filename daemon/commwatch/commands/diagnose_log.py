@@ -36,7 +36,7 @@ class LogRead(msgspec.Struct, frozen=True):
     told: int
     """Lines that report trouble."""
     is_cut: bool
-    """Whether the rest was not read, because so many lines report trouble."""
+    """Whether the rest was not read, because so many lines report trouble or so much was packed."""
 
 
 class LogIncident(msgspec.Struct, frozen=True):
@@ -364,7 +364,8 @@ def log_lines(answer: LogAnswer) -> Iterator[Line]:
     yield [(f"{_number(len(answer.logs), 'log')}, {_number(lines, 'line')}, {told:,} of them of trouble", "bold")]
     for log in answer.logs:
         if log.is_cut:
-            yield [(f"{log.name}: read up to line {log.lines:,} only; so much of it is trouble", "")]
+            why = "so much of it is trouble" if log.told else "it holds more than is read of one log"
+            yield [(f"{log.name}: read up to line {log.lines:,} only; {why}", "")]
     if len(answer.versions) > 1:
         yield [
             (f"versions of NCCL that wrote here: {', '.join(answer.versions)}; all ranks need the same one", "yellow")

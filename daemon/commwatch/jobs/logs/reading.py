@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gzip
+import io
 import os
 import re
 import shlex
@@ -12,7 +14,7 @@ import time
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import BinaryIO, cast
+from typing import IO, BinaryIO, cast
 
 from commwatch.jobs.logs.conditions import GPU_NAME
 from commwatch.jobs.logs.event import event_in_line, time_of
@@ -36,6 +38,10 @@ from commwatch.jobs.logs.transport import TransportLines
 from commwatch.regular_file import open_regular
 
 MOST_LOGS = 512
+MOST_UNPACKED = 16 << 30
+"""Bytes that are read of a packed log: a small file may hold any number of them."""
+ZSTD_PROGRAMS = ("/usr/bin/zstd", "/bin/zstd")
+"""Where root alone can put a program."""
 MOST_TOLD = 5000
 """Lines of trouble that are taken of one log; what happened first is among them."""
 _LOOKED_BACK = 20
@@ -69,7 +75,7 @@ class ReadLog:
     lines: int = 0
     """Lines that were read."""
     is_cut: bool = False
-    """Whether the rest was not read, because so many lines report trouble."""
+    """Whether the rest was not read, because so many lines report trouble or so much was packed."""
     of_nccl: bool = False
     """Whether any line is NCCL's."""
     of_amd: bool = False
@@ -108,13 +114,13 @@ def read_logs(names: Iterable[str]) -> list[ReadLog]:
     return [read_log(*log) for log in _opened(names)]
 
 
-def _opened(names: Iterable[str]) -> Iterator[tuple[str, BinaryIO, float]]:
-    """Each log with its name and the time at which it was written last."""
+def _opened(names: Iterable[str]) -> Iterator[tuple[str, BinaryIO, float, float]]:
+    """Each log with its name, the time at which it was written last, and the bytes that are read of it at most."""
     found: dict[str, LogFile] = {}
     names = list(dict.fromkeys(names))
     for name in names:
         if name == STANDARD_INPUT:
-            yield "standard input", sys.stdin.buffer, time.time()
+            yield "standard input", sys.stdin.buffer, time.time(), float("inf")
             continue
         logs, failed = find_logs(name, ANY_HOST)
         if not logs and failed is None and name.endswith(_PACKED) and (packed := stat_log(name)) is not None:
@@ -127,27 +133,48 @@ def _opened(names: Iterable[str]) -> Iterator[tuple[str, BinaryIO, float]]:
     for log in list(found.values())[:MOST_LOGS]:
         # Whoever writes there may have put a pipe in its place since.
         with open(open_regular(os.path.realpath(log.path)), "rb", buffering=0) as stream:
-            yield log.path, _unpacked(stream, log.path, log.path in names), log.changed
+            head = stream.read(len(_ZSTD))
+            stream.seek(0)
+            # In a folder anybody may leave what cannot be read.
+            if head == _ZSTD and log.path in names:
+                with _unpacked_by_zstd(stream, log.path) as unpacked:
+                    yield log.path, unpacked, log.changed, MOST_UNPACKED
+            elif head.startswith(_GZIP):
+                yield log.path, _unpacked(stream), log.changed, MOST_UNPACKED
+            else:
+                yield log.path, stream, log.changed, float("inf")
 
 
-def _unpacked(stream: BinaryIO, path: str, is_named: bool) -> BinaryIO:
-    """A log as it was before it was packed with gzip. A file that only begins like one is read as it is.
+@contextlib.contextmanager
+def _unpacked_by_zstd(stream: BinaryIO, path: str) -> Iterator[BinaryIO]:
+    """A log as it was before it was packed with zstd, for which Python has no reader before 3.14.
 
     Args:
         stream: at its beginning.
         path: of the file.
-        is_named: whether somebody asked for this very file; in a folder anybody may leave what cannot be read.
 
     Raises:
-        OSError: it is packed with zstd, for which Python has no reader.
+        OSError: the program zstd is not installed.
     """
-    head = stream.read(len(_ZSTD))
-    stream.seek(0)
-    if head == _ZSTD and is_named:
+    from commwatch.children import PIPE, start
+
+    program = next((one for one in ZSTD_PROGRAMS if os.access(one, os.X_OK)), None)
+    if program is None:
         command = f"zstd -dc {shlex.quote(path)} | commwatch diagnose --log -"
-        raise OSError(errno.EINVAL, f"packed with zstd: {command}", path)
-    if not head.startswith(_GZIP):
-        return stream
+        raise OSError(errno.EINVAL, f"packed with zstd, which is not installed here; where it is: {command}", path)
+    child = start([program, "-dcq"], {"LC_ALL": "C"}, stdin=cast("IO[bytes]", stream), stdout=PIPE)
+    # A pipe gives 64 KiB at a time.
+    unpacked = io.BufferedReader(cast("io.RawIOBase", child.stdout), _PIECE_BYTES)
+    try:
+        yield unpacked
+    finally:
+        child.kill()
+        child.wait()
+        unpacked.close()
+
+
+def _unpacked(stream: BinaryIO) -> BinaryIO:
+    """A log as it was before it was packed with gzip. A file that only begins like one is read as it is."""
     packed = gzip.GzipFile(fileobj=stream)
     try:
         packed.peek(1)
@@ -157,7 +184,7 @@ def _unpacked(stream: BinaryIO, path: str, is_named: bool) -> BinaryIO:
     return cast("BinaryIO", packed)
 
 
-def read_log(name: str, stream: BinaryIO, changed: float) -> ReadLog:
+def read_log(name: str, stream: BinaryIO, changed: float, most_bytes: float = float("inf")) -> ReadLog:
     """Read one log.
 
     Args:
@@ -165,6 +192,7 @@ def read_log(name: str, stream: BinaryIO, changed: float) -> ReadLog:
         stream: at its beginning.
         changed: when it was written last, seconds since 1970; gives the year to times that have none, unless
             another line names one.
+        most_bytes: that are read.
 
     Raises:
         OSError: as the kernel gave it.
@@ -173,8 +201,10 @@ def read_log(name: str, stream: BinaryIO, changed: float) -> ReadLog:
     log = ReadLog(name, silent=float("inf") if stream is sys.stdin.buffer else time.time() - changed)
     rest, skips = b"", False
     default_year = time.gmtime(changed).tm_year
-    while len(log.told) < MOST_TOLD:
+    size = 0
+    while len(log.told) < MOST_TOLD and size < most_bytes:
         data = _read(stream)
+        size += len(data)
         if not data:
             _take(log, rest, default_year)
             log.lines += bool(rest)
