@@ -312,7 +312,7 @@ def _incident(chapter: Chapter, of_amd: bool) -> LogIncident:
     event = culprit.event
     # A CPU with graphics writes lines of amdgpu, and programs for both name ROCm: what a line itself says comes first.
     of_amd = of_amd and report_in(event.text) is None and not any(word in event.text for word in _OF_NVIDIA)
-    said = None if event.category == "cuda" and of_amd else about_line(event.category, event.text)
+    said = about_line(event.category, event.text, of_amd and event.category == "cuda")
     if said is not None:
         about = said
     elif event.category in {"crash", "other"} and not event.certain:
@@ -322,7 +322,7 @@ def _incident(chapter: Chapter, of_amd: bool) -> LogIncident:
     else:
         about = CATEGORIES[event.category]
     if about is CATEGORIES["crash"] and (raised := _RAISED.search(event.text)) is not None:
-        about = About("program", f"The program ended with {raised[0].strip()}.", _READ_TRACEBACK)
+        about = About("program", f"The program ended with {raised[0].strip().rstrip('.')}.", _READ_TRACEBACK)
     ranks = chapter.ranks(event.category)
     return LogIncident(
         category=event.category,

@@ -38,7 +38,7 @@ ALL_HINTS = (*HINTS, *SAID_HINTS)
 """A line in which ``find_in_line`` finds something holds one of these."""
 ALL_SIGN_HINTS = (*SIGN_HINTS, *SIGN_SAID_HINTS)
 """So for ``find_sign`` and ``find_doubt``."""
-_REPORTS = (*TORCH, *((one.of, True, one.says) for one in MESSAGES_SAID))
+_REPORTS = (*((one.of, True, one.says) for one in MESSAGES_SAID), *TORCH)
 _ENDS = (*((one.of, False, one.says) for one in SIGNS_SAID), *SIGNS)
 
 _RANKS: dict[str, int] = {one: rank for rank, group in enumerate(PRECEDENCE) for one in group}

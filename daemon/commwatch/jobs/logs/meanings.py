@@ -329,18 +329,19 @@ def refined(category: Category, text: str) -> Category:
     return next((row.of for row in CUDA_ROWS if row.says.search(text)), category)
 
 
-def about_line(category: Category, text: str) -> About | None:
+def about_line(category: Category, text: str, of_amd: bool = False) -> About | None:
     """What a line says itself of its cause; None where only its category is known.
 
     Args:
         category: of the line.
         text: of the line.
+        of_amd: whether it is of AMD's GPUs, for which the next steps of CUDA's errors do not hold.
     """
     if (report := report_in(text)) is not None:
         return about_report(report)
     if category == "pcie" and (device := _PCI_ADDRESS.search(text)) is not None:
         return _about_pcie(device[0])
-    found = _row_of(category, text)
+    found = _row_of(category, text, of_amd)
     return None if found is None else found[0].about
 
 
@@ -368,10 +369,10 @@ def shortened(category: Category, text: str, longest: int) -> str:
     return f"…{text[found[1] - longest + 1 : found[1]]}"
 
 
-def _row_of(category: Category, text: str) -> tuple[_Row | Message, int] | None:
+def _row_of(category: Category, text: str, of_amd: bool = False) -> tuple[_Row | Message, int] | None:
     """The row that fits a line, and where in the line its words end."""
-    of_cuda = () if _OF_AMD.search(text) is not None else CUDA_ROWS
-    every: tuple[_Row | Message, ...] = (*of_cuda, *LIMIT_ROWS, *MESSAGES_SAID, *SIGNS_SAID)
+    of_cuda = () if of_amd or _OF_AMD.search(text) is not None else CUDA_ROWS
+    every: tuple[_Row | Message, ...] = (*MESSAGES_SAID, *SIGNS_SAID, *of_cuda, *LIMIT_ROWS)
     rows = [row for row in every if row.of == category]
     for row in (*rows, *(CONNECTION_ROWS if category in _CONNECTING else ())):
         if (found := row.says.search(text)) is not None:

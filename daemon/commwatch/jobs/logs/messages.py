@@ -134,8 +134,8 @@ MESSAGES_SAID: Final[tuple[Message, ...]] = (
              "A GPU of AMD hung, or is gone from the bus.",
              "Look at the kernel log around it (GPU reset, RAS) for whether its reset succeeded; again on the same "
              "GPU: rocm-smi --showrasinfo, and have the card inspected.")),
-    _message("cuda", b"memory access was enc", r"an illegal memory access was encountered", About("program",
-             "A kernel touched memory that it may not: most often the program.",
+    _message("cuda", b"memory access was enc", r"(?<!HIP error: )an illegal memory access was enc", About(
+             "program", "A kernel touched memory that it may not: most often the program.",
              "Run the program with CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer: it names the call.")),
     _message("nvls", b"abricmanager", r"query NVSwitch device information .{0,60}failed", About("nvlink",
              "The fabric manager found no NVSwitch that it may set up.",
