@@ -35,6 +35,7 @@ AFTERWARDS = ("recent", "reported", "later", "last", "final", "working", "fresh"
 """Sets that were looked for afterwards, each when the rules for all before it were done; those of ``BLIND`` are split
 as the first ones are."""
 BLIND = ("blind", "unseen")
+LATELY = "lately"
 
 
 @dataclass(frozen=True)
