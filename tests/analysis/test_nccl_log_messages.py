@@ -20,6 +20,7 @@ terminate called after throwing an instance of 'std::bad_alloc'
 MemoryError
 ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`.
 ValueError: Free memory on device (10.2/79.1 GiB) on startup is less than desired GPU memory utilization (0.9).
+Memory on the node (IP: 10.0.0.2) was 12.49GB / 13.15GB (0.950003), which exceeds the memory usage threshold of 0.95.
 ray.exceptions.ObjectStoreFullError: Failed to put object in object store because it is full.
 RuntimeError: [enforce fail at inline_container.cc:471] . PytorchStreamWriter failed writing file data/17: failed
 libgomp: Thread creation failed: Resource temporarily busy
@@ -38,6 +39,9 @@ RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with m
 ImportError: /lib/libc.so.6: version `GLIBC_2.32' not found (required by /opt/x.so)
 hipErrorNoBinaryForGpu: Unable to find code object for all current devices!
 RuntimeError: No HIP GPUs are available
+:0:rocdevice.cpp :2652: aborting with error : HSA_STATUS_ERROR_OUT_OF_RESOURCES: The runtime failed to allocate
+:0:rocdevice.cpp:3586: Callback: Queue 0x7f aborting with error : HSA_STATUS_ERROR_EXCEPTION: a hardware exception.
+Memory access fault by GPU node-2 (Agent handle: 0x5591ab02d9d0) on address 0x7f2aa0200000. Reason: Page not present.
 [91.1] amdgpu 0000:c5:00.0: amdgpu: ring sdma0 timeout, signaled seq=26, emitted seq=27
 GPUassert: an illegal memory access was encountered kernel.cu 88
 nv-fabricmanager: request to query NVSwitch device information from NVSwitch driver failed with error
@@ -57,6 +61,7 @@ Warning  Failed  2m  kubelet  Error: ImagePullBackOff
 ConnectionError: Could not find any running Ray instance. Please specify the one to connect to
 torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError
 torch.distributed.elastic.rendezvous.api.RendezvousClosedError
+ValueError: host not found: Name or service not known
 MaxRetryError: HTTPSConnectionPool(host='huggingface.co', port=443): Max retries exceeded
 [91.1] nfs: server filer1 not responding, still trying
 [91.1] LustreError: 11-0: scratch-OST0001-osc: operation ost_write to node failed: rc = -107

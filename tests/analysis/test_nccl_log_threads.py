@@ -4,9 +4,9 @@
 [WORDS]``: the thread, what an expert names from the thread as the cause (the first one is the best answer, the others
 are defensible, ``none`` for a log of a job that goes on, where ``unknown`` is not wrong, ``slow`` for one that crawls),
 and the host, address or rank that the text itself names as the culprit, or ``-``. Hosts, paths and numbers are
-others than in the thread. In ``blind.log`` and ``unseen.log``, written before their authors read a rule, the kind of
-text stands in place of the letter; in ``unseen.log`` WORDS is a pattern for what a helpful answer says of cause or next
-step, without which an answer is fair, and with which it is right whatever its category.
+others than in the thread. In ``blind.log`` and ``unseen.log``, written before their authors read a rule, and in
+``lately.log`` the kind of text stands in place of the letter. WORDS is a pattern for what a helpful answer says of
+cause or next step, without which an answer is fair, and with which it is right whatever its category.
 """
 
 from __future__ import annotations
@@ -31,11 +31,10 @@ UNKNOWN = "unknown"
 SLOW = "slow"
 LEAST_RIGHT = 0.92
 HALVES = ("tune", "aside")
-AFTERWARDS = ("recent", "reported", "later", "last", "final", "working", "fresh", "newest", "latest")
+AFTERWARDS = ("recent", "reported", "later", "last", "final", "working", "fresh", "newest", "latest", "lately")
 """Sets that were looked for afterwards, each when the rules for all before it were done; those of ``BLIND`` are split
 as the first ones are."""
 BLIND = ("blind", "unseen")
-LATELY = "lately"
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Case:
     @property
     def text_kind(self) -> str:
         """Of what kind the text is."""
-        return f"{self.kind}:{self.name.partition(':')[2]}" if self.kind in BLIND else self.kind
+        return f"{self.kind}:{self.name.partition(':')[2]}" if self.kind in {*BLIND, "lately"} else self.kind
 
     @property
     def half(self) -> str:

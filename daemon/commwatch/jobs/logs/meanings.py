@@ -233,6 +233,10 @@ LIMIT_ROWS: Final[tuple[_Row, ...]] = (
          "A process died of SIGBUS: memory that it had mapped could not be had, most often because /dev/shm was full.",
          "Give the container more /dev/shm (docker --shm-size, an emptyDir of medium Memory); a file that was cut "
          "while it was mapped, or a file system that is full or lost, does the same.")),
+    _row("crash", r"SIGSEGV|[Ss]egmentation fault|segfault at|exitcode: -11\b|\b[Ss]ignal:? 11\b", About("program",
+         "A process died of a wrong access to memory (SIGSEGV), in the program or in a library.",
+         "Look at the stack that it wrote, or at its core (coredumpctl gdb): try another version of the library of the "
+         "topmost frame. PYTHONFAULTHANDLER=1 names the line of Python.")),
     _row("cancelled", r"DUE TO TIME LIMIT|DeadlineExceeded|because: timed-out", About("symptom",
          "The job was ended because its time was over.",
          "Ask for more time or save checkpoints more often; if it hung before, earlier lines say so.")),

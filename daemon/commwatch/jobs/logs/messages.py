@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from commwatch.jobs.logs.categories import About, Category
+from commwatch.jobs.logs.categories import AMD, About, Category
 
 
 class Message(NamedTuple):
@@ -73,6 +73,10 @@ MESSAGES_SAID: Final[tuple[Message, ...]] = (
     _message("oom", b"emoryError", r"(?:^|[ .])(?:MemoryError$|_?ArrayMemoryError:)", _HOST_MEMORY),
     _message("oom", b"cache blocks", r"No available memory for the cache blocks", _NO_CACHE),
     _message("oom", b"ory on device", r"Free memory on device .{0,80} is less than desired GPU memory", _NO_CACHE),
+    _message("oom", b"memory usage thre", r"exceeds the memory usage threshold", About("config",
+             "Ray ended a worker, since the node ran out of memory.",
+             "Ask for more CPUs or memory per task, so that fewer run at a time, or give the node more memory; "
+             "RAY_memory_usage_threshold sets the share.")),
     _message("oom", b"ObjectStoreFull", r"ObjectStoreFullError", About("config",
              "Ray's object store, which lies in shared memory, is full.",
              "Raise --object-store-memory and /dev/shm of the container, or keep fewer objects alive.")),
@@ -130,6 +134,12 @@ MESSAGES_SAID: Final[tuple[Message, ...]] = (
     _message("cuda", b"No HIP GPUs", r"No HIP GPUs are available", About("config", "The process sees no GPU.",
              "Compare rocminfo and HIP_VISIBLE_DEVICES inside the job with what it was given; the container needs "
              "/dev/kfd and /dev/dri, and the user the groups video and render.")),
+    _message("cuda", b"HSA_STATUS_ERROR_OUT", r"HSA_STATUS_ERROR_OUT_OF_RESOURCES", About("program",
+             "The runtime of AMD got no more memory or queues, on the GPU or on the host.",
+             "Look at the memory of GPU and host before it (rocm-smi --showmeminfo vram, free -g), at processes that "
+             "were left over, and at amdgpu in the kernel log.")),
+    _message("cuda", b"HSA_STATUS_ERROR", r"HSA_STATUS_ERROR_[A-Z]", AMD),
+    _message("cuda", b"access fault by GPU", r"Memory access fault by GPU", AMD),
     _message("cuda", b"amdgpu", r"amdgpu.{0,80}(?:\bring \S{1,40} timeout, signaled|device lost from bus)", About("gpu",
              "A GPU of AMD hung, or is gone from the bus.",
              "Look at the kernel log around it (GPU reset, RAS) for whether its reset succeeded; again on the same "
@@ -195,6 +205,10 @@ MESSAGES_SAID: Final[tuple[Message, ...]] = (
     _message("crash", b"RendezvousClosed", r"RendezvousClosedError", About("symptom",
              "torchrun came to a rendezvous that another node had closed, since its own processes had ended.",
              "Look at the logs of the other nodes: one ended first. Start all again with a new --rdzv_id.")),
+    _message("socket", b"Error: ", r"Error: .{0,80}(?:Name or service not known|Temporary failure in name resol)",
+             About("config", "The name of a host could not be resolved.",
+             "Try getent hosts NAME on the node that reports it; put the name into DNS or /etc/hosts of all nodes, or "
+             "give MASTER_ADDR as an address. A pod's name is known once the pod and its service run.")),
     _message("socket", b"Max retries", r"HTTPSConnectionPool\(host='[^']{1,255}'.{0,80}Max retries exceeded", About(
              "config", "The program could not reach a server outside, from which it loads a model or data.",
              "Look at DNS, proxy (HTTPS_PROXY) and route of the node; or load the files beforehand and set "

@@ -216,6 +216,7 @@ DOUBTS = {
 WAITING = re.compile(
     r"No available node types can fulfill|[Ww]aiting for (?:creating a )?placement group|Insufficient nvidia\.com/gpu|"
     r"cannot be scheduled right now|job \d{1,12} queued and waiting for resources|Requested nodes are busy|"
+    r"is waiting to start: (?:PodInitializing|ContainerCreating)|"
     r"\b\d{1,6}/\d{1,6} nodes are available|Allocate failed due to requested number of devices unavailable"
 )
 """What launchers write while a job waits for resources; work after it takes it back."""
@@ -296,7 +297,7 @@ SIGN_HINTS: tuple[bytes, ...] = (
     *GOES_ON,
     *(hint.encode() for stem in _STEMS for hint in (stem[1:], stem[1:].upper())),
     b"poolFD", b"can fulfill", b"lacement group", b"nvidia.com/gpu", b"be scheduled", b"for resources", b"C10d store",
-    b"nodes are ",
+    b"nodes are ", b"waiting to start",
     b"SIG", b"all stack", b"all Stack", b"[E", b"[F", b": E ", b": F ", b".cc:",
 )  # fmt: skip
 """So for signs and doubts, beside the others."""
