@@ -80,13 +80,13 @@ class Tables:
         self._first_ranks = 0
         """Processes that call themselves rank 0 of the table that follows."""
 
-    def take(self, body: bytes, kinds: Kinds, number: int) -> None:
+    def take(self, body: bytes, number: int, kinds: Kinds) -> None:
         """Look at a piece of the log.
 
         Args:
             body: whole lines.
-            kinds: of the same lines.
             number: of the first one.
+            kinds: of the same lines.
         """
         if self._has_ended and not kinds.may_hold(b"busbw", b"Using devices", b"_perf"):
             return

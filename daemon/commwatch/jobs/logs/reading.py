@@ -249,8 +249,8 @@ def _take(log: ReadLog, body: bytes, default_year: int) -> None:
         log.has_ended = has_ended
         log.works = log.lines + 1 + body.count(b"\n", 0, worked)
         log.doubts.clear()
-    log.transport.take(body, kinds, log.lines + 1)
-    log.tables.take(body, kinds, log.lines + 1)
+    log.transport.take(body, log.lines + 1, kinds)
+    log.tables.take(body, log.lines + 1, kinds)
     number, counted = log.lines + 1, 0
     telling = dict(kinds.telling((*ALL_HINTS, *GOES_ON)))
     # Signs are asked only where nothing is reported.

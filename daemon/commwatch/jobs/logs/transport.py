@@ -97,14 +97,15 @@ class TransportLines:
         self.channels: dict[str, Line] = {}
         """The first channel over each network: ``Socket``, ``IB``, ``IB/GDRDMA``."""
 
-    def take(self, body: bytes, kinds: Kinds, number: int) -> None:
+    def take(self, body: bytes, number: int, kinds: Kinds | None = None) -> None:
         """Look at a piece of the log.
 
         Args:
             body: whole lines.
-            kinds: of the same lines.
             number: of the first one.
+            kinds: of the same lines, where the caller has them.
         """
+        kinds = Kinds(body) if kinds is None else kinds
         is_dump = "emulated" not in self.seen and kinds.may_hold(b"<pci busid")
         if is_dump and (bridge := _EMULATED.search(body)) is not None:
             where = number + body.count(b"\n", 0, bridge.start())
