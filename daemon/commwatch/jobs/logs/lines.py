@@ -14,7 +14,7 @@ from typing import NamedTuple
 from commwatch.jobs.logs.categories import ENDINGS, PRECEDENCE, SEVERED, SIDES, Category
 from commwatch.jobs.logs.kinds import Kinds
 from commwatch.jobs.logs.meanings import category_of_report, refined, report_in
-from commwatch.jobs.logs.messages import MESSAGES_SAID, SAID_HINTS, SIGN_SAID_HINTS, SIGNS_SAID
+from commwatch.jobs.logs.messages import MESSAGES_SAID, SAID_HINTS, SIGN_SAID_HINTS, SIGNS_SAID, Message
 from commwatch.jobs.logs.rules import (
     BEGINS,
     CALM,
@@ -38,8 +38,6 @@ ALL_HINTS = (*HINTS, *SAID_HINTS)
 """A line in which ``find_in_line`` finds something holds one of these."""
 ALL_SIGN_HINTS = (*SIGN_HINTS, *SIGN_SAID_HINTS)
 """So for ``find_sign`` and ``find_doubt``."""
-_REPORTS = (*((one.of, True, one.says) for one in MESSAGES_SAID), *TORCH)
-_ENDS = (*((one.of, False, one.says) for one in SIGNS_SAID), *SIGNS)
 
 _RANKS: dict[str, int] = {one: rank for rank, group in enumerate(PRECEDENCE) for one in group}
 _AFTER_CAUSES = len(PRECEDENCE)
@@ -133,7 +131,7 @@ def find_in_line(line: str) -> Finding | None:
         if (report := report_in(line)) is not None:
             of_kernel = category_of_report(report)
             return None if of_kernel is None else Finding(of_kernel)
-        found = _last_error(line) or _by_table(_REPORTS, line)
+        found = _last_error(line) or _by_messages(MESSAGES_SAID, True, line) or _by_table(TORCH, line)
         if found is None or found.category != "limit" or "Evicted" in line:
             return found
         # A limit that the program itself calls no error was met and waited for.
@@ -145,7 +143,8 @@ def find_sign(line: str) -> Finding | None:
     """Whether a line is a sign that a job ended or never began; see ``rules.SIGNS``."""
     if parse_line(line) is not None or WAITING.search(line[:_LOOKED_AT]) is not None:
         return None
-    return _by_table(_ENDS, line[:_LONGEST_LINE])
+    line = line[:_LONGEST_LINE]
+    return _by_messages(SIGNS_SAID, False, line) or _by_table(SIGNS, line)
 
 
 def find_doubt(line: str) -> Finding | None:
@@ -245,6 +244,10 @@ def _category_of_message(message: str) -> Category | None:
     if (completion := _COMPLETION.search(message)) is not None:
         return COMPLETIONS.get(int(completion[1]), "ib_other")
     return next((refined(category, message) for category, rule in MESSAGES if rule.search(message)), None)
+
+
+def _by_messages(table: Iterable[Message], certain: bool, line: str) -> Finding | None:
+    return next((Finding(one.of, certain) for one in table if one.hint in line and one.says.search(line)), None)
 
 
 def _by_table(table: Iterable[tuple[Category, bool, re.Pattern[str]]], line: str) -> Finding | None:
