@@ -11,7 +11,16 @@ import re
 from typing import Final, NamedTuple
 
 from commwatch.jobs.logs.categories import About, Category, Side
-from commwatch.jobs.logs.messages import MESSAGES_SAID, SIGNS_SAID, Message
+from commwatch.jobs.logs.messages import (
+    LOCKED_MEMORY,
+    LOST_GPU,
+    MESSAGES_SAID,
+    NO_DRIVER,
+    NO_NAME,
+    NO_SERVER,
+    SIGNS_SAID,
+    Message,
+)
 from commwatch.node.xids import LINK_XIDS, meaning_of
 from commwatch.readings import HardwareEvent
 from commwatch.sources.adapter_lines import ADAPTER_EVENTS, DRIVERS
@@ -109,13 +118,8 @@ CUDA_ROWS: Final[tuple[_Row, ...]] = (
          "were left over, and MIG; without these look for an Xid of the GPU.")),
     _row("cuda", r"(?i)nvml[^:]{0,24}: Unknown Error",
          About("config", "The container lost its access to the GPUs' device files while it ran.", _LOST)),
-    _row("cuda", r"(?i)nvml(?: error)?: (?:Driver Not Loaded|Insufficient Permissions)", About("config",
-         "The NVIDIA driver is not loaded, or the process may not use it.",
-         "Run nvidia-smi on the host; compare the rights of /dev/nvidia* with the user of the job.")),
-    _row("cuda", r"(?i)nvml(?: error)?: GPU is lost", About("gpu",
-         "The driver does not reach a GPU any more.",
-         "Look for Xid 79 or another Xid of that GPU in the kernel log. Drain the node and restart it; again on the "
-         "same GPU: have card, riser and slot inspected.")),
+    _row("cuda", r"(?i)nvml(?: error)?: (?:Driver Not Loaded|Insufficient Permissions)", NO_DRIVER),
+    _row("cuda", r"(?i)nvml(?: error)?: GPU is lost", LOST_GPU),
     _row("cuda", r"NV_ERR_RESET_REQUIRED", About("gpu",
          "The driver refuses the GPU until it is reset.",
          "Drain the node and reset the GPU, together with those that it shares NVLinks with (nvidia-smi --gpu-reset); "
@@ -241,9 +245,7 @@ LIMIT_ROWS: Final[tuple[_Row, ...]] = (
          "The job was ended because its time was over.",
          "Ask for more time or save checkpoints more often; if it hung before, earlier lines say so.")),
     _row("ib_setup", r"(?i)ibv_(?:reg_mr|create_cq|create_qp|reg_dmabuf)\w{0,12}.{0,80}Cannot allocate memory|memlock",
-         About("config", "The adapter could not lock memory: the limit of locked memory is too small.",
-         "Raise it: ulimit -l unlimited, LimitMEMLOCK=infinity of the unit (of Slurm's or of containerd, which jobs "
-         "inherit it from), --ulimit memlock=-1 of the container.")),
+         LOCKED_MEMORY),
     _row("no_interface", r"family \d{1,10} is neither AF_INET", About("config",
          "NCCL received an address that makes no sense: something else spoke at its port, or two versions of NCCL "
          "talked to each other.",
@@ -252,10 +254,7 @@ LIMIT_ROWS: Final[tuple[_Row, ...]] = (
 )  # fmt: skip
 
 CONNECTION_ROWS: Final[tuple[_Row, ...]] = (
-    _row("socket", r"We couldn't connect to 'https?://", About("config",
-         "The program could not reach a server outside, from which it loads a model or data.",
-         "Look at DNS, proxy (HTTPS_PROXY) and route of the node; or load the files beforehand and set "
-         "HF_HUB_OFFLINE=1.")),
+    _row("socket", r"We couldn't connect to 'https?://", NO_SERVER),
     _row("socket", r"(?i)connect(?:ing|ion)? (?:to )?\[?fe80:", About("config",
          "A process called a link-local address of IPv6, which only its own link can reach: an interface was chosen "
          "that is not joined to the other nodes, such as a veth or a bridge.",
@@ -274,10 +273,7 @@ CONNECTION_ROWS: Final[tuple[_Row, ...]] = (
          "Look at ip route get ADDRESS on the node, and at NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME: an interface "
          "that is not joined to the others was chosen.")),
     _row("socket", r"(?i)(?:gai error: -?\d|(?:could|can) ?not (?:be )?resolved?|not resolve host|"
-         r"name or service not known|temporary failure in name resolution|nodename nor servname)", About("config",
-         "The name of a host could not be resolved.",
-         "Try getent hosts NAME on the node that reports it; put the name into DNS or /etc/hosts of all nodes, or give "
-         "MASTER_ADDR as an address.")),
+         r"name or service not known|temporary failure in name resolution|nodename nor servname)", NO_NAME),
     _row("socket", r"(?i)(?:errno:? 110|\[Errno 110\]|connection timed out)", About("network",
          "The address that a process called did not answer: a firewall drops the packets, or the path is broken.",
          "Open the ports between the nodes (MASTER_PORT and the range of ephemeral ports); commwatch cluster check "

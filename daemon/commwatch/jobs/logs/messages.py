@@ -39,15 +39,25 @@ _NO_CACHE: Final = About("program", "The GPU has no room for the cache of keys a
 _NO_THREADS: Final = About("config", "A process could not start a thread: a limit of processes was reached.",
     "Raise the limit of processes: ulimit -u, TasksMax of the unit, --pids-limit of the container, pids.max of its "
     "cgroup.")  # fmt: skip
-_LOST_GPU: Final = About("gpu", "The driver does not reach a GPU any more.",
+LOST_GPU: Final = About("gpu", "The driver does not reach a GPU any more.",
     "Look for Xid 79 or another Xid of that GPU in the kernel log. Drain the node and restart it; again on the same "
     "GPU: have card, riser and slot inspected.")  # fmt: skip
 _STORAGE: Final = About("host",
     "The file system failed under the job: its disk, or the server that it is mounted from.",
     "Look at the kernel log of the node (nfs, Lustre, nvme, I/O error) and at the mount (df, mount); the job can go on "
     "from its last checkpoint when it is back.")  # fmt: skip
-_NO_GPU_RUNTIME: Final = About("config", "The NVIDIA driver is not loaded, or the process may not use it.",
+NO_DRIVER: Final = About("config", "The NVIDIA driver is not loaded, or the process may not use it.",
     "Run nvidia-smi on the host; compare the rights of /dev/nvidia* with the user of the job.")  # fmt: skip
+LOCKED_MEMORY: Final = About("config", "The adapter could not lock memory: the limit of locked memory is too small.",
+    "Raise it: ulimit -l unlimited, LimitMEMLOCK=infinity of the unit (of Slurm's or of containerd, which jobs inherit "
+    "it from), --ulimit memlock=-1 of the container.")  # fmt: skip
+NO_SERVER: Final = About("config",
+    "The program could not reach a server outside, from which it loads a model or data.",
+    "Look at DNS, proxy (HTTPS_PROXY) and route of the node; or load the files beforehand and set HF_HUB_OFFLINE=1.",
+)  # fmt: skip
+NO_NAME: Final = About("config", "The name of a host could not be resolved.",
+    "Try getent hosts NAME on the node that reports it; put the name into DNS or /etc/hosts of all nodes, or give "
+    "MASTER_ADDR as an address. A pod's name is known once the pod and its service run.")  # fmt: skip
 _PATH: Final = (
     "Look on the node that reports it whether the path is there (a file system that is mounted on all nodes) and may "
     "be executed."
@@ -92,22 +102,19 @@ MESSAGES_SAID: Final[tuple[Message, ...]] = (
              "Free space there, or start Ray with --temp-dir and a spilling directory on a larger disk.")),
     _message("other", "Error: [Errno ", r"\[Errno (?:5|30|116)\]", _STORAGE),
     _message("ib_setup", "llocate memory", r"(?i)(?:register(?:ing)? memory|mr_reg\w{0,12}|reg_mr\w{0,12}).{0,120}"
-             r"Cannot allocate memory", About("config",
-             "The adapter could not lock memory: the limit of locked memory is too small.",
-             "Raise it: ulimit -l unlimited, LimitMEMLOCK=infinity of the unit (of Slurm's or of containerd, which "
-             "jobs inherit it from), --ulimit memlock=-1 of the container.")),
+             r"Cannot allocate memory", LOCKED_MEMORY),
     _message("ib_setup", "mlx5_cmd_", r"mlx5_cmd_\w{1,12}.{0,120}status (?:limits exceeded|no resources)", About(
              "host", "The adapter refused to make another object for a process (a memory key, a queue): all that its "
              "firmware has are taken.",
              "End processes that were left over (rdma resource show), and register less memory or use fewer queues per "
              "job; the firmware's limits are in mlxconfig.")),
     # --- what is installed, and which GPUs are there ---
-    _message("cuda", "with the NVIDIA driver", r"couldn't communicate with the NVIDIA driver", _NO_GPU_RUNTIME),
+    _message("cuda", "with the NVIDIA driver", r"couldn't communicate with the NVIDIA driver", NO_DRIVER),
     _message("cuda", "CUDA unknown error", r"CUDA unknown error", About("config",
              "CUDA could not start: a device file is missing, or the driver was left in a bad state.",
              "Run nvidia-smi and nvidia-modprobe -u on the host, and give the container all of /dev/nvidia* with "
              "nvidia-uvm; after a sleep or an upgrade of the driver load its modules again.")),
-    _message("cuda", "device handle for GPU", r"device handle for GPU.{0,80}(?:GPU is lost|Unknown Error)", _LOST_GPU),
+    _message("cuda", "device handle for GPU", r"device handle for GPU.{0,80}(?:GPU is lost|Unknown Error)", LOST_GPU),
     _message("cuda", "nvidia: probe", r"\bnvidia: probe of \S{1,20} failed", About("gpu",
              "The driver could not start a GPU.",
              "Read the lines of NVRM before this one; power cycle the node, and if it stays so have card and slot "
@@ -206,13 +213,8 @@ MESSAGES_SAID: Final[tuple[Message, ...]] = (
              "torchrun came to a rendezvous that another node had closed, since its own processes had ended.",
              "Look at the logs of the other nodes: one ended first. Start all again with a new --rdzv_id.")),
     _message("socket", "Error: ", r"Error: .{0,80}(?:Name or service not known|Temporary failure in name resol)",
-             About("config", "The name of a host could not be resolved.",
-             "Try getent hosts NAME on the node that reports it; put the name into DNS or /etc/hosts of all nodes, or "
-             "give MASTER_ADDR as an address. A pod's name is known once the pod and its service run.")),
-    _message("socket", "Max retries", r"HTTPSConnectionPool\(host='[^']{1,255}'.{0,80}Max retries exceeded", About(
-             "config", "The program could not reach a server outside, from which it loads a model or data.",
-             "Look at DNS, proxy (HTTPS_PROXY) and route of the node; or load the files beforehand and set "
-             "HF_HUB_OFFLINE=1.")),
+             NO_NAME),
+    _message("socket", "Max retries", r"HTTPSConnectionPool\(host='[^']{1,255}'.{0,80}Max retries exceeded", NO_SERVER),
 )  # fmt: skip
 """What is said with certainty."""
 
