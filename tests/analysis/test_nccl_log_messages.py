@@ -191,7 +191,7 @@ def test_processes_of_nccl_tests_that_each_ran_alone_measured_nothing(log: Path,
     ("before", "line"),
     [
         ("task 1 exit code 0", "task 2 exit code 137"),
-        ("saved, errors: 0", "saved, errors: 7"),
+        ("failed to connect to n1 (errno: 97)", "failed to connect to n1 (errno: 111)"),
         ("cannot find 12ab34cd: skipped", "cannot find 12ab34cd: aborted"),
     ],
 )
