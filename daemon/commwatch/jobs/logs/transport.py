@@ -10,6 +10,7 @@ import re
 from typing import Final, NamedTuple
 
 from commwatch.jobs.logs.categories import About, Category
+from commwatch.jobs.logs.kinds import Kinds
 
 _LONGEST_LINE: Final = 1024
 _MOST_HITS: Final = 256
@@ -18,7 +19,7 @@ _LARGEST_NODE: Final = 16
 """GPUs of the largest node: more ranks are on several nodes."""
 _USUAL_NODE: Final = 8
 _OF_NCCL: Final = b" NCCL "
-_HOST: Final = re.compile(rb"(?:^|\s|\])([\w.-]{1,255}):\d{1,10}:\d{1,10} \[-?\d{1,10}\]")
+_HOST: Final = re.compile(rb"(?:^|[\s\]>:])([\w.-]{1,255}):\d{1,10}:\d{1,10} \[-?\d{1,10}\]")
 _RANKS: Final = re.compile(rb" n[rR]anks (\d{1,7})")
 _NODES: Final = re.compile(rb" nNodes (\d{1,6})")
 _INFINIBAND: Final = re.compile(rb"(?:\]|Using |Using \[\d{1,3}\])(?:ib\w{1,12}|ibp?\d\w{0,12}):")
@@ -43,8 +44,8 @@ def _mark(hint: bytes, says: bytes) -> _Mark:
 
 
 _MARKS: Final[dict[str, _Mark]] = {
-    "socket": _mark(b"sing network Socket", rb"Using network Socket"),
-    "rdma": _mark(b"sing network ", rb"Using network (?:IB|AWS Libfabric|GPUDirect-TCPX|gIB|UCX|NCCL RDMA)"),
+    "socket": _mark(b"Socket", rb"Using (?:internal N|n)etwork Socket|NET/Socket : Using \["),
+    "rdma": _mark(b"etwork ", rb"Using (?:internal N|n)etwork (?:IB|AWS Libfabric|GPUDirect-TCPX|gIB|UCX|NCCL RDMA)"),
     "no_library": _mark(b"libibverbs", rb"Failed to open libibverbs"),
     "not_opened": _mark(b"open", rb"ibv_open_device\w{0,12}\(?\)? ?failed|Unable to open device"),
     "no_device": _mark(b"device", rb"NET/IB ?: No device found|Net/IB: call to devices\(\) returned 0"),
@@ -96,26 +97,31 @@ class TransportLines:
         self.channels: dict[str, Line] = {}
         """The first channel over each network: ``Socket``, ``IB``, ``IB/GDRDMA``."""
 
-    def take(self, body: bytes, number: int) -> None:
+    def take(self, body: bytes, number: int, kinds: Kinds | None = None) -> None:
         """Look at a piece of the log.
 
         Args:
             body: whole lines.
-            number: of its first line.
+            number: of the first one.
+            kinds: of the same lines, where the caller has them.
         """
-        if "emulated" not in self.seen and (bridge := _EMULATED.search(body)) is not None:
+        kinds = Kinds(body) if kinds is None else kinds
+        is_dump = "emulated" not in self.seen and kinds.may_hold(b"<pci busid")
+        if is_dump and (bridge := _EMULATED.search(body)) is not None:
             where = number + body.count(b"\n", 0, bridge.start())
             self.seen["emulated"] = Line(where, bridge[0].decode(errors="replace"))
-        if _OF_NCCL not in body:
+        if not kinds.may_hold(_OF_NCCL):
             return
         for name, mark in _MARKS.items():
-            if name not in self.seen and (found := _first(body, mark, number)) is not None:
+            may_hold = name not in self.seen and kinds.may_hold(mark.hint)
+            if may_hold and (found := _first(body, mark, number)) is not None:
                 self.seen[name] = found
-        for line in _lines(body, b"sing network "):
-            if (host := _HOST.search(line)) is not None and len(self.hosts) < _MOST_HITS:
-                self.hosts.add(host[1])
-        for hint in (b" nranks ", b" nRanks "):
+        if not kinds.may_hold(b"etwork ", b"NET/", b" nranks ", b" nRanks "):
+            return
+        for hint in (b"sing network ", b"NET/Socket : ", b"sing internal N", b" nranks ", b" nRanks "):
             for line in _lines(body, hint):
+                if (host := _HOST.search(line)) is not None and len(self.hosts) < _MOST_HITS:
+                    self.hosts.add(host[1])
                 self.ranks = max([self.ranks, *(int(one) for one in _RANKS.findall(line))])
                 self.nodes = max([self.nodes, *(int(one) for one in _NODES.findall(line))])
         for line in _lines(body, b"NET/Socket : Using"):
@@ -154,8 +160,10 @@ class TransportLines:
 class Transport:
     """What the logs of one job say together."""
 
-    def __init__(self, logs: list[TransportLines]) -> None:
+    def __init__(self, logs: list[TransportLines], has_geforce: bool = False) -> None:
         self._logs = logs
+        self._has_geforce = has_geforce
+        """Whether the job runs on GeForce cards, which have no GPUDirect RDMA."""
 
     @property
     def _hosts(self) -> set[bytes]:
@@ -190,7 +198,7 @@ class Transport:
                     return at, found
             if "provider" in log.seen and "Socket" not in log.channels:
                 return at, Slow("ib_setup", _PROVIDER, log.seen["provider"])
-            if "no_gdr" in log.seen and "Socket" not in log.channels and not self._has_gdr:
+            if "no_gdr" in log.seen and "Socket" not in log.channels and not self._has_gdr and not self._has_geforce:
                 return at, Slow("ib_setup", _NO_GDR, log.seen["no_gdr"])
         return None
 
@@ -209,7 +217,8 @@ class Transport:
     def notes(self) -> tuple[str, ...]:
         """What is worth to know of a job that works or only began."""
         seen = set().union(*(log.seen for log in self._logs))
-        found = [self._between_nodes() or (_GDR_IS_OFF if "no_gdr" in seen and not self._has_gdr else "")]
+        is_off = "no_gdr" in seen and not self._has_gdr and not self._has_geforce
+        found = [self._between_nodes() or (_GDR_IS_OFF if is_off else "")]
         if "no_p2p" in seen and self._has_several_on_a_node:
             found.append(_NO_P2P)
         if "emulated" in seen:
@@ -222,11 +231,8 @@ class Transport:
         if any(one in log.seen for log in self._logs for one in ("disabled", "chosen")):
             return ""
         if any("socket" in log.seen or "Socket" in log.channels for log in self._logs):
-            return (
-                "The ranks of several nodes talk over TCP, since NCCL found no RDMA device. If the nodes have one (ls "
-                "/sys/class/infiniband on the host), it is not in the container, and the job could be faster."
-            )
-        if any("IB" in log.channels for log in self._logs) and not self._has_gdr:
+            return OVER_TCP
+        if any("IB" in log.channels for log in self._logs) and not self._has_gdr and not self._has_geforce:
             return (
                 "Transfers between nodes go through memory of the host: no channel uses GPUDirect RDMA. On data centre "
                 "GPUs load nvidia-peermem, or use a kernel and driver with DMA-BUF; GeForce cards have none."
@@ -248,6 +254,12 @@ def _why_socket(log: TransportLines) -> Slow | None:
     return Slow("ib_setup", _WANTED, seen["no_device"]) if "wanted" in seen else None
 
 
+OVER_TCP: Final = (
+    "The ranks of several nodes talk over TCP, since NCCL found no RDMA device. If the nodes have one (ls "
+    "/sys/class/infiniband on the host), it is not in the container, and the job is slower than it could be; if they "
+    "have none, all is well."
+)
+"""Whether such a job is slow depends on what its log does not tell."""
 _GDR_IS_OFF: Final = (
     "NCCL says that GPUDirect RDMA is off: what goes to other nodes passes through memory of the host. On data centre "
     "GPUs load nvidia-peermem, or use a kernel and driver with DMA-BUF; GeForce cards have none."
@@ -290,7 +302,7 @@ _WANTED: Final = About("config",
 _NO_GDR: Final = About("host",
     "Transfers between nodes go through memory of the host: NCCL says that GPUDirect RDMA is off.",
     "On data centre GPUs load nvidia-peermem (lsmod shows it), or use a kernel and driver with DMA-BUF; NCCL_DEBUG=INFO"
-    " then writes GDRDMA behind its channels. GeForce cards have none: for them nothing is wrong.",
+    " then writes GDRDMA behind its channels.",
 )  # fmt: skip
 _PROVIDER: Final = About("config", f"{_TCP}: libfabric chose the provider tcp and not efa.",
     "Look whether the instance has EFA (fi_info -p efa inside the container), give the container /dev/infiniband, and "
