@@ -39,7 +39,7 @@ from commwatch.sources.presence import boot_identity
 from commwatch.state.directory import StateDirectory
 from commwatch.workers.process_state import held_devices
 from commwatch.workers.reader import Reader, ReaderSettings
-from commwatch.workers.sources import READERS, SOURCES, CollectorRow, ReaderRow
+from commwatch.workers.sources import READERS, SOURCES, ReaderRow
 from commwatch.workers.start import Launch, start_python
 from commwatch.workers.wire import WorkerPlan
 from commwatch_exporters.catalogue import OPT_IN
@@ -95,7 +95,8 @@ class Engine:
             self.job_settings,
         )  # fmt: skip
         self.presence = Presence(
-            self._roots, self._procfs, config.sources, self.pipeline.inventory, self.pipeline.bus
+            self._roots, self._procfs, config.sources, self.pipeline.inventory, self.pipeline.bus,
+            self.pipeline.without_gpm,
         )  # fmt: skip
         self.collection = Collection(
             self._build_collectors(), self.store, instruments, self.presence, self.pipeline.wraps
@@ -163,15 +164,12 @@ class Engine:
                 needs_release=source.reader.needs_release,
                 is_ready=self.job_settings.is_ready if source.name == SETTINGS else lambda: True,
                 adapts=source.name != SETTINGS,
+                devices_per_interval=row.devices_per_interval,
             )
             for source in SOURCES.values()
             if source.section(self.config.sources).enabled
             for row in source.collectors
-            if self._wanted(row)
         ]
-
-    def _wanted(self, row: CollectorRow) -> bool:
-        return not row.only_for or not self.config.metrics.asked_for.isdisjoint(row.only_for)
 
     # --- what is read ---
 
