@@ -30,8 +30,9 @@ def test_pcie_traffic_is_sampled_only_on_nodes_with_gpus_that_do_not_measure_it(
 
         assert (node.engine.collection.collectors[SAMPLES].state == "runs") == runs
         rates = [value for _, value in node.store.snapshot().samples("commwatch_pcie_transmit_rate_bytes_per_second")]
-        assert rates and None not in rates
-        assert lasting_readers(node.config.sources) == len(READERS) - len({"pcie", "jobs", "settings"})
+        assert rates
+        assert None not in rates
+        assert lasting_readers(node.config.sources) == len(READERS) - len({"nvml_pcie", "jobs", "settings"})
 
 
 def test_one_gpu_without_gpm_among_others_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

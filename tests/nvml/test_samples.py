@@ -41,7 +41,7 @@ def failing(code: int) -> FakeGpu:
 
 def rates(opened: Opened, gpu: tuple[str, str] = A) -> tuple[Value, ...]:
     values = opened.read("pcie_sampled")
-    return tuple(values[name, *gpu] for name in RATES)
+    return tuple(values[(name, *gpu)] for name in RATES)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_what_is_sampled_of_a_gpu(
     batch = opened.collect("pcie_sampled")
     values = values_of(batch)
 
-    assert tuple(values[name, *A] for name in RATES) == sent_and_received
+    assert tuple(values[(name, *A)] for name in RATES) == sent_and_received
     assert {values["counters_state", "nvml", name] for name in STATES} == {state}
     assert batch.absences == []
 
@@ -75,7 +75,7 @@ def test_of_a_mixed_node_only_the_gpus_without_gpm_are_sampled(driver: Driver) -
 
     batches = [opened.collect("pcie_sampled") for _ in range(8)]
 
-    assert {(values_of(one)[RATES[0], *A], values_of(one)[RATES[0], *B]) for one in batches} == {(None, 7000)}
+    assert {(values_of(one)[(RATES[0], *A)], values_of(one)[(RATES[0], *B)]) for one in batches} == {(None, 7000)}
     assert {gpu for name, gpu in opened.library.calls if name == CALL} == {1}
     assert {tuple(one.device for one in batch.readings) for batch in batches} == {("", A[1], B[1])}
 

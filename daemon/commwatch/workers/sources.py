@@ -79,8 +79,8 @@ class SourceRow:
     pulse: str = ""
     """The collector that shows whether it is read now; empty: the first."""
     completes: str = ""
-    """The source whose section it shares, and to which it adds what that lacks on some nodes. Others need no process for
-    it, and without its readings the state of the node is known all the same."""
+    """The source whose section it shares, and to which it adds what that lacks on some nodes. Others need no process
+    for it, and without its readings the state of the node is known all the same."""
     lists_parts: bool = False
     """It shows which parts the node has for communication: while it is not read, none of them is known to work."""
 
@@ -129,7 +129,7 @@ _OF_HOST: Final = _bounds(
     "counters", "ethernet", "gpudirect", "kernel_log", "pcie", "service", most_series=100_000, largest_frame=_WIDE
 )
 _NVML: Final = ReaderRow("nvml", _OF_DRIVER, holds_driver=True)
-_PCIE: Final = ReaderRow("pcie", _bounds("counters", "pcie", most_series=2_000), holds_driver=True)
+_PCIE: Final = ReaderRow("nvml_pcie", _bounds("counters", "pcie", most_series=2_000), holds_driver=True)
 _RDMA: Final = ReaderRow("rdma", _bounds("counters", "ethernet", "rdma", most_series=20_000))
 _HOST: Final = ReaderRow("host", _OF_HOST)
 _JOBS: Final = ReaderRow("jobs", _bounds("nccl_log", most_series=8), confined=True)

@@ -138,7 +138,9 @@ PCIE = PanelRow("PCIe", (
           ),
           alerts=("CommwatchPcieWidthDropped", "CommwatchPcieGenerationLow", "CommwatchPcieReplays"),
           no_data=NEEDS_PCIE),
-    Series(title="PCIe use", description="Share of the expected PCIe capacity of a GPU, the busier direction.",
+    Series(title="PCIe use",
+           description="Share of the expected PCIe capacity of a GPU, the busier direction. Without GPM (before Hopper)"
+                       " each point is a sample of 20 ms.",
            queries=(Query("max by (gpu) (commwatch_pcie_transmit_utilization_ratio{@gpu@}"
                           " >= commwatch_pcie_receive_utilization_ratio{@gpu@} or"
                           " commwatch_pcie_receive_utilization_ratio{@gpu@})", "GPU {{gpu}}"),),
