@@ -10,9 +10,11 @@ from commwatch_exporters.catalogue.metric import GPU, PORT, Metric, gauge
 def _rows(family: str, labels: str, how: str, of_samples: str = "") -> Iterator[Metric]:
     for direction in ("transmit", "receive"):
         yield gauge(f"{family}_{direction}_utilization_ratio", labels,
-                    f"Share of the expected {family} capacity used to {direction}, over the last sample{of_samples}.", how, "ratio")
+                    f"Share of the expected {family} capacity used to {direction}, over the last sample{of_samples}.",
+                    how, "ratio")
         yield gauge(f"{family}_{direction}_utilization_peak_ratio", labels,
-                    f"Highest sample of the {family} {direction} utilisation in the last minute{of_samples}.", how, "ratio")
+                    f"Highest sample of the {family} {direction} utilisation in the last minute{of_samples}.",
+                    how, "ratio")
 
 
 ROWS: tuple[Metric, ...] = (
