@@ -152,7 +152,7 @@ class Collection:
         """By source: whether it has no current reading; one that starts or resumes has time for its first one."""
         unread = {one.source: one.seconds for one in self.unread()}
         starts = time.monotonic() - self._began < STARTING_SECONDS
-        sources = dict.fromkeys(one.source for one in self.collectors.values())
+        sources = dict.fromkeys(one.source for one in self.collectors.values() if not SOURCES[one.source].completes)
         return {name: name in unread and not (unread[name] is None and starts) for name in sources}
 
     @property
