@@ -144,7 +144,7 @@ PCIE = PanelRow("PCIe", (
            queries=(Query("max by (gpu) (commwatch_pcie_transmit_utilization_ratio{@gpu@}"
                           " >= commwatch_pcie_receive_utilization_ratio{@gpu@} or"
                           " commwatch_pcie_receive_utilization_ratio{@gpu@})", "GPU {{gpu}}"),),
-           unit="percentunit", maximum=1, no_data=NEEDS_PCIE),
+           unit="percentunit", maximum=1, no_data=NEEDS_PCIE, alerts=("CommwatchPcieUtilizationLow",)),
     Series(title="Replays over what is allowed",
            description="Packets that a GPU sent again within 5 min over what a bit error ratio of"
                        " @pcie_bit_error_ratio_max@ allows.",
