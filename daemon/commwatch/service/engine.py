@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -250,11 +250,10 @@ class Engine:
     async def start(self) -> None:
         """Have every collector run from now on; returns when each has run once or the time for that is over."""
         self.collection.tend()
-        runs = [asyncio.create_task(self.collection.run(one)) for one in self.collection.collectors.values()]
-        if runs:
-            # The event loop itself keeps no task alive, and some may go on past our patience.
-            self._first_runs.update(runs)
-            await asyncio.wait(runs, timeout=FIRST_RUN_PATIENCE_SECONDS)
+        latest = time.monotonic() + FIRST_RUN_PATIENCE_SECONDS
+        await self._run_first(self.collection.collectors.values(), latest)
+        # What these read may show that another source is needed.
+        await self._run_first([one for one in self.collection.collectors.values() if one.state == "absent"], latest)
         self.pipeline.observe(time.monotonic())
         if (audits := self.collection.collectors.get(SETTINGS)) is not None:
             self._scheduler.add(SETTINGS, partial(self.collection.run, audits), audits.interval)
@@ -263,6 +262,13 @@ class Engine:
         self.refresh()
         self.look()  # what is counted is not saved before the rules have seen it
         self._keeping.start()
+
+    async def _run_first(self, collectors: Iterable[Collector], latest: float) -> None:
+        runs = [asyncio.create_task(self.collection.run(one)) for one in collectors]
+        if runs:
+            # The event loop itself keeps no task alive, and some may go on past our patience.
+            self._first_runs.update(runs)
+            await asyncio.wait(runs, timeout=max(0.0, latest - time.monotonic()))
 
     async def pause(self, reason: str) -> None:
         """Let go of the driver: probes and driver workers are gone when this returns, or known to be stuck."""

@@ -108,10 +108,8 @@ def load(name: str) -> Any:
 
 
 def lasting_readers(sources: Sources) -> int:
-    """How many readers with a driver or the host's files there will be, from the daemon's start to its end."""
-    enabled = (
-        row for row in SOURCES.values() if row.section(sources).enabled and not row.of_jobs and not row.completes
-    )
+    """How many readers with a driver or the host's files there may be, from the daemon's start to its end."""
+    enabled = (row for row in SOURCES.values() if row.section(sources).enabled and not row.of_jobs)
     return len({row.reader.name for row in enabled})
 
 
