@@ -140,9 +140,10 @@ class InventoryTracker(Tracker):
 
     def _judge_gpus(self, seen: Observation, now: float) -> Block:
         """The states of the GPUs as a block; kept is what else follows from them."""
-        told = [these for name, these in self._absences.items() if name.startswith("nvml_") and name != PCIE_SAMPLES]
-        absences = frozenset().union(*told)
-        suspects = frozenset().union(*(reader.suspects for reader in self._readers))
+        # Samples may find a GPU lost for minutes after it has come back, as their process is renewed by itself.
+        of_driver = {name for name in self._absences if name.startswith("nvml_")} - {PCIE_SAMPLES}
+        absences = frozenset().union(*(self._absences[name] for name in of_driver))
+        suspects = frozenset().union(*(reader.suspects for reader in self._readers)) - {""}
         silent = self._judged_silent = self.silent_gpus
         known = self._inventory.known_gpus()
         named = {*(one.device for one in absences), *suspects}
