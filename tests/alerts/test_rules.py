@@ -70,7 +70,7 @@ SEVERITIES = {
         "InventoryBelowPeers", "ProbeBandwidthBelowPeers", "ProbeLatencyAbovePeers", "SoftwareFaultOnManyNodes",
     },
     "info": {
-        "NvlinkUtilizationLow", "MaintenanceLong",
+        "NvlinkUtilizationLow", "PcieUtilizationLow", "MaintenanceLong",
         "KernelLogLost", "AdapterNoted", "LinkFlapped", "NvlinkRecovered", "RdmaCongested", "PortAtLimit",
         "EthernetDropping", "EthernetPaused", "ProbeStep", "ProbeSwing", "ProbeDrift", "ProbeStarved",
         "ProbeBelowModel", "PairNearerSlower", "ClusterProbeStale", "ProfileDiffers",

@@ -96,6 +96,10 @@ INHIBITIONS: Final[Sequence[Inhibition]] = (
         causes="GpuNotAnswering", symptoms="Worker.+", symptom_if='worker=~"nvml.*"',
     ),
     Inhibition(
+        "As above, of samples: they wait until its call has come back.",
+        causes="GpuNotAnswering", symptoms="CollectorFailing|DataStale", symptom_if='collector="nvml_pcie_sampled"',
+    ),
+    Inhibition(
         "A call over all GPUs fails with one of them.",
         causes="GpuLost|GpuNotAnswering|FabricUnhealthy|FabricNotJoined", symptoms="ProbeFailing|ProbeErrorRateRise",
     ),

@@ -17,6 +17,7 @@ from commwatch.node.gpus_on_bus import GpusOnBus
 from commwatch.node.inventory import IDENTITY, Inventory, Kind
 from commwatch.node.inventory_state import InventoryState
 from commwatch.node.observation import Observation, observe_blocks
+from commwatch.node.pcie_samples import COLLECTOR as PCIE_SAMPLES
 from commwatch.node.run import Collector, Outcome, is_everywhere
 from commwatch.node.silent_gpus import SilentGpus
 from commwatch.node.store import Store
@@ -142,8 +143,10 @@ class InventoryTracker(Tracker):
 
     def _judge_gpus(self, seen: Observation, now: float) -> Block:
         """The states of the GPUs as a block; kept is what else follows from them."""
-        absences = frozenset().union(*(these for name, these in self._absences.items() if name.startswith("nvml_")))
-        suspects = frozenset().union(*(reader.suspects for reader in self._readers))
+        # Samples may find a GPU lost for minutes after it has come back, as their process is renewed by itself.
+        of_driver = {name for name in self._absences if name.startswith("nvml_")} - {PCIE_SAMPLES}
+        absences = frozenset().union(*(self._absences[name] for name in of_driver))
+        suspects = frozenset().union(*(reader.suspects for reader in self._readers)) - {""}
         silent = self._judged_silent = self.silent_gpus
         known = self._inventory.known_gpus()
         named = {*(one.device for one in absences), *suspects}
