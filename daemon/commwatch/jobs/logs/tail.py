@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from commwatch.jobs.logs.files import LogFile, identity_of
+from commwatch.jobs.logs.transport import TransportLines
 from commwatch.state.records import Count, Timestamp
 
 LONGEST_LINE = 64 * 1024
@@ -95,6 +96,12 @@ class LogTail:
         self._skipped = 0
         self.hosts: set[str] = set()
         """Hosts that write into it, as far as its lines say."""
+        self.transport = TransportLines()
+        """What the job that is being set up says of its transport."""
+        self.set_up = float("-inf")
+        """When NCCL wrote last, monotonic seconds."""
+        self.fallback: str | None = ""
+        """What these lines showed at the last run: a kind of fallback, empty for none; None: it was reported."""
         self.looked = self.grown = float("-inf")
         """When it was looked at last and when something new was read, monotonic seconds."""
         self._descriptor = -1

@@ -7,7 +7,8 @@ src/init.cc; the EFA plugin in its own words). A job on one node uses no network
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from collections.abc import Mapping
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from commwatch.jobs.logs.categories import About, Category
 
@@ -78,6 +79,11 @@ class Slow(NamedTuple):
     category: Category
     about: About
     line: Line
+
+    @property
+    def fallback(self) -> FallbackKind | None:
+        """The kind of fallback; None of what is none, such as a table of nccl-tests."""
+        return next((kind for kind, one in FALLBACKS.items() if self.about in one.abouts), None)
 
 
 class TransportLines:
@@ -194,6 +200,15 @@ class Transport:
                 return at, Slow("ib_setup", _NO_GDR, log.seen["no_gdr"])
         return None
 
+    def fallback(self) -> Slow | None:
+        """Which faster transport the job left; None where nothing says that it left one."""
+        if (found := self.slow()) is not None:
+            return found[1]
+        if not self._has_several_on_a_node:
+            return None
+        lines = (log.seen["no_p2p"] for log in self._logs if "no_p2p" in log.seen)
+        return next((Slow("p2p", _NO_P2P, line) for line in lines), None)
+
     @property
     def _has_gdr(self) -> bool:
         """Whether an adapter or a channel uses GPUDirect RDMA."""
@@ -211,7 +226,7 @@ class Transport:
         seen = set().union(*(log.seen for log in self._logs))
         found = [self._between_nodes() or (_GDR_IS_OFF if "no_gdr" in seen and not self._has_gdr else "")]
         if "no_p2p" in seen and self._has_several_on_a_node:
-            found.append(_NO_P2P)
+            found.append(f"{_NO_P2P.happened} {_NO_P2P.next_step}")
         if "emulated" in seen:
             found.append(_EMULATED_LINK)
         return tuple(filter(None, found))
@@ -252,10 +267,10 @@ _GDR_IS_OFF: Final = (
     "NCCL says that GPUDirect RDMA is off: what goes to other nodes passes through memory of the host. On data centre "
     "GPUs load nvidia-peermem, or use a kernel and driver with DMA-BUF; GeForce cards have none."
 )
-_NO_P2P: Final = (
-    "NCCL_P2P_DISABLE forbids transfers between the GPUs of a node: they go through memory of the host. Remove it, "
-    "unless these transfers are broken on the node (commwatch topology, nvidia-smi topo -p2p r)."
-)
+_NO_P2P: Final = About("config",
+    "NCCL_P2P_DISABLE forbids transfers between the GPUs of a node: they go through memory of the host.",
+    "Remove it, unless these transfers are broken on the node (commwatch topology, nvidia-smi topo -p2p r).",
+)  # fmt: skip
 _EMULATED_LINK: Final = (
     "NCCL takes a PCIe link for one below 1 GB/s, as the emulated switches of virtual machines say of themselves, and "
     "plans its rings by it. Where the GPUs' own links are wide (nvidia-smi --query-gpu=pcie.link.width.max), give it "
@@ -295,6 +310,44 @@ _NO_GDR: Final = About("host",
 _PROVIDER: Final = About("config", f"{_TCP}: libfabric chose the provider tcp and not efa.",
     "Look whether the instance has EFA (fi_info -p efa inside the container), give the container /dev/infiniband, and "
     "check the security group; FI_PROVIDER=efa makes the failure visible.")  # fmt: skip
+
+FallbackKind: TypeAlias = Literal[
+    "ib_disabled",
+    "net_socket",
+    "libibverbs_missing",
+    "adapter_not_opened",
+    "hca_list",
+    "adapter_missing",
+    "provider_tcp",
+    "gpudirect_off",
+    "p2p_disabled",
+]
+"""By what a job left a faster transport: a label of the daemon's counter."""
+Needs: TypeAlias = Literal["", "rdma", "gpudirect", "nvlink"]
+
+
+class Fallback(NamedTuple):
+    """A kind of fallback."""
+
+    abouts: tuple[About, ...]
+    """What is said of it, the usual words first."""
+    needs: Needs = "rdma"
+    """What a node has to have, or its job is well: an active RDMA port, that and GPUs that adapters can reach, or
+    NVLinks. Empty where the line itself proves that there is an adapter."""
+
+
+FALLBACKS: Final[Mapping[FallbackKind, Fallback]] = {
+    "ib_disabled": Fallback((_REASONS["disabled"],)),
+    "net_socket": Fallback((_REASONS["chosen"],)),
+    "libibverbs_missing": Fallback((_REASONS["no_library"],)),
+    "adapter_not_opened": Fallback((_REASONS["not_opened"],), needs=""),
+    "hca_list": Fallback((_HCA,)),
+    "adapter_missing": Fallback((_WANTED, _NO_DEVICE)),
+    "provider_tcp": Fallback((_PROVIDER,)),
+    "gpudirect_off": Fallback((_NO_GDR,), needs="gpudirect"),
+    "p2p_disabled": Fallback((_NO_P2P,), needs="nvlink"),
+}
+"""The kinds, for commands, the daemon's counter and its finding."""
 
 
 def _line_at(body: bytes, at: int) -> bytes:
