@@ -146,6 +146,7 @@ class LogTail:
         if size < position.offset or self._check(position.offset) != position.check:
             self.replaced = position
             position = self.position = Position()
+            self.set_up = float("-inf")  # of another job
         if size - position.offset > MOST_BEHIND_BYTES:
             self._skipped += size - CATCH_UP_BYTES - position.offset
             position = self.position = Position(size - CATCH_UP_BYTES, self._check(size - CATCH_UP_BYTES), True)

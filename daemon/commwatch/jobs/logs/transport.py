@@ -29,7 +29,7 @@ _EMULATED: Final = re.compile(
 """A bridge in a dump of NCCL's topology (NCCL_TOPO_DUMP_FILE): emulated ones in virtual machines look like this."""
 _ENDS: Final = re.compile(rb" (\d{1,7})\[(\w{1,16})\] -> (\d{1,7})\[(\w{1,16})\]")
 """Ranks of a channel, with the number or bus of the GPU of each."""
-_CHANNEL: Final = re.compile(rb" via NET/(\w{1,24})/(\S{1,40})")
+_CHANNEL: Final = re.compile(rb" via NET/(\w[\w ]{0,23})/(\S{1,40})")
 
 
 class _Mark(NamedTuple):
