@@ -159,7 +159,7 @@ def test_a_job_that_left_the_fast_transport_is_a_warning_for_an_hour() -> None:
 
     assert (found.code, found.component.identity) == ("nccl_transport_fallback", "log/libibverbs_missing")
     assert "libibverbs is not in the image" in found.detail
-    assert "install libibverbs" in found.detail
+    assert "Install libibverbs" in found.detail
     assert [(one.what, one.value) for one in found.evidence] == [
         ("logs in the last hour", 2), ("active RDMA ports of this node", 1)
     ]  # fmt: skip

@@ -87,8 +87,8 @@ def fallbacks(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     for one, logs in facts.rises(TransportFallback.logs, HOUR):
         if (kind := _FALLBACKS.get(one.kind)) is None:
             continue
-        about = FALLBACKS[kind].abouts[0]
-        if FALLBACKS[kind].needs == "nvlink":
+        fallback = FALLBACKS[kind]
+        if fallback.needs == "nvlink":
             parts = _parts(facts, "nvlink", HOUR)
             has: tuple[Evidence, ...] = ()
         else:
@@ -96,7 +96,7 @@ def fallbacks(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
             active = sum(state == RDMA_ACTIVE for _, state in facts.each(RdmaPort.state))
             has = (Evidence("active RDMA ports of this node", active),) if active else ()
         evidence = (Evidence("logs in the last hour", logs), *has)
-        detail = f"{about.happened} {about.next_step}"
+        detail = f"{fallback.abouts[0].happened} {fallback.step}"
         yield Match("nccl_transport_fallback", _component(kind, parts), evidence, detail)
 
 

@@ -331,22 +331,33 @@ class Fallback(NamedTuple):
 
     abouts: tuple[About, ...]
     """What is said of it, the usual words first."""
+    step: str
+    """What to do where the node is known to have what the job left."""
     needs: Needs = "rdma"
     """What a node has to have, or its job is well: an active RDMA port, that and GPUs that adapters can reach, or
     NVLinks. Empty where the line itself proves that there is an adapter."""
 
 
 FALLBACKS: Final[Mapping[FallbackKind, Fallback]] = {
-    "ib_disabled": Fallback((_REASONS["disabled"],)),
-    "net_socket": Fallback((_REASONS["chosen"],)),
-    "libibverbs_missing": Fallback((_REASONS["no_library"],)),
-    "adapter_not_opened": Fallback((_REASONS["not_opened"],), needs=""),
-    "hca_list": Fallback((_HCA,)),
-    "adapter_missing": Fallback((_WANTED, _NO_DEVICE)),
-    "provider_tcp": Fallback((_PROVIDER,)),
-    "gpudirect_off": Fallback((_NO_GDR,), needs="gpudirect"),
-    "p2p_disabled": Fallback((_NO_P2P,), needs="nvlink"),
-}
+    "ib_disabled": Fallback((_REASONS["disabled"],), "Remove NCCL_IB_DISABLE from the job."),
+    "net_socket": Fallback((_REASONS["chosen"],), "Remove NCCL_NET from the job."),
+    "libibverbs_missing": Fallback((_REASONS["no_library"],),
+        "Install libibverbs and the providers (rdma-core) in the image, and give the container /dev/infiniband."),
+    "adapter_not_opened": Fallback((_REASONS["not_opened"],), _REASONS["not_opened"].next_step, needs=""),
+    "hca_list": Fallback((_HCA,),
+        "Compare NCCL_IB_HCA with ls /sys/class/infiniband on this node and inside the container; correct or remove "
+        "it, and give the container /dev/infiniband."),
+    "adapter_missing": Fallback((_WANTED, _NO_DEVICE),
+        "Give the container /dev/infiniband (--device /dev/infiniband, in Kubernetes the RDMA device plugin) and the "
+        "libraries of rdma-core."),
+    "provider_tcp": Fallback((_PROVIDER,), _PROVIDER.next_step),
+    "gpudirect_off": Fallback((_NO_GDR,),
+        "Load nvidia-peermem (lsmod shows it), or use a kernel and driver with DMA-BUF, and see that the container "
+        "has them.", needs="gpudirect"),
+    "p2p_disabled": Fallback((_NO_P2P,),
+        "Remove NCCL_P2P_DISABLE from the job, unless transfers between the GPUs are broken here (commwatch topology, "
+        "nvidia-smi topo -p2p r).", needs="nvlink"),
+}  # fmt: skip
 """The kinds, for commands, the daemon's counter and its finding."""
 
 
