@@ -234,6 +234,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "adapter_not_opened": ("NET/IB : Unable to open device mlx5_0", *OVER_TCP),
     "hca_list": ("NCCL_IB_HCA set to mlx5_9", NO_DEVICE, *OVER_TCP),
     "adapter_missing": ("NCCL_IB_GID_INDEX set by environment to 3.", NO_DEVICE, *OVER_TCP),
+    "unexplained": OVER_TCP,
     "provider_tcp": ("NET/OFI Selected provider is tcp, fabric is 10.0.0.0/24 (found 2 nics)",
                      "Using network AWS Libfabric", "Channel 00/0 : 7[7] -> 8[0] [send] via NET/AWS Libfabric/0",
                      STARTED),
@@ -243,24 +244,27 @@ SHOWN: dict[str, tuple[str, ...]] = {
 """By kind of fallback: what shows it."""
 LIBRARY = ["libibverbs_missing"]
 TCP = info(NO_LIBRARY, *OVER_TCP)
+NEXT = TCP.replace(":41:", ":42:")
 FALLBACK_STEPS: dict[str, list[Step | str | list[str] | float]] = {
     **{f"{kind} is counted once, when two runs have shown it": [info(*lines), [], [kind], [], INFO.format(host="gpu7"),
                                                                 []] for kind, lines in SHOWN.items()},
     "what stands in a file at first sight is old": [also(TCP, "old.txt"), restart("*.log", "*.txt"), [], []],
     "a job on one node is well": [TCP.replace("8[0]", "3[3]").replace("16", "8"), [], []],
     "a job over RDMA is well": [info(NO_LIBRARY, "Using network IB", STARTED), [], []],
-    "TCP without a sign of RDMA is no fallback": [info(NO_DEVICE, *OVER_TCP), [], []],
+    "an adapter that nothing asks for is missed where the node has one":
+        [info(NO_DEVICE, *OVER_TCP), [], ["adapter_missing"]],
     "a job that is still being set up is waited for":
         [info(NO_LIBRARY, *OVER_TCP[:-1]), [], [], info(STARTED), [], LIBRARY],
     "half of what an adapter writes decides nothing":
         [info(*SHOWN["gpudirect_off"]), [], info("NET/IB : GPU Direct RDMA Enabled for HCA 1 'mlx5_1'"), [], []],
     "a job that writes its log from its beginning is another one":
         [TCP, [], LIBRARY, rewritten(f"\n{TCP}"), [], LIBRARY],
-    "so is one that is set up ten minutes later": [TCP, [], LIBRARY, TCP, [], [], SET_UP_SECONDS, TCP, [], LIBRARY],
-    "and not what else the same job sets up": [TCP, [], LIBRARY, SET_UP_SECONDS, info(*OVER_TCP), [], []],
+    "so are other processes ten minutes later": [
+        TCP, [], LIBRARY, NEXT, [], [], SET_UP_SECONDS, NEXT.replace(":42:", ":43:"), [], LIBRARY],
+    "and not what else the same ones set up": [TCP, [], LIBRARY, SET_UP_SECONDS, info(*OVER_TCP), [], []],
     "of a log of several hosts only own lines count":
-        [TCP.replace("gpu7", "gpu6") + info(*OVER_TCP), [], [], SET_UP_SECONDS,
-         TCP + TCP.replace("gpu7", "gpu6").replace(NO_LIBRARY, NO_DEVICE), [], LIBRARY],
+        [TCP.replace("gpu7", "gpu6") + info("Using network IB", STARTED), [], [], SET_UP_SECONDS,
+         NEXT + NEXT.replace("gpu7", "gpu6").replace(NO_LIBRARY, NO_DEVICE), [], LIBRARY],
     "hosts can be named, then lines of others never count": [restart(hosts=("gpu6",)), TCP, [], []],
 }  # fmt: skip
 """What is written or done, the seconds that pass, and the kinds that a run reports then."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import time
 from collections import deque
@@ -36,8 +37,10 @@ CLOCKS_SECONDS = 60.0
 TELL_SECONDS = 60.0
 """The longest time for which a new process would go on from what was reported earlier."""
 SET_UP_SECONDS = 600.0
-"""After this time without a line of NCCL another job is being set up."""
+"""After this time without a line of NCCL other processes are another job."""
 _ORDINARY = b" NCCL INFO "
+_PID = re.compile(rb":(\d{1,10}):\d{1,10} \[-?\d{1,10}\] NCCL ")
+_MOST_PIDS = 4096
 _MOST_HOSTS = 64
 _MOST_KINDS = 256
 """Of errors in one run that are told apart by what they name."""
@@ -175,9 +178,12 @@ class NcclLogsSource(Source):
         """Keep what a piece says of the transport of the job that is being set up."""
         if _ORDINARY not in body:
             return
-        if started - tail.set_up >= SET_UP_SECONDS:
-            tail.transport, tail.fallback = TransportLines(), ""
+        pids = set(_PID.findall(body))
+        if started - tail.set_up >= SET_UP_SECONDS and tail.pids.isdisjoint(pids):
+            tail.transport, tail.fallback, tail.pids = TransportLines(), "", set()
         tail.set_up = started
+        if len(tail.pids) < _MOST_PIDS:
+            tail.pids |= pids
         everything = TransportLines()
         everything.take(body, 1)
         tail.hosts.update(short_host(host.decode(errors="replace")) for host in everything.hosts)

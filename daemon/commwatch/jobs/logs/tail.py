@@ -100,6 +100,8 @@ class LogTail:
         """What the job that is being set up says of its transport."""
         self.set_up = float("-inf")
         """When NCCL wrote last, monotonic seconds."""
+        self.pids: set[bytes] = set()
+        """The processes of that job that NCCL names."""
         self.fallback: str | None = ""
         """What these lines showed at the last run: a kind of fallback, empty for none; None: it was reported."""
         self.looked = self.grown = float("-inf")
@@ -146,7 +148,7 @@ class LogTail:
         if size < position.offset or self._check(position.offset) != position.check:
             self.replaced = position
             position = self.position = Position()
-            self.set_up = float("-inf")  # of another job
+            self.set_up, self.pids = float("-inf"), set()  # of another job
         if size - position.offset > MOST_BEHIND_BYTES:
             self._skipped += size - CATCH_UP_BYTES - position.offset
             position = self.position = Position(size - CATCH_UP_BYTES, self._check(size - CATCH_UP_BYTES), True)

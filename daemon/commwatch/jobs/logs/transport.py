@@ -201,9 +201,17 @@ class Transport:
         return None
 
     def fallback(self) -> Slow | None:
-        """Which faster transport the job left; None where nothing says that it left one."""
+        """Which faster transport the job left, on a node that has it; None where nothing says that it left one.
+
+        Beside what makes a log slow by itself: TCP between nodes that have RDMA, whatever the log says of the reason.
+        """
         if (found := self.slow()) is not None:
             return found[1]
+        for log in self._logs:
+            socket = log.seen.get("socket", log.channels.get("Socket"))
+            if socket is not None and log.is_between_nodes and "rdma" not in log.seen and "IB" not in log.channels:
+                line = log.seen.get("no_device")
+                return Slow("ib_setup", _UNEXPLAINED, socket) if line is None else Slow("ib_setup", _UNSEEN, line)
         if not self._has_several_on_a_node:
             return None
         lines = (log.seen["no_p2p"] for log in self._logs if "no_p2p" in log.seen)
@@ -311,6 +319,11 @@ _PROVIDER: Final = About("config", f"{_TCP}: libfabric chose the provider tcp an
     "Look whether the instance has EFA (fi_info -p efa inside the container), give the container /dev/infiniband, and "
     "check the security group; FI_PROVIDER=efa makes the failure visible.")  # fmt: skip
 
+_UNSEEN: Final = About("config", f"{_TCP}: NCCL found no RDMA adapter.", _WANTED.next_step)
+_UNEXPLAINED: Final = About("config", f"{_TCP}; the log does not say why.",
+    "Run the job with NCCL_DEBUG=INFO and read what NCCL writes of NET/IB and of settings; compare ls "
+    "/sys/class/infiniband on the node and inside the container.")  # fmt: skip
+
 FallbackKind: TypeAlias = Literal[
     "ib_disabled",
     "net_socket",
@@ -318,6 +331,7 @@ FallbackKind: TypeAlias = Literal[
     "adapter_not_opened",
     "hca_list",
     "adapter_missing",
+    "unexplained",
     "provider_tcp",
     "gpudirect_off",
     "p2p_disabled",
@@ -347,9 +361,10 @@ FALLBACKS: Final[Mapping[FallbackKind, Fallback]] = {
     "hca_list": Fallback((_HCA,),
         "Compare NCCL_IB_HCA with ls /sys/class/infiniband on this node and inside the container; correct or remove "
         "it, and give the container /dev/infiniband."),
-    "adapter_missing": Fallback((_WANTED, _NO_DEVICE),
+    "adapter_missing": Fallback((_UNSEEN, _WANTED, _NO_DEVICE),
         "Give the container /dev/infiniband (--device /dev/infiniband, in Kubernetes the RDMA device plugin) and the "
         "libraries of rdma-core."),
+    "unexplained": Fallback((_UNEXPLAINED,), _UNEXPLAINED.next_step),
     "provider_tcp": Fallback((_PROVIDER,), _PROVIDER.next_step),
     "gpudirect_off": Fallback((_NO_GDR,),
         "Load nvidia-peermem (lsmod shows it), or use a kernel and driver with DMA-BUF, and see that the container "
