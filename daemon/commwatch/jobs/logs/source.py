@@ -186,8 +186,9 @@ class NcclLogsSource(Source):
             tail.pids |= pids
         everything = TransportLines()
         everything.take(body, 1)
-        tail.hosts.update(short_host(host.decode(errors="replace")) for host in everything.hosts)
-        tail.transport.hosts |= everything.hosts
+        if len(tail.hosts) < _MOST_HOSTS:
+            tail.hosts.update(short_host(host.decode(errors="replace")) for host in everything.hosts)
+            tail.transport.hosts |= everything.hosts
         if self._hosts or len(tail.hosts) > 1:
             body = b"".join(line for line in body.splitlines(keepends=True) if self._wrote(line, tail))
         tail.transport.take(body, 1)
