@@ -245,6 +245,7 @@ NODES: dict[str, dict[str, dict[Any, Value]]] = {
         ("gpudirect_off", {"ports active"}),
         ("p2p_disabled", {"NVLink"}),
         ("adapter_not_opened", set(NODES)),
+        ("nvls_lost", set(NODES)),
         ("of_tomorrow", set()),
     ],
 )

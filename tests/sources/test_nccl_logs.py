@@ -239,6 +239,8 @@ SHOWN: dict[str, tuple[str, ...]] = {
                      "Using network AWS Libfabric", "Channel 00/0 : 7[7] -> 8[0] [send] via NET/AWS Libfabric/0",
                      STARTED),
     "gpudirect_off": ("Using network IB", "NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'", STARTED),
+    "nvls_lost": ("Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CUDA error 2 'out of memory'. "
+                  "Proceeding without NVLS support.", STARTED.replace("16", "8")),
     "p2p_disabled": ("NCCL_P2P_DISABLE set by environment to 1", STARTED.replace("16", "8")),
 }  # fmt: skip
 """By kind of fallback: what shows it."""

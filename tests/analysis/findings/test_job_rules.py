@@ -170,11 +170,11 @@ def test_a_job_that_left_the_fast_transport_is_a_warning_for_an_hour() -> None:
     assert seen(facts_of({})) == []
 
 
-def test_transfers_between_gpus_that_are_forbidden_are_of_their_nvlinks() -> None:
+def test_a_fallback_within_the_node_is_of_its_nvlinks() -> None:
     """A fault of the network does not touch them."""
-    [found] = seen(fallbacks("p2p_disabled", more=merged(four_cards(), NETWORK)))
-
-    assert found.component.parts == {f"{card}/nvlink" for card in CARDS}
+    for kind in ("p2p_disabled", "nvls_lost"):
+        [found] = seen(fallbacks(kind, more=merged(four_cards(), NETWORK)))
+        assert found.component.parts == {f"{card}/nvlink" for card in CARDS}
 
 
 def remark(severity: str, processes: float = 8) -> Numbers:

@@ -26,6 +26,7 @@ _SIDES: Mapping[str, Side] = {str(category): side for category, side in SIDES.it
 """By label: a page may hold categories of another version."""
 _FALLBACKS: Mapping[str, FallbackKind] = {kind: kind for kind in FALLBACKS}
 """So for kinds of fallback."""
+_WITHIN_NODE: frozenset[FallbackKind] = frozenset({"nvls_lost", "p2p_disabled"})
 HARDWARE: frozenset[Side] = frozenset({"network", "nvlink", "gpu", "host"})
 _OF_THE_JOB: frozenset[Side] = frozenset({"config", "program"})
 _WAITING = frozenset({"timeout", "remote", "ib_rnr", "ib_remote_access"})
@@ -88,7 +89,7 @@ def fallbacks(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
         if (kind := _FALLBACKS.get(one.kind)) is None:
             continue
         fallback = FALLBACKS[kind]
-        if fallback.needs == "nvlink":
+        if kind in _WITHIN_NODE:
             parts = _parts(facts, "nvlink", HOUR)
             has: tuple[Evidence, ...] = ()
         else:

@@ -60,6 +60,7 @@ _MARKS: Final[dict[str, _Mark]] = {
     "no_gdr": _mark(b"Direct RDMA", rb"GPU Direct RDMA Disabled for HCA"),
     "emulated": _mark(b" PCI[0.", rb"\+ PCI\[0\.\d{1,3}\] - (?:PCI|GPU)/"),
     "no_p2p": _mark(b"NCCL_P2P_DISABLE set", rb"NCCL_P2P_DISABLE set by environment to [1-9]"),
+    "no_nvls": _mark(b"without NVLS", rb"Failed to bind NVLink SHARP.{1,300}Proceeding without NVLS support"),
     "started": _mark(b"Init COMPLETE", rb"Init COMPLETE"),
 }
 """By name. A log without any of NCCL's lines is not searched for them."""
@@ -198,7 +199,9 @@ class Transport:
                 return at, Slow("ib_setup", _PROVIDER, log.seen["provider"])
             if "no_gdr" in log.seen and "Socket" not in log.channels and not self._has_gdr:
                 return at, Slow("ib_setup", _NO_GDR, log.seen["no_gdr"])
-        return None
+        lost = ((at, Slow("nvls", _NO_NVLS, log.seen["no_nvls"])) for at, log in enumerate(self._logs)
+                if "no_nvls" in log.seen)  # fmt: skip
+        return next(lost, None)
 
     def fallback(self) -> Slow | None:
         """Which faster transport the job left, on a node that has it; None where nothing says that it left one.
@@ -315,6 +318,11 @@ _NO_GDR: Final = About("host",
     "On data centre GPUs load nvidia-peermem (lsmod shows it), or use a kernel and driver with DMA-BUF; NCCL_DEBUG=INFO"
     " then writes GDRDMA behind its channels. GeForce cards have none: for them nothing is wrong.",
 )  # fmt: skip
+_NO_NVLS: Final = About("nvlink",
+    "The NVSwitches refused multicast (NVLink SHARP); NCCL goes on without it, slower within the node.",
+    "Look at the fabric manager and its log (systemctl status nvidia-fabricmanager, on B200 and newer NVLSM too), and "
+    "whether other jobs or groups of the job hold all multicast groups of the NVSwitches.",
+)  # fmt: skip
 _PROVIDER: Final = About("config", f"{_TCP}: libfabric chose the provider tcp and not efa.",
     "Look whether the instance has EFA (fi_info -p efa inside the container), give the container /dev/infiniband, and "
     "check the security group; FI_PROVIDER=efa makes the failure visible.")  # fmt: skip
@@ -334,6 +342,7 @@ FallbackKind: TypeAlias = Literal[
     "unexplained",
     "provider_tcp",
     "gpudirect_off",
+    "nvls_lost",
     "p2p_disabled",
 ]
 """By what a job left a faster transport: a label of the daemon's counter."""
@@ -349,7 +358,7 @@ class Fallback(NamedTuple):
     """What to do where the node is known to have what the job left."""
     needs: Needs = "rdma"
     """What a node has to have, or its job is well: an active RDMA port, that and GPUs that adapters can reach, or
-    NVLinks. Empty where the line itself proves that there is an adapter."""
+    NVLinks. Empty where the line itself proves that it is there."""
 
 
 FALLBACKS: Final[Mapping[FallbackKind, Fallback]] = {
@@ -369,6 +378,7 @@ FALLBACKS: Final[Mapping[FallbackKind, Fallback]] = {
     "gpudirect_off": Fallback((_NO_GDR,),
         "Load nvidia-peermem (lsmod shows it), or use a kernel and driver with DMA-BUF, and see that the container "
         "has them.", needs="gpudirect"),
+    "nvls_lost": Fallback((_NO_NVLS,), _NO_NVLS.next_step, needs=""),
     "p2p_disabled": Fallback((_NO_P2P,),
         "Remove NCCL_P2P_DISABLE from the job, unless transfers between the GPUs are broken here (commwatch topology, "
         "nvidia-smi topo -p2p r).", needs="nvlink"),
