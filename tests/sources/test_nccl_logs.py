@@ -266,7 +266,7 @@ FALLBACK_STEPS: dict[str, list[Step | str | list[str] | float]] = {
     "and not what else the same ones set up": [TCP, [], LIBRARY, SET_UP_SECONDS, info(*OVER_TCP), [], []],
     "of a log of several hosts only own lines count":
         [TCP.replace("gpu7", "gpu6") + info("Using network IB", STARTED), [], [], SET_UP_SECONDS,
-         NEXT + NEXT.replace("gpu7", "gpu6").replace(NO_LIBRARY, NO_DEVICE), [], LIBRARY],
+         NEXT.replace("gpu7", "gpu6") + NEXT.replace(NO_LIBRARY, NO_DEVICE), [], ["adapter_missing"]],
     "hosts can be named, then lines of others never count": [restart(hosts=("gpu6",)), TCP, [], []],
 }  # fmt: skip
 """What is written or done, the seconds that pass, and the kinds that a run reports then."""
