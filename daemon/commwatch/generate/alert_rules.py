@@ -183,7 +183,7 @@ _EMPTY_GROUP = re.compile(r"^( *rules:)\n(?= *- name:|\s*\Z)", re.MULTILINE)
 
 _SOFTWARE_FAULTS = (
     "CommwatchConfigReloadFailing", "CommwatchDriverOrNcclDiffers", "CommwatchNcclSettingHarmful",
-    "CommwatchRuleFailing",
+    "CommwatchNcclTransportFallback", "CommwatchRuleFailing",
 )  # fmt: skip
 """Alerts on what someone has set or written: on however many nodes, they can wait for the morning."""
 

@@ -184,6 +184,11 @@ INHIBITIONS: Final[Sequence[Inhibition]] = (
         causes="RdmaPortDown", symptoms="NcclErrors", symptom_if='category=~"ib_async|ib_retry|ib_other"',
     ),
     Inhibition(
+        "What a setting forbids, the job's log shows.",
+        causes="NcclSettingHarmful", cause_if='variable=~"NCCL_(IB_DISABLE|NET|IB_HCA|P2P_DISABLE)"',
+        symptoms="NcclTransportFallback", symptom_if='kind=~"ib_disabled|net_socket|hca_list|p2p_disabled"',
+    ),
+    Inhibition(
         "Parts that were never seen are fewer than those of equal nodes.",
         causes="PartsNeverSeen", symptoms="InventoryBelowPeers", same=("kind",),
     ),

@@ -472,6 +472,14 @@ class LogCategory(Part):
     errors = Number("nccl_log_errors_total")
 
 
+class TransportFallback(Part):
+    """A way in which jobs leave a faster transport, as their NCCL logs show."""
+
+    IDENTITY = ("kind",)
+    kind = Label()
+    logs = Number("nccl_log_transport_fallbacks_total")
+
+
 class NamedDevice(Part):
     """An RDMA device that the NCCL logs of jobs can name."""
 
