@@ -16,7 +16,6 @@ import msgspec
 from commwatch.jobs.logs.categories import Category
 from commwatch.jobs.logs.event import LONGEST_TEXT, LogEvent, event_in_line
 from commwatch.jobs.logs.files import LogFile, find_logs, short_host, stat_log
-from commwatch.jobs.logs.kinds import Kinds
 from commwatch.jobs.logs.lines import parse_line, telling_lines
 from commwatch.jobs.logs.tail import LogsPosition, LogTail, Position
 from commwatch.jobs.logs.transport import Transport, TransportLines
@@ -186,13 +185,13 @@ class NcclLogsSource(Source):
         if len(tail.pids) < _MOST_PIDS:
             tail.pids |= pids
         everything = TransportLines()
-        everything.take(body, Kinds(body), 1)
+        everything.take(body, 1)
         if len(tail.hosts) < _MOST_HOSTS:
             tail.hosts.update(short_host(host.decode(errors="replace")) for host in everything.hosts)
             tail.transport.hosts |= everything.hosts
         if self._hosts or len(tail.hosts) > 1:
             body = b"".join(line for line in body.splitlines(keepends=True) if self._wrote(line, tail))
-        tail.transport.take(body, Kinds(body), 1)
+        tail.transport.take(body, 1)
 
     def _wrote(self, line: bytes, tail: LogTail) -> bool:
         """Whether NCCL wrote a line on this node."""
