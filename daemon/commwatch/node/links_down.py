@@ -146,14 +146,9 @@ class LinksDown(Tracker):
 
     def _ends(self) -> FarEnds:
         """Where links lead, by the last word of the driver while they were up."""
-        switches: dict[Link, str] = {}
-        gpus: dict[Link, Link] = {}
-        for record in [one for one in self._inventory.state.gpus.values() if not one.is_replaced]:
-            for link, (kind, remote, remote_link) in record.link_ends.items():
-                if kind == "switch":
-                    switches[record.pci_bus_id, str(link)] = remote
-                elif kind == "gpu":
-                    gpus[record.pci_bus_id, str(link)] = (remote, remote_link)
+        known = self._inventory.link_ends()
+        switches = {link: remote for link, (kind, remote, _) in known.items() if kind == "switch"}
+        gpus = {link: (remote, number) for link, (kind, remote, number) in known.items() if kind == "gpu"}
         return FarEnds(switches, gpus)
 
 
