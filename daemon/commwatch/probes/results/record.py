@@ -447,9 +447,10 @@ class ProbeRecord:
         return LatencyCourse(course.latest, usual, spike_limit(baseline, self._spike_rule))
 
     def _baseline(self) -> Baseline | None:
-        """What latencies are held against."""
-        rule, course = self._limits, self.history.courses.get(LATENCY, Course())
-        return held_to(course.baseline(rule), course.reference, rule.probe_drift_max_factor)
+        """What latencies are held against: from one result on where it is as a model has it, which then fits here."""
+        rule, course, model = self._limits, self.history.courses.get(LATENCY, Course()), self._model_limit
+        is_proven = model is not None and bool(course.good) and course.good[0] <= model
+        return held_to(course.baseline(rule, is_proven=is_proven), course.reference, rule.probe_drift_max_factor)
 
     def words(self, now: float) -> str:
         """The last result in a line; empty without a current one.
