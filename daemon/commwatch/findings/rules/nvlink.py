@@ -34,7 +34,7 @@ def down(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     }
     if not states:
         return
-    for fault in grouped(expected, states, _ends(facts)):
+    for fault in grouped(expected, states, ends_of(facts)):
         words = word_of(NVLINK_STATES, max(states[one] for one in fault.links))
         evidence: tuple[Evidence, ...] = (Evidence("link state", words),)
         link = expected[fault.links[0]]
@@ -55,7 +55,7 @@ def down(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
             continue
         detail = f"link{'s' if len(fault.numbers) > 1 else ''} {numbers} of all GPUs: {words}"
         parts = frozenset(address for address, _ in fault.links)
-        yield Match("nvlink_down", _of_all_gpus(fault.place, parts), evidence, detail)
+        yield Match("nvlink_down", of_all_gpus(fault.place, parts), evidence, detail)
 
 
 def _with_parts(component: Component, more: Set[str]) -> Component:
@@ -63,12 +63,12 @@ def _with_parts(component: Component, more: Set[str]) -> Component:
     return msgspec.structs.replace(component, parts=component.parts | more)
 
 
-def _of_all_gpus(switch: str, gpus: frozenset[str]) -> Component:
+def of_all_gpus(switch: str, gpus: frozenset[str]) -> Component:
     """The NVSwitch, or the node where none is known."""
     return Component("nvswitch", switch, f"NVSwitch {switch}", gpus) if switch else Component("node", "", "", gpus)
 
 
-def _ends(facts: Facts) -> FarEnds:
+def ends_of(facts: Facts) -> FarEnds:
     """Where the links lead, as far as the driver says."""
     links = [link for link, _ in facts.each(NvLink.info) if link.remote_address]
     return FarEnds(
