@@ -25,7 +25,7 @@ ROWS: tuple[Metric, ...] = (
           "expected_source in commwatch_probe_info", "bytes_per_second"),
     gauge("probe_bandwidth_utilization_ratio", PROBE, "Bus bandwidth over the expected one, last good cycle.",
           "probe_last_bus_bandwidth over probe_expected_bandwidth", "ratio"),
-    gauge("probe_baseline_latency_seconds", PROBE, "Median latency of good results; absent below 2, or 1 that a model bears out.",
+    gauge("probe_baseline_latency_seconds", PROBE, "Median latency of good results; absent below 2.",
           "latest under equal conditions, at most 1.15 times the first", "seconds"),
     gauge("probe_latency_spike_streak", PROBE, "Latency spikes in a row.",
           "latency above commwatch_probe_latency_limit_seconds"),
