@@ -296,12 +296,14 @@ def _with_causes(
 
 
 def _ranked(links: Iterable[_Link], symptom: Component) -> tuple[Cause, ...]:
-    """What was measured at its place first, then by weight; of alike ones those at the part itself, not its far end."""
+    """What was measured at its place first, then by weight; of one code that at the part itself before its far end."""
     place = symptom.key.partition("/")[0]
-    ordered = sorted(
-        links,
-        key=lambda one: (not one.is_measured, -one.why.weight, place not in one.fault.component.parts, one.fault.key),
-    )
+
+    def order(link: _Link) -> tuple[bool, float, str, bool, tuple[str, str]]:
+        fault = link.fault
+        return not link.is_measured, -link.why.weight, fault.code, place not in fault.component.parts, fault.key
+
+    ordered = sorted(links, key=order)
     return tuple(_cause(fault, why) for fault, why, *_ in ordered)
 
 
