@@ -10,11 +10,12 @@ from typing import Any, Final, Protocol
 import structlog
 
 from commwatch.errors import CommwatchError
+from commwatch.node.down_links import Link
 from commwatch.node.driver_tracker import DriverWatch
 from commwatch.node.gpu_state import GROUP as STATES
 from commwatch.node.gpu_state import failing_gpus, gpu_states, not_working, state_block
 from commwatch.node.gpus_on_bus import GpusOnBus
-from commwatch.node.inventory import IDENTITY, Inventory, Kind
+from commwatch.node.inventory import IDENTITY, Inventory, Kind, LinkEnd
 from commwatch.node.inventory_state import InventoryState
 from commwatch.node.observation import Observation, observe_blocks
 from commwatch.node.pcie_samples import COLLECTOR as PCIE_SAMPLES
@@ -23,7 +24,7 @@ from commwatch.node.silent_gpus import SilentGpus
 from commwatch.node.store import Store
 from commwatch.node.tracker import Clock, Tracker
 from commwatch.readings import Absence
-from commwatch_exporters.snapshot import Block
+from commwatch_exporters.snapshot import Block, Layout, Series
 from commwatch_exporters.state_words import GPU_STATES, word_of
 
 log = structlog.get_logger("commwatch.pipeline")
@@ -35,6 +36,15 @@ _OBSERVED: Final = (IDENTITY, "nvml_nvlink", "nvml_pcie", "nvml_processes", "net
 """Collectors that read what is here."""
 _MEMORY: Final = "nvml_gpu"
 """The collector that reads how much memory a GPU has."""
+
+
+def _with_end(series: Series, known: Mapping[Link, LinkEnd]) -> Series:
+    """The series of what a link is, with where it leads if that is known and not said."""
+    metric, labels = series
+    if metric != "commwatch_nvlink_info":
+        return series
+    gpu, address, link, version, _, remote, _ = labels
+    return series if remote else (metric, (gpu, address, link, version, *known.get((address, link), labels[4:])))
 
 
 class Suspecting(Protocol):
@@ -111,6 +121,8 @@ class InventoryTracker(Tracker):
             self._absences[IDENTITY] = self._absences.get(IDENTITY, frozenset()) | told
         if changed or identified or outcome.time - self.observed_at >= self._observe_seconds:
             self.observe(outcome.time)
+        if identified:
+            self._show_known_ends(outcome)
 
     def observe(self, now: float) -> None:
         """Compare what is here with what should be.
@@ -128,6 +140,15 @@ class InventoryTracker(Tracker):
         self.version = self._inventory.learned
         self._store.put(GROUP, "", self._inventory.block(now, self._faulty_strangers), float("inf"))
         self._store.put(STATES, "", states, float("inf"))
+
+    def _show_known_ends(self, outcome: Outcome) -> None:
+        """Where links lead that are down: the driver does not say it, nor can a reader that has started since then."""
+        known = self._inventory.link_ends()
+        for device, block in outcome.collected.blocks.items():
+            series = [_with_end(one, known) for one in block.layout.series]
+            if series != list(block.layout.series):
+                expires = block.time + outcome.collector.lifetime
+                self._store.put(IDENTITY, device, Block(Layout(series), block.values, block.time), expires)
 
     def _seen(self) -> Observation:
         groups = {name: self._store.group(name) for name in _OBSERVED}
