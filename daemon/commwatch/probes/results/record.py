@@ -447,7 +447,7 @@ class ProbeRecord:
         return LatencyCourse(course.latest, usual, spike_limit(baseline, self._spike_rule))
 
     def _baseline(self) -> Baseline | None:
-        """The reference that latencies are compared with; one result is enough if it agrees with a model, which then fits."""
+        """The reference that latencies are compared with; one result that agrees with a model is enough."""
         rule, course, model = self._limits, self.history.courses.get(LATENCY, Course()), self._model_limit
         is_proven = model is not None and bool(course.good) and course.good[0] <= model
         return held_to(course.baseline(rule, is_proven=is_proven), course.reference, rule.probe_drift_max_factor)
