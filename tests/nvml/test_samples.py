@@ -58,7 +58,7 @@ def rates(opened: Opened, gpu: tuple[str, str] = A) -> tuple[Value, ...]:
 def test_what_is_sampled_of_a_gpu(
     driver: Driver, gpu: FakeGpu, sent_and_received: tuple[Value, Value], state: Value
 ) -> None:
-    """Absent is never 0; whether the driver has the call is said, and none of this is a failure."""
+    """Absent is never 0; a series shows whether the driver has the call, and none of this is a failure."""
     opened = driver(gpu, kind=PcieSamples).open()
 
     batch = opened.collect("pcie_sampled")

@@ -282,7 +282,7 @@ def test_a_latency_that_becomes_three_times_as_long_later_is_a_ticket_in_three_c
 def test_one_result_as_a_model_has_it_is_enough_to_see_what_comes_later(
     first: float, later: float, cycles: int | None
 ) -> None:
-    """The model fits this machine then; of a result that it does not bear out nobody knows whether it is usual."""
+    """The model fits this machine then; of a result that it does not confirm it is unknown whether it is usual."""
     for node in (Small("B200"), Small("")):
         node.take(first * 10.1e-6)
 

@@ -143,7 +143,7 @@ def test_the_rank_for_which_all_others_waited_says_which_gpu() -> None:
 
 
 def fallbacks(kind: str, *, ago: float = 60.0, more: Numbers | None = None, count: float = 2) -> Facts:
-    """Two logs that show this kind, written so many seconds ago; five had shown it before."""
+    """Two logs that show this kind, written this number of seconds ago; five had shown it before."""
 
     def counts(logs: float) -> Numbers:
         return {"commwatch_nccl_log_transport_fallbacks_total": {(kind,): logs}}

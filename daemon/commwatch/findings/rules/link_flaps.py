@@ -20,7 +20,7 @@ _WHAT = "times it went down in the last hour"
 def nvlinks(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """NVLinks that went down within the last hour: one for each part they make up.
 
-    A single link is told by the end that saw it go down more often.
+    The end that saw a single link go down more often reports it.
     """
     counted = {(link.address, link.number): (link, count) for link, count in facts.each(NvLink.flaps_recent)}
     if not counted:

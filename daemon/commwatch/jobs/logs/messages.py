@@ -216,7 +216,7 @@ MESSAGES_SAID: Final[tuple[Message, ...]] = (
              NO_NAME),
     _message("socket", "Max retries", r"HTTPSConnectionPool\(host='[^']{1,255}'.{0,80}Max retries exceeded", NO_SERVER),
 )  # fmt: skip
-"""What is said with certainty."""
+"""The answer is certain."""
 
 SIGNS_SAID: Final[tuple[Message, ...]] = (
     _message("other", "not responding", r"\bnfs: server \S{1,255} not responding", _STORAGE),

@@ -365,7 +365,7 @@ class Fallback(NamedTuple):
     """A kind of fallback."""
 
     abouts: tuple[About, ...]
-    """What is said of it, the usual words first."""
+    """The sentences about it, the usual words first."""
     step: str
     """What to do where the node is known to have what the job left."""
     needs: Needs = "rdma"
