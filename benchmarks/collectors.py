@@ -53,12 +53,8 @@ def measure(preset: str, runs: int) -> dict[str, dict[str, float]]:
             except SourceUnavailable:
                 continue
             for collector in row.collectors:
-                if not collector.only_for:
-                    found[collector.name] = _measure(
-                        partial(source.collect, collector.key),
-                        runs,
-                        GPM_PAUSE_SECONDS if collector.key == "gpm" else PAUSE_SECONDS,
-                    )
+                pause = GPM_PAUSE_SECONDS if collector.key == "gpm" else PAUSE_SECONDS
+                found[collector.name] = _measure(partial(source.collect, collector.key), runs, pause)
             source.close()
     return {name: figures for name, figures in found.items() if figures["values"]}
 

@@ -101,6 +101,9 @@ class LogErrors:
     """RDMA device that they name; empty: none."""
     rank: Annotated[int, Meta(ge=0, le=2**31)] | None = None
     """That wrote them, of time-outs; None where they name none."""
+    fallback: Word = ""
+    """One of ``jobs.logs.transport.FALLBACKS``: the log shows that a job left a faster transport, which is counted by
+    itself and is no error; empty of errors."""
 
 
 @dataclass(slots=True)

@@ -21,6 +21,7 @@ OTHER_SEVERITY: dict[str, str] = {}
 
 OF_NO_FINDING = {
     "CommwatchNvlinkUtilizationLow": "low use is no fault; the finding nvlink_below_siblings compares links",
+    "CommwatchPcieUtilizationLow": "low use is no fault",
     "CommwatchNvlinkRecoveriesRising": "the daemon looks back a day, this over three",
     "CommwatchPortAtLimit": "full use is no fault",
     "CommwatchScoreLow": "the score is no finding, it is made of what findings tell",

@@ -117,6 +117,8 @@ def board(each: Mapping[tuple[int, int], int]) -> list[tuple[Link, Link]]:
 
 ALIKE = dict.fromkeys(combinations(range(4), 2), 2)
 """Links between each two of four GPUs."""
+TO_LAST = (4, 5, 8, 9, 10, 11)
+"""Places of those to the last of them."""
 
 
 @in_one_pass(
@@ -129,6 +131,9 @@ ALIKE = dict.fromkeys(combinations(range(4), 2), 2)
         (ALIKE, [0, 1], (), [of_link(gpu, number) for gpu in range(2) for number in range(2)]),
         # a board of which a GPU was never here: each other lacks its links to it
         (ALIKE, [1], (3,), ["node: links 4, 5 of all GPUs: inactive", of_link(0, 1), of_link(1, 1)]),
+        # a GPU of which no link was ever up, and two, which take the links of the others to them along
+        (ALIKE, TO_LAST, (), [f"gpu/{GPUS[3]}: 6 of 6 links are inactive: 0, 1, 2, 3, 4, 5"]),
+        (ALIKE, range(2, 12), (), [f"gpu/{GPUS[gpu]}: 6 of 6 links are inactive: 0, 1, 2, 3, 4, 5" for gpu in (2, 3)]),
         # numbers of links that differ, two GPUs alone, a ring without one of its GPUs
         ({**ALIKE, (0, 1): 3}, [1], (), [of_link(0, 1), of_link(1, 1)]),
         ({(0, 1): 4}, [1], (), [of_link(0, 1), of_link(1, 1)]),
@@ -136,7 +141,7 @@ ALIKE = dict.fromkeys(combinations(range(4), 2), 2)
     ],
 )  # fmt: skip
 def test_both_ends_of_a_link_that_was_never_up_are_one_where_the_board_proves_it(
-    each: Mapping[tuple[int, int], int], unread: list[int], gone: tuple[int, ...], words: list[str]
+    each: Mapping[tuple[int, int], int], unread: Collection[int], gone: tuple[int, ...], words: list[str]
 ) -> None:
     """The driver does not say where it leads; the other links of the two GPUs show that one lacks between them."""
     pairs = board(each)

@@ -801,20 +801,52 @@ def of_board(**changes: object) -> Observation:
     return replace(BOARD, gpus=tuple(replace(one, **changes) for one in BOARD.gpus or ()))  # type: ignore[arg-type]  # fields by name
 
 
-def test_a_gpu_of_which_no_link_came_up_is_named_with_what_it_lacks() -> None:
-    """Its links are not taken for down one by one: its fabric may not have been set up since the boot."""
-    assert BOARD.gpus is not None
+@pytest.mark.parametrize(("dark", "never_seen"), [(1, 0), (4, 0), (7, 0), (8, 144)])
+def test_a_gpu_of_which_no_link_came_up_is_asked_for_them_where_its_equals_have_theirs(
+    dark: int, never_seen: int
+) -> None:
+    """Without one of which all links are up the fabric may not have been set up since the boot: each GPU is named."""
+    subject, gpus = inventory(), BOARD.gpus or ()
+    none_up = [replace(one, links_up={}, links_down=frozenset(range(18))) for one in gpus[:dark]]
+    subject.observe(replace(BOARD, gpus=(*none_up, *gpus[dark:])), 0)
+
+    assert subject.never_seen(0)["nvlink"] == never_seen
+    assert len(lacking_of(subject, "gpu_never_seen")) == never_seen // 18
+    asked = subject.block(0).get("commwatch_nvlink_link_expected", "0", "0000:00:00.0", "17")
+    assert asked == (None if never_seen else 1)
+    assert uneven(subject) == {}
+
+
+def joined(dark: int, kind: str = "gpu", *, is_virtual: bool = False) -> Observation:
+    """Four GPUs, each two joined by four links; of the last ones none came up."""
+    shown = 4 * (3 - dark)
+    up = [dict.fromkeys(range(shown if place < 4 - dark else 0), 25e9) for place in range(4)]
+    gpus = [
+        replace(one, name="NVIDIA A100-SXM4-80GB", links_up=links, links_down=frozenset(range(12)) - links.keys(),
+                link_ends=dict.fromkeys(links, (kind, "0000:a0:00.0", "")))
+        for one, links in zip(BOARD.gpus or (), up, strict=False)
+    ]  # fmt: skip
+    return Observation(gpus=tuple(gpus), is_virtual=is_virtual)
+
+
+@pytest.mark.parametrize(
+    ("seen", "asked"),
+    [
+        pytest.param(joined(1), 48, id="one"),
+        pytest.param(joined(2), 48, id="two, of which the product says it"),
+        pytest.param(joined(1, "switch"), 8 * 4, id="switches, to which each GPU has links of its own"),
+        pytest.param(joined(2, is_virtual=True), 2 * 4, id="half of a virtual machine may be meant so"),
+    ],
+)
+def test_a_gpu_without_a_link_takes_those_of_the_gpus_along_that_it_is_joined_to(seen: Observation, asked: int) -> None:
+    """All are asked for, and none is less than the product besides; an operator may accept it."""
     subject = inventory()
-    dark = replace(BOARD.gpus[2], links_up={}, links_down=frozenset(range(18)))
-    seen = replace(BOARD, gpus=(*BOARD.gpus[:2], dark, *BOARD.gpus[3:]))
     subject.observe(seen, 0)
 
-    assert subject.never_seen(0)["nvlink"] == 18
-    assert lacking_of(subject, "gpu_never_seen") == {("2", "0000:02:00.0", "nvlink"): 18}
-    subject.observe(BOARD, 10)
-    subject.observe(seen, 20)
-    assert (subject.never_seen(0)["nvlink"], lacking_of(subject, "gpu_never_seen")) == (0, {})
-    assert subject.block(20).get("commwatch_nvlink_link_expected", "2", "0000:02:00.0", "17") == 1
+    assert subject.due("nvlink") == asked
+    assert not (asked == 48 and lacking_of(subject, "gpu_below_product"))
+    subject.accept()
+    assert subject.due("nvlink") == sum(len(one.links_up or ()) for one in seen.gpus or ())
 
 
 @pytest.mark.parametrize(("dark", "expected"), [(1, 1), (2, None), (4, None)])

@@ -111,6 +111,23 @@ def test_gpus_belong_together_where_a_launcher_or_a_process_says_so(
     assert told(dict(zip(SLOTS, occupants, strict=True)), jobs) == first
 
 
+@pytest.mark.parametrize("group", ["pcie_use", "pcie_sampled_use"])
+def test_the_use_of_pcie_is_that_of_samples_where_the_gpu_does_not_measure_it(group: str) -> None:
+    """The busier direction, over the last hour."""
+    store = Store()
+    store.occupants = {SLOTS[0]: (7,)}
+    use, asked = JobUse(store), collector("nvml_gpu", ScriptedReader(), interval=60.0)
+    labels = ("0", SLOTS[0])
+    for now in (60.0 * minute for minute in range(62)):
+        ways: dict[Series, Value] = {("commwatch_pcie_transmit_utilization_ratio", labels): 0.1,
+                                     ("commwatch_pcie_receive_utilization_ratio", labels): 0.2}  # fmt: skip
+        store.put(group, "", block(ways, now), float("inf"))
+        reading: dict[Series, Value] = {("commwatch_gpu_utilization_ratio", labels): 0.5}
+        use.on_batch(Outcome(asked, collected({SLOTS[0]: block(reading, now)}), time=now))
+
+    assert store.snapshot().value("commwatch_gpu_job_pcie_use_ratio", *labels) == pytest.approx(0.2)
+
+
 def test_a_gpu_that_is_not_read_any_more_is_not_told() -> None:
     """Nor one whose job has ended."""
     store = Store()

@@ -427,3 +427,26 @@ def test_a_link_between_two_gpus_that_flaps_is_one_finding(
     }
 
     assert codes_of(seen_by("nvlink_flapping", facts_of(now))) == ([told] if told else [])
+
+
+@pytest.mark.parametrize(
+    ("counts", "told"),
+    [
+        ({0: 1, 1: 1, 2: 1}, [("nvlink_flapped", "gpu/0000:17:00.0")]),
+        ({0: 3, 1: 3, 2: 4, 3: 1}, [("nvlink_flapping", "gpu/0000:17:00.0"), ("nvlink_flapped", LOWER)]),
+        ({2: 1, 3: 1}, [("nvlink_flapped", LOWER.replace("/3", "/2")), ("nvlink_flapped", LOWER)]),
+    ],
+    ids=["most", "most of them often", "half"],
+)  # fmt: skip
+def test_most_links_of_a_gpu_that_go_down_and_come_back_are_the_gpu(
+    counts: dict[int, float], told: list[tuple[str, str]]
+) -> None:
+    """As they are while they are down: a reset of the GPU is one finding."""
+    links = {number: ("0", GPU, str(number)) for number in range(4)}
+    now: Numbers = {
+        NVLINK: {links[number]: count for number, count in counts.items()},
+        "commwatch_nvlink_link_state": dict.fromkeys(links.values(), 1.0),
+        "commwatch_nvlink_link_expected": dict.fromkeys(links.values(), 1.0),
+    }
+
+    assert codes_of(seen_by("nvlink_flapping", facts_of(now))) == told

@@ -11,6 +11,7 @@ import pytest
 
 from commwatch.commands.diagnose_log import LogAnswer, answer_from, log_lines
 from commwatch.errors import UsageError
+from commwatch.jobs.logs import reading
 
 CUDA = "RuntimeError: CUDA error: {}\n"
 WORKS = "step 100 loss 2.0\n"
@@ -315,12 +316,13 @@ def test_a_job_on_one_node_or_over_rdma_is_well(log: Path, text: str) -> None:
     assert (answer.verdict, answer.notes) == ("clear", ())
 
 
-def test_tcp_between_nodes_without_a_sign_of_rdma_is_a_note(log: Path) -> None:
-    """Whether the nodes have an adapter is not in the log."""
+def test_of_tcp_between_nodes_without_a_sign_of_rdma_it_is_unknown_whether_the_job_is_slow(log: Path) -> None:
+    """Whether the nodes have an adapter is not in the log, and an all-clear would be wrong for those that have one."""
     answer = answer_to(log, NO_DEVICE + SOCKET.format(0, "eth0") + CHANNEL.format("Socket/0") + WORKS)
 
-    assert answer.verdict == "clear"
+    assert (answer.verdict, answer.works) == ("unknown", f"{log}:5")
     assert "talk over TCP" in said(answer)
+    assert "whether it is slow" in said(answer)
 
 
 @pytest.mark.parametrize(
@@ -585,10 +587,36 @@ def test_a_log_that_was_packed_or_coloured_is_read(tmp_path: Path) -> None:
         assert incident.category == "usage", name
 
 
-def test_what_cannot_be_unpacked_is_refused_with_what_would_do(tmp_path: Path) -> None:
-    """One line."""
+def test_a_log_packed_with_zstd_is_read_by_the_program_of_the_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gets the open file as its input, whatever the name; the first one that is installed is taken."""
+    program = tmp_path / "zstd"
+    program.write_text("#!/bin/sh\nexec /usr/bin/tail -c +5\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(reading, "ZSTD_PROGRAMS", (str(tmp_path / "none"), str(program)))
+    packed = tmp_path / "-rf a job.zst"
+    packed.write_bytes(b"\x28\xb5\x2f\xfd" + CUDA.format("invalid device ordinal").encode())
+    (incident,) = answer_from([str(packed)]).incidents
+
+    assert incident.category == "usage"
+
+
+def test_a_packed_log_is_read_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small file may hold any number of bytes."""
+    monkeypatch.setattr(reading, "MOST_UNPACKED", 1)
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b"all is well\n" * 1_000_000))
+    answer = answer_from([str(tmp_path / "a.gz")])
+
+    assert 0 < answer.logs[0].lines < 1_000_000
+    assert "holds more than is read" in said(answer)
+
+
+def test_what_cannot_be_unpacked_is_refused_with_what_would_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line, where zstd is not installed."""
+    monkeypatch.setattr(reading, "ZSTD_PROGRAMS", ())
     (tmp_path / "a job.zst").write_bytes(b"\x28\xb5\x2f\xfd" + bytes(20))
-    with pytest.raises(UsageError, match=r"zstd: zstd -dc '.*/a job\.zst' \| commwatch diagnose --log -; name"):
+    with pytest.raises(UsageError, match=r"where it is: zstd -dc '.*/a job\.zst' \| commwatch diagnose --log -; name"):
         answer_from([str(tmp_path / "a job.zst")])
 
 

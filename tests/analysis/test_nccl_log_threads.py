@@ -1,11 +1,12 @@
 """What commwatch diagnose --log says to the wordings of public threads; half of them were kept aside from the rules.
 
-``nccl_log_threads/KIND.log`` holds a case behind each line ``=== THREAD[:LETTER] CATEGORY[,CATEGORY...] NAMED``: the
-thread, what an expert names from the thread as the cause (the first one is the best answer, the others are defensible,
-``none`` for a log of a job that goes on, where ``unknown`` is not wrong, ``slow`` for one that crawls), and the host,
-address or rank that the text itself names as the culprit, or ``-``. Hosts, paths and numbers are
-others than in the thread. In ``blind.log``, written before its author read a rule, the kind of text stands in place of
-the letter.
+``nccl_log_threads/KIND.log`` holds a case behind each line ``=== THREAD[:LETTER] CATEGORY[,CATEGORY...] NAMED
+[WORDS]``: the thread, what an expert names from the thread as the cause (the first one is the best answer, the others
+are defensible, ``none`` for a log of a job that goes on, where ``unknown`` is not wrong, ``slow`` for one that crawls),
+and the host, address or rank that the text itself names as the culprit, or ``-``. Hosts, paths and numbers are
+others than in the thread. In ``blind.log`` and ``unseen.log``, written before their authors read a rule, and in
+``lately.log`` the kind of text stands in place of the letter. WORDS is a pattern for what a helpful answer says of
+cause or next step, without which an answer is fair, and with which it is right whatever its category.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ UNKNOWN = "unknown"
 SLOW = "slow"
 LEAST_RIGHT = 0.92
 HALVES = ("tune", "aside")
-AFTERWARDS = ("recent", "reported", "later", "last", "final", "working", "fresh", "newest", "latest")
-"""Sets that were looked for afterwards, each when the rules for all before it were done; ``blind`` is split as the
-first ones are."""
-BLIND = "blind"
+AFTERWARDS = ("recent", "reported", "later", "last", "final", "working", "fresh", "newest", "latest", "lately")
+"""Sets that were looked for afterwards, each when the rules for all before it were done; those of ``BLIND`` are split
+as the first ones are."""
+BLIND = ("blind", "unseen")
 
 
 @dataclass(frozen=True)
@@ -44,12 +45,14 @@ class Case:
     name: str
     expected: tuple[str, ...]
     named: str
+    words: str
+    """A pattern for cause or next step of a helpful answer; empty where any will do."""
     text: str
 
     @property
     def text_kind(self) -> str:
         """Of what kind the text is."""
-        return f"{BLIND}:{self.name.partition(':')[2]}" if self.kind == BLIND else self.kind
+        return f"{self.kind}:{self.name.partition(':')[2]}" if self.kind in {*BLIND, "lately"} else self.kind
 
     @property
     def half(self) -> str:
@@ -85,7 +88,18 @@ class Verdict:
     @property
     def is_right(self) -> bool:
         """Whether it is the best answer or a defensible one."""
-        return self.said in self.case.expected or (self.said == UNKNOWN and NOTHING in self.case.expected)
+        is_expected = self.said in self.case.expected or (self.said == UNKNOWN and NOTHING in self.case.expected)
+        return is_expected or bool(self.case.words and self.first is not None and self.helps)
+
+    @property
+    def helps(self) -> bool:
+        """Whether the words name what a helpful answer names."""
+        first = self.first
+        words = [first.happened, first.next_step, *first.followed_by] if first else []
+        return bool(re.search(self.case.words, " ".join([*words, *self.answer.notes]))) or self.said in {
+            NOTHING,
+            UNKNOWN,
+        }
 
     @property
     def is_wrong_and_certain(self) -> bool:
@@ -112,9 +126,9 @@ def cases() -> list[Case]:
     """All, in the order of the files."""
     found = []
     for file in sorted(THREADS.glob("*.log")):
-        parts = re.split(r"^=== (\S+) (\S+) (\S+)\n", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
-        for name, expected, named, text in zip(*(parts[at::4] for at in range(1, 5)), strict=True):
-            found.append(Case(file.stem, name, tuple(expected.split(",")), named, text))
+        parts = re.split(r"^=== (\S+) (\S+) (\S+)(?: (\S+))?\n", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        for name, expected, named, words, text in zip(*(parts[at::5] for at in range(1, 6)), strict=True):
+            found.append(Case(file.stem, name, tuple(expected.split(",")), named, (words or "").strip("-"), text))
     return found
 
 
@@ -135,7 +149,8 @@ def score(verdicts: list[Verdict]) -> Mapping[str, str]:
     kinds = sorted({one.case.text_kind for one in verdicts})
     rows = {kind: [one for one in verdicts if one.case.text_kind == kind] for kind in kinds} | {"all": verdicts}
     return {
-        kind: f"{sum(one.said == one.case.expected[0] for one in row)} best, {sum(one.is_right for one in row)} right "
+        kind: f"{sum(one.said == one.case.expected[0] for one in row)} best, {sum(one.is_right for one in row)} right, "
+        f"{sum(one.is_right and one.helps for one in row)} right and helpful "
         f"of {len(row)}; {sum(one.is_wrong_and_certain for one in row)} certain and wrong, "
         f"{sum(one.is_clear_over_dead for one in row)} dead and clear; "
         f"{sum(one.said == NOTHING for one in row)} clear, {sum(one.said == UNKNOWN for one in row)} unknown"

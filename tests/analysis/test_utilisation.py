@@ -207,6 +207,37 @@ def test_the_use_of_a_port_is_of_its_expected_speed(
     assert found == [(NOTHING, NOTHING), ((0.8, 0.4), (0.8, 0.4)), ((0.0, None), (0.8, 0.4))]
 
 
+PCIE = "0000:18:00.0"
+RATES = tuple(f"commwatch_pcie_{way}_rate_bytes_per_second" for way in ("transmit", "receive"))
+
+
+def test_the_use_of_a_pcie_link_by_samples(node: FedDaemon) -> None:
+    """Each sample alone, however long after the one before; absent where it was not read or no capacity is known."""
+    labels, found = ("1", PCIE), []
+
+    def sampled(sent: Value, received: Value) -> None:
+        node.feed("nvml_pcie_sampled", {PCIE: dict(zip([(name, labels) for name in RATES], (sent, received),
+                                                        strict=True))})  # fmt: skip
+        found.append(tuple(node.value(f"pcie_{way}_utilization_{kind}", *labels) for kind in ("ratio", "peak_ratio")
+                           for way in ("transmit", "receive")))  # fmt: skip
+        node.clock.now += 20.0
+
+    sampled(1e9, 1e9)
+    node.feed("nvml_identity", {PCIE: {("commwatch_gpu_info", (*labels, "GPU-2", "2", "A10", "Ampere")): 1}})
+    node.feed("nvml_pcie", {PCIE: {
+        (f"commwatch_pcie_{name}", labels): number
+        for name, number in (("link_generation_max", 4), ("link_width_lanes", 16), ("link_width_max_lanes", 16))
+    }})  # fmt: skip
+    node.observe()
+    capacity = node.value("pcie_capacity_bytes_per_second", *labels) or 0.0
+    sampled(0.5 * capacity, 0)
+    sampled(None, 0.25 * capacity)
+    node.clock.now += 60.0
+    sampled(None, None)
+
+    assert found == [(None,) * 4, (0.5, 0.0, 0.5, 0.0), (None, 0.25, 0.5, 0.25), (None,) * 4]
+
+
 def test_a_port_of_unknown_speed_has_no_use(node: FedDaemon) -> None:
     """Nothing is expected of it."""
     for sent in (0, 10e9):

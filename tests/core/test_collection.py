@@ -18,6 +18,7 @@ from support.core import SLOTS, ScriptedReader, block, collected, in_loop, state
 from support.fed_daemon import FedDaemon
 
 GPU, LINKS, ERRORS, NETWORK = "nvml_gpu", "nvml_nvlink", "nvml_nvlink_errors", "network"
+SAMPLES = "nvml_pcie_sampled"
 ALL, ONE, NONE = [*SLOTS], [SLOTS[0]], list[str]()
 
 
@@ -76,7 +77,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
 @pytest.fixture
 def filled(node: Node) -> Node:
     """Every collector has read both devices."""
-    for name in (LINKS, ERRORS, NETWORK):
+    for name in (LINKS, ERRORS, NETWORK, SAMPLES):
         node.run(name, both())
     return node
 
@@ -110,6 +111,8 @@ def gone(reason: Any, device: str = SLOTS[1]) -> Absence:
         pytest.param(LINKS, collected({}, gone("deadline", "")), (NONE, NONE, ALL), id="the worker hangs"),
         pytest.param(LINKS, collected({}, gone("unreadable", "")), (NONE, ALL, ALL), id="nothing can be read"),
         pytest.param(LINKS, SourceUnavailable("library_mismatch", "x"), (NONE, NONE, ALL), id="no driver"),
+        pytest.param(SAMPLES, collected({}, gone("deadline", "")), (ALL, ALL, ALL), id="sampling hangs"),
+        pytest.param(SAMPLES, SourceUnavailable("no_driver", "x"), (ALL, ALL, ALL), id="sampling finds no driver"),
         pytest.param(NETWORK, first(gone("unreadable", "eth9")), (ALL, ALL, ONE), id="one went, another failed"),
     ],
 )
@@ -122,7 +125,7 @@ def test_what_is_not_current_is_dropped(filled: Node, name: str, answer: Any, le
     assert filled.devices(LINKS, ERRORS, NETWORK) == [*left]
     is_well = isinstance(answer, Collected) and not answer.absences
     assert filled.metric("collector_success", name) == is_well
-    assert filled.metric("source_available", SOURCES["nvml"].name) == (not isinstance(answer, SourceUnavailable))
+    assert filled.metric("source_available", filled[name].source) == (not isinstance(answer, SourceUnavailable))
 
 
 def test_a_device_whose_own_process_hangs_is_dropped_at_once(filled: Node) -> None:

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from commwatch.jobs.logs.categories import SIDES
+from commwatch.jobs.logs.transport import FALLBACKS
 from commwatch.node.run import Collected
 from commwatch.readings import LogErrors, SourceUnavailable
 from commwatch_exporters.snapshot import Value
@@ -217,3 +218,56 @@ def test_a_place_in_the_logs_that_is_none_is_not_kept(node: Node, told: bytes) -
 
     assert event["event"].startswith("how far the logs of jobs were read is not known")
     assert node.place == {"nccl_logs": b'{"looked": 5.0}'}
+
+
+PORT = "commwatch_rdma_port_state"
+LINK = "commwatch_nvlink_link_state"
+GPU = ("0", "0000:17:00.0")
+NODES: dict[str, dict[str, dict[Any, Value]]] = {
+    "nothing is known": {},
+    "no RDMA": {"nvml_identity": {("commwatch_gpu_info", (*GPU, "", "", "NVIDIA H100 80GB HBM3", "Hopper")): 1}},
+    "ports down": {"rdma": {(PORT, ("mlx5_0", "1")): 1}},
+    "ports active": {"rdma": {(PORT, ("mlx5_0", "1")): 4}},
+    "GeForce": {
+        "rdma": {(PORT, ("mlx5_0", "1")): 4},
+        "nvml_identity": {("commwatch_gpu_info", (*GPU, "", "", "NVIDIA GeForce RTX 4090", "Ada")): 1},
+    },
+    "NVLink": {"nvml_nvlink": {(LINK, (*GPU, "0")): 1}},
+}
+"""What the collectors read."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "counted"),
+    [
+        ("ib_disabled", {"ports active", "GeForce"}),
+        ("libibverbs_missing", {"ports active", "GeForce"}),
+        ("gpudirect_off", {"ports active"}),
+        ("p2p_disabled", {"NVLink"}),
+        ("adapter_not_opened", set(NODES)),
+        ("nvls_lost", set(NODES)),
+        ("of_tomorrow", set()),
+    ],
+)
+def test_a_fallback_counts_where_the_node_has_what_the_job_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, counted: set[str]
+) -> None:
+    """One line of the log each; elsewhere the job is well. It is no error, and the count survives a restart."""
+    found = set()
+    for number, (name, readings) in enumerate(NODES.items()):
+        node = Node(tmp_path / str(number), monkeypatch)
+        for collector, values in readings.items():
+            node.feed(collector, {"mlx5_0:1" if collector == "rdma" else GPU[1]: values})
+        node.run()
+        assert node.series("nccl_log_transport_fallbacks_total") == {(one,): 0 for one in FALLBACKS}
+        lines = node.run(LogErrors("ib_setup", True, 1, "/log/job.log", "a line", fallback=kind))
+        assert len(lines) == (name in counted)
+        if name in counted:
+            found.add(name)
+            assert (lines[0]["log_level"], lines[0]["kind"], lines[0]["text"]) == ("warning", kind, "a line")
+            node.save()
+            node.restart()
+            node.run()
+        assert sum(node.series("nccl_log_transport_fallbacks_total").values()) == (name in counted)  # type: ignore[arg-type]
+        assert node.total("errors", "ib_setup") == 0
+    assert found == counted

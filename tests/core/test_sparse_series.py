@@ -176,18 +176,25 @@ def test_both_ends_of_a_link_that_is_down_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("switches", "is_named"),
-    [(["0000:a0:00.0"] * 3, True), (["0000:a0:00.0"] * 2, False), ([*["0000:a0:00.0"] * 3, "0000:a1:00.0"], False)],
-    ids=["all others", "too few", "not the same"],
+    ("switches", "links", "is_named"),
+    [
+        pytest.param(["0000:a0:00.0"] * 3, 1, True, id="all others"),
+        pytest.param(["0000:a0:00.0"] * 2, 1, False, id="too few"),
+        pytest.param(["0000:a0:00.0"] * 2, 4, True, id="two that agree in several links"),
+        pytest.param(["0000:a0:00.0"] * 1, 4, False, id="one"),
+        pytest.param([*["0000:a0:00.0"] * 3, "0000:a1:00.0"], 1, False, id="not the same"),
+        pytest.param(["0000:a0:00.0", "0000:a1:00.0"], 4, False, id="two that do not agree"),
+    ],
 )
 def test_the_nvswitch_of_a_link_that_never_was_up_is_that_of_this_link_on_all_other_gpus(
-    switches: list[str], *, is_named: bool
+    switches: list[str], links: int, *, is_named: bool
 ) -> None:
     """What the NVSwitch reports of it is no page of its own; the link itself names no NVSwitch."""
     others = [
-        SeenGpu(f"GPU-{place}", place, f"0000:c{place}:00.0", link_ends={11: ("switch", switch, "0")})
+        SeenGpu(f"GPU-{place}", place, f"0000:c{place}:00.0",
+                link_ends=dict.fromkeys(range(12 - links, 12), ("switch", switch, "0")))
         for place, switch in enumerate(switches, 1)
-    ]
+    ]  # fmt: skip
     node = Node(SeenGpu("GPU-0", 0, SLOTS[0]), *others)
     node.link(0)
 

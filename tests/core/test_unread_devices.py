@@ -59,3 +59,13 @@ def test_a_collector_that_is_paused_names_none(daemon: FedDaemon) -> None:
 def test_many_devices_are_not_all_named(daemon: FedDaemon) -> None:
     """A node of ten thousand interfaces has one page."""
     assert len(named(daemon, "network", *(Absence(f"eth{n}", "unreadable", "x") for n in range(100)))) == 64
+
+
+def test_samples_say_nothing_of_the_state_of_a_gpu(daemon: FedDaemon) -> None:
+    """Neither those that find it lost, as they may long after it has come back, nor those that hang on no named GPU."""
+    daemon.feed("nvml_identity", LISTED)
+    for absence, suspects in ((Absence(SLOTS[0], "lost", "x"), ()), (Absence("", "deadline", "x"), ("",))):
+        daemon.suspects = frozenset(suspects)
+        daemon.feed("nvml_pcie_sampled", collected({}, absence))
+        daemon.observe()
+        assert daemon.series("gpu_state") == {("0", SLOTS[0]): 0}

@@ -22,8 +22,8 @@ from support.daemon import Daemon, children_of, command, environment, is_reader,
 from support.processes import blocks_sigterm
 from support.waiting import PATIENCE_SECONDS, until
 
-STARTED = [reader for reader in READERS if reader.name not in ("jobs", "settings")]
-"""Readers that are started; here no log of a job is configured, and no job runs."""
+STARTED = [reader for reader in READERS if reader.name not in ("jobs", "nvml_pcie", "settings")]
+"""Readers that are started; here no log of a job is configured, no job runs, and each GPU has GPM."""
 GPU0, GPU3 = {"gpu": "0", "pci_bus_id": "0000:17:00.0"}, {"gpu": "3", "pci_bus_id": "0000:3b:00.0"}
 H100 = ("--simulate", "h100x8")
 QUICK = "nvml: {deadline: 800ms, nvlink_interval: 500ms}"

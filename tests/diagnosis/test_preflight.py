@@ -158,7 +158,7 @@ def test_an_unheard_gpu_that_meets_the_mark_suits() -> None:
 
 
 def test_one_gpu_needs_no_result() -> None:
-    """It has nobody to talk to; what it cannot hold is refused all the same."""
+    """It talks to no other GPU; a model that it cannot hold is refused all the same."""
     assert answer(gpus(1, H100), purpose="lora").verdict == "OK"
     assert answer(gpus(1, H100)).reason == (
         "7b: weights fit, training does not: 115 GB of 85.5 GB; LoRA, inference, or at least 2 GPUs like these"

@@ -268,7 +268,7 @@ def test_a_range_on_both_sides_of_the_limit_is_a_notice() -> None:
 
 
 def test_what_cannot_be_reckoned_is_not_measured() -> None:
-    """A GPU of which nothing is known, no result, nobody to talk to, or GPUs that cannot hold the model."""
+    """A GPU of which nothing is known, no result, no other GPU, or GPUs that cannot hold the model."""
     unheard = (gpus(2, "NVIDIA Unheard"), probe("all_reduce", 11e9, 12e9, ranks=2))
 
     assert "--step-time says it" in one("7b: share of a step", *unheard).detail

@@ -42,7 +42,7 @@ def check(setting: str, *trials: SettingTrial, version: str = "2.27.3", profile:
 
 @pytest.mark.parametrize("profile", ["7b", "30b", "70b", "235b"])
 def test_each_profile_has_proposals_with_a_source(profile: str) -> None:
-    """And none is shown where nobody asks for a profile."""
+    """And none is shown unless a profile is asked for."""
     rows = [row for row in known_proposals().proposals if profile in row.profiles]
     shown = [*proposal_checks(replace(known_of(gpus(8, "NVIDIA A10")), asked=Asked(PROFILES[profile])))]
 

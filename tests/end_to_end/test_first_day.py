@@ -15,6 +15,7 @@ from support.facts import shipped
 from support.simulated_daemon import rehearsed
 
 DOWN = "{fault: nvlink_down, gpu: 1, link: 2, at: 0s}"
+DARK = "{fault: nvlink_down, gpu: 1, at: 0s}"
 NARROW = "{fault: pcie_width, gpu: 1, lanes: 8, at: 0s}"
 PORT = "{fault: rdma_port_down, device: mlx5_3, at: 0s}"
 ON_BOARDS = ("h100x8", "h100x8ndr", "b200x8")
@@ -34,6 +35,8 @@ FIRST_DAYS = [
     *((preset, f"- {DOWN}", {("nvlink_down", "GPU1 link 2")}) for preset in ON_BOARDS),
     # The link joins two GPUs, and is one, as their other links show.
     ("a100x4", f"- {DOWN}", {("nvlink_down", "GPU0 link 2")}),
+    # All links of a GPU are the GPU, and those of the others that lead to it as well.
+    *((preset, f"- {DARK}", {("nvlink_down", "GPU1")}) for preset in (*ON_BOARDS, "a100x4")),
     *((preset, f"- {NARROW}", {("pcie_width_dropped", "PCIe link of GPU1")}) for preset in (*ON_BOARDS, "a100x4")),
     ("rtx3090x4", f"- {NARROW}", {("gpu_below_equals", "GPU1")}),
     ("h100x8ndr", f"- {PORT}", {("rdma_port_down", "mlx5_3 port 1")}),

@@ -16,7 +16,7 @@ from commwatch.findings.rules import RULE_SETS
 from commwatch.findings.rules.rule_set import RuleSet
 from commwatch_rehearsal.simulation.presets import PRESETS
 from support.facts import seen_by, shipped
-from support.simulated_daemon import SimulatedDaemon, rehearsed, whole_node
+from support.simulated_daemon import SimulatedDaemon, rehearsed, simulated, whole_node
 
 HARDWARE = [rules for rules in RULE_SETS if rules.name in (
     "GPU", "Fabric", "NVLink", "NVLink errors", "PCIe links", "PCIe errors", "Kernel log"
@@ -207,3 +207,19 @@ def test_a_link_that_stays_down_keeps_its_events(tmp_path: Path, monkeypatch: py
         told = {one.code for one in daemon.verdict.register.open_incidents()}
 
     assert {"nvlink_down", "sxid_fatal", "xid_fabric"} <= told
+
+
+def test_both_ends_of_a_link_are_one_finding_over_a_restart(tmp_path: Path) -> None:
+    """With what the drivers of both report, those of its own GPU first: where it leads was said while it was up."""
+    fault = "- {fault: nvlink_down, gpu: 1, link: 5, at: 30s}"
+    ends = [PRESETS["a100x4"].gpus[place].pci_address for place in (1, 2)]
+    for begin in (0.0, 90.0):
+        with simulated("a100x4", tmp_path, faults=fault, time_now=begin) as daemon:
+            for seconds in range(0, 81, 5):
+                daemon.step_to(begin + seconds)
+            [down] = [one for one in daemon.verdict.findings if one.severity != "info"]
+
+        assert (down.key, down.detail) == (
+            ("nvlink_down", f"nvlink/{ends[0]}/5"), f"the link is inactive; its other end is link 5 of {ends[1]}"
+        )  # fmt: skip
+        assert [one.component.key for one in down.causes] == ends

@@ -26,7 +26,7 @@ def table(name: str) -> list[Row]:
 
 ROWS = table("published.csv")
 LATER = table("published_later.csv")
-"""Gathered before the model was changed for the last time, and held against it afterwards."""
+"""Gathered before the model was changed for the last time, and compared with it afterwards."""
 SLOWEST_TCP_RATE = 4.2e9 / 8
 """The bandwidth that the command assumes for the slow end of a faster interface, bytes per second."""
 ANSWERS = Path(__file__).parent / "answers.csv"

@@ -158,9 +158,12 @@ def test_a_gpu_and_its_links() -> None:
     rows = board(faulty=True).tables["GPUs"]
     model = "NVIDIA H100 80GB HBM3"
 
-    assert rows[0] == ["GPU", "State", "Work", "NVLinks up", "NVLink sends", "receives", "PCIe", "Slot", "Model"]
+    assert rows[0] == [
+        "GPU", "State", "Work", "NVLinks up", "NVLink sends", "receives", "PCIe", "PCIe sends", "receives", "Slot",
+        "Model",
+    ]  # fmt: skip
     assert [one.strip() for one in rows[4]] == [
-        "3", "ok", "busy", "17 of 18", "25.5%", "24.7%", "gen5 x16", SLOTS[3], model]  # fmt: skip
+        "3", "ok", "busy", "17 of 18", "25.5%", "24.7%", "gen5 x16", "12.5%", "0.4%", SLOTS[3], model]  # fmt: skip
     assert rows[2][6].strip() == "gen5 x8 of x16"
 
 
@@ -168,7 +171,7 @@ def test_a_gpu_that_does_not_answer_keeps_its_row() -> None:
     """Its state says why nothing else of it is known."""
     row = board(faulty=True).tables["GPUs"][1 + LOST]
 
-    assert [one.strip() for one in row] == ["5", "lost", *["–"] * 5, SLOTS[LOST], "NVIDIA H100 80GB HBM3"]
+    assert [one.strip() for one in row] == ["5", "lost", *["–"] * 7, SLOTS[LOST], "NVIDIA H100 80GB HBM3"]
 
 
 def test_gpus_stand_in_the_order_of_their_numbers() -> None:

@@ -12,11 +12,11 @@ from nvml.library import Library
 class Opened:
     """A source over a library, with a clock that stands until it is moved."""
 
-    def __init__(self, library: Library, opt_in: frozenset[str]) -> None:
+    def __init__(self, library: Library, opt_in: frozenset[str], kind: type[NvmlSource] = NvmlSource) -> None:
         self.library = library
         self.now = 1000.0
         self.reports: list[str] = []
-        self.source: Source = NvmlSource(lambda: self.now, opt_in)
+        self.source: Source = kind(lambda: self.now, opt_in)
 
     def open(self, leave_out: frozenset[str] = frozenset(), only: frozenset[str] | None = None) -> Opened:
         self.source.open(self.reports.append, leave_out, only)

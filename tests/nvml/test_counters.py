@@ -107,36 +107,6 @@ def test_every_spelling_of_not_available_is_an_absent_series(driver: Driver, spe
     assert opened.read("identity")["counters_state", "nvml", "pcie_count_bad_tlp"] == 1
 
 
-SAMPLED = frozenset({
-    "commwatch_pcie_sampled_transmit_rate_bytes_per_second", "commwatch_pcie_sampled_receive_rate_bytes_per_second",
-})  # fmt: skip
-
-
-def test_sampled_pcie_rates_are_not_even_tried_unless_asked_for(driver: Driver) -> None:
-    """Each call waits 20 ms in the driver; what was not tried is neither supported nor unsupported."""
-    opened = driver(FakeGpu(numbers={("nvmlDeviceGetPcieThroughput", number): 7 for number in (0, 1)})).open()
-
-    assert opened.read("pcie_sampled") == {}
-    assert opened.read("identity")["counters_state", "nvml", "pcie_throughput_transmit"] is None
-    assert "nvmlDeviceGetPcieThroughput" not in {name for name, _ in opened.library.calls}
-
-
-def test_sampled_pcie_rates_are_read_of_all_gpus_and_blamed_on_none(driver: Driver) -> None:
-    """KB/s become bytes per second; as the GPUs are read at once, no device is reported."""
-    gpus = [FakeGpu(numbers={("nvmlDeviceGetPcieThroughput", number): 7 + number + 10 * index for number in (0, 1)})
-            for index in range(3)]  # fmt: skip
-    opened = driver(*gpus, opt_in=SAMPLED).open()
-    opened.reports.clear()
-
-    values = opened.read("pcie_sampled")
-
-    for index in range(3):
-        labels = (str(index), f"0000:{0x17 + index:02x}:00.0")
-        assert values[("pcie_sampled_transmit_rate_bytes_per_second", *labels)] == 7000 + 10_000 * index
-        assert values[("pcie_sampled_receive_rate_bytes_per_second", *labels)] == 8000 + 10_000 * index
-    assert set(opened.reports) == {""}
-
-
 def test_a_gpu_that_is_split_says_nothing_of_its_links(driver: Driver) -> None:
     """With MIG enabled they sound inactive: no state, no bytes, no speed, no switch; how many there are stays."""
     gpu = hopper(2)

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from commwatch.generate.counter_tables import sections
+from commwatch.sources.nvml.samples import PcieSamples
 from commwatch.sources.nvml.source import NvmlSource
 from commwatch_exporters.catalogue import OPT_IN
 from nvml.harness import Opened, values_of
@@ -18,6 +19,7 @@ from nvml.library import (
     UINT,
     ULONGLONG,
     Fabric,
+    FakeGpu,
     Gpm,
     Library,
     blackwell,
@@ -148,12 +150,13 @@ def test_nothing_that_changes_hardware_is_called_and_no_renumbered_field_is_read
     for gpu in gpus:
         gpu.gpm, gpu.fabric, gpu.fields[170, 0] = Gpm(), Fabric(), packed(UINT, 2)
     install(monkeypatch, Watched(gpus))
-    source = NvmlSource(lambda: clock[0], OPT_IN)
-    source.open(lambda device: None, frozenset(), None)
-    for clock[0] in (0.0, 1.0, 3601.0):
-        for collector in source.collectors:
-            source.collect(collector)
-    source.close()
+    gpus.append(FakeGpu(architecture=7))
+    for source in (NvmlSource(lambda: clock[0], OPT_IN), PcieSamples(lambda: clock[0])):
+        source.open(lambda device: None, frozenset(), None)
+        for clock[0] in (0.0, 1.0, 3601.0):
+            for collector in source.collectors:
+                source.collect(collector)
+        source.close()
 
     assert fields >= {138, 146, 170, 171, 208, 235, 250, 289, 295}
     assert fields <= FIELDS_THAT_CAN_BE_READ

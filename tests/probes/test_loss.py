@@ -275,6 +275,20 @@ def test_a_latency_that_becomes_three_times_as_long_later_is_a_ticket_in_three_c
             assert node.cycles_to_ticket(30.3e-6) == 3
 
 
+@pytest.mark.parametrize(
+    ("first", "later", "cycles"), [(1, 8, 3), (1, 3.3, 3), (1, 3.2, None), (3, 20, None)],
+    ids=["eight times", "above the wide limit", "below it", "more than a model has it"],
+)  # fmt: skip
+def test_one_result_as_a_model_has_it_is_enough_to_see_what_comes_later(
+    first: float, later: float, cycles: int | None
+) -> None:
+    """The model fits this machine then; of a result that it does not confirm it is unknown whether it is usual."""
+    for node in (Small("B200"), Small("")):
+        node.take(first * 10.1e-6)
+
+        assert node.cycles_to_ticket(later * 10.1e-6) == cycles
+
+
 @pytest.mark.parametrize(("gpu", "factor", "streak"), [("B200", 3, 3), ("B200", 8, 3), ("", 3, 3), ("B200", 2, 0)])
 def test_a_model_gives_information_and_no_ticket(gpu: str, factor: float, streak: int) -> None:
     """What is above a model's value may be usual for this machine: it is counted apart, and is the baseline."""

@@ -60,10 +60,11 @@ def test_fewer_gpus_take_their_bridges_with_them(node: Node) -> None:
 def test_other_gpus_and_links(node: Node) -> None:
     """Name, memory, PCIe link and number of NVLinks; the PCIe tree says the same as the driver."""
     found = node(
-        "{like: h100x8, gpu: {name: NVIDIA X, memory: 96GiB, pcie_generation: 4, pcie_width: 8}, nvlink: {links: 12}}"
+        "{like: h100x8, nvlink: {links: 12},"
+        " gpu: {name: NVIDIA X, architecture: Ada, memory: 96GiB, pcie_generation: 4, pcie_width: 8}}"
     )
 
-    assert (found.model.name, found.model.memory_bytes) == ("NVIDIA X", 96 * 2**30)
+    assert (found.model.name, found.model.architecture, found.model.memory_bytes) == ("NVIDIA X", 8, 96 * 2**30)
     assert {(one.generation, one.width) for one in found.devices if one.role == "gpu"} == {(4, 8)}
     assert found.model.nvlink is not None
     assert found.model.nvlink.links == 12

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from commwatch.jobs.logs import source
 from commwatch.jobs.logs.categories import SIDES
-from commwatch.jobs.logs.source import LOOK_SECONDS, NcclLogsSource
+from commwatch.jobs.logs.source import LOOK_SECONDS, SET_UP_SECONDS, NcclLogsSource
+from commwatch.jobs.logs.transport import FALLBACKS
 from commwatch.readings import Batch
 from commwatch_exporters.snapshot import Layout, Value
 from support.examples import examples
@@ -215,6 +216,79 @@ def test_each_line_counts_once(node: Node, steps: list[Any]) -> None:
         else:
             seconds, counted = step if isinstance(step, tuple) else (LOOK_SECONDS, step)
             assert node.count(seconds) == counted
+
+
+def info(*messages: str, host: str = "gpu7") -> str:
+    """Lines of NCCL at the level INFO."""
+    return "".join(f"{host}:41:77 [0] NCCL INFO {one}\n" for one in messages)
+
+
+STARTED = "ncclCommInitRank comm 0x55d0 rank 0 nranks 16 cudaDev 0 nvmlDev 0 busId 1b000 commId 0x3f2a - Init COMPLETE"
+OVER_TCP = ("Using network Socket", "Channel 00/0 : 7[7] -> 8[0] [send] via NET/Socket/0", STARTED)
+NO_LIBRARY = "Failed to open libibverbs.so[.1]"
+NO_DEVICE = "NET/IB : No device found."
+SHOWN: dict[str, tuple[str, ...]] = {
+    "ib_disabled": ("NCCL_IB_DISABLE set by environment to 1.", *OVER_TCP),
+    "net_socket": ("NCCL_NET set by environment to Socket", *OVER_TCP),
+    "libibverbs_missing": (NO_LIBRARY, *OVER_TCP),
+    "adapter_not_opened": ("NET/IB : Unable to open device mlx5_0", *OVER_TCP),
+    "hca_list": ("NCCL_IB_HCA set to mlx5_9", NO_DEVICE, *OVER_TCP),
+    "adapter_missing": ("NCCL_IB_GID_INDEX set by environment to 3.", NO_DEVICE, *OVER_TCP),
+    "unexplained": OVER_TCP,
+    "provider_tcp": ("NET/OFI Selected provider is tcp, fabric is 10.0.0.0/24 (found 2 nics)",
+                     "Using network AWS Libfabric", "Channel 00/0 : 7[7] -> 8[0] [send] via NET/AWS Libfabric/0",
+                     STARTED),
+    "gpudirect_off": ("Using network IB", "NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'", STARTED),
+    "nvls_lost": ("Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CUDA error 2 'out of memory'. "
+                  "Proceeding without NVLS support.", STARTED.replace("16", "8")),
+    "p2p_disabled": ("NCCL_P2P_DISABLE set by environment to 1", STARTED.replace("16", "8")),
+}  # fmt: skip
+"""By kind of fallback: what shows it."""
+LIBRARY = ["libibverbs_missing"]
+TCP = info(NO_LIBRARY, *OVER_TCP)
+NEXT = TCP.replace(":41:", ":42:")
+FALLBACK_STEPS: dict[str, list[Step | str | list[str] | float]] = {
+    **{f"{kind} is counted once, when two runs have shown it": [info(*lines), [], [kind], [], INFO.format(host="gpu7"),
+                                                                []] for kind, lines in SHOWN.items()},
+    "what stands in a file at first sight is old": [also(TCP, "old.txt"), restart("*.log", "*.txt"), [], []],
+    "a job on one node is well": [TCP.replace("8[0]", "3[3]").replace("16", "8"), [], []],
+    "a job over RDMA is well": [info(NO_LIBRARY, "Using network IB", STARTED), [], []],
+    "an adapter that nothing asks for is missed where the node has one":
+        [info(NO_DEVICE, *OVER_TCP), [], ["adapter_missing"]],
+    "a job that is still being set up is waited for":
+        [info(NO_LIBRARY, *OVER_TCP[:-1]), [], [], info(STARTED), [], LIBRARY],
+    "half of what an adapter writes decides nothing":
+        [info(*SHOWN["gpudirect_off"]), [], info("NET/IB : GPU Direct RDMA Enabled for HCA 1 'mlx5_1'"), [], []],
+    "a job that writes its log from its beginning is another one":
+        [TCP, [], LIBRARY, rewritten(f"\n{TCP}"), [], LIBRARY],
+    "so are other processes ten minutes later": [
+        TCP, [], LIBRARY, NEXT, [], [], SET_UP_SECONDS, NEXT.replace(":42:", ":43:"), [], LIBRARY],
+    "and not what else the same ones set up": [TCP, [], LIBRARY, SET_UP_SECONDS, info(*OVER_TCP), [], []],
+    "of a log of several hosts only own lines count":
+        [TCP.replace("gpu7", "gpu6") + info("Using network IB", STARTED), [], [], SET_UP_SECONDS,
+         NEXT.replace("gpu7", "gpu6") + NEXT.replace(NO_LIBRARY, NO_DEVICE), [], ["adapter_missing"]],
+    "hosts can be named, then lines of others never count": [restart(hosts=("gpu6",)), TCP, [], []],
+}  # fmt: skip
+"""What is written or done, the seconds that pass, and the kinds that a run reports then."""
+
+
+@pytest.mark.parametrize("steps", FALLBACK_STEPS.values(), ids=FALLBACK_STEPS)
+def test_a_job_that_leaves_a_faster_transport_is_counted_once(node: Node, steps: list[Any]) -> None:
+    """By what it left it, and not as an error."""
+    for step in steps:
+        if callable(step):
+            step(node)
+        elif isinstance(step, str):
+            node.write(step)
+        elif isinstance(step, float):
+            node.now += step
+        else:
+            assert [one.fallback for one in node.run().log_errors] == step
+
+
+def test_each_kind_of_fallback_is_shown_by_some_lines() -> None:
+    """None is only a row."""
+    assert SHOWN.keys() == FALLBACKS.keys()
 
 
 def test_a_file_that_was_moved_here_is_old(node: Node) -> None:

@@ -33,7 +33,7 @@ DRILLS = {
     for drill in load_drills().values()
     if drill.codes
     and drill.nodes == 1
-    and not (drill.stopped or drill.between_nodes or drill.checked)
+    and not (drill.stopped or drill.between_nodes or drill.checked or drill.log)
     and not _TAKES_PROCESSES & {one["fault"] for one in drill.faults}
     and drill.name not in _LEFT_OUT
 }

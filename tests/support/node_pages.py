@@ -87,6 +87,8 @@ def _gpu(values: dict[Series, Value], gpu: int, slot: str, use: float, faulty: b
     )
     values["commwatch_nvlink_transmit_utilization_ratio", labels] = use
     values["commwatch_nvlink_receive_utilization_ratio", labels] = use * 0.97
+    values["commwatch_pcie_transmit_utilization_ratio", labels] = 0.125
+    values["commwatch_pcie_receive_utilization_ratio", labels] = 0.004
     for link in range(LINKS):
         down = faulty and (gpu, link) == DOWN
         far = ("", "", "") if down else ("switch", SWITCHES[link % 4], str(link))

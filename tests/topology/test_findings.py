@@ -212,6 +212,47 @@ def test_a_flat_tree_is_that_of_a_virtual_machine(tmp_path: Path) -> None:
     assert "NCCL_TOPO_FILE" in finding.meaning
 
 
+def emulated(root: Path, flags: str, bridge: tuple[int, int] | None) -> NodeDocument:
+    """Two GPUs and a NIC, each below a port that says this of its link, in a machine with these flags of its CPU."""
+    tree = Tree(root)
+    for place, kind in enumerate(("gpu", "gpu", "nic")):
+        port = f"0000:00:0{place + 1}.0"
+        tree.add("pci0000:00", port, f"0000:0{place + 1}:00.0", kind=kind, rdma=("mlx5_0",) if kind == "nic" else ())
+        if bridge is None:
+            (root / f"bus/pci/devices/{port}/max_link_speed").write_text("Unknown\n")
+        else:
+            tree.port(port, bridge)
+    (root / "proc").mkdir()
+    (root / "proc/cpuinfo").write_text(f"processor\t: 0\nflags\t\t: {flags}\n")
+    return found(root, gpu(0, "0000:01:00.0"), gpu(1, "0000:02:00.0"))
+
+
+def test_an_emulated_switch_is_found_by_what_nccl_reads(tmp_path: Path) -> None:
+    """Below 1 GB/s by both ends, in a virtual machine alone; an unknown speed counts as fast, as it does there."""
+    cases: dict[str, tuple[str, tuple[int, int] | None, bool]] = {
+        "emulated": ("fpu hypervisor", (1, 1), True),
+        "just below": ("fpu hypervisor", (1, 4), True),
+        "just above": ("fpu hypervisor", (1, 8), False),
+        "hardware": ("fpu", (1, 1), False),
+        "unknown": ("fpu hypervisor", None, False),
+    }
+    for name, (flags, bridge, is_found) in cases.items():
+        machine = emulated(tmp_path / name, flags, bridge)
+        assert ("link_emulated" in codes(machine)) == is_found, name
+
+    finding = one(emulated(tmp_path / "again", "hypervisor", (1, 1)), "link_emulated")
+    assert finding.components == ("GPU0", "GPU1", "NIC0")
+    assert "below 1 GB/s (gen 1 x1)" in finding.text
+    assert "NCCL_TOPO_FILE" in finding.meaning
+
+
+def test_a_way_over_an_emulated_link_has_no_expected_bandwidth(tmp_path: Path) -> None:
+    """What is made up must not become the level that a measurement has to reach."""
+    for name, flags in (("real", "fpu"), ("unreal", "hypervisor")):
+        paths = emulated(tmp_path / name, flags, (1, 1)).paths
+        assert {one.expected is None for one in paths} == {name == "unreal"}
+
+
 def test_unknown_numa_nodes_are_explained(tmp_path: Path) -> None:
     """Different host bridges and no NUMA node: NODE and SYS cannot be told apart."""
     finding = one(shown(topology(domains(tmp_path).root)), "numa_unknown")

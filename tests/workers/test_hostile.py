@@ -98,6 +98,7 @@ def test_a_worker_that_says_what_none_would_is_given_up(said: str) -> None:
 
 FIELDS = {
     "nvml": {"c2c", "counters", "fabric", "gpu", "nvlink", "pcie", "software"},
+    "nvml_pcie": {"counters", "pcie"},
     "host": {"counters", "ethernet", "gpudirect", "kernel_log", "pcie", "service"},
     "rdma": {"counters", "ethernet", "rdma"},
     "jobs": {"nccl_log"},

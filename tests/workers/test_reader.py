@@ -49,14 +49,17 @@ class Events:
 class Node:
     """A reader of a simulated node whose faults can be set."""
 
-    def __init__(self, folder: Path, monotonic: Callable[[], float] = time.monotonic, procfs: Path = PROC) -> None:
+    def __init__(
+        self, folder: Path, monotonic: Callable[[], float] = time.monotonic, procfs: Path = PROC, *,
+        preset: str = "h100x8", source: str = "nvml",
+    ) -> None:  # fmt: skip
         self.faults = folder / "faults.yaml"
         self.faults.write_text("[]\n")
         self.events = Events()
-        plan = SimulationPlan("h100x8", str(self.faults), time.time() - 100, str(folder / "sysfs"), "")
+        plan = SimulationPlan(preset, str(self.faults), time.time() - 100, str(folder / "sysfs"), "")
         self.kept: list[Collected] = []
         self.reader = Reader(
-            ReaderSettings(WorkerPlan("nvml", ("nvml",), sysfs=plan.sysfs, simulation=plan, rest_when_unavailable=True),
+            ReaderSettings(WorkerPlan("nvml", (source,), sysfs=plan.sysfs, simulation=plan, rest_when_unavailable=True),
                            deadline=0.6, start_deadline=3, procfs=procfs),
             self.events, monotonic,
         )  # fmt: skip
@@ -85,9 +88,9 @@ class Node:
     async def collect(self, collector: str = "nvlink") -> Collected:
         return await self.reader.now(f"nvml_{collector}")
 
-    async def collect_until(self, enough: Callable[[Collected], bool]) -> Collected:
+    async def collect_until(self, enough: Callable[[Collected], bool], collector: str = "nvlink") -> Collected:
         """Collect until something has happened; the test's time limit bounds it."""
-        while not enough(collected := await self.collect()):
+        while not enough(collected := await self.collect(collector)):
             await asyncio.sleep(0.05)
         return collected
 
@@ -225,6 +228,25 @@ def test_never_more_than_two_processes_hang_and_each_collector_says_so_at_its_in
                 assert (await one.until(absent("", "deadline"))).blocks == {}
                 assert (await one.collect("gpu")).blocks == {}
                 assert len(one.reader.pids()) == 2
+
+    in_loop(body)
+
+
+def test_sampling_that_hangs_is_blamed_on_no_gpu_and_waited_for(tmp_path: Path) -> None:
+    """One process at most hangs so: none follows it until its call has come back, and each interval has its absence."""
+
+    async def body() -> None:
+        async with node(tmp_path, preset="a10x2", source="nvml_pcie_sampled") as watched:
+            assert (await watched.collect("pcie_sampled")).absences == []
+            watched.set_faults("- {fault: driver_hang, gpu: 0}\n")
+            hung = await watched.collect_until(lambda one: bool(one.absences), "pcie_sampled")
+            later = await watched.collect("pcie_sampled")
+            assert [(one.device, one.reason) for one in (*hung.absences, *later.absences)] == [("", "deadline")] * 2
+            assert watched.reader.suspects == {""}
+            assert len(watched.reader.pids()) == watched.reader.stuck_count == 1
+            watched.set_faults("[]\n")
+            back = await watched.collect_until(lambda one: not one.absences, "pcie_sampled")
+            assert {*back.blocks} == {"", "0000:17:00.0", "0000:99:00.0"}
 
     in_loop(body)
 

@@ -106,7 +106,7 @@ def _runtime_checks(config: Config) -> list[Check]:
         checks.append(_check("textfile", lambda: _textfile(config)))
     kernel_log = take_kernel_log()
     for row in SOURCES.values():
-        if row.section(config.sources).enabled:
+        if row.section(config.sources).enabled and not row.completes:
             checks.append(asyncio.run(_source(config, row, kernel_log)))
     if config.probes.enabled and config.probes.gate != "off":
         checks.append(asyncio.run(_interpreter(config.probes.python)))

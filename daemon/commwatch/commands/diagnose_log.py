@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
@@ -35,7 +36,7 @@ class LogRead(msgspec.Struct, frozen=True):
     told: int
     """Lines that report trouble."""
     is_cut: bool
-    """Whether the end of the file was not read, because too many lines report trouble."""
+    """Whether the rest was not read: too many lines report trouble, or a packed log is too long."""
 
 
 class LogIncident(msgspec.Struct, frozen=True):
@@ -120,8 +121,10 @@ def answer_from(names: Sequence[str]) -> LogAnswer:
     Raises:
         UsageError: a name cannot be read.
     """
+    from commwatch.jobs.logs.conditions import GEFORCE, conditioned, facts_of
     from commwatch.jobs.logs.reading import read_logs
     from commwatch.jobs.logs.story import tell
+    from commwatch.jobs.logs.transport import OVER_TCP
 
     try:
         logs = read_logs(names)
@@ -144,7 +147,8 @@ def answer_from(names: Sequence[str]) -> LogAnswer:
     is_clear = any(log.has_ended or log.silent < _STILL_SECONDS for log in working)
     verdict: Literal["trouble", "slow", "clear", "unknown"]
     verdict = "trouble" if incidents else "clear" if is_clear else "unknown"
-    slow, notes = _slow(logs, bool(working))
+    facts = facts_of(versions, {name for log in logs for name in log.gpus})
+    slow, notes = _slow(logs, bool(working), facts.gpu == GEFORCE)
     if (damaged := _damaged(logs)) is not None:
         verdict, incidents = "trouble", _with_damage([one for one in incidents if one.certain], damaged)
     elif slow is not None and working and all(set(one.counts) <= _OF_SET_UP for one in incidents):
@@ -153,6 +157,14 @@ def answer_from(names: Sequence[str]) -> LogAnswer:
             notes = (f"{works} shows work, but is old, and no line says how it ended.", *notes)
     elif slow is not None:
         notes = (*notes, f"{slow.happened} {slow.next_step}")
+    elif verdict == "clear" and OVER_TCP in notes:
+        verdict = "unknown"
+    incidents = [
+        msgspec.structs.replace(
+            one, next_step=conditioned(one.next_step, one.category, f"{one.text} {one.happened}", facts)
+        )
+        for one in incidents
+    ]  # fmt: skip
     of_nccl = any(log.of_nccl for log in logs)
     return LogAnswer(SCHEMA, read, of_nccl, versions, tuple(incidents), verdict, works, notes)
 
@@ -190,11 +202,11 @@ _OF_SET_UP = frozenset({"ib_setup"})
 """Warnings that a job survives which goes on over another transport."""
 
 
-def _slow(logs: Sequence[ReadLog], works: bool) -> tuple[LogIncident | None, tuple[str, ...]]:
+def _slow(logs: Sequence[ReadLog], works: bool, has_geforce: bool) -> tuple[LogIncident | None, tuple[str, ...]]:
     """Why a job that works is slow, None where nothing says so; and notes on its transport."""
     from commwatch.jobs.logs.transport import Transport
 
-    transport = Transport([log.transport for log in logs])
+    transport = Transport([log.transport for log in logs], has_geforce)
     notes = tuple(_torn(log) for log in logs if log.tables.torn_at is not None and log.silent >= _STILL_SECONDS)
     if not works and not transport.is_set_up:
         return None, notes if any(log.told for log in logs) else (*notes, *transport.notes())
@@ -245,8 +257,9 @@ def _torn(log: ReadLog) -> str:
 
 
 def _damaged(logs: Sequence[ReadLog]) -> LogIncident | None:
-    """Wrong results of nccl-tests; None without any."""
-    return next((_of_lines(log, found) for log in logs if (found := log.tables.damaged()) is not None), None)
+    """Wrong results of nccl-tests, or a test that measured nothing; None without any."""
+    found = ((log, log.tables.damaged() or log.tables.alone()) for log in logs)
+    return next((_of_lines(log, one) for log, one in found if one is not None), None)
 
 
 def _of_lines(log: ReadLog, found: Slow) -> LogIncident:
@@ -291,7 +304,7 @@ _OF_NVIDIA = ("CUDA error", "Cuda failure")
 
 
 def _incident(chapter: Chapter, of_amd: bool) -> LogIncident:
-    from commwatch.jobs.logs.categories import AMD, CATEGORIES, EXCEPTION, UNKNOWN_END
+    from commwatch.jobs.logs.categories import AMD, CATEGORIES, EXCEPTION, UNKNOWN_END, About
     from commwatch.jobs.logs.meanings import about_line, report_in
     from commwatch.jobs.logs.story import EXCEPTION_LINE
 
@@ -299,7 +312,7 @@ def _incident(chapter: Chapter, of_amd: bool) -> LogIncident:
     event = culprit.event
     # A CPU with graphics writes lines of amdgpu, and programs for both name ROCm: what a line itself says comes first.
     of_amd = of_amd and report_in(event.text) is None and not any(word in event.text for word in _OF_NVIDIA)
-    said = None if event.category == "cuda" and of_amd else about_line(event.category, event.text)
+    said = about_line(event.category, event.text, of_amd and event.category == "cuda")
     if said is not None:
         about = said
     elif event.category in {"crash", "other"} and not event.certain:
@@ -308,6 +321,8 @@ def _incident(chapter: Chapter, of_amd: bool) -> LogIncident:
         about = AMD
     else:
         about = CATEGORIES[event.category]
+    if about is CATEGORIES["crash"] and (raised := _RAISED.search(event.text)) is not None:
+        about = About("program", f"The program ended with {raised[0].strip().rstrip('.')}.", _READ_TRACEBACK)
     ranks = chapter.ranks(event.category)
     return LogIncident(
         category=event.category,
@@ -328,6 +343,13 @@ def _incident(chapter: Chapter, of_amd: bool) -> LogIncident:
     )
 
 
+_RAISED = re.compile(r"\b[A-Z]\w{2,40}Error(?:: .{1,160})?")
+_READ_TRACEBACK = (
+    "Read the traceback above this line: its last entry in code of the job is the place. All other processes only lost "
+    "this one."
+)
+
+
 def _silent(ranks: Sequence[str]) -> tuple[str, ...]:
     """The ranks that did not report, where most did."""
     told = {int(rank) for rank in ranks}
@@ -342,7 +364,8 @@ def log_lines(answer: LogAnswer) -> Iterator[Line]:
     yield [(f"{_number(len(answer.logs), 'log')}, {_number(lines, 'line')}, {told:,} of them of trouble", "bold")]
     for log in answer.logs:
         if log.is_cut:
-            yield [(f"{log.name}: read up to line {log.lines:,} only; so much of it is trouble", "")]
+            why = "so much of it is trouble" if log.told else "it holds more than is read of one log"
+            yield [(f"{log.name}: read up to line {log.lines:,} only; {why}", "")]
     if len(answer.versions) > 1:
         yield [
             (f"versions of NCCL that wrote here: {', '.join(answer.versions)}; all ranks need the same one", "yellow")
@@ -355,12 +378,7 @@ def log_lines(answer: LogAnswer) -> Iterator[Line]:
     elif answer.verdict == "slow":
         yield [("The job shows work, but is slow.", "yellow")]
     elif answer.verdict == "unknown":
-        last = (
-            f"{answer.works} shows work, but is old, and no line says how it ended"
-            if answer.works
-            else "none shows work"
-        )
-        yield [("Unknown: ", "yellow"), (f"no line reports trouble; {last}.", "")]
+        yield [("Unknown: ", "yellow"), (f"no line reports trouble; {_what_works(answer)}.", "")]
     for note in answer.notes:
         yield [(note, "")]
     if not answer.incidents:
@@ -375,6 +393,17 @@ def log_lines(answer: LogAnswer) -> Iterator[Line]:
     if len(answer.incidents) > _SHOWN:
         yield []
         yield [(f"{len(answer.incidents) - _SHOWN:,} more incidents came later; --json has them all", "")]
+
+
+def _what_works(answer: LogAnswer) -> str:
+    """What an unknown answer knows of the job's work."""
+    from commwatch.jobs.logs.transport import OVER_TCP
+
+    if not answer.works:
+        return "none shows work"
+    if OVER_TCP in answer.notes:
+        return f"{answer.works} shows work, and no line says whether it is slow"
+    return f"{answer.works} shows work, but is old, and no line says how it ended"
 
 
 def _incident_lines(number: int, incident: LogIncident, first: str) -> Iterator[Line]:

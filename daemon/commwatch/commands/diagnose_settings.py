@@ -239,6 +239,7 @@ def answer_lines(answer: SettingsAnswer) -> Iterator[Line]:
             yield [
                 (f"  {note.severity}: ", _STYLES.get(note.severity, "dim")),
                 (f"{note.variable}{where} [{note.code}]", "bold"),
+                (f" fallback: {printable(note.fallback)}" if note.fallback else "", "dim"),
             ]
             yield from _paragraph(note.words)
             for trial in note.trials:

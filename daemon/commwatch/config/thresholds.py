@@ -84,6 +84,9 @@ class Thresholds:
     job_links_full_ratio: float
     job_gpu_silent_ratio: float
     job_peers_carry_ratio: float
+    pcie_utilization_low_ratio: float
+    pcie_in_use_ratio: float
+    pcie_utilization_low_for_seconds: float
     pcie_bit_error_ratio_max: float
     fabric_join_seconds: float
     rdma_symbol_errors_per_hour: int

@@ -55,6 +55,7 @@ _TITLES = {
     "nvlink_refused": "peer access over NVLink",
     "gpu_without_index": "GPUs on the bus known to the driver",
     "gpu_without_path": "PCIe paths of all GPUs",
+    "link_emulated": "PCIe links as the hardware has them",
     "tree_flat": "PCIe tree of the hardware",
 }
 """The checked properties, by code of the findings that have no other row and need no measured value."""

@@ -241,11 +241,12 @@ def _touches(fault: Component, symptom: Component, over: Way) -> bool:
 
 
 def _link_of(component: Component) -> Component:
-    """An NVLink as the part that it is itself, which is less than the GPU that it belongs to."""
+    """An NVLink as the part that it is itself, by both ends where these are known: less than the GPU it belongs to."""
     if component.kind != "nvlink":
         return component
     address, _, link = component.key.rpartition("/")
-    return msgspec.structs.replace(component, parts=frozenset({by_nvlink(address, link)}))
+    far = {part for part in component.parts if part.startswith(f"{by_nvlink(part.partition('/')[0])}/")}
+    return msgspec.structs.replace(component, parts=frozenset({by_nvlink(address, link)}) | far)
 
 
 def _with_causes(
@@ -285,18 +286,24 @@ def _with_causes(
         last_seen=incident.last_seen,
         detail=match.detail,
         evidence=match.evidence,
-        causes=_ranked(found.values()),
+        causes=_ranked(found.values(), match.component),
         meaning=code.meaning,
         next_step=code.next_step,
         alert=code.alert,
-        also_seen=_ranked(one for one in links if one.fault.key not in found),
+        also_seen=_ranked([one for one in links if one.fault.key not in found], match.component),
         seen_seconds=incident.seen_seconds,
     )
 
 
-def _ranked(links: Iterable[_Link]) -> tuple[Cause, ...]:
-    """Causes with measurements at their place first, then by weight."""
-    ordered = sorted(links, key=lambda one: (not one.is_measured, -one.why.weight, *one.fault.key))
+def _ranked(links: Iterable[_Link], symptom: Component) -> tuple[Cause, ...]:
+    """What was measured at its place first, then by weight; of one code that at the part itself before its far end."""
+    place = symptom.key.partition("/")[0]
+
+    def order(link: _Link) -> tuple[bool, float, str, bool, tuple[str, str]]:
+        fault = link.fault
+        return not link.is_measured, -link.why.weight, fault.code, place not in fault.component.parts, fault.key
+
+    ordered = sorted(links, key=order)
     return tuple(_cause(fault, why) for fault, why, *_ in ordered)
 
 

@@ -168,6 +168,7 @@ EXTENDED_RECORDS = frozenset({
     "device:commwatch_pcie_errors_allowed:count5m", "gpu:commwatch_utilization_peak_ratio:max",
     "gpu:commwatch_gpu_clocks_event_reason:held", "instance:commwatch_power_brake:all",
     "instance:commwatch_nvlink_utilization_under_load:avg", "instance:commwatch_nvlink_utilization_under_load:max1d",
+    "instance:commwatch_pcie_utilization_under_load:avg", "instance:commwatch_pcie_utilization_under_load:max1d",
     "probe:commwatch_probe_missed_chances:increase1d", "probe:commwatch_probe_missed_chances:increase23h",
     "probe:commwatch_probe_missed_chances:sum",
 })  # fmt: skip
@@ -182,7 +183,7 @@ _EMPTY_GROUP = re.compile(r"^( *rules:)\n(?= *- name:|\s*\Z)", re.MULTILINE)
 
 _SOFTWARE_FAULTS = (
     "CommwatchConfigReloadFailing", "CommwatchDriverOrNcclDiffers", "CommwatchNcclSettingHarmful",
-    "CommwatchRuleFailing",
+    "CommwatchNcclTransportFallback", "CommwatchRuleFailing",
 )  # fmt: skip
 """Alerts on what someone has set or written: on however many nodes, they can wait for the morning."""
 

@@ -96,6 +96,10 @@ INHIBITIONS: Final[Sequence[Inhibition]] = (
         causes="GpuNotAnswering", symptoms="Worker.+", symptom_if='worker=~"nvml.*"',
     ),
     Inhibition(
+        "As above, of samples: they wait until its call has come back.",
+        causes="GpuNotAnswering", symptoms="CollectorFailing|DataStale", symptom_if='collector="nvml_pcie_sampled"',
+    ),
+    Inhibition(
         "A call over all GPUs fails with one of them.",
         causes="GpuLost|GpuNotAnswering|FabricUnhealthy|FabricNotJoined", symptoms="ProbeFailing|ProbeErrorRateRise",
     ),
@@ -178,6 +182,11 @@ INHIBITIONS: Final[Sequence[Inhibition]] = (
     Inhibition(
         "As above, of the network.",
         causes="RdmaPortDown", symptoms="NcclErrors", symptom_if='category=~"ib_async|ib_retry|ib_other"',
+    ),
+    Inhibition(
+        "What a setting forbids, the job's log shows.",
+        causes="NcclSettingHarmful", cause_if='variable=~"NCCL_(IB_DISABLE|NET|IB_HCA|P2P_DISABLE)"',
+        symptoms="NcclTransportFallback", symptom_if='kind=~"ib_disabled|net_socket|hca_list|p2p_disabled"',
     ),
     Inhibition(
         "Parts that were never seen are fewer than those of equal nodes.",

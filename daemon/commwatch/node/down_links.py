@@ -49,7 +49,7 @@ class DownLinks:
 
 
 def grouped(expected: Collection[Link], down: Collection[Link], ends: FarEnds) -> list[DownLinks]:
-    """The faults that links make which are down, each link in one of them.
+    """The faults that links make which are down, each link in one of them, or in two GPUs that it joined.
 
     Args:
         expected: links that should be up.
@@ -65,12 +65,14 @@ def grouped(expected: Collection[Link], down: Collection[Link], ends: FarEnds) -
     for switch, links in _of_switches(gpus, left, ends).items() if len(gpus) >= ALL_GPUS_FROM else ():
         found.append(_made("switch", switch, links, ends))
         left -= links
-    # A GPU that is gone reads no link: its peers say it, and so it comes before them.
-    for gpu in sorted(gpus, key=lambda one: (any(link[0] == one for link in left), one)):
+    # A GPU that is gone reads no link: its peers say it, and so it comes before them, and one that has lost all next.
+    lost, some_up = set(left), {gpu for gpu, _ in set(expected) - left}
+    reading = {gpu for gpu, _ in lost}
+    for gpu in sorted(gpus, key=lambda one: (one in reading, one in some_up, one)):
         own = {one for one in left if one[0] == gpu}
         far = {one for one in left if ends.gpus.get(one, ("", ""))[0] == gpu}
         if max(len(own), len(far)) > max(1, MOST_LINKS_RATIO * sum(one[0] == gpu for one in expected)):
-            found.append(_made("gpu", gpu, own | far, ends))
+            found.append(_made("gpu", gpu, {one for one in lost if one[0] == gpu} | far, ends))
             left -= own | far
     for one in sorted(left, key=_in_order):
         if one in left:
@@ -84,19 +86,30 @@ def _unread_ends(expected: Collection[Link], ends: FarEnds) -> dict[Link, Link]:
     """The ends of links between GPUs that were never up, so that the driver does not say where they lead.
 
     Where a board joins each two of its GPUs by the same number of links, at least two, a GPU that is one short to one
-    other alone has its only unread link there, and so has that other GPU. Where more is unread, as of a board of which
-    a GPU is missing, or where the numbers of links differ, nothing is known.
+    other alone has its only unread link there, and so has that other GPU. If it is short to GPUs alone of which no link
+    was ever up, all that are unread lead to them; to which of several, and to which link, is not known. Where more is
+    unread, as of a board of which a GPU is missing, or where the numbers of links differ, nothing is known.
     """
+    gpus = {gpu for gpu, _ in expected}
+    dark = gpus - {gpu for gpu, _ in ends.gpus}
     short: dict[str, tuple[Link, str]] = {}
-    for gpu in {gpu for gpu, _ in expected}:
+    found: dict[Link, Link] = {}
+    for gpu in gpus - dark:
         own = [link for link in expected if link[0] == gpu]
         unread = [link for link in own if link not in ends.gpus]
         peers = Counter(ends.gpus[link][0] for link in own if link in ends.gpus)
-        each, rest = divmod(len(own), len(peers) or 1)
-        fewer = [peer for peer, count in peers.items() if count != each]
-        if len(unread) == len(fewer) == 1 and len(peers) >= PEERS_FROM and not rest:
+        joined = peers.keys() | dark
+        each, rest = divmod(len(own), len(joined))
+        fewer = sorted(peer for peer in joined if peers[peer] != each)
+        if rest or len(joined) < PEERS_FROM or len(unread) != sum(each - peers[peer] for peer in fewer):
+            continue
+        if dark.issuperset(fewer):
+            found |= dict.fromkeys(unread, (fewer[0], "")) if fewer else {}
+        elif len(fewer) == len(unread) == 1:
             short[gpu] = unread[0], fewer[0]
-    return {link: short[peer][0] for gpu, (link, peer) in short.items() if peer in short and short[peer][1] == gpu}
+    return found | {
+        link: short[peer][0] for gpu, (link, peer) in short.items() if peer in short and short[peer][1] == gpu
+    }
 
 
 def _of_switches(gpus: Collection[str], down: set[Link], ends: FarEnds) -> dict[str, set[Link]]:

@@ -27,7 +27,7 @@ class GpuModel(NamedTuple):
     flops_per_second: float
     """Peak of tensor cores for bf16 or fp16, dense, summed in fp32."""
     source: str
-    """Source of the peak; the memory is that of nvidia-smi unless stated here."""
+    """Share of the peak; memory is what nvidia-smi prints, unless noted here."""
     product: Product | None = None
     """None for a card: its NVLinks depend on the bridges, and its lanes on the slot."""
     board_gpus: int | None = None

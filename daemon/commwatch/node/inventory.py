@@ -9,6 +9,7 @@ from typing import Final, Literal, TypeAlias
 
 from commwatch.node.boards import WHOLE_BOARD
 from commwatch.node.capacity import pcie_rate
+from commwatch.node.down_links import Link
 from commwatch.node.equals import shortfalls
 from commwatch.node.gpu_models import product_of
 from commwatch.node.inventory_state import (
@@ -32,6 +33,9 @@ Kind: TypeAlias = Literal["gpu", "nvlink", "pcie_lane", "rdma_port", "ethernet_p
 KINDS: tuple[Kind, ...] = ("gpu", "nvlink", "pcie_lane", "rdma_port", "ethernet_port")
 Origin: TypeAlias = Literal["configured", "accepted", "board", "learned"]
 """Where an expectation comes from, the strongest first."""
+
+LinkEnd: TypeAlias = tuple[str, str, str]
+"""``switch`` or ``gpu``, its PCI address, and the number that the link has there."""
 
 _ASPECTS: Mapping[str, str] = {
     "nvlinks": "NVLinks",
@@ -262,6 +266,15 @@ class Inventory:
             for uuid, record in self.state.gpus.items()
         )
 
+    def link_ends(self) -> Mapping[Link, LinkEnd]:
+        """Where NVLinks lead, as the driver said while they were up."""
+        return {
+            (record.pci_bus_id, str(link)): end
+            for record in self.state.gpus.values()
+            if not record.is_replaced
+            for link, end in record.link_ends.items()
+        }
+
     def address_of(self, device: str, listed: Container[str]) -> str:
         """A device by its address where it goes by its index alone: the GPU that had it last and is not listed now.
 
@@ -310,12 +323,12 @@ class Inventory:
         """The requirements for the present parts beyond their readings.
 
         A total of the configuration or the board is asked of single parts where no more of them are here than it names:
-        of each link of a GPU of which some link has come up, since before that its fabric may not have been set up, of
-        each GPU its share of the lanes, and of each RDMA port. Of GPUs that are soldered to a board, and of RDMA ports
-        that are rails, the equals ask the same: cards may be built with fewer bridges or in a narrow slot. Equals whose
-        links are up show that the fabric has been set up. Where one of them has all links of the product, or at least
-        half of them have each, that is asked of the others as well, however few they are: a GPU that is gone does not
-        hide what another lacks.
+        of each link of a GPU of which some link has come up, or of whose equals, since before that its fabric may not
+        have been set up, of each GPU its share of the lanes, and of each RDMA port. Of GPUs that are soldered to a
+        board, and of RDMA ports that are rails, the equals ask the same: cards may be built with fewer bridges or in a
+        narrow slot. Where one of them has all links of the product, or at least half of them have each, that is asked
+        of the others as well, however few they are: a GPU that is gone does not hide what another lacks. Where GPUs are
+        joined directly, one without a link takes a link of each other along, and all are asked.
         """
         if self._asked_parts is None:
             asked = self._asked()
@@ -323,15 +336,21 @@ class Inventory:
             links, lanes = {}, {}
             listed = sum(len(gpu.links_down) + len(gpu.links_up or ()) for gpu in self._here.values())
             each, rest = divmod(asked.get("pcie_lane", 0), asked.get("gpu", len(self._here)) or 1)
+            dark = {
+                gpu.name for uuid, gpu in self._here.items()
+                if not self._links_shown(uuid)
+                and (less.get((uuid, "nvlinks")) or (self._seen.is_virtual is False and not self.state.is_accepted))
+            }  # fmt: skip
             for uuid, gpu in self._here.items():
                 record, is_soldered = self.state.gpus[uuid], product_of(gpu.name) is not None
+                usual = self._usual_links(gpu.name) if gpu.links_down and is_soldered else frozenset[int]()
                 if listed <= asked.get("nvlink", 0):
-                    if gpu.links_down and (gpu.links_up or record.expected_links()):
+                    if gpu.links_down and (self._links_shown(uuid) or less.get((uuid, "nvlinks")) or usual):
                         links[uuid] = gpu.links_down
-                elif gpu.links_down and is_soldered:
-                    usual = self._usual_links(gpu.name)
-                    if less.get((uuid, "nvlinks")) or self._lacks_links_of_product(gpu, usual):
-                        links[uuid] = gpu.links_down & usual
+                elif usual and gpu.name in dark and self._is_joined_directly(gpu):
+                    links[uuid] = gpu.links_down
+                elif usual and (less.get((uuid, "nvlinks")) or self._lacks_links_of_product(gpu, usual)):
+                    links[uuid] = gpu.links_down & usual
                 if each and not rest:
                     lanes[uuid] = each
                 elif is_soldered and (lacking := less.get((uuid, "lanes"))):
@@ -349,6 +368,18 @@ class Inventory:
         if self.state.is_accepted or product is None:
             return False
         return bool(gpu.links_up) and len(usual) >= product.nvlinks
+
+    def _links_shown(self, uuid: str) -> bool:
+        """Whether a link of a GPU that is here is up, or was."""
+        return bool(self._here[uuid].links_up or self.state.gpus[uuid].expected_links())
+
+    def _is_joined_directly(self, gpu: SeenGpu) -> bool:
+        """Whether the links of GPUs of a product lead from one to the other, and this one lists all that it has."""
+        ends = [end for uuid, one in self._here.items() if one.name == gpu.name
+                for end in self.state.gpus[uuid].link_ends.values()]  # fmt: skip
+        listed = len(gpu.links_down) + len(gpu.links_up or ())
+        product = product_of(gpu.name)
+        return product is not None and listed == product.nvlinks and {kind for kind, *_ in ends} == {"gpu"}
 
     def _usual_links(self, name: str) -> frozenset[int]:
         """Numbers of the NVLinks that at least half of the GPUs of a model have, or one that has all of its product.

@@ -10,19 +10,21 @@ from typing import Any, Final, Protocol
 import structlog
 
 from commwatch.errors import CommwatchError
+from commwatch.node.down_links import Link
 from commwatch.node.driver_tracker import DriverWatch
 from commwatch.node.gpu_state import GROUP as STATES
 from commwatch.node.gpu_state import failing_gpus, gpu_states, not_working, state_block
 from commwatch.node.gpus_on_bus import GpusOnBus
-from commwatch.node.inventory import IDENTITY, Inventory, Kind
+from commwatch.node.inventory import IDENTITY, Inventory, Kind, LinkEnd
 from commwatch.node.inventory_state import InventoryState
 from commwatch.node.observation import Observation, observe_blocks
+from commwatch.node.pcie_samples import COLLECTOR as PCIE_SAMPLES
 from commwatch.node.run import Collector, Outcome, is_everywhere
 from commwatch.node.silent_gpus import SilentGpus
 from commwatch.node.store import Store
 from commwatch.node.tracker import Clock, Tracker
 from commwatch.readings import Absence
-from commwatch_exporters.snapshot import Block
+from commwatch_exporters.snapshot import Block, Layout, Series
 from commwatch_exporters.state_words import GPU_STATES, word_of
 
 log = structlog.get_logger("commwatch.pipeline")
@@ -34,6 +36,15 @@ _OBSERVED: Final = (IDENTITY, "nvml_nvlink", "nvml_pcie", "nvml_processes", "net
 """Collectors that read what is here."""
 _MEMORY: Final = "nvml_gpu"
 """The collector that reads how much memory a GPU has."""
+
+
+def _with_end(series: Series, known: Mapping[Link, LinkEnd]) -> Series:
+    """The series of what a link is, with where it leads if that is known and not said."""
+    metric, labels = series
+    if metric != "commwatch_nvlink_info":
+        return series
+    gpu, address, link, version, _, remote, _ = labels
+    return series if remote else (metric, (gpu, address, link, version, *known.get((address, link), labels[4:])))
 
 
 class Suspecting(Protocol):
@@ -110,6 +121,8 @@ class InventoryTracker(Tracker):
             self._absences[IDENTITY] = self._absences.get(IDENTITY, frozenset()) | told
         if changed or identified or outcome.time - self.observed_at >= self._observe_seconds:
             self.observe(outcome.time)
+        if identified:
+            self._show_known_ends(outcome)
 
     def observe(self, now: float) -> None:
         """Compare what is here with what should be.
@@ -128,6 +141,15 @@ class InventoryTracker(Tracker):
         self._store.put(GROUP, "", self._inventory.block(now, self._faulty_strangers), float("inf"))
         self._store.put(STATES, "", states, float("inf"))
 
+    def _show_known_ends(self, outcome: Outcome) -> None:
+        """Where links lead that are down: the driver does not say it, nor can a reader that has started since then."""
+        known = self._inventory.link_ends()
+        for device, block in outcome.collected.blocks.items():
+            series = [_with_end(one, known) for one in block.layout.series]
+            if series != list(block.layout.series):
+                expires = block.time + outcome.collector.lifetime
+                self._store.put(IDENTITY, device, Block(Layout(series), block.values, block.time), expires)
+
     def _seen(self) -> Observation:
         groups = {name: self._store.group(name) for name in _OBSERVED}
         # An empty batch leaves the driver's own block: without any block the driver lists nothing.
@@ -142,8 +164,10 @@ class InventoryTracker(Tracker):
 
     def _judge_gpus(self, seen: Observation, now: float) -> Block:
         """The states of the GPUs as a block; kept is what else follows from them."""
-        absences = frozenset().union(*(these for name, these in self._absences.items() if name.startswith("nvml_")))
-        suspects = frozenset().union(*(reader.suspects for reader in self._readers))
+        # Samples may find a GPU lost for minutes after it has come back, as their process is renewed by itself.
+        of_driver = {name for name in self._absences if name.startswith("nvml_")} - {PCIE_SAMPLES}
+        absences = frozenset().union(*(self._absences[name] for name in of_driver))
+        suspects = frozenset().union(*(reader.suspects for reader in self._readers)) - {""}
         silent = self._judged_silent = self.silent_gpus
         known = self._inventory.known_gpus()
         named = {*(one.device for one in absences), *suspects}

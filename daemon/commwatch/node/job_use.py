@@ -150,11 +150,10 @@ class JobUse(Tracker):
         return jobs.pop() if len(jobs) == 1 else 0
 
     def _use(self, family: str, labels: tuple[str, ...]) -> Value:
-        block = self._store.get(f"{family}_use", "")
-        if block is None:
-            return None
-        of_directions = (block.get(f"commwatch_{family}_{way}_utilization_ratio", *labels) for way in DIRECTIONS)
-        return max((one for one in of_directions if one is not None), default=None)
+        blocks = [self._store.get(group, "") for group in (f"{family}_use", f"{family}_sampled_use")]
+        metrics = [f"commwatch_{family}_{way}_utilization_ratio" for way in DIRECTIONS]
+        known = (one.get(metric, *labels) for one in blocks if one is not None for metric in metrics)
+        return max((one for one in known if one is not None), default=None)
 
     def _network(self) -> Iterator[float]:
         for family in ("rdma_use", "ethernet_use"):

@@ -34,6 +34,8 @@ SEVERAL: Final = "several"
 """Label ``link`` of what is the fault of several links."""
 _LINKS: Final = "nvml_nvlink"
 _SEVERAL_GPUS: Final = 3
+_SEVERAL_NUMBERS: Final = 4
+"""In which two GPUs lead to the same NVSwitches by more than chance."""
 _EXPECTED: Final = "inventory"
 """Group of the store that says which links are expected."""
 FLAPS_PER_HOUR: Final = 3
@@ -146,14 +148,9 @@ class LinksDown(Tracker):
 
     def _ends(self) -> FarEnds:
         """Where links lead, by the last word of the driver while they were up."""
-        switches: dict[Link, str] = {}
-        gpus: dict[Link, Link] = {}
-        for record in [one for one in self._inventory.state.gpus.values() if not one.is_replaced]:
-            for link, (kind, remote, remote_link) in record.link_ends.items():
-                if kind == "switch":
-                    switches[record.pci_bus_id, str(link)] = remote
-                elif kind == "gpu":
-                    gpus[record.pci_bus_id, str(link)] = (remote, remote_link)
+        known = self._inventory.link_ends()
+        switches = {link: remote for link, (kind, remote, _) in known.items() if kind == "switch"}
+        gpus = {link: (remote, number) for link, (kind, remote, number) in known.items() if kind == "gpu"}
         return FarEnds(switches, gpus)
 
 
@@ -167,15 +164,16 @@ def _still_down(states: Mapping[Link, int | float], ends: FarEnds) -> set[Link]:
 def _switches_of_all(ends: FarEnds) -> dict[str, str]:
     """By number of the link, the NVSwitch to which it leads from every GPU where that is known, of several.
 
-    A link that was down from the boot on has no switch of its own. This is enough to see that an NVSwitch reports it,
-    but not to name it.
+    A link that was down from the boot on says nothing itself. This is enough to tell that an NVSwitch speaks of it,
+    and not to name it. Two GPUs are enough where they agree in all numbers that they share.
     """
     found: dict[str, list[str]] = {}
     for (_, number), switch in ends.switches.items():
         found.setdefault(number, []).append(switch)
-    return {
-        number: all_of[0] for number, all_of in found.items() if len(all_of) >= _SEVERAL_GPUS and len(set(all_of)) == 1
-    }
+    shared = [set(all_of) for all_of in found.values() if len(all_of) > 1]
+    agree = len(shared) >= _SEVERAL_NUMBERS and all(len(one) == 1 for one in shared)
+    least = _SEVERAL_GPUS - 1 if agree else _SEVERAL_GPUS
+    return {number: all_of[0] for number, all_of in found.items() if len(all_of) >= least and len(set(all_of)) == 1}
 
 
 def _expected(inventory: Block) -> list[tuple[str, ...]]:

@@ -126,8 +126,13 @@ class Collector:
     """Whether its inputs are known; it is paused until they are."""
     adapts: bool = True
     """Whether it runs less often while it is slow; audits are jobs of the scheduler, at their own interval."""
+    devices_per_interval: int = 0
+    """Devices that one interval is meant for; 0: any number."""
     state: RunState = "new"
+    spread: int = 1
+    """Intervals between two runs, for the number of its devices."""
     stretch: int = 1
+    """The same, for the time that a run takes."""
     slow_runs: int = 0
     quick_runs: int = 0
     failing: frozenset[Absence] = frozenset()
@@ -147,7 +152,7 @@ class Collector:
     @property
     def current_interval(self) -> float:
         """Seconds between two runs now."""
-        return self.interval * self.stretch
+        return self.interval * self.spread * self.stretch
 
     @property
     def lifetime(self) -> float:

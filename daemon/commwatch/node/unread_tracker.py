@@ -25,8 +25,8 @@ class UnreadDevices(Tracker):
         super().__init__(store)
         store.declare(GROUP, silent=[_FAILING])
         self._inventory = inventory
-        self._sources: dict[str, str] = {}
-        """By collector that has named some."""
+        self._rests: dict[str, bool] = {}
+        """By collector that has named some: whether it rests during maintenance."""
 
     def follows(self, collector: Collector) -> bool:
         """All."""
@@ -37,10 +37,10 @@ class UnreadDevices(Tracker):
         collector = outcome.collector
         found = {(absence.device, absence.reason) for absence in outcome.collected.absences if absence.device}
         if not found:
-            if self._sources.pop(collector.name, None) is not None:
+            if self._rests.pop(collector.name, None) is not None:
                 self._store.drop(GROUP, collector.name)
             return
-        self._sources[collector.name] = collector.source
+        self._rests[collector.name] = collector.needs_release
         named = sorted({(collector.name, self._place_of(device), reason) for device, reason in found})
         failing: dict[Series, Value] = {(_FAILING, labels): 1 for labels in islice(named, _MOST)}
         self._store.show(GROUP, collector.name, failing, outcome.time, outcome.time + collector.lifetime)
@@ -58,6 +58,6 @@ class UnreadDevices(Tracker):
 
     def pause(self) -> None:
         """Name no device of the driver: its collectors do not run."""
-        for name, source in self._sources.items():
-            if source == "nvml":
+        for name, rests in self._rests.items():
+            if rests:
                 self._store.drop(GROUP, name)

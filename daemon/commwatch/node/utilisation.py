@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -136,9 +137,17 @@ class _Use:
                 total = (last[1] - first[1]) / seconds if all(map(ge, last[0], first[0])) else None
             else:
                 total = _total_rate(previous.values, values, plan.states, plan.counters[place], seconds)
-            ratio = self._ratios[place] = None if total is None else total / capacity
-            if ratio is not None:
-                self._peaks[place].add(time, ratio)
+            self._take(place, None if total is None else total / capacity, time)
+
+    def follow_rates(self, rates: Sequence[Value], time: float, capacity: float | None) -> None:
+        """Take the next reading of what has rates and no counters: bytes per second, transmitting and receiving."""
+        for place, rate in enumerate(rates):
+            self._take(place, None if rate is None or not capacity else rate / capacity, time)
+
+    def _take(self, place: int, ratio: float | None, time: float) -> None:
+        self._ratios[place] = ratio
+        if ratio is not None:
+            self._peaks[place].add(time, ratio)
 
     def values(self, time: float) -> list[Value]:
         """The use at the last reading, which was taken at this time: ratio and peak, transmitting and receiving."""
@@ -335,6 +344,37 @@ class PcieUse(_BytesUse):
 
     def __init__(self, gpu: str, pci_bus_id: str, max_gap_seconds: float) -> None:
         super().__init__("pcie", (gpu, pci_bus_id), max_gap_seconds)
+
+
+class SampledPcieUse:
+    """As ``PcieUse``, from blocks of ``nvml_pcie_sampled``: each ratio is that of a sample alone.
+
+    Args:
+        gpu: NVML index, as a label.
+        pci_bus_id: PCI address, as a label.
+    """
+
+    def __init__(self, gpu: str, pci_bus_id: str) -> None:
+        self._labels = (gpu, pci_bus_id)
+        self._use = _Use("pcie", self._labels, math.inf)
+
+    def allow_gap(self, seconds: float) -> None:
+        """A sample has no gap to the one before."""
+
+    def follow(self, block: Block, expected_speed: float | None) -> None:
+        """As ``_BytesUse.follow``."""
+        rates = [
+            block.get(f"commwatch_pcie_{direction}_rate_bytes_per_second", *self._labels) for direction in DIRECTIONS
+        ]
+        self._use.follow_rates(rates, block.time, expected_speed)
+
+    def values(self, time: float) -> list[Value]:
+        """The utilisation by the last sample, which was taken at this time, in the order of ``use_metrics``."""
+        return self._use.values(time)
+
+    def block(self, time: float) -> Block:
+        """The same with its series."""
+        return self._use.block(time)
 
 
 def _positions(layout: Layout, metric: str, labels: Iterable[tuple[str, ...]]) -> tuple[int | None, ...]:

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeAlias
 
 from commwatch.node.inventory import Inventory
+from commwatch.node.pcie_samples import COLLECTOR as PCIE_SAMPLES
 from commwatch.node.run import Outcome
 from commwatch.node.store import Store
 from commwatch.node.tracker import Tracker
-from commwatch.node.utilisation import EthernetUse, NvlinkUse, PcieUse, RdmaUse, use_metrics
+from commwatch.node.utilisation import EthernetUse, NvlinkUse, PcieUse, RdmaUse, SampledPcieUse, use_metrics
 from commwatch_exporters.snapshot import Block, Layout
 
-_Use: TypeAlias = NvlinkUse | EthernetUse | RdmaUse | PcieUse
+_Use: TypeAlias = NvlinkUse | EthernetUse | RdmaUse | PcieUse | SampledPcieUse
 
 
 class _Family(NamedTuple):
@@ -66,6 +67,9 @@ class Uses(Tracker):
                 lambda device, _: inventory.nvlink_expectation(device), "nvlink"),
             "nvml_gpm": _Family(
                 "pcie_use", lambda labels, gap: PcieUse(labels[0], labels[1], gap), 2,
+                lambda device, _: inventory.pcie_capacity(device), "pcie"),
+            PCIE_SAMPLES: _Family(
+                "pcie_sampled_use", lambda labels, _: SampledPcieUse(labels[0], labels[1]), 2,
                 lambda device, _: inventory.pcie_capacity(device), "pcie"),
             # Of an interface that is no part of the inventory, such as a bond, no other speed is expected than it has.
             "network": _Family(
@@ -132,8 +136,8 @@ class Uses(Tracker):
 
     def pause(self) -> None:
         """Start again with the links of the GPUs: no rate spans the pause."""
-        self._kept.pop("nvml_nvlink", None)
-        self._kept.pop("nvml_gpm", None)
+        for name in ("nvml_nvlink", "nvml_gpm", PCIE_SAMPLES):
+            self._kept.pop(name, None)
 
 
 def _keep(family: _Family, layout: Layout, gap: float, known: _Kept | None) -> _Kept:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -14,6 +15,8 @@ from commwatch.config.simulated import SimulationPlan
 from commwatch.findings.verdict import UnreadSource
 from commwatch.node.gpus_on_bus import GpusOnBus
 from commwatch.node.inventory_tracker import InventoryTracker
+from commwatch.node.pcie_samples import COLLECTOR as PCIE_SAMPLES
+from commwatch.node.pcie_samples import WithoutGpm
 from commwatch.node.run import TEND_SECONDS, Collected, Collector, Outcome, RunState, is_everywhere
 from commwatch.node.store import Store
 from commwatch.node.wrap import Wraps
@@ -43,7 +46,13 @@ class Presence:
     """Which sources a node needs: what is not on it, and is not missed, is not read."""
 
     def __init__(
-        self, roots: Paths | SimulationPlan, procfs: Path, sources: Sources, inventory: InventoryTracker, bus: GpusOnBus
+        self,
+        roots: Paths | SimulationPlan,
+        procfs: Path,
+        sources: Sources,
+        inventory: InventoryTracker,
+        bus: GpusOnBus,
+        without_gpm: WithoutGpm,
     ) -> None:
         """Args:
         roots: where the node shows itself.
@@ -51,12 +60,14 @@ class Presence:
         sources: their configuration.
         inventory: knows what should be here.
         bus: knows the GPUs on the PCI bus.
+        without_gpm: knows whether PCIe traffic must be sampled.
         """
         self._origin = Origin(Path(roots.sysfs), Path(roots.procfs), sources)
         self._is_simulated = isinstance(roots, SimulationPlan)
         self._procfs = procfs
         self._inventory = inventory
         self._bus = bus
+        self._without_gpm = without_gpm
 
     def has_driver(self) -> bool:
         """Whether this node has an NVIDIA driver that could be read."""
@@ -70,7 +81,7 @@ class Presence:
         """Why a source is not needed on this node; None where it is."""
         if SOURCES[source].needs_gpus:
             if self.is_driver_expected():
-                return None
+                return self._without_gpm.why_not_sampled if source == PCIE_SAMPLES else None
             return "no NVIDIA driver is loaded and no GPU is on the PCI bus; to see a GPU node: --simulate h100x8"
         if source == "rdma" and self._inventory.expects("rdma_port"):
             return None  # ports that should be here and are not are a fault
@@ -119,13 +130,14 @@ class Collection:
     def unread(self) -> tuple[UnreadSource, ...]:
         """The sources of this node without a current reading: none for two intervals, or none since the start.
 
-        Sources of jobs are left out, and so are those that are paused, are not on this node, or were starved: without a
-        reading of a job nothing is unknown of the node, and what starved is not judged.
+        Sources of jobs, and those that complete another one, are left out, and so are those that are paused, are not on
+        this node, or were starved: without a reading of a job nothing is unknown of the node, and what starved is not
+        judged.
         """
         now, found = time.monotonic(), []
         for name, row in SOURCES.items():
             pulse = self.collectors.get(row.pulse or row.collectors[0].name)
-            if pulse is None or row.of_jobs or pulse.state in ("absent", "paused"):
+            if pulse is None or row.of_jobs or row.completes or pulse.state in ("absent", "paused"):
                 continue
             if any(gap.reason == "starved" for gap in pulse.failing):
                 continue
@@ -140,7 +152,7 @@ class Collection:
         """By source: whether it has no current reading; one that starts or resumes has time for its first one."""
         unread = {one.source: one.seconds for one in self.unread()}
         starts = time.monotonic() - self._began < STARTING_SECONDS
-        sources = dict.fromkeys(one.source for one in self.collectors.values())
+        sources = dict.fromkeys(one.source for one in self.collectors.values() if not SOURCES[one.source].completes)
         return {name: name in unread and not (unread[name] is None and starts) for name in sources}
 
     @property
@@ -206,6 +218,8 @@ class Collection:
             collected = replace(collected, blocks=blocks)
         self._store_run(collector, collected)
         self._record(collector, collected)
+        if collector.devices_per_interval:
+            self._spread(collector, len(collected.devices_read - {""}))
         if collector.slow_runs or collector.stretch > 1 or collected.duration > SLOW_SHARE * collector.interval:
             self._adapt(collector, collected.duration)
         if (
@@ -303,6 +317,13 @@ class Collection:
                         reason=absence.reason, detail=absence.detail)  # fmt: skip
         if collector.failing and not failing:
             log.info("everything is read again", collector=collector.name)
+
+    def _spread(self, collector: Collector, devices: int) -> None:
+        """Run less often the more devices there are: reading each takes long."""
+        spread = max(1, math.ceil(devices / collector.devices_per_interval))
+        if spread != collector.spread:
+            collector.spread = spread
+            collector.reader.order(collector.name, collector.current_interval)
 
     def _adapt(self, collector: Collector, duration: float) -> None:
         """Run half as often what takes too long, and as often as before once it is quick again."""

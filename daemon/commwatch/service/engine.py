@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ from commwatch.sources.presence import boot_identity
 from commwatch.state.directory import StateDirectory
 from commwatch.workers.process_state import held_devices
 from commwatch.workers.reader import Reader, ReaderSettings
-from commwatch.workers.sources import READERS, SOURCES, CollectorRow, ReaderRow
+from commwatch.workers.sources import READERS, SOURCES, ReaderRow
 from commwatch.workers.start import Launch, start_python
 from commwatch.workers.wire import WorkerPlan
 from commwatch_exporters.catalogue import OPT_IN
@@ -95,7 +95,8 @@ class Engine:
             self.job_settings,
         )  # fmt: skip
         self.presence = Presence(
-            self._roots, self._procfs, config.sources, self.pipeline.inventory, self.pipeline.bus
+            self._roots, self._procfs, config.sources, self.pipeline.inventory, self.pipeline.bus,
+            self.pipeline.without_gpm,
         )  # fmt: skip
         self.collection = Collection(
             self._build_collectors(), self.store, instruments, self.presence, self.pipeline.wraps
@@ -163,15 +164,12 @@ class Engine:
                 needs_release=source.reader.needs_release,
                 is_ready=self.job_settings.is_ready if source.name == SETTINGS else lambda: True,
                 adapts=source.name != SETTINGS,
+                devices_per_interval=row.devices_per_interval,
             )
             for source in SOURCES.values()
             if source.section(self.config.sources).enabled
             for row in source.collectors
-            if self._wanted(row)
         ]
-
-    def _wanted(self, row: CollectorRow) -> bool:
-        return not row.only_for or not self.config.metrics.asked_for.isdisjoint(row.only_for)
 
     # --- what is read ---
 
@@ -252,11 +250,10 @@ class Engine:
     async def start(self) -> None:
         """Have every collector run from now on; returns when each has run once or the time for that is over."""
         self.collection.tend()
-        runs = [asyncio.create_task(self.collection.run(one)) for one in self.collection.collectors.values()]
-        if runs:
-            # The event loop itself keeps no task alive, and some may go on past our patience.
-            self._first_runs.update(runs)
-            await asyncio.wait(runs, timeout=FIRST_RUN_PATIENCE_SECONDS)
+        latest = time.monotonic() + FIRST_RUN_PATIENCE_SECONDS
+        await self._run_first(self.collection.collectors.values(), latest)
+        # What these read may show that another source is needed.
+        await self._run_first([one for one in self.collection.collectors.values() if one.state == "absent"], latest)
         self.pipeline.observe(time.monotonic())
         if (audits := self.collection.collectors.get(SETTINGS)) is not None:
             self._scheduler.add(SETTINGS, partial(self.collection.run, audits), audits.interval)
@@ -265,6 +262,13 @@ class Engine:
         self.refresh()
         self.look()  # what is counted is not saved before the rules have seen it
         self._keeping.start()
+
+    async def _run_first(self, collectors: Iterable[Collector], latest: float) -> None:
+        runs = [asyncio.create_task(self.collection.run(one)) for one in collectors]
+        if runs:
+            # The event loop itself keeps no task alive, and some may go on past our patience.
+            self._first_runs.update(runs)
+            await asyncio.wait(runs, timeout=max(0.0, latest - time.monotonic()))
 
     async def pause(self, reason: str) -> None:
         """Let go of the driver: probes and driver workers are gone when this returns, or known to be stuck."""

@@ -25,6 +25,7 @@ from commwatch.node.job_use import JobUse
 from commwatch.node.link_flaps import LinkFlaps
 from commwatch.node.link_shares import Shares
 from commwatch.node.links_down import LinksDown
+from commwatch.node.pcie_samples import WithoutGpm
 from commwatch.node.pcie_tracker import PcieLinks
 from commwatch.node.port_flaps import Flaps
 from commwatch.node.recent_errors import RecentErrors
@@ -86,6 +87,7 @@ class Pipeline:
         self.hardware = HardwareLog(kept.events, store, parts, window)
         self.job_logs = JobLogs(kept.job_logs, store)
         driver, silent = DriverWatch(store, self.bus), SilentGpus(store, parts)
+        self.without_gpm = WithoutGpm(store)
         self.inventory = InventoryTracker(
             store, parts, self.bus, driver, silent, readers, is_virtual=is_virtual(procfs),
             observe_seconds=min(OBSERVE_SECONDS, config.inventory.learn_after / 3),
@@ -99,6 +101,7 @@ class Pipeline:
             Anomalies(store),
             JobUse(store),
             PcieLinks(store, parts),
+            self.without_gpm,
             driver,
             silent,
             UnreadDevices(store, parts),

@@ -155,7 +155,7 @@ def _simulate(plan: WorkerPlan, node: Node) -> Callable[[str], None]:
     simulation = plan.simulation
     if simulation is None or node is None:
         return lambda _source: None
-    if "nvml" in plan.sources:
+    if any(SOURCES[name].reader.holds_driver for name in plan.sources):
         rehearsal().install_driver(node)
         return lambda _source: None
     sysfs, procfs = Path(simulation.sysfs), Path(simulation.procfs)

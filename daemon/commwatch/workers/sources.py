@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from commwatch.config.settings import Sources, SourceSection
+from commwatch.node.pcie_samples import COLLECTOR as PCIE_SAMPLES
 from commwatch.sources.base import Origin, Source
 from commwatch.workers.wire import LARGEST_FRAME, Bounds
 
@@ -52,8 +53,8 @@ class CollectorRow:
     """As the source calls it: ``nvlink``."""
     interval: str = "interval"
     """The setting of the source's section that holds its cadence."""
-    only_for: tuple[str, ...] = ()
-    """Runs only where the configuration asks for one of these metrics; empty: always."""
+    devices_per_interval: int = 0
+    """Devices that one interval is meant for: of more it is as many times longer. 0: it is for any number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +79,15 @@ class SourceRow:
     """Kinds of the components whose counters it reads."""
     pulse: str = ""
     """The collector that shows whether it is read now; empty: the first."""
+    completes: str = ""
+    """The source whose section it shares, and to which it adds what that lacks on some nodes. Others need no process
+    for it, and without its readings the state of the node is known all the same."""
     lists_parts: bool = False
     """It shows which parts the node has for communication: while it is not read, none of them is known to work."""
 
     def section(self, sources: Sources) -> SourceSection:
-        """The source's section of the configuration."""
-        section: SourceSection = getattr(sources, self.name)
+        """What the configuration says of it."""
+        section: SourceSection = getattr(sources, self.completes or self.name)
         return section
 
     def make(self, origin: Origin) -> Source:
@@ -124,12 +128,13 @@ _OF_HOST: Final = _bounds(
     "counters", "ethernet", "gpudirect", "kernel_log", "pcie", "service", most_series=100_000, largest_frame=_WIDE
 )
 _NVML: Final = ReaderRow("nvml", _OF_DRIVER, holds_driver=True)
+_PCIE: Final = ReaderRow("nvml_pcie", _bounds("counters", "pcie", most_series=2_000), holds_driver=True)
 _RDMA: Final = ReaderRow("rdma", _bounds("counters", "ethernet", "rdma", most_series=20_000))
 _HOST: Final = ReaderRow("host", _OF_HOST)
 _JOBS: Final = ReaderRow("jobs", _bounds("nccl_log", most_series=8), confined=True)
 _SETTINGS: Final = ReaderRow("settings", _bounds("nccl_setting", most_series=80), needs_driver=True, confined=True)
 
-READERS: Final = (_NVML, _RDMA, _HOST, _JOBS, _SETTINGS)
+READERS: Final = (_NVML, _PCIE, _RDMA, _HOST, _JOBS, _SETTINGS)
 
 _ROWS: Final = (
     SourceRow(
@@ -143,15 +148,6 @@ _ROWS: Final = (
             CollectorRow("nvml_nvlink", "nvlink", "nvlink_interval"),
             CollectorRow("nvml_nvlink_errors", "nvlink_errors", "nvlink_errors_interval"),
             CollectorRow("nvml_pcie", "pcie", "pcie_interval"),
-            CollectorRow(
-                "nvml_pcie_sampled",
-                "pcie_sampled",
-                "pcie_sampled_interval",
-                (
-                    "commwatch_pcie_sampled_transmit_rate_bytes_per_second",
-                    "commwatch_pcie_sampled_receive_rate_bytes_per_second",
-                ),
-            ),
             CollectorRow("nvml_gpm", "gpm", "gpm_interval"),
             CollectorRow("nvml_fabric", "fabric", "fabric_interval"),
             CollectorRow("nvml_events", "events", "events_interval"),
@@ -162,6 +158,16 @@ _ROWS: Final = (
         components=("gpu", "nvlink", "nvswitch", "pcie_link"),
         pulse="nvml_gpu",
         lists_parts=True,
+    ),
+    SourceRow(
+        PCIE_SAMPLES,
+        _PCIE,
+        "commwatch.sources.nvml.samples:make_source",
+        # Two calls of 20 ms for each GPU, one after another: 8 GPUs block the process for 3.2 % of its time.
+        (CollectorRow(PCIE_SAMPLES, "pcie_sampled", "pcie_sampled_interval", devices_per_interval=8),),
+        absent="commwatch.sources.presence:driver_absent",
+        needs_gpus=True,
+        completes="nvml",
     ),
     SourceRow(
         "network",

@@ -41,6 +41,8 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     what is usual; at the end of the fault a run names none."""
     checked: tuple[str, ...] = ()
     """Causes for which two checks between nodes blame the node; at the end of the fault a check blames it for none."""
+    log: tuple[str, ...] = ()
+    """Lines that a job on the node writes into its log, which the daemon follows."""
     under: tuple[dict[str, str], ...] = ()
     """Conditions from the start of the node to its end, such as a job."""
     first_day: bool = False
@@ -82,7 +84,8 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             return ("the daemon is stopped",)
         named = (f"named between nodes ({', '.join(one.values())})" for one in self.between_nodes)
         blamed = (f"blamed by cluster check ({one})" for one in self.checked)
-        return (*(entry_text(one) for one in self.faults), *named, *blamed)
+        logged = ("the log of a job falls back to TCP",) if self.log else ()
+        return (*(entry_text(one) for one in self.faults), *named, *blamed, *logged)
 
 
 def entry_text(entry: dict[str, str]) -> str:

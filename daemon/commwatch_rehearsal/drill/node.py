@@ -129,6 +129,10 @@ class Node:
         self._faults = folder / "faults.yaml"
         self._write(fault_file(drill.faults if drill.first_day else (), None, always=drill.under))
         configuration = node_configuration(drill, pace)
+        self._log = folder / "job.log"
+        if drill.log:
+            self._log.touch()
+            configuration.setdefault("sources", {}).setdefault("nccl_logs", {})["paths"] = [str(self._log)]
         if not pace.is_shipped:
             configuration["thresholds"] = str(folder / "thresholds.yaml")
             text = thresholds_file(load_thresholds(None), pace)
@@ -172,6 +176,8 @@ class Node:
             self._program.ask_to_end()
             return
         self._write(fault_file(self._drill.faults, at, always=self._drill.under))
+        if self._drill.log:
+            self._log.write_text("".join(f"{line}\n" for line in self._drill.log), encoding="utf-8")
         for _ in range(_RUNS_THAT_NAME):
             self._hand_in(self._drill.between_nodes, self._drill.checked)
 

@@ -123,8 +123,10 @@ def _summary(checks: frozenset[str]) -> int:
 
 
 def _pcie_throughput(call: Call, direction: Argument, rate: Argument) -> int:
-    """KB/s, as a real driver measures in 20 ms; this one does not wait for it."""
+    """KB/s, as a real driver measures in 20 ms; this one does not wait for it. Not of a GPU that is split (MIG)."""
     condition = call.condition
+    if condition.mig:
+        return NOT_SUPPORTED
     flow = condition.pcie_transmit if integer(direction) == 0 else condition.pcie_receive
     return store(rate, int(flow.rate / 1000))
 

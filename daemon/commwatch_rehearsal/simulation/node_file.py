@@ -27,6 +27,8 @@ from commwatch_rehearsal.simulation.presets.platform import part
 _LANE_NAMES = {100: "NDR", 50: "HDR", 25: "EDR", 200: "XDR"}
 """Gbit/s of one of four lanes: the name that the kernel writes."""
 
+_ARCHITECTURES = {"Ampere": 7, "Ada": 8, "Hopper": 9, "Blackwell": 10}
+"""The numbers of ``nvmlDeviceGetArchitecture``."""
 _ETHERNET, _INFINIBAND = 0x020000, 0x020700
 """PCI classes."""
 _MELLANOX, _CONNECTX = 0x15B3, 0x1021
@@ -42,6 +44,8 @@ class GpuChange(Section, frozen=True):
     """Changes to every GPU."""
 
     name: str | None = None
+    architecture: Literal["Ampere", "Ada", "Hopper", "Blackwell"] | None = None
+    """What else it has: GPM, for one, came with Hopper."""
     memory: Size | None = None
     pcie_generation: Annotated[int, Meta(ge=1, le=6)] | None = None
     pcie_width: Literal[1, 2, 4, 8, 16] | None = None
@@ -126,6 +130,8 @@ def _set_keys(section: Section) -> dict[str, Any]:
     values = {key: value for key in section.__struct_fields__ if (value := getattr(section, key)) is not None}
     if "memory" in values:
         values["memory_bytes"] = int(values.pop("memory"))
+    if "architecture" in values:
+        values["architecture"] = _ARCHITECTURES[values["architecture"]]
     return values
 
 

@@ -34,7 +34,7 @@ ROWS: tuple[Metric, ...] = (
           "the lower of latency_limit (else twice the published latency before the second good result, else the path's "
           "mark) and max(median + 6 MAD, 1.5 median) of the baseline, wider below 20 results", "seconds"),
     info("probe_latency_judged_info", f"{PROBE} by",
-         "What judges the latency: baseline, first_results (2 to 19, wider limit), published (twice the published "
+         "What judges the latency: baseline, first_results (up to 19, wider limit), published (twice the published "
          "latency), mark (absolute limit only), too_few_results (no judge), no_result.",
          "good results with equal GPU, NCCL version and settings"),
     gauge("probe_low_bandwidth_streak", PROBE, "Results in a row below the utilisation threshold.",

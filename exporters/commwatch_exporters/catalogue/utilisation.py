@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from commwatch_exporters.catalogue.metric import GPU, PORT, Metric, gauge
 
 
-def _rows(family: str, labels: str, how: str) -> Iterator[Metric]:
+def _rows(family: str, labels: str, how: str, of_samples: str = "") -> Iterator[Metric]:
     for direction in ("transmit", "receive"):
         yield gauge(f"{family}_{direction}_utilization_ratio", labels,
-                    f"Share of the expected {family} capacity used to {direction}, over the last sample.", how, "ratio")
+                    f"Share of the expected {family} capacity used to {direction}, over the last sample{of_samples}.",
+                    how, "ratio")
         yield gauge(f"{family}_{direction}_utilization_peak_ratio", labels,
-                    f"Highest sample of the {family} {direction} utilisation in the last minute.", how, "ratio")
+                    f"Highest sample of the {family} {direction} utilisation in the last minute{of_samples}.",
+                    how, "ratio")
 
 
 ROWS: tuple[Metric, ...] = (
@@ -25,7 +27,7 @@ ROWS: tuple[Metric, ...] = (
     gauge("nvlink_sibling_bytes_per_second", f"{GPU} direction", "Median rate of its siblings in that minute.",
           "their byte counters", "bytes_per_second"),
     *_rows("rdma_port", PORT, "byte rate over expected speed"),
-    *_rows("pcie", GPU, "byte rate over pcie_capacity_bytes_per_second"),
+    *_rows("pcie", GPU, "byte rate over pcie_capacity_bytes_per_second", " (of 20 ms without GPM)"),
     *_rows("ethernet", "device", "byte rate over expected speed"),
     gauge("gpu_job_first", GPU, "Lowest GPU index of the job that has been on this GPU for 10 min.",
           "GPU processes and their launchers"),

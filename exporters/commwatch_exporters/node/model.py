@@ -116,6 +116,8 @@ class Gpu(_AtGpu):
     pcie_nonfatal_errors = Number("pcie_nonfatal_errors_total")
     pcie_replays = Number("pcie_replays_total")
     pcie_replay_rollovers = Number("pcie_replay_rollovers_total")
+    pcie_transmit_bytes = Number("pcie_transmit_bytes_total")
+    """None where PCIe traffic is not measured, but sampled at most."""
     pcie_transmit_utilization_ratio = Number("pcie_transmit_utilization_ratio")
     pcie_receive_utilization_ratio = Number("pcie_receive_utilization_ratio")
     pcie_transmit_utilization_peak_ratio = Number("pcie_transmit_utilization_peak_ratio")
@@ -468,6 +470,14 @@ class LogCategory(Part):
     IDENTITY = ("category",)
     name = Label("category")
     errors = Number("nccl_log_errors_total")
+
+
+class TransportFallback(Part):
+    """A way in which jobs leave a faster transport, as their NCCL logs show."""
+
+    IDENTITY = ("kind",)
+    kind = Label()
+    logs = Number("nccl_log_transport_fallbacks_total")
 
 
 class NamedDevice(Part):

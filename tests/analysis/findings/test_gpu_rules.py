@@ -103,6 +103,16 @@ def test_where_traffic_is_not_read_a_busy_gpu_counts() -> None:
     assert seen_by("gpu_slowed_down", facts_of(HOT)) == []
 
 
+def test_little_in_samples_of_pcie_does_not_show_that_a_busy_gpu_moves_little() -> None:
+    """Without a count of bytes they are samples, which miss most of a minute; much in them is much."""
+    copies, counted = "commwatch_pcie_receive_utilization_peak_ratio", "commwatch_pcie_transmit_bytes_total"
+    for peak, more, found in ((0.0099, {}, ["GPU"]), (0.01, {}, ["highest use of NVLink or PCIe in the last minute"]),
+                              (0.0099, {counted: {GPU0: 1.0}}, []), (0.0099, {PEAK: {GPU0: 0.0}}, []),
+                              (0.0099, {BUSY: {GPU0: 0}}, [])):  # fmt: skip
+        facts = facts_of({**HOT, BUSY: {GPU0: 1}, copies: {GPU0: peak}, **more})
+        assert [match.evidence[1].what for match in seen_by("gpu_slowed_down", facts)] == found
+
+
 @pytest.mark.parametrize("reason", ["gpu_idle", "sw_power_cap", "applications_clocks_setting", "sync_boost"])
 def test_how_a_healthy_gpu_works_is_no_slowdown(reason: str) -> None:
     """The power cap is where a busy GPU lives."""

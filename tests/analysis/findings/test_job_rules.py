@@ -142,6 +142,41 @@ def test_the_rank_for_which_all_others_waited_says_which_gpu() -> None:
     assert found != parts("1")
 
 
+def fallbacks(kind: str, *, ago: float = 60.0, more: Numbers | None = None, count: float = 2) -> Facts:
+    """Two logs that show this kind, written this number of seconds ago; five had shown it before."""
+
+    def counts(logs: float) -> Numbers:
+        return {"commwatch_nccl_log_transport_fallbacks_total": {(kind,): logs}}
+
+    now = merged(counts(5 + count), more or {})
+    return facts_of(now, history={ago + 60.0: counts(5), ago: now})
+
+
+def test_a_job_that_left_the_fast_transport_is_a_warning_for_an_hour() -> None:
+    """From the first log on, with the reason, the next step, and what the node has; a job that is well is none."""
+    ports: Numbers = {"commwatch_rdma_port_state": {("mlx5_0", "1"): 4.0, ("mlx5_1", "1"): 1.0}}
+    [found] = seen(fallbacks("libibverbs_missing", ago=HOUR - 1, more=merged(NETWORK, ports)))
+
+    assert (found.code, found.component.identity) == ("nccl_transport_fallback", "log/libibverbs_missing")
+    assert "libibverbs is not in the image" in found.detail
+    assert "Install libibverbs" in found.detail
+    assert [(one.what, one.value) for one in found.evidence] == [
+        ("logs in the last hour", 2), ("active RDMA ports of this node", 1)
+    ]  # fmt: skip
+    assert "mlx5_0" in found.component.parts
+    assert seen(fallbacks("libibverbs_missing", ago=HOUR + 1)) == []
+    assert seen(fallbacks("libibverbs_missing", count=0)) == []
+    assert seen(fallbacks("of_tomorrow")) == []
+    assert seen(facts_of({})) == []
+
+
+def test_a_fallback_within_the_node_is_of_its_nvlinks() -> None:
+    """A fault of the network does not touch them."""
+    for kind in ("p2p_disabled", "nvls_lost"):
+        [found] = seen(fallbacks(kind, more=merged(four_cards(), NETWORK)))
+        assert found.component.parts == {f"{card}/nvlink" for card in CARDS}
+
+
 def remark(severity: str, processes: float = 8) -> Numbers:
     return {"commwatch_nccl_setting_processes": {("NCCL_P2P_DISABLE", "p2p_off", severity): processes}}
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.nccl_settings.cases import CONSUMER, HGX, KNOWN, judged, port, process, said
+from commwatch.jobs.logs.transport import FALLBACKS
 from commwatch.jobs.settings.conditions import CONDITIONS, FIGURES
 from commwatch.jobs.settings.facts import Level, NodeFacts
 from commwatch.jobs.settings.judge import judge_settings, remark_counts
@@ -313,3 +314,31 @@ def test_a_node_of_which_nothing_is_known_makes_no_setting_harmful_to_it(setting
     of_the_node = {"rdma_off", "interface_missing", "adapter_missing", "gdr_off", "nvls_off", "gid_missing", "shm_off"}
 
     assert not {one.code for one in judged(NOTHING_KNOWN, settings) if one.severity == "harmful"} & of_the_node
+
+
+@in_one_pass(
+    "node, settings, kind",
+    [
+        (HGX, {"NCCL_IB_DISABLE": "1"}, "ib_disabled"),
+        (HGX, {"NCCL_NET": "Socket"}, "net_socket"),
+        (HGX, {"NCCL_IB_HCA": "hfi1_0"}, "hca_list"),
+        (HGX, {"NCCL_P2P_DISABLE": "1"}, "p2p_disabled"),
+        (HGX, {"NCCL_NET_GDR_LEVEL": "LOC"}, "gpudirect_off"),
+        (NO_RDMA, {"NCCL_IB_DISABLE": "1"}, None),
+        (NO_RDMA, {"NCCL_NET": "Socket"}, None),
+        (HGX, {"NCCL_IB_DISABLE": "0"}, None),
+        (HGX, {"NCCL_NET": "IB"}, None),
+        (HGX, {"NCCL_SOCKET_IFNAME": "eno1"}, None),
+        (NOTHING_KNOWN, {"NCCL_P2P_DISABLE": "1"}, None),
+    ],
+)
+def test_a_setting_that_leaves_a_faster_transport_has_the_kind_of_the_log(
+    node: NodeFacts, settings: dict[str, str], kind: str | None
+) -> None:
+    """Where the node has what the setting forbids; not for a job on one node."""
+    found = [one for one in judged(node, settings) if one.fallback]
+
+    assert [one.fallback for one in found] == ([] if kind is None else [kind])
+    assert {one.fallback for one in found} <= FALLBACKS.keys()
+    alone = judge_settings([replace(process(settings), single_node=True)], node, KNOWN)
+    assert {one.fallback for one in alone} <= {"", "p2p_disabled"}

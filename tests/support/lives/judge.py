@@ -186,7 +186,9 @@ class _Judge:
             if any(since <= time <= last for one in naming for time in one.times):
                 names = sorted({one.name for one in naming if any(since <= time <= last for time in one.times)})
                 self._miss("a ticket instead of a page", broken.kind, f"{about}: {', '.join(names)}")
-            elif near := sorted({one.name for one in self._alerts if self._is_near(broken, one, since, last)}):
+            elif near := sorted(
+                {one.name for one in self._near(broken) if any(since <= time <= last for time in one.times)}
+            ):
                 self._miss("place not named", broken.kind, f"{about}: {', '.join(near)}")
             else:
                 self._miss("not told", broken.kind, about)
@@ -212,15 +214,9 @@ class _Judge:
             return False
         return True
 
-    def _is_near(self, broken: Broken, alert: Alert, since: float, until: float) -> bool:
-        return (
-            alert.severity == "critical"
-            and self._touches(broken, alert)
-            and any(since <= time <= until for time in alert.times)
-        )
-
-    def _touches(self, broken: Broken, alert: Alert) -> bool:
-        return not broken.struck.place.names or bool(_mentioned(alert) & self._related[id(broken)])
+    def _near(self, broken: Broken) -> Iterator[Alert]:
+        """Pages that are of this fault alone, if they do not name its place."""
+        yield from (one for place in self._own(broken) if (one := self._alerts[place]).severity == "critical")
 
     def _judge_documents(self, broken: Broken, wanted: Wanted, pieces: Sequence[Span]) -> None:
         if broken.row.flaps or broken.row.is_event:

@@ -71,7 +71,7 @@ class SiteFloors(NamedTuple):
     floors: tuple[SiteFloor, ...]
 
     def of(self, gpu: str, gpus: int) -> list[SiteFloor]:
-        """The floors for machines with this number of GPUs of this name."""
+        """The floors of a machine with this number of GPUs of this name."""
         return [one for one in self.floors if (one.gpu, one.gpus) == (gpu, gpus)]
 
 

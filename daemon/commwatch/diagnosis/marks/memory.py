@@ -56,7 +56,7 @@ class Need(NamedTuple):
 
 
 def training_of(profile: Profile, purpose: Purpose) -> Training:
-    """The training of a profile's model, without its time."""
+    """The part of a profile's model that is trained; the time is not judged."""
     trainable = profile.trainable
     if purpose == "lora" and trainable is None:
         trainable = profile.parameters // 100
@@ -95,7 +95,7 @@ def needs(profile: Profile, purpose: Purpose, gpus: int, nodes: int = 1) -> Iter
 
 
 def fitting(profile: Profile, purpose: Purpose, gpus: int, gpu_bytes: float) -> Need | None:
-    """The first of ``needs`` on one node that fits into ``gpu_bytes`` of a GPU; None if none fits."""
+    """The first of ``needs`` on one node that fits into a GPU with these bytes; None if none fits."""
     return next((one for one in needs(profile, purpose, gpus) if one.gpu_bytes <= gpu_bytes), None)
 
 

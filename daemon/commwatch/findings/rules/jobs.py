@@ -10,10 +10,23 @@ from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.gpu_ways import WAYS, GpuWays, by_nvlink, ways_of
 from commwatch.findings.rules.rule_set import COUNT_CLOSES_AFTER, DAY, HOUR, FindingCode, Rule, RuleSet
 from commwatch.jobs.logs.categories import SIDES, Side
-from commwatch_exporters.node.model import Interface, LogCategory, NamedDevice, PcieDevice, RdmaPort, SilentRank
+from commwatch.jobs.logs.transport import FALLBACKS, FallbackKind
+from commwatch_exporters.node.model import (
+    Interface,
+    LogCategory,
+    NamedDevice,
+    PcieDevice,
+    RdmaPort,
+    SilentRank,
+    TransportFallback,
+)
+from commwatch_exporters.state_words import RDMA_ACTIVE
 
 _SIDES: Mapping[str, Side] = {str(category): side for category, side in SIDES.items()}
 """By label: a page may hold categories of another version."""
+_FALLBACKS: Mapping[str, FallbackKind] = {kind: kind for kind in FALLBACKS}
+"""So for kinds of fallback."""
+_WITHIN_NODE: frozenset[FallbackKind] = frozenset({"nvls_lost", "p2p_disabled"})
 HARDWARE: frozenset[Side] = frozenset({"network", "nvlink", "gpu", "host"})
 _OF_THE_JOB: frozenset[Side] = frozenset({"config", "program"})
 _WAITING = frozenset({"timeout", "remote", "ib_rnr", "ib_remote_access"})
@@ -68,6 +81,24 @@ def of_the_job(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
         if side in _OF_THE_JOB:
             evidence = (Evidence("errors in the last hour", count),)
             yield Match("nccl_job_errors", _component(category), evidence, f"on the side of: {side}")
+
+
+def fallbacks(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
+    """Jobs that left a transport which this node has; the counter has none of others."""
+    for one, logs in facts.rises(TransportFallback.logs, HOUR):
+        if (kind := _FALLBACKS.get(one.kind)) is None:
+            continue
+        fallback = FALLBACKS[kind]
+        if kind in _WITHIN_NODE:
+            parts = _parts(facts, "nvlink", HOUR)
+            has: tuple[Evidence, ...] = ()
+        else:
+            parts = _network(facts, facts.derived(ways_of))
+            active = sum(state == RDMA_ACTIVE for _, state in facts.each(RdmaPort.state))
+            has = (Evidence("active RDMA ports of this node", active),) if active else ()
+        evidence = (Evidence("logs in the last hour", logs), *has)
+        detail = f"{fallback.abouts[0].happened} {fallback.step}"
+        yield Match("nccl_transport_fallback", _component(kind, parts), evidence, detail)
 
 
 def _counts(facts: Facts, window: float) -> Iterable[tuple[str, float]]:
@@ -143,6 +174,20 @@ JOBS = RuleSet(
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),
+        FindingCode(
+            name="nccl_transport_fallback",
+            title="A job left the fast transport",
+            severity="warning",
+            role="fault",
+            meaning="The log of a job shows that it runs without RDMA, GPUDirect or NVLink, which this node has: it is "
+            "slow. The log is written when a job starts, so that the finding closes after an hour although the job "
+            "may go on.",
+            next_step="Check in the job's container what the finding names (docs/using/nccl-logs.md); commwatch "
+            "diagnose --log shows the line.",
+            alert="CommwatchNcclTransportFallback",
+            opens_after=0.0,
+            closes_after=COUNT_CLOSES_AFTER,
+        ),
     ),
     rules=(
         Rule(
@@ -159,7 +204,18 @@ JOBS = RuleSet(
             details=(SilentRank.incidents, *WAYS),
         ),
         Rule(of_the_job, ("nccl_job_errors",), reads=(LogCategory.errors,)),
+        Rule(
+            fallbacks,
+            ("nccl_transport_fallback",),
+            reads=(TransportFallback.logs,),
+            details=(RdmaPort.state, *WAYS, *_PORTS, *_INTERFACES),
+        ),
     ),
-    windows={LogCategory.errors: DAY, NamedDevice.errors: DAY, SilentRank.incidents: HOUR},
+    windows={
+        LogCategory.errors: DAY,
+        NamedDevice.errors: DAY,
+        SilentRank.incidents: HOUR,
+        TransportFallback.logs: HOUR,
+    },
     events=frozenset({LogCategory.errors, NamedDevice.errors, SilentRank.incidents}),
 )

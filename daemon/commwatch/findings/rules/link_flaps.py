@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Match
-from commwatch.findings.rules.components import interface_of, nvlink_of, port_of
+from commwatch.findings.rules.components import gpu_of, interface_of, nvlink_of, port_of
+from commwatch.findings.rules.nvlink import ends_of, of_all_gpus
 from commwatch.findings.rules.rule_set import COUNT_CLOSES_AFTER, HOUR, FindingCode, Quantity, Rule, RuleSet
+from commwatch.node.down_links import FarEnds, grouped
 from commwatch_exporters.node.model import Interface, NvLink, RdmaPort
 from commwatch_exporters.state_words import RDMA_ACTIVE
 
@@ -16,20 +18,34 @@ _WHAT = "times it went down in the last hour"
 
 
 def nvlinks(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
-    """NVLinks that went down within the last hour, each by the end that saw it go down more often."""
+    """NVLinks that went down within the last hour: one for each part they make up.
+
+    The end that saw a single link go down more often reports it.
+    """
     counted = {(link.address, link.number): (link, count) for link, count in facts.each(NvLink.flaps_recent)}
-    far_ends: dict[tuple[str, str], tuple[str, str]] = {}
-    for end, (link, _) in counted.items():
-        far_end = (link.remote_address, link.remote_number)
-        if far_end in counted:  # one end may not say where its link leads
-            far_ends |= {end: far_end, far_end: end}
-    for end, (link, count) in counted.items():
-        far_end = far_ends.get(end, end)
-        far_link, far_count = counted[far_end]
-        if (-far_count, far_end) < (-count, end):
-            continue
-        is_up = {link.is_up, far_link.is_up} - {None} == {True}
-        yield from _judged("nvlink", nvlink_of(link), count, is_up, thresholds)
+    if not counted:
+        return
+    known = ends_of(facts)
+    # One end may not say where its link leads.
+    gpus = {**{far: near for near, far in known.gpus.items() if {near, far} <= counted.keys()}, **known.gpus}
+    expected = {(link.address, link.number): link for link, flag in facts.each(NvLink.expected) if flag == 1}
+    expected |= {end: link for end, (link, _) in counted.items()}
+    often = {end for end, (_, count) in counted.items() if count >= thresholds.link_flaps_per_hour}
+    often |= {gpus[end] for end in often if gpus.get(end) in counted}
+    for together in (often, counted.keys() - often):
+        for fault in grouped(expected, together, FarEnds(known.switches, gpus)):
+            links = [counted[one] for one in fault.links]
+            link, count = max(links, key=lambda one: one[1])
+            is_up = {one.is_up for one, _ in links} - {None} == {True}
+            numbers = f"links {', '.join(fault.numbers)}"
+            if fault.kind == "link":
+                yield from _judged("nvlink", nvlink_of(link), count, is_up, thresholds)
+            elif fault.kind == "gpu":
+                gpu = next(one.gpu for (address, _), one in expected.items() if address == fault.place)
+                yield from _judged("nvlink", gpu_of(gpu), count, is_up, thresholds, numbers)
+            else:
+                component = of_all_gpus(fault.place, frozenset(address for address, _ in fault.links))
+                yield from _judged("nvlink", component, count, is_up, thresholds, f"{numbers} of all GPUs")
 
 
 def rdma_ports(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
@@ -44,12 +60,15 @@ def interfaces(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
         yield from _judged("ethernet", interface_of(interface), count, interface.carrier == 1, thresholds)
 
 
-def _judged(kind: str, component: Component, count: float, is_up: bool, thresholds: Thresholds) -> Iterable[Match]:
+def _judged(
+    kind: str, component: Component, count: float, is_up: bool, thresholds: Thresholds, detail: str = ""
+) -> Iterable[Match]:
     most = thresholds.link_flaps_per_hour
     if count >= most:
-        yield Match(f"{kind}_flapping", component, (Evidence(_WHAT, count, "", most, "link_flaps_per_hour"),))
+        evidence = Evidence(_WHAT, count, "", most, "link_flaps_per_hour")
+        yield Match(f"{kind}_flapping", component, (evidence,), detail)
     elif is_up:  # one that stays down is reported as down
-        yield Match(f"{kind}_flapped", component, (Evidence(_WHAT, count),))
+        yield Match(f"{kind}_flapped", component, (Evidence(_WHAT, count),), detail)
 
 
 def _flapping(
@@ -120,7 +139,7 @@ LINK_FLAPS = RuleSet(
         Rule(
             nvlinks,
             ("nvlink_flapping", "nvlink_flapped"),
-            reads=(NvLink.flaps_recent, NvLink.state, NvLink.info),
+            reads=(NvLink.flaps_recent, NvLink.state, NvLink.info, NvLink.expected),
             counts=(NvLink.flaps,),
             thresholds=("link_flaps_per_hour",),
         ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 
 import msgspec
 
@@ -11,6 +11,7 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.components import gpu_of, nvlink_of
+from commwatch.findings.rules.gpu_ways import by_nvlink
 from commwatch.findings.rules.rule_set import FindingCode, Rule, RuleSet
 from commwatch.node.down_links import FarEnds, grouped
 from commwatch_exporters.node.model import C2cLink, Gpu, NvLink
@@ -33,15 +34,14 @@ def down(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     }
     if not states:
         return
-    for fault in grouped(expected, states, _ends(facts)):
+    for fault in grouped(expected, states, ends_of(facts)):
         words = word_of(NVLINK_STATES, max(states[one] for one in fault.links))
         evidence: tuple[Evidence, ...] = (Evidence("link state", words),)
         link = expected[fault.links[0]]
+        far = {by_nvlink(*one) for one in fault.links if one[0] != link.address}
         if fault.kind == "link":
-            component = nvlink_of(link)
-            if fault.switch:
-                component = msgspec.structs.replace(component, parts=component.parts | {fault.switch})
             ends = [f"; its other end is link {number} of {address}" for address, number in fault.links[1:]]
+            component = _with_parts(nvlink_of(link), far | ({fault.switch} - {""}))
             yield Match("nvlink_down", component, evidence, "".join((f"the link is {words}", *ends)))
             continue
         evidence += (Evidence("links that are down", len(fault.links)),)
@@ -51,19 +51,24 @@ def down(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
             detail = f"{len(fault.numbers)} of {len(of_gpu)} links are {words}: {numbers}"
             if link.address != fault.place:
                 detail = f"{len(fault.links)} links of other GPUs that lead to it are {words}"
-            yield Match("nvlink_down", gpu_of(of_gpu[0].gpu), evidence, detail)
+            yield Match("nvlink_down", _with_parts(gpu_of(of_gpu[0].gpu), far), evidence, detail)
             continue
         detail = f"link{'s' if len(fault.numbers) > 1 else ''} {numbers} of all GPUs: {words}"
         parts = frozenset(address for address, _ in fault.links)
-        yield Match("nvlink_down", _of_all_gpus(fault.place, parts), evidence, detail)
+        yield Match("nvlink_down", of_all_gpus(fault.place, parts), evidence, detail)
 
 
-def _of_all_gpus(switch: str, gpus: frozenset[str]) -> Component:
+def _with_parts(component: Component, more: Set[str]) -> Component:
+    """A part with the other ends of its links, which report the same fault."""
+    return msgspec.structs.replace(component, parts=component.parts | more)
+
+
+def of_all_gpus(switch: str, gpus: frozenset[str]) -> Component:
     """The NVSwitch, or the node where none is known."""
     return Component("nvswitch", switch, f"NVSwitch {switch}", gpus) if switch else Component("node", "", "", gpus)
 
 
-def _ends(facts: Facts) -> FarEnds:
+def ends_of(facts: Facts) -> FarEnds:
     """Where the links lead, as far as the driver says."""
     links = [link for link, _ in facts.each(NvLink.info) if link.remote_address]
     return FarEnds(

@@ -181,6 +181,13 @@ _JOBS = PanelRow("Jobs", (
                           due="elsewhere"),),
            scale=high_is_bad("nccl_log_errors_min", "warning", "CommwatchNcclErrors"),
            no_data="None were seen. Needs logs that the configuration names (sources.nccl_logs)."),
+    Series(title="Jobs without the fast transport",
+           description="Logs within an hour of jobs that left RDMA, GPUDirect or NVLink of this node, by why;"
+                       " docs/using/nccl-logs.md.",
+           queries=(Query("sum by (kind) (round(increase(commwatch_nccl_log_transport_fallbacks_total{@node@}[1h])))"
+                          " > 0", "{{kind}}", due="with a fault"),),
+           alerts=("CommwatchNcclTransportFallback",),
+           no_data="None was seen. Needs logs that the configuration names (sources.nccl_logs)."),
     Series(title="Logs that are followed", description="Logs of NCCL jobs that the daemon reads.",
            queries=(Query("commwatch_nccl_log_files{@node@}", "logs", due="elsewhere"),),
            no_data="Needs logs that the configuration names (sources.nccl_logs)."),

@@ -138,11 +138,13 @@ PCIE = PanelRow("PCIe", (
           ),
           alerts=("CommwatchPcieWidthDropped", "CommwatchPcieGenerationLow", "CommwatchPcieReplays"),
           no_data=NEEDS_PCIE),
-    Series(title="PCIe use", description="Share of the expected PCIe capacity of a GPU, the busier direction.",
+    Series(title="PCIe use",
+           description="Share of the expected PCIe capacity of a GPU, the busier direction. Without GPM (before Hopper)"
+                       " each point is a sample of 20 ms.",
            queries=(Query("max by (gpu) (commwatch_pcie_transmit_utilization_ratio{@gpu@}"
                           " >= commwatch_pcie_receive_utilization_ratio{@gpu@} or"
                           " commwatch_pcie_receive_utilization_ratio{@gpu@})", "GPU {{gpu}}"),),
-           unit="percentunit", maximum=1, no_data=NEEDS_PCIE),
+           unit="percentunit", maximum=1, no_data=NEEDS_PCIE, alerts=("CommwatchPcieUtilizationLow",)),
     Series(title="Replays over what is allowed",
            description="Packets that a GPU sent again within 5 min over what a bit error ratio of"
                        " @pcie_bit_error_ratio_max@ allows.",

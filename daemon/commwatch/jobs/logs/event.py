@@ -38,6 +38,7 @@ _NAMED = tuple(
         r"\(ID: \w{1,64}, IP: ([\w.:-]{1,255})\)",
         r"host=([\w.-]{1,255}) was not reachable via ssh|Command 'ssh .{0,100} ([\w.-]{1,255}) hostname'",
         r"\bipv4:([\d.]{7,15}):\d{1,5}: Failed to connect",
+        r"^([\w.-]{1,255}): Test (?:CUDA|NCCL) failure |ssh: connect to host ([\w.:-]{1,255}) port \d",
         r"Remote (?:daemon|host) {0,8}:.{0,80}?([\w.-]{1,255})$|[Ff]ail(?:ed|ure) on (?:node )?([\w.-]{1,255})(?::|$)",
     )
 )

@@ -8,11 +8,13 @@ bounded amount of work, whatever it holds.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from commwatch.jobs.logs.categories import ENDINGS, PRECEDENCE, SEVERED, SIDES, Category
+from commwatch.jobs.logs.kinds import Kinds
 from commwatch.jobs.logs.meanings import category_of_report, refined, report_in
+from commwatch.jobs.logs.messages import MESSAGES_SAID, SAID_HINTS, SIGN_SAID_HINTS, SIGNS_SAID, Message
 from commwatch.jobs.logs.rules import (
     BEGINS,
     CALM,
@@ -21,16 +23,21 @@ from commwatch.jobs.logs.rules import (
     DOUBTS,
     ENDED_WELL,
     FAILED_CALL,
-    GOES_ON,
     HARMLESS,
     HINTS,
     MESSAGES,
+    SIGN_HINTS,
     SIGNS,
     TORCH,
     VAGUE,
     WAITING,
     WORK,
 )
+
+ALL_HINTS = (*HINTS, *SAID_HINTS)
+"""A line in which ``find_in_line`` finds something holds one of these."""
+ALL_SIGN_HINTS = (*SIGN_HINTS, *SIGN_SAID_HINTS)
+"""So for ``find_sign`` and ``find_doubt``."""
 
 _RANKS: dict[str, int] = {one: rank for rank, group in enumerate(PRECEDENCE) for one in group}
 _AFTER_CAUSES = len(PRECEDENCE)
@@ -42,7 +49,6 @@ _MOST_LINES = 400
 _LOOKED_AT = 1024
 """Characters of a line that are searched for words of work and of trouble."""
 
-_DIGITS = b"0123456789"
 _MARK = re.compile(r"NCCL (WARN|INFO|DIAG|TRACE|CALL) ")
 _PREFIX = re.compile(
     r"(?:\[(?P<timestamp>[\d:. T-]{8,32})\] )?(?!\d{1,20}:)(?P<host>[^\s:\[\]()<>,=/]{1,255})"
@@ -126,7 +132,7 @@ def find_in_line(line: str) -> Finding | None:
         if (report := report_in(line)) is not None:
             of_kernel = category_of_report(report)
             return None if of_kernel is None else Finding(of_kernel)
-        found = _last_error(line) or _by_table(TORCH, line)
+        found = _last_error(line) or _by_messages(MESSAGES_SAID, True, line) or _by_table(TORCH, line)
         if found is None or found.category != "limit" or "Evicted" in line:
             return found
         # A limit that the program itself calls no error was met and waited for.
@@ -138,7 +144,8 @@ def find_sign(line: str) -> Finding | None:
     """Whether a line is a sign that a job ended or never began; see ``rules.SIGNS``."""
     if parse_line(line) is not None or WAITING.search(line[:_LOOKED_AT]) is not None:
         return None
-    return _by_table(SIGNS, line[:_LONGEST_LINE])
+    line = line[:_LONGEST_LINE]
+    return _by_messages(SIGNS_SAID, False, line) or _by_table(SIGNS, line)
 
 
 def find_doubt(line: str) -> Finding | None:
@@ -178,39 +185,9 @@ def _last_error(line: str) -> Finding | None:
     return None if category is None else Finding(category, category != "cuda")
 
 
-def telling_lines(data: bytes, hints: Sequence[bytes] = HINTS) -> list[tuple[int, bytes]]:
-    """The lines that ``find_in_line`` may find something in, each with where it begins.
-
-    Lines that differ in nothing but digits are asked once: most of a log are its steps.
-
-    Args:
-        data: of a log; lines end with a line feed, or with a carriage return as those of progress bars do.
-        hints: what such lines hold.
-    """
-    if b"\r" in data:
-        data = data.replace(b"\r\n", b" \n").replace(b"\r", b"\n")
-    lines, shapes = data.split(b"\n"), data.translate(None, _DIGITS).split(b"\n")
-    bare = {hint: hint.translate(None, _DIGITS) for hint in hints}
-    kinds = b"\n".join(dict.fromkeys(shapes)) + b"\n"
-    held: dict[bytes, list[bytes]] = {}
-    for hint in hints:
-        at = kinds.find(bare[hint])
-        while at >= 0:
-            end = kinds.find(b"\n", at)
-            held.setdefault(kinds[kinds.rfind(b"\n", 0, at) + 1 : end], []).append(hint)
-            at = kinds.find(bare[hint], end + 1)
-    told: list[tuple[int, bytes]] = []
-    goes_on_until: dict[bytes, int] = {}
-    start = 0
-    for number, (line, shape) in enumerate(zip(lines if held else (), shapes, strict=False)):
-        if shape in held:
-            found = [one for one in held[shape] if one in line + b"\n" and number >= goes_on_until.get(one, 0)]
-            goes_on_until |= {one: number + 1 + GOES_ON[one] for one in found if one in GOES_ON}
-            if found:
-                end = number + 1 + max(GOES_ON.get(one, 0) for one in found)
-                told.append((start, b"\n".join(lines[number:end])[:_LONGEST_LINE]))
-        start += len(line) + 1
-    return told
+def telling_lines(data: bytes) -> list[tuple[int, bytes]]:
+    """The lines of a piece of a log that ``find_in_line`` may find something in; see ``Kinds.telling``."""
+    return Kinds(data).telling(ALL_HINTS)
 
 
 def find_in_warning(warning: LogLine) -> Finding | None:
@@ -268,6 +245,10 @@ def _category_of_message(message: str) -> Category | None:
     if (completion := _COMPLETION.search(message)) is not None:
         return COMPLETIONS.get(int(completion[1]), "ib_other")
     return next((refined(category, message) for category, rule in MESSAGES if rule.search(message)), None)
+
+
+def _by_messages(table: Iterable[Message], certain: bool, line: str) -> Finding | None:
+    return next((Finding(one.of, certain) for one in table if one.hint in line and one.says.search(line)), None)
 
 
 def _by_table(table: Iterable[tuple[Category, bool, re.Pattern[str]]], line: str) -> Finding | None:

@@ -11,6 +11,16 @@ import re
 from typing import Final, NamedTuple
 
 from commwatch.jobs.logs.categories import About, Category, Side
+from commwatch.jobs.logs.messages import (
+    LOCKED_MEMORY,
+    LOST_GPU,
+    MESSAGES_SAID,
+    NO_DRIVER,
+    NO_NAME,
+    NO_SERVER,
+    SIGNS_SAID,
+    Message,
+)
 from commwatch.node.xids import LINK_XIDS, meaning_of
 from commwatch.readings import HardwareEvent
 from commwatch.sources.adapter_lines import ADAPTER_EVENTS, DRIVERS
@@ -75,9 +85,16 @@ CUDA_ROWS: Final[tuple[_Row, ...]] = (
     _row("version", r"(?i)driver is a stub library|StubLibrary|STUB_LIBRARY", About("config",
          "The program loaded the stub of libcuda, which is only there to link against.",
          "Take lib64/stubs out of LD_LIBRARY_PATH, and see that the container gets the driver's libraries.")),
-    _row("version", r"(?i)Driver/library version mismatch", About("config",
+    _row("version", r"(?i)Driver/library version mismatch|NVRM: API mismatch", About("config",
          "The driver's library and its kernel module are of different versions: the driver was upgraded under way.",
          "Drain the node and reboot it, or unload and load the NVIDIA modules.")),
+    _row("version", r"unsatisfied condition: (?:cuda|driver|brand|arch)", About("config",
+         "The image asks for another driver or GPU than the node has; the line names the condition.",
+         "Update the driver, or use an image for the CUDA version that nvidia-smi shows.")),
+    _row("usage", r"could not select device driver", About("config",
+         "The container engine cannot give GPUs to a container: the NVIDIA Container Toolkit is not installed or not "
+         "set up.",
+         "Install nvidia-container-toolkit, run nvidia-ctk runtime configure, and restart the engine.")),
     _row("version", r"undefined symbol: (?:nccl|cu|nv|__nv|_ZN?\d?c10|_ZN2at)", About("config",
          "Two libraries of different builds are loaded together: one lacks what the other calls.",
          "Compare where each comes from (ldd, pip list of torch and the nvidia-* packages), and install them from one "
@@ -99,11 +116,10 @@ CUDA_ROWS: Final[tuple[_Row, ...]] = (
          "The GPU was there and could not be used: it is in exclusive mode and taken, or it does not start.",
          "Look at nvidia-smi: Compute M. of the GPU (nvidia-smi -c DEFAULT allows several processes), processes that "
          "were left over, and MIG; without these look for an Xid of the GPU.")),
-    _row("cuda", r"(?i)Failed to initialize NVML: Unknown Error|NVML: Unknown Error|nvml\w{0,24}: Unknown Error",
+    _row("cuda", r"(?i)nvml[^:]{0,24}: Unknown Error",
          About("config", "The container lost its access to the GPUs' device files while it ran.", _LOST)),
-    _row("cuda", r"(?i)failed to initialize NVML: (?:Driver Not Loaded|Insufficient Permissions)", About("config",
-         "The NVIDIA driver is not loaded, or the process may not use it.",
-         "Run nvidia-smi on the host; compare the rights of /dev/nvidia* with the user of the job.")),
+    _row("cuda", r"(?i)nvml(?: error)?: (?:Driver Not Loaded|Insufficient Permissions)", NO_DRIVER),
+    _row("cuda", r"(?i)nvml(?: error)?: GPU is lost", LOST_GPU),
     _row("cuda", r"NV_ERR_RESET_REQUIRED", About("gpu",
          "The driver refuses the GPU until it is reset.",
          "Drain the node and reset the GPU, together with those that it shares NVLinks with (nvidia-smi --gpu-reset); "
@@ -111,9 +127,9 @@ CUDA_ROWS: Final[tuple[_Row, ...]] = (
     # --- the fabric ---
     _row("nvls", r"(?i)system not yet initialized|SystemNotReady|SYSTEM_NOT_READY", About("nvlink",
          "CUDA does not start, because nobody has set up the NVSwitches: error 802.",
-         "Start the fabric manager in the version of the driver (systemctl status nvidia-fabricmanager), on B200 and "
-         "newer NVLSM too, and see in nvidia-smi -q that Fabric State is Completed; in a virtual machine ask the "
-         "host's operator. No setting of NCCL helps.")),
+         "Start the fabric manager in the version of the driver (systemctl status nvidia-fabricmanager), and see in "
+         "nvidia-smi -q that Fabric State is Completed; in a virtual machine ask the host's operator. No setting of "
+         "NCCL helps.")),
     _row("nvls", r"(?i)uncorrectable NVLink error|NvlinkUncorrectable|NVLINK_UNCORRECTABLE", About("nvlink",
          "An NVLink of the GPU had an error that it could not correct.",
          "Look for Xid 74 or 144 to 150 and for SXids in the kernel log: they name the link. Drain the node, reset the "
@@ -121,6 +137,14 @@ CUDA_ROWS: Final[tuple[_Row, ...]] = (
     # --- memory ---
     _row("cuda", r"(?i)uncorrectable ECC error|EccUncorrectable|ECC_UNCORRECTABLE", About("gpu",
          "Memory of the GPU held data that could not be corrected.", _MEMORY)),
+    _row("cuda", r"(?:CUDNN|CUBLAS)_STATUS_(?:NOT_INITIALIZED|INTERNAL_ERROR|EXECUTION_FAILED)", About("program",
+         "cuBLAS or cuDNN could not start or run: most often the GPU had no memory left, or an earlier kernel failed.",
+         "Look at the free memory of the GPU before the job (nvidia-smi), lower the batch, and run with "
+         "CUDA_LAUNCH_BLOCKING=1, which names the first call that failed; compare cuDNN with what torch was built "
+         "for.")),
+    _row("cuda", r"CUDA error: initialization error", About("program",
+         "CUDA was used in a process that was forked after its parent had started CUDA.",
+         "Start workers with the method spawn, or use no CUDA before they are started.")),
     _row("oom", r"CUBLAS_STATUS_ALLOC_FAILED", About("program",
          "A GPU had no memory left for cuBLAS.",
          "Lower batch or sequence length; look who else holds memory on that GPU.")),
@@ -189,8 +213,13 @@ LIMIT_ROWS: Final[tuple[_Row, ...]] = (
          "ended first. Or give it a larger node.")),
     _row("crash", r"its worker process has died|Worker exit type: SYSTEM_ERROR", About("unknown",
          "A worker process of Ray ended by itself or was killed; Ray does not know which.",
-         "Look on the node that is named for oom-kill and segfault in the kernel log, and in Ray's log of that process "
+         "Look on the node that is named for oom-kill (memory of the node, or the limit of the pod: kubectl describe "
+         "pod shows OOMKilled) and segfault in the kernel log, and in Ray's log of that process "
          "(/tmp/ray/session_latest/logs/worker-*-PID.err).")),
+    _row("remote", r"Node failure on \S|DUE TO NODE FAILURE", About("host",
+         "Slurm lost a node of the job: it went down, or its slurmd did not answer.",
+         "Ask Slurm why (scontrol show node NODE, sacct), and look at the node's console, power and kernel log; "
+         "exclude it until then.")),
     _row("timeout", r"failed to pass monitoredBarrier", About("symptom",
          "Some ranks never came to a barrier at which the others waited; the line names them.",
          "Look at the logs of the ranks that the line names: they ended before it, or hang.")),
@@ -208,13 +237,15 @@ LIMIT_ROWS: Final[tuple[_Row, ...]] = (
          "A process died of SIGBUS: memory that it had mapped could not be had, most often because /dev/shm was full.",
          "Give the container more /dev/shm (docker --shm-size, an emptyDir of medium Memory); a file that was cut "
          "while it was mapped, or a file system that is full or lost, does the same.")),
+    _row("crash", r"SIGSEGV|[Ss]egmentation fault|segfault at|exitcode: -11\b|\b[Ss]ignal:? 11\b", About("program",
+         "A process died of a wrong access to memory (SIGSEGV), in the program or in a library.",
+         "Look at the stack that it wrote, or at its core (coredumpctl gdb): try another version of the library of the "
+         "topmost frame. PYTHONFAULTHANDLER=1 names the line of Python.")),
     _row("cancelled", r"DUE TO TIME LIMIT|DeadlineExceeded|because: timed-out", About("symptom",
          "The job was ended because its time was over.",
          "Ask for more time or save checkpoints more often; if it hung before, earlier lines say so.")),
     _row("ib_setup", r"(?i)ibv_(?:reg_mr|create_cq|create_qp|reg_dmabuf)\w{0,12}.{0,80}Cannot allocate memory|memlock",
-         About("config", "The adapter could not lock memory: the limit of locked memory is too small.",
-         "Raise it: ulimit -l unlimited, LimitMEMLOCK=infinity of the unit (of Slurm's or of containerd, which jobs "
-         "inherit it from), --ulimit memlock=-1 of the container.")),
+         LOCKED_MEMORY),
     _row("no_interface", r"family \d{1,10} is neither AF_INET", About("config",
          "NCCL received an address that makes no sense: something else spoke at its port, or two versions of NCCL "
          "talked to each other.",
@@ -223,10 +254,7 @@ LIMIT_ROWS: Final[tuple[_Row, ...]] = (
 )  # fmt: skip
 
 CONNECTION_ROWS: Final[tuple[_Row, ...]] = (
-    _row("socket", r"We couldn't connect to 'https?://", About("config",
-         "The program could not reach a server outside, from which it loads a model or data.",
-         "Look at DNS, proxy (HTTPS_PROXY) and route of the node; or load the files beforehand and set "
-         "HF_HUB_OFFLINE=1.")),
+    _row("socket", r"We couldn't connect to 'https?://", NO_SERVER),
     _row("socket", r"(?i)connect(?:ing|ion)? (?:to )?\[?fe80:", About("config",
          "A process called a link-local address of IPv6, which only its own link can reach: an interface was chosen "
          "that is not joined to the other nodes, such as a veth or a bridge.",
@@ -245,10 +273,7 @@ CONNECTION_ROWS: Final[tuple[_Row, ...]] = (
          "Look at ip route get ADDRESS on the node, and at NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME: an interface "
          "that is not joined to the others was chosen.")),
     _row("socket", r"(?i)(?:gai error: -?\d|(?:could|can) ?not (?:be )?resolved?|not resolve host|"
-         r"name or service not known|temporary failure in name resolution|nodename nor servname)", About("config",
-         "The name of a host could not be resolved.",
-         "Try getent hosts NAME on the node that reports it; put the name into DNS or /etc/hosts of all nodes, or give "
-         "MASTER_ADDR as an address.")),
+         r"name or service not known|temporary failure in name resolution|nodename nor servname)", NO_NAME),
     _row("socket", r"(?i)(?:errno:? 110|\[Errno 110\]|connection timed out)", About("network",
          "The address that a process called did not answer: a firewall drops the packets, or the path is broken.",
          "Open the ports between the nodes (MASTER_PORT and the range of ephemeral ports); commwatch cluster check "
@@ -304,17 +329,30 @@ def refined(category: Category, text: str) -> Category:
     return next((row.of for row in CUDA_ROWS if row.says.search(text)), category)
 
 
-def about_line(category: Category, text: str) -> About | None:
-    """The cause that a line itself names; None if only its category is known.
+def about_line(category: Category, text: str, of_amd: bool = False) -> About | None:
+    """What a line says itself of its cause; None where only its category is known.
 
     Args:
         category: of the line.
         text: of the line.
+        of_amd: whether it is of AMD's GPUs, for which the next steps of CUDA's errors do not hold.
     """
     if (report := report_in(text)) is not None:
         return about_report(report)
-    found = _row_of(category, text)
+    if category == "pcie" and (device := _PCI_ADDRESS.search(text)) is not None:
+        return _about_pcie(device[0])
+    found = _row_of(category, text, of_amd)
     return None if found is None else found[0].about
+
+
+_PCI_ADDRESS: Final = re.compile(r"\b[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b")
+
+
+def _about_pcie(address: str) -> About:
+    return About(
+        "host", f"The PCIe device {address}, or the path to it, reported an error that was not corrected.",
+        f"See with lspci -tv what {address} is and what is below and above it: card, riser, slot, cable.",
+    )  # fmt: skip
 
 
 def shortened(category: Category, text: str, longest: int) -> str:
@@ -331,10 +369,11 @@ def shortened(category: Category, text: str, longest: int) -> str:
     return f"…{text[found[1] - longest + 1 : found[1]]}"
 
 
-def _row_of(category: Category, text: str) -> tuple[_Row, int] | None:
+def _row_of(category: Category, text: str, of_amd: bool = False) -> tuple[_Row | Message, int] | None:
     """The row that fits a line, and where in the line its words end."""
-    of_cuda = () if _OF_AMD.search(text) is not None else CUDA_ROWS
-    rows = [row for row in (*of_cuda, *LIMIT_ROWS) if row.of == category]
+    of_cuda = () if of_amd or _OF_AMD.search(text) is not None else CUDA_ROWS
+    every: tuple[_Row | Message, ...] = (*MESSAGES_SAID, *SIGNS_SAID, *of_cuda, *LIMIT_ROWS)
+    rows = [row for row in every if row.of == category]
     for row in (*rows, *(CONNECTION_ROWS if category in _CONNECTING else ())):
         if (found := row.says.search(text)) is not None:
             return row, found.end()

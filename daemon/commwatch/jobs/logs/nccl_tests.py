@@ -10,6 +10,7 @@ import re
 from typing import Final, NamedTuple
 
 from commwatch.jobs.logs.categories import About
+from commwatch.jobs.logs.kinds import Kinds
 from commwatch.jobs.logs.transport import Line, Slow
 
 FALL: Final = 3.0
@@ -31,7 +32,7 @@ _ROW: Final = re.compile(
     re.MULTILINE,
 )
 _GPU: Final = re.compile(
-    rb"Rank {1,4}\d{1,7} (?:Group {1,4}\d{1,7} )?Pid {1,8}\d{1,10} on {1,20}(\S{1,255}) device {1,4}\d{1,4} "
+    rb"Rank {1,4}(\d{1,7}) (?:Group {1,4}\d{1,7} )?Pid {1,8}\d{1,10} on {1,20}(\S{1,255}) device {1,4}\d{1,4} "
     rb"\[[^\]]{1,16}\] (.{1,80})"
 )
 _TEST: Final = re.compile(rb"\b([a-z_]{3,24})_perf\b")
@@ -69,21 +70,25 @@ class Tables:
         self._rows: list[_Row] = []
         self._counts_wrong = False
         self._wrong: Line | None = None
+        self._alone: Line | None = None
         self._has_ended = True
         self._test = b""
         """Name of the test without ``_perf``; empty where the log does not name it."""
         self._hosts: set[bytes] = set()
         self._gpus: list[str] = []
         """Name of the GPU of each rank."""
+        self._first_ranks = 0
+        """Processes that call themselves rank 0 of the table that follows."""
 
-    def take(self, body: bytes, number: int) -> None:
+    def take(self, body: bytes, number: int, kinds: Kinds) -> None:
         """Look at a piece of the log.
 
         Args:
             body: whole lines.
-            number: of its first line.
+            number: of the first one.
+            kinds: of the same lines.
         """
-        if self._has_ended and not any(word in body for word in (b"busbw", b"Using devices", b"_perf")):
+        if self._has_ended and not kinds.may_hold(b"busbw", b"Using devices", b"_perf"):
             return
         found = [(one.start(), one) for rule in _RULES for one in rule.finditer(body)]
         counted = 0
@@ -102,9 +107,12 @@ class Tables:
             self._test = one[1]
         elif one.re is _DEVICES:
             self._hosts, self._gpus = set(), []
+            if self._has_ended and self._rows:
+                self._first_ranks = 0
         elif one.re is _GPU and len(self._gpus) < _MOST_RANKS:
-            self._hosts.add(one[1])
-            self._gpus.append(one[2].decode(errors="replace").strip())
+            self._first_ranks += int(one[1]) == 0
+            self._hosts.add(one[2])
+            self._gpus.append(one[3].decode(errors="replace").strip())
         elif one.re is _BAD_END:
             self._wrong = self._wrong or Line(number, one[0].decode())
         elif one.re is _END:
@@ -116,6 +124,8 @@ class Tables:
         if self._has_ended or not rates or len(self._rows) >= _MOST_ROWS:
             return
         line = Line(number, row[0].strip().decode(errors="replace"))
+        if self._first_ranks > 1 and not max(rates) and int(row[1]) >= _LARGE_BYTES:
+            self._alone = self._alone or line
         self._rows.append(_Row(int(row[1]), min(rates), line))
         if sum(counts):
             self._wrong = self._wrong or line
@@ -136,6 +146,10 @@ class Tables:
     def damaged(self) -> Slow | None:
         """Wrong results, with the first line of them."""
         return None if self._wrong is None else Slow("other", _DAMAGED, self._wrong)
+
+    def alone(self) -> Slow | None:
+        """A table of processes that each ran alone, though they were started together."""
+        return None if self._alone is None else Slow("usage", _ALONE, self._alone)
 
     def low_between_nodes(self) -> Slow | None:
         """Large messages over several nodes that are no faster than TCP over a port of Ethernet."""
@@ -180,6 +194,10 @@ class Tables:
         return None
 
 
+_ALONE: Final = About("config",
+    "Every process of the test ran alone, so that nothing was measured: several call themselves rank 0, and the bus "
+    "bandwidth is 0.",
+    "Build nccl-tests with MPI=1 (make MPI=1 MPI_HOME=...), with the MPI that mpirun or srun belongs to.")  # fmt: skip
 _DAMAGED: Final = About("unknown", "The test found wrong values: data was damaged on its way between the GPUs.",
     "Stop training on these GPUs. Run the same test with NCCL_P2P_DISABLE=1: if it is right then, transfers between "
     "the GPUs go through an IOMMU or ACS that breaks them (on the host iommu=pt or off, ACS off at the bridges above "

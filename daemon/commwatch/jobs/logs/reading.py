@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gzip
+import io
 import os
 import re
 import shlex
@@ -12,36 +14,50 @@ import time
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import BinaryIO, cast
+from typing import IO, BinaryIO, cast
 
+from commwatch.jobs.logs.conditions import GPU_NAME
 from commwatch.jobs.logs.event import event_in_line, time_of
 from commwatch.jobs.logs.files import ANY_HOST, LogFile, find_logs, stat_log
+from commwatch.jobs.logs.kinds import IDENTIFIER, Kinds
 from commwatch.jobs.logs.lines import (
+    ALL_HINTS,
+    ALL_SIGN_HINTS,
     find_doubt,
     find_in_line,
     find_sign,
     shows_good_end,
     shows_work,
     speaks_of_trouble,
-    telling_lines,
 )
 from commwatch.jobs.logs.nccl_tests import Tables
-from commwatch.jobs.logs.rules import GOES_ON, HINTS, SIGN_HINTS
+from commwatch.jobs.logs.rules import GOES_ON
 from commwatch.jobs.logs.story import Told
 from commwatch.jobs.logs.tail import LONGEST_LINE, whole_lines
 from commwatch.jobs.logs.transport import TransportLines
 from commwatch.regular_file import open_regular
 
 MOST_LOGS = 512
+MOST_UNPACKED = 16 << 30
+"""Bytes that are read of a packed log: a small file may hold any number of them."""
+ZSTD_PROGRAMS = ("/usr/bin/zstd", "/bin/zstd")
+"""Where root alone can put a program."""
 MOST_TOLD = 5000
 """Lines of trouble that are taken of one log; what happened first is among them."""
 _LOOKED_BACK = 20
 """Lines before one without a time of its own that are asked for theirs."""
 _WORK_LINES = 1000
 """Lines at the end of a piece that are asked whether they show work."""
+_HEAD_LINES = 20_000
+"""Lines at the beginning in which a year and names of GPUs are looked for."""
 _DATE = re.compile(rb"\b(20\d\d)-\d\d-\d\d[T _]\d\d:\d\d:")
 _VERSION = re.compile(rb"NCCL version (\d{1,3}\.\d{1,3}\.\d{1,3})\+")
 _AMD = (b"HIP ", b"hipify", b"hipIpc", b"amdgpu", b"AMD Instinct", b"RCCL", b"rccl", b"ROCm")
+_NUMBER = re.compile(rb"0*[1-9]\d*")
+_DECIDES = re.compile(rb"Xid|rrno|xit|ignal|tatus|code|event|SIG")
+"""In lines whose numbers say what happened."""
+_MOST_KINDS = 4096
+"""Kinds of lines that are remembered for saying nothing."""
 _COLOURS = re.compile(rb"\x1b\[[0-9;]{0,16}m")
 _PACKED = (".gz", ".zst")
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
@@ -59,7 +75,7 @@ class ReadLog:
     lines: int = 0
     """Lines that were read."""
     is_cut: bool = False
-    """Whether the end of the log was not read, because too many lines report trouble."""
+    """Whether the rest was not read: too many lines report trouble, or a packed log is too long."""
     of_nccl: bool = False
     """Whether any line is NCCL's."""
     of_amd: bool = False
@@ -74,8 +90,14 @@ class ReadLog:
     """Whether that line says that the job has ended well."""
     silent: float = 0.0
     """Seconds since it was written last, as far as is known."""
+    silent_kinds: set[int] = field(default_factory=set)
+    """Kinds of lines that report nothing and are no sign; see ``_kind_of``."""
+    year: int | None = None
+    """Of the first date near its beginning; None for none."""
     versions: set[str] = field(default_factory=set)
     """Of NCCL, as it writes them itself."""
+    gpus: set[str] = field(default_factory=set)
+    """Names of GPUs near the beginning: ``H100``."""
     transport: TransportLines = field(default_factory=TransportLines)
     tables: Tables = field(default_factory=Tables)
 
@@ -92,13 +114,13 @@ def read_logs(names: Iterable[str]) -> list[ReadLog]:
     return [read_log(*log) for log in _opened(names)]
 
 
-def _opened(names: Iterable[str]) -> Iterator[tuple[str, BinaryIO, float]]:
-    """Each log with its name and the time at which it was written last."""
+def _opened(names: Iterable[str]) -> Iterator[tuple[str, BinaryIO, float, float]]:
+    """Each log with its name, the time at which it was written last, and the bytes that are read of it at most."""
     found: dict[str, LogFile] = {}
     names = list(dict.fromkeys(names))
     for name in names:
         if name == STANDARD_INPUT:
-            yield "standard input", sys.stdin.buffer, time.time()
+            yield "standard input", sys.stdin.buffer, time.time(), float("inf")
             continue
         logs, failed = find_logs(name, ANY_HOST)
         if not logs and failed is None and name.endswith(_PACKED) and (packed := stat_log(name)) is not None:
@@ -111,27 +133,48 @@ def _opened(names: Iterable[str]) -> Iterator[tuple[str, BinaryIO, float]]:
     for log in list(found.values())[:MOST_LOGS]:
         # Whoever writes there may have put a pipe in its place since.
         with open(open_regular(os.path.realpath(log.path)), "rb", buffering=0) as stream:
-            yield log.path, _unpacked(stream, log.path, log.path in names), log.changed
+            head = stream.read(len(_ZSTD))
+            stream.seek(0)
+            # In a folder anybody may leave what cannot be read.
+            if head == _ZSTD and log.path in names:
+                with _unpacked_by_zstd(stream, log.path) as unpacked:
+                    yield log.path, unpacked, log.changed, MOST_UNPACKED
+            elif head.startswith(_GZIP):
+                yield log.path, _unpacked(stream), log.changed, MOST_UNPACKED
+            else:
+                yield log.path, stream, log.changed, float("inf")
 
 
-def _unpacked(stream: BinaryIO, path: str, is_named: bool) -> BinaryIO:
-    """A log as it was before it was packed with gzip. A file that only begins like one is read as it is.
+@contextlib.contextmanager
+def _unpacked_by_zstd(stream: BinaryIO, path: str) -> Iterator[BinaryIO]:
+    """A log as it was before it was packed with zstd, for which Python has no reader before 3.14.
 
     Args:
         stream: at its beginning.
         path: of the file.
-        is_named: whether somebody asked for this very file; in a folder anybody may leave what cannot be read.
 
     Raises:
-        OSError: it is packed with zstd, for which Python has no reader.
+        OSError: the program zstd is not installed.
     """
-    head = stream.read(len(_ZSTD))
-    stream.seek(0)
-    if head == _ZSTD and is_named:
+    from commwatch.children import PIPE, start
+
+    program = next((one for one in ZSTD_PROGRAMS if os.access(one, os.X_OK)), None)
+    if program is None:
         command = f"zstd -dc {shlex.quote(path)} | commwatch diagnose --log -"
-        raise OSError(errno.EINVAL, f"packed with zstd: {command}", path)
-    if not head.startswith(_GZIP):
-        return stream
+        raise OSError(errno.EINVAL, f"packed with zstd, which is not installed here; where it is: {command}", path)
+    child = start([program, "-dcq"], {"LC_ALL": "C"}, stdin=cast("IO[bytes]", stream), stdout=PIPE)
+    # A pipe gives 64 KiB at a time.
+    unpacked = io.BufferedReader(cast("io.RawIOBase", child.stdout), _PIECE_BYTES)
+    try:
+        yield unpacked
+    finally:
+        child.kill()
+        child.wait()
+        unpacked.close()
+
+
+def _unpacked(stream: BinaryIO) -> BinaryIO:
+    """A log as it was before it was packed with gzip. A file that only begins like one is read as it is."""
     packed = gzip.GzipFile(fileobj=stream)
     try:
         packed.peek(1)
@@ -141,7 +184,7 @@ def _unpacked(stream: BinaryIO, path: str, is_named: bool) -> BinaryIO:
     return cast("BinaryIO", packed)
 
 
-def read_log(name: str, stream: BinaryIO, changed: float) -> ReadLog:
+def read_log(name: str, stream: BinaryIO, changed: float, most_bytes: float = float("inf")) -> ReadLog:
     """Read one log.
 
     Args:
@@ -149,6 +192,7 @@ def read_log(name: str, stream: BinaryIO, changed: float) -> ReadLog:
         stream: at its beginning.
         changed: when it was written last, seconds since 1970; gives the year to times that have none, unless
             another line names one.
+        most_bytes: that are read.
 
     Raises:
         OSError: as the kernel gave it.
@@ -156,11 +200,13 @@ def read_log(name: str, stream: BinaryIO, changed: float) -> ReadLog:
     # What a pipe brings may be of any age.
     log = ReadLog(name, silent=float("inf") if stream is sys.stdin.buffer else time.time() - changed)
     rest, skips = b"", False
-    year: int | None = None
-    while len(log.told) < MOST_TOLD:
+    default_year = time.gmtime(changed).tm_year
+    size = 0
+    while len(log.told) < MOST_TOLD and size < most_bytes:
         data = _read(stream)
+        size += len(data)
         if not data:
-            _take(log, rest, year or time.gmtime(changed).tm_year)
+            _take(log, rest, default_year)
             log.lines += bool(rest)
             return log
         rest += data
@@ -169,8 +215,9 @@ def read_log(name: str, stream: BinaryIO, changed: float) -> ReadLog:
             if not piece.used:
                 break
             log.lines += rest.count(b"\n", 0, piece.begins)
-            year = year or _year_in(rest)
-            _take(log, piece.body, year or time.gmtime(changed).tm_year)
+            if log.year is None and log.lines < _HEAD_LINES:
+                log.year = _year_in(rest)
+            _take(log, piece.body, default_year)
             log.lines += rest.count(b"\n", piece.begins, piece.used)
             rest, skips = rest[piece.used :], piece.skips
     log.is_cut = True
@@ -189,39 +236,62 @@ def _read(stream: BinaryIO) -> bytes:
         return b""
 
 
-def _take(log: ReadLog, body: bytes, year: int) -> None:
-    """Add the events of some lines; ``log.lines`` lines precede them."""
+def _take(log: ReadLog, body: bytes, default_year: int) -> None:
+    """Add what some lines tell; ``log.lines`` stand before them."""
     if b"\x1b" in body:
         body = _COLOURS.sub(b"", body)
-    log.of_nccl = log.of_nccl or b" NCCL INFO " in body or b" NCCL WARN " in body or b"NCCL version" in body
-    log.of_amd = log.of_amd or any(word in body for word in _AMD)
-    log.versions |= {version.decode() for version in _VERSION.findall(body)}
+    kinds = Kinds(body)
+    year = log.year or default_year
+    _take_facts(log, body, kinds)
     flat = body.replace(b"\r", b"\n")
     worked, has_ended = _last_work(flat)
     if worked >= 0:
         log.has_ended = has_ended
         log.works = log.lines + 1 + body.count(b"\n", 0, worked)
         log.doubts.clear()
-    log.transport.take(body, log.lines + 1)
-    log.tables.take(body, log.lines + 1)
+    log.transport.take(body, log.lines + 1, kinds)
+    log.tables.take(body, log.lines + 1, kinds)
     number, counted = log.lines + 1, 0
-    telling = dict(telling_lines(body, (*HINTS, *GOES_ON)))
+    telling = dict(kinds.telling((*ALL_HINTS, *GOES_ON)))
     # Signs are asked only where nothing is reported.
-    signs = {} if log.told else dict(telling_lines(body, SIGN_HINTS))
+    signs = {} if log.told else dict(kinds.telling(ALL_SIGN_HINTS))
     for start, line in sorted((telling | signs).items()):
         number, counted = number + body.count(b"\n", counted, start), start
-        text = line.decode(errors="replace")
-        for find, into in ((find_in_line, log.told), (find_sign, log.signs), (find_doubt, log.doubts)):
-            if (find is find_in_line and start not in telling) or (find is find_doubt and start < worked):
-                continue
+        kind = _kind_of(line)
+        asked = [(find_in_line, log.told), (find_sign, log.signs)] if start in telling else [(find_sign, log.signs)]
+        if kind in log.silent_kinds:
+            asked = []
+        if start >= worked:
+            asked.append((find_doubt, log.doubts))
+        text = line.decode(errors="replace") if asked else ""
+        is_silent = True
+        for find, into in asked:
             if len(into) <= MOST_TOLD and (event := event_in_line(text, year, find)) is not None:
                 before = _time_before(flat, start, year) if event.time is None else None
                 into.append(Told(event, log.name, number, before))
+                is_silent = find is find_doubt
                 break
+        if is_silent and kind and len(log.silent_kinds) < _MOST_KINDS:
+            log.silent_kinds.add(kind)
         if log.works and start > worked and speaks_of_trouble(text):
             log.works = 0
         if len(log.told) > MOST_TOLD:
             return
+
+
+def _take_facts(log: ReadLog, body: bytes, kinds: Kinds) -> None:
+    """What some lines say of libraries and GPUs."""
+    log.of_nccl = log.of_nccl or kinds.may_hold(b" NCCL INFO ", b" NCCL WARN ", b"NCCL version")
+    log.of_amd = log.of_amd or kinds.may_hold(*_AMD)
+    if kinds.may_hold(b"NCCL version"):
+        log.versions |= {version.decode() for version in _VERSION.findall(body)}
+    if log.lines < _HEAD_LINES:
+        log.gpus |= {name.decode() for name in GPU_NAME.findall(body)}
+
+
+def _kind_of(line: bytes) -> int:
+    """A number that lines share which differ in identifiers and in numbers other than 0; 0 where numbers decide."""
+    return 0 if _DECIDES.search(line) is not None else hash(_NUMBER.sub(b"1", IDENTIFIER.sub(b"", line)))
 
 
 def _last_work(flat: bytes) -> tuple[int, bool]:

@@ -81,7 +81,7 @@ _TORCH: tuple[tuple[Category, bool, str], ...] = (
     ("teardown", True, r"CUDA error: driver shutting down"),
     ("shm", True, r"DataLoader(?: worker .{0,80}Bus error|'s workers are out of shared)|nexpected bus error enc"),
     ("oom", True, r"CUDA out of memory|CUDA error: out of memory|OutOfMemoryError|CUDA_ERROR_OUT_OF_MEMORY"),
-    ("oom", True, r"\boom[-_]kill|Out of memory: Killed process|\bOUT_OF_MEMORY\b|OOMKilled|: Out Of Memory$"),
+    ("oom", True, r"\boom[-_]kill|\bOUT_OF_MEMORY\b|OOMKilled|: Out Of Memory$"),
     ("oom", True, r"killed due to memory pressure|running low on memory|Exceeded job memory limit"),
     ("oom", True, r"node was low on resource: memory|node had condition: \[MemoryPressure\]"),
     ("shm_gone", True, r"unable to open shared memory object .{0,200}No such file"),
@@ -92,15 +92,18 @@ _TORCH: tuple[tuple[Category, bool, str], ...] = (
     ("dup_gpu", True, r"Duplicate GPU detected : rank \d"),
     ("version", True, r"undefined symbol: nccl"),
     ("p2p", True, r"peer access is not supported between these two devices"),
-    ("cuda", True, r"Failed to initialize NVML: |Error: (?:No CUDA GPUs are available|Found no NVIDIA driver)"),
+    ("cuda", True, r"(?i:Failed to initialize NVML|\bnvml(?: error)?): |NVRM: API mismatch|nvidia-container-cli: "),
+    ("cuda", True, r"Error: (?:No CUDA GPUs are available|Found no NVIDIA driver)|could not select device driver"),
     ("cuda", True, r"Error: (?:The NVIDIA driver on your system is too old|.{0,200}undefined symbol: (?:cu|nv|__nv))"),
     ("cuda", True, r"Error: lib(?:cuda|cudart|cublas|cudnn|nccl|nvrtc|nvJitLink)\w{0,12}\.so.{0,40}cannot open shared"),
-    ("cuda", True, r"CUDA driver is a stub library"),
+    ("cuda", True, r"CUDA driver is a stub library|\b(?:CUDNN|CUBLAS)_STATUS_(?!ALLOC|SUCC)[A-Z]"),
     # What CUDA itself says, whichever program and words hand it on.
     ("cuda", True, r"driver version is insufficient for CUDA runtime|unsupported display driver / cuda driver comb"),
     ("cuda", True, r"forward compatibility was attempted on non|no kernel image is available for execution"),
     ("cuda", True, r"PTX was compiled with an unsupported|CUDA-capable device(?:s|\(s\))? (?:is/)?are busy or unav"),
     ("cuda", True, r"no CUDA-capable device is detected|uncorrectable (?:ECC|NVLink) error (?:encountered|detected)"),
+    ("cuda", True, r"(?i)\bcuda.{0,120}(?:invalid device (?:ordinal|function)|illegal memory access|launch failure)"),
+    ("cuda", True, r"Test CUDA failure |(?i:\bcuda.{0,120}(?:misaligned address|device-side assert))"),
     ("cuda", True, r"NVRM: .{0,200}NV_ERR_RESET_REQUIRED"),
     ("p2p", True, r"custom_all_reduce\.cuh:\d{1,5} '"),
     ("limit", True, r"\[Errno 28\] No space left on device: '|Disk quota exceeded|low on resource: ephemeral-stor"),
@@ -212,7 +215,9 @@ DOUBTS = {
 """Such a word that is not part of a name, the name of a setting, or counted as none; by its stem."""
 WAITING = re.compile(
     r"No available node types can fulfill|[Ww]aiting for (?:creating a )?placement group|Insufficient nvidia\.com/gpu|"
-    r"cannot be scheduled right now|job \d{1,12} queued and waiting for resources"
+    r"cannot be scheduled right now|job \d{1,12} queued and waiting for resources|Requested nodes are busy|"
+    r"is waiting to start: (?:PodInitializing|ContainerCreating)|"
+    r"\b\d{1,6}/\d{1,6} nodes are available|Allocate failed due to requested number of devices unavailable"
 )
 """Messages of launchers while a job waits for resources; later work cancels them."""
 FAILED_CALL = re.compile(r"\.cc?:\d{1,5} -> [1-689]\b")
@@ -267,7 +272,8 @@ HINTS: tuple[bytes, ...] = (
     b"eceived SIG", b"egmentation fault", b"llegal instr", b"loating point", b"Killed", b"xit code", b"xit_code",
     b"xitCode", b"xitcode", b"xit status", b"xited ", b"return code", b"errorcode", b"job memory limit",
     b"ot yet init", b"nitialize NVML", b"CUDA GPUs are", b"no NVIDIA driver", b"system is too old",
-    b"undefined symbol: ", b"cannot open shared", b"Too many open", b"stub library", b"custom_all_reduce.cuh",
+    b"undefined symbol: ", b"cannot open shared", b"Too many open", b"stub library",
+    b"DNN_STATUS_", b"BLAS_STATUS_", b"custom_all_reduce.cuh",
     b"Errno 28", b"quota exceeded", b"ssh: ", b"Host key ver", b"ermission denied (", b"requested than perm",
     b"node configuration is", b"start new thread", b"emporarily unav", b"failed: EAGAIN", b"Bus Error: sev", b"AER: ",
     b"SXid (", b"mlx5_core ", b"bnxt_en ", b"ena 0", b"RmInitAdapter", b"access fault", b"peer access", b"HSA_",
@@ -275,7 +281,9 @@ HINTS: tuple[bytes, ...] = (
     b"Terminated", b"SignalException", b"Error: ", b"Error\n", b"for CUDA runtime", b"cuda driver comb",
     b"ompatibility was att", b"kernel image is", b"PTX was", b"CUDA-capable", b"uncorrectable ", b"RESET_REQUIRED",
     b"of ancdata", b"Job credential", b"low on resource", b"MemoryPressure", b"shared memory", b"via ssh",
-    b"Command 'ssh", b"ibv_", b"requeued because",
+    b"Command 'ssh", b"ibv_", b"requeued because", b"API mismatch", b"nvml", b"container-cli: ", b"device driver",
+    b"evice ordinal", b"egal memory acc", b"side assert", b"aunch failure", b"isaligned addr", b"CUDA failure",
+    b"device function",
 )  # fmt: skip
 """A line that says something holds one of these; they are found much faster than the rules."""
 
@@ -289,6 +297,7 @@ SIGN_HINTS: tuple[bytes, ...] = (
     *GOES_ON,
     *(hint.encode() for stem in _STEMS for hint in (stem[1:], stem[1:].upper())),
     b"poolFD", b"can fulfill", b"lacement group", b"nvidia.com/gpu", b"be scheduled", b"for resources", b"C10d store",
+    b"nodes are ", b"waiting to start",
     b"SIG", b"all stack", b"all Stack", b"[E", b"[F", b": E ", b": F ", b".cc:",
 )  # fmt: skip
 """So for signs and doubts, beside the others."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import time
 from collections import deque
@@ -13,10 +14,11 @@ from typing import TypeAlias
 import msgspec
 
 from commwatch.jobs.logs.categories import Category
-from commwatch.jobs.logs.event import LogEvent, event_in_line
+from commwatch.jobs.logs.event import LONGEST_TEXT, LogEvent, event_in_line
 from commwatch.jobs.logs.files import LogFile, find_logs, short_host, stat_log
 from commwatch.jobs.logs.lines import parse_line, telling_lines
 from commwatch.jobs.logs.tail import LogsPosition, LogTail, Position
+from commwatch.jobs.logs.transport import Transport, TransportLines
 from commwatch.readings import Absence, Batch, DeviceReadings, LogErrors
 from commwatch.sources import files
 from commwatch.sources.base import Origin, Source
@@ -34,7 +36,11 @@ CLOCKS_SECONDS = 60.0
 """By which the clock of a file server may differ from ours."""
 TELL_SECONDS = 60.0
 """The longest time for which a new process would go on from what was reported earlier."""
+SET_UP_SECONDS = 600.0
+"""After this time without a line of NCCL other processes are another job."""
 _ORDINARY = b" NCCL INFO "
+_PID = re.compile(rb":(\d{1,10}):\d{1,10} \[-?\d{1,10}\] NCCL ")
+_MOST_PIDS = 4096
 _MOST_HOSTS = 64
 _MOST_KINDS = 256
 """The largest number of errors in one run that are kept apart by what they name."""
@@ -102,7 +108,7 @@ class NcclLogsSource(Source):
         errors: Errors = {}
         failed = self._read_all(started, errors) or self._failed
         self._let_go()
-        batch = Batch(log_errors=list(errors.values()), resume=self._resume(started))
+        batch = Batch(log_errors=[*errors.values(), *self._fallbacks()], resume=self._resume(started))
         if failed is not None:
             detail = f"{files.label_of(failed.filename or 'a log')}: {failed.strerror}"
             batch.absences.append(Absence("", files.reason_of(failed), detail))
@@ -135,6 +141,7 @@ class NcclLogsSource(Source):
         if piece is None:
             return False
         tail.hosts.update(_writers(piece.body))
+        self._take_transport(piece.body, tail, started)
         year = time.gmtime(self._clock()).tm_year
         for place, (start, line) in enumerate(telling_lines(piece.body)):
             # The first one is taken whatever the time is, so that a run never ends where it began.
@@ -142,14 +149,14 @@ class NcclLogsSource(Source):
                 tail.advance(piece.begins + start, False)
                 return False
             event = event_in_line(line.decode(errors="replace"), year)
-            if event is not None and self._is_ours(event, tail):
+            if event is not None and self._is_ours(event.host, tail):
                 self._count(event, tail, errors)
         tail.advance(piece.used, piece.skips)
         return True
 
-    def _is_ours(self, event: LogEvent, tail: LogTail) -> bool:
-        """Whether a line was written on this node, as far as it can be known."""
-        host = short_host(event.host)
+    def _is_ours(self, host: str, tail: LogTail) -> bool:
+        """Whether a line of a host, empty where it names none, was written on this node, as far as can be known."""
+        host = short_host(host)
         if host and len(tail.hosts) < _MOST_HOSTS:
             tail.hosts.add(host)
         if self._hosts:
@@ -166,6 +173,47 @@ class NcclLogsSource(Source):
             errors[key] = LogErrors(event.category, event.certain, 1, files.label_of(tail.path), event.text, *key[2:])
         else:
             errors[key] = replace(before, count=before.count + 1)
+
+    def _take_transport(self, body: bytes, tail: LogTail, started: float) -> None:
+        """Keep what a piece says of the transport of the job that is being set up."""
+        if _ORDINARY not in body:
+            return
+        pids = set(_PID.findall(body))
+        if started - tail.set_up >= SET_UP_SECONDS and tail.pids.isdisjoint(pids):
+            tail.transport, tail.fallback, tail.pids = TransportLines(), "", set()
+        tail.set_up = started
+        if len(tail.pids) < _MOST_PIDS:
+            tail.pids |= pids
+        everything = TransportLines()
+        everything.take(body, 1)
+        if len(tail.hosts) < _MOST_HOSTS:
+            tail.hosts.update(short_host(host.decode(errors="replace")) for host in everything.hosts)
+            tail.transport.hosts |= everything.hosts
+        if self._hosts or len(tail.hosts) > 1:
+            body = b"".join(line for line in body.splitlines(keepends=True) if self._wrote(line, tail))
+        tail.transport.take(body, 1)
+
+    def _wrote(self, line: bytes, tail: LogTail) -> bool:
+        """Whether NCCL wrote a line on this node."""
+        parsed = parse_line(line.decode(errors="replace")) if _ORDINARY in line else None
+        return parsed is not None and self._is_ours(parsed.host, tail)
+
+    def _fallbacks(self) -> Iterator[LogErrors]:
+        """The fallbacks of jobs whose communicators stand, each once: shown by two runs, so that none is only half
+        written."""
+        for tail in self._tails.values():
+            if tail.fallback is None:
+                continue
+            transport = Transport([tail.transport])
+            found = transport.fallback() if transport.is_set_up else None
+            if found is None or (kind := found.fallback) is None:
+                tail.fallback = ""
+            elif kind != tail.fallback:
+                tail.fallback = kind
+            else:
+                text = found.line.text.strip()[:LONGEST_TEXT]
+                yield LogErrors(found.category, True, 1, files.label_of(tail.path), text, fallback=kind)
+                tail.fallback = None
 
     # --- which files there are ---
 

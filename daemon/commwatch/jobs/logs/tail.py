@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from commwatch.jobs.logs.files import LogFile, identity_of
+from commwatch.jobs.logs.transport import TransportLines
 from commwatch.state.records import Count, Timestamp
 
 LONGEST_LINE = 64 * 1024
@@ -95,6 +96,14 @@ class LogTail:
         self._skipped = 0
         self.hosts: set[str] = set()
         """Hosts that write into it, as far as its lines say."""
+        self.transport = TransportLines()
+        """What the job that is being set up says of its transport."""
+        self.set_up = float("-inf")
+        """When NCCL wrote last, monotonic seconds."""
+        self.pids: set[bytes] = set()
+        """The processes of that job that NCCL names."""
+        self.fallback: str | None = ""
+        """What these lines showed at the last run: a kind of fallback, empty for none; None: it was reported."""
         self.looked = self.grown = float("-inf")
         """Times of the last check and of the last new data, monotonic seconds."""
         self._descriptor = -1
@@ -139,6 +148,7 @@ class LogTail:
         if size < position.offset or self._check(position.offset) != position.check:
             self.replaced = position
             position = self.position = Position()
+            self.set_up, self.pids = float("-inf"), set()  # of another job
         if size - position.offset > MOST_BEHIND_BYTES:
             self._skipped += size - CATCH_UP_BYTES - position.offset
             position = self.position = Position(size - CATCH_UP_BYTES, self._check(size - CATCH_UP_BYTES), True)

@@ -12,12 +12,15 @@ import structlog
 from commwatch.jobs.logs.categories import SIDES, Category
 from commwatch.jobs.logs.lines import INCIDENT_SECONDS, Finding, first_culprit
 from commwatch.jobs.logs.tail import LogsPosition
+from commwatch.jobs.logs.transport import FALLBACKS, Needs
 from commwatch.node.run import Outcome
-from commwatch.node.store import Store
+from commwatch.node.store import Store, number_of
 from commwatch.node.tracker import Tracker
 from commwatch.readings import LogErrors
 from commwatch.state.records import Count, Timestamp, check_labels, check_unique, decode
+from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.snapshot import Series, Value
+from commwatch_exporters.state_words import RDMA_ACTIVE
 
 log = structlog.get_logger("commwatch.job_logs")
 
@@ -83,6 +86,8 @@ class NcclLogCountsState(msgspec.Struct):
     silent: Annotated[list[Count], msgspec.Meta(max_length=1024)] = []
     """Time-outs by the number of the GPU whose rank alone did not complain."""
     open: Incident | None = None
+    fallbacks: dict[str, Count] = {}
+    """Logs that show that a job left a transport which this node has, by kind."""
 
     def __post_init__(self) -> None:
         check_labels(self.devices)
@@ -153,7 +158,11 @@ class JobLogs(Tracker):
         self.version += bool(outcome.collected.log_errors)
         devices = {port.partition(":")[0] for port in self._store.group(_PORTS) if port}
         gpus = sum(1 for device in self._store.group(_GPUS) if device)
-        over = self._count(outcome.collected.log_errors, time.time(), devices, gpus)
+        errors = [one for one in outcome.collected.log_errors if not one.fallback]
+        over = self._count(errors, time.time(), devices, gpus)
+        for one in outcome.collected.log_errors:
+            if one.fallback in FALLBACKS:
+                self._fall_back(one)
         if over is not None:
             _announce(over)
         self.show(outcome.time)
@@ -188,6 +197,30 @@ class JobLogs(Tracker):
             current.take(one)
         return over
 
+    def _fall_back(self, one: LogErrors) -> None:
+        """Count a job that left a faster transport, where this node has it; one line of the log for each."""
+        kind = next(kind for kind in FALLBACKS if kind == one.fallback)
+        if self._has(FALLBACKS[kind].needs):
+            self._counts.fallbacks[kind] = self._counts.fallbacks.get(kind, 0) + 1
+            log.warning(
+                "a job left a faster transport",
+                kind=kind, happened=FALLBACKS[kind].abouts[0].happened, file=one.file, text=one.text)  # fmt: skip
+
+    def _has(self, needs: Needs) -> bool:
+        """Whether a job can have left a faster transport; False where that is not known."""
+        if needs == "nvlink":
+            return bool(self._store.holders("commwatch_nvlink_link_state"))
+        if needs == "gpudirect" and any("GeForce" in name for name in self._gpu_names()):
+            return False
+        ports = self._store.group(_PORTS).values()
+        return not needs or any(number_of(port, "commwatch_rdma_port_state") == RDMA_ACTIVE for port in ports)
+
+    def _gpu_names(self) -> Iterator[str]:
+        metric = "commwatch_gpu_info"
+        place = CATALOGUE[metric].labels.index("name")
+        for gpu in self._store.group(_GPUS).values():
+            yield from (labels[place] for name, labels in gpu.layout.series if name == metric)
+
     def show(self, time: float) -> None:
         """Put all totals into the store, each from 0 on, so that its first error is an increase.
 
@@ -202,6 +235,8 @@ class JobLogs(Tracker):
         tables = (("errors", counts.errors), ("incidents", counts.incidents))
         head = "commwatch_nccl_log"
         yield "", {(f"{head}_{name}_total", (one,)): table.get(one, 0) for name, table in tables for one in SIDES}
+        fallen = ((one, counts.fallbacks.get(one, 0)) for one in FALLBACKS)
+        yield "fallbacks", {(f"{head}_transport_fallbacks_total", (kind,)): count for kind, count in fallen}
         yield "devices", {(f"{head}_device_errors_total", (one,)): count for one, count in counts.devices.items()}
         silent = enumerate(counts.silent)
         yield "silent", {(f"{head}_silent_rank_incidents_total", (str(gpu),)): count for gpu, count in silent}

@@ -7,9 +7,11 @@ src/init.cc; the EFA plugin in its own words). A job on one node uses no network
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from collections.abc import Mapping
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from commwatch.jobs.logs.categories import About, Category
+from commwatch.jobs.logs.kinds import Kinds
 
 _LONGEST_LINE: Final = 1024
 _MOST_HITS: Final = 256
@@ -18,7 +20,7 @@ _LARGEST_NODE: Final = 16
 """GPUs of the largest node: more ranks are on several nodes."""
 _USUAL_NODE: Final = 8
 _OF_NCCL: Final = b" NCCL "
-_HOST: Final = re.compile(rb"(?:^|\s|\])([\w.-]{1,255}):\d{1,10}:\d{1,10} \[-?\d{1,10}\]")
+_HOST: Final = re.compile(rb"(?:^|[\s\]>:])([\w.-]{1,255}):\d{1,10}:\d{1,10} \[-?\d{1,10}\]")
 _RANKS: Final = re.compile(rb" n[rR]anks (\d{1,7})")
 _NODES: Final = re.compile(rb" nNodes (\d{1,6})")
 _INFINIBAND: Final = re.compile(rb"(?:\]|Using |Using \[\d{1,3}\])(?:ib\w{1,12}|ibp?\d\w{0,12}):")
@@ -28,7 +30,7 @@ _EMULATED: Final = re.compile(
 """A bridge in a dump of NCCL's topology (NCCL_TOPO_DUMP_FILE): emulated ones in virtual machines look like this."""
 _ENDS: Final = re.compile(rb" (\d{1,7})\[(\w{1,16})\] -> (\d{1,7})\[(\w{1,16})\]")
 """Ranks of a channel, with the number or bus of the GPU of each."""
-_CHANNEL: Final = re.compile(rb" via NET/(\w{1,24})/(\S{1,40})")
+_CHANNEL: Final = re.compile(rb" via NET/(\w[\w ]{0,23})/(\S{1,40})")
 
 
 class _Mark(NamedTuple):
@@ -43,8 +45,8 @@ def _mark(hint: bytes, says: bytes) -> _Mark:
 
 
 _MARKS: Final[dict[str, _Mark]] = {
-    "socket": _mark(b"sing network Socket", rb"Using network Socket"),
-    "rdma": _mark(b"sing network ", rb"Using network (?:IB|AWS Libfabric|GPUDirect-TCPX|gIB|UCX|NCCL RDMA)"),
+    "socket": _mark(b"Socket", rb"Using (?:internal N|n)etwork Socket|NET/Socket : Using \["),
+    "rdma": _mark(b"etwork ", rb"Using (?:internal N|n)etwork (?:IB|AWS Libfabric|GPUDirect-TCPX|gIB|UCX|NCCL RDMA)"),
     "no_library": _mark(b"libibverbs", rb"Failed to open libibverbs"),
     "not_opened": _mark(b"open", rb"ibv_open_device\w{0,12}\(?\)? ?failed|Unable to open device"),
     "no_device": _mark(b"device", rb"NET/IB ?: No device found|Net/IB: call to devices\(\) returned 0"),
@@ -59,6 +61,7 @@ _MARKS: Final[dict[str, _Mark]] = {
     "no_gdr": _mark(b"Direct RDMA", rb"GPU Direct RDMA Disabled for HCA"),
     "emulated": _mark(b" PCI[0.", rb"\+ PCI\[0\.\d{1,3}\] - (?:PCI|GPU)/"),
     "no_p2p": _mark(b"NCCL_P2P_DISABLE set", rb"NCCL_P2P_DISABLE set by environment to [1-9]"),
+    "no_nvls": _mark(b"without NVLS", rb"Failed to bind NVLink SHARP.{1,300}Proceeding without NVLS support"),
     "started": _mark(b"Init COMPLETE", rb"Init COMPLETE"),
 }
 """By name. A log without any of NCCL's lines is not searched for them."""
@@ -79,6 +82,11 @@ class Slow(NamedTuple):
     about: About
     line: Line
 
+    @property
+    def fallback(self) -> FallbackKind | None:
+        """The kind of fallback; None of what is none, such as a table of nccl-tests."""
+        return next((kind for kind, one in FALLBACKS.items() if self.about in one.abouts), None)
+
 
 class TransportLines:
     """The lines of one log about its transport; ``take`` each piece of it in order."""
@@ -96,26 +104,31 @@ class TransportLines:
         self.channels: dict[str, Line] = {}
         """The first channel over each network: ``Socket``, ``IB``, ``IB/GDRDMA``."""
 
-    def take(self, body: bytes, number: int) -> None:
+    def take(self, body: bytes, number: int, kinds: Kinds | None = None) -> None:
         """Look at a piece of the log.
 
         Args:
             body: whole lines.
-            number: of its first line.
+            number: of the first one.
+            kinds: of the same lines, where the caller has them.
         """
-        if "emulated" not in self.seen and (bridge := _EMULATED.search(body)) is not None:
+        kinds = Kinds(body) if kinds is None else kinds
+        is_dump = "emulated" not in self.seen and kinds.may_hold(b"<pci busid")
+        if is_dump and (bridge := _EMULATED.search(body)) is not None:
             where = number + body.count(b"\n", 0, bridge.start())
             self.seen["emulated"] = Line(where, bridge[0].decode(errors="replace"))
-        if _OF_NCCL not in body:
+        if not kinds.may_hold(_OF_NCCL):
             return
         for name, mark in _MARKS.items():
-            if name not in self.seen and (found := _first(body, mark, number)) is not None:
+            may_hold = name not in self.seen and kinds.may_hold(mark.hint)
+            if may_hold and (found := _first(body, mark, number)) is not None:
                 self.seen[name] = found
-        for line in _lines(body, b"sing network "):
-            if (host := _HOST.search(line)) is not None and len(self.hosts) < _MOST_HITS:
-                self.hosts.add(host[1])
-        for hint in (b" nranks ", b" nRanks "):
+        if not kinds.may_hold(b"etwork ", b"NET/", b" nranks ", b" nRanks "):
+            return
+        for hint in (b"sing network ", b"NET/Socket : ", b"sing internal N", b" nranks ", b" nRanks "):
             for line in _lines(body, hint):
+                if (host := _HOST.search(line)) is not None and len(self.hosts) < _MOST_HITS:
+                    self.hosts.add(host[1])
                 self.ranks = max([self.ranks, *(int(one) for one in _RANKS.findall(line))])
                 self.nodes = max([self.nodes, *(int(one) for one in _NODES.findall(line))])
         for line in _lines(body, b"NET/Socket : Using"):
@@ -154,8 +167,10 @@ class TransportLines:
 class Transport:
     """The transport by all logs of one job together."""
 
-    def __init__(self, logs: list[TransportLines]) -> None:
+    def __init__(self, logs: list[TransportLines], has_geforce: bool = False) -> None:
         self._logs = logs
+        self._has_geforce = has_geforce
+        """Whether the job runs on GeForce cards, which have no GPUDirect RDMA."""
 
     @property
     def _hosts(self) -> set[bytes]:
@@ -190,9 +205,28 @@ class Transport:
                     return at, found
             if "provider" in log.seen and "Socket" not in log.channels:
                 return at, Slow("ib_setup", _PROVIDER, log.seen["provider"])
-            if "no_gdr" in log.seen and "Socket" not in log.channels and not self._has_gdr:
+            if "no_gdr" in log.seen and "Socket" not in log.channels and not self._has_gdr and not self._has_geforce:
                 return at, Slow("ib_setup", _NO_GDR, log.seen["no_gdr"])
-        return None
+        lost = ((at, Slow("nvls", _NO_NVLS, log.seen["no_nvls"])) for at, log in enumerate(self._logs)
+                if "no_nvls" in log.seen)  # fmt: skip
+        return next(lost, None)
+
+    def fallback(self) -> Slow | None:
+        """Which faster transport the job left, on a node that has it; None where nothing says that it left one.
+
+        Beside what makes a log slow by itself: TCP between nodes that have RDMA, whatever the log says of the reason.
+        """
+        if (found := self.slow()) is not None:
+            return found[1]
+        for log in self._logs:
+            socket = log.seen.get("socket", log.channels.get("Socket"))
+            if socket is not None and log.is_between_nodes and "rdma" not in log.seen and "IB" not in log.channels:
+                line = log.seen.get("no_device")
+                return Slow("ib_setup", _UNEXPLAINED, socket) if line is None else Slow("ib_setup", _UNSEEN, line)
+        if not self._has_several_on_a_node:
+            return None
+        lines = (log.seen["no_p2p"] for log in self._logs if "no_p2p" in log.seen)
+        return next((Slow("p2p", _NO_P2P, line) for line in lines), None)
 
     @property
     def _has_gdr(self) -> bool:
@@ -209,9 +243,10 @@ class Transport:
     def notes(self) -> tuple[str, ...]:
         """Notes on a job that works or only began."""
         seen = set().union(*(log.seen for log in self._logs))
-        found = [self._between_nodes() or (_GDR_IS_OFF if "no_gdr" in seen and not self._has_gdr else "")]
+        is_off = "no_gdr" in seen and not self._has_gdr and not self._has_geforce
+        found = [self._between_nodes() or (_GDR_IS_OFF if is_off else "")]
         if "no_p2p" in seen and self._has_several_on_a_node:
-            found.append(_NO_P2P)
+            found.append(f"{_NO_P2P.happened} {_NO_P2P.next_step}")
         if "emulated" in seen:
             found.append(_EMULATED_LINK)
         return tuple(filter(None, found))
@@ -222,11 +257,8 @@ class Transport:
         if any(one in log.seen for log in self._logs for one in ("disabled", "chosen")):
             return ""
         if any("socket" in log.seen or "Socket" in log.channels for log in self._logs):
-            return (
-                "The ranks of several nodes talk over TCP, since NCCL found no RDMA device. If the nodes have one (ls "
-                "/sys/class/infiniband on the host), it is not in the container, and the job could be faster."
-            )
-        if any("IB" in log.channels for log in self._logs) and not self._has_gdr:
+            return OVER_TCP
+        if any("IB" in log.channels for log in self._logs) and not self._has_gdr and not self._has_geforce:
             return (
                 "Transfers between nodes go through memory of the host: no channel uses GPUDirect RDMA. On data centre "
                 "GPUs load nvidia-peermem, or use a kernel and driver with DMA-BUF; GeForce cards have none."
@@ -248,14 +280,20 @@ def _why_socket(log: TransportLines) -> Slow | None:
     return Slow("ib_setup", _WANTED, seen["no_device"]) if "wanted" in seen else None
 
 
+OVER_TCP: Final = (
+    "The ranks of several nodes talk over TCP, since NCCL found no RDMA device. If the nodes have one (ls "
+    "/sys/class/infiniband on the host), it is not in the container, and the job is slower than it could be; if they "
+    "have none, all is well."
+)
+"""Whether such a job is slow depends on what its log does not tell."""
 _GDR_IS_OFF: Final = (
     "NCCL says that GPUDirect RDMA is off: what goes to other nodes passes through memory of the host. On data centre "
     "GPUs load nvidia-peermem, or use a kernel and driver with DMA-BUF; GeForce cards have none."
 )
-_NO_P2P: Final = (
-    "NCCL_P2P_DISABLE forbids transfers between the GPUs of a node: they go through memory of the host. Remove it, "
-    "unless these transfers are broken on the node (commwatch topology, nvidia-smi topo -p2p r)."
-)
+_NO_P2P: Final = About("config",
+    "NCCL_P2P_DISABLE forbids transfers between the GPUs of a node: they go through memory of the host.",
+    "Remove it, unless these transfers are broken on the node (commwatch topology, nvidia-smi topo -p2p r).",
+)  # fmt: skip
 _EMULATED_LINK: Final = (
     "NCCL takes a PCIe link for one below 1 GB/s, as the emulated switches of virtual machines say of themselves, and "
     "plans its rings by it. Where the GPUs' own links are wide (nvidia-smi --query-gpu=pcie.link.width.max), give it "
@@ -290,11 +328,74 @@ _WANTED: Final = About("config",
 _NO_GDR: Final = About("host",
     "Transfers between nodes go through memory of the host: NCCL says that GPUDirect RDMA is off.",
     "On data centre GPUs load nvidia-peermem (lsmod shows it), or use a kernel and driver with DMA-BUF; NCCL_DEBUG=INFO"
-    " then writes GDRDMA behind its channels. GeForce cards have none: for them nothing is wrong.",
+    " then writes GDRDMA behind its channels.",
+)  # fmt: skip
+_NO_NVLS: Final = About("nvlink",
+    "The NVSwitches refused multicast (NVLink SHARP); NCCL goes on without it, slower within the node.",
+    "Look at the fabric manager and its log (systemctl status nvidia-fabricmanager, on B200 and newer NVLSM too), and "
+    "whether other jobs or groups of the job hold all multicast groups of the NVSwitches.",
 )  # fmt: skip
 _PROVIDER: Final = About("config", f"{_TCP}: libfabric chose the provider tcp and not efa.",
     "Look whether the instance has EFA (fi_info -p efa inside the container), give the container /dev/infiniband, and "
     "check the security group; FI_PROVIDER=efa makes the failure visible.")  # fmt: skip
+
+_UNSEEN: Final = About("config", f"{_TCP}: NCCL found no RDMA adapter.", _WANTED.next_step)
+_UNEXPLAINED: Final = About("config", f"{_TCP}; the log does not say why.",
+    "Run the job with NCCL_DEBUG=INFO and read what NCCL writes of NET/IB and of settings; compare ls "
+    "/sys/class/infiniband on the node and inside the container.")  # fmt: skip
+
+FallbackKind: TypeAlias = Literal[
+    "ib_disabled",
+    "net_socket",
+    "libibverbs_missing",
+    "adapter_not_opened",
+    "hca_list",
+    "adapter_missing",
+    "unexplained",
+    "provider_tcp",
+    "gpudirect_off",
+    "nvls_lost",
+    "p2p_disabled",
+]
+"""By what a job left a faster transport: a label of the daemon's counter."""
+Needs: TypeAlias = Literal["", "rdma", "gpudirect", "nvlink"]
+
+
+class Fallback(NamedTuple):
+    """A kind of fallback."""
+
+    abouts: tuple[About, ...]
+    """The sentences about it, the usual words first."""
+    step: str
+    """What to do where the node is known to have what the job left."""
+    needs: Needs = "rdma"
+    """What a node has to have, or its job is well: an active RDMA port, that and GPUs that adapters can reach, or
+    NVLinks. Empty where the line itself proves that it is there."""
+
+
+FALLBACKS: Final[Mapping[FallbackKind, Fallback]] = {
+    "ib_disabled": Fallback((_REASONS["disabled"],), "Remove NCCL_IB_DISABLE from the job."),
+    "net_socket": Fallback((_REASONS["chosen"],), "Remove NCCL_NET from the job."),
+    "libibverbs_missing": Fallback((_REASONS["no_library"],),
+        "Install libibverbs and the providers (rdma-core) in the image, and give the container /dev/infiniband."),
+    "adapter_not_opened": Fallback((_REASONS["not_opened"],), _REASONS["not_opened"].next_step, needs=""),
+    "hca_list": Fallback((_HCA,),
+        "Compare NCCL_IB_HCA with ls /sys/class/infiniband on this node and inside the container; correct or remove "
+        "it, and give the container /dev/infiniband."),
+    "adapter_missing": Fallback((_UNSEEN, _WANTED, _NO_DEVICE),
+        "Give the container /dev/infiniband (--device /dev/infiniband, in Kubernetes the RDMA device plugin) and the "
+        "libraries of rdma-core."),
+    "unexplained": Fallback((_UNEXPLAINED,), _UNEXPLAINED.next_step),
+    "provider_tcp": Fallback((_PROVIDER,), _PROVIDER.next_step),
+    "gpudirect_off": Fallback((_NO_GDR,),
+        "Load nvidia-peermem (lsmod shows it), or use a kernel and driver with DMA-BUF, and see that the container "
+        "has them.", needs="gpudirect"),
+    "nvls_lost": Fallback((_NO_NVLS,), _NO_NVLS.next_step, needs=""),
+    "p2p_disabled": Fallback((_NO_P2P,),
+        "Remove NCCL_P2P_DISABLE from the job, unless transfers between the GPUs are broken here (commwatch topology, "
+        "nvidia-smi topo -p2p r).", needs="nvlink"),
+}  # fmt: skip
+"""The kinds, for commands, the daemon's counter and its finding."""
 
 
 def _line_at(body: bytes, at: int) -> bytes:

@@ -96,7 +96,8 @@ def _of_rows(view: View) -> Said:
             if row.code not in said and _holds(row, view.text(name), view):
                 said.add(row.code)
                 severity = "note" if row.between_nodes and view.process.single_node else row.severity
-                yield view.remark(row.code, name, severity, _filled(row.words, view), _filled(row.next_step, view))
+                remark = view.remark(row.code, name, severity, _filled(row.words, view), _filled(row.next_step, view))
+                yield replace(remark, fallback=row.fallback if severity == row.severity else "")
 
 
 def _holds(row: RemarkRow, text: str | None, view: View) -> bool:

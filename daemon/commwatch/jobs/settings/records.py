@@ -95,6 +95,9 @@ class SettingRemark(msgspec.Struct, frozen=True):
     """The number of processes, where ``pids`` may be the first of them only."""
     pids: tuple[int, ...] = ()
     """Ascending; empty for what was given."""
+    fallback: str = ""
+    """The kind of fallback of the transport that the log of such a job shows, one of ``jobs.logs.transport.FALLBACKS``,
+    or one of a later version; empty for none."""
 
     @property
     def process_count(self) -> int:

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from commwatch.config.yaml_file import read_shipped
+from commwatch.jobs.logs.transport import FallbackKind
 from commwatch.jobs.settings.records import RemarkCode, SettingSeverity
 
 _FILE = Path(__file__).resolve().parents[2] / "data/nccl_variables.yaml"
@@ -31,6 +32,8 @@ class RemarkRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     words: str
     """The error; names in braces are those of ``conditions.FIGURES``."""
     next_step: str = "Take it out."
+    fallback: FallbackKind | Literal[""] = ""
+    """How the log of a job with it shows it; empty of what is no fallback of the transport."""
     value: tuple[int, ...] = ()
     """The numbers that do; any if empty."""
     minimum: int | None = None

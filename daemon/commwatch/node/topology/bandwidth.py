@@ -19,6 +19,10 @@ from commwatch.node.topology.paths import Path, links_between, through_host_memo
 BandwidthSource: TypeAlias = Literal["nccl_nvlink", "nccl_pcie", "nccl_socket"]
 
 
+_EMULATED_BELOW = 1e9
+"""Bytes per second, as NCCL plans: no link to a GPU or adapter of a machine that computes is so slow."""
+
+
 @dataclass(frozen=True, slots=True)
 class Bandwidth:
     """The expected rate of a path, bytes per second in one direction. No measurement."""
@@ -43,6 +47,18 @@ def path_bandwidth(topology: Topology, way: Path) -> Bandwidth | None:
     return _over_nvlink(way) if way.kind == "NV" else _over_pcie(topology, way)
 
 
+def is_emulated(node: Topology, link: PcieLink) -> bool:
+    """Whether a link is the emulated one of a virtual machine, which says nothing of what it carries.
+
+    NCCL plans by the smaller ``max_link_speed`` and ``max_link_width`` of both ends, lanes times their rate
+    (``src/graph/xml.cc``, ``topo.cc``); a speed that the kernel calls unknown counts as generation 3, no lanes as 16.
+    """
+    if not node.virtual or link.generation_max is None or not link.lanes_max:
+        return False
+    planned = planned_pcie_rate(link.generation_max, link.lanes_max)
+    return planned is not None and planned < _EMULATED_BELOW
+
+
 def _over_nvlink(way: Path) -> Bandwidth | None:
     ends = way.source, way.target
     links = [link for gpu in ends if isinstance(gpu, Gpu) for link in gpu.nvlinks or () if link.active]
@@ -60,7 +76,7 @@ def _over_pcie(node: Topology, way: Path) -> Bandwidth | None:
     now: list[float] = []
     by_host = through_host_memory(node, way)
     for device, link in links_between(node, way):
-        if link.generation_max is None or link.lanes_max is None:
+        if link.generation_max is None or link.lanes_max is None or is_emulated(node, link):
             return None
         planned, nominal = (rate(link.generation_max, link.lanes_max) for rate in (planned_pcie_rate, pcie_rate))
         narrowed = planned_pcie_rate(link.generation_max, link.lanes or link.lanes_max)

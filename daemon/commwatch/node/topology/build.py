@@ -37,6 +37,7 @@ def build_topology(sysfs: SysfsFacts, driver: DriverFacts) -> Topology:
         driver_note=driver.note,
         nvlink_refused=driver.nvlink_refused,
         peers_refused=driver.peers_refused,
+        virtual=sysfs.virtual,
     )
 
 

@@ -151,6 +151,8 @@ class Topology:
     """Pairs of GPUs, by PCI address, that the driver does not let reach each other over NVLink."""
     peers_refused: frozenset[frozenset[str]] = frozenset()
     """Pairs that it does not let read each other's memory at all."""
+    virtual: bool | None = None
+    """Whether this is a virtual machine; None where not known."""
 
     @property
     def driver_read(self) -> bool:

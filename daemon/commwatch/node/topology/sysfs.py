@@ -12,6 +12,7 @@ from typing import Literal
 from commwatch.node.topology.model import Cpu, NumaNode, PcieLink
 from commwatch.sources import files
 from commwatch.sources.pci_attributes import ancestors_of, endpoint_role, parse_generation, parse_width
+from commwatch.sources.presence import is_virtual
 
 _NUMA_NODE = re.compile(r"node([0-9]{1,6})")
 _CPU_LIST = re.compile(rb"[0-9,\-]*")
@@ -45,7 +46,9 @@ class SysfsFacts:
     numa_nodes: tuple[NumaNode, ...]
     cpu: Cpu | None
     problems: tuple[str, ...]
-    """Inputs that could not be read, for the operator."""
+    """What could not be read, for the operator."""
+    virtual: bool | None = None
+    """Whether this is a virtual machine; None where not known."""
 
 
 def read_sysfs(sysfs: Path, procfs: Path) -> SysfsFacts:
@@ -61,7 +64,7 @@ def read_sysfs(sysfs: Path, procfs: Path) -> SysfsFacts:
     above = sorted({name for end in ends for name in end.ancestors if files.is_pci_address(name)})
     bridges = [_read_device(str(root), address, "bridge", "") for address in above]
     devices = sorted((*ends, *bridges), key=lambda facts: facts.address)
-    return SysfsFacts(tuple(devices), read_numa_nodes(sysfs), read_cpu(procfs), tuple(problems))
+    return SysfsFacts(tuple(devices), read_numa_nodes(sysfs), read_cpu(procfs), tuple(problems), is_virtual(procfs))
 
 
 def _read_end(root: str, address: str) -> PciFacts | None:

@@ -132,9 +132,15 @@ class Course(msgspec.Struct, frozen=True):
             reference = baseline_of(kept, fewest)
         return Course(kept, latest, since, reference)
 
-    def baseline(self, rule: Thresholds) -> Baseline | None:
-        """Of the latest good results, with a wider limit while they are few; None where there are too few for that."""
-        return baseline_of(self.good, rule.probe_baseline_results_min, rule.probe_baseline_results_first)
+    def baseline(self, rule: Thresholds, *, is_proven: bool = False) -> Baseline | None:
+        """Of the latest good results, with a wider limit while they are few; None where there are too few for that.
+
+        Args:
+            rule: in force.
+            is_proven: something else says of the first result that it is good, so that one is enough.
+        """
+        first = 1 if is_proven else rule.probe_baseline_results_first
+        return baseline_of(self.good, rule.probe_baseline_results_min, first)
 
     def drift_ratio(self, rule: Thresholds) -> float | None:
         """Median of the latest good times over that of the first ones: 1 is no change, above 1 is slower.

@@ -447,9 +447,10 @@ class ProbeRecord:
         return LatencyCourse(course.latest, usual, spike_limit(baseline, self._spike_rule))
 
     def _baseline(self) -> Baseline | None:
-        """The reference that latencies are compared with."""
-        rule, course = self._limits, self.history.courses.get(LATENCY, Course())
-        return held_to(course.baseline(rule), course.reference, rule.probe_drift_max_factor)
+        """The reference that latencies are compared with; one result that agrees with a model is enough."""
+        rule, course, model = self._limits, self.history.courses.get(LATENCY, Course()), self._model_limit
+        is_proven = model is not None and bool(course.good) and course.good[0] <= model
+        return held_to(course.baseline(rule, is_proven=is_proven), course.reference, rule.probe_drift_max_factor)
 
     def words(self, now: float) -> str:
         """The last result in a line; empty without a current one.
@@ -537,13 +538,14 @@ class ProbeRecord:
         judged = is_current(history.latency_judged_at, self._probe.interval, now)
         limit = spike_limit(baseline, self._spike_rule)
         by_some_rule = limit is not None or history.latency_streak.count
+        is_first = course.baseline(rule) is None  # a single result is compared with others, and not with itself
         return {
             "latency_limit_seconds": None if last is None else limit,
             "latency_spikes_total": self._spikes,
             "latency_spike_streak": history.latency_streak.count if judged and by_some_rule else None,
             "latency_above_model_streak": history.above_model_streak.count if judged and last is not None else None,
             "last_latency_seconds": None if last is None else last.latency_seconds,
-            "baseline_latency_seconds": None if last is None or baseline is None else baseline.median,
+            "baseline_latency_seconds": None if last is None or baseline is None or is_first else baseline.median,
             "latency_drift_ratio": None if last is None else course.drift_ratio(rule),
             "latency_step_ratio": None if last is None else course.step_ratio(rule),
             "latency_swing_ratio": None if last is None else course.swing_ratio(rule),

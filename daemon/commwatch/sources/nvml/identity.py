@@ -9,11 +9,10 @@ import pynvml
 
 from commwatch.readings import DeviceReadings
 from commwatch.sources.nvml import codes
-from commwatch.sources.nvml.fields import COUNTERS
 from commwatch.sources.nvml.fields.fabric import fabric_labels
 from commwatch.sources.nvml.gpm import CONFIDENTIAL_COMPUTING, confidential_computing_mode
 from commwatch.sources.nvml.gpu import Gpu, pci_bus_id
-from commwatch.sources.nvml.plan import Plan
+from commwatch.sources.nvml.plan import TRIED, Plan
 from commwatch_exporters.snapshot import Series, Value
 
 _ARCHITECTURES: Final = {
@@ -26,7 +25,7 @@ _REMOTE_TYPES: Final = {0: "gpu", 1: "ibmnpu", 2: "switch"}
 _SPEED: Final = "commwatch_nvlink_link_speed_bytes_per_second"
 _SWITCH_LINKS: Final = "commwatch_nvlink_switch_links"
 _COUNTER_STATES: Final[tuple[Series, ...]] = tuple(
-    ("commwatch_counters_state", ("nvml", name)) for name in (*(row.name for row in COUNTERS), CONFIDENTIAL_COMPUTING)
+    ("commwatch_counters_state", ("nvml", name)) for name in (*(row.name for row in TRIED), CONFIDENTIAL_COMPUTING)
 )
 
 
@@ -93,14 +92,14 @@ def read_driver_identity(
     """Versions of the driver, and for each counter of the tables whether any GPU supports it."""
     labels = (_text(pynvml.nvmlSystemGetDriverVersion), _text(pynvml.nvmlSystemGetNVMLVersion), _cuda_version())
     verdicts = list(supports)
-    states = [_state([support[row.name] for support in verdicts]) for row in COUNTERS]
+    states = [state_of([support[row.name] for support in verdicts]) for row in TRIED]
     mode, code = confidential_computing_mode()
-    states.append(_state([codes.exists(code)]))
+    states.append(state_of([codes.exists(code)]))
     series = (("commwatch_software_info", labels), ("commwatch_gpu_confidential_computing_mode", ()), *_COUNTER_STATES)
     return DeviceReadings("", monotonic(), series, [1 if any(labels) else None, mode, *states])
 
 
-def _state(verdicts: list[bool | None]) -> Value:
+def state_of(verdicts: Sequence[bool | None]) -> Value:
     """0 where a GPU supports the counter, 1 where none does, None where that is not known."""
     if True in verdicts:
         return 0

@@ -28,8 +28,10 @@ from commwatch_exporters.catalogue import OPT_IN
 
 _GROUPS: Final[Mapping[Collector, Callable[..., Group]]] = {
     "identity": Group, "link_info": Group, "gpu": UseGroup, "processes": ProcessGroup, "nvlink": TrafficGroup,
-    "nvlink_errors": Group, "pcie": Group, "pcie_sampled": Group, "gpm": GpmGroup, "fabric": Group,
+    "nvlink_errors": Group, "pcie": Group, "gpm": GpmGroup, "fabric": Group,
 }  # fmt: skip
+TRIED: Final = tuple(row for row in COUNTERS if row.collector in _GROUPS)
+"""All but those of ``samples.py``, of which each trial would wait."""
 _ALWAYS_READ: Final = frozenset({"commwatch_nvlink_link_speed_bytes_per_second"})
 """Exposed only if requested, but the capacity of the links depends on it."""
 _NO_SUCH_LINK: Final = frozenset({pynvml.NVML_ERROR_INVALID_ARGUMENT, pynvml.NVML_ERROR_NOT_SUPPORTED})
@@ -105,7 +107,7 @@ def make_plan(
     gpm = gpm_support(gpu)
     support: dict[str, bool | None] = {}
     chosen: dict[tuple[str, tuple[str, ...]], Counter] = {}
-    for row in COUNTERS:
+    for row in TRIED:
         if not applies(row, architecture):
             verdict: bool | None = False
         elif isinstance(row, GpmCounter):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import pynvml
 
@@ -31,8 +31,6 @@ _NOT_LISTED: Final = "it is on the PCI bus and bound to the NVIDIA driver, which
 _MAPS_BYTES: Final = 8 * 2**20
 _PULSE: Final = "gpu"
 _OPENS_SECONDS: Final = 60.0
-TOGETHER: Final = frozenset({"pcie_sampled"})
-"""Collectors whose calls wait in the driver, so that the GPUs are read at the same time. They have no field values."""
 
 
 @dataclass
@@ -49,8 +47,7 @@ class NvmlSource(Source):
     """The NVIDIA driver of this node. One thread."""
 
     collectors: tuple[str, ...] = (
-        "identity", "gpu", "processes", "nvlink", "nvlink_errors", "pcie", "pcie_sampled", "gpm", "fabric", "events",
-        "p2p",
+        "identity", "gpu", "processes", "nvlink", "nvlink_errors", "pcie", "gpm", "fabric", "events", "p2p",
     )  # fmt: skip
 
     def __init__(
@@ -147,12 +144,15 @@ class NvmlSource(Source):
             return
         gpu = Gpu(index, handle, address)
         try:
-            plan = make_plan(gpu, self._monotonic(), link_states(gpu), opt_in=self._opt_in)
+            plan = self._plan(gpu)
         except GpuGone as gone:
             self._not_opened[index] = gone.absence
             return
         self._opened.append(_Opened(gpu, plan))
         self._aliases[device] = address
+
+    def _plan(self, gpu: Gpu) -> Plan:
+        return make_plan(gpu, self._monotonic(), link_states(gpu), opt_in=self._opt_in)
 
     def _is_meant(self, address: str) -> bool:
         """Whether a GPU may be touched by its address: its index may have been another GPU's before."""
@@ -168,9 +168,7 @@ class NvmlSource(Source):
         batch = Batch(occupants={} if collector == "processes" else None)
         try:
             if collector == "identity":
-                if self._library_replaced():
-                    raise SourceUnavailable("library_mismatch", _REPLACED)
-                self._follow_devices()
+                self._follow_driver()
             elif collector == _PULSE:
                 self._look_at_devices()
             readable = [opened for opened in self._opened if opened.gone is None]
@@ -178,8 +176,6 @@ class NvmlSource(Source):
                 self._listen(readable, batch)
             elif collector == "p2p":
                 self._ask_peers(readable, batch)
-            elif collector in TOGETHER:
-                self._read_together(readable, collector, batch)
             else:
                 for opened in readable:
                     self._report(opened.gpu.device)
@@ -194,18 +190,6 @@ class NvmlSource(Source):
         finally:
             self._report("")
         return batch
-
-    def _read_together(self, readable: list[_Opened], collector: str, batch: Batch) -> None:
-        """Read all GPUs at once, each in a thread: a call into the driver lets the others run.
-
-        No GPU is reported, as a missed deadline could not be blamed on one of them.
-        """
-        readable = [opened for opened in readable if opened.plan.groups[collector].series]
-        if readable:
-            from concurrent.futures import ThreadPoolExecutor
-
-            with ThreadPoolExecutor(len(readable)) as pool:
-                list(pool.map(lambda opened: self._read(opened, collector, batch), readable))
 
     def _read(self, opened: _Opened, collector: str, batch: Batch) -> None:
         gpu, group = opened.gpu, opened.plan.groups[collector]
@@ -283,6 +267,16 @@ class NvmlSource(Source):
         elif self._monotonic() - self._opened_at < _OPENS_SECONDS:
             self._open_the_rest()
 
+    def _follow_driver(self) -> None:
+        """Notice a driver that was replaced, and GPUs that came or went.
+
+        Raises:
+            SourceUnavailable: it was replaced, or unloaded.
+        """
+        if self._library_replaced():
+            raise SourceUnavailable("library_mismatch", _REPLACED)
+        self._follow_devices()
+
     def _follow_devices(self) -> None:
         """Notice GPUs that came or went while the driver was open.
 
@@ -327,8 +321,16 @@ class NvmlSource(Source):
 
 def make_source(origin: Origin) -> NvmlSource:
     """The driver of this node."""
+    return of_node(NvmlSource, origin)
+
+
+_S = TypeVar("_S", bound=NvmlSource)
+
+
+def of_node(kind: type[_S], origin: Origin) -> _S:
+    """A source of this node's driver, of a class that takes the arguments of ``NvmlSource``."""
     where = (origin.sysfs, origin.procfs, None) if origin.is_simulated else (origin.sysfs, origin.procfs)
-    return NvmlSource(
+    return kind(
         origin.monotonic,
         opt_in=origin.opt_in,
         to_list=partial(gpus_to_list, *where),

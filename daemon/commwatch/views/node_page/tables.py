@@ -32,7 +32,10 @@ def events_table(node: Node) -> str:
 
 def gpu_table(node: Node) -> str:
     """State, work, links and use of each GPU."""
-    headings = ("GPU", "State", "Work", "NVLinks up", "#NVLink sends", "#receives", "PCIe", "Slot", "Model")
+    headings = (
+        "GPU", "State", "Work", "NVLinks up", "#NVLink sends", "#receives", "PCIe", "#PCIe sends", "#receives", "Slot",
+        "Model",
+    )  # fmt: skip
     rows = [
         [
             cell(gpu.index),
@@ -42,6 +45,8 @@ def gpu_table(node: Node) -> str:
             percent(gpu.nvlink_transmit_utilization_ratio),
             percent(gpu.nvlink_receive_utilization_ratio),
             _pcie(gpu),
+            percent(gpu.pcie_transmit_utilization_ratio),
+            percent(gpu.pcie_receive_utilization_ratio),
             cell(gpu.address),
             cell(gpu.name),
         ]

@@ -17,6 +17,7 @@ FindingCode: TypeAlias = Literal[
     "gpu_without_path",
     "link_narrowed",
     "link_below_siblings",
+    "link_emulated",
     "measured_nearer_slower",
     "measured_slow_pair",
     "nvlink_no_bridge",

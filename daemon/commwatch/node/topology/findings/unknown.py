@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from commwatch.node.topology.bandwidth import is_emulated
 from commwatch.node.topology.findings.machine import NodeView, TopologyFinding, have, labels, named
-from commwatch.node.topology.model import Topology
-from commwatch.node.topology.paths import all_paths, numa_of
+from commwatch.node.topology.model import PcieLink, Topology
+from commwatch.node.topology.paths import all_paths, chain, numa_of, uplink
 from commwatch.sources.files import is_pci_address
 
 _TRUST_PROVIDER = (
@@ -58,6 +59,17 @@ def unknown(view: NodeView) -> Iterator[TopologyFinding]:
             "No port stands above any GPU: this is the flat PCI tree of a virtual machine, not that of the hardware.",
             _TRUST_PROVIDER,
         )
+    emulated = {end: link for end in node.ends if (link := _emulated_above(node, end.address)) is not None}
+    if emulated:
+        kinds = sorted({f"gen {link.generation_max} x{link.lanes_max}" for link in emulated.values()})
+        yield TopologyFinding(
+            "link_emulated",
+            labels(emulated),
+            f"NCCL takes a PCIe link above {named(labels(emulated))} for one below 1 GB/s ({named(kinds)}), as the "
+            "emulated switches of virtual machines say of themselves, and plans its rings by it.",
+            "What the link carries is not known. Give NCCL the true tree with NCCL_TOPO_FILE; clouds bring one for "
+            "each type of machine.",
+        )
     silent = [way for way in all_paths(node, node.ends) if way.kind == "?" and "NUMA" in way.pci.note]
     if silent:
         # The ends whose own NUMA node is missing; the other end of such a way may be known.
@@ -68,6 +80,13 @@ def unknown(view: NodeView) -> Iterator[TopologyFinding]:
             f"The firmware gives no NUMA node for the buses of {named(names)}, so NODE and SYS cannot be told apart.",
             f"On a machine with one socket this is NODE. {_TRUST_PROVIDER}",
         )
+
+
+def _emulated_above(node: Topology, address: str) -> PcieLink | None:
+    """The first emulated link from a device up to its host bridge; None without any."""
+    above = (node.devices[one] for one in chain(node, address) if one in node.devices)
+    links = (uplink(node, device) for device in above)
+    return next((link for link in links if link is not None and is_emulated(node, link)), None)
 
 
 def _is_flat(node: Topology, address: str) -> bool:

@@ -32,7 +32,7 @@ def _call(name: str, call: Callable[..., Any], metric: str) -> CallCounter:  # t
 def _sampled(direction: str, number: int) -> CallCounter:
     return CallCounter(
         f"pcie_throughput_{direction}", pynvml.nvmlDeviceGetPcieThroughput,
-        f"commwatch_pcie_sampled_{direction}_rate_bytes_per_second", "pcie_sampled", "device",
+        f"commwatch_pcie_{direction}_rate_bytes_per_second", "pcie_sampled", "device",
         arguments=(number,), convert=_kilobytes,
     )  # fmt: skip
 
@@ -61,7 +61,9 @@ ROWS: Final[tuple[Counter, ...]] = (
     GpmCounter("gpm_metric_pcie_rx_per_sec", 21, "commwatch_pcie_receive_rate_bytes_per_second"),
     GpmCounter("gpm_metric_pcie_tx", 255, "commwatch_pcie_transmit_bytes_total"),
     GpmCounter("gpm_metric_pcie_rx", 256, "commwatch_pcie_receive_bytes_total"),
-    # Each blocks for about 20 ms: read only where it was asked for.
+    # Each blocks for about 20 ms: read in a process of its own, and only of GPUs without GPM.
     _sampled("transmit", pynvml.NVML_PCIE_UTIL_TX_BYTES),
     _sampled("receive", pynvml.NVML_PCIE_UTIL_RX_BYTES),
 )
+SAMPLED: Final = tuple(row for row in ROWS if isinstance(row, CallCounter) and row.collector == "pcie_sampled")
+"""What ``samples.py`` reads."""

@@ -1,0 +1,203 @@
+"""Messages that name their cause, and next steps that hold only for some versions of NCCL and some GPUs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from commwatch.commands.diagnose_log import LogAnswer, answer_from
+from commwatch.jobs.logs.conditions import Facts, conditioned, facts_of
+from commwatch.jobs.logs.messages import MESSAGES_SAID, SIGNS_SAID
+
+LINES = """
+Memory cgroup out of memory: Kill process 4321 (python3) score 1001 or sacrifice child
+slurmstepd: error: Exceeded step memory limit at some point.
+[55.1] Out of memory: Killed process 4321 (python3) total-vm:1234kB, anon-rss:1kB
+XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 34359738368 bytes.
+OSError: [Errno 12] Cannot allocate memory
+terminate called after throwing an instance of 'std::bad_alloc'
+MemoryError
+ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`.
+ValueError: Free memory on device (10.2/79.1 GiB) on startup is less than desired GPU memory utilization (0.9).
+Memory on the node (IP: 10.0.0.2) was 12.49GB / 13.15GB (0.950003), which exceeds the memory usage threshold of 0.95.
+ray.exceptions.ObjectStoreFullError: Failed to put object in object store because it is full.
+RuntimeError: [enforce fail at inline_container.cc:471] . PytorchStreamWriter failed writing file data/17: failed
+libgomp: Thread creation failed: Resource temporarily busy
+runtime: failed to create new OS thread (have 2 already; errno=11)
+(raylet) file_system_monitor.cc:111: /tmp/ray is over 95% full, available space: 1; capacity: 2.
+OSError: [Errno 116] Stale file handle
+rdma_context.cpp:201] Failed to register memory 0x7f: Cannot allocate memory [12]
+mlx5_cmd_out_err:800:(pid 1): CREATE_MKEY(0x200) op_mod(0x0) failed, status limits exceeded(0x8)
+NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.
+RuntimeError: CUDA unknown error - this may be due to an incorrectly set up environment
+Unable to determine the device handle for GPU0000:3B:00.0: Unknown Error
+[12.1] nvidia: probe of 0000:b3:00.0 failed with error -1
+AssertionError: Torch not compiled with CUDA enabled
+RuntimeError: Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False.
+RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing use spawn
+ImportError: /lib/libc.so.6: version `GLIBC_2.32' not found (required by /opt/x.so)
+hipErrorNoBinaryForGpu: Unable to find code object for all current devices!
+RuntimeError: No HIP GPUs are available
+:0:rocdevice.cpp :2652: aborting with error : HSA_STATUS_ERROR_OUT_OF_RESOURCES: The runtime failed to allocate
+:0:rocdevice.cpp:3586: Callback: Queue 0x7f aborting with error : HSA_STATUS_ERROR_EXCEPTION: a hardware exception.
+Memory access fault by GPU node-2 (Agent handle: 0x5591ab02d9d0) on address 0x7f2aa0200000. Reason: Page not present.
+[91.1] amdgpu 0000:c5:00.0: amdgpu: ring sdma0 timeout, signaled seq=26, emitted seq=27
+GPUassert: an illegal memory access was encountered kernel.cu 88
+nv-fabricmanager: request to query NVSwitch device information from NVSwitch driver failed with error
+[90.1] EDAC MC0: 1 UE memory read error on CPU_SrcID#0_Ha#0_Chan#0_DIMM#0
+[90.1] mce: [Hardware Error]: CPU 3: Machine Check: 0 Bank 7: be00000000010091
+RuntimeError: launcher 'pdsh' not installed.
+mpirun was unable to find the specified executable file, and therefore did not launch the job.
+bash: orted: command not found
+There are not enough slots available in the system to satisfy the 16 slots that were requested
+slurmstepd: error: execve(): /home/u/run.sh: Permission denied
+sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified
+srun: error: Unable to create step for job 123: Memory required by task is not available
+srun: error: timeout waiting for task launch, started 3 of 4 tasks
+srun: error: Unable to confirm allocation for job 12: Zero Bytes were transmitted or received
+kex_exchange_identification: Connection closed by remote host
+Warning  Failed  2m  kubelet  Error: ImagePullBackOff
+ConnectionError: Could not find any running Ray instance. Please specify the one to connect to
+torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError
+torch.distributed.elastic.rendezvous.api.RendezvousClosedError
+ValueError: host not found: Name or service not known
+MaxRetryError: HTTPSConnectionPool(host='huggingface.co', port=443): Max retries exceeded
+[91.1] nfs: server filer1 not responding, still trying
+[91.1] LustreError: 11-0: scratch-OST0001-osc: operation ost_write to node failed: rc = -107
+[91.1] INFO: task python:1234 blocked for more than 120 seconds.
+[91.1] watchdog: BUG: soft lockup - CPU#3 stuck for 22s! [python:1234]
+Warning  BackOff  2m  kubelet  Back-off restarting failed container trainer in pod job-worker-0
+Warning  FailedMount  2m  kubelet  MountVolume.SetUp failed for volume "data": rpc error
+""".strip().splitlines()
+"""One for each row, in its order."""
+
+
+def answer_to(log: Path, text: str) -> LogAnswer:
+    log.write_text(text, encoding="utf-8")
+    return answer_from([str(log)])
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "job.log"
+
+
+def test_every_message_gets_the_words_of_its_row(log: Path) -> None:
+    """Alone in a log, whatever the rows before it say."""
+    wrong = []
+    for line, row in zip(LINES, (*MESSAGES_SAID, *SIGNS_SAID), strict=True):
+        (incident,) = answer_to(log, f"step 1 loss 2.0\n{line}\n").incidents
+        if (incident.category, incident.happened) != (row.of, row.about.happened):
+            wrong.append((line, incident.category, incident.happened))
+
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("category", "text", "facts", "says", "never"),
+    [
+        ("ib_setup", "GID 3", Facts(nccl=(2, 20, 5)), "set NCCL_IB_GID_INDEX", "remove"),
+        ("ib_setup", "GID 3", Facts(nccl=(2, 21, 0)), "remove NCCL_IB_GID_INDEX", "show_gids"),
+        ("ib_setup", "GID 3", Facts(), "Look at the version of NCCL", "\n"),
+        ("ib_setup", "ibv_open_device failed", Facts(nccl=(2, 20, 5)), "", "GID"),
+        ("nvls", "error 802", Facts(gpu=(9,)), "", "NVLSM"),
+        ("nvls", "error 802", Facts(gpu=(10,)), "On this GPU NVLSM", "nvidia-smi"),
+        ("nvls", "error 802", Facts(), "nvidia-smi -L", "On this GPU"),
+        ("timeout", "", Facts(nccl=(2, 23, 4)), "", "ncclras"),
+        ("timeout", "", Facts(nccl=(2, 24, 3)), "ncclras", "\n"),
+        ("ib_local_prot", "", Facts(nccl=(2, 12, 12)), "no DMA-BUF", "\n"),
+        ("ib_setup", "NCCL says that GPUDirect RDMA is off", Facts(gpu=(8,)), "", "GeForce"),
+        ("ib_setup", "NCCL says that GPUDirect RDMA is off", Facts(), "GeForce", "\n"),
+    ],
+)  # fmt: skip
+def test_a_step_that_depends_on_version_or_gpu_is_given_where_it_holds_and_asks_where_nothing_is_known(
+    category: str, text: str, facts: Facts, says: str, never: str
+) -> None:
+    """The step of the answer itself stays."""
+    step = conditioned("First.", category, text, facts)
+
+    assert step.startswith("First.")
+    assert says in step
+    assert never not in step
+
+
+def test_facts_are_the_oldest_version_and_the_one_generation() -> None:
+    """Nodes of several generations are as good as unknown."""
+    assert facts_of({"2.9.9", "2.21.5"}, {"H100", "H200"}) == Facts((2, 9, 9), (9,))
+    assert facts_of(set(), {"A100", "B200"}) == Facts()
+
+
+GDR_OFF = (
+    "w{0}:41:80 [0] NCCL INFO NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'\n"
+    "w{0}:41:80 [0] NCCL INFO Using network IB\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "verdict"),
+    [("NVIDIA GeForce RTX 4090", "clear"), ("NVIDIA H100 80GB HBM3", "slow"), ("", "slow")],
+)
+def test_gpudirect_that_a_gpu_does_not_have_is_no_fault(log: Path, gpu: str, verdict: str) -> None:
+    """Where the log does not name the GPU, the step asks for it."""
+    answer = answer_to(log, f"{gpu}\n{GDR_OFF.format(0)}{GDR_OFF.format(1)}step 100 loss 2.0\n")
+
+    assert answer.verdict == verdict
+    assert [("nvidia-smi -L" in one.next_step) for one in answer.incidents] == (
+        [] if gpu[:9] == "NVIDIA Ge" else [not gpu]
+    )
+
+
+OLD = (
+    "w{0}:41:80 [0] misc/ibvwrap.cu:63 NCCL WARN Failed to open libibverbs.so[.1]\n"
+    "w{0}:41:80 [0] NCCL INFO Using internal Network Socket\n"
+)
+
+
+def test_old_versions_say_in_other_words_that_they_use_tcp(log: Path) -> None:
+    """NCCL 2.3; on one node nothing is slow."""
+    (incident,) = answer_to(log, f"{OLD.format(0)}{OLD.format(1)}step 100 loss 2.0\n").incidents
+
+    assert "libibverbs" in incident.happened
+    assert answer_to(log, f"{OLD.format(0)}step 100 loss 2.0\n").verdict == "clear"
+
+
+DEVICES = "# Using devices\n#   Rank  0 Pid  {0} on  n{0} device  0 [0x3b] Tesla V100-PCIE-32GB\n"
+TABLE = (
+    "#  size  count  type  redop  time  algbw  busbw  error  time  algbw  busbw  error\n"
+    "  33554432  8388608  float  sum  101.22  331.50  {0}  0e+00  0.52  6477.82  {0}  0e+00\n"
+    "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : {0}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_alone"),
+    [
+        (DEVICES.format(1) + DEVICES.format(2) + TABLE.format("0.00"), True),
+        (DEVICES.format(1) + DEVICES.format(2) + TABLE.format("9.00"), False),
+        (DEVICES.format(1) + TABLE.format("0.00"), False),
+        (DEVICES.format(1) + TABLE.format("0.00") + DEVICES.format(1) + TABLE.format("0.00"), False),
+    ],
+)
+def test_processes_of_nccl_tests_that_each_ran_alone_measured_nothing(log: Path, text: str, is_alone: bool) -> None:
+    """As they do without MPI=1; one GPU that somebody tests alone is no fault."""
+    answer = answer_to(log, text)
+
+    assert answer.verdict == ("trouble" if is_alone else "clear")
+    assert ["MPI=1" in one.next_step for one in answer.incidents] == [True] * is_alone
+
+
+@pytest.mark.parametrize(
+    ("before", "line"),
+    [
+        ("task 1 exit code 0", "task 2 exit code 137"),
+        ("failed to connect to n1 (errno: 97)", "failed to connect to n1 (errno: 111)"),
+        ("cannot find 12ab34cd: skipped", "cannot find 12ab34cd: aborted"),
+    ],
+)
+def test_a_line_is_not_passed_over_for_one_that_means_something_else(log: Path, before: str, line: str) -> None:
+    """Of lines that differ only in numbers and identifiers one speaks for all; 0 and codes are no such numbers."""
+    alone = answer_to(log, f"{line}\n")
+    answer = answer_to(log, f"{before}\n" * 3 + f"{line}\n")
+
+    assert [one.category for one in answer.incidents] == [one.category for one in alone.incidents]
