@@ -124,7 +124,6 @@ class Listeners:
             self._servers.append(await asyncio.start_server(self._connected, sock=sock, limit=2**16))
 
     async def close(self) -> None:
-        """Close all of it."""
         for server in self._servers:
             server.close()
         for task in self._tasks:

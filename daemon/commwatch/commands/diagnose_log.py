@@ -72,8 +72,6 @@ class LogIncident(msgspec.Struct, frozen=True):
 
 
 class LogAnswer(msgspec.Struct, frozen=True):
-    """The answer from the logs."""
-
     schema: str
     logs: tuple[LogRead, ...]
     of_nccl: bool
@@ -396,7 +394,7 @@ def log_lines(answer: LogAnswer) -> Iterator[Line]:
 
 
 def _what_works(answer: LogAnswer) -> str:
-    """What an unknown answer knows of the job's work."""
+    """The known facts about the job's work, for an unknown answer."""
     from commwatch.jobs.logs.transport import OVER_TCP
 
     if not answer.works:

@@ -38,8 +38,6 @@ class TlsSection(Section, frozen=True):
 
 
 class HttpSection(Section, frozen=True):
-    """HTTP."""
-
     http2: bool | None = None
     headers: dict[HeaderName, str | None] | None = None
 

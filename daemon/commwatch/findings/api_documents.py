@@ -136,8 +136,6 @@ class ProbesDocument(About, frozen=True, kw_only=True):
 
 
 class SeriesRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One series."""
-
     labels: dict[str, str]
     value: float | None
     """None for a number that is not finite."""

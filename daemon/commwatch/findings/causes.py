@@ -59,7 +59,7 @@ def join(
 
     Args:
         incidents: all that are open, each code and component once.
-        explanations: what can explain what; nothing explains itself, also not by way of others.
+        explanations: the possible explanations; nothing explains itself, also not by way of others.
         measured: the current results of pairs of GPUs and of copies to the host.
 
     Returns:
@@ -296,7 +296,8 @@ def _with_causes(
 
 
 def _ranked(links: Iterable[_Link], symptom: Component) -> tuple[Cause, ...]:
-    """What was measured at its place first, then by weight; of one code that at the part itself before its far end."""
+    """Causes with measurements at their place first, then by weight; of one code, the one at the part itself comes
+    before its far end."""
     place = symptom.key.partition("/")[0]
 
     def order(link: _Link) -> tuple[bool, float, str, bool, tuple[str, str]]:

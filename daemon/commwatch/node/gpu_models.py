@@ -18,8 +18,6 @@ class Product(NamedTuple):
 
 
 class GpuModel(NamedTuple):
-    """A GPU model."""
-
     name: str
     """Start of the driver's name, without the vendor, in whole words."""
     memory_bytes: int | None

@@ -164,8 +164,8 @@ def _still_down(states: Mapping[Link, int | float], ends: FarEnds) -> set[Link]:
 def _switches_of_all(ends: FarEnds) -> dict[str, str]:
     """By number of the link, the NVSwitch to which it leads from every GPU where that is known, of several.
 
-    A link that was down from the boot on says nothing itself. This is enough to tell that an NVSwitch speaks of it,
-    and not to name it. Two GPUs are enough where they agree in all numbers that they share.
+    A link that was down from the boot on has no switch of its own. This is enough to see that an NVSwitch reports it,
+    but not to name it. Two GPUs are enough where they agree in all numbers that they share.
     """
     found: dict[str, list[str]] = {}
     for (_, number), switch in ends.switches.items():

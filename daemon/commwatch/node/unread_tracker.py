@@ -26,7 +26,7 @@ class UnreadDevices(Tracker):
         store.declare(GROUP, silent=[_FAILING])
         self._inventory = inventory
         self._rests: dict[str, bool] = {}
-        """By collector that has named some: whether it rests during maintenance."""
+        """Whether a collector that has named some is paused during maintenance."""
 
     def follows(self, collector: Collector) -> bool:
         """All."""

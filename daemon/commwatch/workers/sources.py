@@ -86,7 +86,7 @@ class SourceRow:
     """It shows which parts the node has for communication: while it is not read, none of them is known to work."""
 
     def section(self, sources: Sources) -> SourceSection:
-        """What the configuration says of it."""
+        """The source's section of the configuration, or that of the source that it completes."""
         section: SourceSection = getattr(sources, self.completes or self.name)
         return section
 

@@ -55,7 +55,6 @@ class Asked:
 
     @property
     def condition(self) -> GpuCondition:
-        """The condition of the GPU."""
         return self.epoch.gpus[self.gpu]
 
     def events(self, kind: str, link: int | None = None) -> FieldAnswer:

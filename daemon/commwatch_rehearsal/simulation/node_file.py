@@ -45,7 +45,7 @@ class GpuChange(Section, frozen=True):
 
     name: str | None = None
     architecture: Literal["Ampere", "Ada", "Hopper", "Blackwell"] | None = None
-    """What else it has: GPM, for one, came with Hopper."""
+    """Decides on further features: GPM, for one, came with Hopper."""
     memory: Size | None = None
     pcie_generation: Annotated[int, Meta(ge=1, le=6)] | None = None
     pcie_width: Literal[1, 2, 4, 8, 16] | None = None
@@ -84,8 +84,6 @@ class Adapter(Section, frozen=True):
 
 
 class NodeFile(Section, frozen=True):
-    """The file."""
-
     like: str
     gpus: Annotated[int, Meta(ge=1)] | None = None
     """The first GPUs of the preset, by this number."""

@@ -72,7 +72,6 @@ class RdmaPortState:
         return stretch
 
     def value(self, counter: Counter, time: float) -> int:
-        """The value of a counter."""
         return self._value(counter, self.stretch(time), time)
 
     def _make_stretch(self, time: float) -> PortStretch:

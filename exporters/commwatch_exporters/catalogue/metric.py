@@ -48,12 +48,10 @@ class Limit:
 
 
 def in_an_hour(finding: str, what: str, threshold: str = "", *, inclusive: bool = False) -> Limit:
-    """A limit for an hour."""
     return Limit(finding, what, 3600.0, threshold, 3600.0, inclusive)
 
 
 def in_a_minute(finding: str, what: str, threshold: str) -> Limit:
-    """A limit for a minute."""
     return Limit(finding, what, 60.0, threshold, 60.0)
 
 

@@ -624,8 +624,6 @@ class Source(Part):
 
 
 class FindingRule(Part):
-    """A rule of the findings."""
-
     IDENTITY = ("rule",)
     name = Label("rule")
     errors = Number("finding_rule_errors_total")

@@ -1,4 +1,4 @@
-"""GPUs: lost, not answering, in need of a reset, or held back while they communicate."""
+"""GPUs: lost, not answering, in need of a reset, or with limited clocks while they communicate."""
 
 from __future__ import annotations
 

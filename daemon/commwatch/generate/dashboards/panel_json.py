@@ -253,7 +253,6 @@ def _page_link(uid: str, other: str, title: str) -> Json:
 
 
 def runbooks_link(runbooks: str) -> Json:
-    """The link to the runbooks."""
     return _link("Runbooks", runbooks, icon="doc") | {"targetBlank": True, "tooltip": "One page for each alert"}
 
 

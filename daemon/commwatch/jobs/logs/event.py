@@ -58,7 +58,7 @@ class LogEvent:
     certain: bool
     """False where the line only gives a status, which names no cause."""
     text: str
-    """The line without what stands before NCCL's message, shortened."""
+    """The line without the text before NCCL's message, shortened."""
     host: str = ""
     rank: str = ""
     pid: int | None = None

@@ -330,7 +330,7 @@ def refined(category: Category, text: str) -> Category:
 
 
 def about_line(category: Category, text: str, of_amd: bool = False) -> About | None:
-    """What a line says itself of its cause; None where only its category is known.
+    """The cause that a line itself names; None if only its category is known.
 
     Args:
         category: of the line.

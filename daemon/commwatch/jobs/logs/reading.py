@@ -49,7 +49,7 @@ _LOOKED_BACK = 20
 _WORK_LINES = 1000
 """Lines at the end of a piece that are asked whether they show work."""
 _HEAD_LINES = 20_000
-"""Lines at the beginning in which a year and names of GPUs are looked for."""
+"""Lines at the beginning that are searched for a year and names of GPUs."""
 _DATE = re.compile(rb"\b(20\d\d)-\d\d-\d\d[T _]\d\d:\d\d:")
 _VERSION = re.compile(rb"NCCL version (\d{1,3}\.\d{1,3}\.\d{1,3})\+")
 _AMD = (b"HIP ", b"hipify", b"hipIpc", b"amdgpu", b"AMD Instinct", b"RCCL", b"rccl", b"ROCm")
@@ -109,7 +109,7 @@ def read_logs(names: Iterable[str]) -> list[ReadLog]:
         names: of files and folders, patterns, or ``-`` for the standard input.
 
     Raises:
-        OSError: one cannot be read; ``FileNotFoundError`` also where a name stands for no log.
+        OSError: one cannot be read; ``FileNotFoundError`` also if a name matches no log.
     """
     return [read_log(*log) for log in _opened(names)]
 
@@ -237,7 +237,7 @@ def _read(stream: BinaryIO) -> bytes:
 
 
 def _take(log: ReadLog, body: bytes, default_year: int) -> None:
-    """Add what some lines tell; ``log.lines`` stand before them."""
+    """Add the events of some lines; ``log.lines`` lines precede them."""
     if b"\x1b" in body:
         body = _COLOURS.sub(b"", body)
     kinds = Kinds(body)
@@ -280,7 +280,7 @@ def _take(log: ReadLog, body: bytes, default_year: int) -> None:
 
 
 def _take_facts(log: ReadLog, body: bytes, kinds: Kinds) -> None:
-    """What some lines say of libraries and GPUs."""
+    """Add the facts about libraries and GPUs in some lines."""
     log.of_nccl = log.of_nccl or kinds.may_hold(b" NCCL INFO ", b" NCCL WARN ", b"NCCL version")
     log.of_amd = log.of_amd or kinds.may_hold(*_AMD)
     if kinds.may_hold(b"NCCL version"):

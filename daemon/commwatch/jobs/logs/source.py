@@ -199,7 +199,7 @@ class NcclLogsSource(Source):
         return parsed is not None and self._is_ours(parsed.host, tail)
 
     def _fallbacks(self) -> Iterator[LogErrors]:
-        """The fallbacks of jobs whose communicators stand, each once: shown by two runs, so that none is only half
+        """The fallbacks of jobs whose communicators are complete, each once: shown by two runs, so that none is half
         written."""
         for tail in self._tails.values():
             if tail.fallback is None:
@@ -220,8 +220,8 @@ class NcclLogsSource(Source):
     def _names_stand(self) -> bool:
         """Whether every name still leads to the file that it led to before, and none was cut.
 
-        The copy of a log that was copied and cut is known by how far that log was read: it is looked for before the
-        log's reading begins again.
+        The copy of a log that was copied and cut is identified by how far that log was read: it is searched for before
+        the log is read from its beginning.
         """
         for tail in self._tails.values():
             try:

@@ -97,13 +97,13 @@ class LogTail:
         self.hosts: set[str] = set()
         """Hosts that write into it, as far as its lines say."""
         self.transport = TransportLines()
-        """What the job that is being set up says of its transport."""
+        """Transport of the job that is being set up."""
         self.set_up = float("-inf")
         """When NCCL wrote last, monotonic seconds."""
         self.pids: set[bytes] = set()
         """The processes of that job that NCCL names."""
         self.fallback: str | None = ""
-        """What these lines showed at the last run: a kind of fallback, empty for none; None: it was reported."""
+        """The result of these lines at the last run: a kind of fallback, empty for none; None: it was reported."""
         self.looked = self.grown = float("-inf")
         """Times of the last check and of the last new data, monotonic seconds."""
         self._descriptor = -1

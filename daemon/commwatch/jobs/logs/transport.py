@@ -285,7 +285,7 @@ OVER_TCP: Final = (
     "/sys/class/infiniband on the host), it is not in the container, and the job is slower than it could be; if they "
     "have none, all is well."
 )
-"""Whether such a job is slow depends on what its log does not tell."""
+"""Whether such a job is slow depends on facts that its log does not have."""
 _GDR_IS_OFF: Final = (
     "NCCL says that GPUDirect RDMA is off: what goes to other nodes passes through memory of the host. On data centre "
     "GPUs load nvidia-peermem, or use a kernel and driver with DMA-BUF; GeForce cards have none."
@@ -367,10 +367,10 @@ class Fallback(NamedTuple):
     abouts: tuple[About, ...]
     """The sentences about it, the usual words first."""
     step: str
-    """What to do where the node is known to have what the job left."""
+    """The next step if the node is known to have the transport that the job left."""
     needs: Needs = "rdma"
-    """What a node has to have, or its job is well: an active RDMA port, that and GPUs that adapters can reach, or
-    NVLinks. Empty where the line itself proves that it is there."""
+    """The requirement without which the job is well: an active RDMA port, that and GPUs that adapters can reach, or
+    NVLinks. Empty if the line itself proves that the node has it."""
 
 
 FALLBACKS: Final[Mapping[FallbackKind, Fallback]] = {

@@ -37,8 +37,6 @@ class DeviceDocument(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class GpuDocument(msgspec.Struct, kw_only=True, frozen=True):
-    """A GPU."""
-
     label: str
     index: int | None
     pci_bus_id: str

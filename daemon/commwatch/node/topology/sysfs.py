@@ -46,7 +46,7 @@ class SysfsFacts:
     numa_nodes: tuple[NumaNode, ...]
     cpu: Cpu | None
     problems: tuple[str, ...]
-    """What could not be read, for the operator."""
+    """Inputs that could not be read, for the operator."""
     virtual: bool | None = None
     """Whether this is a virtual machine; None where not known."""
 

@@ -66,4 +66,4 @@ ROWS: Final[tuple[Counter, ...]] = (
     _sampled("receive", pynvml.NVML_PCIE_UTIL_RX_BYTES),
 )
 SAMPLED: Final = tuple(row for row in ROWS if isinstance(row, CallCounter) and row.collector == "pcie_sampled")
-"""What ``samples.py`` reads."""
+"""The counters that ``samples.py`` reads."""
