@@ -224,7 +224,7 @@ class Places:
         """How many places of a client can be taken."""
         if not self._turns.has_succeeded(client):
             return held
-        # Where nobody is asked who it is, anybody is answered: then two connections weigh no more than one.
+        # Without passwords any client is answered: then two connections weigh no more than one.
         return held - _PLACES_OF_KNOWN if self.identifies else max(1, held - 1)
 
     def _throw_out(self, held: Sequence[Holder]) -> None:

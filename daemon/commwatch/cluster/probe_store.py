@@ -143,7 +143,7 @@ class _Probe:
         leaves = self._leaves()
         met: list[Pair] = []
         for number in range(1, self._wanted.rounds + 1):
-            # Members by their places among those that are still here: nobody is paired with one that left.
+            # Members by their places among those that are still here: none is paired with one that left.
             here = [rank for rank in ranks if not self._is_out(rank)]
             if len(here) < 2:
                 break

@@ -70,7 +70,7 @@ def second_round(leaves: Sequence[str], seed: str, first: Sequence[Pair]) -> tup
     met = {frozenset(pair[:2]) for pair in first}
     rested = set(range(len(leaves))) - {member for pair in first for member in pair[:2]}
     order = _shuffled(range(len(leaves)), seed, "second")
-    # Nobody rests twice: with an odd number the last one of the order rests.
+    # No member pauses twice: with an odd number the last one of the order pauses.
     order.sort(key=lambda member: member not in rested)
     pairs = [[order[place], order[place + 1]] for place in range(0, len(order) - 1, 2)]
 

@@ -58,7 +58,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     except DaemonAbsent as error:
         return _no_daemon(args, maintenance, str(error), seconds)
     except CommwatchError as error:
-        # The file stays: the daemon looks at it every second, and a pause that may be in force is not taken back.
+        # The file stays: the daemon reads it every second, and a pause that may be in force is not taken back.
         raise CommwatchError(f"the pause is written, but the daemon has not said that it let go: {error}") from error
     if answer.paused != args.reason:
         raise CommwatchError(

@@ -82,7 +82,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     else:
         thresholds = load_thresholds(config.thresholds)
         print_answers(document, thresholds.probe_bandwidth_utilization_low_ratio)
-    # Of all probes, those that this node has no parts for tell nothing about it; of those asked for, they do.
+    # A probe for which this node has no parts counts for the exit code only if it was requested.
     chosen = bool(args.names or args.pairs or args.scaling or args.training or args.sweep)
     counted = [answer for answer in answers if chosen or not answer.has_no_place_here] or answers
     return exit_code_of(counted)

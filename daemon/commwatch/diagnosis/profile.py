@@ -97,7 +97,7 @@ def checks_of(facts: Facts, asked: Asked, since: float = ALWAYS) -> Iterator[Che
             yield _memory(profile, facts, asked)
         if profile.all_reduce is not None:
             check = all_reduce_check(profile.all_reduce, f"{profile.name}: all_reduce bus bandwidth", facts, since)
-            # What was asked for has to be met, whatever keeps this hardware from it.
+            # A requested profile has to be met, whatever keeps this hardware from it.
             unmet = check.verdict == "published mark" and profile is asked.profile
             yield msgspec.structs.replace(check, verdict="failed", next_step=_NEXT_PROFILE) if unmet else check
         if asked.purpose != "inference":
@@ -142,7 +142,7 @@ def _too_little(profile: Profile, asked: Asked, need: Need, gpus: int, gpu_bytes
     sizes = f"{format_memory(gpus * need.gpu_bytes)} of {format_memory(gpus * gpu_bytes)}"
     least = least_gpus(profile, asked.purpose, gpus, gpu_bytes)
     more = "GPUs with more memory" if least is None else f"at least {least:,} GPUs like these"
-    # What asks for more than the job does is no way out.
+    # A use that requires more than the job's is no alternative.
     smaller = [PURPOSES[one] for one in others if (asked.purpose, one) != ("lora", "training")]
     return f"{lacking}: {sizes}; {', '.join([*smaller, f'or {more}' if smaller else more])}"
 

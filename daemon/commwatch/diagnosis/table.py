@@ -184,6 +184,6 @@ def _range(texts: Sequence[str]) -> str:
     if len(numbers) < len(texts) or len(around) > 1:
         return "various"
     least, most = min(numbers, key=lambda one: one[0])[1], max(numbers, key=lambda one: one[0])[1]
-    # What is written onto the number belongs to it: x8 to x16, but at least 8 to 16.
+    # Characters next to the number belong to it: x8 to x16, but at least 8 to 16.
     begin = most.string.rfind(" ", 0, most.start(1)) + 1
     return f"{least.string[: least.end(1)]} to {most.string[begin:]}"

@@ -67,7 +67,7 @@ def overall(known: Known, checks: Sequence[Check]) -> Verdict:
     """
     document = known.findings
     if known.scanned and document.grave:
-        # The scan has looked itself: what it found stands, however old the daemon's own look is.
+        # The scan has evaluated by itself: its findings hold, however old the daemon's own evaluation is.
         document = msgspec.structs.replace(document, looked_at=document.time)
     verdict = verdict_of(document, document.time)
     failed = [check for check in checks if check.verdict == "failed" and _is_own(known, check)]

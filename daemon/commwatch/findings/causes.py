@@ -177,7 +177,7 @@ def _is_slow_there(
             answers.append(max(using) < limit)
         elif maybe and min(maybe) >= limit:
             answers.append(False)
-    # What clears a part weighs more: both ways can be slow for another reason.
+    # Evidence that clears a part weighs more: both paths can be slow for another reason.
     return all(answers) if answers else None
 
 
@@ -264,7 +264,7 @@ def _with_causes(
     waiting = list(found.values())
     while waiting:
         link = waiting.pop()
-        # What another symptom of the same trouble comes of, this one does too.
+        # A cause of another symptom of the same trouble is a cause of this one too.
         share = 1.0 if _is_symptom(link.fault) else link.why.weight
         for one in direct[link.fault.key]:
             further = one._replace(why=one.why._replace(weight=one.why.weight * share))

@@ -181,7 +181,7 @@ class Register:
         else:
             incident.seen_seconds = 0.0
         begins_anew = is_interrupted and not (incident.is_open or incident.is_over)
-        if begins_anew or incident.first_seen > now:  # not looked at for a while, or the wall clock was set back
+        if begins_anew or incident.first_seen > now:  # not evaluated for a while, or the wall clock was set back
             incident.first_seen, incident.well_at = began, observer.known_well(match)
         if incident.first_seen == now or _grew(incident, match, now):
             incident.grew_at, incident.healthy_since, incident.is_over = now, None, False

@@ -75,7 +75,7 @@ def core_metrics(texts: Iterable[str]) -> str:
             families.add(family_of(name).name)
         except KeyError:
             continue  # a group of rules, or a word of the site
-    # What alerts read as a recent rise stays there as the counter that it is one of.
+    # A metric that alerts read as a recent rise stays there as its counter.
     families |= {f"{name.removesuffix('_recent')}_total" for name in families if name.endswith("_recent")}
     return "".join(f"{name}\n" for name in sorted(families))
 

@@ -203,7 +203,7 @@ class ProbeNode:
         gpus = () if plan.on_host else await self.look_at_gpus()
         if ignore_scheduler:
             return Seen(gpus, SchedulerFacts(ignored=True))
-        if self._simulation is not None:  # nobody is asked about a node that does not exist
+        if self._simulation is not None:  # no scheduler is asked about a simulated node
             return Seen(gpus)
         return Seen(gpus, await scheduler_facts(self._settings.probes, self._procfs, self._sysfs))
 

@@ -41,7 +41,7 @@ YieldReason: TypeAlias = Literal[
     "requested",  # commwatch yield
     "maintenance",
     "stopping",  # the daemon, or the command, ends
-    "gpu_unknown",  # the GPUs could not be looked at any more
+    "gpu_unknown",  # the GPUs could not be read any more
 ]
 """Why a running cycle yielded: the bounded reasons of ``commwatch_probe_yields_total``."""
 

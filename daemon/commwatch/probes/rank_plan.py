@@ -58,7 +58,7 @@ SkipReason: TypeAlias = Literal[
     "yielded",  # the node is held for a job (commwatch yield)
     "no_torch",
     "no_gpu_backend",  # nccl is wanted, but there is no GPU or torch has no NCCL
-    "single_gpu",  # one GPU has nobody to talk to
+    "single_gpu",  # one GPU has no peer
     "backend_changed",  # the name already belongs to results of another backend
     "previous_stuck",
     "probe_running",  # another commwatch process runs a cycle

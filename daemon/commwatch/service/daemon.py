@@ -59,7 +59,7 @@ LOOK_SECONDS = 10.0
 """Seconds between two self-measurements of the daemon and evaluations of the rules."""
 STOP_SECONDS = 4.5
 
-# Jobs that are due at one moment start in the order of their names: what was read is taken before it is looked at.
+# Jobs that are due at one moment start in the order of their names: readings are taken before they are evaluated.
 HOUSEKEEPING, LOOK, TEXTFILE, WEB_FILES = "housekeeping", "look", "textfile", "web_files"
 VITAL = (HOUSEKEEPING, LOOK)
 """Without these the daemon watches nothing."""
@@ -447,7 +447,7 @@ class Daemon:
         work = asyncio.gather(control.stop(), self._endpoint.stop(), self._textfile.stop(), self._stop_engine())
         _, late = await asyncio.wait([asyncio.ensure_future(work)], timeout=STOP_SECONDS)
         if late:
-            # What is still running may never end, and the end of the event loop would wait for it.
+            # Threads that still run may never end, and the end of the event loop would wait for them.
             log.error("not everything stopped in time; leaving", after_seconds=STOP_SECONDS)
             os._exit(1)
         self._scheduler.stop()

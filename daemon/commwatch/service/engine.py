@@ -144,7 +144,7 @@ class Engine:
             self._procfs,
             bounds=row.bounds,
             resume=self._order if SETTINGS in sections else self._resume_point,
-            # Nobody else gets it: a driver's library or the file of a job has nothing to look for in there.
+            # No other process gets it: a driver's library or the file of a job has no business in it.
             launch=partial(self._launch, kernel_log=self._kernel_log) if "kernel_log" in sections else self._launch,
         )
         self._instruments.worker_stuck(row.name, 0)

@@ -78,7 +78,7 @@ class Keeping:
 
     def notice(self) -> None:
         """Save soon if something has happened since the last save that must not be lost."""
-        # What happens during a save is noticed at its end: a run that is due before that would be dropped.
+        # Changes during a save are noticed at its end: a run that is due before that would be dropped.
         if not (self._is_stopped or self._is_running) and self._engine.version != self._noticed:
             self._scheduler.run_in(_JOB, max(0.0, self._began + SOON_SECONDS - self._monotonic()))
 

@@ -26,7 +26,7 @@ class Notifier:
             try:
                 datagrams.sendto("\n".join(lines).encode(), self._address)
             except OSError:
-                # systemd is restarting or its queue is full: the next message tells the same or more.
+                # systemd is restarting or its queue is full: the next message contains the same or more.
                 return
 
     def ready(self, status: str) -> None:

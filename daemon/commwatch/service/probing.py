@@ -280,7 +280,7 @@ class Probing:
         if self._stopped:
             return
         schedule, ran = self._schedule(name), isinstance(outcome, Measured | Failed)
-        # Another look at a slow collective costs what the search needs, and says nothing new after a row of bad results
+        # A repeat of a slow collective costs time of the search, and shows nothing new after a row of bad results
         # or, of a rare one, while the part is known.
         is_known = name in self._searched or (schedule.is_rare and self._is_explained(record))
         is_slow = isinstance(outcome, Measured) and not self._names_a_part(name)

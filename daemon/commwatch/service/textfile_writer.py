@@ -66,7 +66,7 @@ class TextfileWriter:
         return self._thread is not None and self._thread.is_alive()
 
     def _start(self, work: Callable[..., None], *given: object) -> threading.Thread:
-        # Nobody waits for it at the end of the process, as for the threads of the event loop.
+        # The end of the process does not wait for it, as it does for the threads of the event loop.
         thread = threading.Thread(target=work, args=given, name="textfile", daemon=True)
         self._thread = thread
         thread.start()

@@ -107,7 +107,7 @@ class Observability:
     def _feeding(self, group: str, component: Component) -> Iterator[Collector]:
         collectors = self._collection.collectors
         if group == anomaly.GROUP:
-            # Of an anomaly there is no series once it is over: it is the sources of its counters that tell.
+            # An anomaly has no series once it is over: the sources of its counters show that it is.
             yield from [one for one in collectors.values() if component.kind in SOURCES[one.source].components]
             return
         for name in self._store.collectors(group):

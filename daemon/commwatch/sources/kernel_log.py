@@ -184,7 +184,7 @@ class KernelLogSource(Source):
                 if record is None:
                     self._emptied = now
                     break
-                # Most records are of other drivers: no look at their form.
+                # Most records are of other drivers: their form is not parsed.
                 if _WANTED.search(record):
                     event = self._event(record, offset, now)
                     if event is not None:

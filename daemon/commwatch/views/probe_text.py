@@ -51,7 +51,7 @@ def print_answers(document: Document, low_ratio: float) -> None:
             print()
             view = view_of(answer.pairs, "bandwidth", relative=False, low_ratio=low_ratio)
             lines = list(heatmap_lines(view, coloured=coloured, width=width))
-            # What is simulated has been said above.
+            # The notice about simulated results is printed already.
             print_lines(lines[2:] if view.simulated else lines)
 
 

@@ -531,7 +531,7 @@ class Reader:
         So does the list of a driver that was opened while a GPU was being bound to it, as far as is known.
         """
         if not (collected.absences and any(absence.reason in _RENEWED for absence in collected.absences)):
-            if collected.collector == slot.lost_by:  # others may not look at it
+            if collected.collector == slot.lost_by:  # others may not touch it
                 slot.renewal.reset()
             return
         slot.lost_by = collected.collector

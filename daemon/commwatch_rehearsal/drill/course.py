@@ -242,7 +242,7 @@ class Course:
         """
         expected = [self._gravity(name) for name in self.drill.alerts if name in self.paged]
         names = [name for name in (*self.drill.alerts, *self.drill.also) if name in self.paged]
-        # Where simulated alerts go, all severities arrive; a real node's ticket or information would page nobody.
+        # Where simulated alerts go, all severities arrive; a real node's ticket or information would not page.
         grave = [name for name in names if expected and self._gravity(name) >= max(expected)]
         return min(grave, key=lambda name: self.paged[name], default=None)
 

@@ -85,7 +85,7 @@ class SimulatedKernelLog:
         self._streams = []
         for key, stream in streams:
             came = stream.count(begin)
-            # What comes at this very instant is not over yet.
+            # A record of this very instant is not over yet.
             while came and stream.moment(came - 1) >= begin:
                 came -= 1
             self._streams.append((key, stream, came))

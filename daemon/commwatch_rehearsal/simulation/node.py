@@ -180,7 +180,7 @@ class SimulatedNode:
             self._version = version
             self._hardware = Hardware(self.preset, self._read_faults())
         except ConfigError as error:
-            # An editor may have written half of it; the next version is looked at again.
+            # An editor may have written half of it; the next version is read again.
             import logging  # in this process for nothing else
 
             log = logging.getLogger("commwatch.simulation")

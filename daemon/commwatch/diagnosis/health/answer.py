@@ -144,7 +144,7 @@ def _silence_output() -> None:
         os.close(nowhere)
 
 
-# --- what goes wrong in healthcheck itself must not look like a problem of the node ---
+# --- errors of healthcheck itself must not look like a problem of the node ---
 
 
 def guarded(arguments: Sequence[str], run: Callable[[], int]) -> int:

@@ -44,7 +44,7 @@ def side_of(category: str) -> Side:
 def errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Several errors of a kind in a short time on the side of network, NVLink, GPU or host."""
     least = thresholds.nccl_log_errors_min
-    # Changes are kept for a day: a longer window is looked at as far as it goes.
+    # Changes are kept for a day: a longer window is cut to that.
     window = min(thresholds.nccl_log_errors_window_seconds, DAY)
     for category, count in _counts(facts, window):
         side = side_of(category)

@@ -142,7 +142,7 @@ def failing(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
 
 def error_rate(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Probes of which a larger share of attempts fails than in the window before."""
-    # Changes are kept for a day: a longer window is looked at as far as it goes.
+    # Changes are kept for a day: a longer window is cut to that.
     window = min(thresholds.probe_error_rate_window_seconds, DAY / 2)
     least, fewest = thresholds.probe_error_rate_failures_min, thresholds.probe_error_rate_attempts_min
     grown = {probe: some for probe, some in _failures(facts, window).items() if sum(some.values()) >= least}

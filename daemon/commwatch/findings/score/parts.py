@@ -88,7 +88,7 @@ def latency(facts: Facts, thresholds: Thresholds) -> PartReadings:
             ratio = max(ratio, at_most_one(1.0 / thresholds.probe_latency_spike_median_factor))
         words = f"{format_seconds(last)} for a small call, usually {format_seconds(usual)}"
         if "model" in expected and (probe.latency_above_model_streak or 0) >= thresholds.probe_latency_spike_streak:
-            # What is usual here may have been slow from the first day.
+            # The usual value here may have been slow from the first day.
             most = thresholds.probe_latency_model_factor * expected["model"]
             ratio = min(ratio, at_most_one(most / last))
             words += f"; a model expects at most {format_seconds(most)}"

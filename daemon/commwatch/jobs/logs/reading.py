@@ -197,7 +197,7 @@ def read_log(name: str, stream: BinaryIO, changed: float, most_bytes: float = fl
     Raises:
         OSError: as the kernel gave it.
     """
-    # What a pipe brings may be of any age.
+    # Lines from a pipe may be of any age.
     log = ReadLog(name, silent=float("inf") if stream is sys.stdin.buffer else time.time() - changed)
     rest, skips = b"", False
     default_year = time.gmtime(changed).tm_year

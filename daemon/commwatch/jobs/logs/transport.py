@@ -159,7 +159,7 @@ class TransportLines:
         """Whether ranks of several nodes talk, as far as the lines of this log show it."""
         if len(self.hosts) > 1 or self.nodes > 1 or self.joins_nodes:
             return True
-        # Nobody opens an adapter or a channel over the network for one node alone.
+        # No job opens an adapter or a channel over the network for one node alone.
         opens = "not_opened" in self.seen or "no_gdr" in self.seen or bool(self.channels)
         return self.ranks > (_USUAL_NODE if opens else _LARGEST_NODE)
 

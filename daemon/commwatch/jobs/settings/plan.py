@@ -133,7 +133,7 @@ class JobSettings(Tracker):
         pids, now = self.pids(), self._monotonic()
         if pids is None:
             if self._ordered is not None:
-                self._run_in(SOON_SECONDS)  # the collector finds that it has to rest
+                self._run_in(SOON_SECONDS)  # the collector finds that it has to pause
             self._ordered, self._due, self._audited_at, self._audit = None, float("-inf"), None, b""
         elif pids != self._ordered and now >= self._due + OVERDUE_SECONDS:
             self._ask()

@@ -367,7 +367,7 @@ def _interfaces(folder: int) -> frozenset[str] | None:
     return frozenset(line.partition(":")[0].strip() for line in lines if ":" in line) or None
 
 
-# --- what its launcher (torchrun, Slurm, MPI) tells it of its job, by variables ---
+# --- the variables that its launcher (torchrun, Slurm, MPI) sets for its job ---
 
 
 def _launched(

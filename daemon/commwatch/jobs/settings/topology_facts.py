@@ -15,7 +15,7 @@ _LEVELS: dict[PathClass, Level] = {
     "PIX": "PIX",
     "PXB": "PXB",
     "PHB": "PHB",
-    "NODE": "PHB",  # NCCL does not tell host bridges of one NUMA node apart
+    "NODE": "PHB",  # NCCL does not distinguish host bridges of one NUMA node
     "SYS": "SYS",
 }
 _WITHOUT_NVLS = frozenset({"", "Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere", "Ada"})

@@ -153,7 +153,7 @@ class NodeByHand:
         try:
             await self._collect(PROCESS_COLLECTOR)
         except SourceUnavailable:
-            # What was read before is dropped, and so the GPUs are not known any more.
+            # Earlier readings are dropped, and so the GPUs are not known any more.
             self._store.drop_group(PROCESS_COLLECTOR)
 
     # --- whether it is free ---

@@ -24,7 +24,7 @@ def first_sight(result: Measured, prospect: Prospect, probe: Probe) -> PairMatri
     around = surroundings(prospect, probe)
     matrix = matrix_of(result, prospect.plan, around)
     if not all(end.device for end in matrix.endpoints):
-        return matrix  # ranks of one host tell nothing of a fabric
+        return matrix  # ranks of one host do not measure a fabric
     firm = bool(around.expected) and all(one.is_firm for one in around.expected.values())
     found = find_suspects([matrix], parts_of(around), firm_expected=firm, fewest=1)
     suspects = tuple(msgspec.structs.replace(one, words=f"{one.words.rstrip('.')}. {FIRST_SIGHT}") for one in found)

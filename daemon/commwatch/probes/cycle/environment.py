@@ -66,7 +66,7 @@ _SHARED_GPU = {
 
 
 _ONE_RAIL = {
-    # What the rank sends leaves by the adapter of its rail alone, or not at all.
+    # The rank's data leave by the adapter of its rail alone, or not at all.
     "NCCL_CROSS_NIC": "0",
     "NCCL_PXN_DISABLE": "1",
     "NCCL_NVLS_ENABLE": "0",

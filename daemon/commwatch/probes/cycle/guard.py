@@ -71,7 +71,7 @@ class Guard:
 
         if not self._wait_for_lonely_rank() and not self._parent_goes_too():
             return
-        # What follows is sent to the group of the rank, and is not for the guard.
+        # The next signals are sent to the group of the rank, and are not for the guard.
         os.setpgid(0, 0)
         if not self._rank_ends_within(LEAVE_SECONDS):
             self.send(signal.SIGTERM)
@@ -89,7 +89,7 @@ class Guard:
     def _wait_for_lonely_rank(self) -> bool:
         """True once the rank lives and its parent does not; False once the rank has ended."""
         poll = select.poll()
-        poll.register(0, 0)  # tells only of the other end's closing, and reads nothing
+        poll.register(0, 0)  # reports only that the other end has closed, and reads nothing
         while not (poll.poll(0) and self._parent_is_gone()):
             if self._rank_ends_within(_TICK_SECONDS):
                 return False

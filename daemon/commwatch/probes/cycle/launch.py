@@ -222,7 +222,7 @@ class Cycle:
         now = time.monotonic()
         if self._occupied_since is None and any(rank.phase != "start" for rank in self._ranks):
             self._occupied_since = now
-        # All of them are reported, also when the ranks went through several since the last look.
+        # All of them are reported, also when the ranks went through several since the last check.
         passed = PHASES[self._phases_told : PHASES.index(self._phase) + 1]
         self._phases_told += len(passed)
         for phase in passed:

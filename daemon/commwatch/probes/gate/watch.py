@@ -71,7 +71,7 @@ class Lookout:
             if self._halt is None and time.monotonic() - self._began > LOOK_REUSE_SECONDS:
                 began = time.monotonic()
                 halt = await self._look()
-                # Only now: a look that was called off has seen nothing.
+                # Only now: a check that was cancelled has no result.
                 self._began, self._halt = began, halt
 
     async def _look(self) -> Halt | None:

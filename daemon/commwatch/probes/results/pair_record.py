@@ -231,7 +231,7 @@ class PairRecord(ProbeRecord):
         history, parts = self.history, parts_of(around)
         history.expected_source = _source_of_all(around.expected.values())
         if not all(end.device for end in matrix.endpoints):
-            history.matrices = [matrix]  # ranks of one host tell nothing of a fabric
+            history.matrices = [matrix]  # ranks of one host do not measure a fabric
             return
         row = [one for one in history.matrices if comparable(one, matrix) and self._is_current(one, now)]
         row = [*row, matrix][-MATRICES:]
@@ -241,7 +241,7 @@ class PairRecord(ProbeRecord):
         if not looks_slow(matrix, parts, past, firm_expected=firm):
             history.good = keep_good(history.good, matrix)
         elif not suspects:
-            self.suspicious = True  # two more matrices tell; what is named already can wait for its turn
+            self.suspicious = True  # two more matrices decide; a named part can wait for its turn
         history.matrices = [*row[:-1], msgspec.structs.replace(matrix, suspects=suspects)]
 
     def _is_current(self, matrix: PairMatrix, now: float) -> bool:

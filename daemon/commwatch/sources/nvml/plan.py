@@ -138,7 +138,7 @@ def _c2c_links(gpu: Gpu) -> int:
 
 def _try(gpu: Gpu, row: FieldCounter | CallCounter | CallReport, states: Sequence[int], places: Places) -> bool | None:
     """Whether a GPU has a counter; None where no active link could be asked."""
-    # What holds for all links is asked for once.
+    # Values that hold for all links are read once.
     asked = [place or 0 for place in (places[row.scope][:1] if row.scope == "all_links" else places[row.scope])]
     if not asked:
         return False

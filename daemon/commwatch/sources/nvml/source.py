@@ -297,7 +297,7 @@ class NvmlSource(Source):
         self._open_the_rest()
         for opened in self._opened:
             if opened.gone is not None and opened.gone.reason == "not_found":
-                opened.gone = None  # looked at again below
+                opened.gone = None  # tried again below
         self._unlisted = self._not_listed()
 
     def _open_the_rest(self) -> None:

@@ -93,7 +93,7 @@ class RdmaSource(Source):
             self._report(key)
             self._read(watched, batch)
         self._report("")
-        # Without ports it is empty, and tells all the same that the ports were looked for.
+        # Without ports it is empty, which shows that they were searched for.
         states = _states([watched.port.supported for watched in self._ports.values()])
         batch.readings.append(DeviceReadings("", self._clock(), tuple(states), tuple(states.values())))
         return batch

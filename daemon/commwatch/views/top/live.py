@@ -114,7 +114,7 @@ class Live:
         if now >= self._ask_due and not self._is_asking and not self._place.is_paused:
             self._is_asking = True
             self._ask_due = now + self._interval
-            # A thread that nobody waits for: the end must not hang on a daemon that does not answer.
+            # A daemon thread: the end must not wait for a commwatch daemon that does not answer.
             threading.Thread(target=self._ask, name="ask", daemon=True).start()
         self._draw()
         # At the next whole second of the clock that is shown: drawn each second from now it would skip one at times.

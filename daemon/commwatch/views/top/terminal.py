@@ -67,7 +67,7 @@ class Terminal:
                 os.dup2(nowhere.fileno(), self._out)
         if self.keyboard is not None and self._modes is not None:
             with contextlib.suppress(termios.error):
-                # What was typed for us and not read is not for the shell.
+                # Unread keys were typed for us, not for the shell.
                 termios.tcsetattr(self.keyboard, termios.TCSAFLUSH, self._modes)
 
     @property

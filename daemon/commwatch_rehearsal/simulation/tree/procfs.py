@@ -97,7 +97,7 @@ class ProcfsTree:
                 if fault.kind == "service_stopped" and fault.words["service"] == name and fault.start <= time
             ]
             if not any(fault.active(time) for fault in stops):
-                # What was started again is another process.
+                # A restarted program is another process.
                 running[first + len(stops)] = (name, f"/usr/bin/{name} {arguments}")
         return running
 
