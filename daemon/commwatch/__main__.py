@@ -133,7 +133,7 @@ def _ready_streams() -> None:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    """Understand the command line and do what it says.
+    """Parse the command line and run the command.
 
     Raises:
         UsageError: there is no such command.

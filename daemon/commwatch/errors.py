@@ -10,7 +10,7 @@ class ExitCode(IntEnum):
 
     OK = 0
     FOUND = 1
-    """Something is wrong, slow or missing, or what was asked for failed."""
+    """Something is wrong, slow or missing, or the requested action failed."""
     WRONG_USE = 2
     """Of the command line or of the configuration; of ``healthcheck`` also that nothing is known."""
     NOT_KNOWN = 3
@@ -33,7 +33,7 @@ class CommwatchError(Exception):
 
 
 class UsageError(CommwatchError):
-    """A command was given what it cannot do or cannot read; the message names it and says what would be right."""
+    """A command was given a value that it cannot use or read; the message names it and the valid ones."""
 
     exit_code = ExitCode.WRONG_USE
 

@@ -1,4 +1,4 @@
-"""The metrics page: what the process says of itself, by prometheus_client, and what is known of the node, in bulk.
+"""The metrics page: the process's own metrics, by prometheus_client, and those of the node, in bulk.
 
 A scrape names groups of metrics as for node_exporter: ``collect[]`` and ``exclude[]``.
 """
@@ -23,8 +23,8 @@ from commwatch_exporters.node_collector import NodeCollector
 from commwatch_exporters.snapshot import Snapshot
 
 OWN_SECONDS = 5.0
-"""How old what the process says of itself may be: the library takes as long for 150 samples as ours for 3,000. Where a
-part of the node comes or goes, which often has to do with it, it is asked again at once."""
+"""Highest age of the process's own metrics: the library takes as long for 150 samples as ours for 3,000. If a part of
+the node comes or goes, which often changes them, they are read again at once."""
 
 PROCESS_METRICS = frozenset(sample.name for family in PROCESS_COLLECTOR.collect() for sample in family.samples)
 """Metrics that prometheus_client reads about this process."""
@@ -72,8 +72,8 @@ class MetricsPage:
     """Renders the page of a node.
 
     Args:
-        snapshot: What is known of it now.
-        own: What the program says of itself, beside ``process_*``; the node's part leaves these families out.
+        snapshot: The current one of the node.
+        own: The program's own metrics, beside ``process_*``; the node's part leaves these families out.
         monotonic: Seconds of a clock that never steps.
     """
 

@@ -83,7 +83,7 @@ class _Past:
 
 @dataclass(slots=True, eq=False)
 class _Waiting(Generic[_Share, _Result]):
-    """Work that somebody waits for."""
+    """Work whose result is awaited."""
 
     share: _Share
     work: Callable[[], Awaitable[_Result]]
@@ -108,7 +108,7 @@ class Turns(Generic[_Share, _Result]):
 
     @property
     def waiting(self) -> Counter[_Share]:
-        """How much work each share has asked for that has not ended."""
+        """Number of unfinished requests of each share."""
         return Counter(one.share for one in self._waiting if not one.result.done())
 
     def ask(self, share: _Share, work: Callable[[], Awaitable[_Result]]) -> asyncio.Future[_Result]:
@@ -260,7 +260,7 @@ class ClientRates:
         self._burst = float(burst)
         self._clock = clock
         self._buckets: dict[str, tuple[float, float]] = {}
-        """Tokens, and when they were counted; who has not asked for longest comes first."""
+        """Tokens, and the time of their count; the client with the oldest request comes first."""
 
     def take(self, client: str) -> bool:
         """Take a token of a client; False where there is none."""

@@ -58,7 +58,7 @@ class Endpoint(HttpServer):
 
 
 def _healthz(_: Request) -> Response:
-    """The process answers; whether collectors succeed is the metrics' to say."""
+    """The process answers; the metrics show whether collectors succeed."""
     return Response(HTTPStatus.OK, b"ok\n")
 
 

@@ -41,7 +41,7 @@ class Place:
     port: int
     """Where the job's processes would meet."""
     names: tuple[str, ...] = ()
-    """The names by which the members know each other, by rank; empty where the launcher says none."""
+    """The names by which the members know each other, by rank; empty if the launcher gives none."""
     taken: bool = False
     """The launcher itself holds the port, as torchrun does: the check meets on the next one."""
 

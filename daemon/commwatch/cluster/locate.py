@@ -31,7 +31,7 @@ UPLINK_MOST: Final = 0.8
 FEW: Final = 0.4
 """Share of the inner cells of a leaf below which the uplink is the cause and not the leaf."""
 LEAF_CELLS: Final = 4
-"""Fewer say nothing of a leaf."""
+"""Fewer cells are not enough for a verdict on a leaf."""
 LEAF_NODES: Final = 3
 """Nor do those of fewer nodes: one bad NIC would be its leaf."""
 NODE_SHARE: Final = 0.75
@@ -57,7 +57,7 @@ class Named(msgspec.Struct, frozen=True):
     ratio: float | None
     """Median of its bad cells to the usual one; None where nothing was measured."""
     measurements: int
-    """Bad ones that say so."""
+    """Bad measurements behind the verdict."""
     reason: str
     """Why it failed, or the transport; ``expected`` where the rate is the measure and not others; else empty."""
 
@@ -123,7 +123,7 @@ class Cell(NamedTuple):
     ratio: float | None
     reason: str
     measured: int
-    """Identity of the measurement: one may say both directions."""
+    """Identity of the measurement: one measurement may cover both directions."""
 
 
 class _End(NamedTuple):
@@ -329,7 +329,7 @@ def _usual(values: Sequence[float], share: float = SLOW_SHARE) -> float | None:
 
 
 def _end_faults(cells: Sequence[Cell]) -> _EndFaults:
-    """The ends of which all cells are bad; those with too few to say so, and how many more these need."""
+    """The endpoints whose cells are all bad; those with too few cells for a verdict, and the number that these need."""
     bad = [one for one in cells if one.is_bad]
     of_end: dict[tuple[int, Rail, bool], list[Cell]] = {end: [] for one in bad for end in _ends(one)}
     for one in cells if bad else ():  # a plain tuple equals an end, and is made faster

@@ -105,7 +105,7 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     settings: Word = ""
     """Digest of the NCCL settings that its ranks found on the node; empty without any."""
     block: Word = ""
-    """Above the leaf, as the launcher says."""
+    """The part above the leaf, by the launcher."""
     leaf: Word = ""
     leaf_source: LeafSource = "none"
     rails: Annotated[tuple[RailResult, ...], msgspec.Meta(max_length=MOST_RAILS)] = ()
@@ -117,7 +117,7 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended"):
-    """The store's last word: the run is over, and this is what it says of the member's node."""
+    """The store's last message: the run is over, with the report on the member's node."""
 
     exit_code: int
     report: NodeReport

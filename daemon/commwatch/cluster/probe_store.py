@@ -1,6 +1,6 @@
-"""The store of a probe: gives each pair its turn, takes what both ends measured, and judges; member 0 hosts it.
+"""The store of a probe: gives each pair its turn, takes the measurements of both ends, and judges; member 0 hosts it.
 
-The pairs are those of ``schedule``, which any member could compute. The store says when: pairs of a wave measure at
+The pairs are those of ``schedule``, which any member could compute. The store decides when: pairs of a wave measure at
 once, and those of the next one begin when all have answered or their deadline has passed.
 """
 

@@ -139,7 +139,7 @@ async def _take_part(meeting: MeetingPlace, contact: Contact, bench: Bench, prog
 
 
 async def _turns(channel: Channel, bench: Bench, key: bytes) -> Ended:
-    """Measure whenever the store says so, until its last word."""
+    """Measure whenever the store requests it, until its last message."""
 
     def listening() -> asyncio.Future[Turn | Void | Ended]:
         answer = answer_of(channel, Turn, Void, Ended, seconds=_LONGEST_WAIT_SECONDS, most=_TURN_BYTES)

@@ -141,7 +141,7 @@ def _usable(choice: Choice) -> Choice:
 
 
 def _near(rails: Sequence[Rail], gpus: Sequence[ProbeGpu], topology: Topology) -> Iterator[ProbeGpu]:
-    """A GPU of its own for each rail, the nearest one where the topology says so."""
+    """A GPU of its own for each rail, the nearest one if the topology shows it."""
     near = {one.uuid: _adapters_near(topology, one.pci_bus_id) for one in gpus}
     free = list(gpus)
     for rail in rails:

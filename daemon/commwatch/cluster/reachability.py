@@ -148,7 +148,7 @@ def _names(contacts: Contacts, reports: Reports) -> Iterator[Failure]:
 
 
 def _between(outcomes: Iterable[Outcome], reports: Reports) -> Iterator[Outcome]:
-    """The tries of ports of members that reported: one that left in between says nothing of the network."""
+    """The tries of ports of members that reported: one that left meanwhile is no evidence on the network."""
     return (one for one in outcomes if one.kind == "ephemeral" and one.port and one.whom in reports)
 
 

@@ -1,4 +1,4 @@
-"""commwatch diagnose: walks the way an expert walks, and says which part is to blame and what to do."""
+"""commwatch diagnose: evaluates a node in an expert's order, and names the part to blame and the next step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""commwatch diagnose --log: what the logs of a job say happened first, in plain words."""
+"""commwatch diagnose --log: the first event in the logs of a job, in plain words."""
 
 from __future__ import annotations
 

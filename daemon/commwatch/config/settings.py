@@ -332,7 +332,8 @@ class Probe(Section, frozen=True):
     expected_bandwidth: Rate | None = None
     """Bus bandwidth that this probe should give; else from the reference table, else learned, else from a model."""
     latency_limit: Duration | None = None
-    """A small collective that takes longer is a spike whatever the baseline says; else a mark of the path counts."""
+    """A small collective that takes longer is a spike, regardless of the baseline; without it a mark of the path
+    counts."""
 
     def __post_init__(self) -> None:
         if self.interval < SHORTEST_PROBE_INTERVAL_SECONDS:
@@ -368,7 +369,7 @@ class Probes(Section, frozen=True):
     slurm_node: str = ""
     """Name of this node in Slurm; empty: that of the running slurmd, else the host name up to the first dot."""
     kubelet_socket: Annotated[str, Meta(min_length=1)] = "/var/lib/kubelet/pod-resources/kubelet.sock"
-    """Where the kubelet says which devices its pods have."""
+    """Socket on which the kubelet reports the devices of its pods."""
     scheduler_deadline: Duration = Duration(5)
     """A scheduler that has not answered in this time is not known to be idle."""
     python: Annotated[str, Meta(pattern=r"^(/.*)?$")] = ""

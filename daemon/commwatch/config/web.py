@@ -1,7 +1,7 @@
 """The web configuration file: exporter-toolkit's format, as operators of exporters know it.
 
-What cannot be done as the file says is an error where it would let more in than was meant, and a note where it only
-is less than was wished for.
+A setting that cannot be applied is an error if it would admit more clients than intended, and a note if it only gives
+less than intended.
 """
 
 from __future__ import annotations

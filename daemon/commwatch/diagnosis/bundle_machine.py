@@ -1,4 +1,4 @@
-"""The pieces of a bundle that the machine itself is asked for: topology, programs, files of /proc, logs."""
+"""The pieces of a bundle that are read from the machine itself: topology, programs, files of /proc, logs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Program(NamedTuple):
 
 
 def machine_pieces(config: Config, known: Known, tell: Tell) -> Iterator[Found]:
-    """All that the machine is asked for; of a simulated node only its topology."""
+    """All pieces from the machine; for a simulated node only its topology."""
     held = yield from _topology(config, known, tell)
     if known.snapshot.simulated is not None:
         reason = "the node is simulated: nothing of the machine that it runs on is in here"

@@ -84,7 +84,7 @@ class FreshProbe:
 
     @property
     def told(self) -> tuple[tuple[Answer, bool], ...]:
-        """The times that say something, and whether it was bad: not those that were skipped or yielded."""
+        """The meaningful answers, each with whether it was bad: not those that were skipped or yielded."""
         both = zip(self.answers, self.bad, strict=True)
         return tuple((answer, bad) for answer, bad in both if isinstance(answer.result, Measured | Failed))
 
@@ -372,7 +372,7 @@ def _with_probe(snapshot: SnapshotDocument, probe: FreshProbe) -> SnapshotDocume
 
 
 def _others(metric: MetricRecord, probe: FreshProbe) -> tuple[SeriesRecord, ...]:
-    """The series of a metric that the probe says nothing of."""
+    """The series of a metric that are not of the probe."""
     if metric.type not in _OF_NOW:
         return metric.series
     if probe.matrix is not None and KIND_OF.get(metric.name) in (model.Pair, model.Suspect):

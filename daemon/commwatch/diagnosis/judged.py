@@ -1,4 +1,4 @@
-"""The verdict of a check: what the rules of the findings say of its part; a check fails by no other judge; pure."""
+"""The verdict of a check by the rules of the findings on its part; nothing else makes a check fail; pure."""
 
 from __future__ import annotations
 

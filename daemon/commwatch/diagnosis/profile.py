@@ -69,7 +69,7 @@ _HDR_LANES = 4
 _NEXT_PCIE = "Look at width and generation of the link (commwatch topology), then reseat the card or the riser."
 _NEXT_MARK = "Look at the findings and at the branches above: they name the part."
 SITE_FLOOR = "floor of this site: "
-"""With which the checks of a site's own floors begin; a site has asked for them, whatever the profile."""
+"""Prefix of the checks of a site's own floors, which apply whatever the profile."""
 _OF_A_MODEL = "a model says what is expected, which never fails alone"
 _NEXT_PROFILE = "Take another node, or look at fewer GPUs and other strategies with commwatch estimate."
 

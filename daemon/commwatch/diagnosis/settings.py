@@ -1,4 +1,4 @@
-"""The settings branch: what the audit says of the NCCL settings of running jobs, and limits of the host; pure."""
+"""The settings branch: the audit of the NCCL settings of running jobs, and limits of the host; pure."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _remark(known: Known, remark: SettingRemark) -> Check:
 
 
 def _clean(read: int, remarks: Sequence[SettingRemark]) -> Iterator[Check]:
-    """The areas of which there is nothing to say."""
+    """The areas without remarks."""
     noted = {area_of(one.code) for one in remarks}
     for area in AREAS:
         if area not in noted:

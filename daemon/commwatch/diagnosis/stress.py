@@ -66,7 +66,7 @@ def _where(part: Part) -> str:
 
 
 def stress(known: Known) -> Iterator[Check]:
-    """Nothing in a quick diagnosis; a full one without a stress run says that it was not made."""
+    """Nothing in a quick diagnosis; a full one without a stress run reports that it is missing."""
     run = known.stress
     if run is None:
         if known.scanned:

@@ -46,7 +46,7 @@ _ANSWER_SECONDS = 1.0
 _PATIENT_SECONDS = 10.0
 """Deadline for the snapshots before and after, without which half of the result is missing."""
 SETTLED_SECONDS = 11.0
-"""The daemon reads clocks and links every 10 s: what it says before that may be of the idle GPU."""
+"""The daemon reads clocks and links every 10 s: earlier values may be of the idle GPU."""
 
 
 def stress_seconds(text: str | None) -> float | None:

@@ -1,4 +1,4 @@
-"""Checks as rows of a table, and findings in groups: those that say the same of many parts become one; pure."""
+"""Checks as rows of a table, and findings in groups: equal ones of many parts become one; pure."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class TableRow(NamedTuple):
 
 
 def branch_rows(checks: Iterable[Check], *, every: bool = False) -> Iterator[tuple[Branch, list[TableRow]]]:
-    """The rows of each branch that has any, what matters most first.
+    """The rows of each branch that has any, the most important first.
 
     Args:
         checks: of all branches.

@@ -147,7 +147,7 @@ def _nvlinks(facts: Facts, node: Topology, gpu: Gpu) -> Check:
 def _far_ends(facts: Facts, gpu: Gpu) -> Iterator[str]:
     """Identities of what is at the other end of its links that are inactive: the fault of a link is found at one end.
 
-    Either end may be the one of which the driver says where it leads.
+    The driver may report the target of either end.
     """
     inactive = {(gpu.address, str(link.number)) for link in gpu.nvlinks or () if not link.active}
     for link, _ in facts.each(model.NvLink.info):

@@ -1,4 +1,4 @@
-"""The walk of an expert over a node: each branch makes its checks of what is known; pure."""
+"""The walk of an expert over a node: each branch makes its checks from the known facts; pure."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _gravity(finding: Finding) -> tuple[int, float]:
 
 
 def overall(known: Known, checks: Sequence[Check]) -> Verdict:
-    """The verdict that every face says, unless it is not grave and this command has measured more than the daemon.
+    """The verdict of every view, unless it is not grave and this command has measured more than the daemon.
 
     Args:
         known: what the daemon said, with its findings most severe first.

@@ -82,7 +82,7 @@ class FindingsDocument(About, frozen=True, kw_only=True):
 
     @property
     def grave(self) -> list[Finding]:
-        """The findings for which somebody has to act."""
+        """The findings that require action."""
         return [one for one in self.findings if one.severity != "info"]
 
     @property
@@ -129,7 +129,8 @@ class ProbeRecord(msgspec.Struct, frozen=True):
 
 
 class ProbesDocument(About, frozen=True, kw_only=True):
-    """Answer of ``/api/v1/probes`` and of the control operation ``probes``: what no metric says of the probes."""
+    """Answer of ``/api/v1/probes`` and of the control operation ``probes``: facts about the probes that no metric
+    has."""
 
     schema: Literal["commwatch-probes/1"] = PROBES_SCHEMA
     probes: tuple[ProbeRecord, ...]

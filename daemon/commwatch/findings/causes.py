@@ -23,7 +23,7 @@ SURE_FROM = 0.5
 """Weight from which a fault is called a cause of a symptom whose place is known; one that weighs less is also seen, and
 no more."""
 SURE_ANYWHERE_FROM = 0.8
-"""The same of a probe over several GPUs, which says that something is wrong, and not where."""
+"""The same for a probe over several GPUs, which shows that something is wrong, but not where."""
 _SWITCH_TROUBLE = frozenset(
     {"xid_fabric", "xid_nonfatal", "nvlink_down", "nvlink_recovery_failed", "gpu_lost", "fabric_unhealthy"}
 )
@@ -37,7 +37,7 @@ LONG_BEFORE_FACTOR = 0.5
 
 
 _SIZED = frozenset(SYMPTOMS["slow"]) - {"part_suspect", "pair_nearer_slower"}
-"""Symptoms that say by how much something is slow, so that what is measured elsewhere can be compared with it."""
+"""Symptoms with an amount of slowness, which measurements elsewhere can be compared with."""
 
 
 class _Link(NamedTuple):
@@ -145,7 +145,7 @@ _OF_ALL_JOBS: frozenset[ComponentKind] = frozenset({"node", "log", "setting"})
 
 
 def _was_well(fault: Incident, at: float) -> bool:
-    """Whether a part is known to have been well at a time. That its fault was seen later does not say so."""
+    """Whether a part is known to have been well at a time. A later first match of its fault is no proof."""
     return fault.well_at is not None and fault.well_at > at + seen_within(fault)
 
 
@@ -186,7 +186,7 @@ def _way(parts: frozenset[str]) -> Component:
 
 
 def _left(symptom: Incident) -> float | None:
-    """The share of its bandwidth that is left; None where the symptom does not say it."""
+    """The share of its bandwidth that is left; None if the symptom has no amount."""
     if symptom.code not in _SIZED:
         return None
     shares = [

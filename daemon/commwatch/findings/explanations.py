@@ -248,7 +248,7 @@ _AMONG_SYMPTOMS: Explanations = {
     ("ethernet_module_fault", "adapter_troubled"): Explanation(0.7, "The driver reports the module of this adapter."),
     ("fabric_not_joined", "fabric_manager_down"): Explanation(0.9, "Without it no GPU can join."),
 }  # fmt: skip
-"""Of two things that are seen, the one that says more of the cause."""
+"""Of two symptoms, the one that is closer to the cause."""
 
 
 def _table(faults: Iterable[_Fault], more: Explanations) -> Explanations:

@@ -152,7 +152,7 @@ class Cause(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something that is wrong, with what its code says: the one record of it, from the rules to every face."""
+    """Something that is wrong, with its code's words: the one record of it, from the rules to every view."""
 
     code: str
     title: str

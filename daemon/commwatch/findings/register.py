@@ -32,8 +32,8 @@ class Observer(Protocol):
 
 
 UNSEEN_CLOSES_AFTER = 7 * 24 * 3600.0
-"""Seconds for which a finding may be neither seen nor observable: of what no one reads any more, no one will say that
-it is well again."""
+"""Seconds after which a finding that is neither seen nor observable is closed: a part that is no longer read can never
+be reported as well again."""
 
 
 EVALUATION_SECONDS_MAX = 20.0

@@ -1,4 +1,5 @@
-"""Follows whether the NVIDIA driver can be used at all from run to run of its collectors, and says so in the store."""
+"""Tracks whether the NVIDIA driver can be used at all, from run to run of its collectors, and puts it into the
+store."""
 
 from __future__ import annotations
 

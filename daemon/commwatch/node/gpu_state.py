@@ -80,7 +80,7 @@ def gpu_states(
 def failing_gpus(
     known: Iterable[KnownGpu], seen: Observation, absences: Collection[Absence], on_bus: Collection[str] = ()
 ) -> frozenset[str]:
-    """PCI addresses of the GPUs of which something was not read for a reason that says nothing of their state."""
+    """PCI addresses of the GPUs with an absence whose reason does not concern their state."""
     here, _, gone = _places(known, seen)
     named = {absence.device for absence in absences}
     return frozenset(

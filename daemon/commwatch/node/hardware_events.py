@@ -64,7 +64,7 @@ class HardwareEventsState(msgspec.Struct):
     messages: dict[str, dict[str, Count]] = msgspec.field(default_factory=dict)
     driver_events: dict[str, dict[str, Count]] = msgspec.field(default_factory=dict)
     nonfatal_xids: dict[str, dict[str, Count]] = msgspec.field(default_factory=dict)
-    """Of the Xids those whose line says that they were not fatal; so are the next."""
+    """The Xids whose line marks them as not fatal; likewise below."""
     nonfatal_sxids: dict[str, dict[str, Count]] = msgspec.field(default_factory=dict)
     adapters: dict[str, dict[str, Count]] = msgspec.field(default_factory=dict)
     """Of network adapters."""

@@ -403,7 +403,7 @@ class Inventory:
         return {**dict.fromkeys(self._asked_of_parts().links.get(uuid, ()), usual), **links}
 
     def _lanes_due(self, uuid: str, record: GpuRecord) -> int | None:
-        """The PCIe lanes that a GPU should have; None while nothing says so."""
+        """The PCIe lanes that a GPU should have; None if their number is not known."""
         lanes = [record.pcie_lanes.due, self._asked_of_parts().lanes.get(uuid)]
         return max((int(one) for one in lanes if one is not None), default=None)
 
@@ -477,7 +477,7 @@ class Inventory:
         return {*self._links_due(uuid, record), *((here.links_up if here is not None else None) or ())}
 
     def _dark_gpus(self) -> dict[str, int]:
-        """NVLinks that each GPU lacks of its share of those that are asked for, by UUID; empty where shares differ."""
+        """NVLinks that each GPU lacks of its share of the expected ones, by UUID; empty if shares differ."""
         asked = self._asked()
         each, rest = divmod(asked.get("nvlink", 0), asked.get("gpu", len(self._here)) or 1)
         lacking = {

@@ -45,7 +45,7 @@ _COUNTERS: Final[Mapping[str, tuple[str, str]]] = {
 _BMC_DRIVERS: Final = frozenset({"cdc_ether", "cdc_ncm", "cdc_subset", "rndis_host"})
 """Of interfaces on the USB bus: that of the BMC goes down with each restart of the BMC."""
 _PORT_OFF: Final = 3
-"""Physical state of an InfiniBand port that somebody has switched off."""
+"""Physical state of an InfiniBand port that was switched off."""
 OFF_SECONDS: Final = 20.0
 """Within which all collectors have seen that an interface is switched off, or is on again."""
 
@@ -236,7 +236,7 @@ class LinkFlaps(Tracker):
             self.add(metric, labels, counter, round(total - before), block.time)
 
     def _is_off(self, collector: str, device: str, block: Block) -> bool:
-        """Whether somebody has switched a port or interface off now, or lately."""
+        """Whether a port or interface is or recently was switched off."""
         if collector == _RDMA_PORTS:
             return self.is_port_off(block)
         if collector == _NETWORK and block.get(_CARRIER, device) is None:
@@ -245,7 +245,7 @@ class LinkFlaps(Tracker):
         return block.time - self._off.get(device, float("-inf")) < OFF_SECONDS
 
     def is_port_off(self, block: Block) -> bool:
-        """Whether somebody has switched an RDMA port off, or its interface, by its block."""
+        """Whether an RDMA port or its interface is switched off, by its block."""
         infos = list(_labels_of(block, "commwatch_rdma_port_info"))
         # Of a RoCE port without a link the kernel says that it is disabled, whoever has done so.
         if any(labels[2] == "InfiniBand" for labels in infos):
@@ -335,7 +335,7 @@ class LinkFlaps(Tracker):
 
 
 def gone(collected: Collected, known: Collection[str]) -> set[str]:
-    """Devices that are not here any more, as while their driver is loaded again: what they showed before says nothing.
+    """Devices that are no longer present, as while their driver is loaded again: their earlier state has no meaning.
 
     Of a device that could not be read once, or of a run that failed as a whole or was cut short, the reading before
     still counts.

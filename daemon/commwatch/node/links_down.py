@@ -37,7 +37,7 @@ _SEVERAL_GPUS: Final = 3
 _SEVERAL_NUMBERS: Final = 4
 """In which two GPUs lead to the same NVSwitches by more than chance."""
 _EXPECTED: Final = "inventory"
-"""Group of the store that says which links are expected."""
+"""Group of the store with the expected links."""
 FLAPS_PER_HOUR: Final = 3
 """As ``link_flaps_per_hour`` of the thresholds."""
 _ENDS_SECONDS: Final = 40.0

@@ -91,7 +91,7 @@ class _LinkVerdict:
         self._is_bad, self._time = is_bad, time
 
     def value(self, now: float, max_gap_seconds: float) -> int | None:
-        """1 while it is bad, 0 while it is not; None where the last reading that could say so is too old."""
+        """1 while it is bad, 0 while it is not; None if the last reading that could show it is too old."""
         is_current = self._is_bad is not None and now - self._time <= max_gap_seconds
         return int(bool(self._is_bad)) if is_current else None
 

@@ -25,7 +25,7 @@ _METRICS: Final[Mapping[str, str]] = {
 """Counters for which any rise is a page, with the metric that shows it."""
 _AER: Final = "commwatch_pcie_aer_errors_recent"
 _DEVICES: Final = "pci"
-"""The collector that says which devices are here, and behind which ports."""
+"""The collector of the devices that are here and of the ports above them."""
 _HARMLESS: Final = frozenset({"correctable", "nonfatal"})
 """Severities of AER that are no page: their counters move on healthy nodes too."""
 

@@ -37,7 +37,7 @@ class Collected:
     began: float = math.inf
     """Monotonic seconds at which its run began; infinite where it read nothing, which answers whoever asked before."""
     is_part: bool = False
-    """A device has a process of its own, which is late: the run says nothing of that device."""
+    """A device has a process of its own, which is late: the run has no result for that device."""
 
     @property
     def is_cut_short(self) -> bool:
@@ -75,7 +75,7 @@ class Keeper(Protocol):
         """Take what one run of a collector gave, or why it gave nothing."""
 
     def lose(self, collector: str, absence: Absence) -> None:
-        """Keep nothing more of a device that does not answer; the next run says so."""
+        """Drop everything about a device that does not answer; the next run reports it."""
 
 
 class CollectorReader(Protocol):

@@ -1,4 +1,4 @@
-"""Whether the node gives our processes too little CPU or memory for a missed deadline to say anything of a device."""
+"""Whether the node gives our processes too little CPU or memory for a missed deadline to be evidence on a device."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ class ProbeNode:
     # --- whether the node is free ---
 
     async def look(self, plan: CyclePlan, *, ignore_scheduler: bool = False) -> Seen:
-        """Look at GPUs and schedulers, as far as a cycle needs them; with GPUs this takes a good second.
+        """Read GPUs and schedulers, as far as a cycle needs them; with GPUs this takes more than a second.
 
         Args:
             plan: of the cycle.

@@ -232,7 +232,7 @@ class Collection:
         return Outcome(collector, collected, time.monotonic())
 
     def lose(self, collector: str, absence: Absence) -> None:
-        """Keep nothing more of a device that does not answer; the next run says so."""
+        """Drop everything about a device that does not answer; the next run reports it."""
         self._drop_device(self.collectors[collector], absence)
 
     def _store_run(self, collector: Collector, collected: Collected) -> None:
@@ -257,7 +257,7 @@ class Collection:
             self._drop_missing(collector, collected)
 
     def _drop_missing(self, collector: Collector, collected: Collected) -> None:
-        """Only a run that came to its end says that a device has gone."""
+        """Only a complete run shows that a device has gone."""
         for device in self._store.devices(collector.name) - collected.blocks.keys():
             self._store.drop(collector.name, device)
 

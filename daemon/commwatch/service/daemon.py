@@ -257,7 +257,7 @@ class Daemon:
             late = time.monotonic() - due
 
     def _beat(self, late: float) -> None:
-        """Measure the daemon, notice a stepped clock, and tell systemd that the daemon lives, as long as it does.
+        """Measure the daemon, notice a stepped clock, and send systemd's watchdog message.
 
         Args:
             late: seconds by which the beat came too late.

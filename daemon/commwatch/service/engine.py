@@ -191,7 +191,7 @@ class Engine:
             log.exception("what was read could not be kept", collector=collected.collector)
 
     def lose(self, collector: str, absence: Absence) -> None:
-        """Keep nothing more of a device that does not answer; the next run says so."""
+        """Drop everything about a device that does not answer; the next run reports it."""
         self.collection.lose(collector, absence)
 
     # --- what the parts ask of each other ---

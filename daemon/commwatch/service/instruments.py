@@ -106,7 +106,7 @@ class Instruments(Registered):
         self.worker_stuck_count.labels(worker).set(count)
 
     def show_reload(self, what: str, succeeded: bool) -> None:
-        """A configuration was read: say whether all in force are those of the files."""
+        """Show whether the configuration in force is that of the files, after they were read."""
         self._read_well[what] = succeeded
         self.config_reload_successful.set(1 if all(self._read_well.values()) else 0)
         if succeeded:

@@ -16,7 +16,7 @@ class Notifier:
 
     @classmethod
     def from_environment(cls) -> Notifier:
-        """As systemd says in this process's environment."""
+        """By systemd's variables in this process's environment."""
         return cls(os.environ.get("NOTIFY_SOCKET"))
 
     def _send(self, *lines: str) -> None:

@@ -107,7 +107,7 @@ class Probing:
         self._stopped = False
 
     def schedule(self) -> None:
-        """Plan the first cycle of each probe, and show what is known of it from before."""
+        """Plan the first cycle of each probe, and show its earlier results."""
         if not self._limits.enabled or self._limits.gate == "off":
             return
         for name, probe in self._limits.definitions.items():
@@ -321,7 +321,7 @@ class Probing:
         return self._limits.definitions[name].measure in _NAME_A_PART
 
     def _is_explained(self, record: ProbeRecord) -> bool:
-        """Whether the last matrix of pairs over the same backend says already what is slow."""
+        """Whether the last matrix of pairs over the same backend already explains the slowness."""
         now, backend = time.time(), record.history.backend
         pairs = [one for one in self._records.values() if isinstance(one, PairRecord)]
         return any(one.history.backend == backend and one.explains_slowness(now) for one in pairs)
@@ -367,7 +367,7 @@ class Probing:
         self._store.show("probes", name, shown, time.monotonic())
 
     def refresh(self) -> None:
-        """Show what is known now: results age, and ranks come back from the kernel."""
+        """Show the current state: results age, and ranks come back from the kernel."""
         for name in self._records:
             self._publish(name)
         stuck = self._node.launcher.stuck_ranks

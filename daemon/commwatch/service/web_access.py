@@ -55,7 +55,7 @@ class WebAccess:
         self._is_asked = True
 
     async def look(self) -> None:
-        """Read again if that was asked for, a file has changed since, or could not be used the last time."""
+        """Read again if that was requested, if a file has changed since, or if it could not be used the last time."""
         asked, self._is_asked = self._is_asked, False
         if asked or self._problem != "" or await asyncio.to_thread(self._have_changed):
             await self.reread()

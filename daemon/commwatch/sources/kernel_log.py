@@ -1,4 +1,4 @@
-"""The source ``kernel_log``: what the kernel log says of GPUs, NVSwitches and network adapters, from ``/dev/kmsg``."""
+"""The source ``kernel_log``: reports on GPUs, NVSwitches and network adapters in the kernel log, from ``/dev/kmsg``."""
 
 from __future__ import annotations
 

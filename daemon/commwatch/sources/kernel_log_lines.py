@@ -180,7 +180,7 @@ def _beyond_process(text: str) -> str:
 
 
 def is_nonfatal(kind: EventKind, text: str) -> bool:
-    """Whether the driver itself says of an Xid of NVLink 5, or of an SXid, that it was not fatal."""
+    """Whether the driver itself marks an Xid of NVLink 5, or an SXid, as not fatal."""
     return details(kind, text).get("fatal") in ("Nonfatal", "Non-fatal")
 
 

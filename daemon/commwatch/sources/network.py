@@ -74,7 +74,7 @@ class _Interface:
 class NetworkSource(Source):
     """Reads the statistics, link and speed of network interfaces.
 
-    Which those are, ``interfaces.is_wanted`` says.
+    ``interfaces.is_wanted`` selects them.
     """
 
     collectors = ("network",)

@@ -23,7 +23,7 @@ _KERNEL_THREADS = "2"
 @dataclass(frozen=True, slots=True)
 class _Service:
     name: str
-    """As the label and the unit of systemd say."""
+    """Its name in the label, and of its systemd unit."""
     program: str
     """The last part of the command's first word. Its first 15 characters are the name of the process."""
 

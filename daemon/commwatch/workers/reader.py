@@ -54,7 +54,7 @@ class ReaderSettings:
     resume: Callable[[], dict[str, bytes]] = dict
     """``WorkerPlan.resume`` of the next process."""
     bounds: Bounds = field(default_factory=Bounds)
-    """Of what its processes may say."""
+    """Bounds on the output of its processes."""
     launch: Launch = start_python
     """Starts its processes."""
 

@@ -1,4 +1,4 @@
-"""The sources: one row each says what is read, how often, in which process, and who makes it.
+"""The sources: one row each with its collectors, their intervals, its process, and its class.
 
 Rows name modules and do not import them: a source is imported in the process that serves it alone.
 """
@@ -22,7 +22,7 @@ class ReaderRow:
 
     name: str
     bounds: Bounds
-    """Of what its process may say; no other metric is taken from it."""
+    """Bounds on the output of its process; no other metric is taken from it."""
     holds_driver: bool = False
     """It keeps a driver's device files open: its collectors are paused during maintenance, and a hanging process counts
     among the stuck processes of the node."""

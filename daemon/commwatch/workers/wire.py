@@ -257,7 +257,7 @@ class Inbox:
 
 
 class ProgressMark:
-    """A few bytes of shared memory in which a worker says what it is touching.
+    """A few bytes of shared memory in which a worker names the device that it is touching.
 
     The daemon reads it only when a deadline was missed, so that progress costs neither side a system call.
     """

@@ -109,10 +109,10 @@ class Worker(asyncio.BufferedProtocol):
     ) -> None:
         """Args:
         process: it waits for its plan, and opens each source when it runs a collector of it.
-        mark: where it says what it touches.
+        mark: in which it names the device that it touches.
         owner: is given each batch.
         settings: of its reader.
-        starvation: knows whether a deadline is missed for want of CPU or memory; None: that is not asked.
+        starvation: finds deadlines that are missed for lack of CPU or memory; None: not checked.
         """
         self.process = process
         self.over: asyncio.Future[Hung | None] = asyncio.get_running_loop().create_future()
@@ -166,7 +166,7 @@ class Worker(asyncio.BufferedProtocol):
         self._transport, _ = await asyncio.get_running_loop().create_connection(lambda: self, sock=connection)
 
     def send(self, plan: WorkerPlan) -> None:
-        """Tell the process its plan, and expect what that says."""
+        """Send the process its plan, and expect the batches of the plan."""
         self._write(_ORDERS.encode(plan))
         for collector, every in plan.collectors.items():
             self._expect(Order(collector, every, now=True))
@@ -213,7 +213,8 @@ class Worker(asyncio.BufferedProtocol):
         return self._settings.deadline if self._is_open else self._settings.start_deadline
 
     def _check(self, touched: str, checks: int) -> None:
-        """Check whether the process still touches the same device: it hangs once all checks of a deadline say so.
+        """Check whether the process still touches the same device: it hangs once all checks of a deadline have found it
+        there.
 
         Args:
             touched: the device at the check before.

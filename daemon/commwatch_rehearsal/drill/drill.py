@@ -12,7 +12,7 @@ DetectionClass: TypeAlias = Literal["A", "B", "C", "D"]
 """A: a state or event; B: a rate or a state that lasts; C: a streak of probes; D: a trend over days."""
 
 CLASS_SECONDS: dict[DetectionClass, float] = {"A": 60.0, "B": 300.0, "C": 120.0, "D": 3600.0}
-"""Longest time from the fault to the page at the shipped intervals, where a drill says nothing else.
+"""Longest time from the fault to the page at the shipped intervals, unless a drill has its own.
 
 C: three probes 20 s apart, a scrape, an evaluation and Alertmanager's wait, and what the probes themselves take.
 """
@@ -33,7 +33,7 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     alerts: tuple[str, ...] = ()
     """Each of these must be paged; none: the fault must page no one."""
     codes: tuple[str, ...] = ()
-    """Findings of the daemon that say the same."""
+    """Findings of the daemon with the same meaning."""
     also: tuple[str, ...] = ()
     """Alerts that may come beside them: other signs of the same fault on the same node."""
     between_nodes: tuple[dict[str, str], ...] = ()
@@ -89,6 +89,6 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def entry_text(entry: dict[str, str]) -> str:
-    """An entry of a file of faults in short: its kind, and what else it says in brackets."""
+    """An entry of a file of faults in short: its kind, and its other keys in brackets."""
     details = ", ".join(f"{key} {value}" for key, value in entry.items() if key != "fault")
     return f"{entry['fault']} ({details})" if details else entry["fault"]

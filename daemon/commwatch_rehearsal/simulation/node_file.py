@@ -1,4 +1,4 @@
-"""A node of one's own: a YAML file that says what differs from a preset."""
+"""A user's own node: a YAML file with its differences from a preset."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ class SimulatedGroup:
             raise RankError(cast("FailureReason", reason) if known else "nccl_error", f"simulated: {reason}")
 
     def _misbehave(self, phase: Phase) -> None:
-        """Hang or crash where a fault says so; a hang that is waited for ends with its fault."""
+        """Hang or crash if a fault requires it; a hang that is waited for ends with its fault."""
         rank = self._plan.rank if self._plan.meeting is None else 0
         while act := self._node.rank_act(phase, rank):
             if act == "hang":

@@ -85,7 +85,7 @@ class Metric:
     """The limits that make a rise evidence of a finding at the counter's part."""
 
     def judged(self, *limits: Limit) -> Metric:
-        """The row with what a rise of its counter says."""
+        """The row with the limits of its counter."""
         return replace(self, limits=limits)
 
     def labels_of(self, series_name: str) -> tuple[str, ...]:

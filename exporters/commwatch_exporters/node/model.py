@@ -1,7 +1,7 @@
 """The node in types: each kind of part with the numbers that it may have.
 
-The name of a number is that of its metric without the part's own. The row of the catalogue says what it means, in
-which unit, and where it is read; a number is in the base unit that the metric's name ends in.
+The name of a number is that of its metric without the part's own. The row of the catalogue has its meaning, its unit,
+and its origin; a number is in the base unit that the metric's name ends in.
 """
 
 from __future__ import annotations
@@ -648,7 +648,7 @@ class Driver(Part):
 
 
 class Daemon(Part):
-    """The daemon, and what it says of the node as a whole."""
+    """The daemon, and its values for the node as a whole."""
 
     info = Info("build_info")
     version = Label()

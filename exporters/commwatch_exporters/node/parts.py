@@ -21,7 +21,7 @@ class Column(Generic[_Kind]):
 
     kind: type[_Kind]
     metric: str
-    """Its row of the catalogue says what it means, its unit and where it is read."""
+    """Its row of the catalogue has its meaning, unit and origin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ class _Prepared(NamedTuple):
 
 
 def column_of(kind: type[_Kind], metric: str) -> Column[_Kind] | KeyedColumn[_Kind]:
-    """The column of a metric that has no name in the kind, because none is asked for it alone."""
+    """The column of a metric that has no name in the kind, because it is never read alone."""
     KIND_OF[metric] = kind
     left = _other_labels(kind, metric)
     return KeyedColumn(kind, metric, left[0]) if left else Column(kind, metric)

@@ -1,4 +1,4 @@
-"""The answer of healthcheck on its way out: counted where it says unknown, and printed as one line or as JSON."""
+"""The answer of healthcheck: counted if it is unknown, and printed as one line or as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The work of healthcheck: what the daemon says, without one what the kernel says, and the drain that may follow."""
+"""The work of healthcheck: the daemon's answer, without one the kernel's, and the drain that may follow."""
 
 from __future__ import annotations
 

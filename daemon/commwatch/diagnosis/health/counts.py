@@ -1,4 +1,4 @@
-"""How often healthcheck had to say unknown, by reason: a file in the state directory, exported by the daemon."""
+"""Number of unknown answers of healthcheck, by reason: a file in the state directory, exported by the daemon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads what sysfs and the kernel log say of this node, once; run as a child, since a broken device may block it."""
+"""Reads sysfs and the kernel log of this node, once; run as a child, since a broken device may block it."""
 
 from __future__ import annotations
 

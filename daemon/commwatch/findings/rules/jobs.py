@@ -30,7 +30,7 @@ _WITHIN_NODE: frozenset[FallbackKind] = frozenset({"nvls_lost", "p2p_disabled"})
 HARDWARE: frozenset[Side] = frozenset({"network", "nvlink", "gpu", "host"})
 _OF_THE_JOB: frozenset[Side] = frozenset({"config", "program"})
 _WAITING = frozenset({"timeout", "remote", "ib_rnr", "ib_remote_access"})
-"""Categories in which a process gave up on another one: they say that something is wrong, not what."""
+"""Categories in which a process gave up on another one: they show that something is wrong, not what."""
 
 _PORTS = (RdmaPort.info, RdmaPort.expected)
 _INTERFACES = (Interface.info, Interface.expected)

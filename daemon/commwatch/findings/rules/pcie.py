@@ -26,7 +26,7 @@ _WELL_UNDER_LOAD_FOR = 15.0
 
 
 def narrow(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
-    """Links of GPUs with fewer lanes than were seen here, or than equal GPUs or the configuration say."""
+    """Links of GPUs with fewer lanes than were seen here, or than equal GPUs or the configuration have."""
     for gpu, lanes in facts.each(Gpu.pcie_width_lanes):
         limit = gpu.pcie_width_expected_lanes
         if is_narrow(lanes, limit, None):

@@ -79,7 +79,7 @@ class Rule:
     details: tuple[AnyColumn, ...] = ()
     """Numbers that add numbers, names and parts to what it matches; without them it matches the same."""
     counts: tuple[AnyColumn, ...] = ()
-    """Counters that say when something that it counts began, beside those that it reads."""
+    """Counters that show when a counted event began, besides those that it reads."""
     thresholds: tuple[str, ...] = ()
     """Keys of ``alerts/thresholds.yaml`` that it compares the numbers with."""
     row: str = ""
@@ -92,7 +92,7 @@ class Rule:
 
     @property
     def metrics_counted(self) -> tuple[str, ...]:
-        """Metrics of which the first change says when a count began."""
+        """Metrics whose first change shows when a count began."""
         return _metrics((*self.reads, *self.counts))
 
     @property

@@ -141,7 +141,7 @@ def _bad_cycles(facts: Facts, window: float, fewest: int) -> Iterator[Reading]:
     Args:
         facts: of this moment.
         window: seconds to look back.
-        fewest: cycles that a share is taken of at least: one failure of one is not yet all.
+        fewest: least number of cycles for a share: one failure in one cycle is not yet 100 %.
     """
     attempts = _rises(facts, Probe.attempts, window)
     for column, what in ((Probe.failures, "failed"), (Probe.latency_spikes, "were latency spikes")):
@@ -204,7 +204,7 @@ def balance(facts: Facts, rates: Rates, thresholds: Thresholds) -> PartReadings:
 
 
 def _ranks(facts: Facts, rates: Rates, even: float) -> Iterator[Reading]:
-    """Time of the fastest rank over the slowest one's; of copies each GPU's own rate says more."""
+    """Time of the fastest rank over the slowest one's; for copies each GPU's own rate is better."""
     for probe, ratio in of_probes(facts, Probe.rank_balance_ratio):
         if probe in rates.copies:
             continue

@@ -22,7 +22,7 @@ EMPTY_CELLS = tuple(
     {"matcher": {"id": "byType", "options": kind}, "properties": [{"id": "noValue", "value": "–"}]}
     for kind in ("number", "string")
 )
-"""Else each empty cell of a table, also of a label, would say what the whole table needs."""
+"""Else each empty cell of a table, also of a label, would show the requirement of the whole table."""
 
 _NO_PAIR = {
     "type": "special",

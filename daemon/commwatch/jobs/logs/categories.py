@@ -46,7 +46,7 @@ Category: TypeAlias = Literal[
 """The subject of a warning."""
 
 Side: TypeAlias = Literal["network", "gpu", "nvlink", "host", "config", "program", "peer", "symptom", "unknown"]
-"""Where the cause is to be looked for; ``symptom``: somewhere else."""
+"""The side on which to search for the cause; ``symptom``: elsewhere."""
 
 
 class About(NamedTuple):

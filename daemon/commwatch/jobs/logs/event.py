@@ -1,4 +1,4 @@
-"""A line of a job's log that reports trouble, with all that it says of when, where and how long."""
+"""A line of a job's log that reports trouble, with its time, place and duration."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class LogEvent:
     time: float | None = None
     """Seconds since 1970 by the clock and zone of the writer; None where the line has no time."""
     waited: float | None = None
-    """Seconds for which a call had been waiting, where a time-out says so."""
+    """Seconds for which a call had been waiting, if a time-out names them."""
     hca: str = ""
     """RDMA device of the writer; empty where none is named."""
     named: str = ""
@@ -123,7 +123,7 @@ def event_in_line(line: str, year: int, find: Callable[[str], Finding | None] = 
 
 
 def time_of(line: str, year: int) -> float | None:
-    """When a line says that it was written: the first time in it, taken as if it were UTC; None without any.
+    """The time of a line: the first time in it, taken as if it were UTC; None without any.
 
     Args:
         line: of a log.

@@ -149,7 +149,7 @@ def find_sign(line: str) -> Finding | None:
 
 
 def find_doubt(line: str) -> Finding | None:
-    """Whether a line speaks of trouble, where the program does not say by its level that it is none; or of waiting."""
+    """Trouble in a line whose level does not mark it as harmless, or waiting; else None."""
     line = line[:_LOOKED_AT]
     if WAITING.search(line) is not None:
         return Finding("waiting", False)
@@ -172,7 +172,7 @@ def shows_work(line: str) -> bool:
 
 
 def shows_good_end(line: str) -> bool:
-    """Whether a line says that the job has ended well."""
+    """Whether a line shows that the job has ended well."""
     line = line[:_LOOKED_AT]
     return ENDED_WELL.search(line) is not None and not speaks_of_trouble(line)
 

@@ -287,9 +287,9 @@ CONNECTION_ROWS: Final[tuple[_Row, ...]] = (
          "Look whether torchrun runs on the host of --rdzv_endpoint, whether all nodes name the same endpoint and "
          "--rdzv_id, and whether its port is open between the nodes: commwatch cluster check tries the paths.")),
 )  # fmt: skip
-"""Why a connection failed, by what the line says itself."""
+"""Reasons of a failed connection, by the line itself."""
 _CONNECTING: Final = frozenset({"socket", "timeout"})
-"""Categories of lines that may say why a connection failed."""
+"""Categories of lines that may contain the reason of a failed connection."""
 
 _SIDES: Final[dict[str, Side]] = {
     "nvlink": "nvlink", "nvswitch": "nvlink", "pcie": "host", "gpu": "gpu", "memory": "gpu", "driver": "host",
@@ -323,7 +323,7 @@ _OF_AMD: Final = re.compile(r"\bHIP (?:error|failure)|\bhip[A-Z]")
 
 
 def refined(category: Category, text: str) -> Category:
-    """The category of a failed call of CUDA by what CUDA says of it; every other category as it is."""
+    """The category of a failed call of CUDA by CUDA's own text; every other category unchanged."""
     if category != "cuda" or _OF_AMD.search(text) is not None:
         return category
     return next((row.of for row in CUDA_ROWS if row.says.search(text)), category)
@@ -356,7 +356,7 @@ def _about_pcie(address: str) -> About:
 
 
 def shortened(category: Category, text: str, longest: int) -> str:
-    """The beginning of a line, or the part that ends with the words that say why.
+    """The beginning of a line, or the part that ends with the reason.
 
     Args:
         category: of the line.

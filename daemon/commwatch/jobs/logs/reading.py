@@ -45,7 +45,7 @@ ZSTD_PROGRAMS = ("/usr/bin/zstd", "/bin/zstd")
 MOST_TOLD = 5000
 """Lines of trouble that are taken of one log; what happened first is among them."""
 _LOOKED_BACK = 20
-"""Lines before one without a time of its own that are asked for theirs."""
+"""Lines before one without a time of its own that are searched for theirs."""
 _WORK_LINES = 1000
 """Lines at the end of a piece that are asked whether they show work."""
 _HEAD_LINES = 20_000
@@ -55,7 +55,7 @@ _VERSION = re.compile(rb"NCCL version (\d{1,3}\.\d{1,3}\.\d{1,3})\+")
 _AMD = (b"HIP ", b"hipify", b"hipIpc", b"amdgpu", b"AMD Instinct", b"RCCL", b"rccl", b"ROCm")
 _NUMBER = re.compile(rb"0*[1-9]\d*")
 _DECIDES = re.compile(rb"Xid|rrno|xit|ignal|tatus|code|event|SIG")
-"""In lines whose numbers say what happened."""
+"""Lines whose numbers identify the event."""
 _MOST_KINDS = 4096
 """Kinds of lines that are remembered for saying nothing."""
 _COLOURS = re.compile(rb"\x1b\[[0-9;]{0,16}m")
@@ -87,7 +87,7 @@ class ReadLog:
     works: int = 0
     """The last line that shows work or a good end, with no word of failing after it; 0 for none."""
     has_ended: bool = False
-    """Whether that line says that the job has ended well."""
+    """Whether that line shows that the job has ended well."""
     silent: float = 0.0
     """Seconds since it was written last, as far as is known."""
     silent_kinds: set[int] = field(default_factory=set)

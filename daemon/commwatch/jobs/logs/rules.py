@@ -226,7 +226,7 @@ CALM = re.compile(
     r"(?:^|[\s\[(|:])(?:INFO|DEBUG|TRACE|NOTICE|WARN(?:ING)?|Warning|info|debug|warning)(?:$|[\s\]):,|])|"
     r"\b[A-Z]\w{1,40}Warning: |(?:^|\[)[DIW]\d{3,4} \d\d:|^\[[DIW] |[:\d] [DIW] |\blevel=(?:info|debug|warn)"
 )
-"""Where the program itself says by its level that a line is no error."""
+"""Lines that the program itself marks, by their level, as no error."""
 WORK = re.compile(
     r"(?i)(?<!\w)(?:step|epoch|iter(?:ation)?|batch|episode|round|update)\b\W{1,8}[1-9](?!\d{0,8}\()|"
     r"\bloss\b\W{1,4}\d|\d ?(?:it/s|s/it|tok(?:en)?s?/s|samples/s)|samples/?(?:per)?sec\W{1,4}\d|\d (?-i:GB/s)|"
@@ -285,7 +285,7 @@ HINTS: tuple[bytes, ...] = (
     b"evice ordinal", b"egal memory acc", b"side assert", b"aunch failure", b"isaligned addr", b"CUDA failure",
     b"device function",
 )  # fmt: skip
-"""A line that says something holds one of these; they are found much faster than the rules."""
+"""Each meaningful line contains one of these; they are found much faster than the rules."""
 
 GOES_ON: Mapping[bytes, int] = {
     b"Last error:": 1, b"Root Cause": 7, b"ActorDied": 7, b"ActorError": 7, b"lost communication": 4,

@@ -175,7 +175,7 @@ class NcclLogsSource(Source):
             errors[key] = replace(before, count=before.count + 1)
 
     def _take_transport(self, body: bytes, tail: LogTail, started: float) -> None:
-        """Keep what a piece says of the transport of the job that is being set up."""
+        """Keep the transport lines of a piece for the job that is being set up."""
         if _ORDINARY not in body:
             return
         pids = set(_PID.findall(body))

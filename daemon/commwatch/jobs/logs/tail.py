@@ -95,7 +95,7 @@ class LogTail:
         """How far it was read before it was cut or written again: what a copy holds that was made before."""
         self._skipped = 0
         self.hosts: set[str] = set()
-        """Hosts that write into it, as far as its lines say."""
+        """Hosts that write into it, by its lines."""
         self.transport = TransportLines()
         """Transport of the job that is being set up."""
         self.set_up = float("-inf")

@@ -1,4 +1,4 @@
-"""Keeps the totals of what the logs of jobs say, and logs the likeliest cause of what is seen within a minute."""
+"""Keeps totals of the events in the logs of jobs, and logs the likeliest cause of the events within a minute."""
 
 from __future__ import annotations
 

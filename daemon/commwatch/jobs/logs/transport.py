@@ -183,7 +183,7 @@ class Transport:
 
     @property
     def is_over_rdma(self) -> bool:
-        """Whether NCCL says that it uses RDMA."""
+        """Whether NCCL's log shows that it uses RDMA."""
         return any("rdma" in log.seen for log in self._logs)
 
     @property

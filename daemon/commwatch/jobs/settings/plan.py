@@ -67,7 +67,7 @@ class JobSettings(Tracker):
         """The processes of the last audit."""
         self._ordered_at = float("-inf")
         self._due = float("-inf")
-        """When the audit that was asked for last is due; asking again before would put it off."""
+        """When the last requested audit is due; a new request before that would delay it."""
         self._audit = b""
         self._audited_at: float | None = None
 

@@ -48,7 +48,7 @@ def path_bandwidth(topology: Topology, way: Path) -> Bandwidth | None:
 
 
 def is_emulated(node: Topology, link: PcieLink) -> bool:
-    """Whether a link is the emulated one of a virtual machine, which says nothing of what it carries.
+    """Whether a link is the emulated one of a virtual machine, whose rate has no meaning.
 
     NCCL plans by the smaller ``max_link_speed`` and ``max_link_width`` of both ends, lanes times their rate
     (``src/graph/xml.cc``, ``topo.cc``); a speed that the kernel calls unknown counts as generation 3, no lanes as 16.

@@ -201,7 +201,7 @@ def _is_refused(node: Topology, way: Path) -> bool:
 def narrowed(device: PciDevice, link: PcieLink) -> bool:
     """Whether a link runs below what both of its ends can do.
 
-    The generation of a GPU's link falls in idle and says nothing; lanes do not.
+    The generation of a GPU's link falls in idle and is no evidence; lanes do not.
     """
     slow = device.role != "gpu" and is_slow(link.generation, link.generation_max)
     return bool(is_narrow(link.lanes, None, link.lanes_max) or slow)

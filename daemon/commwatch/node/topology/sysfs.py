@@ -142,7 +142,7 @@ def read_numa_nodes(sysfs: Path) -> tuple[NumaNode, ...]:
 
 
 def read_cpu(procfs: Path) -> Cpu | None:
-    """The processor; None where ``cpuinfo`` is not there or says nothing of it."""
+    """The processor; None if ``cpuinfo`` is missing or does not name it."""
     try:
         with open(procfs / "cpuinfo", "rb") as file:
             return parse_cpu(file.read(_CPU_INFO_BYTES))

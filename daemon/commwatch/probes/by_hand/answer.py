@@ -37,8 +37,8 @@ UNEVEN_RATIO = 0.9
 
 Verdict: TypeAlias = Literal["good", "low", "short", "slow", "below model", "not judged"]
 """low: bandwidth below the threshold of what is configured or published; short: not low, and below the share of it that
-healthy nodes reach; below model: low by what a model says, which is no
-failure; slow: latency above the limit that is configured; not judged: nothing is known to hold it against."""
+healthy nodes reach; below model: low by what a model says, which is no failure; slow: latency above the limit that is
+configured; not judged: there is no reference."""
 
 CycleVerdict: TypeAlias = Literal["good", "below model", "low", "short", "slow", "failed", "skipped", "gave way"]
 
@@ -96,7 +96,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """By rank; with more ranks than GPUs they begin again."""
     verdict: CycleVerdict
     shares_gpus: bool
-    """More ranks than GPUs: what arrived was right, but its times say nothing, so there are no rows."""
+    """More ranks than GPUs: the received data were right, but its times have no meaning, so there are no rows."""
     rows: tuple[StepRow, ...] = ()
     """Of pairs there are none: see ``pairs``."""
     pairs: PairMatrix | None = None
@@ -111,7 +111,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> int:
-        """0 good or only below a model, 1 failed, low, short or slow, 3 skipped or gave way."""
+        """0 good or only below a model, 1 failed, low, short or slow, 3 skipped or yielded."""
         if self.verdict in ("good", "below model"):
             return ExitCode.OK
         return ExitCode.NOT_KNOWN if self.verdict in ("skipped", "gave way") else ExitCode.FOUND

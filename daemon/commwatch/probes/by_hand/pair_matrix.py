@@ -20,7 +20,7 @@ FIRST_SIGHT = "Measure again before you act."
 
 
 def first_sight(result: Measured, prospect: Prospect, probe: Probe) -> PairMatrix:
-    """The matrix of a single cycle, with suspects whose words say that it is the only one."""
+    """The matrix of a single cycle, with suspects whose words state that it is the only one."""
     around = surroundings(prospect, probe)
     matrix = matrix_of(result, prospect.plan, around)
     if not all(end.device for end in matrix.endpoints):

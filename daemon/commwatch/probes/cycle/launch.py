@@ -32,7 +32,7 @@ from commwatch.probes.plan import CyclePlan, CycleResult, NcclNotes, Skipped, Yi
 from commwatch.probes.rank_plan import PHASES, Phase
 
 _GRACE_SECONDS = 0.3
-"""Time that the other ranks have to say what happened to them after the first one failed."""
+"""Time that the other ranks have to report their own errors after the first one failed."""
 
 _EXCUSES: tuple[YieldReason, ...] = ("process_appeared", "scheduler_busy")
 """Reasons that can explain a failure: a job has started. An unreadable GPU is not among them: it may be lost, which is

@@ -108,7 +108,7 @@ class RankProcess:
         return self._process.pid
 
     async def listen(self, plan: RankPlan, changed: Callable[[], None]) -> None:
-        """Hand over the plan and take in what the rank says until its output closes.
+        """Hand over the plan and receive the rank's messages until its output closes.
 
         Never waits for a rank that does not read. ``changed`` is called after each line and at the end.
         """

@@ -141,12 +141,12 @@ def _cannot_run(plan: CyclePlan, facts: GateFacts) -> Skip | None:
 
 
 def asks_slurm(gate: Gate, *, slurmd: bool) -> bool:
-    """Whether Slurm must say that the node is free."""
+    """Whether Slurm must report the node as free."""
     return gate == "slurm" or (gate == "auto" and slurmd)
 
 
 def asks_kubelet(gate: Gate, *, kubelet: bool) -> bool:
-    """Whether the kubelet must say that the node's GPUs are free."""
+    """Whether the kubelet must report the node's GPUs as free."""
     return gate == "kubernetes" or (gate == "auto" and kubelet)
 
 

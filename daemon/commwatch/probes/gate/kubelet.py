@@ -185,7 +185,7 @@ def _failure(path: str, deadline: float, code: str, details: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print what the kubelet says."""
+    """Print the kubelet's answer."""
     path, deadline = arguments
     sys.stdout.write(msgspec.json.encode(read_kubelet(path, float(deadline))).decode() + "\n")
 

@@ -16,11 +16,11 @@ from commwatch.workers.one_shot import Answer, NoAnswer, ask
 
 _JOB = re.compile(r"job_\d+")
 _FIELD = r"^\s*{}=(\S*)"
-"""A field that begins a line of ``scontrol show node``; a reason or comment comes after all that is asked for."""
+"""A field that begins a line of ``scontrol show node``; reasons and comments come after all fields that are read."""
 _MARKS = "*~#!%$@^-+"
 """Suffixes of the base state: not responding, powered down, rebooting, ..."""
 _NOT_FREE_FLAGS = frozenset({"COMPLETING", "MAINT", "MAINTENANCE"})
-"""A job's processes or its epilogue are still here; or somebody works on the node."""
+"""A job's processes or its epilogue are still here; or the node is under maintenance."""
 _LEGACY_CONTROLLERS = ("freezer", "cpuset", "memory", "devices", "cpuacct", "cpu", "pids")
 """Of cgroup v1; Slurm makes its tree beneath those that it is configured to use."""
 

@@ -15,8 +15,8 @@ from commwatch.workers.one_shot import Answer, NoAnswer, ask
 _BASES = frozenset({"IDLE", "ALLOCATED", "MIXED"})
 """Mixed is both: allocated in part."""
 _FLAGS = frozenset({"COMPLETING", "PLANNED", "CLOUD", "DYNAMIC_NORM"})
-"""With any other (DRAIN, FAIL, MAINT, RESERVED, REBOOT_REQUESTED, POWERING_DOWN, NOT_RESPONDING, ...) somebody or
-something else has a hand on the node."""
+"""With any other flag (DRAIN, FAIL, MAINT, RESERVED, REBOOT_REQUESTED, POWERING_DOWN, NOT_RESPONDING, ...) the node is
+already being managed by a person or a program."""
 
 
 class Drain(NamedTuple):

@@ -127,7 +127,7 @@ class ProbeHistory(msgspec.Struct):
     expected_latency: ExpectedLatency | None = None
     """Of the last result; None where nothing can be said, as for gloo."""
     latency_accepted: bool = False
-    """Somebody has taken a latency above the published one as usual."""
+    """An operator has accepted a latency above the published one as usual."""
     above_model_streak: Streak = Streak()
     """Latencies in a row above what a model expects; published values make spikes."""
     bandwidth_streak: Streak = Streak()

@@ -386,7 +386,7 @@ class ProbeRecord:
         return f"{self._plan.measure} {gpu_model} x{self._plan.ranks} {self._plan.bandwidth_bytes}"
 
     def _with_learned(self, expected: Mapping[int, Expected], gpu_model: str) -> Mapping[int, Expected]:
-        """Of a collective: what was learned in the place of what a model says."""
+        """For a collective, the learned expectation in place of a model's."""
         learned = self.history.learned.get(self._subject(gpu_model))
         if learned is None or learned.settled is None:
             return expected

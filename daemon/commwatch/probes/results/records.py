@@ -96,7 +96,7 @@ class ProbeStatus:
     """The usual value with its units; empty if it is not known."""
     trend: Trend | None = None
     failed: bool = False
-    """Whether the last cycle failed; then ``last_result`` says why."""
+    """Whether the last cycle failed; then ``last_result`` has the reason."""
 
 
 def status_of(name: str, record: ProbeRecord, known: Known, now: float) -> ProbeStatus:

@@ -32,7 +32,7 @@ class Streak(msgspec.Struct, frozen=True):
 
 
 def max_age(interval: float) -> float:
-    """Seconds after which a result of a probe that runs at an interval says nothing any more."""
+    """Seconds after which a result of a probe that runs at an interval is no longer current."""
     return max(MAX_AGE_INTERVALS * interval, MIN_MAX_AGE_SECONDS)
 
 

@@ -12,7 +12,7 @@ from commwatch.probes.results.cells import Slowness
 from commwatch.probes.results.explanation import Explained
 
 SURE = 0.8
-"""From this confidence on the words say that nothing else explains it."""
+"""From this confidence on the words state that nothing else explains it."""
 
 
 @dataclass(frozen=True, slots=True)

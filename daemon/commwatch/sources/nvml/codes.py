@@ -1,4 +1,4 @@
-"""NVML return codes: which of them say that a counter does not exist, and what the others mean to an operator."""
+"""NVML return codes: those for a counter that does not exist, and the meaning of the others for an operator."""
 
 from __future__ import annotations
 

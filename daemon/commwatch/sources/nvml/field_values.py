@@ -44,7 +44,7 @@ class _Form(NamedTuple):
 
 
 class FieldBatch:
-    """Field values that are always asked for together, of one GPU after another."""
+    """Field values that are always read together, of one GPU after another."""
 
     def __init__(self, requests: Sequence[tuple[int, int, int]]) -> None:
         """Prepare the array.

@@ -38,7 +38,7 @@ class Gpu:
         self.uuid = ""
         """As it was read last; empty before."""
         self.link_labels: dict[int, tuple[str, ...]] = {}
-        """By link what it is and leads to, as last read: of a link that is down the driver does not say it."""
+        """Description and far end of each link, as last read: the driver gives none for a link that is down."""
         self._failed: dict[Reason, Absence] = {}
 
     def ask(self, function: Callable[..., T], *arguments: object) -> tuple[T | None, int]:
@@ -93,7 +93,7 @@ class Gpu:
         return batch.codes
 
     def note(self, call: str, code: int) -> None:
-        """Keep a failure for ``absences``, unless it only says that there is no such thing on this GPU.
+        """Keep a failure for ``absences``, unless it only means that this GPU does not have the feature.
 
         Raises:
             GpuGone, SourceUnavailable: as for ``check``.
@@ -104,7 +104,7 @@ class Gpu:
             self._failed.setdefault(reason, Absence(self.device, reason, codes.describe(call, code)))
 
     def check(self, call: str, code: int) -> None:
-        """Stop where a code says that nothing more can be read.
+        """Stop if a code means that nothing more can be read.
 
         Raises:
             GpuGone: the code forbids further calls on this GPU.

@@ -75,7 +75,7 @@ def read_gpu_identity(
 
 
 def _believed(gpu: Gpu, series: Series, number: Value, states: Sequence[int]) -> Value:
-    """A number of the identity, or None where it says nothing in the state that the links are in."""
+    """A number of the identity, or None if it has no meaning in the links' present state."""
     metric, labels = series
     if metric == _SPEED:
         link = int(labels[2])

@@ -45,7 +45,7 @@ class Plan:
     time: float
     """Monotonic seconds at which the GPU was tried."""
     link_states: tuple[int, ...] | None
-    """State of each link at that time; None where the driver could not say how many there are."""
+    """State of each link at that time; None if the driver could not give their number."""
     tried: Mapping[str, bool | None]
     """By counter name, what the trial showed; see ``support``."""
     groups: Mapping[str, Group]

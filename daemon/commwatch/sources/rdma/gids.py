@@ -10,7 +10,7 @@ from commwatch.sources import files
 from commwatch.sources.rdma.places import names_in
 
 MOST_ENTRIES: Final = 1024
-"""Adapters have up to 256; what a file system of somebody's making has beyond is left."""
+"""Adapters have up to 256; further entries, as in a file system of a user's making, are not read."""
 
 _V2 = b"RoCE v2"
 _DIGITS: Final = 32

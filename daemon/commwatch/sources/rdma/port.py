@@ -30,7 +30,7 @@ _NO_HARM = frozenset({errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE})
 
 
 class PortFailed(Exception):
-    """It cannot be read now and should be left alone for a while; the text says why."""
+    """It cannot be read now and should be left alone for a while; the text gives the reason."""
 
 
 class PortGone(Exception):
@@ -101,10 +101,10 @@ class Port:
         return DeviceReadings(self.place.key, now, self._series, values)
 
     def read(self, with_counters: bool = True) -> PortReading:
-        """Read everything once; counters only where they are asked for.
+        """Read everything once; counters only if they are requested.
 
         Raises:
-            PortFailed: the driver cannot read what the port is and does, or takes too long for it.
+            PortFailed: the driver cannot read the port's attributes, or takes too long for it.
             PortGone: it went away.
         """
         now = self._clock()
@@ -203,7 +203,7 @@ class Port:
                 raise PortFailed(f"{self.place.home}/{path}: read after {seconds:.1f} s")
 
     def _check(self, error: OSError, path: str) -> None:
-        """Raise where an error says that the port, or its driver, is in trouble."""
+        """Raise if an error means that the port, or its driver, is in trouble."""
         if error.errno in _NO_COUNTER or error.errno in _NO_HARM:
             if error.errno == errno.ENOENT and not os.path.isdir(self.place.path):
                 raise PortGone(f"{self.place.path} went away") from error

@@ -40,7 +40,7 @@ def use_class(send: float | None, receive: float | None) -> str:
 
 
 def picture(fabric: Fabric) -> str:
-    """The section with the picture, which says the same in words for those who do not see it."""
+    """The section with the picture, and the same in words for readers who cannot see it."""
     if not fabric.branches:
         return section(
             "picture", "GPUs and links", '<p class="dim">Neither a GPU nor an adapter is read at present.</p>'

@@ -29,7 +29,7 @@ def level_of(severity: str) -> str:
 
 
 def tag(level: str, words: str) -> str:
-    """A state with its sign, so that the colour alone says nothing."""
+    """A state with its sign, so that it does not depend on the colour alone."""
     return f'<span class="tag {level}"><span aria-hidden="true">{GLYPHS[level]}</span> {text(words)}</span>'
 
 
@@ -44,7 +44,7 @@ def number(value: str) -> str:
 
 
 def judged(level: str, value: str) -> str:
-    """A cell that says whether something is well."""
+    """A cell that shows whether something is well."""
     return f'<td class="{level}">{text(value)} <span aria-hidden="true">{GLYPHS[level]}</span></td>'
 
 

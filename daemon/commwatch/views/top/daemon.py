@@ -29,7 +29,7 @@ DEADLINE_SECONDS = 5.0
 _LONGEST_PASSWORD = 4096
 _DEFAULT_PORT = 28029
 _ABOUT_US = re.compile("ALERT_(CERTIFICATE|BAD_CERTIFICATE|UNSUPPORTED_CERTIFICATE|UNKNOWN_CA|HANDSHAKE_FAILURE)")
-"""OpenSSL's names of what a server says that wants another certificate, or any."""
+"""OpenSSL's names of the alerts of a server that requires another certificate, or any."""
 _Document = TypeVar("_Document", bound=msgspec.Struct)
 
 
@@ -133,8 +133,8 @@ class _TlsConnection(Connection):
 class LocalDaemon:
     """Asks the daemon of the state directory: over its control socket, or where that is closed to us, its endpoint.
 
-    A user who may not use its control socket, or has a state directory of his own, is given what the endpoint returns
-    everyone; not where the command line or the configuration says which daemon is meant.
+    A user who may not use its control socket, or has a state directory of his own, gets the public answers of the
+    endpoint, unless the command line or the configuration names the daemon.
     """
 
     def __init__(self, config: Config) -> None:

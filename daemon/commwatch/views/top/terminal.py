@@ -72,7 +72,7 @@ class Terminal:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Columns and rows now, whatever COLUMNS says: a window changes its size."""
+        """Current columns and rows, whatever COLUMNS is: a window changes its size."""
         try:
             columns, rows = os.get_terminal_size(self._out)
         except OSError:

@@ -19,7 +19,7 @@ from commwatch_rehearsal.simulation.presets.parts import (
 from commwatch_rehearsal.simulation.presets.platform import Platform, gpu_part, part, preset_of
 
 VIRTUAL_MACHINE_NUMA_NODE = -1
-"""The firmware of the machine says nothing about NUMA."""
+"""The firmware of the machine gives no NUMA node."""
 
 _H100 = GpuModel(
     name="NVIDIA H100 80GB HBM3",

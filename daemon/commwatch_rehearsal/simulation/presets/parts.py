@@ -115,7 +115,7 @@ class RdmaPort:
     pci_address: str
     link_layer: Literal["InfiniBand", "Ethernet"]
     rate_gigabits_per_second: int
-    """As the port's ``rate`` file says: 400 for four lanes of NDR."""
+    """As in the port's ``rate`` file: 400 for four lanes of NDR."""
     lanes: int = 4
     speed_name: str = "NDR"
     interface: str = ""

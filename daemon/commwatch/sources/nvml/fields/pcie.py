@@ -17,7 +17,7 @@ def _count(value: int) -> int | None:
 
 
 def _kilobytes(value: int) -> int | None:
-    """Bytes of kilobytes; NVML does not say which it means, and its tools take 1,000."""
+    """Bytes of kilobytes; NVML does not define which, and its tools take 1,000."""
     return None if value == _NOT_AVAILABLE else value * 1000
 
 
