@@ -260,7 +260,7 @@ class ClientRates:
         self._burst = float(burst)
         self._clock = clock
         self._buckets: dict[str, tuple[float, float]] = {}
-        """Tokens, and the time of their count; the client with the oldest request comes first."""
+        """Tokens, and the time of their count; the client that has not asked for the longest time comes first."""
 
     def take(self, client: str) -> bool:
         """Take a token of a client; False where there is none."""

@@ -85,7 +85,7 @@ class _LinkVerdict:
         self._time = float("-inf")
 
     def judge(self, time: float, is_bad: bool | None, max_gap_seconds: float) -> None:
-        """Take what a reading says; only the time between two readings that both say so counts as bad."""
+        """Take the verdict of a reading; only the time between two bad readings counts as bad."""
         if is_bad and self._is_bad and 0.0 < time - self._time <= max_gap_seconds:
             self.seconds += time - self._time
         self._is_bad, self._time = is_bad, time

@@ -257,7 +257,7 @@ class Daemon:
             late = time.monotonic() - due
 
     def _beat(self, late: float) -> None:
-        """Measure the daemon, notice a stepped clock, and send systemd's watchdog message.
+        """Measure the daemon, notice a stepped clock, and send systemd's watchdog message if the daemon lives.
 
         Args:
             late: seconds by which the beat came too late.
