@@ -1,13 +1,16 @@
 """Which part of the network is slow, from what pairs of nodes measured; pure.
 
 A cell is what went from one node to another one on a rail. It is bad if it is below a share of what is usual in its
-class, failed, or went over a socket where others did not. A leaf or an uplink is named where most of its cells are bad;
-these are put aside. An end of cells (node, rail, direction) is named where all that is left of it is bad while its
-partners are good elsewhere. docs/using/cluster.md has the rules and how often they are right.
+class, failed, or went over a socket where others did not. Where many pairs of good nodes are slow as a whole, the paths
+between them are slower, and each such pair is compared with its own level; a cell of a slower path that is not bad
+proves nothing, and is left out. A leaf or an uplink is named where most of its cells are bad; these are put aside. An
+end of cells (node, rail, direction) is named where nearly all that is left of it is bad while its partners are good
+elsewhere. docs/using/cluster.md has the rules and how often they are right.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,10 +39,27 @@ LEAF_NODES: Final = 3
 """Nor do those of fewer nodes: one bad NIC would be its leaf."""
 NODE_SHARE: Final = 0.75
 """From this share of the rails of a node on, the node is named."""
-ENOUGH_CELLS: Final = 4
-"""So many bad cells name an end if a partner in one of them was good in all its others."""
-CLEAN_CELLS: Final = 2
-"""So many do if that holds for each partner."""
+DIPS: Final = 0.02
+"""Share of the cells of a healthy end that a moment makes bad, at most."""
+FALSE_ENDS: Final = 0.02
+"""Ends of a run that so many bad cells may make guilty by chance."""
+MOST_CELLS: Final = 4
+"""Bad cells that name an end however many ends a run has."""
+BAD_PER_GOOD: Final = 4
+"""An end with a good cell needs so many bad ones for it."""
+CLEARED: Final = 2
+"""Bad cells of an end whose partners must be good with others."""
+FEW_NODES: Final = 8
+"""Up to so many, an end that has more bad cells than good ones is measured again; from then on one with bad ones only."""
+SLOWER_SHARE: Final = 0.1
+"""Share of the pairs of good nodes that must be slow for their paths to be slower ones; moments slow 2 %."""
+SLOWER_SHARE_FEW_RAILS: Final = 0.3
+"""So with fewer rails than tell a rail from a path: faulty uplinks slow less."""
+SLOWER_PAIRS: Final = 3
+PATH_RAILS: Final = 4
+"""From so many rails on, what is slow on most of them is the path or the node, and no NIC."""
+SAME_LEVEL: Final = 0.1
+"""Pairs this near to the usual level of slower paths cross between islands; others may be moments."""
 CLASS_VALUES: Final = 3
 """A class with fewer values has no usual one."""
 
@@ -93,6 +113,16 @@ class Whole(msgspec.Struct, frozen=True):
     """Whether no part is at fault, and a node carries less to another one than between its own GPUs."""
 
 
+class Slower(msgspec.Struct, frozen=True):
+    """Paths that are slower as a whole, between nodes that are good with others: pods, a tapered spine, islands."""
+
+    ratio: float
+    """Usual share of what other paths of their class carry."""
+    pairs: int
+    islands: tuple[tuple[str, ...], ...]
+    """The two groups of nodes between which all slower paths go; empty where they are no two."""
+
+
 class Verdict(msgspec.Struct, frozen=True):
     """What a run says."""
 
@@ -111,6 +141,10 @@ class Verdict(msgspec.Struct, frozen=True):
     """Who is to be measured with witnesses."""
     doubtful: Mapping[int, frozenset[Rail]]
     """Members with a bad cell that no leaf explains, and on which rails: no witnesses there."""
+    slower: Slower | None = None
+    """None where all paths of a class carry the same."""
+    sides: tuple[int, ...] = ()
+    """Of each member, equal where no slower path is between two; empty without slower paths."""
 
 
 class Cell(NamedTuple):
@@ -173,15 +207,17 @@ def locate(run: Run) -> Verdict:
     paths = 0
     suspects: dict[int, dict[Rail, int]] = defaultdict(dict)
     doubtful: dict[int, set[Rail]] = defaultdict(set)
+    paths_found = _paths(run, classes)
     blamed: set[tuple[int | str, Rail]] = set()
     """Members and leaves with their rails: what failed or goes over a socket is not named as slow as well."""
     unsettled: set[tuple[int, int, Rail]] = set()
     """So for open pairs."""
-    for fault, cells in _cells(run, classes):
+    enough = _enough(2 * sum(map(len, rails.values())))
+    for fault, cells in _cells(run, classes, paths_found):
         left = [one for one in cells if not (one.is_bad and (one[:3] in unsettled or blamed & _parts(one, leaves)))]
         leaf_faults = list(_leaf_faults(left, leaves))
         explained = {cell for one in leaf_faults for cell in one.cells}
-        of_ends = _end_faults([one for one in left if not (one.is_bad and one in explained)])
+        of_ends = _end_faults([one for one in left if not (one.is_bad and one in explained)], enough, len(rails))
         named += _named_leaves(fault, leaf_faults)
         named += _named_nodes(fault, of_ends.ends, names, rails)
         opened += _opened(fault, of_ends.open, names)
@@ -193,6 +229,9 @@ def locate(run: Run) -> Verdict:
             suspects[end.member][end.rail] = max(suspects[end.member].get(end.rail, 0), witnesses)
         for end in of_ends.doubtful:
             doubtful[end.member].add(end.rail)
+    for member in paths_found.unproven:
+        suspects[member].update(dict.fromkeys(rails[member], 1))
+        opened.append(_met_nobody(run, member, paths_found))
     whole = _whole(run, classes, is_fine=not named and not opened)
     if len(rails) == 2:  # there is no third one to tell them apart
         named, opened = named + opened, []
@@ -213,6 +252,8 @@ def locate(run: Run) -> Verdict:
         whole=whole,
         suspects=tuple(Suspect(member, frozenset(of), max(of.values())) for member, of in sorted(suspects.items())),
         doubtful={member: frozenset(of) for member, of in sorted(doubtful.items())},
+        slower=paths_found.slower,
+        sides=paths_found.sides,
     )
 
 
@@ -222,14 +263,14 @@ _KINDS: Final[tuple[Kind, ...]] = ("network", "leaf", "uplink", "node", "nic", "
 # --- cells ---
 
 
-def _cells(run: Run, classes: Sequence[_Class]) -> Iterator[tuple[Fault, list[Cell]]]:
+def _cells(run: Run, classes: Sequence[_Class], paths: _Paths) -> Iterator[tuple[Fault, list[Cell]]]:
     """The cells by what may be wrong with them, what explains other faults first."""
     if any(one.failed for one in run.measured):
         yield "failed", [cell for one in run.measured for cell in _both_ways(one, bool(one.failed), None, one.failed)]
     over = [(one, "socket" in one.transport.lower()) for one in run.measured if one.transport and not one.failed]
     if len({bad for _, bad in over}) > 1:
         yield "transport", [cell for one, bad in over for cell in _both_ways(one, bad, None, one.transport)]
-    yield "bandwidth", list(_bandwidth_cells(run, classes))
+    yield "bandwidth", list(_bandwidth_cells(run, classes, paths))
     yield "latency", list(_latency_cells(run, classes, "latency"))
     if any(one.adapter_latency is not None for one in run.measured):
         yield "latency", list(_latency_cells(run, classes, "adapter_latency"))
@@ -237,7 +278,8 @@ def _cells(run: Run, classes: Sequence[_Class]) -> Iterator[tuple[Fault, list[Ce
 
 def cells_of(run: Run) -> Iterator[tuple[Fault, Sequence[Cell]]]:
     """The cells of a run by what may be wrong with them; those of bandwidth and latency have their ratio."""
-    return _cells(run, _classes(run))
+    classes = _classes(run)
+    return _cells(run, classes, _paths(run, classes))
 
 
 def _both_ways(one: Measured, bad: bool, ratio: float | None, reason: str = "") -> tuple[Cell, Cell]:
@@ -275,41 +317,187 @@ def _rate(run: Run, one: Measured) -> float | None:
     return min(of[one.rail] for of in rates) if all(one.rail < len(of) for of in rates) else None
 
 
-def _bandwidth_cells(run: Run, classes: Sequence[_Class]) -> Iterator[Cell]:
+class _Speed(NamedTuple):
+    """What a cell is compared by: the larger the better."""
+
+    one: Measured
+    of: tuple[_Class, bool]
+    """Its class, and whether it is of one direction."""
+    source: int
+    destination: int
+    value: float
+
+
+def _speeds(run: Run, classes: Sequence[_Class]) -> Iterator[_Speed]:
+    """Bandwidths; one of both directions together counts once."""
+    for one, of in zip(run.measured, classes, strict=True):
+        if one.forward is not None:
+            yield _Speed(one, (of, True), one.first, one.second, one.forward)
+        if one.backward is not None:
+            yield _Speed(one, (of, True), one.second, one.first, one.backward)
+        if one.both is not None:
+            yield _Speed(one, (of, False), one.first, one.second, one.both)
+
+
+def _usual_speeds(run: Run, speeds: Iterable[_Speed], share: float) -> dict[tuple[_Class, bool], float]:
+    """What is usual in each class that has enough values."""
     values: dict[tuple[_Class, bool], list[float]] = defaultdict(list)
-    for one, of in zip(run.measured, classes, strict=True):
-        if _is_usual(run, one):
-            values[of, True] += [value for value in (one.forward, one.backward) if value is not None]
-            values[of, False] += [one.both] if one.both is not None else []
-    usual = {key: _usual(of) for key, of in values.items()}
-    for one, of in zip(run.measured, classes, strict=True):
-        directed, together = usual.get((of, True)), usual.get((of, False))
-        if directed is not None:
-            for source, destination, value in (
-                (one.first, one.second, one.forward), (one.second, one.first, one.backward)
-            ):  # fmt: skip
-                if value is not None:
-                    ratio = value / directed
-                    yield Cell(source, destination, one.rail, ratio < SLOW_SHARE, ratio, "", id(one))
-        if together is not None and one.both is not None:
-            ratio = one.both / together
-            yield from _both_ways(one, ratio < SLOW_SHARE, ratio)
+    for one in speeds:
+        if _is_usual(run, one.one):
+            values[one.of].append(one.value)
+    return {key: usual for key, of in values.items() if (usual := _usual(of, share)) is not None}
+
+
+def _bandwidth_cells(run: Run, classes: Sequence[_Class], paths: _Paths) -> Iterator[Cell]:
+    speeds = list(_speeds(run, classes))
+    usual = _usual_speeds(run, speeds, SLOW_SHARE)
+    best: dict[tuple[object, ...], float] = defaultdict(float)
+    for (of, is_one_way), value in usual.items():
+        best[(*of[1:], is_one_way)] = max(value, best[(*of[1:], is_one_way)])
+    for one in speeds:
+        if (of_class := usual.get(one.of)) is None:
+            continue
+        expected = of_class * paths.share(one.source, one.destination)
+        ratio = one.value / expected
+        is_bad = ratio < SLOW_SHARE
+        if not is_bad and one.value < SLOW_SHARE * best[(*one.of[0][1:], one.of[1])]:
+            continue  # as good as its path lets it be: its ends may be as slow
+        if one.of[1]:
+            yield Cell(one.source, one.destination, one.one.rail, is_bad, ratio, "", id(one.one))
+        else:
+            yield from _both_ways(one.one, is_bad, ratio)
 
 
 def _latency_cells(
     run: Run, classes: Sequence[_Class], of: Literal["latency", "adapter_latency"]
 ) -> Iterator[Cell]:  # fmt: skip
-    values: dict[_Class, list[float]] = defaultdict(list)
-    measured = [(one, key, latency) for one, key in zip(run.measured, classes, strict=True)
-                if (latency := getattr(one, of)) is not None]  # fmt: skip
-    for one, key, latency in measured:
-        if _is_usual(run, one):
-            values[key].append(1 / latency)
-    usual = {key: _usual(speeds, 1 / SLOW_LATENCY) for key, speeds in values.items()}
-    for one, key, latency in measured:
-        if (speed := usual.get(key)) is not None:
-            ratio = latency * speed
-            yield from _both_ways(one, ratio > SLOW_LATENCY, ratio)
+    speeds = [
+        _Speed(one, (key, True), one.first, one.second, 1 / latency)
+        for one, key in zip(run.measured, classes, strict=True)
+        if (latency := getattr(one, of)) is not None
+    ]
+    usual = _usual_speeds(run, speeds, 1 / SLOW_LATENCY)
+    paths = _paths_of(run, speeds, usual, 1 / SLOW_LATENCY)
+    for one in speeds:
+        if (speed := usual.get(one.of)) is not None:
+            share = paths.share(one.source, one.destination)
+            ratio = speed * share / one.value
+            if ratio > SLOW_LATENCY or share == 1.0:
+                yield from _both_ways(one.one, ratio > SLOW_LATENCY, ratio)
+
+
+# --- slower paths ---
+
+
+class _Paths(NamedTuple):
+    """How fast pairs are as a whole."""
+
+    slow: Mapping[tuple[int, int], float]
+    """What a rail of a pair on a slower path should carry, as a share of what is usual."""
+    slower: Slower | None
+    sides: tuple[int, ...]
+    unproven: tuple[int, ...]
+    """Members that met nobody on a path that is not slower."""
+
+    def share(self, source: int, destination: int) -> float:
+        """1.0 on a path that is not slower."""
+        return self.slow.get((min(source, destination), max(source, destination)), 1.0) if self.slow else 1.0
+
+
+def _paths(run: Run, classes: Sequence[_Class]) -> _Paths:
+    """The slower paths by bandwidth."""
+    speeds = list(_speeds(run, classes))
+    return _paths_of(run, speeds, _usual_speeds(run, speeds, SLOW_SHARE), SLOW_SHARE)
+
+
+def _paths_of(
+    run: Run, speeds: Iterable[_Speed], usual: Mapping[tuple[_Class, bool], float], share: float
+) -> _Paths:  # fmt: skip
+    """Pairs that are slow on most rails though both nodes are good with others, where they are many.
+
+    Args:
+        run: whose leaves count where it has few rails.
+        speeds: of all cells.
+        usual: of each class.
+        share: of the usual one, below which a cell is bad.
+    """
+    ratios: dict[tuple[int, int], list[float]] = defaultdict(list)
+    rails: dict[tuple[int, int], set[Rail]] = defaultdict(set)
+    for one in speeds:
+        if (of_class := usual.get(one.of)) is not None:
+            pair = (min(one.source, one.destination), max(one.source, one.destination))
+            ratios[pair].append(one.value / of_class)
+            rails[pair].add(one.one.rail)
+    levels = {pair: median(of) for pair, of in ratios.items()}
+    limit = math.sqrt(share)
+    good = {member for pair, level in levels.items() if level >= limit for member in pair}
+    leaves = [one.leaf for one in run.members]
+    proven = [pair for pair in levels if pair[0] in good and pair[1] in good]
+    slow = {pair: levels[pair] for pair in proven if levels[pair] < limit}
+    has_rails = all(len(rails[pair]) >= PATH_RAILS for pair in slow)
+    # Within a leaf no path is slower than another one, so these pairs say nothing of how many are.
+    crossing = [pair for pair in proven if leaves[pair[0]] != leaves[pair[1]] or leaves[pair[0]] == NO_LEAF]
+    least = (SLOWER_SHARE if has_rails else SLOWER_SHARE_FEW_RAILS) * len(crossing)
+    touched = [{leaves[member] for member in pair} for pair in slow]
+    of_one_leaf = not has_rails and any(all(leaf in one for one in touched) for leaf in set(leaves) - {NO_LEAF})
+    if len(slow) < max(SLOWER_PAIRS, least) or of_one_leaf:
+        return _Paths({}, None, (), ())
+    low = sorted(slow.values())[len(slow) // 10]
+    usual_level = median(slow.values())
+    expected = {
+        pair: level if len(rails[pair]) >= PATH_RAILS and level >= share * low else low
+        for pair, level in levels.items()
+        if level < limit and (leaves[pair[0]] != leaves[pair[1]] or leaves[pair[0]] == NO_LEAF)
+    }
+    crosses = {pair: level < limit for pair, level in levels.items()
+               if level >= limit or abs(level / usual_level - 1) < SAME_LEVEL}  # fmt: skip
+    sides, islands = _sides(run, crosses)
+    unproven = tuple(sorted({member for pair in expected for member in pair} - good))
+    return _Paths(expected, Slower(usual_level, len(slow), islands), sides, unproven)
+
+
+def _sides(
+    run: Run, crosses: Mapping[tuple[int, int], bool]
+) -> tuple[tuple[int, ...], tuple[tuple[str, ...], ...]]:  # fmt: skip
+    """The side of each member, and the two islands if no pair contradicts them.
+
+    Args:
+        run: nodes of a leaf are on one side.
+        crosses: whether a pair goes over a slower path.
+    """
+    near: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    of_leaf: dict[str, int] = {}
+    links = [(*pair, int(slow)) for pair, slow in crosses.items()]
+    for member, one in enumerate(run.members):
+        if one.leaf != NO_LEAF and (first := of_leaf.setdefault(one.leaf, member)) != member:
+            links.append((first, member, 0))
+    for first, second, slow in sorted(links, key=lambda link: link[2]):
+        near[first].append((second, slow))
+        near[second].append((first, slow))
+    sides: dict[int, int] = {}
+    for start in range(len(run.members)):
+        if start in sides:
+            continue
+        sides[start] = 2 * start
+        waiting = [start]
+        for member in waiting:
+            for other, slow in near[member]:
+                if other not in sides:
+                    sides[other] = sides[member] ^ slow
+                    waiting.append(other)
+    taken = sorted({sides[member] for member in near})
+    is_whole = len(taken) == 2 and all(sides[a] ^ sides[b] == slow for a, b, slow in links)
+    islands = [tuple(one.name for place, one in enumerate(run.members) if sides[place] == side) for side in taken]
+    return tuple(sides[member] for member in range(len(run.members))), tuple(islands) if is_whole else ()
+
+
+def _met_nobody(run: Run, member: int, paths: _Paths) -> Named:
+    """A node that was slow with all that it met, where paths are slower than others: it, or its paths."""
+    own = {one for one in paths.slow if member in one}
+    of = [one for one in run.measured if (min(one.first, one.second), max(one.first, one.second)) in own]
+    ratio = median(paths.slow[pair] for pair in own)
+    rails = _sorted_rails({one.rail for one in of})
+    return Named("node", "bandwidth", (run.members[member].name,), rails, "both", ratio, len(of), "")
 
 
 def _is_usual(run: Run, one: Measured) -> bool:
@@ -317,19 +505,28 @@ def _is_usual(run: Run, one: Measured) -> bool:
     return one.round <= 2 or len(run.members) <= FEW_MEMBERS
 
 
+_FEW_VALUES: Final = 24
+"""Of so few the one below the fastest counts: most may be slow."""
+
+
 def _usual(values: Sequence[float], share: float = SLOW_SHARE) -> float | None:
     """The median of what is not far below the upper quartile: in a small run half of the cells may be slow."""
     if len(values) < CLASS_VALUES:
         return None
-    high = sorted(values)[3 * len(values) // 4]
+    high = sorted(values)[max(3 * len(values) // 4, min(len(values), _FEW_VALUES) - 2)]
     return median(value for value in values if value >= share * high)
 
 
 # --- who is at fault ---
 
 
-def _end_faults(cells: Sequence[Cell]) -> _EndFaults:
-    """The ends of which all cells are bad; those with too few to say so, and how many more these need."""
+def _enough(ends: int) -> int:
+    """Bad cells that name an end: as many as do not come together by chance in a run with so many ends."""
+    return min(MOST_CELLS, max(2, math.ceil(math.log(max(ends, 1) / FALSE_ENDS) / math.log(1 / DIPS))))
+
+
+def _end_faults(cells: Sequence[Cell], enough: int, nodes: int) -> _EndFaults:
+    """The ends of which nearly all cells are bad; those with too few to say so, and how many more these need."""
     bad = [one for one in cells if one.is_bad]
     of_end: dict[tuple[int, Rail, bool], list[Cell]] = {end: [] for one in bad for end in _ends(one)}
     for one in cells if bad else ():  # a plain tuple equals an end, and is made faster
@@ -338,27 +535,36 @@ def _end_faults(cells: Sequence[Cell]) -> _EndFaults:
         if (received := of_end.get((one.destination, one.rail, False))) is not None:
             received.append(one)
     found = _EndFaults(doubtful=[_End(*end) for end in of_end])
-    all_bad = {_End(*end): of for end, of in of_end.items() if all(one.is_bad for one in of)}
-    for end, of in all_bad.items():
-        clean = sum(_is_clean(of_end[_other(one, end)], one) for one in of)
-        if (len(of) >= ENOUGH_CELLS and clean) or len(of) == clean >= CLEAN_CELLS:
-            found.ends[end] = of
-        if len(of) < ENOUGH_CELLS:
-            found.suspects[end] = ENOUGH_CELLS - len(of)
+    good = {end: sum(not one.is_bad for one in of) for end, of in of_end.items()}
+    likely = {end for end, of in of_end.items() if _is_likely(of, good[end], enough)}
+    cleared = {end for end in of_end if good[end] and end not in likely}
+    needed = {end for end in likely if any(one.is_bad and _other(one, end) in cleared for one in of_end[end])}
+    # Of an end of which all bad partners must be at fault, nothing says that it is too.
+    excused = {end for end in likely - needed if all(_other(one, end) in needed for one in of_end[end] if one.is_bad)}
+    cleared |= excused
+    for end in likely - excused:
+        if sum(one.is_bad and _other(one, end) in cleared for one in of_end[end]) >= CLEARED:
+            found.ends[_End(*end)] = [one for one in of_end[end] if one.is_bad]
+    for end, of in of_end.items():
+        left = sum(one.is_bad and _other(one, end) not in found.ends for one in of)
+        if end not in found.ends and left and (left > good[end] if nodes <= FEW_NODES else not good[end]):
+            found.suspects[_End(*end)] = max(1, enough - left, BAD_PER_GOOD * good[end] - left)
     for one in bad:
         ends = _ends(one)
         if any(end in found.ends for end in ends):
             continue
-        if any(end in all_bad for end in ends):
+        if any(not good[end] for end in ends):
             found.open.append(one)
         else:
             found.paths += 1
     return found
 
 
-def _is_clean(cells: Sequence[Cell], but: Cell) -> bool:
-    """Whether an end has other cells, all good."""
-    return len(cells) > 1 and not any(one.is_bad for one in cells if one is not but)
+def _is_likely(cells: Sequence[Cell], good: int, enough: int) -> bool:
+    """Whether so many cells of an end, with more than one partner, are bad that moments do not explain them."""
+    bad = len(cells) - good
+    partners = {(one.source, one.destination) for one in cells if one.is_bad}
+    return bad >= max(enough, BAD_PER_GOOD * good) and len(partners) > 1
 
 
 def _ends(cell: Cell) -> tuple[_End, _End]:

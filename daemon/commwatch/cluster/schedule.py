@@ -7,7 +7,8 @@ from ``random``, whose sequence belongs to a version of Python.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from hashlib import blake2b
 from itertools import chain, combinations, count
@@ -21,6 +22,10 @@ SENDING_SHARE: Final = 8
 """One of so many nodes of a leaf sends to other leaves at once, so that jobs on the shared uplinks feel little."""
 FEW_MEMBERS: Final = 4
 """Up to so many, all meet in three rounds."""
+MOST_TURNS: Final = 8
+"""Of a member, so that a run holds its GPUs for 40 s at most."""
+MOST_PASSES: Final = 4
+"""Times that suspects are measured again."""
 _TRIES: Final = 64
 """Exchanges that are tried for each node of round 2, on average, before a pair within a leaf is accepted."""
 
@@ -121,50 +126,69 @@ def witness_round(
     seed: str,
     suspects: Sequence[Suspect],
     doubtful: Mapping[int, AbstractSet[int | None]],
-    met: AbstractSet[frozenset[int]],
+    met: Iterable[frozenset[int]],
+    sides: Sequence[int] = (),
+    rails: Sequence[int] = (),
 ) -> tuple[Pair, ...]:
     """Each suspect with witnesses of its own leaf that were good on the suspect's rails; each of these once a wave.
 
-    Where its leaf has none, one of another leaf; where nobody was good, another member that it has not met. Up to four
-    nodes make all pairs, whatever is suspected: where most pairs were slow, nothing says yet what is usual.
+    Where its leaf has none, one of its side, or any other; where nobody was good, another member. One that it has met
+    comes again only where there is no other. Up to four nodes make all pairs, whatever is suspected: where most pairs
+    were slow, nothing says yet what is usual. It is called again with what came of it, until it is empty.
 
     Args:
         leaves: the leaf of each member.
         seed: of the run.
         suspects: who is to be measured again.
         doubtful: members that had a slow measurement, and on which rails.
-        met: pairs that have been measured.
+        met: pairs that have been measured, as often as they were.
+        sides: of each member, equal where no slower path is between two; empty: not known.
+        rails: of each member, how many it has; empty: all have as many.
     """
+    met = list(met)
+    times = Counter(met)
     if len(leaves) <= FEW_MEMBERS:
-        missing = [pair for pair in combinations(range(len(leaves)), 2) if frozenset(pair) not in met]
-        waves = split_round(missing, lambda *pair: frozenset(map(str, pair)))
-        return tuple(Pair(*pair, wave) for wave, pairs in enumerate(waves) for pair in pairs)
-    order = _shuffled(range(len(leaves)), seed, "third")
-    of_leaf: dict[str, list[int]] = {}
+        missing = [pair for pair in combinations(range(len(leaves)), 2) if not times[frozenset(pair)]]
+        if missing:
+            waves = split_round(missing, lambda *pair: frozenset(map(str, pair)))
+            return tuple(Pair(*pair, wave) for wave, pairs in enumerate(waves) for pair in pairs)
+    order = _shuffled(range(len(leaves)), seed, f"third {len(met)}")
+    groupings = [[f"leaf {one}" for one in leaves], [f"side {one}" for one in sides]]
+    of_group: dict[str, list[int]] = {}
     for member in order:
-        of_leaf.setdefault(leaves[member], []).append(member)
+        for grouping in groupings if sides else groupings[:1]:
+            of_group.setdefault(grouping[member], []).append(member)
+    turns = Counter(chain.from_iterable(met))
     accused = {one.member for one in suspects}
-    done = set(met)
     pairs: list[Pair] = []
     for wave in range(max((one.witnesses for one in suspects), default=0)):
-        busy: set[int] = set()
+        busy = {member for member, count in turns.items() if count >= MOST_TURNS}
         waiting = sorted(one for one in suspects if one.witnesses > wave)
         for only_good in (True, False):
             for suspect in waiting:
-                if suspect.member in busy:
+                own = suspect.member
+                if own in busy:
                     continue
-                free = (
-                    one
-                    for one in chain(of_leaf[leaves[suspect.member]], order)
-                    if one not in busy and one != suspect.member and frozenset((suspect.member, one)) not in done
-                )
-                if only_good:
-                    free = (one for one in free if one not in accused and not suspect.rails & doubtful.get(one, set()))
-                other = next(free, None)
+                last = max((rail for rail in suspect.rails if rail is not None), default=0)
+
+                def is_free(
+                    one: int, suspect: Suspect = suspect, last: int = last, only_good: bool = only_good
+                ) -> bool:  # fmt: skip
+                    if one in busy or one == suspect.member or (rails and rails[one] <= last):  # noqa: B023
+                        return False
+                    return not only_good or (one not in accused and not suspect.rails & doubtful.get(one, set()))
+
+                near = [of_group[grouping[own]] for grouping in (groupings if sides else groupings[:1])]
+                free = filter(is_free, chain(*near, order))
+                other = next((one for one in free if not times[frozenset((own, one))]), None)
+                if other is None and len(leaves) <= FEW_MEMBERS:
+                    again = filter(is_free, order)
+                    other = min(again, key=lambda one: times[frozenset((own, one))], default=None)  # noqa: B023
                 if other is not None:
-                    busy |= {suspect.member, other}
-                    done.add(frozenset((suspect.member, other)))
-                    pairs.append(Pair(min(suspect.member, other), max(suspect.member, other), wave))
+                    busy |= {own, other}
+                    times[frozenset((own, other))] += 1
+                    turns.update((own, other))
+                    pairs.append(Pair(min(own, other), max(own, other), wave))
     return tuple(pairs)
 
 
