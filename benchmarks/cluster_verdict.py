@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from multiprocessing import Pool
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from benchmarks.cluster_generator import MIXED, NICS, Cluster, Conditions, Fault, cluster_of, with_faults
 
@@ -67,7 +67,7 @@ ROUGH = Conditions(spikes=0.01, tails=3.0, pair_moments=0.005, node_moments=0.00
 
 def _fabrics() -> Iterator[Setting]:
     """Networks of which the nodes, the spine or the weather are not ideal; each healthy, and with NICs at 70 %."""
-    few = {"leaf_size": 64, "is_told": False}
+    few: dict[str, Any] = {"leaf_size": 64, "is_told": False}
     for weather, conditions in (("", Conditions()), (", rough", ROUGH)):
         for nodes in (3, 4, 8):
             yield Setting(f"{nodes} nodes{weather}, healthy", nodes, 0, conditions=conditions, **few)
@@ -76,7 +76,7 @@ def _fabrics() -> Iterator[Setting]:
                 yield Setting(name, nodes, faults, left, _ONE, conditions=conditions, **few)
     for nodes, leaf, pod in ((64, 8, 32), (256, 16, 64), (1024, 32, 128)):
         half = nodes // 2
-        for name, others in (
+        kinds: tuple[tuple[str, dict[str, Any]], ...] = (
             ("even", {}),
             ("rough", {"conditions": ROUGH}),
             ("taper 0.8", {"tiers": ((pod, 0.8),)}),
@@ -86,7 +86,8 @@ def _fabrics() -> Iterator[Setting]:
             ("islands 0.5 with leaves", {"tiers": ((half, 0.5),)}),
             ("islands 0.5 without leaves", {"tiers": ((half, 0.5),), "is_told": False}),
             ("islands 0.5 without leaves, rough", {"tiers": ((half, 0.5),), "is_told": False, "conditions": ROUGH}),
-        ):
+        )
+        for name, others in kinds:
             for faults in (0, 1, 3) if nodes < 256 else (0, 6):
                 yield Setting(f"{nodes} nodes, {name}, {faults} NICs", nodes, faults, 0.7, _ONE, leaf_size=leaf,
                               **others)  # fmt: skip
@@ -104,8 +105,8 @@ def play(cluster: Cluster, seed: str, *, is_told: bool = True) -> tuple[Run, Ver
     """Three rounds; the run, the verdict and how many pairs were measured."""
     leaves = [f"leaf{one}" if is_told else NO_LEAF for one in cluster.leaf_of]
     members = tuple(Member(f"node{place}", leaf) for place, leaf in enumerate(leaves))
-    first = first_round(leaves, seed)
-    second = second_round(leaves, seed, first)
+    first = first_round(leaves, seed, cluster.rails_of)
+    second = second_round(leaves, seed, first, cluster.rails_of)
     measured = [*_measured(cluster, 1, first), *_measured(cluster, 2, second)]
     pairs = [*first, *second]
     verdict = locate(Run(SCHEMA, members, tuple(measured)))

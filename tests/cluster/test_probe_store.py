@@ -265,19 +265,20 @@ def test_a_pair_that_fails_though_both_are_there_is_a_failure_with_its_word() ->
     assert (named.kind, named.fault, named.elements, named.reason) == ("nic", "failed", ("node2",), "filtered")
 
 
-def test_ranks_that_do_not_start_say_nothing_of_the_network() -> None:
+@in_one_pass("reason", [("start",), ("starved",)])
+def test_ranks_that_do_not_start_say_nothing_of_the_network(reason: tuple[str]) -> None:
     """Their node is not measured, and nothing is named; the other end has only waited."""
 
     def rates(rank: int, turn: Turn) -> tuple[RailReport, ...]:
         if 2 in (rank, int(turn.peer[-1])):
-            return (RailReport(failed="start" if rank == 2 else "rendezvous_timeout"),)
+            return (RailReport(failed=reason[0] if rank == 2 else "rendezvous_timeout"),)
         return healthy(rank, turn)
 
     result, _ = play(all_of(rates))
 
     assert result.verdict.named == ()
     assert states(result) == ["probed", "probed", "gave way", "probed"]
-    assert result.members[2].detail == "its ranks did not start in time"
+    assert result.members[2].detail == "not measured: host busy, its ranks did not start in time"
 
 
 def test_members_with_another_backend_stay_out() -> None:

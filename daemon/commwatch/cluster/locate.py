@@ -3,7 +3,7 @@
 A cell is what went from one node to another one on a rail. It is bad if it is below a share of what is usual in its
 class, failed, or went over a socket where others did not. Where many pairs of good nodes are slow as a whole, the paths
 between them are slower, and each such pair is compared with its own level; a cell of a slower path that is not bad
-proves nothing, and is left out. A leaf or an uplink is named where most of its cells are bad; these are put aside. An
+says nothing of its ends. A leaf or an uplink is named where most of its cells are bad; these are put aside. An
 end of cells (node, rail, direction) is named where nearly all that is left of it is bad while its partners are good
 elsewhere. docs/using/cluster.md has the rules and how often they are right.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Final, Literal, NamedTuple, TypeAlias
@@ -41,7 +42,7 @@ NODE_SHARE: Final = 0.75
 """From this share of the rails of a node on, the node is named."""
 DIPS: Final = 0.02
 """Share of the cells of a healthy end that a moment makes bad, at most."""
-FALSE_ENDS: Final = 0.02
+FALSE_ENDS: Final = 0.006
 """Ends of a run that so many bad cells may make guilty by chance."""
 MOST_CELLS: Final = 4
 """Bad cells that name an end however many ends a run has."""
@@ -50,7 +51,7 @@ BAD_PER_GOOD: Final = 4
 CLEARED: Final = 2
 """Bad cells of an end whose partners must be good with others."""
 FEW_NODES: Final = 8
-"""Up to so many, an end that has more bad cells than good ones is measured again; from then on one with bad ones only."""
+"""Up to so many, an end with more bad cells than good ones is measured again; of more nodes, one without good ones."""
 SLOWER_SHARE: Final = 0.1
 """Share of the pairs of good nodes that must be slow for their paths to be slower ones; moments slow 2 %."""
 SLOWER_SHARE_FEW_RAILS: Final = 0.3
@@ -158,6 +159,8 @@ class Cell(NamedTuple):
     reason: str
     measured: int
     """Identity of the measurement: one may say both directions."""
+    is_path: bool = False
+    """Whether it is as good as its slower path lets it be: its ends may be as slow as that."""
 
 
 class _End(NamedTuple):
@@ -360,12 +363,11 @@ def _bandwidth_cells(run: Run, classes: Sequence[_Class], paths: _Paths) -> Iter
         expected = of_class * paths.share(one.source, one.destination)
         ratio = one.value / expected
         is_bad = ratio < SLOW_SHARE
-        if not is_bad and one.value < SLOW_SHARE * best[(*one.of[0][1:], one.of[1])]:
-            continue  # as good as its path lets it be: its ends may be as slow
-        if one.of[1]:
-            yield Cell(one.source, one.destination, one.one.rail, is_bad, ratio, "", id(one.one))
-        else:
-            yield from _both_ways(one.one, is_bad, ratio)
+        is_path = not is_bad and one.value < SLOW_SHARE * best[(*one.of[0][1:], one.of[1])]
+        cell = Cell(one.source, one.destination, one.one.rail, is_bad, ratio, "", id(one.one), is_path)
+        yield cell
+        if not one.of[1]:
+            yield cell._replace(source=one.destination, destination=one.source)
 
 
 def _latency_cells(
@@ -382,8 +384,9 @@ def _latency_cells(
         if (speed := usual.get(one.of)) is not None:
             share = paths.share(one.source, one.destination)
             ratio = speed * share / one.value
-            if ratio > SLOW_LATENCY or share == 1.0:
-                yield from _both_ways(one.one, ratio > SLOW_LATENCY, ratio)
+            is_bad = ratio > SLOW_LATENCY
+            for cell in _both_ways(one.one, is_bad, ratio):
+                yield cell._replace(is_path=not is_bad and share < 1.0)
 
 
 # --- slower paths ---
@@ -528,27 +531,23 @@ def _enough(ends: int) -> int:
 def _end_faults(cells: Sequence[Cell], enough: int, nodes: int) -> _EndFaults:
     """The ends of which nearly all cells are bad; those with too few to say so, and how many more these need."""
     bad = [one for one in cells if one.is_bad]
-    of_end: dict[tuple[int, Rail, bool], list[Cell]] = {end: [] for one in bad for end in _ends(one)}
-    for one in cells if bad else ():  # a plain tuple equals an end, and is made faster
-        if (sent := of_end.get((one.source, one.rail, True))) is not None:
+    of_end: dict[_End, list[Cell]] = {end: [] for one in bad for end in _ends(one)}
+    for one in cells if bad else ():
+        if one.is_path:
+            continue
+        # A plain tuple equals an end, and is made faster.
+        if (sent := of_end.get((one.source, one.rail, True))) is not None:  # type: ignore[call-overload]
             sent.append(one)
-        if (received := of_end.get((one.destination, one.rail, False))) is not None:
+        if (received := of_end.get((one.destination, one.rail, False))) is not None:  # type: ignore[call-overload]
             received.append(one)
-    found = _EndFaults(doubtful=[_End(*end) for end in of_end])
+    found = _EndFaults(doubtful=list(of_end))
     good = {end: sum(not one.is_bad for one in of) for end, of in of_end.items()}
-    likely = {end for end, of in of_end.items() if _is_likely(of, good[end], enough)}
-    cleared = {end for end in of_end if good[end] and end not in likely}
-    needed = {end for end in likely if any(one.is_bad and _other(one, end) in cleared for one in of_end[end])}
-    # Of an end of which all bad partners must be at fault, nothing says that it is too.
-    excused = {end for end in likely - needed if all(_other(one, end) in needed for one in of_end[end] if one.is_bad)}
-    cleared |= excused
-    for end in likely - excused:
-        if sum(one.is_bad and _other(one, end) in cleared for one in of_end[end]) >= CLEARED:
-            found.ends[_End(*end)] = [one for one in of_end[end] if one.is_bad]
-    for end, of in of_end.items():
-        left = sum(one.is_bad and _other(one, end) not in found.ends for one in of)
-        if end not in found.ends and left and (left > good[end] if nodes <= FEW_NODES else not good[end]):
-            found.suspects[_End(*end)] = max(1, enough - left, BAD_PER_GOOD * good[end] - left)
+    left = {end: [one for one in of if one.is_bad] for end, of in of_end.items()}
+    for end in _guilty(left, good, enough):
+        found.ends[end] = [one for one in of_end[end] if one.is_bad]
+    for end, of in left.items():
+        if of and (len(of) > good[end] if nodes <= FEW_NODES else not good[end]):
+            found.suspects[end] = max(1, enough - len(of), BAD_PER_GOOD * good[end] - len(of))
     for one in bad:
         ends = _ends(one)
         if any(end in found.ends for end in ends):
@@ -560,11 +559,35 @@ def _end_faults(cells: Sequence[Cell], enough: int, nodes: int) -> _EndFaults:
     return found
 
 
-def _is_likely(cells: Sequence[Cell], good: int, enough: int) -> bool:
+def _guilty(left: dict[_End, list[Cell]], good: Mapping[_End, int], enough: int) -> Iterator[_End]:
+    """The ends that are at fault, the surest first; they and the cells that they explain are taken out of what is left.
+
+    Args:
+        left: the bad cells of each end.
+        good: how many good cells each end has.
+        enough: bad cells that name an end.
+    """
+    while True:
+        likely = {end for end, of in left.items() if _is_likely(of, good[end], enough)}
+        at_fault = {end for end in likely if _cleared(end, left[end], good, likely) >= CLEARED}
+        if not at_fault:
+            return
+        yield from at_fault
+        for end in at_fault:
+            del left[end]
+        for end, of in left.items():
+            left[end] = [one for one in of if _other(one, end) not in at_fault]
+
+
+def _is_likely(bad: Sequence[Cell], good: int, enough: int) -> bool:
     """Whether so many cells of an end, with more than one partner, are bad that moments do not explain them."""
-    bad = len(cells) - good
-    partners = {(one.source, one.destination) for one in cells if one.is_bad}
-    return bad >= max(enough, BAD_PER_GOOD * good) and len(partners) > 1
+    partners = {(one.source, one.destination) for one in bad}
+    return len(bad) >= max(enough, BAD_PER_GOOD * good) and len(partners) > 1
+
+
+def _cleared(end: _End, bad: Iterable[Cell], good: Mapping[_End, int], likely: AbstractSet[_End]) -> int:
+    """How many bad cells of an end have a partner that is good with others, and is not likely at fault."""
+    return sum(good[other] > 0 and other not in likely for one in bad for other in [_other(one, end)])
 
 
 def _ends(cell: Cell) -> tuple[_End, _End]:

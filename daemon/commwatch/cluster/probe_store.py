@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -23,11 +23,11 @@ from commwatch.cluster.messages import RailReport, Ready, Turn, Void
 from commwatch.cluster.node_findings import Findings, findings_of
 from commwatch.cluster.node_report import Ended, LeafSource, NodeReport, RunOutcome, skip_of
 from commwatch.cluster.run_file import SCHEMA, Measured, Member, Run
-from commwatch.cluster.schedule import NO_LEAF, Pair, first_round, second_round, witness_round
+from commwatch.cluster.schedule import MOST_PASSES, NO_LEAF, Pair, first_round, second_round, witness_round
 from commwatch.cluster.store import Store
 from commwatch.errors import ExitCode
 from commwatch.probes import plan
-from commwatch.probes.rank_plan import Backend
+from commwatch.probes.rank_plan import Backend, SkipReason
 
 PAIR_DEADLINES: Final[Mapping[Backend, plan.Deadlines]] = {
     "tcp": plan.Deadlines(start=5.0, rendezvous=7.0, setup=4.0, measure=8.0),
@@ -43,6 +43,8 @@ _GRACE_SECONDS = 8.0
 """For the ends of the ranks, and the way to the store."""
 _WORDS: Final = ("refused", "filtered", "no_route")
 """What says more of a failed pair than that it took too long."""
+_HOST: Final = frozenset({"start", *get_args(SkipReason)})
+"""Why a rank measured nothing, of its own node: a node short of CPU says ``starved`` of all that was late."""
 
 State: TypeAlias = Literal["probed", "busy", "absent", "lost", "gave way"]
 
@@ -142,12 +144,15 @@ class _Probe:
             deadline += adapter_latency.SECONDS
         leaves = self._leaves()
         met: list[Pair] = []
-        for number in range(1, self._wanted.rounds + 1):
+        # Suspects are measured until nothing more is open.
+        for number in (1, 2, *[3] * MOST_PASSES):
             # Members by their places among those that are still here: nobody is paired with one that left.
             here = [rank for rank in ranks if not self._is_out(rank)]
-            if len(here) < 2:
+            if len(here) < 2 or number > self._wanted.rounds:
                 break
             pairs = self._pairs(number, here, [leaves[rank] for rank in here], met)
+            if not pairs:
+                continue
             met += pairs
             for _, wave in groupby(sorted(pairs, key=lambda one: one.wave), key=lambda one: one.wave):
                 for measured in await asyncio.gather(*(self._turn(number, pair, deadline) for pair in wave)):
@@ -175,7 +180,7 @@ class _Probe:
         if len(ready.ports) != len(self._probers[rank].rails):
             raise ChannelError("an answer that no turn asked for")
         self._ports[rank] = ready.ports
-        self._occupied[rank] = max(self._occupied.get(rank, 0.0), ready.occupied_seconds)
+        self._occupied[rank] = self._occupied.get(rank, 0.0) + ready.occupied_seconds
         if ready.gave_way:
             self._out.setdefault(rank, ("gave way", ready.gave_way))
         return ready
@@ -215,9 +220,9 @@ class _Probe:
         if len(ends) < 2 or any(one.turn != turn.number or one.gave_way for one in ends):
             return []
         # A rank that did not start says nothing of the network.
-        late = [rank for rank, end in zip(ranks, ends, strict=True) if any(one.failed == "start" for one in end.rails)]
+        late = [rank for rank, end in zip(ranks, ends, strict=True) if any(one.failed in _HOST for one in end.rails)]
         for rank in late:
-            self._out.setdefault(rank, ("gave way", "its ranks did not start in time"))
+            self._out.setdefault(rank, ("gave way", "not measured: host busy, its ranks did not start in time"))
         return [] if late else _measured(of_round, pair, [one.rails for one in ends])
 
     def _is_out(self, rank: int) -> bool:
@@ -273,15 +278,15 @@ class _Probe:
         """The pairs of a round, by rank."""
         places = {rank: place for place, rank in enumerate(here)}
         before = [Pair(places[one.first], places[one.second]) for one in met if {*one[:2]} <= places.keys()]
+        rails = [len(self._probers[rank].rails) for rank in here]
         if number == 1:
-            found = first_round(leaves, self._seed)
+            found = first_round(leaves, self._seed, rails)
         elif number == 2:
-            found = second_round(leaves, self._seed, before)
+            found = second_round(leaves, self._seed, before, rails)
         else:
             verdict = locate(self._run(here, dict(zip(here, leaves, strict=True)), ""))
-            found = witness_round(
-                leaves, self._seed, verdict.suspects, verdict.doubtful, {frozenset(one[:2]) for one in before}
-            )
+            times = [frozenset(one[:2]) for one in before]
+            found = witness_round(leaves, self._seed, verdict.suspects, verdict.doubtful, times, verdict.sides, rails)
         return [Pair(here[one.first], here[one.second], one.wave) for one in found]
 
     # --- what came of it ---

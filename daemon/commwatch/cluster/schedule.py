@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from hashlib import blake2b
-from itertools import chain, combinations, count
+from itertools import chain, combinations, count, product
 from typing import Final, NamedTuple
 
 from commwatch.probes.rounds import split_round
@@ -48,15 +48,17 @@ class Suspect(NamedTuple):
     """With so many it is to be measured again."""
 
 
-def first_round(leaves: Sequence[str], seed: str) -> tuple[Pair, ...]:
-    """Pairs within each leaf, at random; what is left over is paired together.
+def first_round(leaves: Sequence[str], seed: str, rails: Sequence[int] = ()) -> tuple[Pair, ...]:
+    """Pairs within each leaf, at random, of nodes with as many rails; what is left over is paired together.
 
     Args:
         leaves: the leaf of each member.
         seed: of the run; another one gives other pairs.
+        rails: of each member, how many it has; empty: all have as many.
     """
     of_leaf: dict[str, list[int]] = {}
-    for member in _shuffled(range(len(leaves)), seed, "first"):
+    order = _shuffled(range(len(leaves)), seed, "first")
+    for member in sorted(order, key=lambda member: rails[member]) if rails else order:
         of_leaf.setdefault(leaves[member], []).append(member)
     left = [members.pop() for members in of_leaf.values() if len(members) % 2]
     pairs = [
@@ -67,10 +69,13 @@ def first_round(leaves: Sequence[str], seed: str) -> tuple[Pair, ...]:
     return tuple(sorted(pairs))
 
 
-def second_round(leaves: Sequence[str], seed: str, first: Sequence[Pair]) -> tuple[Pair, ...]:
+def second_round(
+    leaves: Sequence[str], seed: str, first: Sequence[Pair], rails: Sequence[int] = ()
+) -> tuple[Pair, ...]:  # fmt: skip
     """Pairs between leaves, at random, so that the partners of a leaf are spread over many; none of round 1 again.
 
-    Where one leaf has more than half of the nodes, some pairs stay within it.
+    Where one leaf has more than half of the nodes, some pairs stay within it. Nodes with as many rails are paired where
+    that costs neither. Arguments as ``first_round``.
     """
     met = {frozenset(pair[:2]) for pair in first}
     rested = set(range(len(leaves))) - {member for pair in first for member in pair[:2]}
@@ -82,7 +87,8 @@ def second_round(leaves: Sequence[str], seed: str, first: Sequence[Pair]) -> tup
     grouped = len(set(leaves)) > 1
 
     def cost(one: int, other: int) -> int:
-        return 2 * (frozenset((one, other)) in met) + (grouped and leaves[one] == leaves[other])
+        same_leaf = grouped and leaves[one] == leaves[other]
+        return 4 * (frozenset((one, other)) in met) + 2 * same_leaf + bool(rails and rails[one] != rails[other])
 
     tries = _TRIES * len(leaves)
     for place, pair in enumerate(pairs):
@@ -147,49 +153,55 @@ def witness_round(
     """
     met = list(met)
     times = Counter(met)
-    if len(leaves) <= FEW_MEMBERS:
-        missing = [pair for pair in combinations(range(len(leaves)), 2) if not times[frozenset(pair)]]
-        if missing:
-            waves = split_round(missing, lambda *pair: frozenset(map(str, pair)))
-            return tuple(Pair(*pair, wave) for wave, pairs in enumerate(waves) for pair in pairs)
+    few = len(leaves) <= FEW_MEMBERS
+    missing = [pair for pair in combinations(range(len(leaves)), 2) if few and not times[frozenset(pair)]]
+    if missing:
+        waves = split_round(missing, lambda *pair: frozenset(map(str, pair)))
+        return tuple(Pair(*pair, wave) for wave, pairs in enumerate(waves) for pair in pairs)
     order = _shuffled(range(len(leaves)), seed, f"third {len(met)}")
-    groupings = [[f"leaf {one}" for one in leaves], [f"side {one}" for one in sides]]
-    of_group: dict[str, list[int]] = {}
+    near: dict[tuple[str, object], list[int]] = {}
     for member in order:
-        for grouping in groupings if sides else groupings[:1]:
-            of_group.setdefault(grouping[member], []).append(member)
+        for group in _groups(member, leaves, sides):
+            near.setdefault(group, []).append(member)
     turns = Counter(chain.from_iterable(met))
     accused = {one.member for one in suspects}
     pairs: list[Pair] = []
     for wave in range(max((one.witnesses for one in suspects), default=0)):
         busy = {member for member, count in turns.items() if count >= MOST_TURNS}
         waiting = sorted(one for one in suspects if one.witnesses > wave)
-        for only_good in (True, False):
-            for suspect in waiting:
-                own = suspect.member
-                if own in busy:
-                    continue
-                last = max((rail for rail in suspect.rails if rail is not None), default=0)
-
-                def is_free(
-                    one: int, suspect: Suspect = suspect, last: int = last, only_good: bool = only_good
-                ) -> bool:  # fmt: skip
-                    if one in busy or one == suspect.member or (rails and rails[one] <= last):  # noqa: B023
-                        return False
-                    return not only_good or (one not in accused and not suspect.rails & doubtful.get(one, set()))
-
-                near = [of_group[grouping[own]] for grouping in (groupings if sides else groupings[:1])]
-                free = filter(is_free, chain(*near, order))
-                other = next((one for one in free if not times[frozenset((own, one))]), None)
-                if other is None and len(leaves) <= FEW_MEMBERS:
-                    again = filter(is_free, order)
-                    other = min(again, key=lambda one: times[frozenset((own, one))], default=None)  # noqa: B023
-                if other is not None:
-                    busy |= {own, other}
-                    times[frozenset((own, other))] += 1
-                    turns.update((own, other))
-                    pairs.append(Pair(min(own, other), max(own, other), wave))
+        if few:  # a pair that was measured once decides more than one that was measured twice
+            others = {one: [frozenset((one, other)) for other in order if other != one] for one in order}
+            waiting.sort(key=lambda one: min(times[pair] for pair in others[one.member]))
+        for only_good, suspect in product((True, False), waiting):
+            own = suspect.member
+            if own in busy:
+                continue
+            least = 1 + max((rail for rail in suspect.rails if rail is not None), default=0)
+            near_first = chain(*(near[group] for group in _groups(own, leaves, sides)), order)
+            free = (
+                one
+                for one in (sorted(order, key=lambda one: times[frozenset((own, one))]) if few else near_first)
+                if one not in busy
+                and one != own
+                and (few or not times[frozenset((own, one))])
+                and (not rails or rails[one] >= least)
+                and not (only_good and (one in accused or suspect.rails & doubtful.get(one, set())))
+            )
+            other = next(free, None)
+            if other is not None:
+                busy |= {own, other}
+                times[frozenset((own, other))] += 1
+                turns.update((own, other))
+                pairs.append(Pair(min(own, other), max(own, other), wave))
     return tuple(pairs)
+
+
+def _groups(member: int, leaves: Sequence[str], sides: Sequence[int]) -> Iterator[tuple[str, object]]:
+    """The nearest group of a member first: its leaf, its side."""
+    if leaves[member] != NO_LEAF:
+        yield "leaf", leaves[member]
+    if sides:
+        yield "side", sides[member]
 
 
 def _shuffled(members: Sequence[int], seed: str, what: str) -> list[int]:
