@@ -59,6 +59,8 @@ SLOWER_SHARE_FEW_RAILS: Final = 0.3
 SLOWER_PAIRS: Final = 3
 PATH_RAILS: Final = 4
 """From so many rails on, what is slow on most of them is the path or the node, and no NIC."""
+SURE_ISLANDS: Final = 8
+"""Pairs beyond one for each node that must agree with two islands; each would by chance in half of the cases."""
 SAME_LEVEL: Final = 0.1
 """Pairs this near to the usual level of slower paths cross between islands; others may be moments."""
 CLASS_VALUES: Final = 3
@@ -489,7 +491,8 @@ def _sides(
                     sides[other] = sides[member] ^ slow
                     waiting.append(other)
     taken = sorted({sides[member] for member in near})
-    is_whole = len(taken) == 2 and all(sides[a] ^ sides[b] == slow for a, b, slow in links)
+    is_sure = len(links) - len(near) >= SURE_ISLANDS
+    is_whole = is_sure and len(taken) == 2 and all(sides[a] ^ sides[b] == slow for a, b, slow in links)
     islands = [tuple(one.name for place, one in enumerate(run.members) if sides[place] == side) for side in taken]
     return tuple(sides[member] for member in range(len(run.members))), tuple(islands) if is_whole else ()
 

@@ -37,6 +37,8 @@ PAIR_DEADLINES: Final[Mapping[Backend, plan.Deadlines]] = {
     "simulated": plan.Deadlines(start=10.0, rendezvous=12.0, setup=10.0, measure=10.0),
 }
 """Of the ranks of a pair, seconds; a rank waits for the other one a little longer than that may take to start."""
+MOST_OCCUPIED_SECONDS: Final = 40.0
+"""Of a GPU, for a run."""
 HDR_BYTES_PER_SECOND: Final = 25e9
 """Of a port of InfiniBand HDR over 4 lanes: 200 Gbit/s."""
 _GRACE_SECONDS = 8.0
@@ -287,7 +289,13 @@ class _Probe:
             verdict = locate(self._run(here, dict(zip(here, leaves, strict=True)), ""))
             times = [frozenset(one[:2]) for one in before]
             found = witness_round(leaves, self._seed, verdict.suspects, verdict.doubtful, times, verdict.sides, rails)
-        return [Pair(here[one.first], here[one.second], one.wave) for one in found]
+        found_pairs = [Pair(here[one.first], here[one.second], one.wave) for one in found]
+        return [one for one in found_pairs if number < 3 or not any(self._is_spent(rank, met) for rank in one[:2])]
+
+    def _is_spent(self, rank: int, met: Iterable[Pair]) -> bool:
+        """Whether one more turn would hold its GPUs for too long."""
+        turns = sum(rank in one[:2] for one in met)
+        return self._occupied.get(rank, 0.0) * (turns + 1) > MOST_OCCUPIED_SECONDS * turns
 
     # --- what came of it ---
 
