@@ -41,7 +41,8 @@ OUTPUT = option("--output", type=Path, metavar="FILE", help="draw the matrix of 
 MEMBER_OPTIONS = (
     option("--engine", default="auto", metavar="NAME",
            help="slurm, kubernetes, torchrun, mpirun or members (default: auto)"),
-    option("--members", metavar="HOST,...|FILE", help="all members by hand (gpu[01-04]), the first one hosts the store"),
+    option("--members", metavar="HOST,...|FILE",
+           help="all members by hand, also gpu[01-04]; the first one hosts the store"),
     option("--rank", type=int, metavar="N", help="rank of this member"),
     option("--size", type=int, metavar="N", help="number of members"),
     option("--host", metavar="HOST", help="host of member 0 (default: from the launcher)"),
