@@ -90,7 +90,7 @@ def _fabrics() -> Iterator[Setting]:
         for name, others in kinds:
             for faults in (0, 1, 3) if nodes < 256 else (0, 6):
                 yield Setting(f"{nodes} nodes, {name}, {faults} NICs", nodes, faults, 0.7, _ONE, leaf_size=leaf,
-                              **others)  # fmt: skip
+                              share_of_runs=min(1.0, 64 / nodes), **others)  # fmt: skip
     for faults in (0, 1, 2):
         yield Setting(f"8 nodes, islands 0.5 without leaves, {faults} NICs", 8, faults, 0.7, _ONE, leaf_size=4,
                       tiers=((4, 0.5),), is_told=False)  # fmt: skip

@@ -22,7 +22,7 @@ import msgspec
 
 from commwatch.cluster.node_report import Direction, Fault, Kind
 from commwatch.cluster.run_file import Measured, Rail, Run
-from commwatch.cluster.schedule import FEW_MEMBERS, NO_LEAF, Suspect
+from commwatch.cluster.schedule import FEW_MEMBERS, NO_LEAF, REPEATED_MEMBERS, Suspect
 
 SLOW_SHARE: Final = 0.85
 """Below this share of what is usual in its class, a cell is slow; noise is about 3 %."""
@@ -40,23 +40,25 @@ LEAF_NODES: Final = 3
 """Nor do those of fewer nodes: one bad NIC would be its leaf."""
 NODE_SHARE: Final = 0.75
 """From this share of the rails of a node on, the node is named."""
-DIPS: Final = 0.02
-"""Share of the cells of a healthy end that a moment makes bad, at most."""
-FALSE_ENDS: Final = 0.006
+DIPS: Final = 0.04
+"""Share of the cells of a healthy end that moments make bad in rough weather."""
+FALSE_ENDS: Final = 0.009
 """Ends of a run that so many bad cells may make guilty by chance."""
-MOST_CELLS: Final = 4
+MOST_CELLS: Final = 5
 """Bad cells that name an end however many ends a run has."""
+FEW_ENDS: Final = 16
+"""Of so few, two bad cells name one: a few pairs of nodes, measured by hand."""
 BAD_PER_GOOD: Final = 4
 """An end with a good cell needs so many bad ones for it."""
 CLEARED: Final = 2
 """Bad cells of an end whose partners must be good with others."""
-FEW_NODES: Final = 8
-"""Up to so many, an end with more bad cells than good ones is measured again; of more nodes, one without good ones."""
 SLOWER_SHARE: Final = 0.1
 """Share of the pairs of good nodes that must be slow for their paths to be slower ones; moments slow 2 %."""
 SLOWER_SHARE_FEW_RAILS: Final = 0.3
 """So with fewer rails than tell a rail from a path: faulty uplinks slow less."""
 SLOWER_PAIRS: Final = 3
+SLOWER_NODES: Final = 1 / 8
+"""Share of the nodes that would have to be at fault at once if their paths were not slower ones."""
 PATH_RAILS: Final = 4
 """From so many rails on, what is slow on most of them is the path or the node, and no NIC."""
 SURE_ISLANDS: Final = 8
@@ -222,7 +224,9 @@ def locate(run: Run) -> Verdict:
         left = [one for one in cells if not (one.is_bad and (one[:3] in unsettled or blamed & _parts(one, leaves)))]
         leaf_faults = list(_leaf_faults(left, leaves))
         explained = {cell for one in leaf_faults for cell in one.cells}
-        of_ends = _end_faults([one for one in left if not (one.is_bad and one in explained)], enough, len(rails))
+        of_ends = _end_faults(
+            [one for one in left if not (one.is_bad and one in explained)], enough, len(rails), paths_found
+        )
         named += _named_leaves(fault, leaf_faults)
         named += _named_nodes(fault, of_ends.ends, names, rails)
         opened += _opened(fault, of_ends.open, names)
@@ -236,7 +240,8 @@ def locate(run: Run) -> Verdict:
             doubtful[end.member].add(end.rail)
     for member in paths_found.unproven:
         suspects[member].update(dict.fromkeys(rails[member], 1))
-        opened.append(_met_nobody(run, member, paths_found))
+        levels = [level for pair, level in paths_found.slow.items() if member in pair]
+        opened.append(_met_nobody(names[member], rails[member], levels))
     whole = _whole(run, classes, is_fine=not named and not opened)
     if len(rails) == 2:  # there is no third one to tell them apart
         named, opened = named + opened, []
@@ -403,6 +408,8 @@ class _Paths(NamedTuple):
     sides: tuple[int, ...]
     unproven: tuple[int, ...]
     """Members that met nobody on a path that is not slower."""
+    across: AbstractSet[tuple[int, int]] = frozenset()
+    """Pairs of few nodes without groups that are slow as a whole, for a reason that is not known yet."""
 
     def share(self, source: int, destination: int) -> float:
         """1.0 on a path that is not slower."""
@@ -437,28 +444,39 @@ def _paths_of(
     limit = math.sqrt(share)
     good = {member for pair, level in levels.items() if level >= limit for member in pair}
     leaves = [one.leaf for one in run.members]
-    proven = [pair for pair in levels if pair[0] in good and pair[1] in good]
-    slow = {pair: levels[pair] for pair in proven if levels[pair] < limit}
-    has_rails = all(len(rails[pair]) >= PATH_RAILS for pair in slow)
-    # Within a leaf no path is slower than another one, so these pairs say nothing of how many are.
-    crossing = [pair for pair in proven if leaves[pair[0]] != leaves[pair[1]] or leaves[pair[0]] == NO_LEAF]
-    least = (SLOWER_SHARE if has_rails else SLOWER_SHARE_FEW_RAILS) * len(crossing)
+    # Within a leaf no path is slower than another one.
+    crossing = [pair for pair in levels if leaves[pair[0]] != leaves[pair[1]] or leaves[pair[0]] == NO_LEAF]
+    below = {pair: levels[pair] for pair in crossing if levels[pair] < limit}
+    slow = {pair: level for pair, level in below.items() if pair[0] in good and pair[1] in good}
+    has_rails = all(len(rails[pair]) >= PATH_RAILS for pair in below)
+    least = (SLOWER_SHARE if has_rails else SLOWER_SHARE_FEW_RAILS) * sum(a in good and b in good for a, b in crossing)
     touched = [{leaves[member] for member in pair} for pair in slow]
     of_one_leaf = not has_rails and any(all(leaf in one for one in touched) for leaf in set(leaves) - {NO_LEAF})
     if len(slow) < max(SLOWER_PAIRS, least) or of_one_leaf:
-        return _Paths({}, None, (), ())
+        members = len({member for pair in levels for member in pair})
+        if not has_rails or _disjoint(below) < max(SLOWER_PAIRS, members * SLOWER_NODES):
+            is_open = members <= REPEATED_MEMBERS and has_rails
+            return _Paths({}, None, (), (), {pair for pair in below if is_open and leaves[pair[0]] == NO_LEAF})
+        slow = below
     low = sorted(slow.values())[len(slow) // 10]
     usual_level = median(slow.values())
     expected = {
-        pair: level if len(rails[pair]) >= PATH_RAILS and level >= share * low else low
-        for pair, level in levels.items()
-        if level < limit and (leaves[pair[0]] != leaves[pair[1]] or leaves[pair[0]] == NO_LEAF)
+        pair: level if len(rails[pair]) >= PATH_RAILS and level >= share * low else low for pair, level in below.items()
     }
     crosses = {pair: level < limit for pair, level in levels.items()
                if level >= limit or abs(level / usual_level - 1) < SAME_LEVEL}  # fmt: skip
     sides, islands = _sides(run, crosses)
     unproven = tuple(sorted({member for pair in expected for member in pair} - good))
     return _Paths(expected, Slower(usual_level, len(slow), islands), sides, unproven)
+
+
+def _disjoint(pairs: Iterable[tuple[int, int]]) -> int:
+    """How many pairs without a common member there are, at least: so many nodes would have to be at fault."""
+    taken: set[int] = set()
+    for first, second in pairs:
+        if first not in taken and second not in taken:
+            taken |= {first, second}
+    return len(taken) // 2
 
 
 def _sides(
@@ -497,13 +515,15 @@ def _sides(
     return tuple(sides[member] for member in range(len(run.members))), tuple(islands) if is_whole else ()
 
 
-def _met_nobody(run: Run, member: int, paths: _Paths) -> Named:
-    """A node that was slow with all that it met, where paths are slower than others: it, or its paths."""
-    own = {one for one in paths.slow if member in one}
-    of = [one for one in run.measured if (min(one.first, one.second), max(one.first, one.second)) in own]
-    ratio = median(paths.slow[pair] for pair in own)
-    rails = _sorted_rails({one.rail for one in of})
-    return Named("node", "bandwidth", (run.members[member].name,), rails, "both", ratio, len(of), "")
+def _met_nobody(name: str, rails: Iterable[Rail], levels: Sequence[float]) -> Named:
+    """A node that was slow with all that it met, where paths are slower than others: it, or its paths.
+
+    Args:
+        name: of the node.
+        rails: that it measured.
+        levels: of its pairs.
+    """
+    return Named("node", "bandwidth", (name,), _sorted_rails(rails), "both", median(levels), len(levels), "")
 
 
 def _is_usual(run: Run, one: Measured) -> bool:
@@ -512,14 +532,14 @@ def _is_usual(run: Run, one: Measured) -> bool:
 
 
 _FEW_VALUES: Final = 24
-"""Of so few the one below the fastest counts: most may be slow."""
+"""Of so few the one below the fastest counts."""
 
 
 def _usual(values: Sequence[float], share: float = SLOW_SHARE) -> float | None:
-    """The median of what is not far below the upper quartile: in a small run half of the cells may be slow."""
+    """The median of what is not far below the fastest tenth: most paths may be slower, and half of a small run slow."""
     if len(values) < CLASS_VALUES:
         return None
-    high = sorted(values)[max(3 * len(values) // 4, min(len(values), _FEW_VALUES) - 2)]
+    high = sorted(values)[9 * len(values) // 10 if len(values) > _FEW_VALUES else max(1, len(values) - 2)]
     return median(value for value in values if value >= share * high)
 
 
@@ -528,10 +548,10 @@ def _usual(values: Sequence[float], share: float = SLOW_SHARE) -> float | None:
 
 def _enough(ends: int) -> int:
     """Bad cells that name an end: as many as do not come together by chance in a run with so many ends."""
-    return min(MOST_CELLS, max(2, math.ceil(math.log(max(ends, 1) / FALSE_ENDS) / math.log(1 / DIPS))))
+    return 2 if ends <= FEW_ENDS else min(MOST_CELLS, math.ceil(math.log(ends / FALSE_ENDS) / math.log(1 / DIPS)))
 
 
-def _end_faults(cells: Sequence[Cell], enough: int, nodes: int) -> _EndFaults:
+def _end_faults(cells: Sequence[Cell], enough: int, nodes: int, paths: _Paths) -> _EndFaults:
     """The ends of which nearly all cells are bad; those with too few to say so, and how many more these need."""
     bad = [one for one in cells if one.is_bad]
     of_end: dict[_End, list[Cell]] = {end: [] for one in bad for end in _ends(one)}
@@ -546,11 +566,15 @@ def _end_faults(cells: Sequence[Cell], enough: int, nodes: int) -> _EndFaults:
     found = _EndFaults(doubtful=list(of_end))
     good = {end: sum(not one.is_bad for one in of) for end, of in of_end.items()}
     left = {end: [one for one in of if one.is_bad] for end, of in of_end.items()}
-    for end in _guilty(left, good, enough):
+    # Of few nodes a half may be an island: one that is slow with no more nodes than that may be on the other one.
+    half = nodes // 2 + 1
+    few = {end for end, of in left.items() if (pairs := _pairs(of)) and pairs <= paths.across and len(pairs) < half}
+    for end in _guilty(left, good, enough, few):
         found.ends[end] = [one for one in of_end[end] if one.is_bad]
     for end, of in left.items():
-        if of and (len(of) > good[end] if nodes <= FEW_NODES else not good[end]):
-            found.suspects[end] = max(1, enough - len(of), BAD_PER_GOOD * good[end] - len(of))
+        if of and (len(of) > good[end] if nodes <= REPEATED_MEMBERS else not good[end]):
+            missing = half - len(_pairs(of)) if end in few else 0
+            found.suspects[end] = max(1, enough - len(of), BAD_PER_GOOD * good[end] - len(of), missing)
     for one in bad:
         ends = _ends(one)
         if any(end in found.ends for end in ends):
@@ -562,17 +586,24 @@ def _end_faults(cells: Sequence[Cell], enough: int, nodes: int) -> _EndFaults:
     return found
 
 
-def _guilty(left: dict[_End, list[Cell]], good: Mapping[_End, int], enough: int) -> Iterator[_End]:
+def _pairs(cells: Iterable[Cell]) -> set[tuple[int, int]]:
+    return {(min(one.source, one.destination), max(one.source, one.destination)) for one in cells}
+
+
+def _guilty(
+    left: dict[_End, list[Cell]], good: Mapping[_End, int], enough: int, unsure: AbstractSet[_End]
+) -> Iterator[_End]:  # fmt: skip
     """The ends that are at fault, the surest first; they and the cells that they explain are taken out of what is left.
 
     Args:
         left: the bad cells of each end.
         good: how many good cells each end has.
         enough: bad cells that name an end.
+        unsure: ends that are not named.
     """
     while True:
         likely = {end for end, of in left.items() if _is_likely(of, good[end], enough)}
-        at_fault = {end for end in likely if _cleared(end, left[end], good, likely) >= CLEARED}
+        at_fault = {end for end in likely - unsure if _cleared(end, left[end], good, likely) >= CLEARED}
         if not at_fault:
             return
         yield from at_fault
@@ -584,8 +615,7 @@ def _guilty(left: dict[_End, list[Cell]], good: Mapping[_End, int], enough: int)
 
 def _is_likely(bad: Sequence[Cell], good: int, enough: int) -> bool:
     """Whether so many cells of an end, with more than one partner, are bad that moments do not explain them."""
-    partners = {(one.source, one.destination) for one in bad}
-    return len(bad) >= max(enough, BAD_PER_GOOD * good) and len(partners) > 1
+    return len(bad) >= max(enough, BAD_PER_GOOD * good) and len(_pairs(bad)) > 1
 
 
 def _cleared(end: _End, bad: Iterable[Cell], good: Mapping[_End, int], likely: AbstractSet[_End]) -> int:

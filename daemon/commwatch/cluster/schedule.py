@@ -22,6 +22,8 @@ SENDING_SHARE: Final = 8
 """One of so many nodes of a leaf sends to other leaves at once, so that jobs on the shared uplinks feel little."""
 FEW_MEMBERS: Final = 4
 """Up to so many, all meet in three rounds."""
+REPEATED_MEMBERS: Final = 8
+"""Up to so many, a pair is measured again where no other witness is near, and an end with a good measurement too."""
 MOST_TURNS: Final = 8
 """Of a member, so that a run holds its GPUs for 40 s at most."""
 MOST_PASSES: Final = 4
@@ -153,7 +155,7 @@ def witness_round(
     """
     met = list(met)
     times = Counter(met)
-    few = len(leaves) <= FEW_MEMBERS
+    few, repeats = len(leaves) <= FEW_MEMBERS, len(leaves) <= REPEATED_MEMBERS
     missing = [pair for pair in combinations(range(len(leaves)), 2) if few and not times[frozenset(pair)]]
     if missing:
         waves = split_round(missing, lambda *pair: frozenset(map(str, pair)))
@@ -169,7 +171,7 @@ def witness_round(
     for wave in range(max((one.witnesses for one in suspects), default=0)):
         busy = {member for member, count in turns.items() if count >= MOST_TURNS}
         waiting = sorted(one for one in suspects if one.witnesses > wave)
-        if few:  # a pair that was measured once decides more than one that was measured twice
+        if repeats:  # a pair that was measured once decides more than one that was measured twice
             others = {one: [frozenset((one, other)) for other in order if other != one] for one in order}
             waiting.sort(key=lambda one: min(times[pair] for pair in others[one.member]))
         for only_good, suspect in product((True, False), waiting):
@@ -177,16 +179,22 @@ def witness_round(
             if own in busy:
                 continue
             least = 1 + max((rail for rail in suspect.rails if rail is not None), default=0)
-            near_first = chain(*(near[group] for group in _groups(own, leaves, sides)), order)
-            free = (
-                one
-                for one in (sorted(order, key=lambda one: times[frozenset((own, one))]) if few else near_first)
-                if one not in busy
-                and one != own
-                and (few or not times[frozenset((own, one))])
-                and (not rails or rails[one] >= least)
-                and not (only_good and (one in accused or suspect.rails & doubtful.get(one, set())))
-            )
+            if repeats:  # a good one of its side that it has met least
+                cost = [
+                    _distance(own, one, leaves, sides)
+                    + times[frozenset((own, one))]
+                    - _was_good(one, suspect, accused, doubtful)
+                    for one in range(len(leaves))
+                ]
+                candidates: Iterable[int] = sorted(order, key=cost.__getitem__)
+            else:
+                candidates = (
+                    one
+                    for one in chain(*(near[group] for group in _groups(own, leaves, sides)), order)
+                    if not times[frozenset((own, one))]
+                    and (not only_good or _was_good(one, suspect, accused, doubtful))
+                )
+            free = (one for one in candidates if one not in busy and one != own and (not rails or rails[one] >= least))
             other = next(free, None)
             if other is not None:
                 busy |= {own, other}
@@ -196,12 +204,26 @@ def witness_round(
     return tuple(pairs)
 
 
+def _was_good(
+    member: int, suspect: Suspect, accused: AbstractSet[int], doubtful: Mapping[int, AbstractSet[int | None]]
+) -> bool:  # fmt: skip
+    """Whether a member is no suspect itself, and had no slow measurement on the rails of one."""
+    return member not in accused and not suspect.rails & doubtful.get(member, frozenset())
+
+
 def _groups(member: int, leaves: Sequence[str], sides: Sequence[int]) -> Iterator[tuple[str, object]]:
     """The nearest group of a member first: its leaf, its side."""
     if leaves[member] != NO_LEAF:
         yield "leaf", leaves[member]
     if sides:
         yield "side", sides[member]
+
+
+def _distance(member: int, other: int, leaves: Sequence[str], sides: Sequence[int]) -> int:
+    """0 in one leaf or on one side, 2 with a slower path between, 1 where nothing is known of that."""
+    if not sides:
+        return int(leaves[member] != leaves[other])
+    return 0 if sides[member] == sides[other] else 2 if sides[member] // 2 == sides[other] // 2 else 1
 
 
 def _shuffled(members: Sequence[int], seed: str, what: str) -> list[int]:
