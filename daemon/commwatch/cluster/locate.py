@@ -61,6 +61,8 @@ SLOWER_NODES: Final = 1 / 8
 """Share of the nodes that would have to be at fault at once if their paths were not slower ones."""
 PATH_RAILS: Final = 4
 """From so many rails on, what is slow on most of them is the path or the node, and no NIC."""
+FEW_UNPROVEN: Final = 1 / 4
+"""Share of the nodes up to which those are listed that met nobody but over slower paths; more are how the fabric is."""
 SURE_ISLANDS: Final = 8
 """Pairs beyond one for each node that must agree with two islands; each would by chance in half of the cases."""
 SAME_LEVEL: Final = 0.1
@@ -240,8 +242,9 @@ def locate(run: Run) -> Verdict:
             doubtful[end.member].add(end.rail)
     for member in paths_found.unproven:
         suspects[member].update(dict.fromkeys(rails[member], 1))
-        levels = [level for pair, level in paths_found.slow.items() if member in pair]
-        opened.append(_met_nobody(names[member], rails[member], levels))
+        if len(paths_found.unproven) <= FEW_UNPROVEN * len(rails):
+            levels = [level for pair, level in paths_found.slow.items() if member in pair]
+            opened.append(_met_nobody(names[member], rails[member], levels))
     whole = _whole(run, classes, is_fine=not named and not opened)
     if len(rails) == 2:  # there is no third one to tell them apart
         named, opened = named + opened, []

@@ -37,6 +37,8 @@ PAIR_DEADLINES: Final[Mapping[Backend, plan.Deadlines]] = {
     "simulated": plan.Deadlines(start=10.0, rendezvous=12.0, setup=10.0, measure=10.0),
 }
 """Of the ranks of a pair, seconds; a rank waits for the other one a little longer than that may take to start."""
+BAD_NODES: Final = ("Warning", "Critical")
+"""How the diagnosis of a node begins that is not well; without a daemon it is unknown, and no fault."""
 MOST_OCCUPIED_SECONDS: Final = 40.0
 """Of a GPU, for a run."""
 HDR_BYTES_PER_SECOND: Final = 25e9
@@ -68,6 +70,8 @@ class ProbedMember(msgspec.Struct, frozen=True, kw_only=True):
     state: State
     """``busy``: its node was not free; ``lost``: it came and left, or did not answer in time."""
     detail: str = ""
+    diagnosis: str = ""
+    """What its daemon says of its node; empty: not asked."""
 
 
 class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +95,8 @@ class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
         """As docs/using/cluster.md has them."""
         if self.verdict.nodes < 2:
             return ExitCode.NOT_KNOWN
-        return ExitCode.FOUND if self.verdict.named or self.verdict.open else ExitCode.OK
+        is_bad = any(one.diagnosis.startswith(BAD_NODES) for one in self.members)
+        return ExitCode.FOUND if self.verdict.named or self.verdict.open or is_bad else ExitCode.OK
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +356,8 @@ class _Probe:
             name = self._names[rank] if rank < len(self._names) else f"rank {rank}"
             return ProbedMember(rank=rank, name=name, state="absent")
         state, detail = self._state(rank)
-        return ProbedMember(rank=rank, name=self._name(rank), state=state, detail=detail)
+        diagnosis = self._probers[rank].diagnosis
+        return ProbedMember(rank=rank, name=self._name(rank), state=state, detail=detail, diagnosis=diagnosis)
 
 
 def _measured(number: int, pair: Pair, ends: Sequence[Sequence[RailReport]]) -> list[Measured]:

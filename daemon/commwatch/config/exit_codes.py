@@ -83,6 +83,13 @@ COMMANDS: Mapping[str, Meanings] = {
         NOT_KNOWN: "fewer than two nodes were measured",
         RUN_BROKEN: _BROKEN,
     },
+    "cluster scan": {
+        OK: "nothing is wrong",
+        FOUND: f"check, probe or the diagnosis of a node found something; {_UNREACHED}",
+        WRONG_USE: "wrong use, or a file that cannot be written",
+        NOT_KNOWN: "fewer than two nodes were measured",
+        RUN_BROKEN: _BROKEN,
+    },
     "cluster plan": {
         OK: "printed",
         NOT_KNOWN: "fewer than two nodes",
