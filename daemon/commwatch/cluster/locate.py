@@ -47,7 +47,7 @@ FALSE_ENDS: Final = 0.009
 MOST_CELLS: Final = 5
 """Bad cells that name an end however many ends a run has."""
 FEW_ENDS: Final = 16
-"""Of so few, two bad cells name one: a few pairs of nodes, measured by hand."""
+"""Of so few, two bad cells name one, as in a few pairs that were measured by hand; a probe measures it again."""
 BAD_PER_GOOD: Final = 4
 """An end with a good cell needs so many bad ones for it."""
 CLEARED: Final = 2
@@ -221,13 +221,13 @@ def locate(run: Run) -> Verdict:
     """Members and leaves with their rails: what failed or goes over a socket is not named as slow as well."""
     unsettled: set[tuple[int, int, Rail]] = set()
     """So for open pairs."""
-    enough = _enough(2 * sum(map(len, rails.values())))
+    ends = 2 * sum(map(len, rails.values()))
     for fault, cells in _cells(run, classes, paths_found):
         left = [one for one in cells if not (one.is_bad and (one[:3] in unsettled or blamed & _parts(one, leaves)))]
         leaf_faults = list(_leaf_faults(left, leaves))
         explained = {cell for one in leaf_faults for cell in one.cells}
         of_ends = _end_faults(
-            [one for one in left if not (one.is_bad and one in explained)], enough, len(rails), paths_found
+            [one for one in left if not (one.is_bad and one in explained)], ends, len(rails), paths_found
         )
         named += _named_leaves(fault, leaf_faults)
         named += _named_nodes(fault, of_ends.ends, names, rails)
@@ -551,11 +551,19 @@ def _usual(values: Sequence[float], share: float = SLOW_SHARE) -> float | None:
 
 def _enough(ends: int) -> int:
     """Bad cells that name an end: as many as do not come together by chance in a run with so many ends."""
-    return 2 if ends <= FEW_ENDS else min(MOST_CELLS, math.ceil(math.log(ends / FALSE_ENDS) / math.log(1 / DIPS)))
+    return min(MOST_CELLS, max(2, math.ceil(math.log(ends / FALSE_ENDS) / math.log(1 / DIPS)))) if ends else 2
 
 
-def _end_faults(cells: Sequence[Cell], enough: int, nodes: int, paths: _Paths) -> _EndFaults:
-    """The ends of which nearly all cells are bad; those with too few to say so, and how many more these need."""
+def _end_faults(cells: Sequence[Cell], ends: int, nodes: int, paths: _Paths) -> _EndFaults:
+    """The ends of which nearly all cells are bad; those with too few to say so, and how many more these need.
+
+    Args:
+        cells: that no leaf explains.
+        ends: of the run.
+        nodes: of the run.
+        paths: of the run.
+    """
+    enough = _enough(ends)
     bad = [one for one in cells if one.is_bad]
     of_end: dict[_End, list[Cell]] = {end: [] for one in bad for end in _ends(one)}
     for one in cells if bad else ():
@@ -572,17 +580,18 @@ def _end_faults(cells: Sequence[Cell], enough: int, nodes: int, paths: _Paths) -
     # Of few nodes a half may be an island: one that is slow with no more nodes than that may be on the other one.
     half = nodes // 2 + 1
     few = {end for end, of in left.items() if (pairs := _pairs(of)) and pairs <= paths.across and len(pairs) < half}
-    for end in _guilty(left, good, enough, few):
-        found.ends[end] = [one for one in of_end[end] if one.is_bad]
+    for end in _guilty(left, good, 2 if ends <= FEW_ENDS else enough, few):
+        found.ends[end] = own = [one for one in of_end[end] if one.is_bad]
+        if len(own) < enough:
+            found.suspects[end] = enough - len(own)
     for end, of in left.items():
         if of and (len(of) > good[end] if nodes <= REPEATED_MEMBERS else not good[end]):
             missing = half - len(_pairs(of)) if end in few else 0
             found.suspects[end] = max(1, enough - len(of), BAD_PER_GOOD * good[end] - len(of), missing)
     for one in bad:
-        ends = _ends(one)
-        if any(end in found.ends for end in ends):
+        if any(end in found.ends for end in _ends(one)):
             continue
-        if any(not good[end] for end in ends):
+        if any(not good[end] for end in _ends(one)):
             found.open.append(one)
         else:
             found.paths += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
+from statistics import median
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,6 +17,7 @@ from commwatch.commands.options import IGNORE_SCHEDULER
 from commwatch.config.settings import Config
 from commwatch.errors import CommwatchError, ExitCode
 from commwatch.lines import printable
+from commwatch.units import format_seconds
 from commwatch.views.terminal import show
 
 if TYPE_CHECKING:
@@ -101,10 +103,22 @@ def scan_lines(checked: Verdict, result: ProbeResult, daemon: Handed) -> Iterato
     yield "connections:"
     yield from (f"  {line}" for line in check_lines(checked, Handed("no_daemon")))
     yield "network:"
-    yield from (f"  {line}" for line in probe_lines(result))
+    yield from (f"  {line}" for line in (*probe_lines(result), *_latency_lines(result)))
     yield "nodes:"
     yield from (f"  {line}" for line in _node_lines(result.members))
     yield daemon.words
+
+
+def _latency_lines(result: ProbeResult) -> Iterator[str]:
+    """Small messages between nodes against what a collective may take."""
+    from commwatch.diagnosis.marks.table import COLLECTIVE_LATENCY
+
+    if latencies := [one.latency for one in result.run.measured if one.latency is not None]:
+        is_met = max(latencies) <= COLLECTIVE_LATENCY.figure
+        yield (
+            f"latency between nodes: {format_seconds(median(latencies))} usual, {format_seconds(max(latencies))} at "
+            f"most; a collective should take {COLLECTIVE_LATENCY.required}: {'reached' if is_met else 'missed'}"
+        )
 
 
 def _node_lines(members: tuple[ProbedMember, ...]) -> Iterator[str]:
