@@ -22,7 +22,7 @@ import msgspec
 
 from commwatch.cluster.node_report import Direction, Fault, Kind
 from commwatch.cluster.run_file import Measured, Rail, Run
-from commwatch.cluster.schedule import FEW_MEMBERS, NO_LEAF, REPEATED_MEMBERS, Suspect
+from commwatch.cluster.schedule import NO_LEAF, REPEATED_MEMBERS, Suspect
 
 SLOW_SHARE: Final = 0.85
 """Below this share of what is usual in its class, a cell is slow; noise is about 3 %."""
@@ -69,6 +69,9 @@ SAME_LEVEL: Final = 0.1
 """Pairs this near to the usual level of slower paths cross between islands; others may be moments."""
 CLASS_VALUES: Final = 3
 """A class with fewer values has no usual one."""
+MANY_VALUES: Final = 200
+"""Of more, the fastest tenth says what is fast; of fewer, so many as a pair of nodes with 8 rails has to spare:"""
+FAST_VALUES: Final = 9
 
 
 class Named(msgspec.Struct, frozen=True):
@@ -531,18 +534,16 @@ def _met_nobody(name: str, rails: Iterable[Rail], levels: Sequence[float]) -> Na
 
 def _is_usual(run: Run, one: Measured) -> bool:
     """Whether it counts for what is usual: round 3 has the suspects."""
-    return one.round <= 2 or len(run.members) <= FEW_MEMBERS
-
-
-_FEW_VALUES: Final = 24
-"""Of so few the one below the fastest counts."""
+    return one.round <= 2 or len(run.members) <= REPEATED_MEMBERS
 
 
 def _usual(values: Sequence[float], share: float = SLOW_SHARE) -> float | None:
-    """The median of what is not far below the fastest tenth: most paths may be slower, and half of a small run slow."""
-    if len(values) < CLASS_VALUES:
+    """The median of what is not far below the fastest: most paths may be slower, and half of a small run slow."""
+    count = len(values)
+    if count < CLASS_VALUES:
         return None
-    high = sorted(values)[9 * len(values) // 10 if len(values) > _FEW_VALUES else max(1, len(values) - 2)]
+    fastest = max(1, count // 10 if count > MANY_VALUES else min(FAST_VALUES, count // 10))
+    high = sorted(values)[count - fastest]
     return median(value for value in values if value >= share * high)
 
 
