@@ -160,7 +160,7 @@ def witness_round(
     if missing:
         waves = split_round(missing, lambda *pair: frozenset(map(str, pair)))
         return tuple(Pair(*pair, wave) for wave, pairs in enumerate(waves) for pair in pairs)
-    if not suspects and repeats and set(leaves) == {NO_LEAF} and len(met) <= len(leaves):
+    if not (suspects or few) and repeats and set(leaves) == {NO_LEAF} and len(met) <= len(leaves):
         # Two rounds of few nodes may all have gone between two islands, of which nothing is known then.
         return second_round(leaves, f"{seed} again", [Pair(*sorted(pair)) for pair in met], rails)
     order = _shuffled(range(len(leaves)), seed, f"third {len(met)}")
