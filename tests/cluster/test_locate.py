@@ -216,6 +216,21 @@ def test_two_islands_are_said_with_their_nodes() -> None:
     ]
 
 
+@pytest.mark.parametrize(("slow", "kind"), [(1, "node"), (8, "network")])
+def test_nodes_that_met_nobody_but_over_slower_paths_stay_open(slow: int, kind: str) -> None:
+    """It may be they or their paths; of many it is one line."""
+    nodes = [f"n{place}" for place in range(16)]
+    pairs = [(a, b) for a in range(16) for b in range(a + 1, 16) if (a + b) % 4 in (0, 1)]
+    bad = {pair for pair in pairs if pair[0] < slow or (pair[0] < 8) != (pair[1] < 8)}
+    rates = {pair: 25e9 if pair in bad else 50e9 for pair in pairs}
+    measured = [Measured(2, *pair, rail, rate, rate) for pair, rate in rates.items() for rail in range(4)]
+
+    verdict = locate(run_of(nodes, measured))
+
+    assert verdict.named == ()
+    assert [(one.kind, one.elements) for one in verdict.open] == [(kind, ("n0",) if slow == 1 else ())]
+
+
 def test_four_pods_are_no_two_islands() -> None:
     """The paths are slower, and that is all that is known."""
     slower = judged_with([], [(16, 0.5)]).slower

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from statistics import median
@@ -62,7 +62,7 @@ SLOWER_NODES: Final = 1 / 8
 PATH_RAILS: Final = 4
 """From so many rails on, what is slow on most of them is the path or the node, and no NIC."""
 FEW_UNPROVEN: Final = 1 / 4
-"""Share of the nodes up to which those are listed that met nobody but over slower paths; more are how the fabric is."""
+"""Share of the nodes up to which those are listed that met nobody but over slower paths; more are one line."""
 SURE_ISLANDS: Final = 8
 """Pairs beyond one for each node that must agree with two islands; each would by chance in half of the cases."""
 SAME_LEVEL: Final = 0.1
@@ -142,7 +142,8 @@ class Verdict(msgspec.Struct, frozen=True):
     named: tuple[Named, ...]
     """The largest parts first."""
     open: tuple[Named, ...]
-    """Pairs of which either node may be at fault: a witness would decide."""
+    """Pairs of which either node may be at fault: a witness would decide. Nodes that met nobody but over slower paths;
+    the network where these are many, with their number in place of measurements."""
     paths: int
     """Bad cells between ends that are good elsewhere: one way through the network, or a moment. Counted, not named."""
     figures: tuple[Figures, ...]
@@ -245,9 +246,7 @@ def locate(run: Run) -> Verdict:
             doubtful[end.member].add(end.rail)
     for member in paths_found.unproven:
         suspects[member].update(dict.fromkeys(rails[member], 1))
-        if len(paths_found.unproven) <= FEW_UNPROVEN * len(rails):
-            levels = [level for pair, level in paths_found.slow.items() if member in pair]
-            opened.append(_met_nobody(names[member], rails[member], levels))
+    opened += _met_nobody(paths_found, names, rails)
     whole = _whole(run, classes, is_fine=not named and not opened)
     if len(rails) == 2:  # there is no third one to tell them apart
         named, opened = named + opened, []
@@ -521,15 +520,29 @@ def _sides(
     return tuple(sides[member] for member in range(len(run.members))), tuple(islands) if is_whole else ()
 
 
-def _met_nobody(name: str, rails: Iterable[Rail], levels: Sequence[float]) -> Named:
-    """A node that was slow with all that it met, where paths are slower than others: it, or its paths.
+def _met_nobody(paths: _Paths, names: Sequence[str], rails: Mapping[int, Collection[Rail]]) -> Iterator[Named]:
+    """Nodes that were slow with all that they met, where paths are slower than others: they, or their paths.
 
     Args:
-        name: of the node.
-        rails: that it measured.
-        levels: of its pairs.
+        paths: of the run.
+        names: of the members.
+        rails: that each member measured.
     """
-    return Named("node", "bandwidth", (name,), _sorted_rails(rails), "both", median(levels), len(levels), "")
+    levels: dict[int, list[float]] = defaultdict(list)
+    for pair, level in paths.slow.items():
+        for member in pair:
+            levels[member].append(level)
+    found = [
+        Named("node", "bandwidth", (names[one],), _sorted_rails(rails[one]), "both", median(levels[one]),
+              len(levels[one]), "")
+        for one in paths.unproven
+    ]  # fmt: skip
+    if len(found) <= FEW_UNPROVEN * len(rails):
+        yield from found
+    else:
+        of = _sorted_rails(set().union(*rails.values()))
+        ratio = median(one.ratio for one in found if one.ratio is not None)
+        yield Named("network", "bandwidth", (), of, "both", ratio, len(found), "")
 
 
 def _is_usual(run: Run, one: Measured) -> bool:

@@ -98,11 +98,7 @@ def lines_of(saved: Run, verdict: Verdict) -> Iterator[str]:
     if len(verdict.named) > _SHOWN:
         yield f"{len(verdict.named) - _SHOWN} more parts; --json has them all"
     for one in verdict.open[:_SHOWN]:
-        if one.kind == "pair":
-            cure = f"{one.elements[0]} or {one.elements[1]}: measure each with another node"
-        else:
-            cure = "it met nobody but over slower paths: name the nodes of each switch with --groups FILE"
-        yield f"open: {line_of(one)}; {cure}"
+        yield f"open: {_open_line(one)}"
     if verdict.slower is not None:
         yield _slower_line(verdict.slower)
     if verdict.paths:
@@ -119,6 +115,16 @@ def lines_of(saved: Run, verdict: Verdict) -> Iterator[str]:
             f"{scope}{models}a rail one way: {format_rate(of.usual)} usual, {format_rate(of.low)} to "
             f"{format_rate(of.high)}{latency}"
         )
+
+
+def _open_line(one: Named) -> str:
+    """A part that may be at fault, and what would decide."""
+    if one.kind == "pair":
+        return f"{line_of(one)}; {one.elements[0]} or {one.elements[1]}: measure each with another node"
+    groups = "name the nodes of each switch with --groups FILE"
+    if one.kind == "network":
+        return f"{one.measurements} nodes met nobody but over slower paths, and may be slow themselves: {groups}"
+    return f"{line_of(one)}; it met nobody but over slower paths: {groups}"
 
 
 def _slower_line(slower: Slower) -> str:
