@@ -3,7 +3,7 @@
 The cluster is that of ``cluster_generator``, which knows nothing of the judge.
 
 Example:
-    python -m benchmarks.cluster_verdict --runs 100 --seed 1
+    python -m benchmarks.cluster_verdict --runs 100 --seed 1 --fabrics
 """
 
 from __future__ import annotations
