@@ -394,11 +394,9 @@ def _latency_cells(
     paths = _paths_of(run, speeds, usual, 1 / SLOW_LATENCY)
     for one in speeds:
         if (speed := usual.get(one.of)) is not None:
-            share = paths.share(one.source, one.destination)
-            ratio = speed * share / one.value
-            is_bad = ratio > SLOW_LATENCY
-            for cell in _both_ways(one.one, is_bad, ratio):
-                yield cell._replace(is_path=not is_bad and share < 1.0)
+            # What an end adds is seen on a slower path too.
+            ratio = speed * paths.share(one.source, one.destination) / one.value
+            yield from _both_ways(one.one, ratio > SLOW_LATENCY, ratio)
 
 
 # --- slower paths ---
