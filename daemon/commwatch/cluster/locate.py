@@ -597,7 +597,7 @@ def _end_faults(cells: Sequence[Cell], ends: int, nodes: int, paths: _Paths) -> 
         if len(own) < enough:
             found.suspects[end] = enough - len(own)
     for end, of in left.items():
-        if of and (len(of) > good[end] if nodes <= REPEATED_MEMBERS else not good[end]):
+        if of and len(of) > (1 if nodes <= REPEATED_MEMBERS else 2) * good[end]:
             missing = half - len(_pairs(of)) if end in few else 0
             found.suspects[end] = max(1, enough - len(of), BAD_PER_GOOD * good[end] - len(of), missing)
     for one in bad:
