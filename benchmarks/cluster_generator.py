@@ -2,13 +2,15 @@
 
 A transfer goes through parts in a row: node, NIC, leaf switch, uplink, spine, uplink, leaf switch, NIC, node. The
 tightest of them decides what it carries, then come noise, other jobs' traffic and moments in which all stands still.
+Above the leaves there may be tiers, such as pods or islands, between which a spine carries less. Nodes may have fewer
+rails than others.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import NamedTuple
 
@@ -48,6 +50,15 @@ class Reading(NamedTuple):
     failed: bool
 
 
+class Tier(NamedTuple):
+    """Groups of nodes between which a transfer is slower."""
+
+    group_of: tuple[int, ...]
+    """The group of each node."""
+    share: float
+    """Of the rate, between groups."""
+
+
 class Conditions(NamedTuple):
     """What else happens in a run."""
 
@@ -64,6 +75,10 @@ class Conditions(NamedTuple):
     """Share of the pairs that a moment slows on all rails."""
     hot_uplinks: float = 0.0
     """Share of the uplinks on which other jobs slow a third of the transfers."""
+    tails: float = 0.0
+    """Degrees of freedom of Student's t for the noise, whose fast side ends at three deviations; 0: a normal one."""
+    node_moments: float = 0.0
+    """Share of the turns of a node in which it stands still for a moment, on all rails."""
 
 
 @dataclass
@@ -75,9 +90,12 @@ class Cluster:
     faults: list[Fault]
     conditions: Conditions
     random: Random
-    _left: dict[tuple[object, ...], float] = field(default_factory=dict)
-    _dead: set[tuple[int, int]] = field(default_factory=set)
-    _hot: set[tuple[int, int]] = field(default_factory=set)
+    tiers: Sequence[Tier] = ()
+    rails_of: Sequence[int] = ()
+    """Rails of each node, where not all have the same."""
+    _left: dict[tuple[object, ...], float] = field(init=False, default_factory=dict)
+    _dead: set[tuple[int, int]] = field(init=False, default_factory=set)
+    _hot: set[tuple[int, int]] = field(init=False, default_factory=set)
 
     def __post_init__(self) -> None:
         """Write down what each part that is at fault still carries."""
@@ -113,7 +131,17 @@ class Cluster:
         if here != there:
             parts += [("uplink", here, rail, "out"), ("uplink", there, rail, "in"), ("path", here, there, rail)]
         tightest = min(left.get(part, 1.0) for part in parts)
+        for tier in self.tiers:
+            if tier.group_of[source] != tier.group_of[destination]:
+                tightest = min(tightest, tier.share)
         return tightest * (BETWEEN_LEAVES if here != there else 1.0)
+
+    def _noise(self, deviation: float) -> float:
+        """Of a transfer, as a factor of its rate."""
+        value = self.random.gauss(0, 1)
+        if freedom := self.conditions.tails:
+            value = min(3.0, value / math.sqrt(self.random.gammavariate(freedom / 2, 2) / freedom))
+        return math.exp(deviation * value)
 
     def measure(self, pairs: Iterable[tuple[int, int]]) -> Iterator[Reading]:
         """All rails of pairs."""
@@ -121,7 +149,11 @@ class Cluster:
         for first, second in pairs:
             is_far = self.leaf_of[first] != self.leaf_of[second]
             whole = 1 / random.uniform(1.2, 5) if random.random() < here.pair_moments else 1.0
-            for rail in range(self.rails):
+            for _ in range(2 if here.node_moments else 0):
+                whole = min(whole, 1 / random.uniform(1.2, 5) if random.random() < here.node_moments else 1.0)
+            hops = is_far + sum(tier.group_of[first] != tier.group_of[second] for tier in self.tiers)
+            rails = min(self.rails_of[first], self.rails_of[second]) if self.rails_of else self.rails
+            for rail in range(rails):
                 failed = (first, rail) in self._dead or (second, rail) in self._dead
                 moment = 1 / random.uniform(1.2, 5) if random.random() < here.spikes else whole
                 is_hot = bool({(self.leaf_of[first], rail), (self.leaf_of[second], rail)} & self._hot)
@@ -130,17 +162,31 @@ class Cluster:
                     value = RATE * self._share(source, destination, rail) * moment
                     if is_far and random.random() < (1 / 3 if is_hot else here.congestion):
                         value *= random.uniform(0.3, 0.95)
-                    ways.append(value * math.exp(random.gauss(0, here.noise)))
-                latency = (LATENCY + HOP_LATENCY * is_far) * math.exp(random.gauss(0, here.latency_noise)) / moment
+                    ways.append(value * self._noise(here.noise))
+                latency = (LATENCY + HOP_LATENCY * hops) / self._noise(here.latency_noise) / moment
                 yield Reading(first, second, rail, ways[0], ways[1], latency, failed)
 
 
 def cluster_of(
-    nodes: int, conditions: Conditions, random: Random, *, rails: int = 8, leaf_size: int = 32, busy: float = 0.0
-) -> Cluster:
-    """A healthy one; busy nodes take no part."""
-    leaf_of = [node // leaf_size for node in range(nodes) if random.random() >= busy]
-    return Cluster(leaf_of, rails, [], conditions, random)
+    nodes: int, conditions: Conditions, random: Random, *, rails: int = 8, leaf_size: int = 32, busy: float = 0.0,
+    tiers: Iterable[tuple[int, float]] = (), fewer_rails: float = 0.0,
+) -> Cluster:  # fmt: skip
+    """A healthy one.
+
+    Args:
+        nodes: that there are.
+        conditions: of the run.
+        random: decides all of it.
+        rails: of a node.
+        leaf_size: nodes of a leaf.
+        busy: share of the nodes that take no part.
+        tiers: nodes of a group, and the share of the rate between groups.
+        fewer_rails: share of the nodes that have half of the rails.
+    """
+    here = [node for node in range(nodes) if random.random() >= busy]
+    above = [Tier(tuple(node // size for node in here), share) for size, share in tiers]
+    rails_of = [rails // 2 if random.random() < fewer_rails else rails for _ in here] if fewer_rails else ()
+    return Cluster([node // leaf_size for node in here], rails, [], conditions, random, above, rails_of)
 
 
 def with_faults(cluster: Cluster, count: int, left: float, kinds: dict[str, float]) -> Cluster:
@@ -157,7 +203,8 @@ def with_faults(cluster: Cluster, count: int, left: float, kinds: dict[str, floa
     taken: set[object] = set()
     while len(faults) < count:
         (kind,) = random.choices(list(kinds), list(kinds.values()))
-        node, rail = random.randrange(len(cluster.leaf_of)), random.randrange(cluster.rails)
+        node = random.randrange(len(cluster.leaf_of))
+        rail = random.randrange(cluster.rails_of[node] if cluster.rails_of else cluster.rails)
         leaf = cluster.leaf_of[node]
         place = node if kind in ("nic", "node", "dead") else ("leaf", leaf, rail)
         if place in taken:
@@ -166,7 +213,7 @@ def with_faults(cluster: Cluster, count: int, left: float, kinds: dict[str, floa
         out, into = random.choice([(True, False), (False, True), (True, True)]) if kind in _ONE_WAY else (True, True)
         other = random.choice([one for one in cluster.leaf_of if one != leaf] or [leaf])
         faults.append(Fault(kind, node, leaf, rail, out, into, left, other))
-    return Cluster(cluster.leaf_of, cluster.rails, faults, cluster.conditions, random)
+    return replace(cluster, faults=faults)
 
 
 _ONE_WAY = ("nic", "uplink")

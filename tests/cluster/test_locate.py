@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -162,6 +163,122 @@ def test_latency_of_a_node_is_named() -> None:
 
     assert said(verdict) == [("nic", "latency", ("a",), (0,), "both")]
     assert verdict.named[0].ratio == pytest.approx(2.0)
+
+
+# --- networks that are not ideal ---
+
+
+def judged_with(
+    faults: Sequence[Fault], tiers: Sequence[tuple[int, float]], *, nodes: int = 64, is_told: bool = True,
+    rails: int = 4,
+) -> Verdict:  # fmt: skip
+    """A quiet cluster with leaves of 8 nodes and slower paths between larger groups."""
+    random = Random(1)  # noqa: S311 - the same case each time
+    cluster = cluster_of(nodes, QUIET, random, rails=rails, leaf_size=8, tiers=tiers)
+    return play(replace(cluster, faults=list(faults)), "run", is_told=is_told)[1]
+
+
+NIC = Fault("nic", 5, 0, 2, True, False, 0.7)
+
+
+@pytest.mark.parametrize(
+    ("size", "share", "is_told"),
+    [(32, 0.8, True), (32, 0.5, True), (16, 0.8, True), (32, 0.8, False), (32, 0.5, False)],
+)
+def test_slower_paths_name_nobody_and_hide_no_nic(size: int, share: float, is_told: bool) -> None:
+    """A tapered spine, and islands; a NIC that is as slow as the path is seen among its like alone."""
+    healthy = judged_with([], [(size, share)], is_told=is_told)
+    faulty = judged_with([NIC], [(size, share)], is_told=is_told)
+
+    assert (healthy.named, healthy.open) == ((), ())
+    assert healthy.slower is not None
+    assert healthy.slower.ratio == pytest.approx(share / (0.96 if is_told or share == 0.8 else 1.0), rel=0.05)
+    assert said(faulty) == [("nic", "bandwidth", ("node5",), (2,), "out")]
+
+
+def test_an_even_fabric_has_no_slower_paths() -> None:
+    """Also with faults that slow whole nodes."""
+    faults = [Fault("node", node, node // 8, 0, True, True, 0.7) for node in (3, 20, 40)]
+
+    verdict = judged_with(faults, [])
+
+    assert verdict.slower is None
+    assert [one.elements for one in verdict.named] == [("node20",), ("node3",), ("node40",)]
+
+
+def test_two_islands_are_said_with_their_nodes() -> None:
+    """Where enough pairs agree; nobody had told."""
+    slower = judged_with([], [(32, 0.5)], is_told=False).slower
+
+    assert slower is not None
+    assert [set(one) for one in slower.islands] == [
+        {f"node{node}" for node in range(first, first + 32)} for first in (0, 32)
+    ]
+
+
+@pytest.mark.parametrize(("slow", "kind"), [(1, "node"), (8, "network")])
+def test_nodes_that_met_nobody_but_over_slower_paths_stay_open(slow: int, kind: str) -> None:
+    """It may be they or their paths; of many it is one line."""
+    nodes = [f"n{place}" for place in range(16)]
+    pairs = [(a, b) for a in range(16) for b in range(a + 1, 16) if (a + b) % 4 in (0, 1)]
+    bad = {pair for pair in pairs if pair[0] < slow or (pair[0] < 8) != (pair[1] < 8)}
+    rates = {pair: 25e9 if pair in bad else 50e9 for pair in pairs}
+    measured = [Measured(2, *pair, rail, rate, rate) for pair, rate in rates.items() for rail in range(4)]
+
+    verdict = locate(run_of(nodes, measured))
+
+    assert verdict.named == ()
+    assert [(one.kind, one.elements) for one in verdict.open] == [(kind, ("n0",) if slow == 1 else ())]
+
+
+def test_four_pods_are_no_two_islands() -> None:
+    """The paths are slower, and that is all that is known."""
+    slower = judged_with([], [(16, 0.5)]).slower
+
+    assert slower is not None
+    assert slower.islands == ()
+
+
+def small(values: Mapping[tuple[int, int], tuple[float, float]], nodes: int) -> Verdict:
+    """Pairs of few nodes on one rail of eight, forward and backward as a share; all other rails are good."""
+    measured = [
+        Measured(1, *pair, rail, *((50e9 * there, 50e9 * back) if rail == 0 else (50e9, 50e9)))
+        for pair, (there, back) in values.items()
+        for rail in range(8)
+    ]
+    return locate(run_of("abcd"[:nodes], measured))
+
+
+ONE = {(0, 1): (0.05, 1.0), (0, 2): (0.05, 1.0), (0, 3): (0.05, 1.0), (1, 2): (1.0, 1.0), (1, 3): (1.0, 1.0)}
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({**ONE, (2, 3): (1.0, 1.0)}, ["a"]),
+        ({**ONE, (2, 3): (0.6, 0.4)}, ["a"]),
+        ({**ONE, (1, 2): (0.05, 0.05), (1, 3): (0.05, 0.05), (2, 3): (1.0, 1.0), (0, 1): (0.05, 0.05)}, ["a", "b"]),
+        ({**ONE, (0, 2): (1.0, 1.0), (0, 3): (1.0, 1.0), (2, 3): (1.0, 1.0)}, []),
+    ],
+)
+def test_a_dip_between_two_others_leaves_no_slow_nic_of_four_nodes_open(
+    values: dict[tuple[int, int], tuple[float, float]], named: list[str]
+) -> None:
+    """Nor does a second slow one; a single slow pair of good nodes names nobody."""
+    assert [one.elements[0] for one in small(values, 4).named] == named
+
+
+def test_of_three_nodes_the_pair_that_decides_is_measured_again() -> None:
+    """A slow NIC beside one dip: nothing is named yet, and all three are suspects; then it is."""
+    once = {(0, 1): (0.5, 1.0), (0, 2): (0.5, 1.0), (1, 2): (0.5, 0.5)}
+    measured = [Measured(1, *pair, 0, 50e9 * there, 50e9 * back) for pair, (there, back) in once.items()]
+    measured += [Measured(1, *pair, rail, 50e9, 50e9) for pair in once for rail in range(1, 8)]
+    again = [Measured(3, 1, 2, 0, 50e9, 50e9), Measured(3, 0, 1, 0, 25e9, 50e9), Measured(3, 0, 2, 0, 25e9, 50e9)]
+
+    first, second = locate(run_of("abc", measured)), locate(run_of("abc", [*measured, *again]))
+
+    assert (first.named, {one.member for one in first.suspects}) == ((), {0, 1, 2})
+    assert said(second) == [("nic", "bandwidth", ("a",), (0,), "out")]
 
 
 # --- published cases ---

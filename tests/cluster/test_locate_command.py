@@ -242,7 +242,7 @@ def test_both_generations_of_topograph_name_the_leaf(tmp_path: Path) -> None:
 def test_a_plan_has_the_pairs_of_two_rounds(tmp_path: Path, capsys: Output) -> None:
     """Within leaves, then between them; the same again with the same seed."""
     members = tmp_path / "members.txt"
-    members.write_text("gpu01 gpu02\ngpu03,gpu04 # the last one\n")
+    members.write_text("gpu[01-02]\ngpu[03-03],gpu04 # the last one\n")
     groups = tmp_path / "leaves.txt"
     groups.write_text("gpu01 leaf0\ngpu02 leaf0\ngpu03 leaf1\ngpu04 leaf1\n")
 
@@ -262,6 +262,11 @@ def test_a_plan_has_the_pairs_of_two_rounds(tmp_path: Path, capsys: Output) -> N
     [
         ("gpu01,gpu01", 5, "gpu01 is twice in the list of members"),
         (",", 5, "no members"),
+        ("gpu[01-02],gpu02", 5, "gpu02 is twice in the list of members"),
+        ("gpu[04-01]", 5, "'gpu[04-01]' is no list of at most 65536 hosts; expected names, or ranges with the lower"),
+        ("gpu[01-", 5, "cluster: --members: 'gpu[01-' is no list"),
+        ("gpu[1-999999]", 5, "is no list of at most 65536 hosts"),
+        ("gpu[01]", 3, "fewer than two nodes"),
         ("./none.txt", 5, "none.txt: No such file or directory"),
         ("gpu01", 3, "fewer than two nodes"),
     ],

@@ -16,13 +16,19 @@ import pytest
 from commwatch.__main__ import main
 from commwatch.cluster import store
 from commwatch.cluster.environment import BrokenRun, Place
+from commwatch.cluster.locate import locate
 from commwatch.cluster.member import Progress, Run
-from commwatch.cluster.messages import Choice, Interface, RailOffer, RailReport
+from commwatch.cluster.messages import Choice, Interface, RailOffer, RailReport, Verdict
 from commwatch.cluster.node_report import NodeReport
-from commwatch.cluster.probe_store import ProbeResult, Wanted
+from commwatch.cluster.probe_store import ProbedMember, ProbeResult, Wanted
 from commwatch.cluster.probing import Asked, Take, _report, probe
 from commwatch.cluster.rails import Network, chosen_backend, rails_of
+from commwatch.cluster.run_file import SCHEMA, Member
+from commwatch.cluster.run_file import Measured as RailMeasured
+from commwatch.cluster.run_file import Run as SavedRun
+from commwatch.commands.cluster_members import Handed
 from commwatch.commands.cluster_probe import probe_lines
+from commwatch.commands.cluster_scan import scan_lines
 from commwatch.config.settings import Config, Paths, Simulation
 from commwatch.jobs.settings.facts import RdmaPort
 from commwatch.node.gpus_now import ProbeGpu
@@ -106,10 +112,10 @@ def test_two_nodes_that_are_slower_than_a_node_inside_have_their_network_for_a_b
 # --- as commands ---
 
 
-def started(tmp_path: Path, rank: int, *arguments: str) -> subprocess.Popen[str]:
+def started(tmp_path: Path, rank: int, *arguments: str, command: str = "probe") -> subprocess.Popen[str]:
     """One of two members on the loopback."""
     return subprocess.Popen(
-        [sys.executable, "-m", "commwatch", "cluster", "probe", *ON_LOOPBACK, "--rank", str(rank),
+        [sys.executable, "-m", "commwatch", "cluster", command, *ON_LOOPBACK, "--rank", str(rank),
          "--path.state", str(tmp_path / f"state{rank}"), *arguments],
         env={**environment(), "COMMWATCH_CLUSTER_KEY": KEY.decode(), "TMPDIR": str(tmp_path)},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -167,6 +173,44 @@ def test_two_simulated_nodes_are_measured_and_saved_and_the_run_can_be_judged_ag
     assert "NVIDIA H200" in capsys.readouterr().out
     assert ranks_of(tmp_path) == []
     assert not list(tmp_path.glob("commwatch-probe-*"))
+
+
+def test_a_scan_is_a_check_a_probe_and_what_each_node_says_in_one_report(tmp_path: Path) -> None:
+    """All members end with its code: the interface that was given leads to no other node."""
+    members = [
+        started(tmp_path, rank, "--backend", "tcp", "--rounds", "1", "--json", command="scan") for rank in (0, 1)
+    ]
+    (printed, said), _ = (one.communicate(timeout=120) for one in members)
+
+    assert [one.returncode for one in members] == [1, 1], said
+    answer = json.loads(printed)
+    assert answer["schema"] == "commwatch-cluster-scan/1"
+    assert {one["cause"] for one in answer["check"]["failures"]} >= {"wrong_interface"}
+    assert (answer["probe"]["backend"], answer["probe"]["nodes"]) == ("tcp", 2)
+    assert all(one["diagnosis"].startswith("Unknown: no commwatch daemon") for one in answer["probe"]["members"])
+
+
+def test_the_report_of_a_scan_lists_the_nodes_that_are_not_well() -> None:
+    """Beside the latency that a collective may take."""
+    measured = (RailMeasured(1, 0, 1, 0, 1e9, 1e9, latency=0.02), RailMeasured(2, 0, 1, 0, 1e9, 1e9, latency=0.01))
+    run = SavedRun(SCHEMA, (Member("a"), Member("b")), measured)
+    members = (
+        ProbedMember(rank=0, name="a", state="probed", diagnosis="OK: no findings"),
+        ProbedMember(rank=1, name="b", state="probed", diagnosis="Critical: GPU3 fell off the bus"),
+    )
+    result = ProbeResult(backend="tcp", members=members, run=run, verdict=locate(run), occupied_seconds=0.0)
+    checked = Verdict(outcome="fine", members=(), failures=())
+
+    lines = [line.strip() for line in scan_lines(checked, result, Handed("no_daemon", "no daemon here"))]
+
+    assert lines[0] == "connections:"
+    assert "latency between nodes: 15 ms usual, 20 ms at most; a collective should take at most 15 ms: missed" in lines
+    assert lines[-3:] == [
+        "1 of 2 are well by their own diagnosis",
+        "b: Critical: GPU3 fell off the bus",
+        "no daemon here",
+    ]
+    assert result.exit_code == 1
 
 
 def test_a_member_that_is_ended_leaves_no_rank_and_the_other_one_ends(tmp_path: Path) -> None:

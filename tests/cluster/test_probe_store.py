@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -265,19 +266,61 @@ def test_a_pair_that_fails_though_both_are_there_is_a_failure_with_its_word() ->
     assert (named.kind, named.fault, named.elements, named.reason) == ("nic", "failed", ("node2",), "filtered")
 
 
-def test_ranks_that_do_not_start_say_nothing_of_the_network() -> None:
+@in_one_pass("reason", [("start",), ("starved",)])
+def test_ranks_that_do_not_start_say_nothing_of_the_network(reason: tuple[str]) -> None:
     """Their node is not measured, and nothing is named; the other end has only waited."""
 
     def rates(rank: int, turn: Turn) -> tuple[RailReport, ...]:
         if 2 in (rank, int(turn.peer[-1])):
-            return (RailReport(failed="start" if rank == 2 else "rendezvous_timeout"),)
+            return (RailReport(failed=reason[0] if rank == 2 else "rendezvous_timeout"),)
         return healthy(rank, turn)
 
     result, _ = play(all_of(rates))
 
     assert result.verdict.named == ()
     assert states(result) == ["probed", "probed", "gave way", "probed"]
-    assert result.members[2].detail == "its ranks did not start in time"
+    assert result.members[2].detail == "not measured: host busy, its ranks did not start in time"
+
+
+@in_one_pass("seconds, most", [(5.0, 8), (12.0, 3)])
+def test_gpus_are_held_for_forty_seconds_at_most(seconds: float, most: int) -> None:
+    """All turns of a member count; a suspect that nothing clears is left as it is."""
+
+    two = tuple(RailOffer(name=name, address="127.0.0.1") for name in ("eth0", "eth1"))
+
+    async def member(stage: Stage, rank: int) -> None:
+        own = await stage.joined(rank, rails=two)
+        ready, rails = Ready(ports=(1, 2)), (RailReport(received=RATE / 2), RailReport(received=RATE))
+        while True:
+            await own.send(ready)
+            turn: Turn | Ended = await own.receive(Turn, Ended)
+            if isinstance(turn, Ended):
+                break
+            stage.turns.append((rank, turn))
+            ready = Ready(ports=(1, 2), turn=turn.number, rails=rails, occupied_seconds=seconds)
+        own.close()
+
+    async def scene(stage: Stage) -> None:
+        await asyncio.gather(*(member(stage, rank) for rank in range(3)))
+
+    result, stage = play(scene, size=3)
+
+    turns = Counter(rank for rank, _ in stage.turns)
+    assert 2 < max(turns.values()) <= most
+    assert result.occupied_seconds == seconds * max(turns.values()) <= 40
+
+
+def test_what_a_node_says_of_itself_stands_in_the_result() -> None:
+    """A warning is found; a node whose daemon does not run says nothing."""
+
+    async def scene(stage: Stage, word: str) -> None:
+        await asyncio.gather(
+            stage.member(0, healthy, diagnosis="Unknown: no daemon"), stage.member(1, healthy, diagnosis=f"{word}: x")
+        )
+
+    for word, code in (("OK", 0), ("Warning", 1), ("Critical", 1)):
+        result, _ = play(partial(scene, word=word), size=2)
+        assert (result.members[1].diagnosis, result.exit_code) == (f"{word}: x", code)
 
 
 def test_members_with_another_backend_stay_out() -> None:

@@ -132,3 +132,47 @@ def test_members_of_a_large_cluster_are_paired_quickly_in_one_leaf_and_in_many()
     for sizes in ([256] * 8, [2000, 48], [2048]):
         leaves = leaves_of(sizes)
         assert len(second_round(leaves, "run", first_round(leaves, "run"))) == 1024
+
+
+def test_nodes_with_as_many_rails_are_paired() -> None:
+    """So each rail is measured; one pair of a leaf may be mixed."""
+    leaves, rails = leaves_of([8] * 4), [4, 8, 8, 8] * 8
+
+    first = first_round(leaves, "run", rails)
+    second = second_round(leaves, "run", first, rails)
+
+    assert sum(rails[pair.first] != rails[pair.second] for pair in (*first, *second)) <= 4
+
+
+def test_a_witness_has_the_rail_of_the_suspect() -> None:
+    """One with fewer rails would measure nothing of it."""
+    pairs = witness_round(leaves_of([8]), "run", [Suspect(0, {5}, 3)], {}, set(), rails=[8, 4, 4, 8, 4, 8, 4, 4])
+
+    assert {frozenset(pair[:2]) for pair in pairs[:2]} == {frozenset((0, 3)), frozenset((0, 5))}
+    assert all({pair.first, pair.second} <= {0, 3, 5} for pair in pairs)
+
+
+def test_a_witness_is_of_the_same_side_of_a_slower_path() -> None:
+    """Over that path a slow rail cannot be told from the path."""
+    pairs = witness_round([NO_LEAF] * 12, "run", [Suspect(0, {1}, 4)], {}, set(), sides=[0, 1] * 6)
+
+    assert len(pairs) == 4
+    assert all(pair.second % 2 == 0 for pair in pairs)
+
+
+def test_nobody_has_more_turns_than_its_gpus_may_be_held_for() -> None:
+    """Nor a suspect that nothing clears."""
+    met = [frozenset((0, other)) for other in range(1, 8)]
+
+    pairs = witness_round(leaves_of([64]), "run", [Suspect(0, {1}, 5)], {}, met)
+
+    assert len(pairs) == 1
+
+
+def test_of_three_nodes_the_pair_that_was_measured_least_comes_again() -> None:
+    """It decides most; all have met."""
+    met = [frozenset(pair) for pair in ((0, 1), (0, 1), (0, 2), (0, 2), (1, 2))]
+
+    pairs = witness_round([NO_LEAF] * 3, "run", [Suspect(member, {0}, 1) for member in range(3)], {}, met)
+
+    assert [pair[:2] for pair in pairs] == [(1, 2)]

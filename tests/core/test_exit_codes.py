@@ -70,6 +70,7 @@ USES = {
     "probe": {"nowhere": 2},
     "cluster check": {"": 5},
     "cluster probe": {"": 5},
+    "cluster scan": {"": 5},
     "cluster plan": {"--members a": 3, "--members a,b": 0, "--members a,a": 5},
     "cluster locate": {"nowhere.json": 5},
     "estimate": {"--nodes 2": 2},

@@ -91,6 +91,19 @@ def test_an_all_reduce_over_some_of_the_gpus_says_nothing_of_all() -> None:
 
 
 @pytest.mark.parametrize(
+    ("latency", "verdict"), [(15e-3, "passed"), (15.1e-3, "failed"), (None, "not measured")]
+)  # fmt: skip
+def test_the_latency_of_a_collective(latency: float | None, verdict: str) -> None:
+    """At most 15 ms over all GPUs of the node."""
+    numbers = probe("all_reduce", 300e9, 315e9, ranks=8)
+    if latency is not None:
+        key = ("all_reduce", "nccl")
+        numbers = merged(numbers, {"commwatch_probe_last_latency_seconds": {key: latency}})
+
+    assert one("latency of all_reduce", gpus(8, H100), numbers).verdict == verdict
+
+
+@pytest.mark.parametrize(
     ("model", "version", "rate", "expected", "verdict"),
     [
         (H100, "4.0", 300.0, 476.0, "passed"),

@@ -240,8 +240,12 @@ def _number(variables: Variables, *names: str, default: int | None = None) -> in
     return int(value)
 
 
-def hostlist(text: str) -> list[str]:
+def hostlist(text: str, most: int = MOST_MEMBERS) -> list[str]:
     """The hosts of a list as Slurm writes it: ``gpu[01-03,07],login1`` is gpu01, gpu02, gpu03, gpu07, login1.
+
+    Args:
+        text: of the list.
+        most: hosts that it may have.
 
     Raises:
         BrokenRun: it is no such list, or names more than a run may have.
@@ -252,8 +256,8 @@ def hostlist(text: str) -> list[str]:
     for part in _parts(text):
         for host in _expanded(part):
             hosts.append(host)
-            if len(hosts) > MOST_MEMBERS:
-                raise BrokenRun(f"cluster: more than {MOST_MEMBERS} nodes: run block by block")
+            if len(hosts) > most:
+                raise BrokenRun(f"cluster: more than {most} nodes: run block by block")
     if not hosts or not all(_NAME.fullmatch(host) for host in hosts):
         raise BrokenRun(f"cluster: {text[:80]!r} is no list of nodes")
     return hosts

@@ -1,15 +1,19 @@
 """Which part of the network is slow, from what pairs of nodes measured; pure.
 
 A cell is what went from one node to another one on a rail. It is bad if it is below a share of what is usual in its
-class, failed, or went over a socket where others did not. A leaf or an uplink is named where most of its cells are bad;
-these are put aside. An end of cells (node, rail, direction) is named where all that is left of it is bad while its
-partners are good elsewhere. docs/using/cluster.md has the rules and how often they are right.
+class, failed, or went over a socket where others did not. Where many pairs of good nodes are slow as a whole, the paths
+between them are slower, and each such pair is compared with its own level; a cell of a slower path that is not bad
+says nothing of its ends. A leaf or an uplink is named where most of its cells are bad; these are put aside. An
+end of cells (node, rail, direction) is named where nearly all that is left of it is bad while its partners are good
+elsewhere. docs/using/cluster.md has the rules and how often they are right.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Final, Literal, NamedTuple, TypeAlias
@@ -18,7 +22,7 @@ import msgspec
 
 from commwatch.cluster.node_report import Direction, Fault, Kind
 from commwatch.cluster.run_file import Measured, Rail, Run
-from commwatch.cluster.schedule import FEW_MEMBERS, NO_LEAF, Suspect
+from commwatch.cluster.schedule import NO_LEAF, REPEATED_MEMBERS, Suspect
 
 SLOW_SHARE: Final = 0.85
 """Below this share of what is usual in its class, a cell is slow; noise is about 3 %."""
@@ -36,12 +40,38 @@ LEAF_NODES: Final = 3
 """Nor do those of fewer nodes: one bad NIC would be its leaf."""
 NODE_SHARE: Final = 0.75
 """From this share of the rails of a node on, the node is named."""
-ENOUGH_CELLS: Final = 4
-"""So many bad cells name an end if a partner in one of them was good in all its others."""
-CLEAN_CELLS: Final = 2
-"""So many do if that holds for each partner."""
+DIPS: Final = 0.04
+"""Share of the cells of a healthy end that moments make bad in rough weather."""
+FALSE_ENDS: Final = 0.009
+"""Ends of a run that so many bad cells may make guilty by chance."""
+MOST_CELLS: Final = 5
+"""Bad cells that name an end however many ends a run has."""
+FEW_ENDS: Final = 16
+"""Of so few, two bad cells name one, as in a few pairs that were measured by hand; a probe measures it again."""
+BAD_PER_GOOD: Final = 4
+"""An end with a good cell needs so many bad ones for it."""
+CLEARED: Final = 2
+"""Bad cells of an end whose partners must be good with others."""
+SLOWER_SHARE: Final = 0.1
+"""Share of the pairs of good nodes that must be slow for their paths to be slower ones; moments slow 2 %."""
+SLOWER_SHARE_FEW_RAILS: Final = 0.3
+"""So with fewer rails than tell a rail from a path: faulty uplinks slow less."""
+SLOWER_PAIRS: Final = 3
+SLOWER_NODES: Final = 1 / 8
+"""Share of the nodes that would have to be at fault at once if their paths were not slower ones."""
+PATH_RAILS: Final = 4
+"""From so many rails on, what is slow on most of them is the path or the node, and no NIC."""
+FEW_UNPROVEN: Final = 1 / 4
+"""Share of the nodes up to which those are listed that met nobody but over slower paths; more are one line."""
+SURE_ISLANDS: Final = 8
+"""Pairs beyond one for each node that must agree with two islands; each would by chance in half of the cases."""
+SAME_LEVEL: Final = 0.1
+"""Pairs this near to the usual level of slower paths cross between islands; others may be moments."""
 CLASS_VALUES: Final = 3
 """A class with fewer values has no usual one."""
+MANY_VALUES: Final = 200
+"""Of more, the fastest tenth says what is fast; of fewer, so many as a pair of nodes with 8 rails has to spare:"""
+FAST_VALUES: Final = 9
 
 
 class Named(msgspec.Struct, frozen=True):
@@ -93,6 +123,16 @@ class Whole(msgspec.Struct, frozen=True):
     """Whether no part is at fault, and a node carries less to another one than between its own GPUs."""
 
 
+class Slower(msgspec.Struct, frozen=True):
+    """Paths that are slower as a whole, between nodes that are good with others: pods, a tapered spine, islands."""
+
+    ratio: float
+    """Usual share of what other paths of their class carry."""
+    pairs: int
+    islands: tuple[tuple[str, ...], ...]
+    """The two groups of nodes between which all slower paths go; empty where they are no two."""
+
+
 class Verdict(msgspec.Struct, frozen=True):
     """The verdict on a run."""
 
@@ -102,7 +142,8 @@ class Verdict(msgspec.Struct, frozen=True):
     named: tuple[Named, ...]
     """The largest parts first."""
     open: tuple[Named, ...]
-    """Pairs of which either node may be at fault: a witness would decide."""
+    """Pairs of which either node may be at fault: a witness would decide. Nodes that met nobody but over slower paths;
+    the network where these are many, with their number in place of measurements."""
     paths: int
     """Bad cells between ends that are good elsewhere: one way through the network, or a moment. Counted, not named."""
     figures: tuple[Figures, ...]
@@ -111,6 +152,10 @@ class Verdict(msgspec.Struct, frozen=True):
     """Who is to be measured with witnesses."""
     doubtful: Mapping[int, frozenset[Rail]]
     """Members with a bad cell that no leaf explains, and on which rails: no witnesses there."""
+    slower: Slower | None = None
+    """None where all paths of a class carry the same."""
+    sides: tuple[int, ...] = ()
+    """Of each member, equal where no slower path is between two; empty without slower paths."""
 
 
 class Cell(NamedTuple):
@@ -123,7 +168,9 @@ class Cell(NamedTuple):
     ratio: float | None
     reason: str
     measured: int
-    """Identity of the measurement: one measurement may cover both directions."""
+    """Identity of the measurement: one may say both directions."""
+    is_path: bool = False
+    """Whether it is as good as its slower path lets it be: its ends may be as slow as that."""
 
 
 class _End(NamedTuple):
@@ -173,15 +220,19 @@ def locate(run: Run) -> Verdict:
     paths = 0
     suspects: dict[int, dict[Rail, int]] = defaultdict(dict)
     doubtful: dict[int, set[Rail]] = defaultdict(set)
+    paths_found = _paths(run, classes)
     blamed: set[tuple[int | str, Rail]] = set()
     """Members and leaves with their rails: what failed or goes over a socket is not named as slow as well."""
     unsettled: set[tuple[int, int, Rail]] = set()
     """So for open pairs."""
-    for fault, cells in _cells(run, classes):
+    ends = 2 * sum(map(len, rails.values()))
+    for fault, cells in _cells(run, classes, paths_found):
         left = [one for one in cells if not (one.is_bad and (one[:3] in unsettled or blamed & _parts(one, leaves)))]
         leaf_faults = list(_leaf_faults(left, leaves))
         explained = {cell for one in leaf_faults for cell in one.cells}
-        of_ends = _end_faults([one for one in left if not (one.is_bad and one in explained)])
+        of_ends = _end_faults(
+            [one for one in left if not (one.is_bad and one in explained)], ends, len(rails), paths_found
+        )
         named += _named_leaves(fault, leaf_faults)
         named += _named_nodes(fault, of_ends.ends, names, rails)
         opened += _opened(fault, of_ends.open, names)
@@ -193,6 +244,9 @@ def locate(run: Run) -> Verdict:
             suspects[end.member][end.rail] = max(suspects[end.member].get(end.rail, 0), witnesses)
         for end in of_ends.doubtful:
             doubtful[end.member].add(end.rail)
+    for member in paths_found.unproven:
+        suspects[member].update(dict.fromkeys(rails[member], 1))
+    opened += _met_nobody(paths_found, names, rails)
     whole = _whole(run, classes, is_fine=not named and not opened)
     if len(rails) == 2:  # there is no third one to tell them apart
         named, opened = named + opened, []
@@ -213,6 +267,8 @@ def locate(run: Run) -> Verdict:
         whole=whole,
         suspects=tuple(Suspect(member, frozenset(of), max(of.values())) for member, of in sorted(suspects.items())),
         doubtful={member: frozenset(of) for member, of in sorted(doubtful.items())},
+        slower=paths_found.slower,
+        sides=paths_found.sides,
     )
 
 
@@ -222,14 +278,14 @@ _KINDS: Final[tuple[Kind, ...]] = ("network", "leaf", "uplink", "node", "nic", "
 # --- cells ---
 
 
-def _cells(run: Run, classes: Sequence[_Class]) -> Iterator[tuple[Fault, list[Cell]]]:
+def _cells(run: Run, classes: Sequence[_Class], paths: _Paths) -> Iterator[tuple[Fault, list[Cell]]]:
     """The cells by what may be wrong with them, what explains other faults first."""
     if any(one.failed for one in run.measured):
         yield "failed", [cell for one in run.measured for cell in _both_ways(one, bool(one.failed), None, one.failed)]
     over = [(one, "socket" in one.transport.lower()) for one in run.measured if one.transport and not one.failed]
     if len({bad for _, bad in over}) > 1:
         yield "transport", [cell for one, bad in over for cell in _both_ways(one, bad, None, one.transport)]
-    yield "bandwidth", list(_bandwidth_cells(run, classes))
+    yield "bandwidth", list(_bandwidth_cells(run, classes, paths))
     yield "latency", list(_latency_cells(run, classes, "latency"))
     if any(one.adapter_latency is not None for one in run.measured):
         yield "latency", list(_latency_cells(run, classes, "adapter_latency"))
@@ -237,7 +293,8 @@ def _cells(run: Run, classes: Sequence[_Class]) -> Iterator[tuple[Fault, list[Ce
 
 def cells_of(run: Run) -> Iterator[tuple[Fault, Sequence[Cell]]]:
     """The cells of a run by what may be wrong with them; those of bandwidth and latency have their ratio."""
-    return _cells(run, _classes(run))
+    classes = _classes(run)
+    return _cells(run, classes, _paths(run, classes))
 
 
 def _both_ways(one: Measured, bad: bool, ratio: float | None, reason: str = "") -> tuple[Cell, Cell]:
@@ -275,90 +332,319 @@ def _rate(run: Run, one: Measured) -> float | None:
     return min(of[one.rail] for of in rates) if all(one.rail < len(of) for of in rates) else None
 
 
-def _bandwidth_cells(run: Run, classes: Sequence[_Class]) -> Iterator[Cell]:
+class _Speed(NamedTuple):
+    """What a cell is compared by: the larger the better."""
+
+    one: Measured
+    of: tuple[_Class, bool]
+    """Its class, and whether it is of one direction."""
+    source: int
+    destination: int
+    value: float
+
+
+def _speeds(run: Run, classes: Sequence[_Class]) -> Iterator[_Speed]:
+    """Bandwidths; one of both directions together counts once."""
+    for one, of in zip(run.measured, classes, strict=True):
+        if one.forward is not None:
+            yield _Speed(one, (of, True), one.first, one.second, one.forward)
+        if one.backward is not None:
+            yield _Speed(one, (of, True), one.second, one.first, one.backward)
+        if one.both is not None:
+            yield _Speed(one, (of, False), one.first, one.second, one.both)
+
+
+def _usual_speeds(run: Run, speeds: Iterable[_Speed], share: float) -> dict[tuple[_Class, bool], float]:
+    """What is usual in each class that has enough values."""
     values: dict[tuple[_Class, bool], list[float]] = defaultdict(list)
-    for one, of in zip(run.measured, classes, strict=True):
-        if _is_usual(run, one):
-            values[of, True] += [value for value in (one.forward, one.backward) if value is not None]
-            values[of, False] += [one.both] if one.both is not None else []
-    usual = {key: _usual(of) for key, of in values.items()}
-    for one, of in zip(run.measured, classes, strict=True):
-        directed, together = usual.get((of, True)), usual.get((of, False))
-        if directed is not None:
-            for source, destination, value in (
-                (one.first, one.second, one.forward), (one.second, one.first, one.backward)
-            ):  # fmt: skip
-                if value is not None:
-                    ratio = value / directed
-                    yield Cell(source, destination, one.rail, ratio < SLOW_SHARE, ratio, "", id(one))
-        if together is not None and one.both is not None:
-            ratio = one.both / together
-            yield from _both_ways(one, ratio < SLOW_SHARE, ratio)
+    for one in speeds:
+        if _is_usual(run, one.one):
+            values[one.of].append(one.value)
+    return {key: usual for key, of in values.items() if (usual := _usual(of, share)) is not None}
+
+
+def _bandwidth_cells(run: Run, classes: Sequence[_Class], paths: _Paths) -> Iterator[Cell]:
+    speeds = list(_speeds(run, classes))
+    usual = _usual_speeds(run, speeds, SLOW_SHARE)
+    best: dict[tuple[object, ...], float] = defaultdict(float)
+    for (of, is_one_way), value in usual.items():
+        best[(*of[1:], is_one_way)] = max(value, best[(*of[1:], is_one_way)])
+    for one in speeds:
+        if (of_class := usual.get(one.of)) is None:
+            continue
+        expected = of_class * paths.share(one.source, one.destination)
+        ratio = one.value / expected
+        is_bad = ratio < SLOW_SHARE
+        is_path = not is_bad and one.value < SLOW_SHARE * best[(*one.of[0][1:], one.of[1])]
+        cell = Cell(one.source, one.destination, one.one.rail, is_bad, ratio, "", id(one.one), is_path)
+        yield cell
+        if not one.of[1]:
+            yield cell._replace(source=one.destination, destination=one.source)
 
 
 def _latency_cells(
     run: Run, classes: Sequence[_Class], of: Literal["latency", "adapter_latency"]
 ) -> Iterator[Cell]:  # fmt: skip
-    values: dict[_Class, list[float]] = defaultdict(list)
-    measured = [(one, key, latency) for one, key in zip(run.measured, classes, strict=True)
-                if (latency := getattr(one, of)) is not None]  # fmt: skip
-    for one, key, latency in measured:
-        if _is_usual(run, one):
-            values[key].append(1 / latency)
-    usual = {key: _usual(speeds, 1 / SLOW_LATENCY) for key, speeds in values.items()}
-    for one, key, latency in measured:
-        if (speed := usual.get(key)) is not None:
-            ratio = latency * speed
-            yield from _both_ways(one, ratio > SLOW_LATENCY, ratio)
+    speeds = [
+        _Speed(one, (key, True), one.first, one.second, 1 / latency)
+        for one, key in zip(run.measured, classes, strict=True)
+        if (latency := getattr(one, of)) is not None
+    ]
+    usual = _usual_speeds(run, speeds, 1 / SLOW_LATENCY)
+    paths = _paths_of(run, speeds, usual, 1 / SLOW_LATENCY)
+    for one in speeds:
+        if (speed := usual.get(one.of)) is not None:
+            # What an end adds is seen on a slower path too.
+            ratio = speed * paths.share(one.source, one.destination) / one.value
+            yield from _both_ways(one.one, ratio > SLOW_LATENCY, ratio)
+
+
+# --- slower paths ---
+
+
+class _Paths(NamedTuple):
+    """How fast pairs are as a whole."""
+
+    slow: Mapping[tuple[int, int], float]
+    """What a rail of a pair on a slower path should carry, as a share of what is usual."""
+    slower: Slower | None
+    sides: tuple[int, ...]
+    unproven: tuple[int, ...]
+    """Members that met nobody on a path that is not slower."""
+    across: AbstractSet[tuple[int, int]] = frozenset()
+    """Pairs of few nodes without groups that are slow as a whole, for a reason that is not known yet."""
+
+    def share(self, source: int, destination: int) -> float:
+        """1.0 on a path that is not slower."""
+        return self.slow.get((min(source, destination), max(source, destination)), 1.0) if self.slow else 1.0
+
+
+def _paths(run: Run, classes: Sequence[_Class]) -> _Paths:
+    """The slower paths by bandwidth."""
+    speeds = list(_speeds(run, classes))
+    return _paths_of(run, speeds, _usual_speeds(run, speeds, SLOW_SHARE), SLOW_SHARE)
+
+
+def _paths_of(
+    run: Run, speeds: Iterable[_Speed], usual: Mapping[tuple[_Class, bool], float], share: float
+) -> _Paths:  # fmt: skip
+    """Pairs that are slow on most rails though both nodes are good with others, where they are many.
+
+    Args:
+        run: whose leaves count where it has few rails.
+        speeds: of all cells.
+        usual: of each class.
+        share: of the usual one, below which a cell is bad.
+    """
+    ratios: dict[tuple[int, int], list[float]] = defaultdict(list)
+    rails: dict[tuple[int, int], set[Rail]] = defaultdict(set)
+    for one in speeds:
+        if (of_class := usual.get(one.of)) is not None:
+            pair = (min(one.source, one.destination), max(one.source, one.destination))
+            ratios[pair].append(one.value / of_class)
+            rails[pair].add(one.one.rail)
+    levels = {pair: median(of) for pair, of in ratios.items()}
+    limit = math.sqrt(share)
+    good = {member for pair, level in levels.items() if level >= limit for member in pair}
+    leaves = [one.leaf for one in run.members]
+    # Within a leaf no path is slower than another one.
+    crossing = [pair for pair in levels if leaves[pair[0]] != leaves[pair[1]] or leaves[pair[0]] == NO_LEAF]
+    below = {pair: levels[pair] for pair in crossing if levels[pair] < limit}
+    slow = {pair: level for pair, level in below.items() if pair[0] in good and pair[1] in good}
+    has_rails = all(len(rails[pair]) >= PATH_RAILS for pair in below)
+    least = (SLOWER_SHARE if has_rails else SLOWER_SHARE_FEW_RAILS) * sum(a in good and b in good for a, b in crossing)
+    touched = [{leaves[member] for member in pair} for pair in slow]
+    of_one_leaf = not has_rails and any(all(leaf in one for one in touched) for leaf in set(leaves) - {NO_LEAF})
+    if len(slow) < max(SLOWER_PAIRS, least) or of_one_leaf:
+        members = len({member for pair in levels for member in pair})
+        if not has_rails or _disjoint(below) < max(SLOWER_PAIRS, members * SLOWER_NODES):
+            is_open = members <= REPEATED_MEMBERS and has_rails
+            return _Paths({}, None, (), (), {pair for pair in below if is_open and leaves[pair[0]] == NO_LEAF})
+        slow = below
+    low = sorted(slow.values())[len(slow) // 10]
+    usual_level = median(slow.values())
+    expected = {
+        pair: level if len(rails[pair]) >= PATH_RAILS and level >= share * low else low for pair, level in below.items()
+    }
+    crosses = {pair: level < limit for pair, level in levels.items()
+               if level >= limit or abs(level / usual_level - 1) < SAME_LEVEL}  # fmt: skip
+    sides, islands = _sides(run, crosses)
+    unproven = tuple(sorted({member for pair in expected for member in pair} - good))
+    return _Paths(expected, Slower(usual_level, len(slow), islands), sides, unproven)
+
+
+def _disjoint(pairs: Iterable[tuple[int, int]]) -> int:
+    """How many pairs without a common member there are, at least: so many nodes would have to be at fault."""
+    taken: set[int] = set()
+    for first, second in pairs:
+        if first not in taken and second not in taken:
+            taken |= {first, second}
+    return len(taken) // 2
+
+
+def _sides(
+    run: Run, crosses: Mapping[tuple[int, int], bool]
+) -> tuple[tuple[int, ...], tuple[tuple[str, ...], ...]]:  # fmt: skip
+    """The side of each member, and the two islands if no pair contradicts them.
+
+    Args:
+        run: nodes of a leaf are on one side.
+        crosses: whether a pair goes over a slower path.
+    """
+    near: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    of_leaf: dict[str, int] = {}
+    links = [(*pair, int(slow)) for pair, slow in crosses.items()]
+    for member, one in enumerate(run.members):
+        if one.leaf != NO_LEAF and (first := of_leaf.setdefault(one.leaf, member)) != member:
+            links.append((first, member, 0))
+    for first, second, slow in sorted(links, key=lambda link: link[2]):
+        near[first].append((second, slow))
+        near[second].append((first, slow))
+    sides: dict[int, int] = {}
+    for start in range(len(run.members)):
+        if start in sides:
+            continue
+        sides[start] = 2 * start
+        waiting = [start]
+        for member in waiting:
+            for other, slow in near[member]:
+                if other not in sides:
+                    sides[other] = sides[member] ^ slow
+                    waiting.append(other)
+    taken = sorted({sides[member] for member in near})
+    is_sure = len(links) - len(near) >= SURE_ISLANDS
+    is_whole = is_sure and len(taken) == 2 and all(sides[a] ^ sides[b] == slow for a, b, slow in links)
+    islands = [tuple(one.name for place, one in enumerate(run.members) if sides[place] == side) for side in taken]
+    return tuple(sides[member] for member in range(len(run.members))), tuple(islands) if is_whole else ()
+
+
+def _met_nobody(paths: _Paths, names: Sequence[str], rails: Mapping[int, Collection[Rail]]) -> Iterator[Named]:
+    """Nodes that were slow with all that they met, where paths are slower than others: they, or their paths.
+
+    Args:
+        paths: of the run.
+        names: of the members.
+        rails: that each member measured.
+    """
+    levels: dict[int, list[float]] = defaultdict(list)
+    for pair, level in paths.slow.items():
+        for member in pair:
+            levels[member].append(level)
+    found = [
+        Named("node", "bandwidth", (names[one],), _sorted_rails(rails[one]), "both", median(levels[one]),
+              len(levels[one]), "")
+        for one in paths.unproven
+    ]  # fmt: skip
+    if len(found) <= FEW_UNPROVEN * len(rails):
+        yield from found
+    else:
+        of = _sorted_rails(set().union(*rails.values()))
+        ratio = median(one.ratio for one in found if one.ratio is not None)
+        yield Named("network", "bandwidth", (), of, "both", ratio, len(found), "")
 
 
 def _is_usual(run: Run, one: Measured) -> bool:
     """Whether it counts for what is usual: round 3 has the suspects."""
-    return one.round <= 2 or len(run.members) <= FEW_MEMBERS
+    return one.round <= 2 or len(run.members) <= REPEATED_MEMBERS
 
 
 def _usual(values: Sequence[float], share: float = SLOW_SHARE) -> float | None:
-    """The median of what is not far below the upper quartile: in a small run half of the cells may be slow."""
-    if len(values) < CLASS_VALUES:
+    """The median of what is not far below the fastest: most paths may be slower, and half of a small run slow."""
+    count = len(values)
+    if count < CLASS_VALUES:
         return None
-    high = sorted(values)[3 * len(values) // 4]
+    fastest = max(1, count // 10 if count > MANY_VALUES else min(FAST_VALUES, count // 10))
+    high = sorted(values)[count - fastest]
     return median(value for value in values if value >= share * high)
 
 
 # --- who is at fault ---
 
 
-def _end_faults(cells: Sequence[Cell]) -> _EndFaults:
-    """The endpoints whose cells are all bad; those with too few cells for a verdict, and the number that these need."""
+def _enough(ends: int) -> int:
+    """Bad cells that name an end: as many as do not come together by chance in a run with so many ends."""
+    return min(MOST_CELLS, max(2, math.ceil(math.log(ends / FALSE_ENDS) / math.log(1 / DIPS)))) if ends else 2
+
+
+def _end_faults(cells: Sequence[Cell], ends: int, nodes: int, paths: _Paths) -> _EndFaults:
+    """The ends of which nearly all cells are bad; those with too few to say so, and how many more these need.
+
+    Args:
+        cells: that no leaf explains.
+        ends: of the run.
+        nodes: of the run.
+        paths: of the run.
+    """
+    enough = _enough(ends)
     bad = [one for one in cells if one.is_bad]
-    of_end: dict[tuple[int, Rail, bool], list[Cell]] = {end: [] for one in bad for end in _ends(one)}
-    for one in cells if bad else ():  # a plain tuple equals an end, and is made faster
-        if (sent := of_end.get((one.source, one.rail, True))) is not None:
-            sent.append(one)
-        if (received := of_end.get((one.destination, one.rail, False))) is not None:
-            received.append(one)
-    found = _EndFaults(doubtful=[_End(*end) for end in of_end])
-    all_bad = {_End(*end): of for end, of in of_end.items() if all(one.is_bad for one in of)}
-    for end, of in all_bad.items():
-        clean = sum(_is_clean(of_end[_other(one, end)], one) for one in of)
-        if (len(of) >= ENOUGH_CELLS and clean) or len(of) == clean >= CLEAN_CELLS:
-            found.ends[end] = of
-        if len(of) < ENOUGH_CELLS:
-            found.suspects[end] = ENOUGH_CELLS - len(of)
-    for one in bad:
-        ends = _ends(one)
-        if any(end in found.ends for end in ends):
+    of_end: dict[_End, list[Cell]] = {end: [] for one in bad for end in _ends(one)}
+    for one in cells if bad else ():
+        if one.is_path:
             continue
-        if any(end in all_bad for end in ends):
+        # A plain tuple equals an end, and is made faster.
+        if (sent := of_end.get((one.source, one.rail, True))) is not None:  # type: ignore[call-overload]
+            sent.append(one)
+        if (received := of_end.get((one.destination, one.rail, False))) is not None:  # type: ignore[call-overload]
+            received.append(one)
+    found = _EndFaults(doubtful=list(of_end))
+    good = {end: sum(not one.is_bad for one in of) for end, of in of_end.items()}
+    left = {end: [one for one in of if one.is_bad] for end, of in of_end.items()}
+    # Of few nodes a half may be an island: one that is slow with no more nodes than that may be on the other one.
+    half = nodes // 2 + 1
+    few = {end for end, of in left.items() if (pairs := _pairs(of)) and pairs <= paths.across and len(pairs) < half}
+    for end in _guilty(left, good, 2 if ends <= FEW_ENDS else enough, few):
+        found.ends[end] = own = [one for one in of_end[end] if one.is_bad]
+        if len(own) < enough:
+            found.suspects[end] = enough - len(own)
+    for end, of in left.items():
+        if of and len(of) > (1 if nodes <= REPEATED_MEMBERS else 2) * good[end]:
+            missing = half - len(_pairs(of)) if end in few else 0
+            found.suspects[end] = max(1, enough - len(of), BAD_PER_GOOD * good[end] - len(of), missing)
+    for one in bad:
+        if any(end in found.ends for end in _ends(one)):
+            continue
+        if any(not good[end] for end in _ends(one)):
             found.open.append(one)
         else:
             found.paths += 1
     return found
 
 
-def _is_clean(cells: Sequence[Cell], but: Cell) -> bool:
-    """Whether an end has other cells, all good."""
-    return len(cells) > 1 and not any(one.is_bad for one in cells if one is not but)
+def _pairs(cells: Iterable[Cell]) -> set[tuple[int, int]]:
+    return {(min(one.source, one.destination), max(one.source, one.destination)) for one in cells}
+
+
+def _guilty(
+    left: dict[_End, list[Cell]], good: Mapping[_End, int], enough: int, unsure: AbstractSet[_End]
+) -> Iterator[_End]:  # fmt: skip
+    """The ends that are at fault, the surest first; they and the cells that they explain are taken out of what is left.
+
+    Args:
+        left: the bad cells of each end.
+        good: how many good cells each end has.
+        enough: bad cells that name an end.
+        unsure: ends that are not named.
+    """
+    while True:
+        likely = {end for end, of in left.items() if _is_likely(of, good[end], enough)}
+        at_fault = {end for end in likely - unsure if _cleared(end, left[end], good, likely) >= CLEARED}
+        if not at_fault:
+            return
+        yield from at_fault
+        for end in at_fault:
+            del left[end]
+        for end, of in left.items():
+            left[end] = [one for one in of if _other(one, end) not in at_fault]
+
+
+def _is_likely(bad: Sequence[Cell], good: int, enough: int) -> bool:
+    """Whether so many cells of an end, with more than one partner, are bad that moments do not explain them."""
+    return len(bad) >= max(enough, BAD_PER_GOOD * good) and len(_pairs(bad)) > 1
+
+
+def _cleared(end: _End, bad: Iterable[Cell], good: Mapping[_End, int], likely: AbstractSet[_End]) -> int:
+    """How many bad cells of an end have a partner that is good with others, and is not likely at fault."""
+    return sum(good[other] > 0 and other not in likely for one in bad for other in [_other(one, end)])
 
 
 def _ends(cell: Cell) -> tuple[_End, _End]:

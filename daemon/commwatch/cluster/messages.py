@@ -127,6 +127,8 @@ class Prober(msgspec.Struct, frozen=True, kw_only=True):
     """Why the latency of its adapters cannot be measured; empty: it can."""
     busy: Text = ""
     """Why its node may not be probed now; empty: it may."""
+    diagnosis: Text = ""
+    """What the daemon of its node says of it, in a line that begins with the word of the verdict; empty: not asked."""
 
 
 class Join(msgspec.Struct, frozen=True, kw_only=True, tag="join"):

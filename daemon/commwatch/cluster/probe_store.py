@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -23,11 +23,11 @@ from commwatch.cluster.messages import RailReport, Ready, Turn, Void
 from commwatch.cluster.node_findings import Findings, findings_of
 from commwatch.cluster.node_report import Ended, LeafSource, NodeReport, RunOutcome, skip_of
 from commwatch.cluster.run_file import SCHEMA, Measured, Member, Run
-from commwatch.cluster.schedule import NO_LEAF, Pair, first_round, second_round, witness_round
+from commwatch.cluster.schedule import MOST_PASSES, NO_LEAF, Pair, first_round, second_round, witness_round
 from commwatch.cluster.store import Store
 from commwatch.errors import ExitCode
 from commwatch.probes import plan
-from commwatch.probes.rank_plan import Backend
+from commwatch.probes.rank_plan import Backend, SkipReason
 
 PAIR_DEADLINES: Final[Mapping[Backend, plan.Deadlines]] = {
     "tcp": plan.Deadlines(start=5.0, rendezvous=7.0, setup=4.0, measure=8.0),
@@ -37,12 +37,18 @@ PAIR_DEADLINES: Final[Mapping[Backend, plan.Deadlines]] = {
     "simulated": plan.Deadlines(start=10.0, rendezvous=12.0, setup=10.0, measure=10.0),
 }
 """Of the ranks of a pair, seconds; a rank waits for the other one a little longer than that may take to start."""
+BAD_NODES: Final = ("Warning", "Critical")
+"""How the diagnosis of a node begins that is not well; without a daemon it is unknown, and no fault."""
+MOST_OCCUPIED_SECONDS: Final = 40.0
+"""Of a GPU, for a run."""
 HDR_BYTES_PER_SECOND: Final = 25e9
 """Of a port of InfiniBand HDR over 4 lanes: 200 Gbit/s."""
 _GRACE_SECONDS = 8.0
 """For the ends of the ranks, and the way to the store."""
 _WORDS: Final = ("refused", "filtered", "no_route")
-"""Reasons of a failed pair that are more specific than a timeout."""
+"""What says more of a failed pair than that it took too long."""
+_HOST: Final = frozenset({"start", *get_args(SkipReason)})
+"""Why a rank measured nothing, of its own node: a node short of CPU says ``starved`` of all that was late."""
 
 State: TypeAlias = Literal["probed", "busy", "absent", "lost", "gave way"]
 
@@ -64,6 +70,8 @@ class ProbedMember(msgspec.Struct, frozen=True, kw_only=True):
     state: State
     """``busy``: its node was not free; ``lost``: it came and left, or did not answer in time."""
     detail: str = ""
+    diagnosis: str = ""
+    """What its daemon says of its node; empty: not asked."""
 
 
 class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +95,8 @@ class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
         """As docs/using/cluster.md has them."""
         if self.verdict.nodes < 2:
             return ExitCode.NOT_KNOWN
-        return ExitCode.FOUND if self.verdict.named or self.verdict.open else ExitCode.OK
+        is_bad = any(one.diagnosis.startswith(BAD_NODES) for one in self.members)
+        return ExitCode.FOUND if self.verdict.named or self.verdict.open or is_bad else ExitCode.OK
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +151,15 @@ class _Probe:
             deadline += adapter_latency.SECONDS
         leaves = self._leaves()
         met: list[Pair] = []
-        for number in range(1, self._wanted.rounds + 1):
-            # Members by their places among those that are still here: none is paired with one that left.
+        # Suspects are measured until nothing more is open.
+        for number in (1, 2, *[3] * MOST_PASSES):
+            # Members by their places among those that are still here: nobody is paired with one that left.
             here = [rank for rank in ranks if not self._is_out(rank)]
-            if len(here) < 2:
+            if len(here) < 2 or number > self._wanted.rounds:
                 break
             pairs = self._pairs(number, here, [leaves[rank] for rank in here], met)
+            if not pairs:
+                continue
             met += pairs
             for _, wave in groupby(sorted(pairs, key=lambda one: one.wave), key=lambda one: one.wave):
                 for measured in await asyncio.gather(*(self._turn(number, pair, deadline) for pair in wave)):
@@ -175,7 +187,7 @@ class _Probe:
         if len(ready.ports) != len(self._probers[rank].rails):
             raise ChannelError("an answer that no turn asked for")
         self._ports[rank] = ready.ports
-        self._occupied[rank] = max(self._occupied.get(rank, 0.0), ready.occupied_seconds)
+        self._occupied[rank] = self._occupied.get(rank, 0.0) + ready.occupied_seconds
         if ready.gave_way:
             self._out.setdefault(rank, ("gave way", ready.gave_way))
         return ready
@@ -215,9 +227,9 @@ class _Probe:
         if len(ends) < 2 or any(one.turn != turn.number or one.gave_way for one in ends):
             return []
         # A rank that did not start says nothing of the network.
-        late = [rank for rank, end in zip(ranks, ends, strict=True) if any(one.failed == "start" for one in end.rails)]
+        late = [rank for rank, end in zip(ranks, ends, strict=True) if any(one.failed in _HOST for one in end.rails)]
         for rank in late:
-            self._out.setdefault(rank, ("gave way", "its ranks did not start in time"))
+            self._out.setdefault(rank, ("gave way", "not measured: host busy, its ranks did not start in time"))
         return [] if late else _measured(of_round, pair, [one.rails for one in ends])
 
     def _is_out(self, rank: int) -> bool:
@@ -273,16 +285,22 @@ class _Probe:
         """The pairs of a round, by rank."""
         places = {rank: place for place, rank in enumerate(here)}
         before = [Pair(places[one.first], places[one.second]) for one in met if {*one[:2]} <= places.keys()]
+        rails = [len(self._probers[rank].rails) for rank in here]
         if number == 1:
-            found = first_round(leaves, self._seed)
+            found = first_round(leaves, self._seed, rails)
         elif number == 2:
-            found = second_round(leaves, self._seed, before)
+            found = second_round(leaves, self._seed, before, rails)
         else:
             verdict = locate(self._run(here, dict(zip(here, leaves, strict=True)), ""))
-            found = witness_round(
-                leaves, self._seed, verdict.suspects, verdict.doubtful, {frozenset(one[:2]) for one in before}
-            )
-        return [Pair(here[one.first], here[one.second], one.wave) for one in found]
+            times = [frozenset(one[:2]) for one in before]
+            found = witness_round(leaves, self._seed, verdict.suspects, verdict.doubtful, times, verdict.sides, rails)
+        found_pairs = [Pair(here[one.first], here[one.second], one.wave) for one in found]
+        return [one for one in found_pairs if number < 3 or not any(self._is_spent(rank, met) for rank in one[:2])]
+
+    def _is_spent(self, rank: int, met: Iterable[Pair]) -> bool:
+        """Whether one more turn would hold its GPUs for too long."""
+        turns = sum(rank in one[:2] for one in met)
+        return self._occupied.get(rank, 0.0) * (turns + 1) > MOST_OCCUPIED_SECONDS * turns
 
     # --- what came of it ---
 
@@ -338,7 +356,8 @@ class _Probe:
             name = self._names[rank] if rank < len(self._names) else f"rank {rank}"
             return ProbedMember(rank=rank, name=name, state="absent")
         state, detail = self._state(rank)
-        return ProbedMember(rank=rank, name=self._name(rank), state=state, detail=detail)
+        diagnosis = self._probers[rank].diagnosis
+        return ProbedMember(rank=rank, name=self._name(rank), state=state, detail=detail, diagnosis=diagnosis)
 
 
 def _measured(number: int, pair: Pair, ends: Sequence[Sequence[RailReport]]) -> list[Measured]:

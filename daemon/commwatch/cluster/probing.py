@@ -65,6 +65,8 @@ class Asked:
     ignore_scheduler: bool = False
     wanted: Wanted = field(default_factory=Wanted)
     """Of the run; member 0's counts."""
+    diagnosis: str = ""
+    """Of this node, for the report of member 0."""
 
 
 Take: TypeAlias = Callable[[NodeReport], None]
@@ -211,6 +213,7 @@ class Bench:
             model=", ".join(sorted(models))[:256],
             no_adapter_latency=why_not([one.adapter for one in rails]),
             busy=(await bench.why_busy(run, asked, config, lock))[:256],
+            diagnosis=asked.diagnosis[:256],
         )
         return bench
 

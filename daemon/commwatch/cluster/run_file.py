@@ -8,6 +8,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from commwatch.cluster.environment import BrokenRun, hostlist
 from commwatch.cluster.node_report import LeafSource
 from commwatch.cluster.schedule import NO_LEAF
 from commwatch.errors import CommwatchError, ExitCode
@@ -16,6 +17,9 @@ from commwatch.lines import printable
 SCHEMA: Final = "commwatch-cluster-run/1"
 LARGEST_FILE: Final = 128 * 2**20
 """Bytes; 16,384 nodes with 8 rails take 19 MB."""
+
+MOST_PLANNED: Final = 65536
+"""Nodes of a list with ranges."""
 
 _SMALLEST: Final = 1e-12
 _LARGEST: Final = 1e15
@@ -136,16 +140,28 @@ def _no_quantity(where: str, value: float | None) -> str:
 
 
 def read_members(given: str) -> list[str]:
-    """The nodes of a text ``HOST,HOST``, or of a file with one or more a line.
+    """The nodes of a text ``HOST,HOST``, or of a file with one or more a line; ``gpu[01-04,07]`` stands for five.
 
     Raises:
-        RunUnreadable: the file cannot be read, there is no node, or one is twice.
+        RunUnreadable: the file cannot be read, a list in brackets is none, there is no node, or one is twice.
     """
-    text = given
+    text, where = given, "--members"
     if "/" in given or Path(given).is_file():
-        text = _content(Path(given)).decode("utf-8", "replace")
-    lines = (line.partition("#")[0] for line in text.splitlines())
-    names = [one for line in lines for one in line.replace(",", " ").split()]
+        text, where = _content(Path(given)).decode("utf-8", "replace"), printable(given)
+    names: list[str] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        for words in line.partition("#")[0].split():
+            if not {"[", "]"} & set(words):
+                names += filter(None, words.split(","))
+                continue
+            try:
+                names += hostlist(words, MOST_PLANNED)
+            except BrokenRun as error:
+                place = where if where == "--members" else f"{where}:{number}"
+                raise RunUnreadable(
+                    f"cluster: {place}: {printable(words[:80])!r} is no list of at most {MOST_PLANNED} hosts; expected "
+                    "names, or ranges with the lower number first: gpu[01-04,07],login1"
+                ) from error
     if not names:
         raise RunUnreadable("cluster: no members; give --members HOST,HOST,... or --members FILE")
     seen: set[str] = set()

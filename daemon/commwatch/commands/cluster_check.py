@@ -40,11 +40,12 @@ def run(args: argparse.Namespace, config: Config) -> int:
         return ExitCode.FOUND
     if rank == 0:
         document = {**msgspec.to_builtins(verdict), "daemon": daemon.outcome}
-        show(document, _lines(verdict, daemon), as_json=args.json)
+        show(document, check_lines(verdict, daemon), as_json=args.json)
     return {"fine": ExitCode.OK, "named": ExitCode.FOUND, "too_few": ExitCode.NOT_KNOWN}[verdict.outcome]
 
 
-def _lines(verdict: Verdict, daemon: Handed) -> Iterator[str]:
+def check_lines(verdict: Verdict, daemon: Handed) -> Iterator[str]:
+    """The verdict as text."""
     states = {state: [one.name for one in verdict.members if one.state == state] for state in ("absent", "lost")}
     checked = len(verdict.members) - sum(map(len, states.values()))
     of_all = f"{checked} of {len(verdict.members)} nodes checked"

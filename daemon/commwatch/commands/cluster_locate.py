@@ -8,7 +8,7 @@ from itertools import permutations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commwatch.commands.cluster_members import OUTPUT, check_files, groups_option
+from commwatch.commands.cluster_members import OUTPUT, check_files, groups_option, name_list
 from commwatch.commands.command import command, option
 from commwatch.config.settings import Config
 from commwatch.errors import ExitCode, UsageError
@@ -17,7 +17,7 @@ from commwatch.units import format_percent, format_rate, format_seconds
 from commwatch.views.terminal import show
 
 if TYPE_CHECKING:
-    from commwatch.cluster.locate import Named, Verdict
+    from commwatch.cluster.locate import Named, Slower, Verdict
     from commwatch.cluster.run_file import Rail, Run
     from commwatch.views.heatmap.grid import View
 
@@ -80,7 +80,7 @@ def draw(file: Path, saved: Run, verdict: Verdict) -> None:
 
 def document_of(verdict: Verdict) -> dict[str, object]:
     """The verdict as JSON; suspects and whom to doubt are for the schedule of round 3."""
-    kept = ("nodes", "pairs", "named", "open", "paths", "figures", "whole")
+    kept = ("nodes", "pairs", "named", "open", "paths", "slower", "figures", "whole")
     return {"schema": SCHEMA, **{name: getattr(verdict, name) for name in kept}}
 
 
@@ -98,7 +98,9 @@ def lines_of(saved: Run, verdict: Verdict) -> Iterator[str]:
     if len(verdict.named) > _SHOWN:
         yield f"{len(verdict.named) - _SHOWN} more parts; --json has them all"
     for one in verdict.open[:_SHOWN]:
-        yield f"open: {line_of(one)}; {one.elements[0]} or {one.elements[1]}: measure each with another node"
+        yield f"open: {_open_line(one)}"
+    if verdict.slower is not None:
+        yield _slower_line(verdict.slower)
     if verdict.paths:
         yield (
             f"not named: {verdict.paths} bad measurement{'s' * (verdict.paths > 1)} between nodes that are good with "
@@ -113,6 +115,32 @@ def lines_of(saved: Run, verdict: Verdict) -> Iterator[str]:
             f"{scope}{models}a rail one way: {format_rate(of.usual)} usual, {format_rate(of.low)} to "
             f"{format_rate(of.high)}{latency}"
         )
+
+
+def _open_line(one: Named) -> str:
+    """A part that may be at fault, and what would decide."""
+    if one.kind == "pair":
+        return f"{line_of(one)}; {one.elements[0]} or {one.elements[1]}: measure each with another node"
+    groups = "name the nodes of each switch with --groups FILE"
+    if one.kind == "network":
+        return f"{one.measurements} nodes met nobody but over slower paths, and may be slow themselves: {groups}"
+    return f"{line_of(one)}; it met nobody but over slower paths: {groups}"
+
+
+def _slower_line(slower: Slower) -> str:
+    """Paths that are slower as a whole, which is how the network is built or a fault above all nodes."""
+    pairs = f"{slower.pairs} pair{'s' * (slower.pairs > 1)}"
+    share = format_percent(slower.ratio)
+    if slower.islands:
+        first, second = (name_list(list(one)) for one in slower.islands)
+        return (
+            f"the fabric has two islands: {first}; and {second}; between them {share} of the bandwidth within "
+            f"({pairs}); each path is compared with its like"
+        )
+    return (
+        f"the fabric has slower paths: {pairs} of good nodes carry {share} of what others do, as between "
+        "pods or islands; each is compared with its like"
+    )
 
 
 def _whole_lines(verdict: Verdict) -> Iterator[str]:

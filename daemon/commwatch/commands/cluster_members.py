@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -41,7 +42,8 @@ OUTPUT = option("--output", type=Path, metavar="FILE", help="draw the matrix of 
 MEMBER_OPTIONS = (
     option("--engine", default="auto", metavar="NAME",
            help="slurm, kubernetes, torchrun, mpirun or members (default: auto)"),
-    option("--members", metavar="HOST,...|FILE", help="all members by hand, the first one hosts the store"),
+    option("--members", metavar="HOST,...|FILE",
+           help="all members by hand, also gpu[01-04]; the first one hosts the store"),
     option("--rank", type=int, metavar="N", help="rank of this member"),
     option("--size", type=int, metavar="N", help="number of members"),
     option("--host", metavar="HOST", help="host of member 0 (default: from the launcher)"),
@@ -75,7 +77,9 @@ class Handed(NamedTuple):
     words: str = ""
 
 
-def take_part(args: argparse.Namespace, config: Config, operation: str, work: Work[Result]) -> Ended[Result]:
+def take_part(
+    args: argparse.Namespace, config: Config, operation: str, work: Work[Result], *, shift: int = 0
+) -> Ended[Result]:  # fmt: skip
     """Be a member, and hand the report of this node to its daemon; TERM and INT end it at once.
 
     Args:
@@ -83,6 +87,7 @@ def take_part(args: argparse.Namespace, config: Config, operation: str, work: Wo
         config: of the node.
         operation: of the daemon's control socket, which takes the report.
         work: what the member does, with how to say what it waits for, and who takes the report.
+        shift: ports beyond that of the job where the members meet, for a second run by the same members.
 
     Returns:
         Its rank, and what its work gave; None where the store was not reached, and that is printed as JSON.
@@ -95,6 +100,7 @@ def take_part(args: argparse.Namespace, config: Config, operation: str, work: Wo
     from commwatch.cluster.store import Deadlines
 
     here = place(os.environ, _own(args))
+    here = replace(here, port=here.port + shift)
     if args.key_file is None:
         key = run_key(os.environ, None)
     else:

@@ -19,8 +19,13 @@ SCHEMA = "commwatch-cluster-plan/1"
     "Prints the pairs of the first two rounds: nodes of a leaf, then nodes of different leaves. Round "
     "3 has the suspects with witnesses, which depend on what was measured. The same members, groups and seed give "
     "the same pairs.",
-    "commwatch cluster plan --members gpu01,gpu02,gpu03,gpu04 --groups leaves.txt",
-    option("--members", required=True, metavar="HOST,...|FILE", help="all nodes, or a file with them"),
+    "commwatch cluster plan --members 'gpu[01-04]' --groups leaves.txt",
+    option(
+        "--members",
+        required=True,
+        metavar="HOST,...|FILE",
+        help="all nodes, gpu[01-04,07] for several, or a file with them",
+    ),
     groups_option("leaf of each node"),
     option("--seed", default="1", metavar="TEXT", help="of the run; another one gives other pairs"),
     reads_settings=False,

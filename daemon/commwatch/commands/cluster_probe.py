@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from commwatch.cluster.member import Progress, Run
     from commwatch.cluster.node_report import NodeReport
     from commwatch.cluster.probe_store import ProbeResult
+    from commwatch.cluster.probing import Asked
 
 _NO_PART = {
     "busy": "did not measure, as the node was not free",
@@ -39,16 +40,7 @@ _NO_PART = {
 
 _RATE = quantity(parse_rate, "1kB/s")
 
-
-@command(
-    "probe",
-    "bandwidth and latency of pairs of nodes, each way; names the slow NIC, node, leaf or uplink",
-    "Measures pairs of nodes in three rounds, each rail and each direction by itself, and names the "
-    "part that is slow. Needs an allocation of its own: start one member a node, with the same run key in "
-    "COMMWATCH_CLUSTER_KEY; a node that is not free stays out. Member 0 prints the result.",
-    "export COMMWATCH_CLUSTER_KEY=$(openssl rand -hex 32); srun --exclusive --ntasks-per-node=1 "
-    "commwatch cluster probe --report run.json",
-    *MEMBER_OPTIONS,
+MEASURE_OPTIONS = (
     option(
         "--backend",
         default="auto",
@@ -66,7 +58,22 @@ _RATE = quantity(parse_rate, "1kB/s")
     groups_option("leaf of each node, in place of what Slurm says"),
     option("--expected", type=_RATE, metavar="RATE", help="what a rail should carry one way: 48GB/s"),
     option("--intra-node", type=_RATE, metavar="RATE", help="what the GPUs of a node exchange, for comparison"),
-    option("--report", type=Path, metavar="FILE", help="save the run, for cluster locate (member 0)"),
+)
+"""What is measured."""
+REPORT = option("--report", type=Path, metavar="FILE", help="save the run, for cluster locate (member 0)")
+
+
+@command(
+    "probe",
+    "bandwidth and latency of pairs of nodes, each way; names the slow NIC, node, leaf or uplink",
+    "Measures pairs of nodes in three rounds, each rail and each direction by itself, and names the "
+    "part that is slow. Needs an allocation of its own: start one member a node, with the same run key in "
+    "COMMWATCH_CLUSTER_KEY; a node that is not free stays out. Member 0 prints the result.",
+    "export COMMWATCH_CLUSTER_KEY=$(openssl rand -hex 32); srun --exclusive --ntasks-per-node=1 "
+    "commwatch cluster probe --report run.json",
+    *MEMBER_OPTIONS,
+    *MEASURE_OPTIONS,
+    REPORT,
     OUTPUT,
     IGNORE_SCHEDULER,
 )
@@ -79,25 +86,12 @@ def run(args: argparse.Namespace, config: Config) -> int:
         BadOutput: a file cannot be written.
     """
     from commwatch.cluster.node_report import OPERATION
-    from commwatch.cluster.probe_store import Wanted
-    from commwatch.cluster.probing import Asked, probe
-    from commwatch.cluster.run_file import encode_run, read_groups
-    from commwatch.diagnosis.output_file import new_file
+    from commwatch.cluster.probing import probe
     from commwatch.service.log import configure_logging
 
     check_files(args)
     configure_logging(config.log)
-    asked = Asked(
-        args.backend,
-        tuple(filter(None, args.rails.split(","))),
-        args.ignore_scheduler,
-        Wanted(
-            rounds=args.rounds,
-            leaves={} if args.groups is None else read_groups(args.groups),
-            expected=args.expected,
-            inside=args.intra_node,
-        ),
-    )
+    asked = asked_of(args)
 
     async def work(started: Run, progress: Progress, take: Callable[[NodeReport], None]) -> ProbeResult | int:
         return await probe(started, asked, config, progress, take)
@@ -107,19 +101,46 @@ def run(args: argparse.Namespace, config: Config) -> int:
         return ExitCode.FOUND
     if isinstance(result, int):
         return result
-    if args.report is not None:
-        with new_file("--report", args.report, 0o666) as stream:
-            stream.write(encode_run(result.run))
-    kept = ("backend", "members", "seconds", "occupied_seconds", "no_adapter_latency", "strangers")
-    document = {
-        **document_of(result.verdict),
-        **{name: getattr(result, name) for name in kept},
-        "daemon": daemon.outcome,
-    }
+    document = {**saved(args, result), "daemon": daemon.outcome}
     show(document, (*probe_lines(result), daemon.words), as_json=args.json)
     if args.output is not None:
         draw(args.output, result.run, result.verdict)
     return result.exit_code
+
+
+def asked_of(args: argparse.Namespace, diagnosis: str = "") -> Asked:
+    """What a member is asked for.
+
+    Args:
+        args: of the command line.
+        diagnosis: of this node.
+
+    Raises:
+        RunUnreadable: the groups cannot be used.
+    """
+    from commwatch.cluster.probe_store import Wanted
+    from commwatch.cluster.probing import Asked
+    from commwatch.cluster.run_file import read_groups
+
+    leaves = {} if args.groups is None else read_groups(args.groups)
+    wanted = Wanted(rounds=args.rounds, leaves=leaves, expected=args.expected, inside=args.intra_node)
+    return Asked(args.backend, tuple(filter(None, args.rails.split(","))), args.ignore_scheduler, wanted, diagnosis)
+
+
+def saved(args: argparse.Namespace, result: ProbeResult) -> dict[str, object]:
+    """Save the run if that was asked for; the result as JSON.
+
+    Raises:
+        BadOutput: the file cannot be written.
+    """
+    from commwatch.cluster.run_file import encode_run
+    from commwatch.diagnosis.output_file import new_file
+
+    if args.report is not None:
+        with new_file("--report", args.report, 0o666) as stream:
+            stream.write(encode_run(result.run))
+    kept = ("backend", "members", "seconds", "occupied_seconds", "no_adapter_latency", "strangers")
+    return {**document_of(result.verdict), **{name: getattr(result, name) for name in kept}}
 
 
 def probe_lines(result: ProbeResult) -> Iterator[str]:

@@ -78,7 +78,14 @@ COMMANDS: Mapping[str, Meanings] = {
     },
     "cluster probe": {
         OK: "no part is at fault",
-        FOUND: f"something is named, or a pair is left open; {_UNREACHED}",
+        FOUND: f"something is named or left open; {_UNREACHED}",
+        WRONG_USE: "wrong use, or a file that cannot be written",
+        NOT_KNOWN: "fewer than two nodes were measured",
+        RUN_BROKEN: _BROKEN,
+    },
+    "cluster scan": {
+        OK: "nothing is wrong",
+        FOUND: f"check, probe or the diagnosis of a node found something; {_UNREACHED}",
         WRONG_USE: "wrong use, or a file that cannot be written",
         NOT_KNOWN: "fewer than two nodes were measured",
         RUN_BROKEN: _BROKEN,
@@ -90,7 +97,7 @@ COMMANDS: Mapping[str, Meanings] = {
     },
     "cluster locate": {
         OK: "no part is at fault",
-        FOUND: "something is named, or a pair is left open",
+        FOUND: "something is named or left open",
         NOT_KNOWN: "fewer than two nodes",
         RUN_BROKEN: "the run or the groups cannot be used; one line says where and why",
     },

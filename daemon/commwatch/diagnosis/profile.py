@@ -42,6 +42,7 @@ from commwatch.diagnosis.marks.results import (
     utilization_of,
 )
 from commwatch.diagnosis.marks.table import (
+    COLLECTIVE_LATENCY,
     HEALTHY_SHARE,
     INFINIBAND_HDR,
     NVLINK,
@@ -291,6 +292,7 @@ def _hardware_marks(facts: Facts, since: float) -> Iterator[Check]:
     yield _utilization(facts, since)
     yield from _pcie(facts, since)
     yield _nvlink(facts, since)
+    yield _latency(facts, since)
     yield _infiniband(facts)
 
 
@@ -413,6 +415,18 @@ def _nvlink(facts: Facts, since: float) -> Check:
         detail = f"the GPUs are joined by NVLink {version}" if version else "no NVLinks join all GPUs of the node"
         return _mark_check(NVLINK, what, "does not apply", detail=detail)
     return all_reduce_check(NVLINK, what, facts, since)
+
+
+def _latency(facts: Facts, since: float) -> Check:
+    what = "latency of all_reduce over all GPUs"
+    if len(facts.derived(gpus_of)) == 1:
+        return _mark_check(COLLECTIVE_LATENCY, what, "does not apply", detail="one GPU has nobody to talk to")
+    found = [one.last_latency_seconds for one, _ in results_over_all(facts, "all_reduce", since)]
+    latency = max((one for one in found if one is not None), default=None)
+    if latency is None:
+        return _mark_check(COLLECTIVE_LATENCY, what, "not measured", detail=why_no_all_reduce(facts))
+    verdict: CheckVerdict = "passed" if latency <= COLLECTIVE_LATENCY.figure else "failed"
+    return _mark_check(COLLECTIVE_LATENCY, what, verdict, measured=format_seconds(latency))
 
 
 def _infiniband(facts: Facts) -> Check:

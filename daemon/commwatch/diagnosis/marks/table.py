@@ -138,6 +138,18 @@ INFINIBAND_HDR = Mark(
     at_most=True,
 )
 
+COLLECTIVE_LATENCY = Mark(
+    name="collective_latency",
+    quantity="latency of a collective",
+    direction="as the probe measures it",
+    size="small messages",
+    path="the GPUs of one node, two or more, or two nodes, whatever joins them",
+    figure=15e-3,
+    unit="seconds",
+    source="published figure",
+    at_most=True,
+)
+
 ALL_REDUCE_7B = Mark(
     name="all_reduce_7b",
     quantity="all_reduce bus bandwidth",
