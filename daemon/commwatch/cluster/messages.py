@@ -128,7 +128,8 @@ class Prober(msgspec.Struct, frozen=True, kw_only=True):
     busy: Text = ""
     """Why its node may not be probed now; empty: it may."""
     diagnosis: Text = ""
-    """What the daemon of its node says of it, in a line that begins with the word of the verdict; empty: not asked."""
+    """The diagnosis by the daemon of its node, in a line that begins with the word of the verdict; empty: not
+    requested."""
 
 
 class Join(msgspec.Struct, frozen=True, kw_only=True, tag="join"):

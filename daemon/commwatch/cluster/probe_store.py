@@ -46,7 +46,7 @@ HDR_BYTES_PER_SECOND: Final = 25e9
 _GRACE_SECONDS = 8.0
 """For the ends of the ranks, and the way to the store."""
 _WORDS: Final = ("refused", "filtered", "no_route")
-"""What says more of a failed pair than that it took too long."""
+"""Reasons of a failed pair that are more specific than a timeout."""
 _HOST: Final = frozenset({"start", *get_args(SkipReason)})
 """Why a rank measured nothing, of its own node: a node short of CPU says ``starved`` of all that was late."""
 
@@ -71,7 +71,7 @@ class ProbedMember(msgspec.Struct, frozen=True, kw_only=True):
     """``busy``: its node was not free; ``lost``: it came and left, or did not answer in time."""
     detail: str = ""
     diagnosis: str = ""
-    """What its daemon says of its node; empty: not asked."""
+    """The diagnosis by its node's daemon; empty: not requested."""
 
 
 class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):

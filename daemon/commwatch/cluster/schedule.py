@@ -23,8 +23,8 @@ SENDING_SHARE: Final = 8
 FEW_MEMBERS: Final = 4
 """Up to this number of members, all meet in three rounds."""
 REPEATED_MEMBERS: Final = 8
-"""Up to this number of members, a pair is measured again where no other witness is near, and an end with more bad cells than good
-ones; of more nodes, one with more than twice as many."""
+"""Up to this number of members, a pair is measured again if no other witness is near, and an end with more bad cells
+than good ones; of more nodes, one with more than twice as many."""
 MOST_TURNS: Final = 8
 """Of a member, so that a run holds its GPUs for 40 s at most."""
 MOST_PASSES: Final = 4
@@ -141,9 +141,9 @@ def witness_round(
 ) -> tuple[Pair, ...]:
     """Each suspect with witnesses of its own leaf that were good on the suspect's rails; each of these once a wave.
 
-    Where its leaf has none, one of its side, or any other; where nobody was good, another member. One that it has met
-    comes again only where there is no other. Up to four nodes make all pairs, whatever is suspected: where most pairs
-    were slow, nothing says yet what is usual. It is called again with what came of it, until it is empty.
+    Where its leaf has none, one of its side, or any other; if none was good, another member. One that it has met comes
+    again only where there is no other. Up to four nodes make all pairs, whatever is suspected: if most pairs were slow,
+    the usual rate is not known yet. It is called again with its results, until it is empty.
 
     Args:
         leaves: the leaf of each member.
