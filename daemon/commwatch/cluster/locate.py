@@ -43,7 +43,7 @@ NODE_SHARE: Final = 0.75
 DIPS: Final = 0.04
 """Share of the cells of a healthy end that moments make bad in rough weather."""
 FALSE_ENDS: Final = 0.009
-"""Ends of a run that chance may name because of this number of bad cells."""
+"""Expected number of healthy ends that chance names in a run, at most."""
 MOST_CELLS: Final = 5
 """Bad cells that name an end however many ends a run has."""
 FEW_ENDS: Final = 16
@@ -116,7 +116,7 @@ class Whole(msgspec.Struct, frozen=True):
     """All but a tenth carry more."""
     high: float
     expected: float | None
-    """So much should they carry together; None where no rate is known."""
+    """The rate that they should have together; None if no rate is known."""
     inside: float | None
     """Bytes per second between the GPUs of a node."""
     is_bottleneck: bool

@@ -224,7 +224,7 @@ def _groups(member: int, leaves: Sequence[str], sides: Sequence[int]) -> Iterato
 
 
 def _distance(member: int, other: int, leaves: Sequence[str], sides: Sequence[int]) -> int:
-    """0 in one leaf or on one side, 2 with a slower path between, 1 where nothing is known of that."""
+    """0 in one leaf or on one side, 2 with a slower path between, 1 if that is not known."""
     if not sides:
         return int(leaves[member] != leaves[other])
     return 0 if sides[member] == sides[other] else 2 if sides[member] // 2 == sides[other] // 2 else 1

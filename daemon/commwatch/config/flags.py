@@ -54,7 +54,7 @@ def _destination(flag: str) -> str:
 
 
 def environment_name(flag: str) -> str:
-    """The environment variable that stands for a flag: ``COMMWATCH_WEB_LISTEN_ADDRESS``."""
+    """The environment variable of a flag: ``COMMWATCH_WEB_LISTEN_ADDRESS``."""
     return f"COMMWATCH_{_destination(flag).upper()}"
 
 

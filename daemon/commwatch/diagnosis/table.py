@@ -29,7 +29,7 @@ _LONGEST_RUN: Mapping[CheckVerdict, int] = MappingProxyType({"failed": 8, "notic
 _MOST_NOTES = 3
 """Of one row."""
 _ALIKE = 3
-"""So many findings of one code are shown together."""
+"""Findings of one code from this number on are shown together."""
 _MOST_BESIDE = 4
 """Of what was seen beside a finding."""
 _NUMBER = re.compile(r"\D*?([0-9]+(?:\.[0-9]+)?)(?![0-9])")

@@ -93,7 +93,7 @@ class FindingsDocument(About, frozen=True, kw_only=True):
 
     @property
     def unread_words(self) -> str:
-        """Why nothing current is known of some parts; empty where all sources are read."""
+        """The reason why some parts have no current values; empty if all sources are read."""
         if not self.unread:
             return ""
         first, *others = self.unread

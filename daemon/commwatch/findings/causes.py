@@ -64,8 +64,8 @@ def join(
 
     Returns:
         Most severe first, then what is wrong now before what has happened and reads healthy again, then faults before
-        symptoms without a known cause, then the oldest. A fault that explains a symptom stands under it and not beside
-        it; one that explains several stands under each, and so does what explains the fault in turn. A symptom is as
+        symptoms without a known cause, then the oldest. A fault that explains a symptom is listed under it and not
+        beside it; one that explains several is listed under each, and so are its own explanations. A symptom is as
         severe as its most severe cause. A fault that was only seen beside a symptom stays a finding of its own.
     """
     standing = sorted(incidents, key=lambda one: one.key)

@@ -52,7 +52,7 @@ BLIND: Final = frozenset({"collector_failing", "collector_stale", "device_unread
 """Findings about commwatch itself by which something on the node is not seen."""
 
 _OF_ALL: Final[frozenset[Because | None]] = frozenset({"paused", "not_looked_yet", "stale"})
-"""Why nothing at all is known of now: nothing drains then."""
+"""Reasons why the present state is entirely unknown: nothing drains then."""
 _JUDGED_ALL_THE_SAME: Final = frozenset({"not_read", "inventory"})
 """Why the node is unknown, where its measured values are known all the same."""
 _NOT_ACCEPTED: Final = "nobody has said what this node should have (commwatch inventory accept)"

@@ -26,7 +26,7 @@ WINDOW_SECONDS: Final = 3600.0
 MOST_KEPT: Final = 100
 """Flaps kept of one link: many more than make a page."""
 GAP_SECONDS: Final = 180.0
-"""Of states, nothing is known of what lies between readings further apart, nor further than three intervals."""
+"""The states between readings further apart than this, or than three intervals, are not known."""
 
 NVLINK: Final = "commwatch_nvlink_link_flaps_recent"
 RDMA: Final = "commwatch_rdma_port_flaps_recent"
@@ -104,8 +104,8 @@ class _Watch:
 class LinkFlaps(Tracker):
     """The flaps of all links: between two readings a link that was up is not, or its adapter has counted one.
 
-    What somebody does on purpose is no flap: nothing is counted during maintenance or of a port that is switched off,
-    a device that comes back starts from zero, and a new boot forgets the flaps of the last one.
+    Intended changes are no flaps: nothing is counted during maintenance or of a port that is switched off, a device
+    that comes back starts from zero, and a new boot forgets the flaps of the last one.
 
     Args:
         state: of an earlier daemon; it is changed in place.

@@ -1,4 +1,4 @@
-"""Follows how much of its expected capacity each device uses, from run to run of the collectors."""
+"""Tracks how much of its expected capacity each device uses, from run to run of the collectors."""
 
 from __future__ import annotations
 

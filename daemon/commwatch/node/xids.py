@@ -84,7 +84,7 @@ def _of_adapter(code: str) -> Meaning | None:
 
 @cache
 def meanings(kind: Literal["xid", "sxid"]) -> dict[int, Meaning]:
-    """All that is known of Xids or SXids, by number."""
+    """All meanings of Xids or SXids, by number."""
     return read_shipped(_DATA / f"{kind}.yaml", dict[int, Meaning])
 
 

@@ -31,7 +31,7 @@ log = structlog.get_logger("commwatch.collection")
 SLOW_SHARE = 0.1
 """A collector that takes more than this share of its interval runs half as often."""
 SLOW_RUNS = 3
-"""So many slow runs in a row, so that one hiccup changes nothing."""
+"""Number of slow runs in a row that count, so that one hiccup changes nothing."""
 QUICK_RUNS = 60
 LONGEST_STRETCH = 16
 UNREAD_INTERVALS = 2

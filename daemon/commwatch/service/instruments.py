@@ -102,7 +102,7 @@ class Instruments(Registered):
         self.worker_restarts.labels(worker, reason).inc()
 
     def worker_stuck(self, worker: str, count: int) -> None:
-        """So many processes of a worker missed their deadline and have not come back."""
+        """Set the number of a worker's processes that missed their deadline and have not come back."""
         self.worker_stuck_count.labels(worker).set(count)
 
     def show_reload(self, what: str, succeeded: bool) -> None:

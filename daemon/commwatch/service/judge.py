@@ -245,7 +245,7 @@ class Judge:
         return score_of(self._engine.facts, self.thresholds, self.findings)
 
     def _gpus_not_answering(self, now: float) -> Iterator[UnreadSource]:
-        """GPUs that do not answer, and have not for long enough to be a finding: meanwhile nothing is known of them."""
+        """GPUs that do not answer, but not for long enough to be a finding: meanwhile their state is unknown."""
         for one in self.register.unconfirmed(now):
             if one.code == "gpu_not_answering":
                 # Its first call is late by a second at least when that is seen.

@@ -80,9 +80,9 @@ class HandedKernelLog(KernelLogDevice):
     """The same by a descriptor that was opened for us, in a process that may not open it itself.
 
     All processes that were given the descriptor share one position. One at a time reads, but one before it that hung
-    in here may still go on. The kernel numbers records without a gap: one that does not follow the last tells that
-    somebody else has read, and then reading begins again with the oldest record. So what the other took is late, not
-    lost.
+    in here may still go on. The kernel numbers records without a gap: one that does not follow the last shows that
+    another process has read, and then reading begins again with the oldest record. So the records that it took are
+    late, not lost.
 
     Raises:
         OSError: it is not the kernel log.

@@ -58,7 +58,7 @@ def make_source(name: str, plan: WorkerPlan, node: Node, kernel_log: int | None 
 
 
 MOST_SILENT_DEVICES = 64
-"""So many devices of one collector are remembered that give nothing now. Interfaces come and go by the thousand."""
+"""Most silent devices of one collector that are remembered. Interfaces come and go by the thousand."""
 
 
 class _Runner:

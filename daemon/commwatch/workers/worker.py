@@ -42,7 +42,7 @@ _CHECKS = 4
 """Within a deadline."""
 _PART_BYTES = 64 * 2**10
 STARVED_PATIENCE_SECONDS = 30.0
-"""So long at most a starved process is waited for that has been asked to end."""
+"""Longest wait for the end of a starved process that has been asked to end."""
 _BATCHES = msgspec.msgpack.Decoder(WireBatch)
 _ORDERS = msgspec.msgpack.Encoder()
 

@@ -17,7 +17,7 @@ _STOP_SECONDS = 10.0
 
 
 class DrillError(CommwatchError):
-    """The drill cannot be held: a program is missing or does not start, or a server does not answer."""
+    """The drill cannot be run: a program is missing or does not start, or a server does not answer."""
 
     exit_code = ExitCode.NOT_KNOWN
 

@@ -34,7 +34,7 @@ SLOWDOWNS: Mapping[str, str] = {
 """Reasons that slow communication down. The power cap and set clocks are how a healthy GPU works."""
 POWER_BRAKE = "hw_power_brake_slowdown"
 OF_CHASSIS = frozenset({POWER_BRAKE, "hw_slowdown"})
-"""Reasons that a power brake sets: hardware slowdown stands for either of the two below it."""
+"""Reasons that a power brake sets: hardware slowdown can be either of the two below it."""
 
 
 def states(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:

@@ -22,7 +22,7 @@ class Reached:
 
     @property
     def share(self) -> float:
-        """Of what is expected, at most 1: what one way gives too much makes good for no other."""
+        """Share of the expectation, at most 1: a surplus on one path does not make up for another path."""
         return at_most_one(self.bytes_per_second / self.expected)
 
 

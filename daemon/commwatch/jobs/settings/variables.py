@@ -80,7 +80,7 @@ class KnownVariables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def known_variables() -> KnownVariables:
-    """All that is known of settings by name."""
+    """All facts about settings, by name."""
     return read_shipped(_FILE, KnownVariables)
 
 

@@ -105,7 +105,7 @@ def parse_settings(texts: Sequence[str]) -> dict[str, str]:
 
 
 def trial_probes(probes: Mapping[str, Probe]) -> dict[str, Probe]:
-    """Each probe so often, without and with the settings in turn, by the name of its run."""
+    """Each probe ``ROUNDS`` times, without and with the settings in turn, by the name of its run."""
     return {
         name_of(name, number, tried=tried): probe
         for number in range(1, ROUNDS + 1)

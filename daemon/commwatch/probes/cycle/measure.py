@@ -61,7 +61,7 @@ def affordable(wanted: Sampling, call_seconds: float, budget_seconds: float) -> 
     """Cut a sampling down to what fits into the budget.
 
     Timings above the least number go first, then the warm-up, then calls of a timing, then timings; none at all may be
-    left, and then the estimate stands for the step: without it a slow path would have no result.
+    left, and then the estimate is the step's result: without it a slow path would have none.
 
     Args:
         wanted: the sampling without any limit.

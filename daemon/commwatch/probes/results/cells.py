@@ -20,11 +20,11 @@ HISTORY_MIN = 3
 PEER_QUANTILE = 0.25
 """Of the times of a class: its reference. Below the median: a fault may slow half of a class (one GPU of four)."""
 STATIC_ALLOWANCE = math.log(1.12)
-"""So much of a cell's usual distance from its peers is taken for the machine's own; more than that stays visible."""
+"""Most of a cell's usual distance from its peers that is accepted as the machine's own; the excess stays visible."""
 LONE_SPIKE_SHARE = 0.15
 """One of two measurements of a cell may exceed the other by at most this: a spike hits one, a fault both."""
 RAMP_MAX = math.log(1.35)
-"""So much of what all pairs of a first round have in common is taken for clocks that were not up yet."""
+"""Most of the common slowness of a first round's pairs that is attributed to clocks that were not up yet."""
 RAMP_DECAY = 0.3
 """The least share of the ramp that remains in the next round: the next round shows whether it was a slow pair."""
 RAMP_FLOOR = 0.05

@@ -55,7 +55,7 @@ class LatencyCourse(NamedTuple):
 class ProbeRecord:
     """One probe; takes the outcome of each cycle and gives the metrics. No I/O, and time is handed in.
 
-    Of pairs it has what is known of each cycle as such: counts, set-up, completion and conditions.
+    For pairs it has the state of each cycle as such: counts, set-up, completion and conditions.
     """
 
     def __init__(

@@ -73,7 +73,7 @@ class Trend:
     baseline: float | None
     """The usual value, in the same unit; None if too few results exist."""
     limit: float | None
-    """A value above it stands out; None without one."""
+    """Values above it are marked; None without one."""
     words: str
     """The description of the picture."""
 

@@ -28,8 +28,8 @@ class NodePage:
     """The page of a node in its two forms, by path.
 
     Args:
-        snapshot: What is known of the node now.
-        status: What the daemon says beside it.
+        snapshot: The current one of the node.
+        status: The page's contents besides the snapshot.
         telemetry_path: Where the metrics are.
     """
 
@@ -54,7 +54,7 @@ def render_node_page(node: Node, status: Status, telemetry_path: str, *, refresh
 
     Args:
         node: at this moment.
-        status: what the daemon says beside it.
+        status: the page's contents besides the node.
         telemetry_path: where the metrics are.
         refreshes: whether the browser is to load it again by itself.
     """

@@ -19,7 +19,7 @@ from commwatch.views.top.screen import Place, screen
 from commwatch.views.top.terminal import Key, Terminal
 
 _PAST_SECONDS = 0.01
-"""So long after a whole second it is drawn: a timer may come a moment early."""
+"""Delay of each drawing after a whole second: a timer may come a moment early."""
 _CLOCK_SECONDS = 1.0
 """An answer that was under way this much longer than another one does not move the displayed clock, which would
 otherwise stop or go back for a second."""

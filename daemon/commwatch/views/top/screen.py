@@ -114,7 +114,7 @@ def _foot(place: Place, offset: int, page: int, total: int, width: int) -> Line:
 
 
 def _printable(line: Line) -> Line:
-    """A line without what would move a terminal's cursor: much of it comes from outside."""
+    """A line without characters that move a terminal's cursor: much of the text comes from outside."""
     return [(printable(text), style) for text, style in line]
 
 
