@@ -20,6 +20,9 @@ SLICES: Final = 60
 """An hour: shorter, a checkpoint or the start of a job looks like idle GPUs."""
 RECENT_SLICES: Final = 10
 """Ten minutes, in which the GPUs of one job are compared with each other: a checkpoint is on all of them at once."""
+_LEFT_OUT_SLICES: Final = 2
+"""Of those ten the highest and the lowest: eight minutes have to agree. With one pause in ten minutes, however long it
+is, neither the busy nor the idle minutes can be as few as that, so a checkpoint is not taken for GPUs that wait."""
 _KINDS: Final = ("", "nvlink_", "pcie_", "network_")
 
 
@@ -85,6 +88,15 @@ class Course:
         """Use of NVLink and PCIe over the last ten whole minutes; likewise."""
         return _means(list(self._slices)[-RECENT_SLICES - 1 : -1])[1:3]
 
+    def kept_up(self) -> list[Value]:
+        """Use of the GPU and its links that at least eight of the last ten whole minutes reached, then use of the GPU
+        that at least eight of them did not exceed; None where a minute lacks the number."""
+        minutes = list(zip(*(_means([one]) for one in list(self._slices)[-RECENT_SLICES - 1 : -1]), strict=True))
+        sorted_minutes = [None if None in one else sorted(one) for one in minutes]
+        lows = [None if one is None else one[_LEFT_OUT_SLICES] for one in sorted_minutes]
+        of_gpu = sorted_minutes[0]
+        return [*lows, None if of_gpu is None else of_gpu[-1 - _LEFT_OUT_SLICES]]
+
 
 def _means(slices: Sequence[_Slice]) -> list[Value]:
     return [
@@ -137,7 +149,8 @@ class JobUse(Tracker):
             first = min(int(labels[one][0]) for one, other in jobs.items() if one == device or other == job != 0)
             course = self._courses[device]
             metrics = ["gpu_job_first", *(f"gpu_job_{kind}_recent_use_ratio" for kind in ("nvlink", "pcie"))]
-            values = [first, *course.recent()]
+            metrics += [*(f"gpu_job_{kind}recent_use_low_ratio" for kind in _KINDS), "gpu_job_recent_use_high_ratio"]
+            values = [first, *course.recent(), *course.kept_up()]
             if course.is_whole:
                 metrics += [f"gpu_job_{kind}use_ratio" for kind in _KINDS]
                 values += course.means()

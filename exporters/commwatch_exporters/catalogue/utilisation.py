@@ -36,6 +36,16 @@ ROWS: tuple[Metric, ...] = (
         for kind, what in (("nvlink", "its NVLinks"), ("pcie", "its PCIe link"))
     ),
     *(
+        gauge(f"gpu_job_{kind}recent_use_low_ratio", GPU,
+              f"Mean use of {what} that at least 8 of the job's last 10 min reached.",
+              f"third lowest minute of the numbers of gpu_job_{kind}use_ratio", "ratio")
+        for kind, what in (("", "the GPU"), ("nvlink_", "its NVLinks"), ("pcie_", "its PCIe link"),
+                           ("network_", "the busiest RDMA port or interface of the node"))
+    ),
+    gauge("gpu_job_recent_use_high_ratio", GPU,
+          "Mean use of the GPU that at least 8 of the job's last 10 min did not exceed.",
+          "third highest minute of gpu_utilization_ratio", "ratio"),
+    *(
         gauge(f"gpu_job_{kind}use_ratio", GPU,
               f"Mean use of {what} over the last hour, in which the same processes were on the GPU; absent before.",
               f"mean of {how}", "ratio")
