@@ -43,9 +43,9 @@ def test_what_links_carried_lately_is_known_after_ten_minutes() -> None:
     assert not course(9.5).is_begun
     known = course(10)
     assert known.is_begun
-    assert known.recent() == [pytest.approx(0.1), None]
+    assert known.recent() == [pytest.approx(0.4), pytest.approx(0.1), None, 0.0]
     extend(known, 10 * 60 + STEP, 11, JOB, (1.0,) * 4)
-    assert known.recent() == [1.0, 1.0]
+    assert known.recent() == [1.0] * 4
 
 
 def kept_up(*minutes: tuple[float, float]) -> list[tuple[float, float]]:

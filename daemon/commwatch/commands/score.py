@@ -58,7 +58,11 @@ def _print(document: ScoreDocument) -> None:
     if document.verdict is not None:
         print(f"{document.verdict.word}: {document.verdict.line}")
     shown = "not measured" if score.ratio is None else f"{score.ratio:.2f}, {score.word}"
-    print(f"Communication score: {shown}\n")
+    print(f"Communication score: {shown}")
+    for job in score.jobs:
+        use = ", ".join(f"{what} {format_percent(ratio)}" for what, ratio in job.use.items())
+        print(f"{job.name}: {job.word} (last 10 min: {use})" if use else f"{job.name}: {job.word}")
+    print()
     print_table("Parts", ("part", "share", "value"), [_part_row(part) for part in score.parts])
     for part in score.parts:
         if part.missing:

@@ -85,8 +85,8 @@ class Course:
         return _means(list(self._slices)[:SLICES])
 
     def recent(self) -> list[Value]:
-        """Use of NVLink and PCIe over the last ten whole minutes; likewise."""
-        return _means(list(self._slices)[-RECENT_SLICES - 1 : -1])[1:3]
+        """Over the last ten whole minutes; likewise."""
+        return _means(list(self._slices)[-RECENT_SLICES - 1 : -1])
 
     def kept_up(self) -> list[Value]:
         """Use of the GPU and its links that at least eight of the last ten whole minutes reached, then use of the GPU
@@ -148,7 +148,7 @@ class JobUse(Tracker):
                 continue
             first = min(int(labels[one][0]) for one, other in jobs.items() if one == device or other == job != 0)
             course = self._courses[device]
-            metrics = ["gpu_job_first", *(f"gpu_job_{kind}_recent_use_ratio" for kind in ("nvlink", "pcie"))]
+            metrics = ["gpu_job_first", *(f"gpu_job_{kind}recent_use_ratio" for kind in _KINDS)]
             metrics += [*(f"gpu_job_{kind}recent_use_low_ratio" for kind in _KINDS), "gpu_job_recent_use_high_ratio"]
             values = [first, *course.recent(), *course.kept_up()]
             if course.is_whole:

@@ -64,6 +64,8 @@ class Gpu(_AtGpu):
     power_limit_watts = Number("gpu_power_limit_watts")
     temperature_celsius = Number("gpu_temperature_celsius")
     job_first = Number("gpu_job_first")
+    job_recent_use_ratio = Number("gpu_job_recent_use_ratio")
+    job_network_recent_use_ratio = Number("gpu_job_network_recent_use_ratio")
     job_nvlink_recent_use_ratio = Number("gpu_job_nvlink_recent_use_ratio")
     job_pcie_recent_use_ratio = Number("gpu_job_pcie_recent_use_ratio")
     job_recent_use_low_ratio = Number("gpu_job_recent_use_low_ratio")

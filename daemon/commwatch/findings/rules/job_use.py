@@ -75,14 +75,16 @@ def half_used(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
             unread = "NVLink" not in use.links and any(nvlinks.get(gpu) for gpu in use.most)
             evidence = [_half(use, thresholds)]
             evidence += [Evidence(f"use of {name} {use.when}", share, "ratio") for name, share in use.links.items()]
-            yield Match("job_half_used", _component(use.most), tuple(evidence), _words(use.links, unread, thresholds))
+            yield Match(
+                "job_half_used", job_component(use.most), tuple(evidence), _words(use.links, unread, thresholds)
+            )
 
 
 def uneven(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Jobs that use some of their GPUs far less than others."""
     for use in _uses(facts):
         if (found := use.uneven(thresholds)) is not None:
-            yield Match("job_uneven", _component(use.most), _far_apart(use, *found))
+            yield Match("job_uneven", job_component(use.most), _far_apart(use, *found))
 
 
 def held_up(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
@@ -97,11 +99,11 @@ def held_up(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
         for name, share in use.links.items():
             if share >= full:
                 evidence = Evidence(f"use of {name} {use.when}", share, "ratio", full, "job_link_bound_ratio")
-                yield Match(_HELD_UP[name], _component(use.most), (half, evidence))
+                yield Match(_HELD_UP[name], job_component(use.most), (half, evidence))
         apart, carried = use.uneven(thresholds), max(use.links.values(), default=0.0)
         if apart is not None and carried >= thresholds.job_peers_carry_ratio:
             detail = f"GPU{apart[1].index} computes while GPU{apart[0].index} waits"
-            yield Match("job_gpu_bound", _component(use.most), (half, *_far_apart(use, *apart)), detail)
+            yield Match("job_gpu_bound", job_component(use.most), (half, *_far_apart(use, *apart)), detail)
 
 
 def left_out(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
@@ -163,7 +165,8 @@ def _far_apart(use: _Use, least: Gpu, most: Gpu, limit: float) -> tuple[Evidence
     )
 
 
-def _component(gpus: Iterable[Gpu]) -> Component:
+def job_component(gpus: Iterable[Gpu]) -> Component:
+    """A job as findings name it: by the first of its GPUs, and with all of them in its name."""
     known: Sequence[Gpu] = sorted(gpus, key=lambda gpu: int(gpu.index))
     names = ", ".join(f"GPU{gpu.index}" for gpu in known)
     return Component("process", known[0].address, f"job on {names}", frozenset(gpu.address for gpu in known))
