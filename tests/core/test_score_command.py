@@ -71,8 +71,8 @@ def test_the_text_has_the_score_its_parts_and_what_reduced_it(capsys: Output, mo
         "0.040       bandwidth  probe ring    reaches 70 % of what is expected: 100 GB/s of 100 GB/s",
         "0.027       bandwidth  pairs         2 pairs reach 80 % of what is expected on average, "
         "the worst (GPU0 to GPU1) 180 GB/s of 300 GB/s",
-        "next        balance    GPU0 to GPU1  180 GB/s of 300 GB/s expected, where the other pairs usually reach "
-        "100 %; 1 of 2 below 85 % of that",
+        "next        balance    GPU0 to GPU1  180 GB/s of 300 GB/s expected, the others usually reach 100 % of it; "
+        "1 of 2 pairs below 85 % of that",
     ]
 
 

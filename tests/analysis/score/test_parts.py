@@ -170,8 +170,8 @@ def test_the_worst_of_several_is_named_with_their_number() -> None:
     worst = part(score({PAIR: 200e9, other: 100e9}), "balance").readings[0]
 
     assert worst.subject == "GPU1 to GPU0"
-    usual = "100 GB/s of 300 GB/s expected, where the other pairs usually reach 67 %"
-    assert worst.words == f"{usual}; 1 of 2 below 85 % of that"
+    usual = "100 GB/s of 300 GB/s expected, the others usually reach 67 % of it"
+    assert worst.words == f"{usual}; 1 of 2 pairs below 85 % of that"
 
 
 def test_one_gpu_has_nobody_to_be_even_with() -> None:

@@ -231,9 +231,9 @@ def _worst(rates: Sequence[Reached], what: str, even: float) -> Reading:
     usual = median(one.ratio for one in others)
     low = sum(one.ratio < even * usual for one in rates)
     words = f"{format_rate(worst.bytes_per_second)} of {format_rate(worst.expected)} expected"
-    words += f", where the other {what} usually reach {format_percent(usual)}"
+    words += f", the others usually reach {format_percent(usual)} of it"
     if low:
-        words += f"; {low} of {len(rates)} below {format_percent(even)} of that"
+        words += f"; {low} of {len(rates)} {what} below {format_percent(even)} of that"
     return Reading(worst.subject, at_most_one(worst.ratio / usual / even) if usual else 1.0, words)
 
 
