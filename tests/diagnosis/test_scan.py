@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -10,8 +12,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from commwatch.config.settings import Config, Duration, Paths, Probe, Probes
+from commwatch.config.thresholds import Thresholds
 from commwatch.diagnosis import full_scan as full_scan_module
-from commwatch.diagnosis.full_scan import Scan, full_scan
+from commwatch.diagnosis.full_scan import Scan, Scope, full_scan
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.walk import diagnose
 from commwatch.errors import CommwatchError
@@ -22,6 +25,7 @@ from commwatch.probes.rank_plan import FailureReason, SkipReason, Step
 from commwatch.probes.results.history import Conditions, ProbeHistory
 from commwatch.probes.results.streak import Streak
 from commwatch.probes.workload import plan_cycle
+from commwatch.state.client import DaemonAbsent
 from diagnosis.exposed import answer_of, known_of
 from support.facts import NOW, shipped
 
@@ -105,6 +109,34 @@ def test_the_streak_of_the_daemon_goes_on(tmp_path: Path) -> None:
     assert file.read_bytes() == msgspec.json.encode(history)
 
 
+@contextmanager
+def no_other(config: Config, thresholds: Thresholds) -> Iterator[tuple[Config, Known]]:
+    """Nobody reads a node that has a daemon."""
+    raise AssertionError("the daemon answers")
+    yield
+
+
+def test_without_a_daemon_the_node_is_read_and_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a state directory of its own; the daemon is not asked again."""
+    own, known, seen = Config(paths=Paths(state=str(tmp_path))), known_of({}), []
+
+    def ask(*_: object) -> Known:
+        raise DaemonAbsent("none")
+
+    @contextmanager
+    def alone(config: Config, thresholds: Thresholds) -> Iterator[tuple[Config, Known]]:
+        yield own, known
+
+    monkeypatch.setattr(full_scan_module, "ask", ask)
+    monkeypatch.setattr(full_scan_module, "run_cycles", lambda config, probes, **_: seen.append(config))
+
+    assert full_scan(Config(), shipped(), alone, Scope()).snapshot == known.snapshot
+    assert seen == [own]
+    assert capsys.readouterr().err == "No daemon runs here: the node is read for 20 s, then measured.\n"
+
+
 def test_a_daemon_that_is_gone_after_the_scan_takes_nothing_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,14 +155,14 @@ def test_a_daemon_that_is_gone_after_the_scan_takes_nothing_with_it(
     config = Config(paths=Paths(state=str(tmp_path)), probes=Probes(definitions={"all_reduce": Probe()}))
 
     with capture_logs() as logged:
-        known = full_scan(config, shipped(), gpus=(), ignore_scheduler=False, stress=None)
+        known = full_scan(config, shipped(), no_other, Scope())
 
     assert (known.snapshot, ran) == (before.snapshot, [["all_reduce", "pairs"]])
     assert [entry["error"] for entry in logged] == ["gone"]
     [told] = [check for check in diagnose(known, "full").checks if check.what == "daemon after the scan"]
     assert (told.verdict, told.detail.startswith("gone: counters")) == ("notice", True)
     with pytest.raises(CommwatchError):
-        full_scan(config, shipped(), gpus=(), ignore_scheduler=False, stress=None)
+        full_scan(config, shipped(), no_other, Scope())
     assert len(ran) == 1
 
 
