@@ -196,10 +196,7 @@ def test_the_pair_under_one_switch_is_the_slow_one(
     fastest = re.search(r"the fastest two are GPU(\d) and GPU(\d)", after)
     assert fastest is not None
     assert {int(fastest[1]) // 2, int(fastest[2]) // 2} == {0, 1}
-    shown(
-        "rtx3090x4",
-        passages(output, ("warning: ", "  probe all_gather"), ("  cause 1", "  cause 2"), ("  next:", "info: ")),
-    )
+    shown("rtx3090x4", output)
 
 
 def test_a_node_whose_gpus_reach_each_other_slowly_is_refused_before_the_job(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -226,7 +225,6 @@ def full_scan(config: Config, thresholds: Thresholds, alone: Alone, scope: Scope
     try:
         before = ask(config, thresholds, PATIENT_SECONDS)
     except DaemonAbsent:
-        print("No daemon runs here: the node is read for 20 s, then measured.", file=sys.stderr, flush=True)
         with alone(config, thresholds) as (own, known):
             run, fresh = _measured(own, thresholds, scope)
             return replace(with_scan(known, fresh), stress=run)

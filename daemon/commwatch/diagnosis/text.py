@@ -94,6 +94,8 @@ def screen_lines(document: Diagnosis, *, width: int = WIDTH) -> Iterator[Line]:
     head: list[Line] = []
     if document.simulated is not None:
         head.append([(f"Simulated node {document.simulated}: none of this is real.", "")])
+    if document.maintenance is not None:
+        head.append([(_cut(f"The daemon is paused ({document.maintenance}): nothing new is read.", width), "yellow")])
     word = document.verdict.word
     verdict: Line = [(f"{word}: ", f"bold {_STYLES[KINDS[word]]}"), (document.verdict.line, "")]
     head += _at_most(list(folded(verdict, width, 2)), 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -74,6 +75,7 @@ def read_without_daemon(config: Config, thresholds: Thresholds) -> Iterator[tupl
             f"there is no GPU to measure: no NVIDIA driver is loaded here ({procfs}/driver/nvidia is missing)",
             ExitCode.NOT_KNOWN,
         )
+    print("No daemon runs here: the node is read for 20 s, then measured.", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(prefix="commwatch-scan-", dir=temporary_folder()) as folder:
         own = msgspec.structs.replace(config, paths=msgspec.structs.replace(config.paths, state=folder))
         state = StateDirectory(state_path(own))
