@@ -118,9 +118,14 @@ def screen_lines(document: Diagnosis, *, width: int = WIDTH) -> Iterator[Line]:
 def _first_finding(group: Sequence[Finding], now: float, width: int, most: int) -> list[Line]:
     """A finding in so many lines: its title, causes and next step, and of the rest what fits."""
     parts = [list(folded(line, width, indent)) for line, indent in _finding_lines(group, now)]
-    # The title first, then the next step, then the lines in their order, of which causes come before evidence.
-    starts = ("  cause ", "  next: ")
-    order = sorted(range(len(parts)), key=lambda place: (place > 0, not plain(parts[place][0]).startswith(starts)))
+    # The title, the next step, the likeliest cause with its evidence, the other causes; then the rest in its order.
+    ranks, cause = [0], 0
+    for part in parts[1:]:
+        text = plain(part[0])
+        cause += text.startswith("  cause ")
+        is_of_first = cause == 1 and text.startswith(("  cause ", "    "))
+        ranks.append(1 if text.startswith("  next: ") else 2 if is_of_first else 3 if text[:8] == "  cause " else 4)
+    order = sorted(range(len(parts)), key=ranks.__getitem__)
     shown, left = set(), most
     for place in order:
         if len(parts[place]) <= left:
