@@ -20,9 +20,10 @@ SLICES: Final = 60
 """An hour: shorter, a checkpoint or the start of a job looks like idle GPUs."""
 RECENT_SLICES: Final = 10
 """Ten minutes, in which the GPUs of one job are compared with each other: a checkpoint is on all of them at once."""
-_LEFT_OUT_SLICES: Final = 2
-"""Of those ten the highest and the lowest: eight minutes have to agree. With one pause in ten minutes, however long it
-is, neither the busy nor the idle minutes can be as few as that, so a checkpoint is not taken for GPUs that wait."""
+_PAIR: Final = 2
+"""Of the five pairs of minutes in ten minutes the highest and the lowest are left out: eight minutes have to agree.
+With one pause in ten minutes, however long it is, neither the busy nor the idle pairs can be as few as one, so a
+checkpoint is not taken for GPUs that wait. A single minute has six samples, too few where a step takes many seconds."""
 _KINDS: Final = ("", "nvlink_", "pcie_", "network_")
 
 
@@ -91,11 +92,11 @@ class Course:
     def kept_up(self) -> list[Value]:
         """Use of the GPU and its links that at least eight of the last ten whole minutes reached, then use of the GPU
         that at least eight of them did not exceed; None where a minute lacks the number."""
-        minutes = list(zip(*(_means([one]) for one in list(self._slices)[-RECENT_SLICES - 1 : -1]), strict=True))
-        sorted_minutes = [None if None in one else sorted(one) for one in minutes]
-        lows = [None if one is None else one[_LEFT_OUT_SLICES] for one in sorted_minutes]
-        of_gpu = sorted_minutes[0]
-        return [*lows, None if of_gpu is None else of_gpu[-1 - _LEFT_OUT_SLICES]]
+        last = list(self._slices)[-RECENT_SLICES - 1 : -1]
+        pairs = zip(*(_means(last[at : at + _PAIR]) for at in range(0, RECENT_SLICES, _PAIR)), strict=True)
+        shares = [None if None in one else sorted(one) for one in pairs]
+        lows = [None if one is None else one[1] for one in shares]
+        return [*lows, None if shares[0] is None else shares[0][-2]]
 
 
 def _means(slices: Sequence[_Slice]) -> list[Value]:

@@ -44,12 +44,12 @@ ROWS: tuple[Metric, ...] = (
     *(
         gauge(f"gpu_job_{kind}recent_use_low_ratio", GPU,
               f"Mean use of {what} that at least 8 of the job's last 10 min reached.",
-              f"third lowest minute of the numbers of gpu_job_{kind}use_ratio", "ratio")
+              f"second lowest two minutes of the numbers of gpu_job_{kind}use_ratio", "ratio")
         for kind, what in _USED
     ),
     gauge("gpu_job_recent_use_high_ratio", GPU,
           "Mean use of the GPU that at least 8 of the job's last 10 min did not exceed.",
-          "third highest minute of gpu_utilization_ratio", "ratio"),
+          "second highest two minutes of gpu_utilization_ratio", "ratio"),
     *(
         gauge(f"gpu_job_{kind}use_ratio", GPU,
               f"Mean use of {what} over the last hour, in which the same processes were on the GPU; absent before.",

@@ -124,7 +124,7 @@ WAITS = ((0.2, 0.4), (0.3, 0.5))
         (lately((0.3, 0.4), (0.4, 0.6), network=0.9), set()),
         (lately((0.0, 0.4), (0.09, 0.4), network=0.9), set()),
         (lately((0.7, 0.7), (0.1, 0.2), nvlink=0.1), UNEVEN | {"job_gpu_bound"}),
-        (lately((0.7, 0.7), (0.1, 0.2), nvlink=0.09, pcie=0.01), UNEVEN),
+        (lately((0.7, 0.7), (0.1, 0.2), nvlink=0.09, pcie=0.5, network=0.5), UNEVEN),
         (lately((0.7, 0.7), (0.1, 0.2), first=(0, 1), nvlink=0.5), HALF),
         (lately((0.7, 0.9), (0.5, 0.7), nvlink=0.5), set()),
         (lately((1.0, 1.0), (0.6, 0.69), nvlink=0.5), {"job_uneven"}),

@@ -48,6 +48,8 @@ class _Use:
     """The same; lately what at least 8 of 10 min did not exceed."""
     links: Mapping[str, float]
     """Of the busiest link of each kind, by the kind's name: mean, or what at least 8 of 10 min reached."""
+    exchanged: float
+    """The same of the NVLinks of the GPU that used them least; 0 where one has no number."""
 
     def is_half_used(self, thresholds: Thresholds) -> bool:
         """Whether its GPUs computed, and for less than half of the time."""
@@ -90,7 +92,7 @@ def uneven(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
 def held_up(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Jobs of which two signs of the same ten minutes agree: GPUs that wait, and a full link or a GPU that does not.
 
-    A service has GPUs that are half used, and unevenly; only GPUs that exchange much wait for each other.
+    A service has GPUs that are half used, and unevenly; only GPUs that all exchange much wait for each other.
     """
     for use in _uses_lately(facts):
         if not use.is_half_used(thresholds):
@@ -100,8 +102,8 @@ def held_up(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
             if share >= full:
                 evidence = Evidence(f"use of {name} {use.when}", share, "ratio", full, "job_link_bound_ratio")
                 yield Match(_HELD_UP[name], job_component(use.most), (half, evidence))
-        apart, carried = use.uneven(thresholds), max(use.links.values(), default=0.0)
-        if apart is not None and carried >= thresholds.job_peers_carry_ratio:
+        apart = use.uneven(thresholds)
+        if apart is not None and use.exchanged >= thresholds.job_peers_carry_ratio:
             detail = f"GPU{apart[1].index} computes while GPU{apart[0].index} waits"
             yield Match("job_gpu_bound", job_component(use.most), (half, *_far_apart(use, *apart)), detail)
 
@@ -151,6 +153,7 @@ def _uses_over(
             {gpu: lows[gpu] for gpu in gpus},
             {gpu: highs[gpu] for gpu in gpus},
             {name: max(known) for name, known in shares.items() if known},
+            min(shares["NVLink"]) if len(shares["NVLink"]) == len(gpus) else 0.0,
         )
 
 
@@ -247,8 +250,8 @@ JOB_USE = RuleSet(
             title="One GPU holds up a job",
             severity="warning",
             role="state",
-            meaning="For 8 of 10 min the GPUs of a job that exchange data computed for less than half of the time, and "
-            "one of them far more than another: they wait for it.",
+            meaning="For 8 of 10 min the GPUs of a job that exchange data over NVLink computed for less than half of "
+            "the time, and one of them far more than another: they wait for it.",
             next_step="Check how work is divided (sample length, pipeline layers, experts), and the clocks and the "
             "PCIe link of the busiest GPU.",
             alert="CommwatchJobHeldUp",
