@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from commwatch.config.settings import Config, Duration, Paths, Probe, Probes
+from commwatch.config.settings import Config, Duration, Paths, Probe, Probes, Simulation
 from commwatch.config.thresholds import Thresholds
 from commwatch.diagnosis import full_scan as full_scan_module
 from commwatch.diagnosis.full_scan import Scan, Scope, full_scan
@@ -25,7 +23,10 @@ from commwatch.probes.rank_plan import FailureReason, SkipReason, Step
 from commwatch.probes.results.history import Conditions, ProbeHistory
 from commwatch.probes.results.streak import Streak
 from commwatch.probes.workload import plan_cycle
+from commwatch.service.without_daemon import read_without_daemon
 from commwatch.state.client import DaemonAbsent
+from commwatch.state.directory import state_path
+from commwatch.state.maintenance import Maintenance, MaintenanceFile
 from diagnosis.exposed import answer_of, known_of
 from support.facts import NOW, shipped
 
@@ -109,29 +110,34 @@ def test_the_streak_of_the_daemon_goes_on(tmp_path: Path) -> None:
     assert file.read_bytes() == msgspec.json.encode(history)
 
 
-@contextmanager
-def no_other(config: Config, thresholds: Thresholds) -> Iterator[tuple[Config, Known]]:
+def no_other(config: Config, thresholds: Thresholds) -> Known:
     """Nobody reads a node that has a daemon."""
     raise AssertionError("the daemon answers")
-    yield
 
 
 def test_without_a_daemon_the_node_is_read_and_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a state directory of its own; the daemon is not asked again."""
-    own, known, seen = Config(paths=Paths(state=str(tmp_path))), known_of({}), []
+    """The probes keep to holds and the lock of the node's own state directory; the daemon is not asked again."""
+    config, known, seen = Config(paths=Paths(state=str(tmp_path))), known_of({}), []
 
     def ask(*_: object) -> Known:
         raise DaemonAbsent("none")
 
-    @contextmanager
-    def alone(config: Config, thresholds: Thresholds) -> Iterator[tuple[Config, Known]]:
-        yield own, known
-
     monkeypatch.setattr(full_scan_module, "ask", ask)
     monkeypatch.setattr(full_scan_module, "run_cycles", lambda config, probes, **_: seen.append(config))
 
-    assert full_scan(Config(), shipped(), alone, Scope()).snapshot == known.snapshot
-    assert seen == [own]
+    assert full_scan(config, shipped(), lambda *_: known, Scope()).snapshot == known.snapshot
+    assert seen == [config]
+
+
+def test_a_node_in_maintenance_is_not_read(tmp_path: Path) -> None:
+    """No device file of its driver is opened, whether a daemon runs or not."""
+    config = Config(paths=Paths(state=str(tmp_path)), simulation=Simulation(preset="a10x2"))
+    state = state_path(config)
+    state.mkdir()
+    MaintenanceFile(state).write(Maintenance("upgrade", time.time() + 60, time.time()))
+
+    with pytest.raises(CommwatchError, match=r"the node is paused \(upgrade\)"):
+        read_without_daemon(config, shipped())
 
 
 def test_a_daemon_that_is_gone_after_the_scan_takes_nothing_with_it(

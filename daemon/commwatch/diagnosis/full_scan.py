@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias, TypeVar
@@ -191,7 +190,7 @@ class Scan:
         )
 
 
-Alone: TypeAlias = Callable[[Config, Thresholds], AbstractContextManager[tuple[Config, Known]]]
+Alone: TypeAlias = Callable[[Config, Thresholds], Known]
 """Reads and judges a node on which no daemon runs."""
 
 
@@ -225,9 +224,9 @@ def full_scan(config: Config, thresholds: Thresholds, alone: Alone, scope: Scope
     try:
         before = ask(config, thresholds, PATIENT_SECONDS)
     except DaemonAbsent:
-        with alone(config, thresholds) as (own, known):
-            run, fresh = _measured(own, thresholds, scope)
-            return replace(with_scan(known, fresh), stress=run)
+        known = alone(config, thresholds)
+        run, fresh = _measured(config, thresholds, scope)
+        return replace(with_scan(known, fresh), stress=run)
     run, fresh = _measured(config, thresholds, scope)
     try:
         known = ask(config, thresholds, PATIENT_SECONDS)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -26,6 +26,7 @@ from commwatch.service.scheduling import Scheduler
 from commwatch.service.simulated import simulation_plan
 from commwatch.sources.presence import nvidia_driver_present
 from commwatch.state.directory import StateDirectory, state_path
+from commwatch.state.maintenance import MaintenanceFile
 from commwatch_exporters.snapshot import Snapshot
 
 LOOKS = 3
@@ -55,19 +56,16 @@ class _ShortDaemon:
         return ()
 
 
-@contextmanager
-def read_without_daemon(config: Config, thresholds: Thresholds) -> Iterator[tuple[Config, Known]]:
-    """Read the node for 20 s, and judge it.
+def read_without_daemon(config: Config, thresholds: Thresholds) -> Known:
+    """Read the node for 20 s, and judge it; nothing of it is kept.
 
     Args:
         config: of the node.
         thresholds: in force.
 
-    Yields:
-        The configuration with a state directory of its own, which is gone afterwards, and what is known of the node.
-
     Raises:
-        CommwatchError: this machine has no NVIDIA driver, or there is no such simulated node.
+        CommwatchError: this machine has no NVIDIA driver, nobody may hold its driver now, or there is no such simulated
+            node.
     """
     procfs = config.paths.procfs
     if not config.simulation.preset and not nvidia_driver_present(Path(procfs)):
@@ -75,6 +73,8 @@ def read_without_daemon(config: Config, thresholds: Thresholds) -> Iterator[tupl
             f"there is no GPU to measure: no NVIDIA driver is loaded here ({procfs}/driver/nvidia is missing)",
             ExitCode.NOT_KNOWN,
         )
+    if (pause := MaintenanceFile(state_path(config)).read(time.time())) is not None:
+        raise CommwatchError(f"the node is paused ({pause.reason}); commwatch resume ends that", ExitCode.NOT_KNOWN)
     print("No daemon runs here: the node is read for 20 s, then measured.", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(prefix="commwatch-scan-", dir=temporary_folder()) as folder:
         own = msgspec.structs.replace(config, paths=msgspec.structs.replace(config.paths, state=folder))
@@ -82,7 +82,7 @@ def read_without_daemon(config: Config, thresholds: Thresholds) -> Iterator[tupl
         state.open()
         try:
             plan = simulation_plan(own.simulation, state) if own.simulation.preset else None
-            yield own, asyncio.run(_read(_ShortDaemon(own, thresholds, state, plan), thresholds))
+            return asyncio.run(_read(_ShortDaemon(own, thresholds, state, plan), thresholds))
         finally:
             state.close()
 
