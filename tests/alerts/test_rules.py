@@ -64,7 +64,7 @@ SEVERITIES = {
         "RdmaErrors", "RdmaPacketsRefused", "RdmaCounterSaturated", "RdmaRetransmitting", "RdmaDropping",
         "EthernetDown", "EthernetSlow", "EthernetErrors", "EthernetModuleFault",
         "EthernetPauseStorm", "PortsNeverSeen", "ProbeFailing", "PartSuspect", "PairSlow", "NcclErrors",
-        "NcclSettingHarmful", "NcclTransportFallback", "StaticAsymmetry", "GpuBelowProduct",
+        "JobHeldUp", "NcclSettingHarmful", "NcclTransportFallback", "StaticAsymmetry", "GpuBelowProduct",
         "RailSlowBetweenNodes", "NodeSlowBetweenNodes", "LeafSlow", "PeersUnreachable", "DriverOrNcclDiffers",
         "WorkerStuck", "WorkerRestarting", "ConfigReloadFailing", "RuleFailing",
         "InventoryBelowPeers", "ProbeBandwidthBelowPeers", "ProbeLatencyAbovePeers", "SoftwareFaultOnManyNodes",

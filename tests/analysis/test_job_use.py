@@ -43,9 +43,54 @@ def test_what_links_carried_lately_is_known_after_ten_minutes() -> None:
     assert not course(9.5).is_begun
     known = course(10)
     assert known.is_begun
-    assert known.recent() == [pytest.approx(0.1), None]
+    assert known.recent() == [pytest.approx(0.4), pytest.approx(0.1), None, 0.0]
     extend(known, 10 * 60 + STEP, 11, JOB, (1.0,) * 4)
-    assert known.recent() == [1.0, 1.0]
+    assert known.recent() == [1.0] * 4
+
+
+def kept_up(*minutes: tuple[float, float]) -> list[tuple[float, float]]:
+    """What the use of the GPU reached and did not exceed in 8 of 10 min, where the network was full in 8 of them too.
+
+    At the end of each minute from the tenth on, of minutes with the use of GPU and network.
+    """
+    made, found = Course(), []
+    for minute, (gpu, network) in enumerate([*minutes, (0.0, 0.0)]):
+        for step in range(6):
+            made.take(60.0 * minute + STEP * step, JOB, (gpu, None, None, network), 120.0)
+        if made.is_begun:
+            low, _, _, full, high = made.kept_up()
+            assert low is not None
+            assert high is not None
+            assert full is not None
+            found.append((low, high) if full >= 0.8 else (1.0, 1.0))
+    return found
+
+
+def is_half_used(bounds: tuple[float, float]) -> bool:
+    """As the rule has it."""
+    return bounds[0] >= 0.05 and bounds[1] < 0.5
+
+
+TRAINS, SAVES, STARTS = (0.95, 0.85), (0.0, 1.0), (0.4, 0.9)
+
+
+@pytest.mark.parametrize("pause", range(1, 15))
+def test_one_pause_in_ten_minutes_is_never_taken_for_gpus_that_wait(pause: int) -> None:
+    """A checkpoint, an evaluation elsewhere, data that stall: whole minutes and the two in which it begins and ends,
+    while the network of a job that hides its traffic well is as full as it can be."""
+    minutes = [*[TRAINS] * 12, STARTS, *[SAVES] * pause, STARTS, *[TRAINS] * 12]
+
+    assert not any(map(is_half_used, kept_up(*minutes)))
+
+
+def test_gpus_that_wait_all_the_time_are_seen_with_a_minute_or_two_beside_them() -> None:
+    """From the tenth minute on, though the job saved and computed once; links that were read in no minute have none."""
+    waits = (0.24, 0.84)
+
+    assert is_half_used(kept_up(*[waits] * 10)[0])
+    assert is_half_used(kept_up(waits, SAVES, TRAINS, *[waits] * 7)[0])
+    assert course(9.5).is_begun is False
+    assert course(10).kept_up() == [pytest.approx(0.4), pytest.approx(0.1), None, 0.0, pytest.approx(0.4)]
 
 
 def test_without_a_process_there_is_no_job() -> None:

@@ -62,11 +62,11 @@ def test_no_code_is_a_bare_number() -> None:
 
 USES = {
     "top": {"--once --web.listen-address 127.0.0.1:1": 4, "--url x": 2},  # a daemon may run on this machine
-    "score": {"": 4},
+    "score": {"--path.procfs .": 3},
     "topology": {"--dot --json": 2},
     "heatmap": {"": 1, "--from nowhere.json": 2},
     "inventory": {"": 4},
-    "diagnose": {"": 4, "--log nowhere.log": 2, "--compare a b": 2},
+    "diagnose": {"": 4, "--full-scan --path.procfs .": 3, "--log nowhere.log": 2, "--compare a b": 2},
     "probe": {"nowhere": 2},
     "cluster check": {"": 5},
     "cluster probe": {"": 5},

@@ -9,7 +9,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from analysis.score.cases import BASELINE, HEALTHY, LANES, LATENCY, PAIR, SPIKE_STREAK, UTILIZATION, Values, only
+from analysis.score.cases import (
+    BASELINE,
+    HEALTHY,
+    LATENCY,
+    PAIR,
+    RANK_BALANCE,
+    SUSPECT,
+    UTILIZATION,
+    Values,
+    of_a_job,
+    only,
+)
 from analysis.score.cases import score as score_with
 from commwatch.config.settings import Config, Paths
 from commwatch.errors import CommwatchError
@@ -42,7 +53,7 @@ def run(monkeypatch: pytest.MonkeyPatch, told: dict[str, Any], *, as_json: bool 
 
 def test_the_text_has_the_score_its_parts_and_what_reduced_it(capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each part with share and value; losses with part, place and numbers; what comes next without points."""
-    code = run(monkeypatch, answer({UTILIZATION: 0.7, LANES: 8, PAIR: 180e9, BASELINE: None}))
+    code = run(monkeypatch, answer({UTILIZATION: 0.7, SUSPECT: 1.0, PAIR: 180e9, BASELINE: None}))
 
     assert code == 0
     assert capsys.readouterr().out.splitlines() == [
@@ -55,12 +66,13 @@ def test_the_text_has_the_score_its_parts_and_what_reduced_it(capsys: Output, mo
         "stability  27 %   1.00",
         "latency: not measured; it takes a latency baseline: 2 good results of a collective",
         "",
-        "reduced by  part       where              what",
-        "0.167       balance    PCIe link of GPU0  8 of 16 lanes",
-        "0.040       bandwidth  probe ring         reaches 70 % of what is expected: 100 GB/s of 100 GB/s",
-        "0.027       bandwidth  pairs              2 pairs reach 80 % of what is expected on average, "
+        "reduced by  part       where         what",
+        "0.167       balance    GPU1          what slow pairs have in common, 100 % sure",
+        "0.040       bandwidth  probe ring    reaches 70 % of what is expected: 100 GB/s of 100 GB/s",
+        "0.027       bandwidth  pairs         2 pairs reach 80 % of what is expected on average, "
         "the worst (GPU0 to GPU1) 180 GB/s of 300 GB/s",
-        "next        balance    GPU0 to GPU1       180 GB/s of 300 GB/s expected; 1 of 2 pairs below 85 %",
+        "next        balance    GPU0 to GPU1  180 GB/s of 300 GB/s expected, the others usually reach 100 % of it; "
+        "1 of 2 pairs below 85 % of that",
     ]
 
 
@@ -71,6 +83,17 @@ def test_a_healthy_node_has_no_table_of_losses(capsys: Output, monkeypatch: pyte
     out = capsys.readouterr().out
     assert out.startswith("Communication score: 1.00, excellent\n")
     assert "reduced by" not in out
+
+
+def test_the_word_of_a_job_stands_below_that_of_the_node(capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With how much it used what."""
+    run(monkeypatch, answer(of_a_job([0.9, 0.92], pcie=[0.2, 0.2])))
+
+    assert capsys.readouterr().out.splitlines()[:3] == [
+        "Communication score: 1.00, excellent",
+        "job on GPU0, GPU1: no remarks (last 10 min: busy time 91 %, PCIe 20 %)",
+        "",
+    ]
 
 
 def test_noise_is_no_loss_to_read_about(capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,8 +107,8 @@ def test_noise_is_no_loss_to_read_about(capsys: Output, monkeypatch: pytest.Monk
     ("changes", "code"),
     [
         ({LATENCY: 10e-6}, 0),
-        ({LANES: 4}, 0),
-        ({LANES: 1, SPIKE_STREAK: 3}, 1),
+        ({RANK_BALANCE: 0.2}, 0),
+        ({RANK_BALANCE: 0.01, UTILIZATION: 0.1}, 1),
         (only(), 3),
     ],
     ids=["excellent", "good", "needs work", "not measured"],

@@ -9,9 +9,10 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from commwatch.config.settings import Config, Duration, Paths, Probe, Probes
+from commwatch.config.settings import Config, Duration, Paths, Probe, Probes, Simulation
+from commwatch.config.thresholds import Thresholds
 from commwatch.diagnosis import full_scan as full_scan_module
-from commwatch.diagnosis.full_scan import Scan, full_scan
+from commwatch.diagnosis.full_scan import Scan, Scope, full_scan
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.walk import diagnose
 from commwatch.errors import CommwatchError
@@ -22,6 +23,10 @@ from commwatch.probes.rank_plan import FailureReason, SkipReason, Step
 from commwatch.probes.results.history import Conditions, ProbeHistory
 from commwatch.probes.results.streak import Streak
 from commwatch.probes.workload import plan_cycle
+from commwatch.service.without_daemon import read_without_daemon
+from commwatch.state.client import DaemonAbsent
+from commwatch.state.directory import state_path
+from commwatch.state.maintenance import Maintenance, MaintenanceFile
 from diagnosis.exposed import answer_of, known_of
 from support.facts import NOW, shipped
 
@@ -105,6 +110,36 @@ def test_the_streak_of_the_daemon_goes_on(tmp_path: Path) -> None:
     assert file.read_bytes() == msgspec.json.encode(history)
 
 
+def no_other(config: Config, thresholds: Thresholds) -> Known:
+    """Nobody reads a node that has a daemon."""
+    raise AssertionError("the daemon answers")
+
+
+def test_without_a_daemon_the_node_is_read_and_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The probes keep to holds and the lock of the node's own state directory; the daemon is not asked again."""
+    config, known, seen = Config(paths=Paths(state=str(tmp_path))), known_of({}), []
+
+    def ask(*_: object) -> Known:
+        raise DaemonAbsent("none")
+
+    monkeypatch.setattr(full_scan_module, "ask", ask)
+    monkeypatch.setattr(full_scan_module, "run_cycles", lambda config, probes, **_: seen.append(config))
+
+    assert full_scan(config, shipped(), lambda *_: known, Scope()).snapshot == known.snapshot
+    assert seen == [config]
+
+
+def test_a_node_in_maintenance_is_not_read(tmp_path: Path) -> None:
+    """No device file of its driver is opened, whether a daemon runs or not."""
+    config = Config(paths=Paths(state=str(tmp_path)), simulation=Simulation(preset="a10x2"))
+    state = state_path(config)
+    state.mkdir()
+    MaintenanceFile(state).write(Maintenance("upgrade", time.time() + 60, time.time()))
+
+    with pytest.raises(CommwatchError, match=r"the node is paused \(upgrade\)"):
+        read_without_daemon(config, shipped())
+
+
 def test_a_daemon_that_is_gone_after_the_scan_takes_nothing_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,14 +158,14 @@ def test_a_daemon_that_is_gone_after_the_scan_takes_nothing_with_it(
     config = Config(paths=Paths(state=str(tmp_path)), probes=Probes(definitions={"all_reduce": Probe()}))
 
     with capture_logs() as logged:
-        known = full_scan(config, shipped(), gpus=(), ignore_scheduler=False, stress=None)
+        known = full_scan(config, shipped(), no_other, Scope())
 
     assert (known.snapshot, ran) == (before.snapshot, [["all_reduce", "pairs"]])
     assert [entry["error"] for entry in logged] == ["gone"]
     [told] = [check for check in diagnose(known, "full").checks if check.what == "daemon after the scan"]
     assert (told.verdict, told.detail.startswith("gone: counters")) == ("notice", True)
     with pytest.raises(CommwatchError):
-        full_scan(config, shipped(), gpus=(), ignore_scheduler=False, stress=None)
+        full_scan(config, shipped(), no_other, Scope())
     assert len(ran) == 1
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.document import Diagnosis
-from commwatch.diagnosis.text import diagnosis_lines
+from commwatch.diagnosis.text import diagnosis_lines, screen_lines
 from commwatch.findings.verdict import Verdict
 from commwatch.lines import plain
 from support.diagnoses import NOW, cause, closed_finding, component, faulty, finding, healthy
@@ -30,6 +30,42 @@ def test_a_healthy_node_fits_a_screen() -> None:
     assert not any(line.startswith("passed") for line in found)
     assert found[-1] == "--all shows each check, also what passed."
     assert max(map(len, found)) <= 80
+
+
+LONG = "a text that takes more than one line at this width, however it is told, and is told here twice. " * 2
+MANY_CAUSES = tuple(cause(component=component("gpu", f"GPU-{number}"), reason=LONG) for number in range(9))
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        healthy(),
+        faulty(simulated="h100x8ndr", maintenance=LONG),
+        healthy(
+            findings=(
+                finding(causes=MANY_CAUSES, detail=LONG),
+                *(finding(code=f"code_{number}", title=LONG) for number in range(12)),
+            ),
+            verdict=Verdict("Warning", LONG * 3),
+        ),
+    ],
+    ids=["healthy", "one fault", "much"],
+)
+def test_a_full_scan_is_one_screen(document: Diagnosis) -> None:
+    """Verdict, first finding with cause and next step, the others by a line, and the score: 24 lines, 80 columns."""
+    found = [plain(line) for line in screen_lines(document)]
+
+    assert len(found) <= 24
+    assert max(map(len, found)) <= 80
+    assert any(line.startswith(f"{document.verdict.word}: ") for line in found)
+    assert any(line.startswith("Communication score: ") for line in found)
+    assert any(line.startswith("Checks: ") for line in found)
+    assert not any(line.startswith(("verdict", "failed", "passed")) for line in found)
+    if document.findings:
+        titles = [line for line in found if line.startswith(("warning: ", "info: "))]
+        assert len(titles) == min(len(document.findings), 6)
+        assert any(line.startswith("  cause 1: ") for line in found)
+        assert any(line.startswith("  next: ") for line in found)
 
 
 def test_what_was_closed_lately_has_both_times() -> None:

@@ -157,12 +157,12 @@ def test_two_nodes_are_slower_than_one_because_of_the_network(tmp_path: Path, mo
 def test_both_nodes_say_that_the_network_is_the_bottleneck(
     shown: Show, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After an hour of the job: each sends what the other receives, and its GPUs wait for that."""
+    """After 13 minutes of the job: each sends what the other receives, and its GPUs wait for that."""
     outputs, received, sent = [], [], []
     for name in ("node1", "node2"):
         (tmp_path / name).mkdir()
         with scenario("a10", tmp_path / name, monkeypatch) as daemon:
-            for minute in range(1, 76):
+            for minute in range(1, 26):
                 daemon.until(minute - 0.25, step=60)
                 daemon.until(minute)  # close enough for a rate
             (finding,) = told(daemon, "diagnose")["findings"]
@@ -170,12 +170,11 @@ def test_both_nodes_say_that_the_network_is_the_bottleneck(
             samples = daemon.snapshot().samples
             received += [value for _, value in samples("commwatch_ethernet_receive_bytes_total")]
             sent += [value for _, value in samples("commwatch_ethernet_transmit_bytes_total")]
-        assert (finding["code"], finding["component"]["name"]) == ("job_half_used", "job on GPU0, GPU1")
-        assert finding["detail"].startswith("network is the bottleneck, near the limit")
+        assert (finding["code"], finding["component"]["name"]) == ("job_network_bound", "job on GPU0, GPU1")
 
     assert sent == pytest.approx(received[::-1], rel=0.02)
     assert outputs[0] == outputs[1]
-    shown("two nodes job", passages(outputs[0], ("info: ", "Checks:")))
+    shown("two nodes job", passages(outputs[0], ("warning: ", "Communication score")))
 
 
 def test_the_pair_under_one_switch_is_the_slow_one(
@@ -186,6 +185,7 @@ def test_the_pair_under_one_switch_is_the_slow_one(
         daemon.until(12)
         before = one_line(daemon.command("diagnose", "--all")[1])
         code, output = daemon.command("diagnose", "--full-scan")
+        checks = told(daemon, "diagnose", "--full-scan")["checks"]
     after = one_line(output)
 
     assert "GPU0-GPU1" not in before
@@ -193,13 +193,10 @@ def test_the_pair_under_one_switch_is_the_slow_one(
     assert code == 1
     assert "GPUs under one PCIe switch are slower than distant ones: GPU0-GPU1" in after.split("warning:")[0]
     assert "next: Train on GPUs of different switches" in after
-    fastest = re.search(r"the fastest two are GPU(\d) and GPU(\d)", after)
+    fastest = re.search(r"the fastest two are GPU(\d) and GPU(\d)", " ".join(one["next_step"] for one in checks))
     assert fastest is not None
     assert {int(fastest[1]) // 2, int(fastest[2]) // 2} == {0, 1}
-    shown(
-        "rtx3090x4",
-        passages(output, ("warning: ", "  probe all_gather"), ("  cause 1", "  cause 2"), ("  next:", "info: ")),
-    )
+    shown("rtx3090x4", output)
 
 
 def test_a_node_whose_gpus_reach_each_other_slowly_is_refused_before_the_job(
@@ -241,11 +238,11 @@ def test_a_stalling_run_has_a_narrow_link_and_a_small_buffer(
 
     assert healthy == "OK"
     assert use == {0.45}
-    timeouts, setting = findings
+    timeouts, setting, half_used = findings
     assert (timeouts["code"], timeouts["severity"]) == ("nccl_timeouts", "critical")
     [cause] = timeouts["causes"]
     assert (cause["code"], cause["component"]["name"]) == ("pcie_width_dropped", "PCIe link of GPU2")
-    assert setting["code"] == "nccl_setting_suspicious"
+    assert (setting["code"], half_used["code"]) == ("nccl_setting_suspicious", "job_half_used")
     assert [one["component"]["name"] for one in timeouts["also_seen"]] == ["NCCL_BUFFSIZE"]
     assert code == 1
     shown("a100pcie", passages(output, ("Critical: ", "info: ")))

@@ -8,25 +8,29 @@ import pytest
 
 from support.simulated_daemon import rehearsed
 
-HALF = "- {fault: job, at: 2m, until: 70m, gpu_utilization: 0.45}\n"
+NETWORK = "- {fault: job, at: 2m, until: 30m, gpu_utilization: 0.45, ethernet_utilization: 0.9}\n"
 UNEVEN = "- {fault: job, at: 2m, gpu: 0, gpu_utilization: 0.6}\n- {fault: job, at: 2m, gpu: 1}\n"
-BUSY = "- {fault: job, at: 2m}\n"
+BUSY = "- {fault: job, at: 2m, ethernet_utilization: 0.9}\n"
 
 
-@pytest.mark.parametrize(("faults", "code"), [(HALF, "job_half_used"), (UNEVEN, "job_uneven"), (BUSY, "")])
-def test_an_hour_of_a_job_tells_how_it_uses_its_gpus(
+@pytest.mark.parametrize(
+    ("faults", "code"),
+    [(NETWORK, "job_network_bound"), (UNEVEN, "job_uneven"), (BUSY, "")],
+)
+def test_ten_minutes_of_a_job_tell_how_it_uses_its_gpus(
     faults: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One finding of the job as a whole, that goes when the job goes; nothing of one that keeps its GPUs busy."""
     with rehearsed("a10x2", tmp_path, monkeypatch, faults) as node:
-        node.until(60, step=60.0)
-        assert node.verdict.findings == []
-        node.until(68)
+        for minute in range(1, 17):
+            node.until(minute - 0.25, step=60.0)
+            node.until(minute)  # close enough for a rate
+            assert minute > 13 or node.verdict.findings == []
         assert [one.code for one in node.verdict.findings] == ([code] if code else [])
-        if code != "job_half_used":
+        if code != "job_network_bound":
             return
         status, text = node.command("diagnose")
-        assert status == 0
-        assert "A job leaves its GPUs half used: job on GPU0, GPU1" in " ".join(text.split())
-        node.until(78)
+        assert status == 1
+        assert "The network holds up a job: job on GPU0, GPU1" in " ".join(text.split())
+        node.until(40)
         assert node.verdict.findings == []

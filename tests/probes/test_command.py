@@ -72,33 +72,26 @@ def test_a_good_probe_prints_a_table(node: Config, capsys: pytest.CaptureFixture
     assert bandwidth[:5] == ["ring:", "all_reduce", "×2", "64", "MiB"]
     assert bandwidth[-5:-3] == ["10.0", "configured"]
     assert bandwidth[-1] == "good"
-    assert "ring: measure after" in err
+    assert "ring: done after" in err
 
 
-def test_a_terminal_gets_a_live_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """On a terminal the phases do not fill the screen line by line."""
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-
-    with progress_of("ring", 2) as progress:
-        progress("measure", 0, 1.0)
-
-    assert "measure after" not in capsys.readouterr().err
-
-
-def test_steps_are_told_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
-    """In a pipe every phase has a line, and a step only some time after the last line."""
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_probe_takes_one_line(
+    is_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At its end; phases and steps are a live line on a terminal, and nothing in a pipe. A skipped one says so."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
     with progress_of("pairs", 35) as progress:
         progress("measure", 0, 1.0)
-        progress("measure", 1, 1.1)
-        progress("measure", 2, 2.9)
         progress("measure", 3, 3.1)
         progress("done", 0, 3.2)
+    with progress_of("ring", 2):
+        pass
 
-    assert capsys.readouterr().err.splitlines() == [
-        "pairs: measure after 1.0 s",
-        "pairs: measure, step 3 of 35 after 3.1 s",
-        "pairs: done after 3.2 s",
-    ]
+    err = capsys.readouterr().err
+    assert "pairs: done after 3.2 s\n" in err
+    assert err.endswith("ring: not run\n")
+    assert is_terminal or err.count("\n") == 2
 
 
 def test_every_gpu_and_direction_of_host_copies_is_a_step_and_a_row(
@@ -287,8 +280,8 @@ def test_what_several_probes_share_is_said_once(node: Config, faults: Path, caps
 
     assert run(node, "all_reduce", "broadcast") == 0
     err = capsys.readouterr().err
-    assert "all_reduce (1 of 2): measure after" in err
-    assert "broadcast (2 of 2): measure after" in err
+    assert "all_reduce (1 of 2): done after" in err
+    assert "broadcast (2 of 2): done after" in err
 
 
 def test_a_pause_and_a_hold_are_exit_code_3(node: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

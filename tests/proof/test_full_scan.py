@@ -73,3 +73,27 @@ def test_a_full_scan_measures_and_finds_what_the_daemon_did_not_know(tmp_path: P
         # The daemon saves every minute what it knows: nothing.
         kept = [msgspec.json.decode(file.read_bytes()) for file in daemon.state.glob("*/probe-*.json")]
         assert not any(one["last"] or one["matrices"] for one in kept)
+
+
+def test_without_a_daemon_the_node_is_read_measured_and_judged(tmp_path: Path) -> None:
+    """The same fault as one screen, with a line for each probe, and as a score; no record is kept."""
+    faults, config, state = tmp_path / "faults.yaml", tmp_path / "commwatch.yaml", tmp_path / "state"
+    faults.write_text(SLOW_SWITCH)
+    config.write_text(CONFIG)
+    node = ("--simulate", "rtx3090x4", "--simulate.faults", str(faults), "--config.file", str(config))
+    own = (*node, "--path.state", str(state))
+
+    scan = command("diagnose", "--full-scan", *own, timeout=300)
+    score = command("score", *own, timeout=300)
+
+    lines = scan.stdout.splitlines()
+    assert scan.returncode == 1
+    assert score.returncode in (0, 1)
+    assert lines[1].startswith("Warning: Slow pairs point at a part: 0000:21:00.0")
+    assert len(lines) <= 24
+    assert [line.partition(":")[0] for line in scan.stderr.splitlines()] == [
+        "No daemon runs here", "pairs", "pairs again", "pairs again",
+    ]  # fmt: skip
+    assert "Communication score: 0." in score.stdout
+    assert "balance" in score.stdout
+    assert not list(state.rglob("*.json"))

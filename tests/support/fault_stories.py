@@ -27,8 +27,9 @@ ENDS_AT = 2200.0
 _HIDES_ITS_PART = frozenset({"gpu_lost", "gpu_reset_required", "gpu_calls_fail", "driver_hang"})
 """What is read of a GPU no more cannot be told of it."""
 _HIDES_PROBES = frozenset({"failing_probe", "probe_errors"})
-_LEFT_OUT = REBOOTS | {"rank_crash", "driver_hang"}
-"""A reboot, which begins a story again, and what takes ranks and readers in processes of their own."""
+_LEFT_OUT = REBOOTS | {"rank_crash", "driver_hang", "job"}
+"""A reboot, which begins a story again, what takes ranks and readers in processes of their own, and a job, under which
+nothing is probed."""
 
 
 @dataclass(frozen=True)

@@ -421,7 +421,7 @@ class SimulatedDaemon:
         """
         while self.time < 60.0 * minutes:
             self.time = min(60.0 * minutes, self.time + step)
-            self._write_log()
+            self.write_log()
             self.run()
             self.look()
 
@@ -439,7 +439,7 @@ class SimulatedDaemon:
             if entry["event"] in ("finding opened", "finding closed")
         ]
 
-    def _write_log(self) -> None:
+    def write_log(self) -> None:
         """The log that the job has written by now."""
         due = [line for at, line in self._log_left if at <= time.time()]
         if due:

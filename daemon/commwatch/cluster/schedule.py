@@ -23,7 +23,7 @@ SENDING_SHARE: Final = 8
 FEW_MEMBERS: Final = 4
 """Up to this number of members, all meet in three rounds."""
 REPEATED_MEMBERS: Final = 8
-"""Up to this number of members, a pair is measured again if no other witness is near, and an end with more bad cells
+"""Up to this number of members, a pair is measured again where no other witness is near, and an end with more bad cells
 than good ones; of more nodes, one with more than twice as many."""
 MOST_TURNS: Final = 8
 """Of a member, so that a run holds its GPUs for 40 s at most."""

@@ -21,6 +21,7 @@ from commwatch.views.terminal import screen, show
 if TYPE_CHECKING:
     from commwatch.config.thresholds import Thresholds
     from commwatch.diagnosis.document import Diagnosis
+    from commwatch.diagnosis.full_scan import Scope
     from commwatch.diagnosis.identity import Identity
     from commwatch.diagnosis.known import Known
     from commwatch.diagnosis.marks.profiles import Purpose
@@ -41,8 +42,8 @@ _MOST_BYTES = 2**26
 """A diagnosis of 64 GPUs with every pair has less than 4 MB."""
 
 _INSTEAD = ("log", "settings", "compare")
-"""Options that diagnose something other than this node."""
-_OF_PROBES = ("gpus", "ignore_scheduler", "stress")
+"""Options with which something else than this node is looked at."""
+_OF_PROBES = ("gpus", "ignore_scheduler", "stress", "marks")
 _OF_NODE = ("profile", "for", "step_time", "full_scan", *_OF_PROBES, "report", "bundle")
 
 
@@ -83,9 +84,11 @@ _OF_NODE = ("profile", "for", "step_time", "full_scan", *_OF_PROBES, "report", "
         option("--gpus", metavar="0,1,...", help="with these GPUs only, by their NVML indexes"),
         IGNORE_SCHEDULER,
         option("--stress", metavar="TIME", help="then load all GPUs for 1s to 10m: does the bandwidth hold?"),
-        description="Takes the GPUs, on a free node only; progress on standard error.",
+        description="Takes the GPUs, on a free node only; works without a daemon too. Prints one screen, progress on "
+        "standard error.",
     ),
     option("-v", "--all", action="store_true", help="each check and finding separately, also what passed"),
+    option("--marks", action="store_true", help="of a full scan also the table of checks against reference marks"),
     option("--report", metavar="FILE", type=Path, help="also write one HTML page for a ticket (.html)"),
     option(
         "--bundle",
@@ -99,7 +102,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
     Raises:
         UsageError: options do not go together.
-        DaemonAbsent: no daemon runs.
+        DaemonAbsent: no daemon runs, and no full scan was asked for.
         CommwatchError: it does not answer or is of another version, or a file cannot be written.
     """
     _check_together(args)
@@ -117,7 +120,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     from commwatch.config.thresholds import load_thresholds
     from commwatch.diagnosis.marks.floors import read_floors
     from commwatch.diagnosis.marks.profiles import Asked, profile_of
-    from commwatch.diagnosis.text import diagnosis_lines
+    from commwatch.diagnosis.text import diagnosis_lines, screen_lines
     from commwatch.diagnosis.walk import diagnose
 
     floors = read_floors(Path(config.marks)) if config.marks else None
@@ -127,7 +130,11 @@ def run(args: argparse.Namespace, config: Config) -> int:
     known = replace(known, asked=Asked(profile, args.step_time, purpose, floors))
     document = diagnose(known, "full" if args.full_scan else "quick")
     width = min(screen()[1] or WIDTH, _WIDEST)
-    show(document, diagnosis_lines(document, width=width, every=args.all), as_json=args.json)
+    if args.full_scan and not args.all and not args.marks:
+        lines = screen_lines(document, width=width)
+    else:
+        lines = diagnosis_lines(document, width=width, every=args.all)
+    show(document, lines, as_json=args.json)
     write_files(args, config, known, document)
     return EXIT_CODES[document.verdict.word]
 
@@ -160,13 +167,25 @@ def _known(args: argparse.Namespace, config: Config, thresholds: Thresholds) -> 
         from commwatch.state.client import of_the_only_daemon
 
         return ask(of_the_only_daemon(config), thresholds)
-    from commwatch.diagnosis.full_scan import full_scan
+    from commwatch.diagnosis.full_scan import Scope
     from commwatch.diagnosis.stress_run import stress_seconds
-    from commwatch.service.log import configure_logging
 
-    seconds = stress_seconds(args.stress)
-    configure_logging(config.log)
-    return full_scan(config, thresholds, gpus=gpus, ignore_scheduler=args.ignore_scheduler, stress=seconds)
+    return scan(config, thresholds, Scope(gpus, args.ignore_scheduler, stress_seconds(args.stress)))
+
+
+def scan(config: Config, thresholds: Thresholds, scope: Scope) -> Known:
+    """A full scan, with or without a daemon.
+
+    Raises:
+        CommwatchError: this machine has no GPU, or the daemon does not answer.
+    """
+    from commwatch.diagnosis.full_scan import full_scan
+    from commwatch.service.log import configure_logging
+    from commwatch.service.without_daemon import read_without_daemon
+
+    # A reader that fails and a finding that opens are in the answer.
+    configure_logging(msgspec.structs.replace(config.log, level="error") if config.log.level == "info" else config.log)
+    return full_scan(config, thresholds, read_without_daemon, scope)
 
 
 def _compare(files: Sequence[str], *, as_json: bool) -> int:

@@ -41,8 +41,7 @@ COMMANDS: Mapping[str, Meanings] = {
     "score": {
         OK: "excellent or good",
         FOUND: "needs work, or the daemon does not answer",
-        NOT_KNOWN: "not measured",
-        **_NO_DAEMON,
+        NOT_KNOWN: "not measured; without a daemon: no GPU to measure",
     },
     "topology": {OK: "printed", FOUND: "neither sysfs nor the driver answers"},
     "heatmap": {

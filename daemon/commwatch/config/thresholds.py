@@ -82,6 +82,7 @@ class Thresholds:
     job_in_use_ratio: float
     job_links_idle_ratio: float
     job_links_full_ratio: float
+    job_link_bound_ratio: float
     job_gpu_silent_ratio: float
     job_peers_carry_ratio: float
     pcie_utilization_low_ratio: float

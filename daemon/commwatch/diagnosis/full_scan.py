@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import msgspec
 import structlog
 
 from commwatch.config.settings import Config, Probe
 from commwatch.config.thresholds import Thresholds
-from commwatch.diagnosis.known import OWN_FAILURES, Known, ask
+from commwatch.diagnosis.known import OWN_FAILURES, Known, Stress, ask
 from commwatch.diagnosis.stress_run import run_stress
 from commwatch.errors import CommwatchError, StateError
 from commwatch.findings.api_documents import MetricRecord, SeriesRecord, SnapshotDocument, metric_records
@@ -35,6 +35,7 @@ from commwatch.probes.plan import CyclePlan, Failed, Measured, Skipped
 from commwatch.probes.results.history import Conditions, ProbeHistory
 from commwatch.probes.results.pair_record import PairHistory, PairRecord
 from commwatch.probes.results.record import ProbeRecord, Reading
+from commwatch.state.client import DaemonAbsent
 from commwatch.state.directory import state_path
 from commwatch.state.records import read_record
 from commwatch_exporters.catalogue import CATALOGUE
@@ -189,35 +190,63 @@ class Scan:
         )
 
 
-def full_scan(
-    config: Config, thresholds: Thresholds, *, gpus: Sequence[int], ignore_scheduler: bool, stress: float | None
-) -> Known:
+Alone: TypeAlias = Callable[[Config, Thresholds], Known]
+"""Reads and judges a node on which no daemon runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a scan may use."""
+
+    gpus: Sequence[int] = ()
+    """NVML indexes of the GPUs to use; empty: those that the probes name."""
+    ignore_scheduler: bool = False
+    """The operator says that the node is theirs."""
+    stress: float | None = None
+    """Seconds for which the GPUs are loaded afterwards; None: they are not."""
+
+
+def full_scan(config: Config, thresholds: Thresholds, alone: Alone, scope: Scope) -> Known:
     """Run every probe that is configured, and pairs in any case; then ask the daemon, and put both together.
+
+    Without a daemon the node is read before, and all is as it would be with one that has just begun.
 
     Args:
         config: of the node.
         thresholds: in force.
-        gpus: NVML indexes of the GPUs to use; empty: those that the probes name.
-        ignore_scheduler: the operator says that the node is theirs.
-        stress: seconds for which the GPUs are loaded afterwards; None: they are not.
+        alone: reads and judges the node where no daemon runs.
+        scope: what may be used.
 
     Raises:
         CommwatchError: the daemon does not answer at the start, the driver cannot be read, or the command was
             interrupted.
     """
-    before = ask(config, thresholds, PATIENT_SECONDS)  # where no daemon is, no probe need run
-    scan = Scan(config, thresholds)
-    probes = dict(config.probes.definitions) | pair_probes(config)
-    run_cycles(config, probes, gpus=gpus, ignore_scheduler=ignore_scheduler, follower=scan)
-    run = None
-    if stress is not None:
-        run = run_stress(config, thresholds, stress, gpus=gpus, ignore_scheduler=ignore_scheduler)
+    try:
+        before = ask(config, thresholds, PATIENT_SECONDS)
+    except DaemonAbsent:
+        known = alone(config, thresholds)
+        run, fresh = _measured(config, thresholds, scope)
+        return replace(with_scan(known, fresh), stress=run)
+    run, fresh = _measured(config, thresholds, scope)
     try:
         known = ask(config, thresholds, PATIENT_SECONDS)
     except CommwatchError as error:
         log.warning("the daemon does not answer any more: what it knew before the scan is shown", error=str(error))
         known = replace(before, lost=str(error))
-    return replace(with_scan(known, scan.fresh()), stress=run)
+    return replace(with_scan(known, fresh), stress=run)
+
+
+def _measured(
+    config: Config, thresholds: Thresholds, scope: Scope
+) -> tuple[Stress | None, tuple[FreshProbe, ...]]:  # fmt: skip
+    scan, run = Scan(config, thresholds), None
+    probes = dict(config.probes.definitions) | pair_probes(config)
+    run_cycles(config, probes, gpus=scope.gpus, ignore_scheduler=scope.ignore_scheduler, follower=scan)
+    if scope.stress is not None:
+        run = run_stress(
+            config, thresholds, scope.stress, gpus=scope.gpus, ignore_scheduler=scope.ignore_scheduler
+        )  # fmt: skip
+    return run, scan.fresh()
 
 
 def _record(state: Path, plan: CyclePlan, probe: Probe, thresholds: Thresholds) -> ProbeRecord:

@@ -22,7 +22,7 @@ from commwatch.diagnosis.table import (
 )  # fmt: skip
 from commwatch.findings.api_documents import ClosedRecord
 from commwatch.findings.finding import Cause, Finding, format_evidence
-from commwatch.lines import HEADING, WIDTH, Line, Segment, fitted_widths, folded, printable, row_lines
+from commwatch.lines import HEADING, WIDTH, Line, Segment, fitted_widths, folded, plain, printable, row_lines
 from commwatch.units import utc
 
 _STYLES: dict[Kind | None, str] = {"good": "green", "warn": "yellow", "bad": "red"}
@@ -76,6 +76,75 @@ def _lines(document: Diagnosis, width: int, every: bool) -> Iterator[Line]:
         yield []
         yield [(f"Communication score: {document.score.ratio:.2f}, {document.score.word}, of what was measured", "")]
     yield from _table(document.checks, width, every)
+
+
+_SCREEN = 24
+"""Lines of the answer to a full scan, at any width from 80 columns on."""
+_OTHERS = 5
+"""Findings after the first that have a line each."""
+
+
+def screen_lines(document: Diagnosis, *, width: int = WIDTH) -> Iterator[Line]:
+    """The answer on one screen: verdict, the first finding with causes and next step, the others by a line, the score.
+
+    Args:
+        document: what is shown.
+        width: columns.
+    """
+    head: list[Line] = []
+    if document.simulated is not None:
+        head.append([(f"Simulated node {document.simulated}: none of this is real.", "")])
+    if document.maintenance is not None:
+        head.append([(_cut(f"The daemon is paused ({document.maintenance}): nothing new is read.", width), "yellow")])
+    word = document.verdict.word
+    verdict: Line = [(f"{word}: ", f"bold {_STYLES[KINDS[word]]}"), (document.verdict.line, "")]
+    head += _at_most(list(folded(verdict, width, 2)), 3)
+    groups = finding_groups(document.findings)
+    foot: list[Line] = [[(_cut(_headline(group), width), "")] for group in groups[1 : 1 + _OTHERS]]
+    if left := sum(map(len, groups[1 + _OTHERS :])):
+        foot.append([(f"and {left} more findings", "")])
+    foot.append([])
+    score = document.score
+    said = "not measured" if score.ratio is None else f"{score.ratio:.2f}, {score.word}, of what was measured"
+    foot.append([(f"Communication score: {said}", "")])
+    foot += [[(_cut(f"{job.name}: {job.word}", width), "")] for job in score.jobs[:2]]
+    foot += _at_most(list(folded([("Checks: ", HEADING), (counted(document.checks), "")], width, 2)), 2)
+    foot.append([("--marks shows the checks, --all everything.", "dim")])
+    body = _first_finding(groups[0], document.time, width, _SCREEN - len(head) - len(foot) - 1) if groups else []
+    for line in (*head, *([[], *body] if body else []), *foot):
+        yield [(printable(text), style) for text, style in line]
+
+
+def _first_finding(group: Sequence[Finding], now: float, width: int, most: int) -> list[Line]:
+    """A finding in so many lines: its title, causes and next step, and of the rest what fits."""
+    parts = [list(folded(line, width, indent)) for line, indent in _finding_lines(group, now)]
+    # The title, the next step, the likeliest cause with its evidence, the other causes; then the rest in its order.
+    ranks, cause = [0], 0
+    for part in parts[1:]:
+        text = plain(part[0])
+        cause += text.startswith("  cause ")
+        is_of_first = cause == 1 and text.startswith(("  cause ", "    "))
+        ranks.append(1 if text.startswith("  next: ") else 2 if is_of_first else 3 if text[:8] == "  cause " else 4)
+    order = sorted(range(len(parts)), key=ranks.__getitem__)
+    shown, left = set(), most
+    for place in order:
+        if len(parts[place]) <= left:
+            shown.add(place)
+            left -= len(parts[place])
+    return [line for place, part in enumerate(parts) if place in shown for line in part]
+
+
+def _headline(group: Sequence[Finding]) -> str:
+    lead = group[0].lead
+    return f"{group[0].severity}: {lead.title}: {place_of(group) if len(group) > 1 else lead.component.words}"
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def _at_most(lines: list[Line], most: int) -> list[Line]:
+    return lines if len(lines) <= most else [*lines[: most - 1], [*lines[most - 1], (" …", "")]]
 
 
 def _finding_lines(group: Sequence[Finding], now: float) -> Iterator[tuple[Line, int]]:

@@ -182,10 +182,10 @@ _RECORD_BLOCK = re.compile(r"(?:^ *#.*\n)*^( *)- record: (\S+)\n(?:\1 +.*\n|\n)*
 _EMPTY_GROUP = re.compile(r"^( *rules:)\n(?= *- name:|\s*\Z)", re.MULTILINE)
 
 _SOFTWARE_FAULTS = (
-    "CommwatchConfigReloadFailing", "CommwatchDriverOrNcclDiffers", "CommwatchNcclSettingHarmful",
-    "CommwatchNcclTransportFallback", "CommwatchRuleFailing",
+    "CommwatchConfigReloadFailing", "CommwatchDriverOrNcclDiffers", "CommwatchJobHeldUp",
+    "CommwatchNcclSettingHarmful", "CommwatchNcclTransportFallback", "CommwatchRuleFailing",
 )  # fmt: skip
-"""Alerts on what someone has set or written: on however many nodes, they can wait for the morning."""
+"""Alerts on what someone has set or written, such as a job: on however many nodes, they can wait for the morning."""
 
 _LISTS: Mapping[str, Iterable[str]] = {
     "gpu_state_reasons": daemon.GPU_STATE_REASONS,

@@ -20,6 +20,10 @@ SLICES: Final = 60
 """An hour: shorter, a checkpoint or the start of a job looks like idle GPUs."""
 RECENT_SLICES: Final = 10
 """Ten minutes, in which the GPUs of one job are compared with each other: a checkpoint is on all of them at once."""
+_PAIR: Final = 2
+"""Of the five pairs of minutes in ten minutes the highest and the lowest are left out: eight minutes have to agree.
+With one pause in ten minutes, however long it is, neither the busy nor the idle pairs can be as few as one, so a
+checkpoint is not taken for GPUs that wait. A single minute has six samples, too few where a step takes many seconds."""
 _KINDS: Final = ("", "nvlink_", "pcie_", "network_")
 
 
@@ -82,8 +86,17 @@ class Course:
         return _means(list(self._slices)[:SLICES])
 
     def recent(self) -> list[Value]:
-        """Use of NVLink and PCIe over the last ten whole minutes; likewise."""
-        return _means(list(self._slices)[-RECENT_SLICES - 1 : -1])[1:3]
+        """Over the last ten whole minutes; likewise."""
+        return _means(list(self._slices)[-RECENT_SLICES - 1 : -1])
+
+    def kept_up(self) -> list[Value]:
+        """Use of the GPU and its links that at least eight of the last ten whole minutes reached, then use of the GPU
+        that at least eight of them did not exceed; None where a minute lacks the number."""
+        last = list(self._slices)[-RECENT_SLICES - 1 : -1]
+        pairs = zip(*(_means(last[at : at + _PAIR]) for at in range(0, RECENT_SLICES, _PAIR)), strict=True)
+        shares = [None if None in one else sorted(one) for one in pairs]
+        lows = [None if one is None else one[1] for one in shares]
+        return [*lows, None if shares[0] is None else shares[0][-2]]
 
 
 def _means(slices: Sequence[_Slice]) -> list[Value]:
@@ -136,8 +149,9 @@ class JobUse(Tracker):
                 continue
             first = min(int(labels[one][0]) for one, other in jobs.items() if one == device or other == job != 0)
             course = self._courses[device]
-            metrics = ["gpu_job_first", *(f"gpu_job_{kind}_recent_use_ratio" for kind in ("nvlink", "pcie"))]
-            values = [first, *course.recent()]
+            metrics = ["gpu_job_first", *(f"gpu_job_{kind}recent_use_ratio" for kind in _KINDS)]
+            metrics += [*(f"gpu_job_{kind}recent_use_low_ratio" for kind in _KINDS), "gpu_job_recent_use_high_ratio"]
+            values = [first, *course.recent(), *course.kept_up()]
             if course.is_whole:
                 metrics += [f"gpu_job_{kind}use_ratio" for kind in _KINDS]
                 values += course.means()

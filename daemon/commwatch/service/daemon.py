@@ -152,13 +152,9 @@ class Daemon:
 
     def _build(self, config: Config, prepared: tuple[Thresholds, SimulationPlan | None]) -> Engine:
         thresholds, simulation = prepared
-        instruments = self._instruments
-        instruments.forget_engine()
-        instruments.thresholds_info.labels(thresholds.digest)
-        instruments.simulated.set(1 if config.simulation.preset else 0)
-        instruments.show_reload("configuration", True)
+        self._instruments.begin(thresholds.digest, is_simulated=simulation is not None)
         return Engine(
-            config, thresholds, self._state, simulation, instruments, self._scheduler, self._starvation,
+            config, thresholds, self._state, simulation, self._instruments, self._scheduler, self._starvation,
             self._spares.start, self._kernel_log,
         )  # fmt: skip
 

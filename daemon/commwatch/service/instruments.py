@@ -116,6 +116,18 @@ class Instruments(Registered):
         """A job of the scheduler was not run in time."""
         self.scheduler_missed.labels(job).inc()
 
+    def begin(self, thresholds: str, *, is_simulated: bool) -> None:
+        """An engine begins on a configuration that is in force.
+
+        Args:
+            thresholds: digest of those in force.
+            is_simulated: whether the node is.
+        """
+        self.forget_engine()
+        self.thresholds_info.labels(thresholds)
+        self.simulated.set(1 if is_simulated else 0)
+        self.show_reload("configuration", True)
+
     def forget_engine(self) -> None:
         """Say nothing of collectors, sources and processes: another configuration may not have them."""
         self.collection = None

@@ -17,6 +17,12 @@ def _rows(family: str, labels: str, how: str, of_samples: str = "") -> Iterator[
                     how, "ratio")
 
 
+_USED = (
+    ("", "the GPU"), ("nvlink_", "its NVLinks"), ("pcie_", "its PCIe link"),
+    ("network_", "the busiest RDMA port or interface of the node"),
+)  # fmt: skip
+"""By a part of the name: what a job uses."""
+
 ROWS: tuple[Metric, ...] = (
     *_rows("nvlink", GPU, "link byte rates over nvlink_capacity_bytes_per_second"),
     gauge("nvlink_slowest_link", f"{GPU} direction",
@@ -32,11 +38,20 @@ ROWS: tuple[Metric, ...] = (
     gauge("gpu_job_first", GPU, "Lowest GPU index of the job that has been on this GPU for 10 min.",
           "GPU processes and their launchers"),
     *(
-        gauge(f"gpu_job_{kind}_recent_use_ratio", GPU,
+        gauge(f"gpu_job_{kind}recent_use_ratio", GPU,
               f"Mean use of {what} over the last 10 min, in which the same processes were on the GPU; absent before.",
-              f"mean of the higher {kind}_{{transmit,receive}}_utilization_ratio", "ratio")
-        for kind, what in (("nvlink", "its NVLinks"), ("pcie", "its PCIe link"))
+              f"mean of the numbers of gpu_job_{kind}use_ratio", "ratio")
+        for kind, what in _USED
     ),
+    *(
+        gauge(f"gpu_job_{kind}recent_use_low_ratio", GPU,
+              f"Mean use of {what} that at least 8 of the job's last 10 min reached.",
+              f"second lowest two minutes of the numbers of gpu_job_{kind}use_ratio", "ratio")
+        for kind, what in _USED
+    ),
+    gauge("gpu_job_recent_use_high_ratio", GPU,
+          "Mean use of the GPU that at least 8 of the job's last 10 min did not exceed.",
+          "second highest two minutes of gpu_utilization_ratio", "ratio"),
     *(
         gauge(f"gpu_job_{kind}use_ratio", GPU,
               f"Mean use of {what} over the last hour, in which the same processes were on the GPU; absent before.",

@@ -1,4 +1,4 @@
-"""A job that leaves its GPUs half used, or uses them unevenly, is worth knowing once it has been so for an hour."""
+"""A job that leaves its GPUs half used, or uses them unevenly, is worth knowing; if it waits, it is named for what."""
 
 from __future__ import annotations
 
@@ -87,6 +87,66 @@ def test_two_jobs_are_two_findings() -> None:
     assert codes_by("job_half_used", used([0.4, 0.4, 0.3, 0.3], first=(0, 0, 2, 2))) == [
         ("job_half_used", JOB),
         ("job_half_used", "process/0000:19:00.0"),
+    ]
+
+
+def lately(*gpus: tuple[float, float], first: Sequence[int] = (0, 0, 0, 0), **kinds: float) -> Facts:
+    """GPUs of jobs with what at least 8 of 10 min reached and did not exceed, and the use of links by kind."""
+    slots = GPUS[: len(gpus)]
+    return facts_of({
+        "commwatch_gpu_job_first": dict(zip(slots, map(float, first), strict=False)),
+        "commwatch_gpu_job_recent_use_low_ratio": dict(zip(slots, (low for low, _ in gpus), strict=True)),
+        "commwatch_gpu_job_recent_use_high_ratio": dict(zip(slots, (high for _, high in gpus), strict=True)),
+        **{f"commwatch_gpu_job_{kind}_recent_use_low_ratio": dict.fromkeys(slots, kinds[kind]) for kind in kinds},
+    })  # fmt: skip
+
+
+ALL_CODES = ("job_half_used", "job_uneven", "job_network_bound", "job_pcie_bound", "job_nvlink_bound", "job_gpu_bound")
+
+
+def codes_of(facts: Facts) -> set[str]:
+    """What is said of jobs."""
+    return {match.code for code in ALL_CODES for match in seen_by(code, facts)}
+
+
+HALF, UNEVEN = {"job_half_used"}, {"job_half_used", "job_uneven"}
+WAITS = ((0.2, 0.4), (0.3, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("facts", "codes"),
+    [
+        (lately(*WAITS, network=0.8), HALF | {"job_network_bound"}),
+        (lately(*WAITS, pcie=0.9), HALF | {"job_pcie_bound"}),
+        (lately(*WAITS, nvlink=0.8, pcie=0.81), HALF | {"job_nvlink_bound", "job_pcie_bound"}),
+        (lately(*WAITS, network=0.79), HALF),
+        (lately(*WAITS), HALF),
+        (lately((0.3, 0.4), (0.4, 0.6), network=0.9), set()),
+        (lately((0.0, 0.4), (0.09, 0.4), network=0.9), set()),
+        (lately((0.7, 0.7), (0.1, 0.2), nvlink=0.1), UNEVEN | {"job_gpu_bound"}),
+        (lately((0.7, 0.7), (0.1, 0.2), nvlink=0.09, pcie=0.5, network=0.5), UNEVEN),
+        (lately((0.7, 0.7), (0.1, 0.2), first=(0, 1), nvlink=0.5), HALF),
+        (lately((0.7, 0.9), (0.5, 0.7), nvlink=0.5), set()),
+        (lately((1.0, 1.0), (0.6, 0.69), nvlink=0.5), {"job_uneven"}),
+        (lately(network=0.9), set()),
+    ],
+    ids=["network", "PCIe", "two", "just below full", "links unread", "half busy", "just holds the GPUs", "one GPU",
+         "a service", "two jobs", "apart as it may be", "busy and uneven", "no job"],
+)  # fmt: skip
+def test_of_two_signs_that_agree_the_resource_is_named(facts: Facts, codes: set[str]) -> None:
+    """A warning from ten minutes on; with one sign it is information, and busy GPUs wait for nothing."""
+    assert codes_of(facts) == codes
+
+
+def test_who_waits_for_whom_is_said() -> None:
+    """With the numbers behind it, which are bounds of eight minutes out of ten."""
+    [match] = seen_by("job_gpu_bound", lately((0.7, 0.7), (0.1, 0.2), nvlink=0.1))
+    [network] = seen_by("job_network_bound", lately(*WAITS, network=0.8))
+
+    assert (match.component.identity, match.detail) == (JOB, "GPU0 computes while GPU1 waits")
+    assert [(fact.what, fact.value) for fact in network.evidence] == [
+        ("use of its GPUs in 8 of the last 10 min", pytest.approx(0.45)),
+        ("use of network in 8 of the last 10 min", 0.8),
     ]
 
 

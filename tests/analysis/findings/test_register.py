@@ -92,12 +92,13 @@ def test_a_greater_degree_of_a_fault_takes_the_place_of_a_lesser_one(greater: st
     elsewhere = replace(LINK, key="0000:17:00.0/4")
     small, large = replace(DOWN, code=lesser), replace(DOWN, code=greater)
     other = replace(small, component=elsewhere)
-    register = Register()
-    for now in (1000.0, 1060.0):
+    register, opens = Register(), int(max(60.0, CODES[lesser].opens_after))
+    for now in range(1000, 1000 + opens + 1, 60):
         register.update([small, other], see, now)
-    begun = 1070.0 + CODES[greater].opens_after
-    if begun > 1070.0:
-        assert register.update([large, other], see, 1070.0) == []
+    first = 1010.0 + opens
+    begun = first + CODES[greater].opens_after
+    for later in range(0, int(begun - first), 60):
+        assert register.update([large, other], see, first + later) == []
     changes = [(event, one.key) for event, one in register.update([large, other], see, begun)]
     open_now = [one.key for one in register.open_incidents()]
 
@@ -107,8 +108,8 @@ def test_a_greater_degree_of_a_fault_takes_the_place_of_a_lesser_one(greater: st
     if CODES[lesser].severity != "info":
         assert [one.note for one in register.closed()] == [f"became: {CODES[greater].title}"]
     gone = begun + 20.0
-    register.update([small, other], see, gone)
-    register.update([small, other], see, gone + CODES[greater].closes_after)
+    for later in range(0, int(CODES[greater].closes_after) + opens + 1, 60):
+        register.update([small, other], see, gone + later)
     assert sorted(one.key for one in register.open_incidents()) == [
         (lesser, LINK.identity),
         (lesser, elsewhere.identity),
@@ -123,6 +124,8 @@ def test_the_degrees_of_a_fault() -> None:
         ("gpu_lost", "gpu_not_answering"), ("gpu_lost", "gpu_not_listed"),
         ("gpu_recovery_needed", "gpu_recovery_other"), ("probe_bandwidth_low", "probe_bandwidth_lost"),
         ("probe_bandwidth_low", "probe_bandwidth_short"), ("probe_bandwidth_lost", "probe_bandwidth_short"),
+        ("job_network_bound", "job_half_used"), ("job_pcie_bound", "job_half_used"),
+        ("job_nvlink_bound", "job_half_used"), ("job_gpu_bound", "job_half_used"), ("job_gpu_bound", "job_uneven"),
     }  # fmt: skip
     for greater, lesser in DEGREES:
         assert SEVERITIES.index(CODES[greater].severity) <= SEVERITIES.index(CODES[lesser].severity)

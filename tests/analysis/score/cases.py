@@ -24,18 +24,13 @@ UTILIZATION: Key = ("probe_bandwidth_utilization_ratio", RING)
 LATENCY: Key = ("probe_last_latency_seconds", RING)
 BASELINE: Key = ("probe_baseline_latency_seconds", RING)
 SPIKE_STREAK: Key = ("probe_latency_spike_streak", RING)
-LOW_STREAK: Key = ("probe_low_bandwidth_streak", RING)
 LATENCY_DRIFT: Key = ("probe_latency_drift_ratio", RING)
 LATENCY_STEP: Key = ("probe_latency_step_ratio", RING)
-BANDWIDTH_DRIFT: Key = ("probe_bandwidth_drift_ratio", RING)
 BANDWIDTH_STEP: Key = ("probe_bandwidth_step_ratio", RING)
 RANK_BALANCE: Key = ("probe_rank_balance_ratio", RING)
 COPY: Key = ("probe_copy_bandwidth_bytes_per_second", (*COPIES, *GPU1, "host_to_device"))
 PAIR: Key = ("pair_bandwidth_bytes_per_second", ("0", "1", "simulated"))
 SUSPECT: Key = ("suspect_ratio", ("gpu", "GPU1"))
-LINK_STATE: Key = ("nvlink_link_state", LINK)
-LANES: Key = ("pcie_link_width_lanes", GPU0)
-GPUS: Key = ("present", ("gpu",))
 
 ATTEMPTS: Key = ("probe_attempts_total", RING)
 COPY_ATTEMPTS: Key = ("probe_attempts_total", COPIES)
@@ -44,6 +39,7 @@ SPIKES: Key = ("probe_latency_spikes_total", RING)
 RECOVERIES: Key = ("nvlink_recoveries_total", LINK)
 OLD_RECOVERIES: Key = ("nvlink_recovery_errors_total", LINK)
 FAILED_RECOVERIES: Key = ("nvlink_recoveries_failed_total", LINK)
+JOB_ERRORS: Key = ("nccl_log_errors_total", ("timeout",))
 FLAPS: Key = ("rdma_port_flaps_total", PORT)
 
 HEALTHY: dict[Key, float] = {
@@ -53,10 +49,8 @@ HEALTHY: dict[Key, float] = {
     LATENCY: 10e-6,
     BASELINE: 10e-6,
     SPIKE_STREAK: 0,
-    LOW_STREAK: 0,
     LATENCY_DRIFT: 1.0,
     LATENCY_STEP: 1.0,
-    BANDWIDTH_DRIFT: 1.0,
     BANDWIDTH_STEP: 1.0,
     RANK_BALANCE: 1.0,
     ("probe_slowest_rank_info", (*RING, "1", GPU1[1])): 1,
@@ -70,12 +64,6 @@ HEALTHY: dict[Key, float] = {
     },
     **{("pair_bandwidth_bytes_per_second", (*ends, "simulated")): 300e9 for ends in (("0", "1"), ("1", "0"))},
     **{("pair_expected_bandwidth_bytes_per_second", (*ends, "simulated")): 300e9 for ends in (("0", "1"), ("1", "0"))},
-    **{("nvlink_link_state", (*GPU0, str(link))): 1 for link in range(4)},
-    **{("nvlink_link_expected", (*GPU0, str(link))): 1 for link in range(4)},
-    LANES: 16,
-    ("pcie_link_width_expected_lanes", GPU0): 16,
-    GPUS: 2,
-    ("expected", ("gpu",)): 2,
     ATTEMPTS: 100,
     COPY_ATTEMPTS: 100,
     FAILURES: 100,
@@ -114,6 +102,21 @@ def score(
     first = before(then, _by_metric(given))
     history = {(rose_hours_ago + 1) * 3600.0: first, rose_hours_ago * 3600.0 + 1: then}
     return score_of(facts_of(now, history), shipped(), findings)
+
+
+def of_a_job(
+    use: Sequence[float], nvlink: Sequence[float] = (), pcie: Sequence[float] = (), first: Sequence[int] = (0, 0)
+) -> dict[Key, float]:
+    """A job on the two GPUs, or two, with its mean use of GPUs and links in the last ten minutes."""
+    loads = {"": use, "nvlink_": nvlink, "pcie_": pcie}
+    return {
+        **{("gpu_job_first", gpu): one for gpu, one in zip((GPU0, GPU1), first, strict=True)},
+        **{
+            (f"gpu_job_{kind}recent_use_ratio", gpu): share
+            for kind, shares in loads.items()
+            for gpu, share in zip((GPU0, GPU1), shares, strict=False)
+        },
+    }
 
 
 def only(*keys: Key) -> dict[Key, float | None]:

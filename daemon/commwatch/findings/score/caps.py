@@ -37,6 +37,11 @@ def losses(facts: Facts, thresholds: Thresholds) -> Iterator[tuple[str, str]]:
             yield f"probe {probe.name}", f"{streak:g} latency spikes in a row"
 
 
+def ends_a_job(category: str) -> bool:
+    """Whether errors of a category in logs say that a job failed or got stuck; its own settings do not count."""
+    return category in _STUCK_OR_DEAD or side_of(category) in HARDWARE
+
+
 def failed_jobs(facts: Facts) -> Iterator[tuple[str, str]]:
     """Jobs that failed or got stuck in the last hour, by their logs; their own settings do not count.
 
@@ -44,7 +49,7 @@ def failed_jobs(facts: Facts) -> Iterator[tuple[str, str]]:
         Subject and words.
     """
     for category, rise in facts.rises(LogCategory.errors, HOUR):
-        if category.name in _STUCK_OR_DEAD or side_of(category.name) in HARDWARE:
+        if ends_a_job(category.name):
             yield f"{_LOGS}{category.name}", f"a job failed or got stuck: {rise:g} errors in the last hour"
 
 

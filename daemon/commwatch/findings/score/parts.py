@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
 from types import MappingProxyType
 
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
+from commwatch.findings.score.caps import ends_a_job
+from commwatch.findings.score.jobs import Job, loads
 from commwatch.findings.score.probes import Rates, Reached, at_most_one, of_probes
 from commwatch.findings.score.records import PartReadings, Reading, Score
 from commwatch.units import format_percent, format_rate, format_seconds
-from commwatch_exporters.node.model import Gpu, Inventory, NvLink, Probe, RdmaPort, SlowestRank, Suspect
+from commwatch_exporters.node.model import LogCategory, NvLink, Probe, RdmaPort, SlowestRank, Suspect
 from commwatch_exporters.node.parts import Column, KeyedColumn
-from commwatch_exporters.state_words import NVLINK_UP
 
 _BANDWIDTH_NEEDS = "a current result of a probe of which is known what it should give"
 
@@ -22,20 +24,19 @@ _RECOVERIES = (NvLink.recovery_errors, NvLink.recoveries)
 """NVLink 1 to 4, and NVLink 5."""
 _CYCLES = (Probe.attempts, Probe.failures, Probe.latency_spikes)
 WINDOWS: Mapping[str, float] = MappingProxyType(
-    dict.fromkeys((one.metric for one in (*_CYCLES, *_RECOVERIES, NvLink.recoveries_failed, RdmaPort.flaps)), DAY)
+    dict.fromkeys(
+        (one.metric for one in (*_CYCLES, *_RECOVERIES, NvLink.recoveries_failed, RdmaPort.flaps, LogCategory.errors)),
+        DAY,
+    )
 )
-"""Counters whose past changes this part uses, with the window in seconds."""
-_CHANGES = (
+"""Counters that this part looks back at, and for how many seconds."""
+_STEPS = (
     (Probe.latency_step_ratio, "latency: the last results take {:.3g} times as long as those before"),
     (Probe.bandwidth_step_ratio, "bandwidth: the last results take {:.3g} times as long as those before"),
-    (Probe.latency_drift_ratio, "latency: the latest results take {:.3g} times as long as the first ones"),
-    (Probe.bandwidth_drift_ratio, "bandwidth: the latest results take {:.3g} times as long as the first ones"),
 )
-_BALANCE_NEEDS = "a current result of a probe over two or more GPUs"
+_BALANCE_NEEDS = "a current result of a probe over two or more GPUs, or a job that has been on as many for 10 min"
 _SUSPECT_COST = 0.5
-"""The cost of a part that is surely slow: half, as the amount is not known."""
-_COUNTED = (("gpu", "GPUs", "here"), ("rdma_port", "RDMA ports", "active"), ("ethernet_port", "Ethernet ports", "up"))
-"""Kinds of the inventory of which each that is gone takes its share; lanes and links are compared with their GPU."""
+"""What a part that is surely slow costs: half, as it is not known by how much it is slow."""
 
 
 def bandwidth(facts: Facts, rates: Rates) -> PartReadings:
@@ -98,22 +99,23 @@ def latency(facts: Facts, thresholds: Thresholds) -> PartReadings:
 
 
 def stability(facts: Facts, thresholds: Thresholds) -> PartReadings:
-    """The least of what the probes and the links show over time.
+    """The least of what probes, jobs and links show over time: how long they go without an error, a time-out or a step.
 
-    What links alone show only takes away: without any probe there is nothing whose stability it would be.
+    A node that is as slow as ever is stable. What links and jobs show only takes away: without any probe there is
+    nothing whose stability it would be.
     """
     fewest = thresholds.probe_error_rate_attempts_min
     attempts = _rises(facts, Probe.attempts, DAY)
-    changes = list(_changes(facts))
+    steps = list(_steps(facts))
     needs = f"{fewest} cycles of probes in the last day, or enough results of one probe to compare over time"
-    if attempts.total() < fewest and not changes:
+    if attempts.total() < fewest and not steps:
         return PartReadings("stability", (), least_counts=True, needs=needs)
     readings = [
         *_bad_cycles(facts, DAY, fewest),
         # A day of good cycles must not hide that nothing works any more.
         *_bad_cycles(facts, min(DAY, thresholds.probe_error_rate_window_seconds), fewest),
-        *_streaks(facts, thresholds),
-        *changes,
+        *steps,
+        *_jobs(facts),
         *_links(facts, thresholds),
     ]
     return PartReadings("stability", tuple(readings), least_counts=True, needs=needs)
@@ -154,21 +156,20 @@ def _bad_cycles(facts: Facts, window: float, fewest: int) -> Iterator[Reading]:
             yield Reading(subject, at_most_one(1.0 - count / max(cycles, fewest)), words)
 
 
-def _streaks(facts: Facts, thresholds: Thresholds) -> Iterator[Reading]:
-    """One bad result costs nothing here, as many as raise an alert cost everything."""
-    for column, alerting, words in (
-        (Probe.latency_spike_streak, thresholds.probe_latency_spike_streak, "latency spikes in a row"),
-        (Probe.low_bandwidth_streak, thresholds.probe_low_bandwidth_streak, "low bandwidths in a row"),
-    ):
-        for probe, streak in of_probes(facts, column):
-            left = 1.0 - (streak - 1) / (alerting - 1) if alerting > 1 else float(streak < 1)
-            yield Reading(f"probe {probe.name}", at_most_one(left), f"{streak:g} {words}")
-
-
-def _changes(facts: Facts) -> Iterator[Reading]:
-    for column, words in _CHANGES:
+def _steps(facts: Facts) -> Iterator[Reading]:
+    for column, words in _STEPS:
         for probe, ratio in of_probes(facts, column):
             yield Reading(f"probe {probe.name}", at_most_one(1.0 / max(1.0, ratio)), words.format(ratio))
+
+
+def _jobs(facts: Facts) -> Iterator[Reading]:
+    """For how much of a day no job has failed or got stuck, by what the logs say."""
+    for category, _ in facts.rises(LogCategory.errors, DAY):
+        last = facts.rising_since(LogCategory.errors, category, 1)
+        if last is not None and ends_a_job(category.name):
+            ago = facts.now - last
+            words = f"a job failed or got stuck {format_seconds(ago)} ago; a day without costs nothing"
+            yield Reading(f"NCCL logs, {category.name}", at_most_one(ago / DAY), words)
 
 
 def _links(facts: Facts, thresholds: Thresholds) -> Iterator[Reading]:
@@ -189,17 +190,18 @@ def _links(facts: Facts, thresholds: Thresholds) -> Iterator[Reading]:
         yield Reading(f"{port.device} port {port.number}", ratio, words)
 
 
-def balance(facts: Facts, rates: Rates, thresholds: Thresholds) -> PartReadings:
-    """The least of the kinds of measurement.
+def balance(facts: Facts, rates: Rates, jobs: Sequence[Job], thresholds: Thresholds) -> PartReadings:
+    """How evenly the GPUs are loaded: by their jobs, or, on a free node, by probes; the least of all readings.
 
-    A rate is compared with its expectation, not with those of the other GPUs: else the score would rise when the fast
-    ones become slow. Hardware readings alone can only lower it: a node that no probe has measured would otherwise be in
-    perfect balance.
+    What is equally slow everywhere is in balance: the bandwidth says that it is slow.
     """
     even = thresholds.score_even_ratio
-    readings = [*_ranks(facts, rates, even), *_rates(rates, even)]
-    if readings:
-        readings += [*_suspects(facts), *_nvlinks(facts), *_pcie_links(facts), *_inventory(facts)]
+    if jobs:
+        readings = list(loads(jobs, thresholds))
+    else:
+        readings = [*_ranks(facts, rates, even), *_rates(rates, even)]
+        if readings:  # without any measurement nothing is known of the others
+            readings += _suspects(facts)
     return PartReadings("balance", tuple(readings), least_counts=True, needs=_BALANCE_NEEDS)
 
 
@@ -219,17 +221,20 @@ def _rates(rates: Rates, even: float) -> Iterator[Reading]:
     for one in rates.copies.values():
         if one.gpus > 1:
             yield _worst(one.rates, "copies", even)
-    if rates.pairs:
+    if len(rates.pairs) > 1:
         yield _worst(rates.pairs, "pairs", even)
 
 
 def _worst(rates: Sequence[Reached], what: str, even: float) -> Reading:
-    worst = min(rates, key=lambda one: one.share)
-    low = sum(one.share < even for one in rates)
+    """The worst of them beside what is usual of the others; each by what is expected of it."""
+    worst, *others = sorted(rates, key=lambda one: one.ratio)
+    usual = median(one.ratio for one in others)
+    low = sum(one.ratio < even * usual for one in rates)
     words = f"{format_rate(worst.bytes_per_second)} of {format_rate(worst.expected)} expected"
+    words += f", the others usually reach {format_percent(usual)} of it"
     if low:
-        words += f"; {low} of {len(rates)} {what} below {format_percent(even)}"
-    return Reading(worst.subject, at_most_one(worst.share / even), words)
+        words += f"; {low} of {len(rates)} {what} below {format_percent(even)} of that"
+    return Reading(worst.subject, at_most_one(worst.ratio / usual / even) if usual else 1.0, words)
 
 
 def _suspects(facts: Facts) -> Iterator[Reading]:
@@ -237,38 +242,3 @@ def _suspects(facts: Facts) -> Iterator[Reading]:
         subject = part.element if part.kind == "gpu" else f"{part.kind} {part.element}"
         words = f"what slow pairs have in common, {format_percent(confidence)} sure"
         yield Reading(subject, at_most_one(1.0 - _SUSPECT_COST * confidence), words)
-
-
-def _nvlinks(facts: Facts) -> Iterator[Reading]:
-    """The GPU with the smallest share of its expected links that carry traffic."""
-    known: dict[str, list[bool]] = {}
-    for link, flag in facts.each(NvLink.expected):
-        if flag == 1 and (state := link.state) is not None:
-            known.setdefault(link.index, []).append(state in NVLINK_UP)
-    readings = [
-        Reading(f"NVLinks of GPU{gpu}", sum(up) / len(up), f"{sum(up)} of {len(up)} carry traffic")
-        for gpu, up in known.items()
-    ]
-    yield from _least(readings)
-
-
-def _pcie_links(facts: Facts) -> Iterator[Reading]:
-    """The GPU with the smallest share of its expected PCIe lanes."""
-    readings = [
-        Reading(f"PCIe link of GPU{gpu.index}", at_most_one(lanes / wanted), f"{lanes:g} of {wanted:g} lanes")
-        for gpu, lanes in facts.each(Gpu.pcie_width_lanes)
-        if (wanted := gpu.pcie_width_expected_lanes)
-    ]
-    yield from _least(readings)
-
-
-def _inventory(facts: Facts) -> Iterator[Reading]:
-    for kind, subject, here in _COUNTED:
-        parts = facts.node.part(Inventory, kind)
-        if parts.expected and (present := parts.present) is not None:
-            words = f"{present:g} of {parts.expected:g} are {here}"
-            yield Reading(subject, at_most_one(present / parts.expected), words)
-
-
-def _least(readings: Sequence[Reading]) -> Sequence[Reading]:
-    return [min(readings, key=lambda one: one.ratio)] if readings else []

@@ -21,9 +21,14 @@ class Reached:
     """Bytes per second."""
 
     @property
+    def ratio(self) -> float:
+        """Of what is expected, also above 1."""
+        return self.bytes_per_second / self.expected
+
+    @property
     def share(self) -> float:
-        """Share of the expectation, at most 1: a surplus on one path does not make up for another path."""
-        return at_most_one(self.bytes_per_second / self.expected)
+        """Of what is expected, at most 1: what one way gives too much makes good for no other."""
+        return at_most_one(self.ratio)
 
 
 @dataclass(frozen=True, slots=True)

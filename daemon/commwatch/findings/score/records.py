@@ -74,6 +74,18 @@ class Loss(msgspec.Struct, frozen=True):
         return "held down" if self.part == "cap" else self.part
 
 
+class JobWord(msgspec.Struct, frozen=True):
+    """How a job fares that has been on the node for ten minutes."""
+
+    name: str
+    """``job on GPU0, GPU1``."""
+    word: str
+    """``held up by the network``, ``half used``, ``no remarks``."""
+    use: dict[str, float]
+    """Mean over the last ten minutes and its GPUs, 0 to 1, of what was read: ``busy time``, ``NVLink``, ``PCIe``,
+    ``network``."""
+
+
 class Score(msgspec.Struct, frozen=True):
     """The communication score of one moment."""
 
@@ -84,6 +96,8 @@ class Score(msgspec.Struct, frozen=True):
     """All four, also those that were not measured."""
     losses: tuple[Loss, ...]
     """The cap, then the greatest first. They add up to 1 less the score."""
+    jobs: tuple[JobWord, ...] = ()
+    """Beside the score of the node: one that is well may be too slow for a job, and a job may fare badly by itself."""
 
 
 def weighted(parts: Sequence[PartReadings], excellent: float, good: float) -> Score:
@@ -116,7 +130,8 @@ def capped(score: Score, below: float, good: float, subject: str, words: str) ->
     if score.ratio is None or score.ratio <= ceiling:
         return score
     loss = Loss("cap", score.ratio - ceiling, 0.0, subject, words)
-    return Score(ceiling, word_of(ceiling, max(below, good), good), score.parts, (loss, *score.losses))
+    word = word_of(ceiling, max(below, good), good)
+    return msgspec.structs.replace(score, ratio=ceiling, word=word, losses=(loss, *score.losses))
 
 
 def _part(part: PartReadings, weight: float) -> Part:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
+import msgspec
+
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Finding
 from commwatch.findings.score.caps import failed_jobs, failed_jobs_of, losses
+from commwatch.findings.score.jobs import jobs_of, words_of
 from commwatch.findings.score.parts import balance, bandwidth, latency, stability, stability_of
 from commwatch.findings.score.probes import rates_of
 from commwatch.findings.score.records import Score, capped, weighted
@@ -24,7 +27,8 @@ def score_of(
 ) -> Score:  # fmt: skip
     """How well the GPUs of this node communicate.
 
-    No part rises when something that was measured gets worse, and so neither does the score. It stays below good while
+    No part but balance rises when something that was measured gets worse: what is equally slow is in balance. The
+    score stays below good while
     a critical finding is open, or a probe is below the mark from which on a bandwidth is a fault; below excellent while
     a loss is open, or a job failed or got stuck in the last hour.
 
@@ -34,15 +38,16 @@ def score_of(
         findings: that are open, most severe first.
         before: where these facts have no past: the score that gives ``stability``, and what failed jobs keep down.
     """
-    rates = rates_of(facts)
+    rates, jobs_here = rates_of(facts), jobs_of(facts)
     parts = (
         bandwidth(facts, rates),
         latency(facts, thresholds),
-        balance(facts, rates, thresholds),
+        balance(facts, rates, jobs_here, thresholds),
         stability(facts, thresholds) if before is None else stability_of(before),
     )
     good, excellent = thresholds.score_good_ratio, thresholds.score_excellent_ratio
     score = weighted(parts, excellent, good)
+    score = msgspec.structs.replace(score, jobs=tuple(words_of(jobs_here, findings, thresholds)))
     low = thresholds.probe_bandwidth_utilization_low_ratio
     if findings and findings[0].severity == "critical":
         lead = findings[0].lead

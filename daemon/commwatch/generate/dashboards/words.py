@@ -102,7 +102,7 @@ _ABOUT = (
     "fault", "software", "gpu_model", "collector", "worker", "rule", "service", "check", "component", "counter",
     "reason", "direction", "aspect", "role", "kind", "element", "src", "dst", "backend", "sign", "what", "xid", "sxid",
     "event", "nvswitch", "message", "category", "variable", "remark", "digest", "expected_source", "symptom",
-    "scope", "value", "cause", "source",
+    "scope", "value", "cause", "source", "resource",
 )  # fmt: skip
 """Labels of alerts that have no column of their own."""
 FIRING = f"""

@@ -6,7 +6,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, Protocol, TypeAlias
 
@@ -22,10 +22,6 @@ from commwatch.probes.by_hand.pair_matrix import first_sight
 from commwatch.probes.node import Prospect
 from commwatch.probes.plan import CyclePlan, Measured
 from commwatch.probes.rank_plan import Phase
-
-_SECONDS_BETWEEN_LINES = 2.0
-"""Steps are reported no more often than this where each takes a line."""
-
 
 Shaped: TypeAlias = Callable[[CyclePlan], CyclePlan]
 """Makes the plan of a probe into another one of the same ranks."""
@@ -164,23 +160,20 @@ def _check_gpus(gpus: Sequence[ProbeGpu], wanted: Sequence[int]) -> None:
 
 @contextmanager
 def progress_of(name: str, steps: int) -> Iterator[Callable[[Phase, int, float], None]]:
-    """Show phases and steps on standard error: one live line on a terminal, a line now and then elsewhere."""
+    """Show on standard error how a probe goes: a live line on a terminal, and one line at its end everywhere."""
+    last = "not run"
 
-    def words(phase: Phase, step: int) -> str:
-        return f"{name}: {phase}, step {step} of {steps}" if step else f"{name}: {phase}"
+    def note(phase: Phase, step: int, seconds: float) -> None:
+        nonlocal last
+        last = f"{phase} after {seconds:.1f} s"
+        if live is not None:
+            live.update(f"{name}: {phase}, step {step} of {steps} ({seconds:.1f} s)" if step else f"{name}: {last}")
 
-    if sys.stderr.isatty():
-        from rich.console import Console
+    live = None
+    with ExitStack() as shown:
+        if sys.stderr.isatty():
+            from rich.console import Console
 
-        with Console(stderr=True).status(words("start", 0)) as status:
-            yield lambda phase, step, seconds: status.update(f"{words(phase, step)} ({seconds:.1f} s)")
-        return
-    last_line = float("-inf")
-
-    def tell(phase: Phase, step: int, seconds: float) -> None:
-        nonlocal last_line
-        if not step or seconds - last_line >= _SECONDS_BETWEEN_LINES:
-            last_line = seconds
-            print(f"{words(phase, step)} after {seconds:.1f} s", file=sys.stderr)
-
-    yield tell
+            live = shown.enter_context(Console(stderr=True).status(f"{name}: start"))
+        yield note
+    print(f"{name}: {last}", file=sys.stderr, flush=True)
