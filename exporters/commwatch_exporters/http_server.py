@@ -131,7 +131,7 @@ def _refusal(event: h11.Request, head: bytes, limits: Limits, methods: Sequence[
     Args:
         event: The request.
         head: Its request line and headers as they came.
-        limits: What a client may use.
+        limits: Bounds on a client's requests.
         methods: That are served.
     """
     size = len(event.method) + len(event.target) + sum(len(name) + len(value) + 4 for name, value in event.headers)
@@ -444,7 +444,7 @@ class HttpServer:
 
     Args:
         routes: The handler of each path.
-        limits: What a client may use.
+        limits: Bounds on a client's requests.
         open_paths: Paths for which no request is judged, and that earn no place.
     """
 
@@ -492,8 +492,8 @@ class HttpServer:
         """Listen on each address: ``HOST:PORT``, ``[IPV6]:PORT``, or ``:PORT`` for all; port 0 means any free one.
 
         Args:
-            addresses: What to listen on.
-            sockets: What listens already; they are the server's from now on.
+            addresses: To listen on.
+            sockets: Already listening; they belong to the server from now on.
 
         Returns:
             The addresses taken, with the port that was given for 0.

@@ -43,7 +43,7 @@ class TlsError(Exception):
 
     Args:
         part: ``cert``, ``key``, ``client_ca``, ``cipher_suites`` or ``curve_preferences``.
-        problem: What is wrong with it, and what would be right.
+        problem: The error, and the valid values.
     """
 
     def __init__(self, part: str, problem: str) -> None:

@@ -21,10 +21,10 @@ class Endpoint(HttpServer):
     Args:
         metrics: The page of the metrics.
         ready: Whether the daemon is ready, and if not, why, one line for each reason.
-        pages: By path what makes its HTML.
-        documents: By path what makes its JSON.
+        pages: Functions that make the HTML, by path.
+        documents: Functions that make the JSON, by path.
         telemetry_path: Where the metrics are.
-        limits: What a client may use.
+        limits: Bounds on a client's requests.
         monotonic: Seconds of a clock that is never set, for results that are made once a second at most.
     """
 

@@ -196,7 +196,7 @@ Alone: TypeAlias = Callable[[Config, Thresholds], Known]
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a scan may use."""
+    """Options of a scan."""
 
     gpus: Sequence[int] = ()
     """NVML indexes of the GPUs to use; empty: those that the probes name."""

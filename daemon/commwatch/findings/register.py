@@ -145,7 +145,7 @@ class Register:
             now: seconds since 1970.
 
         Returns:
-            What opened by it, then what closed.
+            The opened incidents, then the closed ones.
         """
         seen: dict[tuple[str, str], Match] = {}
         for match in matches:
@@ -267,8 +267,8 @@ def _is_interrupted(incident: Incident, now: float) -> bool:
 def _grew(incident: Incident, match: Match, now: float) -> bool:
     """Whether more is counted than at the evaluation before.
 
-    What has gone on for longer than the hour over which is counted keeps its count while it goes on. One event that is
-    still counted is no new one; one that was gone is.
+    A series of events that lasts longer than the counted hour keeps its count while it goes on. An event that is still
+    counted is not new; one that was gone is.
     """
     before, after = _count(incident.match), _count(match)
     if CODES[match.code].is_event:

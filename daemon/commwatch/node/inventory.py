@@ -454,7 +454,7 @@ class Inventory:
     def never_seen(self, faulty_strangers: int) -> dict[Kind, int | None]:
         """Parts that configuration or boards ask for and that no reading of this boot has shown, by kind.
 
-        What was seen or learned, and what can be named as missing, has series of its own.
+        Parts that were seen or learned, and parts that can be named as missing, have their own series.
 
         Args:
             faulty_strangers: GPUs that were never read whole and whose state is known: something else names them.

@@ -50,8 +50,8 @@ def of_both_ends(*maxima: float | None) -> int | None:
 def is_narrow(width: float | None, expected: float | None, maximum: float | None) -> bool | None:
     """Whether a link has fewer lanes than it should; None where that is not known.
 
-    What was learned goes before the maximum: a slot that was never wired wider, or that the operator has accepted, is
-    no fault, and a slot whose maximum has fallen is one.
+    The learned width takes precedence over the maximum: a slot that was never wired wider, or that the operator has
+    accepted, is no fault, and a slot whose maximum has fallen is one.
     """
     limit = maximum if expected is None else expected
     return None if width is None or limit is None else width < limit

@@ -163,9 +163,9 @@ class Judge:
     def known_well(self, match: Match) -> float | None:
         """The last time at which a newly matched condition was known to be absent; None if that is unknown.
 
-        The evaluation before would have seen a fault that is read. What probes measure is as old as their last result,
-        and a suspect is named at the third matrix that shows it. What is a fault from a number of events on began with
-        the first of them, and no earlier than the hour or the day in which they are counted.
+        The evaluation before would have seen a fault that is read. Measurements of probes are as old as their last
+        result, and a suspect is named at the third matrix that shows it. A fault that needs a number of events began
+        with the first of them, and no earlier than the hour or the day in which they are counted.
         """
         reads = self._engine.reads_of(match.code)
         if self._before is None or self.looked_at is None or reads is None or match.since is not None:

@@ -123,7 +123,7 @@ class ControlServer(HttpServer):
     async def respond(self, request: Request) -> Response:
         """The JSON object that an operation gives; an object with ``error`` where it gives none.
 
-        What was begun comes to its end, though who asked is thrown out or leaves: a pause by halves is none.
+        An operation always completes, even if its client is thrown out or leaves: half a pause is none.
         """
         begun = self._under_way[request.client]
         if len(begun) >= self.limits.connections:

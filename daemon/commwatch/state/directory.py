@@ -163,8 +163,8 @@ class StateDirectory:
 def write_atomically(file: Path, content: bytes) -> None:
     """Replace a file by another content, so that a reader or a crash sees either the old one or the new one.
 
-    What root writes belongs to the owner of the directory, whatever root's umask: the daemon must be able to read it.
-    Whoever owns the folder above, as that of a simulated node, cannot have it written elsewhere.
+    A file that root writes belongs to the owner of the directory, whatever root's umask: the daemon must be able to
+    read it. Whoever owns the folder above, as that of a simulated node, cannot have it written elsewhere.
     """
     folder = open_folder(file.parent)
     try:

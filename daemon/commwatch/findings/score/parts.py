@@ -36,7 +36,7 @@ _STEPS = (
 )
 _BALANCE_NEEDS = "a current result of a probe over two or more GPUs, or a job that has been on as many for 10 min"
 _SUSPECT_COST = 0.5
-"""What a part that is surely slow costs: half, as it is not known by how much it is slow."""
+"""The cost of a part that is surely slow: half, as the amount is not known."""
 
 
 def bandwidth(facts: Facts, rates: Rates) -> PartReadings:
@@ -101,8 +101,8 @@ def latency(facts: Facts, thresholds: Thresholds) -> PartReadings:
 def stability(facts: Facts, thresholds: Thresholds) -> PartReadings:
     """The least of what probes, jobs and links show over time: how long they go without an error, a time-out or a step.
 
-    A node that is as slow as ever is stable. What links and jobs show only takes away: without any probe there is
-    nothing whose stability it would be.
+    A node that is as slow as ever is stable. Links and jobs can only lower it: without any probe there is no stability
+    to measure.
     """
     fewest = thresholds.probe_error_rate_attempts_min
     attempts = _rises(facts, Probe.attempts, DAY)
@@ -193,7 +193,7 @@ def _links(facts: Facts, thresholds: Thresholds) -> Iterator[Reading]:
 def balance(facts: Facts, rates: Rates, jobs: Sequence[Job], thresholds: Thresholds) -> PartReadings:
     """How evenly the GPUs are loaded: by their jobs, or, on a free node, by probes; the least of all readings.
 
-    What is equally slow everywhere is in balance: the bandwidth says that it is slow.
+    GPUs that are all equally slow are in balance: the bandwidth shows that they are slow.
     """
     even = thresholds.score_even_ratio
     if jobs:

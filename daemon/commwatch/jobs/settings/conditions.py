@@ -1,6 +1,6 @@
 """The conditions that a row of ``data/nccl_variables.yaml`` may name, and the figures in its words.
 
-What of the node is not known holds no condition that needs it.
+A condition that needs an unknown fact about the node does not hold.
 """
 
 from __future__ import annotations

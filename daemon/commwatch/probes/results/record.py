@@ -298,10 +298,10 @@ class ProbeRecord:
         ]
 
     def accept(self) -> list[str]:
-        """Take what is lost as the level from now on, and a latency that is too high as the usual one.
+        """Accept the lost levels from now on, and a latency that is too high as the usual one.
 
         Returns:
-            What is given up, in sentences.
+            The given up levels, in sentences.
         """
         history, given_up = self.history, self.loss_sentences()
         for key, level in history.levels.items():

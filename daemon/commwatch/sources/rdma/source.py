@@ -58,10 +58,10 @@ class _Watched:
 class RdmaSource(Source):
     """Reads state, speed and counters of every RDMA port, whatever driver is behind it.
 
-    What the tables of ``counters`` know is read, other files are not. Nothing is ever written: ``lifespan`` of the
-    hardware counters stays as it is. A port that the driver cannot read, or that takes more than a second, is left
-    alone for 30 s, then twice as long each time up to 10 min; meanwhile its identity alone is given. Where only its
-    counters fail, they alone are left alone.
+    Only files in the tables of ``counters`` are read. Nothing is ever written: ``lifespan`` of the hardware counters
+    stays as it is. A port that the driver cannot read, or that takes more than a second, is left alone for 30 s, then
+    twice as long each time up to 10 min; meanwhile its identity alone is given. Where only its counters fail, they
+    alone are left alone.
 
     Args:
         sysfs: usually ``/sys``.
