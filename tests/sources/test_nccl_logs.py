@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -428,6 +429,25 @@ def test_hostile_files_do_no_harm(node: Node, data: bytes) -> None:
         assert set(node.count()) <= set(SIDES)
     node.write("\n" + CUDA)
     assert node.count() == {"cuda": 1}
+
+
+def test_what_is_kept_of_a_log_is_bounded(node: Node) -> None:
+    """A job can name any number of hosts, processes and networks, in lines as long as it likes."""
+    end = "\U0001f600" + "y" * 900 + "\n"
+    lines = (
+        "gpu7:{0}:77 [0] NCCL INFO Channel 00/0 : 7[7] -> 8[0] [send] via NET/K{0}/0 {1}",
+        ":{0}:1 [0] NCCL \n",
+        "h{0}-" + "z" * 200 + ":1:1 [0] NCCL INFO Using network {0}\n",
+    )
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    for line in lines:
+        node.write("".join(line.format(number, end) for number in range(100_000, 102_000)) + info("x"))
+        node.run()
+        node.run()
+    kept = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert kept < 200_000  # of 512 logs 100 MB
 
 
 def test_what_to_go_on_from_is_told_when_it_changes(node: Node) -> None:

@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 import zlib
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -23,6 +24,8 @@ CATCH_UP_BYTES = 1 << 20
 UNFINISHED_SECONDS = 30.0
 """A line without an end that has not grown within this time is taken as it is."""
 _CHECKED_BYTES = 64
+MOST_HOSTS = 64
+_MOST_PIDS = 512
 
 
 class Position(msgspec.Struct, array_like=True):
@@ -114,6 +117,18 @@ class LogTail:
     def is_open(self) -> bool:
         """Whether it holds a descriptor."""
         return self._descriptor >= 0
+
+    def take_hosts(self, hosts: Iterable[str]) -> None:
+        """Remember who writes into it; of many hosts only the first."""
+        for host in hosts:
+            if len(self.hosts) < MOST_HOSTS:
+                self.hosts.add(host)
+
+    def take_pids(self, pids: Iterable[bytes]) -> None:
+        """Remember processes of the job that is being set up; of many only the first."""
+        for pid in pids:
+            if len(self.pids) < _MOST_PIDS:
+                self.pids.add(pid)
 
     def start_at_end(self) -> None:
         """Pass over what is there now.
