@@ -849,6 +849,16 @@ def test_a_gpu_without_a_link_takes_those_of_the_gpus_along_that_it_is_joined_to
     assert subject.due("nvlink") == sum(len(one.links_up or ()) for one in seen.gpus or ())
 
 
+def test_a_gpu_that_was_split_takes_no_link_of_the_gpus_along_that_it_is_joined_to() -> None:
+    """In MIG mode it has none, so that those that led to it are down on purpose."""
+    seen, subject = joined(1), inventory()
+    *others, last = seen.gpus or ()
+    split = replace(last, links_up=None, links_down=frozenset(), is_split=True)
+    subject.observe(replace(seen, gpus=(*others, split)), 0)
+
+    assert subject.due("nvlink") == sum(len(one.links_up or ()) for one in others)
+
+
 @pytest.mark.parametrize(("dark", "expected"), [(1, 1), (2, None), (4, None)])
 def test_equals_ask_for_the_links_of_a_gpu_of_which_none_came_up(dark: int, expected: int | None) -> None:
     """Half a board in a virtual machine, without NVSwitches: where the others have theirs, the fabric is set up."""

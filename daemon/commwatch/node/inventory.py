@@ -338,7 +338,7 @@ class Inventory:
             each, rest = divmod(asked.get("pcie_lane", 0), asked.get("gpu", len(self._here)) or 1)
             dark = {
                 gpu.name for uuid, gpu in self._here.items()
-                if not self._links_shown(uuid)
+                if gpu.links_down and not self._links_shown(uuid)
                 and (less.get((uuid, "nvlinks")) or (self._seen.is_virtual is False and not self.state.is_accepted))
             }  # fmt: skip
             for uuid, gpu in self._here.items():
