@@ -560,12 +560,16 @@ def test_adapters_are_counted_by_card_behind_the_root_port_of_a_gpu() -> None:
 
 
 def test_the_memory_that_the_driver_gives_is_kept() -> None:
-    """Of each GPU, also while it is not read, and each change is worth saving."""
+    """Of each GPU, also while it is not read, and each change is worth saving; never what a state file cannot hold."""
     info = ("commwatch_gpu_info", ("0", "0000:19:00.0", "GPU-0", "", "NVIDIA A10", "ampere"))
     size = ("commwatch_gpu_memory_size_bytes", ("0", "0000:19:00.0"))
     inventory = Inventory(InventoryState(), {}, 600.0)
 
-    for read, kept, is_new in ((None, None, True), (24 * 10**9, 24 * 10**9, True), (None, 24 * 10**9, False)):
+    known = 24 * 10**9
+    for read, kept, is_new in (
+        (None, None, True), (2**64 - 1, None, False), (known, known, True), (None, known, False),
+        (2**64 - 1, known, False),
+    ):  # fmt: skip
         before = inventory.learned
         block = block_of({info: 1} if read is None else {info: 1, size: read})
         inventory.observe(observe_blocks([block], {"identity"}), 0.0)
