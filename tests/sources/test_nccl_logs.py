@@ -265,6 +265,11 @@ FALLBACK_STEPS: dict[str, list[Step | str | list[str] | float]] = {
     "so are other processes ten minutes later": [
         TCP, [], LIBRARY, NEXT, [], [], SET_UP_SECONDS, NEXT.replace(":42:", ":43:"), [], LIBRARY],
     "and not what else the same ones set up": [TCP, [], LIBRARY, SET_UP_SECONDS, info(*OVER_TCP), [], []],
+    "nor after a restart": [TCP, [], LIBRARY, restart(), SET_UP_SECONDS, info(*OVER_TCP), [], []],
+    "after which other processes are another job all the same":
+        [TCP, [], LIBRARY, restart(), info(STARTED), [], SET_UP_SECONDS, NEXT, [], LIBRARY],
+    "as is a log that was written from its beginning meanwhile":
+        [TCP, [], LIBRARY, restart(), rewritten(f"\n{TCP}"), [], LIBRARY],
     "of a log of several hosts only own lines count":
         [TCP.replace("gpu7", "gpu6") + info("Using network IB", STARTED), [], [], SET_UP_SECONDS,
          NEXT.replace("gpu7", "gpu6") + NEXT.replace(NO_LIBRARY, NO_DEVICE), [], ["adapter_missing"]],

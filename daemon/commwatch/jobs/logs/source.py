@@ -177,9 +177,9 @@ class NcclLogsSource(Source):
         if _ORDINARY not in body:
             return
         pids = set(_PID.findall(body))
-        if started - tail.set_up >= SET_UP_SECONDS and tail.pids.isdisjoint(pids):
-            tail.transport, tail.fallback, tail.pids = TransportLines(), "", set()
-        tail.set_up = started
+        if started - tail.set_up >= SET_UP_SECONDS and tail.pids.isdisjoint(pids) and not tail.goes_on:
+            tail.begin_job()
+        tail.set_up, tail.goes_on = started, False
         tail.take_pids(pids)
         everything = TransportLines()
         everything.take(body, 1)
@@ -211,6 +211,7 @@ class NcclLogsSource(Source):
                 text = found.line.text.strip()[:LONGEST_TEXT]
                 yield LogErrors(found.category, True, 1, files.label_of(tail.path), text, fallback=kind)
                 tail.fallback = None
+                tail.position = msgspec.structs.replace(tail.position, told=True)
 
     # --- which files there are ---
 
