@@ -13,7 +13,7 @@ from commwatch.node.down_links import Link
 from commwatch.node.equals import shortfalls
 from commwatch.node.gpu_models import product_of
 from commwatch.node.inventory_state import (
-    MOST_MEMORY_BYTES,
+    LARGEST_MEMORY_BYTES,
     GpuRecord,
     InventoryState,
     Learned,
@@ -603,7 +603,7 @@ class Inventory:
                 record.link_ends = {}  # those of its last slot
             record.index, record.pci_bus_id, record.name = gpu.index, gpu.pci_bus_id, gpu.name
             record.serial, record.architecture = gpu.serial, gpu.architecture
-            if 0 < (gpu.memory_bytes or 0) <= MOST_MEMORY_BYTES and gpu.memory_bytes != record.memory_bytes:
+            if 0 < (gpu.memory_bytes or 0) <= LARGEST_MEMORY_BYTES and gpu.memory_bytes != record.memory_bytes:
                 record.memory_bytes = gpu.memory_bytes
                 self.learned += 1  # so that it is saved
             record.is_replaced = False
