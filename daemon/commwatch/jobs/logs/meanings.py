@@ -14,6 +14,7 @@ from commwatch.jobs.logs.categories import About, Category, Side
 from commwatch.jobs.logs.messages import (
     LOCKED_MEMORY,
     LOST_GPU,
+    MEMORY_LIMIT,
     MESSAGES_SAID,
     NO_DRIVER,
     NO_NAME,
@@ -207,6 +208,10 @@ LIMIT_ROWS: Final[tuple[_Row, ...]] = (
     _row("other", r"NCCL error .{0,300}(?:internal error|unhandled system error|unknown result)", About("unknown",
          "A call of NCCL failed; the reason is in a warning of NCCL, which is not in this log.",
          "Run again with NCCL_DEBUG=WARN and read what NCCL writes before this line.")),
+    _row("oom", r"oom[-_]kill event|OOMKilled|: Out Of Memory$", About("config",
+         "The job or its container used all memory of the host that it was given, and was killed.", MEMORY_LIMIT)),
+    _row("oom", r"(?:CUDA|HIP)(?: error:)? out of memory|CUDA_ERROR_OUT_OF_MEMORY", About("program",
+         "A GPU had no memory left.", "Lower batch or sequence length; look who else holds memory on that GPU.")),
     _row("oom", r"low on resource: memory|MemoryPressure", About("config",
          "The node ran out of memory, and Kubernetes ended the pod.",
          "Set the pod's request and limit of memory to what the job needs: pods that use more than their request are "
@@ -241,6 +246,10 @@ LIMIT_ROWS: Final[tuple[_Row, ...]] = (
          "A process died of a wrong access to memory (SIGSEGV), in the program or in a library.",
          "Look at the stack that it wrote, or at its core (coredumpctl gdb): try another version of the library of the "
          "topmost frame. PYTHONFAULTHANDLER=1 names the line of Python.")),
+    _row("teardown", r"[Hh]eartbeat monitor timed out|watchdog got stuck", About("symptom",
+         "The watchdog of this process was stuck: a call of CUDA or NCCL did not return, or a thread held the GIL.",
+         "Look for an earlier cause in the logs of all ranks; without one, at the stacks of this process the next time "
+         "that it hangs (py-spy dump --native --pid PID), and for an Xid of its GPU.")),
     _row("cancelled", r"DUE TO TIME LIMIT|DeadlineExceeded|because: timed-out", About("symptom",
          "The job was ended because its time was over.",
          "Ask for more time or save checkpoints more often; if it hung before, earlier lines say so.")),
