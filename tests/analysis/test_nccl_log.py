@@ -477,6 +477,7 @@ def test_a_sign_of_an_end_is_no_error_by_itself() -> None:
         assert find_in_line(line) is None
         assert sign is not None
         assert not sign.certain
+    assert find_sign("Error rate on the test set: 12.1 %") is None
     for line in ORDINARY:
         assert find_sign(line) is None or "connection refused" in line, line
 

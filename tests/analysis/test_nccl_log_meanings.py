@@ -61,8 +61,10 @@ def answer_to(log: Path, text: str) -> LogAnswer:
         (CUDA.format("out of memory"), "oom", "program", "on that GPU", "limit"),
         ("srun: error: n1: task 0: Out Of Memory\n", "oom", "config", "--mem of Slurm", "on that GPU"),
         ("slurmstepd: error: Detected 1 oom_kill event in StepId=4.0.\n", "oom", "config", "--mem", "on that GPU"),
+        ("slurmstepd: error: *** JOB 8 ON n1 CANCELLED AT 2024-11-28T11:00:00 DUE TO NODE FAILURE, SEE SLURMCTLD\n"
+         "srun: error: n1: tasks 0-7: Killed\n", "cancelled", "host", "scontrol show node", "oom-kill"),
         ("Pod w-3 Failed: OOMKilled (exit code 137)\n", "oom", "config", "limits.memory", "on that GPU"),
-        ("[rank0]:[E ProcessGroupNCCL.cpp:1316] [PG 0 Rank 0] Heartbeat monitor timed out! Process will be terminated\n",
+        ("[rank0]:[E ProcessGroupNCCL.cpp:1316] [PG 0 Rank 0] Heartbeat monitor timed out! Process will be ended\n",
          "teardown", "symptom", "py-spy", "something had failed"),
         (CUDA.format("system not yet initialized"), "nvls", "nvlink", "nvidia-fabricmanager", "NCCL_NVLS_ENABLE=0"),
         ("n1:1:2 [0] init.cc:9 NCCL WARN Cuda failure 'CUDA driver version is insufficient for CUDA runtime version'\n",

@@ -55,6 +55,11 @@ _COMPUTE: Final = (
     "Run the program with CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer: it names the call. If only ever the same GPU "
     "fails, whatever runs on it, look for Xid 48, 94 and 95 and run field diagnostics."
 )
+_NODE_LOST: Final = About(
+    "host", "Slurm lost a node of the job: it went down, or its slurmd did not answer.",
+    "Ask Slurm why (scontrol show node NODE, sacct), and look at the node's console, power and kernel log; "
+    "exclude it until then.",
+)  # fmt: skip
 
 CUDA_ROWS: Final[tuple[_Row, ...]] = (
     # --- what is installed ---
@@ -221,10 +226,8 @@ LIMIT_ROWS: Final[tuple[_Row, ...]] = (
          "Look on the node that is named for oom-kill (memory of the node, or the limit of the pod: kubectl describe "
          "pod shows OOMKilled) and segfault in the kernel log, and in Ray's log of that process "
          "(/tmp/ray/session_latest/logs/worker-*-PID.err).")),
-    _row("remote", r"Node failure on \S|DUE TO NODE FAILURE", About("host",
-         "Slurm lost a node of the job: it went down, or its slurmd did not answer.",
-         "Ask Slurm why (scontrol show node NODE, sacct), and look at the node's console, power and kernel log; "
-         "exclude it until then.")),
+    _row("remote", r"Node failure on \S", _NODE_LOST),
+    _row("cancelled", r"DUE TO NODE FAILURE", _NODE_LOST),
     _row("timeout", r"failed to pass monitoredBarrier", About("symptom",
          "Some ranks never came to a barrier at which the others waited; the line names them.",
          "Look at the logs of the ranks that the line names: they ended before it, or hang.")),
