@@ -236,6 +236,11 @@ def test_a_name_that_cannot_be_read_is_one_error(tmp_path: Path) -> None:
         answer_from([str(tmp_path / "missing.log")])
     assert caught.value.exit_code == 2
     assert str(caught.value) == f"{tmp_path}/missing.log: no log of this name; name logs that can be read"
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "empty").mkdir()
+    for name in ("pipe", "empty"):
+        with pytest.raises(UsageError, match="neither a file nor a folder with files; what a pipe brings is read as -"):
+            answer_from([str(tmp_path / name)])
 
 
 def test_logs_are_named_as_nccl_names_them(tmp_path: Path) -> None:

@@ -59,6 +59,7 @@ _DECIDES = re.compile(rb"Xid|rrno|xit|ignal|tatus|code|event|SIG")
 _MOST_KINDS = 4096
 """Kinds of lines that are remembered for saying nothing."""
 _COLOURS = re.compile(rb"\x1b\[[0-9;]{0,16}m")
+_NO_LOG = "no log of this name"
 _PACKED = (".gz", ".zst")
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 """How packed files begin."""
@@ -128,7 +129,9 @@ def _opened(names: Iterable[str]) -> Iterator[tuple[str, BinaryIO, float, float]
         if failed is not None:
             raise failed
         if not logs:
-            raise FileNotFoundError(2, "no log of this name", name)
+            is_there = os.path.exists(name)
+            why = "neither a file nor a folder with files; what a pipe brings is read as -" if is_there else _NO_LOG
+            raise FileNotFoundError(2, why, name)
         found |= {one.identity: one for one in logs}
     for log in list(found.values())[:MOST_LOGS]:
         # Whoever writes there may have put a pipe in its place since.
