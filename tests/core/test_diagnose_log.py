@@ -230,6 +230,19 @@ def test_the_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert answer_from(["-"]).verdict == "unknown", "nothing tells how old it is"
 
 
+def test_a_time_out_after_which_the_job_worked_is_no_trouble(log: Path) -> None:
+    """It was tried again; one at the end of the log, and one that torch gave up for, stay."""
+    step, retried = "step 100 loss 2.3\n", "WARNING:root:Retrying request due to timeout, attempt 1\n"
+    for text, verdict in (
+        (step + retried + step, "clear"),
+        (step + retried, "trouble"),
+        (retried + "\n" * 70_000 + step, "clear"),
+        (step + "[rank0]:[E1 P.cpp:6] [Rank 0] Watchdog caught collective operation timeout: x\n" + step, "trouble"),
+    ):
+        log.write_text(text)
+        assert answer_from([str(log)]).verdict == verdict, text[:200]
+
+
 def test_a_name_that_cannot_be_read_is_one_error(tmp_path: Path) -> None:
     """With the name and the reason; exit code 2."""
     with pytest.raises(UsageError) as caught:

@@ -252,6 +252,7 @@ def _take(log: ReadLog, body: bytes, default_year: int) -> None:
         log.has_ended = has_ended
         log.works = log.lines + 1 + body.count(b"\n", 0, worked)
         log.doubts.clear()
+        log.signs = [one for one in log.signs if one.event.category != "timeout"]
     log.transport.take(body, log.lines + 1, kinds)
     log.tables.take(body, log.lines + 1, kinds)
     number, counted = log.lines + 1, 0
@@ -270,9 +271,11 @@ def _take(log: ReadLog, body: bytes, default_year: int) -> None:
         is_silent = True
         for find, into in asked:
             if len(into) <= MOST_TOLD and (event := event_in_line(text, year, find)) is not None:
-                before = _time_before(flat, start, year) if event.time is None else None
-                into.append(Told(event, log.name, number, before))
                 is_silent = find is find_doubt
+                # A time-out that the job survived was tried again.
+                if start >= worked or event.category != "timeout" or find is not find_sign:
+                    before = _time_before(flat, start, year) if event.time is None else None
+                    into.append(Told(event, log.name, number, before))
                 break
         if is_silent and kind and len(log.silent_kinds) < _MOST_KINDS:
             log.silent_kinds.add(kind)
