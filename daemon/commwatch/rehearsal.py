@@ -10,7 +10,11 @@ from typing import Any, Protocol, cast
 PLUG = "commwatch_rehearsal.simulation.plug"
 """The module that is a ``Rehearsal``."""
 
-COMMANDS = {"simulate": "commwatch_rehearsal.simulation.command", "drill": "commwatch_rehearsal.drill.command"}
+COMMANDS = {
+    "simulate": "commwatch_rehearsal.simulation.command",
+    "record": "commwatch_rehearsal.simulation.recording.command",
+    "drill": "commwatch_rehearsal.drill.command",
+}
 """Commands that the package brings, each with its module."""
 
 
