@@ -7,10 +7,18 @@ from pathlib import Path
 
 import msgspec
 
+RECORDING = ".cwrec"
+"""How the name of a recording ends (docs/using/recordings.md)."""
+
 
 def names_a_file(preset: str) -> bool:
     """Whether what ``--simulate`` names is a file, not a preset."""
-    return "/" in preset or preset.endswith((".yaml", ".yml"))
+    return "/" in preset or preset.endswith((".yaml", ".yml", RECORDING))
+
+
+def is_recording(preset: str) -> bool:
+    """Whether what ``--simulate`` names is a recording of a node."""
+    return preset.endswith(RECORDING)
 
 
 def node_name(preset: str) -> str:
