@@ -84,11 +84,11 @@ class RecordedLibrary:
     def __getattr__(self, name: str) -> Any:
         if name not in self._functions:
             raise AttributeError(name)
-        special = {
+        special: dict[str, Callable[..., Any]] = {
             ERROR_TEXT: lambda code: MESSAGES.get(integer(code), b"Unknown Error"),
             FIELD_VALUES: self._field_values, GPM_METRICS: self._gpm_metrics, WAIT: self._wait,
-        }.get(name)  # fmt: skip
-        function = _Function(special or (lambda *arguments: self._call(name, arguments)))
+        }  # fmt: skip
+        function = _Function(special.get(name) or (lambda *arguments: self._call(name, arguments)))
         setattr(self, name, function)
         return function
 
@@ -248,9 +248,9 @@ class RecordedKernelLog:
         self._began = monotonic() - node.moment
         self._lines = [one for one in node.recording.answers if isinstance(one, lines.LogLine)]
         self._next = 0
-        if errors := [one.error for one in self._due()][-1:]:
-            if errors[0] and errors[0] != _OVERWRITTEN:
-                raise _error(errors[0])
+        last = next((one.error for one in reversed(self._due())), "")
+        if last and last != _OVERWRITTEN:
+            raise _error(last)
 
     def _due(self) -> list[lines.LogLine]:
         moment = self._node.moment

@@ -25,7 +25,7 @@ FIELD_WORDS: Final = 5
 _BYREF: Final = type(ctypes.byref(ctypes.c_int()))
 
 
-def memory_of(argument: Any) -> Any | None:
+def memory_of(argument: Any) -> Any:
     """The caller's memory that an argument lets the library write; None for a value."""
     if isinstance(argument, _BYREF):
         return argument._obj  # type: ignore[attr-defined]

@@ -90,12 +90,13 @@ def _record(args: argparse.Namespace, config: Config, seconds: float) -> int:
 
 def _list(path: Path, *, as_json: bool) -> int:
     from commwatch_rehearsal.simulation.recording.file import read_recording
+    from commwatch_rehearsal.simulation.recording.lines import Call, File, LogLine, Statistics
 
     held = read_recording(path)
     kinds = Counter(str(type(one).__struct_config__.tag) for one in held.answers)
-    files = sorted({f"{one.root}/{one.path}" for one in held.answers if hasattr(one, "content")})
-    functions = sorted({one.function for one in held.answers if hasattr(one, "function")})
-    errors = Counter(one.error for one in held.answers if getattr(one, "error", ""))
+    files = sorted({f"{one.root}/{one.path}" for one in held.answers if isinstance(one, File)})
+    functions = sorted({one.function for one in held.answers if isinstance(one, Call)})
+    errors = Counter(one.error for one in held.answers if isinstance(one, File | Statistics | LogLine) and one.error)
     if as_json:
         found: dict[str, Any] = {
             "commwatch": held.head.commwatch, "seconds": held.seconds, "keeps_names": held.head.keeps_names,

@@ -54,11 +54,12 @@ class RecordingFile:
     def __init__(self, path: Path, head: Head) -> None:
         self.path = path
         try:
-            self._stream = gzip.GzipFile("", "wb", 6, os.fdopen(os.open(path, _NEW, 0o600), "wb"), mtime=0)
+            self._file = os.fdopen(os.open(path, _NEW, 0o600), "wb")
         except FileExistsError:
             raise UsageError(f"-o {path}: exists already, and a recording replaces nothing; name another") from None
         except OSError as error:
             raise UsageError(f"-o {path}: {error.strerror}") from error
+        self._stream = gzip.GzipFile("", "wb", 6, self._file, mtime=0)
         self._encoder = msgspec.json.Encoder()
         self._lock = threading.Lock()
         self._lines = 0
@@ -76,10 +77,8 @@ class RecordingFile:
         """Write the last line; returns the size of the file in bytes."""
         with self._lock:
             self._stream.write(self._encoder.encode(End(seconds, self._lines)) + b"\n")
-            file = self._stream.fileobj
             self._stream.close()
-            if file is not None:
-                file.close()
+            self._file.close()
         return self.path.stat().st_size
 
     def discard(self) -> None:
@@ -216,10 +215,11 @@ def _check(line: Answer) -> None:
     if isinstance(line, File | Folder):
         _check_path(line.path, is_root_allowed=isinstance(line, Folder))
     if isinstance(line, Folder):
-        for name, to in (line.entries or {}).items():
+        for name in (*(line.entries or ()), *line.files):
             if "/" in name:
                 raise _Bad(f"a path that leads out of the tree: {name[:60]!r}")
             _check_path(name)
+        for to in (line.entries or {}).values():
             _check_path(to, is_root_allowed=True)
 
 
@@ -258,10 +258,13 @@ def _check_tree(answers: list[Answer]) -> None:
             note(line.root, line.path, "file")
         elif isinstance(line, Folder):
             note(line.root, line.path, "folder")
+            below = f"{line.path}/" if line.path else ""
             for name, to in (line.entries or {}).items():
-                note(line.root, f"{line.path}/{name}" if line.path else name, "link" if to else "folder")
+                note(line.root, below + name, "link" if to else "folder")
                 if to:
                     note(line.root, to, "folder")
+            for name in line.files:
+                note(line.root, below + name, "file")
     for root, path in list(kinds):
         while path:
             path = path.rpartition("/")[0]

@@ -24,7 +24,6 @@ from commwatch_rehearsal.simulation.recording.calls import (
     FIELD_WORDS,
     GPM_METRICS,
     GPM_SAMPLE,
-    MAKES,
     OPENS_HANDLE,
     WAIT,
     memory_of,
@@ -258,8 +257,8 @@ class FileLayer:
         self._places: dict[str, tuple[Root, str] | None] = {}
         """By folder as a reader names it: its root, and its place below without any link."""
         self._folders: set[tuple[Root, str]] = {("proc", ""), *(("sys", name) for name in _ALWAYS_LISTED)}
+        self._listed: set[tuple[Root, str]] = set()
         self._lock = threading.Lock()
-        self._thread = threading.get_ident()
         self._is_over = False
         self._remove = files.put_beneath(self._layer)
         sys.addaudithook(self._audited)  # it stays for the life of the process, and does nothing after ``remove``
@@ -285,6 +284,8 @@ class FileLayer:
                 took = tape.spent("files", since)
                 if (place := self._place(path)) is not None and tape.is_new(place, (content, error)):
                     root, name = place
+                    if name == "cpuinfo":  # of which the flags of one processor are used
+                        content = next((one for one in content.splitlines() if one.startswith(b"flags")), b"") + b"\n"
                     text = tape.names.file(root, name, content.decode("latin-1"))
                     tape.file.write(File(at, took, root=root, path=name, content=text, error=error))
 
@@ -310,9 +311,8 @@ class FileLayer:
             relative = place[len(real) :].strip("/")
             with self._lock:
                 for one in {below, relative}:
-                    while one:
-                        self._folders.add((root, one))
-                        one = one.rpartition("/")[0]
+                    parts = one.split("/")
+                    self._folders.update((root, "/".join(parts[:count])) for count in range(1, len(parts) + 1))
                 self._folders.add((root, ""))
             return root, relative
         return None
@@ -322,6 +322,8 @@ class FileLayer:
             folder = arguments[0]
             if folder not in self._places:
                 self._places[folder] = self._found(folder)
+            if (place := self._places[folder]) is not None:
+                self._listed.add(place)
 
     def look(self, at: float) -> None:
         """Write down the folders that have changed; those of processes are but names."""
@@ -329,7 +331,7 @@ class FileLayer:
             folders = list(self._folders)
         seen: set[tuple[Root, str]] = set()
         for root, path in folders:
-            shown, real = self._roots[root]
+            real = self._roots[root][1]
             place = os.path.realpath(f"{real}/{path}" if path else real)
             if place != real and not place.startswith(f"{real}/"):
                 continue
@@ -337,14 +339,17 @@ class FileLayer:
             if (root, below) in seen or (root == "proc" and below[:1].isdecimal()):
                 continue
             seen.add((root, below))
-            entries = self._entries(root, place, real)
-            if self._tape.is_new(("folder", root, below), entries):
-                self._tape.file.write(Folder(at, root=root, path=below, entries=entries))
+            entries, names = self._entries(root, place, real)
+            if (root, below) not in self._listed:
+                names = ()
+            if self._tape.is_new(("folder", root, below), (entries, names)):
+                self._tape.file.write(Folder(at, root=root, path=below, entries=entries, files=names))
         self._places.clear()  # what was unplugged and plugged in again may be elsewhere
 
     @staticmethod
-    def _entries(root: Root, place: str, real: str) -> dict[str, str] | None:
+    def _entries(root: Root, place: str, real: str) -> tuple[dict[str, str] | None, tuple[str, ...]]:
         entries: dict[str, str] = {}
+        names: list[str] = []
         try:
             with os.scandir(place) as found:
                 for one in found:
@@ -354,9 +359,11 @@ class FileLayer:
                             entries[one.name] = to[len(real) + 1 :]
                     elif one.is_dir(follow_symlinks=False) and (root == "sys" or one.name.isdecimal()):
                         entries[one.name] = ""
+                    elif root == "sys" and one.is_file(follow_symlinks=False):
+                        names.append(one.name)
         except OSError:
-            return None
-        return dict(sorted(entries.items()))
+            return None, ()
+        return dict(sorted(entries.items())), tuple(sorted(names))
 
 
 class RecordingLog:

@@ -100,6 +100,8 @@ class Folder(Timed, tag="folder", kw_only=True, frozen=True):
     path: str
     entries: dict[str, str] | None
     """By name the folder that a link leads to, from the root; empty for a folder."""
+    files: tuple[str, ...] = ()
+    """Names of the files, where a reader has listed the folder; not all of them were read."""
 
 
 class LogLine(Timed, tag="log", kw_only=True, frozen=True):

@@ -127,6 +127,8 @@ class _Tree:
         self._entries: dict[str, dict[str, str]] = {}
         self._errors: dict[str, int] = {}
         """By path below the root."""
+        self._known: set[str] = set()
+        """Files that were read."""
         self._has_layer = False
 
     def write(self, moment: float) -> None:
@@ -140,6 +142,7 @@ class _Tree:
         for path, one in sorted(latest.items()):
             if isinstance(one, Folder):
                 self._put_folder(path, one.entries)
+                self._put_names(path, one.files)
         for path, one in latest.items():
             if isinstance(one, File):
                 self._put_file(path, one)
@@ -162,8 +165,17 @@ class _Tree:
             else:
                 os.makedirs(self._root / below / name, exist_ok=True)
 
+    def _put_names(self, path: str, names: tuple[str, ...]) -> None:
+        """Files that are there and were not read: what they hold is not known."""
+        for name in names:
+            file = f"{path}/{name}" if path else name
+            if file not in self._known:
+                self._writer.put(file, "", end="")
+                self._errors[file] = errno.ENODATA
+
     def _put_file(self, path: str, one: File) -> None:
         self._errors.pop(path, None)
+        self._known.add(path)
         if one.error in _ABSENT:
             self._writer.unlink(path)
             return

@@ -9,15 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from commwatch import __version__
 from commwatch.config.settings import Config
 from commwatch.config.simulated import SimulationPlan
 from commwatch.node.topology.sysfs import read_sysfs
 from commwatch.readings import SourceUnavailable
-from commwatch.rehearsal import SimulatedNode
 from commwatch.sources import kernel_log
+from commwatch.sources.presence import is_virtual
 from commwatch.sources.base import Origin, Source
 from commwatch.workers.sources import READERS, ReaderRow
 from commwatch.workers.wire import Cadence
@@ -31,6 +31,9 @@ from commwatch_rehearsal.simulation.recording.layers import (
 )
 from commwatch_rehearsal.simulation.recording.lines import Head, Hung
 from commwatch_rehearsal.simulation.recording.names import Names
+
+if TYPE_CHECKING:
+    from commwatch_rehearsal.simulation.plug import Node
 
 _LOOK_SECONDS: Final = 10.0
 """Between two looks at which folders there are."""
@@ -98,7 +101,7 @@ class _Reader:
         self.device = device
 
 
-def record(config: Config, path: Path, seconds: float, *, keep_names: bool, node: SimulatedNode | None,
+def record(config: Config, path: Path, seconds: float, *, keep_names: bool, node: Node | None,
            plan: SimulationPlan | None, handed_log: int | None) -> Recorded:  # fmt: skip
     """Record this node, or a simulated one, for some time.
 
@@ -124,7 +127,7 @@ def record(config: Config, path: Path, seconds: float, *, keep_names: bool, node
 
 def _record(
     config: Config, file: RecordingFile, seconds: float, names: Names,
-    node: SimulatedNode | None, plan: SimulationPlan | None, handed_log: int | None,
+    node: Node | None, plan: SimulationPlan | None, handed_log: int | None,
 ) -> Recorded:  # fmt: skip
     roots = plan or config.paths
     tape = Tape(file, names)
@@ -134,6 +137,7 @@ def _record(
     try:
         refresh = _refreshing(node, plan)
         refresh("")
+        is_virtual(Path(roots.procfs))  # as the daemon asks when it starts
         read_sysfs(Path(roots.sysfs), Path(roots.procfs))  # as `commwatch topology` reads it
         readers = _readers(config, tape, node, plan, handed_log, refresh)
         threads = {
@@ -164,7 +168,7 @@ def _record(
         tree.remove()
 
 
-def _refreshing(node: SimulatedNode | None, plan: SimulationPlan | None) -> Callable[[str], None]:
+def _refreshing(node: Node | None, plan: SimulationPlan | None) -> Callable[[str], None]:
     """What brings the files of a simulated node up to date before a source is read."""
     if node is None or plan is None:
         return lambda _source: None
@@ -179,7 +183,7 @@ def _refreshing(node: SimulatedNode | None, plan: SimulationPlan | None) -> Call
 
 
 def _readers(
-    config: Config, tape: Tape, node: SimulatedNode | None, plan: SimulationPlan | None,
+    config: Config, tape: Tape, node: Node | None, plan: SimulationPlan | None,
     handed_log: int | None, refresh: Callable[[str], None],
 ) -> list[_Reader]:  # fmt: skip
     """Those of the driver and of the kernel; what jobs write and are started with is not recorded."""
