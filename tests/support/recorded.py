@@ -23,9 +23,14 @@ from commwatch_rehearsal.simulation.recording.layers import (
 )
 from commwatch_rehearsal.simulation.recording.lines import Head
 from commwatch_rehearsal.simulation.recording.names import Names
-from support.simulated_daemon import SimulatedDaemon
+from support.pages import page_of
+from support.simulated_daemon import SimulatedDaemon, rehearsed
 
 HEAD = {"is": "recording", "format": 1, "commwatch": "0.1.0"}
+
+END = {"is": "end", "seconds": 10.0}
+FILE = {"is": "file", "at": 0, "root": "sys", "path": "class/net/eth0/mtu", "content": "1\n"}
+STATISTICS = {"is": "ethtool", "at": 0, "interface": "eth0"}
 
 
 def packed(lines: Iterable[Any]) -> bytes:
@@ -35,7 +40,7 @@ def packed(lines: Iterable[Any]) -> bytes:
 
 def whole(*lines: Any, seconds: float = 10.0) -> bytes:
     """A recording with head and end around these lines."""
-    return packed([HEAD, *lines, {"is": "end", "seconds": seconds, "lines": len(lines) + 1}])
+    return packed([HEAD, *lines, {**END, "seconds": seconds, "lines": len(lines) + 1}])
 
 
 @contextmanager
@@ -65,3 +70,26 @@ def recorded(node: SimulatedDaemon, path: Path, *, keep: bool) -> Iterator[None]
             tree.remove()
             remove_driver()
             file.close(max(1.0, tape.at))
+
+
+def pages(node: SimulatedDaemon) -> list[list[str]]:
+    """The samples at three times, but for those of this process."""
+    found = []
+    for _ in range(3):
+        node.run()
+        lines = page_of(node.snapshot()).decode().splitlines()
+        found.append(sorted(line for line in lines if line.startswith("commwatch_")))
+        node.time += 12.0
+    return found
+
+
+def recorded_and_replayed(
+    preset: str, faults: str, keep: bool, folder: Path, patched: pytest.MonkeyPatch
+) -> tuple[Path, list[list[str]], list[list[str]]]:
+    """The recording of a node, its pages meanwhile, and those of the recording."""
+    file = folder / "node.cwrec"
+    when: dict[str, Any] = {"booted_at": 1.8e9, "time_now": 3600.0}
+    with rehearsed(preset, folder, patched, faults, **when) as node, recorded(node, file, keep=keep):
+        lived = pages(node)
+    with rehearsed(str(file), folder / "again", patched, **when) as node:
+        return file, lived, pages(node)

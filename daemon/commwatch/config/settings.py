@@ -145,7 +145,7 @@ class Simulation(Section, frozen=True):
     """A node that does not exist, in place of the real one."""
 
     preset: Annotated[str, Meta(pattern=r"^([a-z0-9]*|.*/.*|.*\.ya?ml|.*\.cwrec)\Z")] = ""
-    """A preset such as h100x8 (commwatch simulate --list), a file of one's own, or a recording; empty for the real node."""
+    """A preset such as h100x8 (commwatch simulate --list), a file of one's own or a recording; empty: the real node."""
     faults: str = ""
     """File of faults (docs/using/simulation.md); read again when it changes."""
 

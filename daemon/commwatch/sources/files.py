@@ -55,11 +55,12 @@ def _read(path: str, most_bytes: int) -> bytes:
         os.close(descriptor)
 
 
-_reading: Reading = _read
+_layers: list[Reading] = [_read]
+"""The last one reads for the readers of this process."""
 
 
 def put_beneath(layer: Callable[[Reading], Reading]) -> Callable[[], None]:
-    """Put a layer between all readers of this process and the kernel: it records what the kernel answers, or replays it.
+    """Put a layer between all readers of this process and the kernel, which records or replays what that answers.
 
     Args:
         layer: what reads, given what has read so far.
@@ -67,15 +68,9 @@ def put_beneath(layer: Callable[[Reading], Reading]) -> Callable[[], None]:
     Returns:
         What removes the layer.
     """
-    global _reading
-    below = _reading
-    _reading = layer(below)
-
-    def remove() -> None:
-        global _reading
-        _reading = below
-
-    return remove
+    added = layer(_layers[-1])
+    _layers.append(added)
+    return lambda: _layers.remove(added)
 
 
 def read(path: str, most_bytes: int = _PAGE_BYTES) -> bytes:
@@ -88,7 +83,7 @@ def read(path: str, most_bytes: int = _PAGE_BYTES) -> bytes:
     Raises:
         OSError: as the kernel gave it.
     """
-    return _reading(path, most_bytes)
+    return _layers[-1](path, most_bytes)
 
 
 def read_if_there(path: str, most_bytes: int = _PAGE_BYTES) -> bytes | None:

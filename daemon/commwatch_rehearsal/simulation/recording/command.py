@@ -105,9 +105,8 @@ def _list(path: Path, *, as_json: bool) -> int:
         }  # fmt: skip
         print_json(found)
         return ExitCode.OK
-    print(
-        f"{path}: {held.seconds:.0f} s, {format_bytes(path.stat().st_size)}, recorded by commwatch {held.head.commwatch}"
-    )
+    size, version = format_bytes(path.stat().st_size), held.head.commwatch
+    print(f"{path}: {held.seconds:.0f} s, {size}, recorded by commwatch {version}")
     print("Names: kept" if held.head.keeps_names else "Names: replaced one to one")
     print("\nAnswers that differ from the one before\n")
     for kind, count in kinds.most_common():

@@ -6,15 +6,16 @@ import gzip
 import os
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from commwatch.errors import ConfigError, UsageError
 from commwatch.regular_file import read_regular
+from commwatch.sources.ethtool.abi import MOST_STATISTICS, NAME_BYTES
 from commwatch_rehearsal.simulation.recording.lines import (
     ANSWERS,
     FORMAT,
@@ -28,6 +29,7 @@ from commwatch_rehearsal.simulation.recording.lines import (
     Folder,
     Head,
     Hung,
+    LogLine,
     Statistics,
 )
 
@@ -40,6 +42,7 @@ _MOST_LINES: Final = 2_000_000
 _MOST_PATHS: Final = 200_000
 _LONGEST_PATH: Final = 1024
 _LONGEST_NAME: Final = 255
+_LONGEST_TEXT: Final = 8192
 _PIECE: Final = 2**20
 _DECODER: Final = msgspec.json.Decoder(AnyLine)
 
@@ -108,47 +111,64 @@ def read_recording(path: Path) -> Recording:
     Raises:
         ConfigError: it cannot be used; names the file and, where it can, the line.
     """
-    number = 0
-    answers: list[Answer] = []
-    costs: list[Cost] = []
-    hung: list[Hung] = []
-    head = end = None
+    reading = _Reading()
     try:
-        for number, data in enumerate(_lines(read_regular(path, _MOST_PACKED)), 1):
-            if end is not None:
-                raise _Bad("more lines follow its end")
-            line = _DECODER.decode(data)
-            if number == 1:
-                head = _checked_head(line)
-            elif isinstance(line, ANSWERS):
-                _check(line)
-                answers.append(line)
-            elif isinstance(line, Cost):
-                costs.append(line)
-            elif isinstance(line, Hung):
-                hung.append(line)
-            elif isinstance(line, End):
-                end = line
-                if line.lines != number - 1:
-                    raise _Bad(f"{number - 1} lines instead of {line.lines}: some are missing")
-            else:
-                raise _Bad("a second head")
-        if head is None or end is None:
-            raise _Bad("it has no last line: it was cut off, or is still being written")
-        if answers and max(one.at for one in answers) > end.seconds + 1:
-            raise _Bad("answers come after its end")
-        number = 0
-        _check_tree(answers)
+        for data in _lines(read_regular(path, _MOST_PACKED)):
+            reading.take(data)
+        return reading.end()
     except OSError as error:
         raise ConfigError(str(path), None, "", error.strerror or str(error)) from None
     except _Bad as error:
-        raise ConfigError(str(path), number or None, "", f"not a usable recording: {error}") from None
+        raise ConfigError(str(path), reading.number or None, "", f"not a usable recording: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        if head is None:
+        if reading.head is None:
             raise ConfigError(str(path), None, "", "is no recording of commwatch") from None
-        raise ConfigError(str(path), number + 1, "", f"not a usable recording: {error}") from None
-    answers.sort(key=lambda one: one.at)
-    return Recording(head, answers, costs, hung, end.seconds)
+        raise ConfigError(str(path), reading.number, "", f"not a usable recording: {error}") from None
+
+
+class _Reading:
+    """The lines that have come so far."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.head: Head | None = None
+        self._last: End | None = None
+        self._answers: list[Answer] = []
+        self._costs: list[Cost] = []
+        self._hung: list[Hung] = []
+
+    def take(self, data: bytes) -> None:
+        """Check a line and keep it."""
+        self.number += 1
+        if self._last is not None:
+            raise _Bad("more lines follow its end")
+        line = _DECODER.decode(data)
+        if self.head is None:
+            self.head = _checked_head(line)
+        elif isinstance(line, ANSWERS):
+            _check(line)
+            self._answers.append(line)
+        elif isinstance(line, Cost):
+            self._costs.append(line)
+        elif isinstance(line, Hung):
+            self._hung.append(line)
+        elif isinstance(line, End):
+            self._last = line
+            if line.lines != self.number - 1:
+                raise _Bad(f"{self.number - 1} lines instead of {line.lines}: some are missing")
+        else:
+            raise _Bad("a second head")
+
+    def end(self) -> Recording:
+        """The whole recording."""
+        if self.head is None or self._last is None:
+            raise _Bad("it has no last line: it was cut off, or is still being written")
+        self.number = 0  # from here on no line is at fault alone
+        if self._answers and max(one.at for one in self._answers) > self._last.seconds + 1:
+            raise _Bad("answers come after its end")
+        _check_tree(self._answers)
+        self._answers.sort(key=lambda one: one.at)
+        return Recording(self.head, self._answers, self._costs, self._hung, self._last.seconds)
 
 
 def _checked_head(line: object) -> Head:
@@ -175,7 +195,7 @@ def _lines(packed: bytes) -> Iterator[bytes]:
             count += len(lines)
             if count > _MOST_LINES:
                 raise _Bad(f"more than {_MOST_LINES} lines")
-            if len(rest) > _LONGEST_LINE:
+            if max(map(len, (*lines, rest))) > _LONGEST_LINE:
                 raise _Bad(f"a line of more than {_LONGEST_LINE // 2**20} MiB")
             yield from lines
             if not piece and not data and not unpack.eof:
@@ -194,33 +214,59 @@ def _check(line: Answer) -> None:
     Raises:
         _Bad: it makes no sense.
     """
-    if isinstance(line, Fields) and not all(0 <= value < 2**64 for *_, value in line.entries):
-        raise _Bad("a field value that 64 bits cannot hold")
-    if isinstance(line, Event) and not all(0 <= value < 2**64 for value in (line.kind, line.data)):
-        raise _Bad("an event that 64 bits cannot hold")
-    if isinstance(line, Event) and not all(0 <= value < 2**32 for value in line.instances):
-        raise _Bad("an instance that 32 bits cannot hold")
-    if isinstance(line, Statistics):
-        from commwatch.sources.ethtool.abi import MOST_STATISTICS
+    if check := _CHECKS.get(type(line)):
+        check(line)
 
-        places = [place for place, _ in line.numbers]
-        if max(line.count, len(line.names), *places, 0) > MOST_STATISTICS:
-            raise _Bad(f"more than {MOST_STATISTICS} statistics of an interface")
-        if not all(0 <= value < 2**64 for _, value in line.numbers):
-            raise _Bad("a statistic that 64 bits cannot hold")
-        if not all(_is_bytes(one) and len(one) <= 32 for one in line.names):
-            raise _Bad("a name of a statistic that is longer than 32 bytes")
-    if isinstance(line, File) and not _is_bytes(line.content):
+
+def _check_fields(line: Fields) -> None:
+    if not _fit((value for *_, value in line.entries), 64):
+        raise _Bad("a field value that 64 bits cannot hold")
+
+
+def _check_event(line: Event) -> None:
+    if not (_fit((line.kind, line.data), 64) and _fit(line.instances, 32)):
+        raise _Bad("an event that 64 bits cannot hold")
+
+
+def _check_statistics(line: Statistics) -> None:
+    places = [place for place, _ in line.numbers]
+    if max(line.count, len(line.names), *places, 0) > MOST_STATISTICS:
+        raise _Bad(f"more than {MOST_STATISTICS} statistics of an interface")
+    if not _fit((value for _, value in line.numbers), 64):
+        raise _Bad("a statistic that 64 bits cannot hold")
+    if not all(_is_bytes(one) and len(one) <= NAME_BYTES for one in line.names):
+        raise _Bad(f"a name of a statistic that is longer than {NAME_BYTES} bytes")
+
+
+def _check_file(line: File) -> None:
+    if not _is_bytes(line.content):
         raise _Bad("a file whose content is not bytes")
-    if isinstance(line, File | Folder):
-        _check_path(line.path, is_root_allowed=isinstance(line, Folder))
-    if isinstance(line, Folder):
-        for name in (*(line.entries or ()), *line.files):
-            if "/" in name:
-                raise _Bad(f"a path that leads out of the tree: {name[:60]!r}")
-            _check_path(name)
-        for to in (line.entries or {}).values():
-            _check_path(to, is_root_allowed=True)
+    _check_path(line.path)
+
+
+def _check_folder(line: Folder) -> None:
+    _check_path(line.path, is_root_allowed=True)
+    for name in (*(line.entries or ()), *line.files):
+        if "/" in name:
+            raise _Bad(f"a path that leads out of the tree: {name[:60]!r}")
+        _check_path(name)
+    for to in (line.entries or {}).values():
+        _check_path(to, is_root_allowed=True)
+
+
+def _check_log(line: LogLine) -> None:
+    if len(line.text) > _LONGEST_TEXT or "\n" in line.text or not _is_bytes(line.text):
+        raise _Bad("a record of the kernel log that no kernel writes")
+
+
+_CHECKS: Final[dict[type, Callable[[Any], None]]] = {
+    Fields: _check_fields, Event: _check_event, Statistics: _check_statistics, File: _check_file,
+    Folder: _check_folder, LogLine: _check_log,
+}  # fmt: skip
+
+
+def _fit(numbers: Iterable[int], bits: int) -> bool:
+    return all(0 <= number < 2**bits for number in numbers)
 
 
 def _is_bytes(text: str) -> bool:
@@ -245,28 +291,32 @@ def _check_tree(answers: list[Answer]) -> None:
     Raises:
         _Bad: it does not.
     """
-    kinds: dict[tuple[str, str], str] = {}
-
-    def note(root: str, path: str, kind: str) -> None:
-        if kinds.setdefault((root, path), kind) != kind:
-            raise _Bad(f"{root}/{path[:60]} is two things at once")
+    kinds: dict[str, str] = {}
+    for line in answers:
+        if isinstance(line, File | Folder):
+            for path, kind in _paths(line):
+                if kinds.setdefault(path, kind) != kind:
+                    raise _Bad(f"{path[:60]} is two things at once")
         if len(kinds) > _MOST_PATHS:
             raise _Bad(f"more than {_MOST_PATHS} paths")
+    for path in kinds:
+        parts = path.split("/")
+        for count in range(1, len(parts)):
+            above = "/".join(parts[:count])
+            if kinds.get(above, "folder") != "folder":
+                raise _Bad(f"{above[:60]} is on the way to another path, and no folder")
 
-    for line in answers:
-        if isinstance(line, File):
-            note(line.root, line.path, "file")
-        elif isinstance(line, Folder):
-            note(line.root, line.path, "folder")
-            below = f"{line.path}/" if line.path else ""
-            for name, to in (line.entries or {}).items():
-                note(line.root, below + name, "link" if to else "folder")
-                if to:
-                    note(line.root, to, "folder")
-            for name in line.files:
-                note(line.root, below + name, "file")
-    for root, path in list(kinds):
-        while path:
-            path = path.rpartition("/")[0]
-            if kinds.get((root, path), "folder") != "folder":
-                raise _Bad(f"{root}/{path[:60]} is on the way to another path, and no folder")
+
+def _paths(line: File | Folder) -> Iterator[tuple[str, str]]:
+    """The paths that a line makes, from the root's name on, and what each of them is."""
+    if isinstance(line, File):
+        yield f"{line.root}/{line.path}", "file"
+        return
+    here = f"{line.root}/{line.path}" if line.path else line.root
+    yield here, "folder"
+    for name, to in (line.entries or {}).items():
+        yield f"{here}/{name}", "link" if to else "folder"
+        if to:
+            yield f"{line.root}/{to}", "folder"
+    for name in line.files:
+        yield f"{here}/{name}", "file"

@@ -17,8 +17,8 @@ from commwatch.config.simulated import SimulationPlan
 from commwatch.node.topology.sysfs import read_sysfs
 from commwatch.readings import SourceUnavailable
 from commwatch.sources import kernel_log
-from commwatch.sources.presence import is_virtual
 from commwatch.sources.base import Origin, Source
+from commwatch.sources.presence import is_virtual
 from commwatch.workers.sources import READERS, ReaderRow
 from commwatch.workers.wire import Cadence
 from commwatch_rehearsal.simulation.recording.file import RecordingFile
