@@ -118,6 +118,23 @@ def test_a_file_that_failed_fails_again(tmp_path: Path) -> None:
     assert files.read(f"{tree}/a/speed") == b"1\n"
 
 
+@pytest.mark.parametrize(("loops", "mtus"), [(False, "1233333"), (True, "1231231")])
+def test_after_its_end_a_recording_holds_or_begins_again(loops: bool, mtus: str, tmp_path: Path) -> None:
+    """By the second, of a recording of three; a file that was not there at its begin is gone again."""
+    file = tmp_path / "node.cwrec"
+    late = {**FILE, "path": "late", "error": "ENOENT"}
+    answers = [{**FILE, "at": at, "content": f"{at + 1}"} for at in range(3)]
+    file.write_bytes(whole(*answers, late, {**FILE, "at": 2, "path": "late"}, seconds=3.0))
+    now, tree, shown = 0.5, tmp_path / "sys", ""
+    node = RecordedNode(file, None, 0.0, lambda: now, loops)
+    for _ in mtus:
+        node.write_sysfs(tree)
+        shown += files.read(f"{tree}/{FILE['path']}").decode()
+        assert (tree / "late").exists() == (shown[-1] == "3")
+        now += 1.0
+    assert shown == mtus
+
+
 LONG = "x" * 5_000_000
 LINK = {"is": "folder", "at": 0, "root": "sys", "path": "class/net"}
 HOSTILE: dict[str, Any] = {

@@ -42,3 +42,5 @@ class SimulationPlan(msgspec.Struct, array_like=True, frozen=True):
     """Folder of the generated tree of ``/sys``."""
     procfs: str
     """Folder of the generated tree of ``/proc``; the daemon's own processes are not in it."""
+    playback: str = "hold"
+    """Of a recording: ``hold`` or ``loop``."""

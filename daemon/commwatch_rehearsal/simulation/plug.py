@@ -35,12 +35,12 @@ def check_preset(preset: str) -> None:
     find_preset(preset)
 
 
-def make_node(preset: str, faults_file: Path | None, started_at: float) -> Node:
+def make_node(preset: str, faults_file: Path | None, started_at: float, playback: str = "hold") -> Node:
     """A node, as its class says."""
     if is_recording(preset):
         from commwatch_rehearsal.simulation.recording.node import RecordedNode
 
-        return RecordedNode(Path(preset), faults_file, started_at)
+        return RecordedNode(Path(preset), faults_file, started_at, loops=playback == "loop")
     from commwatch_rehearsal.simulation.node import SimulatedNode
 
     return SimulatedNode(preset, faults_file, started_at)

@@ -77,8 +77,7 @@ class RecordedLibrary:
                 functions.add(WAIT)
                 self._events.append(one)
         self._functions = functions
-        moment = node.moment
-        while self._event < len(self._events) and self._events[self._event].at < moment:
+        while self._event < len(self._events) and self._events[self._event].at < node.age:
             self._event += 1  # they came before this process began
 
     def __getattr__(self, name: str) -> Any:
@@ -127,7 +126,7 @@ class RecordedLibrary:
             return code
         memory = memory_of(values)
         words = memoryview(memory).cast("B").cast("Q")
-        now = int(self._node.started_at * 1e6 + moment * 1e6)
+        now = int((self._node.started_at + self._node.age) * 1e6)
         for place in range(0, min(integer(number) * FIELD_WORDS, len(words)), FIELD_WORDS):
             ids = words[place]
             track = self._fields.get((gpu, ids & 0xFFFFFFFF, ids >> 32))
@@ -149,8 +148,7 @@ class RecordedLibrary:
         return answer.code
 
     def _wait(self, _event_set: Argument, data: Argument, _milliseconds: Argument) -> int:
-        moment = self._node.moment
-        if self._event < len(self._events) and self._events[self._event].at <= moment:
+        if self._event < len(self._events) and self._events[self._event].at <= self._node.age:
             event = self._events[self._event]
             self._event += 1
             filled = memory_of(data)
@@ -159,7 +157,7 @@ class RecordedLibrary:
             filled.gpuInstanceId, filled.computeInstanceId = event.instances
             return SUCCESS
         track = self._calls.get((WAIT, ()))
-        return TIMEOUT if track is None else track.at(moment)[0]
+        return TIMEOUT if track is None else track.at(self._node.moment)[0]
 
 
 class _Function:
@@ -245,7 +243,7 @@ class RecordedKernelLog:
 
     def __init__(self, node: RecordedNode, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._node = node
-        self._began = monotonic() - node.moment
+        self._began = monotonic() - node.age
         self._lines = [one for one in node.recording.answers if isinstance(one, lines.LogLine)]
         self._next = 0
         last = next((one.error for one in reversed(self._due())), "")
@@ -253,12 +251,12 @@ class RecordedKernelLog:
             raise _error(last)
 
     def _due(self) -> list[lines.LogLine]:
-        moment = self._node.moment
+        moment = self._node.age
         return [one for one in self._lines if one.at <= moment]
 
     def read(self) -> bytes | None:
         """The next record; None: none now."""
-        if self._next == len(self._lines) or self._lines[self._next].at > self._node.moment:
+        if self._next == len(self._lines) or self._lines[self._next].at > self._node.age:
             return None
         line = self._lines[self._next]
         self._next += 1

@@ -65,13 +65,19 @@ class RecordedNode:
         faults_file: must be None: a fault is computed for a preset, and cannot change an answer that was recorded.
         started_at: when the recording begins to play, seconds since 1970.
         clock: the time now, seconds since 1970.
+        loops: it begins again after its end, except for events and the lines of the kernel log.
 
     Raises:
         ConfigError: the recording cannot be used, or there is a file of faults.
     """
 
     def __init__(
-        self, path: Path, faults_file: Path | None, started_at: float, clock: Callable[[], float] = time.time
+        self,
+        path: Path,
+        faults_file: Path | None,
+        started_at: float,
+        clock: Callable[[], float] = time.time,
+        loops: bool = False,
     ) -> None:
         if faults_file is not None:
             raise ConfigError(
@@ -84,11 +90,17 @@ class RecordedNode:
         self.recording = _loaded(path, modified)
         self.started_at = started_at
         self._clock = clock
+        self._loops = loops
         self._trees: dict[tuple[Root, Path, bool], _Tree] = {}
 
     @property
     def moment(self) -> float:
-        """Seconds since the recording began."""
+        """Where the recording is, seconds since it began."""
+        return self.age % self.recording.seconds if self._loops else self.age
+
+    @property
+    def age(self) -> float:
+        """Seconds since it began to play."""
         return max(0.0, self._clock() - self.started_at)
 
     def write_sysfs(self, root: Path, parts: Collection[str] = ()) -> None:
@@ -133,6 +145,8 @@ class _Tree:
 
     def write(self, moment: float) -> None:
         """Make everything that has changed up to a time."""
+        if self._next and moment < self._changes[self._next - 1][0]:
+            self._next = 0  # it has begun again
         latest: dict[str, File | Folder] = {}
         while self._next < len(self._changes) and self._changes[self._next][0] <= moment:
             one = self._changes[self._next][1]
