@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import gzip
 import stat
@@ -14,6 +15,7 @@ from commwatch.config.settings import Config, Paths, Simulation
 from commwatch.config.yaml_file import Override, load_config
 from commwatch.errors import ConfigError, UsageError
 from commwatch.sources import files
+from commwatch_rehearsal.simulation.recording.answers import RecordedLibrary
 from commwatch_rehearsal.simulation.recording.file import RecordingFile, read_recording
 from commwatch_rehearsal.simulation.recording.lines import Head
 from commwatch_rehearsal.simulation.recording.names import Names
@@ -213,10 +215,6 @@ def test_what_is_no_recording_is_refused_in_one_line(content: bytes, tmp_path: P
 )
 def test_an_answer_never_writes_past_the_callers_memory(line: Any, code: int, tmp_path: Path) -> None:
     """What does not fit is an unknown error, and the memory is as it was."""
-    import ctypes
-
-    from commwatch_rehearsal.simulation.recording.answers import RecordedLibrary
-
     file = tmp_path / "node.cwrec"
     file.write_bytes(whole({"is": "nvml", "at": 0, **line}))
     library = RecordedLibrary(RecordedNode(file, None, 0.0))
@@ -225,6 +223,17 @@ def test_an_answer_never_writes_past_the_callers_memory(line: Any, code: int, tm
     assert count.value == (8 if code == 0 else 0)
     with pytest.raises(AttributeError):
         library.nvmlDeviceSetPowerManagementLimit(1)
+
+
+@pytest.mark.parametrize(
+    ("lines", "code"),
+    [([], 9), ([{"is": "nvml", "at": 0, "function": "nvmlInitWithFlags", "arguments": [0], "code": 12}], 12)],
+)
+def test_a_driver_that_was_not_there_is_not_there(lines: list[Any], code: int, tmp_path: Path) -> None:
+    """Not loaded where nobody opened it; else by the error that opening it gave."""
+    file = tmp_path / "node.cwrec"
+    file.write_bytes(whole(*lines))
+    assert RecordedLibrary(RecordedNode(file, None, 0.0)).nvmlInitWithFlags(0) == code
 
 
 def test_a_recording_replaces_no_file_and_is_for_its_owner(tmp_path: Path) -> None:

@@ -15,12 +15,12 @@ import pynvml
 
 from commwatch.sources.ethtool.abi import GSSET_INFO, GSTATS, GSTRINGS, MOST_STATISTICS, NAME_BYTES, SIOCETHTOOL
 from commwatch_rehearsal.simulation.abi import (
+    DRIVER_NOT_LOADED,
     INVALID_ARGUMENT,
     MESSAGES,
     NOT_SUPPORTED,
     SUCCESS,
     TIMEOUT,
-    UNINITIALIZED,
     UNKNOWN,
     Argument,
     integer,
@@ -32,6 +32,7 @@ from commwatch_rehearsal.simulation.recording.calls import (
     FIELD_WORDS,
     GPM_METRICS,
     GPM_SAMPLE,
+    INITIALISE,
     MAKES,
     WAIT,
     memory_of,
@@ -60,7 +61,7 @@ class RecordedLibrary:
         self._event = 0
         self._made = count(_NOT_A_HANDLE)
         self._samples: dict[int, int] = {}
-        functions = {ERROR_TEXT}
+        functions = {ERROR_TEXT, INITIALISE}
         for one in node.recording.answers:
             if isinstance(one, lines.Call):
                 functions.add(one.function)
@@ -94,7 +95,8 @@ class RecordedLibrary:
     def _call(self, name: str, arguments: tuple[Argument, ...]) -> int:
         track = self._calls.get((name, question(name, arguments, _number, lambda text: text)))
         if track is None:
-            return NOT_SUPPORTED if arguments else UNINITIALIZED
+            # Where the driver was not even opened, none was loaded.
+            return DRIVER_NOT_LOADED if name == INITIALISE else NOT_SUPPORTED
         code, contents = track.at(self._node.moment)
         if name == GPM_SAMPLE and code == SUCCESS:
             self._samples[_address(arguments[1])] = _address(arguments[0])

@@ -12,6 +12,7 @@ FIELD_VALUES: Final = "nvmlDeviceGetFieldValues"
 GPM_SAMPLE: Final = "nvmlGpmSampleGet"
 GPM_METRICS: Final = "nvmlGpmMetricsGet"
 WAIT: Final = "nvmlEventSetWait_v2"
+INITIALISE: Final = "nvmlInitWithFlags"
 ERROR_TEXT: Final = "nvmlErrorString"
 OPENS_HANDLE: Final = "nvmlDeviceGetHandle"
 MAKES: Final = frozenset({"nvmlGpmSampleAlloc", "nvmlEventSetCreate"})

@@ -24,6 +24,7 @@ from commwatch_rehearsal.simulation.recording.calls import (
     FIELD_WORDS,
     GPM_METRICS,
     GPM_SAMPLE,
+    INITIALISE,
     OPENS_HANDLE,
     WAIT,
     memory_of,
@@ -233,8 +234,9 @@ def record_driver(tape: Tape) -> Callable[[], None]:
     if pynvml.nvmlLib is None:
         try:
             pynvml._LoadNvmlLibrary()
-        except pynvml.NVMLError:
-            return lambda: None  # the reader finds that too, and says so
+        except pynvml.NVMLError as error:  # the reader finds that too, and says so
+            tape.file.write(Call(0.0, function=INITIALISE, arguments=(0,), code=error.value))
+            return lambda: None
     library = pynvml.nvmlLib
     pynvml.nvmlLib = RecordingLibrary(library, tape)
     pynvml._nvmlGetFunctionPointer_cache.clear()
