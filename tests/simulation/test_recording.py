@@ -62,6 +62,7 @@ def test_names_are_replaced_and_nothing_else_is(tmp_path: Path, monkeypatch: pyt
         ("class/net/ens1/some", "peer 192.168.17.23 of fe80::bace:f6ff:fe12:3456"),
         ("a/b/serial", "MT2249X01234"),
         ("x", "NVRM: Xid (PCI:0000:17:00): 31, pid=4711, name=train_secret, Ch 1"),
+        ("w", "NVRM: GPU Board Serial Number: 16522490135"),
         ("y", "built by alice@builder17 in /home/alice"),
     ],
 )
@@ -138,6 +139,7 @@ def test_after_its_end_a_recording_holds_or_begins_again(loops: bool, mtus: str,
 
 
 LONG = "x" * 5_000_000
+CALL = {"is": "nvml", "at": 0, "code": 0}
 LINK = {"is": "folder", "at": 0, "root": "sys", "path": "class/net"}
 HOSTILE: dict[str, Any] = {
     "empty": b"",
@@ -179,6 +181,13 @@ HOSTILE: dict[str, Any] = {
     "endless time": whole(FILE, seconds=1e9),
     "time that is none": gzip.compress(gzip.decompress(whole(FILE)).replace(b'"at":0', b'"at":1e999')),
     "late answer": whole({**FILE, "at": 50}),
+    "endless GPUs": whole({**CALL, "function": "nvmlDeviceGetCount_v2", "arguments": ["=4"], "memory": ["ffffff7f"]}),
+    "endless processes": whole(
+        {**CALL, "function": "nvmlDeviceGetComputeRunningProcesses_v3", "arguments": ["="], "memory": ["ffffffff"]}
+    ),
+    "no hexadecimal": whole({**CALL, "function": "nvmlDeviceGetName", "arguments": ["=4"], "memory": ["0g"]}),
+    "many arguments": whole({**CALL, "function": "nvmlDeviceGetName", "arguments": [1] * 100}),
+    "many paths": whole({**LINK, "entries": {f"n{number}": "" for number in range(60_000)}}),
     "wide number": whole({"is": "fields", "at": 0, "gpu": 1, "entries": [[1, 0, 3, 0, 2**64]]}),
     "negative number": whole({"is": "fields", "at": 0, "gpu": 1, "entries": [[1, 0, 3, 0, -1]]}),
     "wide event": whole({"is": "event", "at": 0, "gpu": 1, "kind": 2**70, "data": 0, "instances": [0, 0]}),
@@ -208,8 +217,7 @@ def test_what_is_no_recording_is_refused_in_one_line(content: bytes, tmp_path: P
 @pytest.mark.parametrize(
     ("line", "code"),
     [
-        ({"function": "nvmlDeviceGetCount_v2", "arguments": ["=4"], "code": 0, "memory": ["ff" * 4096]}, 999),
-        ({"function": "nvmlDeviceGetCount_v2", "arguments": ["=4"], "code": 0, "memory": ["no hex"]}, 999),
+        ({"function": "nvmlDeviceGetCount_v2", "arguments": ["=4"], "code": 0, "memory": ["00" * 4096]}, 999),
         ({"function": "nvmlDeviceGetCount_v2", "arguments": ["=4"], "code": 0, "memory": ["08"]}, 0),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -21,6 +22,7 @@ from commwatch_rehearsal.simulation.recording.lines import (
     FORMAT,
     Answer,
     AnyLine,
+    Call,
     Cost,
     End,
     Event,
@@ -39,7 +41,12 @@ _MOST_PACKED: Final = 64 * 2**20
 _MOST_BYTES: Final = 128 * 2**20
 _LONGEST_LINE: Final = 4 * 2**20
 _MOST_LINES: Final = 2_000_000
-_MOST_PATHS: Final = 200_000
+_MOST_PATHS: Final = 50_000
+_MOST_ARGUMENTS: Final = 16
+_HEXADECIMAL: Final = re.compile(r"(?:[0-9a-f]{2}){0,65536}|[0-9]{1,9}")
+_COUNT_DIGITS: Final = (2, 4, 6, 8)
+_MOST_COUNTED: Final = {"nvmlDeviceGetCount": 1024, "RunningProcesses": 65_536}
+"""By what the name of a call holds, the most that it may count: the readers go through them one by one."""
 _LONGEST_PATH: Final = 1024
 _LONGEST_NAME: Final = 255
 _LONGEST_TEXT: Final = 8192
@@ -218,6 +225,18 @@ def _check(line: Answer) -> None:
         check(line)
 
 
+def _check_call(line: Call) -> None:
+    if len(line.arguments) > _MOST_ARGUMENTS or len(line.memory) > len(line.arguments):
+        raise _Bad("a call with more arguments than any has")
+    for content in line.memory:
+        if content is not None and not _HEXADECIMAL.fullmatch(content):
+            raise _Bad("memory that is not hexadecimal")
+    most = next((most for name, most in _MOST_COUNTED.items() if name in line.function), None)
+    counts = (one for one in line.memory if one is not None and len(one) in _COUNT_DIGITS)
+    if most is not None and any(int.from_bytes(bytes.fromhex(one), "little") > most for one in counts):
+        raise _Bad(f"{line.function} counts more than {most}")
+
+
 def _check_fields(line: Fields) -> None:
     if not _fit((value for *_, value in line.entries), 64):
         raise _Bad("a field value that 64 bits cannot hold")
@@ -260,7 +279,7 @@ def _check_log(line: LogLine) -> None:
 
 
 _CHECKS: Final[dict[type, Callable[[Any], None]]] = {
-    Fields: _check_fields, Event: _check_event, Statistics: _check_statistics, File: _check_file,
+    Call: _check_call, Fields: _check_fields, Event: _check_event, Statistics: _check_statistics, File: _check_file,
     Folder: _check_folder, LogLine: _check_log,
 }  # fmt: skip
 

@@ -6,6 +6,7 @@ import hashlib
 import re
 import secrets
 import socket
+import threading
 from collections.abc import Callable
 from typing import Final
 
@@ -32,6 +33,7 @@ _IPV6: Final = re.compile(r"(?<![\w:])(?=[0-9a-f:]*::)(?:[0-9a-f]{1,4}:|:){2,7}[
 _AT: Final = re.compile(r"[A-Za-z0-9_.+-]+@[A-Za-z0-9_.-]+")
 _HOME: Final = re.compile(r"(/home/|/Users/|/root/)([^/\s\0]+)")
 _PROCESS: Final = re.compile(r"(\bname=)(?!<unknown>|'<unknown>')([^,\n]+)")
+_SERIAL: Final = re.compile(r"(\bserial(?: number)?[:= ]+)([A-Za-z0-9]{6,})", re.I)
 _IPV4_IN_GID: Final = "0000:0000:0000:0000:0000:ffff:"
 _WORDS_OF_GID: Final = ("fe80:0000:0000:0000", "0000:0000:0000:0000")
 
@@ -48,6 +50,7 @@ class Names:
         self._key = secrets.token_bytes(32)
         self._known: dict[tuple[str, str], str] = {}
         self._taken: set[tuple[str, str]] = set()
+        self._lock = threading.Lock()
         host = socket.gethostname()
         names = {host, host.partition(".")[0]} - {"", "localhost"}
         self._host = re.compile(
@@ -74,6 +77,8 @@ class Names:
             text = _AT.sub("user@host", text)
         if "/" in text:
             text = _HOME.sub(lambda found: found[1] + self._word("user", found[2], 8), text)
+        if "erial" in text:
+            text = _SERIAL.sub(lambda found: found[1] + self.identity(found[2]), text)
         if "name=" in text:
             text = _PROCESS.sub(lambda found: found[1] + self.process(found[2]), text)
         return self._host.sub(lambda found: self._word("host", found[0], 8), text)
@@ -178,9 +183,11 @@ class Names:
         return self._made(kind, text, lambda draw: f"{kind}-{draw(max(length - len(kind) - 1, 4), _WORD)}")
 
     def _made(self, kind: str, text: str, make: Callable[[Callable[[int, str], str]], str]) -> str:
-        known = self._known.get((kind, text))
-        if known is not None:
-            return known
+        with self._lock:  # two readers that meet a name at once give it one replacement
+            known = self._known.get((kind, text))
+            return self._new(kind, text, make) if known is None else known
+
+    def _new(self, kind: str, text: str, make: Callable[[Callable[[int, str], str]], str]) -> str:
         for attempt in range(1000):
 
             def draw(count: int, letters: str, attempt: int = attempt) -> str:
