@@ -38,9 +38,7 @@ class Rehearsal(Protocol):
             ConfigError: there is none, or its file cannot be used.
         """
 
-    def make_node(
-        self, preset: str, faults_file: Path | None, started_at: float, playback: str = ...
-    ) -> SimulatedNode:
+    def make_node(self, preset: str, faults_file: Path | None, started_at: float, playback: str = ...) -> SimulatedNode:
         """A node.
 
         Args:

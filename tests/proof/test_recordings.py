@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from commwatch_rehearsal.simulation.presets import PRESETS
+from commwatch_rehearsal.simulation.recording.file import read_recording
 from support.recorded import recorded_and_replayed
+from support.waiting import PATIENCE_SECONDS
 
 FAULTS = {
     "gpus": """
@@ -36,3 +40,17 @@ def test_a_replayed_node_has_the_page_of_the_recorded_one(
     _, lived, replayed = recorded_and_replayed(preset, FAULTS.get(faults, ""), True, tmp_path, monkeypatch)
     assert min(map(len, lived)) > 300
     assert replayed == lived
+
+
+def test_a_reader_that_hangs_is_noted_and_keeps_no_other_from_being_recorded(tmp_path: Path) -> None:
+    """The command ends by itself with 1, and the list names the reader and where it is."""
+    (tmp_path / "faults.yaml").write_text("- {fault: driver_hang, gpu: 1, at: 0s}\n", encoding="utf-8")
+    file = tmp_path / "node.cwrec"
+    command = [
+        sys.executable, "-m", "commwatch", "record", "-o", str(file), "--for", "2s", "--simulate", "a10x2",
+        "--simulate.faults", str(tmp_path / "faults.yaml"), "--path.state", str(tmp_path),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+    held = read_recording(file)
+    assert (done.returncode, [(one.reader, one.device) for one in held.hung]) == (1, [("nvml", "index:1")]), done.stderr
+    assert {"nvml", "file", "ethtool"} <= {one.__struct_config__.tag for one in held.answers}

@@ -295,10 +295,14 @@ class FileLayer:
 
     def _place(self, path: str) -> tuple[Root, str] | None:
         folder, _, name = str(path).rpartition("/")
-        if folder not in self._places:
-            self._places[folder] = self._found(folder)
-        found = self._places[folder]
+        found = self._place_of_folder(folder)
         return None if found is None else (found[0], f"{found[1]}/{name}" if found[1] else name)
+
+    def _place_of_folder(self, folder: str) -> tuple[Root, str] | None:
+        places = self._places  # another thread may put an empty one in its place
+        if folder not in places:
+            places[folder] = self._found(folder)
+        return places[folder]
 
     def _found(self, folder: str) -> tuple[Root, str] | None:
         for root, (shown, real) in self._roots.items():
@@ -320,12 +324,10 @@ class FileLayer:
         return None
 
     def _audited(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "os.listdir" and not self._is_over and isinstance(arguments[0], str):
-            folder = arguments[0]
-            if folder not in self._places:
-                self._places[folder] = self._found(folder)
-            if (place := self._places[folder]) is not None:
-                self._listed.add(place)
+        if event != "os.listdir" or self._is_over or not isinstance(arguments[0], str):
+            return
+        if (place := self._place_of_folder(arguments[0])) is not None:
+            self._listed.add(place)
 
     def look(self, at: float) -> None:
         """Write down the folders that have changed; those of processes are but names."""
@@ -346,7 +348,7 @@ class FileLayer:
                 names = ()
             if self._tape.is_new(("folder", root, below), (entries, names)):
                 self._tape.file.write(Folder(at, root=root, path=below, entries=entries, files=names))
-        self._places.clear()  # what was unplugged and plugged in again may be elsewhere
+                self._places = {}  # what was unplugged and plugged in again may be elsewhere
 
     @staticmethod
     def _entries(root: Root, place: str, real: str) -> tuple[dict[str, str] | None, tuple[str, ...]]:

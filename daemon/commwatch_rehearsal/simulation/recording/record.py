@@ -35,7 +35,7 @@ from commwatch_rehearsal.simulation.recording.names import Names
 if TYPE_CHECKING:
     from commwatch_rehearsal.simulation.plug import Node
 
-_LOOK_SECONDS: Final = 10.0
+_LOOK_SECONDS: Final = 30.0
 """Between two looks at which folders there are."""
 _PATIENCE_SECONDS: Final = 10.0
 """That a reader gets at the end to come back from a call."""
