@@ -48,16 +48,16 @@ def make_node(preset: str, faults_file: Path | None, started_at: float, playback
 
 def install_driver(node: Node) -> None:
     """Put the driver library of a node beneath this process."""
-    from commwatch_rehearsal.simulation.recording.node import RecordedNode
+    from commwatch_rehearsal.simulation.node import SimulatedNode
 
-    if isinstance(node, RecordedNode):
-        from commwatch_rehearsal.simulation.recording import answers
+    if isinstance(node, SimulatedNode):
+        from commwatch_rehearsal.simulation.library import install
 
-        answers.install(node)
+        install(node)
         return
-    from commwatch_rehearsal.simulation.library import install
+    from commwatch_rehearsal.simulation.recording import answers
 
-    install(node)
+    answers.install(node)
 
 
 def make_group(plan: RankPlan) -> Group:
@@ -71,9 +71,9 @@ def stand_in(source: str, node: Node) -> Callable[..., Any] | None:
     """Makes what answers a source in place of the kernel; None where its files are enough."""
     if source not in ("ethtool", "kernel_log"):
         return None
-    from commwatch_rehearsal.simulation.recording.node import RecordedNode
+    from commwatch_rehearsal.simulation.node import SimulatedNode
 
-    if isinstance(node, RecordedNode):
+    if not isinstance(node, SimulatedNode):
         from commwatch_rehearsal.simulation.recording.answers import RecordedEthtool, RecordedKernelLog
 
         return partial(RecordedEthtool if source == "ethtool" else RecordedKernelLog, node)

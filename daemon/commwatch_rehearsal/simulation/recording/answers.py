@@ -1,4 +1,4 @@
-"""What answers in place of driver and kernel on a recorded node: library, ethtool, kernel log."""
+"""Driver library, ethtool and kernel log of a recorded node, in place of those of this machine."""
 
 from __future__ import annotations
 

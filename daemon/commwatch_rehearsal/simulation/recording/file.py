@@ -98,7 +98,7 @@ class RecordingFile:
 
 @dataclass(frozen=True)
 class Recording:
-    """What a file holds."""
+    """The content of a file."""
 
     head: Head
     answers: list[Answer]
@@ -216,7 +216,7 @@ def _lines(packed: bytes) -> Iterator[bytes]:
 
 
 def _check(line: Answer) -> None:
-    """What the types of the lines cannot say.
+    """Check the limits that the types of the lines cannot express.
 
     Raises:
         _Bad: it makes no sense.

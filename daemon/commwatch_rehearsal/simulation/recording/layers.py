@@ -60,7 +60,7 @@ def error_name(error: OSError) -> str:
 
 
 class Tape:
-    """What the layers write to: an answer that repeats the last one of its question is only counted.
+    """Takes the answers from the layers: one that repeats the last one of its question is only counted.
 
     Args:
         file: the recording.
@@ -96,7 +96,7 @@ class Tape:
         return took
 
     def costs(self) -> list[Cost]:
-        """What the calls took, the dearest first."""
+        """Number and duration of the calls, by total duration, longest first."""
         ranked = sorted(self._costs.items(), key=lambda one: -one[1][1])
         return [Cost(what, calls, round(total, 6), longest) for what, (calls, total, longest) in ranked]
 

@@ -43,7 +43,7 @@ _PATIENCE_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What was written."""
+    """The outcome of a recording."""
 
     size: int
     """Bytes."""
@@ -73,7 +73,7 @@ class _Reader:
                         cadence.order(every, time.monotonic(), at_once=True)
 
     def run(self, stop: threading.Event) -> None:
-        """Read what is due until told to stop."""
+        """Run due collectors until the event is set."""
         while self._cadences and not stop.is_set():
             source, collector = min(self._cadences, key=lambda one: self._cadences[one].due)
             cadence = self._cadences[source, collector]
@@ -169,7 +169,7 @@ def _record(
 
 
 def _refreshing(node: Node | None, plan: SimulationPlan | None) -> Callable[[str], None]:
-    """What brings the files of a simulated node up to date before a source is read."""
+    """Returns a function that updates the files of a simulated node before a source is read."""
     if node is None or plan is None:
         return lambda _source: None
     sysfs, procfs, lock = Path(plan.sysfs), Path(plan.procfs), threading.Lock()
