@@ -233,16 +233,20 @@ class KernelLogSource(Source):
             self._log = None
 
 
+def opener(origin: Origin) -> Callable[[], LogDevice]:
+    """What opens the kernel log of this node at its beginning."""
+    if origin.stand_in is not None:
+        return origin.stand_in
+    path = origin.settings.kernel_log.path
+    if origin.kernel_log is not None and path == KernelLogSection().path:
+        return partial(HandedKernelLog, origin.kernel_log)
+    return partial(KernelLogDevice, path)
+
+
 def make_source(origin: Origin) -> KernelLogSource:
     """The kernel log of this node."""
-    settings = origin.settings.kernel_log
-    if origin.stand_in is not None:
-        open_log = origin.stand_in
-    elif origin.kernel_log is not None and settings.path == KernelLogSection().path:
-        open_log = partial(HandedKernelLog, origin.kernel_log)
-    else:
-        open_log = partial(KernelLogDevice, settings.path)
-    return KernelLogSource(open_log, origin.procfs, settings.user_messages, monotonic=origin.monotonic)
+    user_messages = origin.settings.kernel_log.user_messages
+    return KernelLogSource(opener(origin), origin.procfs, user_messages, monotonic=origin.monotonic)
 
 
 def _unavailable(error: OSError) -> SourceUnavailable:
