@@ -47,7 +47,7 @@ def half_used(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
         evidence += [Evidence(f"use of {name} over the last hour", share, "ratio") for name, share in of_links.items()]
         yield Match(
             "job_half_used",
-            _component(gpus),
+            job_component(gpus),
             tuple(evidence),
             _words(of_links, unread, idle, full),
         )
@@ -65,7 +65,7 @@ def uneven(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
                 ),
                 Evidence(f"use of GPU{most.index} over the last hour", gpus[most], "ratio"),
             )
-            yield Match("job_uneven", _component(gpus), evidence)
+            yield Match("job_uneven", job_component(gpus), evidence)
 
 
 def left_out(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
@@ -96,7 +96,8 @@ def _jobs(facts: Facts) -> Mapping[float, dict[Gpu, float]]:
     return jobs
 
 
-def _component(gpus: Iterable[Gpu]) -> Component:
+def job_component(gpus: Iterable[Gpu]) -> Component:
+    """The job on these GPUs."""
     known: Sequence[Gpu] = sorted(gpus, key=lambda gpu: int(gpu.index))
     names = ", ".join(f"GPU{gpu.index}" for gpu in known)
     return Component("process", known[0].address, f"job on {names}", frozenset(gpu.address for gpu in known))
