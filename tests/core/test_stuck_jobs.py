@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
+from commwatch.jobs.ranks import SAMPLES, RankSample, odd_rank, read_rank
 from commwatch.jobs.stuck import GROUP, StuckJobs
 from commwatch.node.run import Outcome
 from commwatch.node.store import Store
 from commwatch_exporters.snapshot import Block, Layout, Value
 from support.core import ScriptedReader, block, collected, collector
 from support.facts import shipped
+from support.waiting import until as wait_until
 
 SLOTS = tuple(f"0000:{17 + index}:00.0" for index in range(4))
 PIDS = (101, 102, 103, 104)
@@ -331,3 +336,78 @@ def test_the_rank_that_differs_is_named(
         node.wait = {pid: waits.get(place, ("futex_wait_queue", "202")) for place, pid in enumerate(PIDS)}
     node.read(90)
     assert node.shown(ODD) == said
+
+
+REAL = {
+    "sleeps": (["sleep", "60"], ""),
+    "stopped": (["sleep", "60"], "stopped"),
+    "spins": (["sh", "-c", "while :; do :; done"], "spinning"),
+    "waits for a pipe": (["sh", "-c", "exec cat < fifo"], "waiting_for_file"),
+}
+
+
+@pytest.mark.parametrize("fault", REAL)
+def test_a_real_process_that_differs_is_named(fault: str, tmp_path: Path) -> None:
+    """Beside three that sleep; none is named where the fourth sleeps as they do. Read with the rights of this test."""
+    os.mkfifo(tmp_path / "fifo")
+    commands = [["sleep", "60"]] * 3 + [REAL[fault][0]]
+    ranks = [subprocess.Popen(command, cwd=tmp_path) for command in commands]
+    try:
+        if fault == "stopped":
+            os.kill(ranks[-1].pid, signal.SIGSTOP)
+        _until_it_does_so(ranks[-1].pid, fault)
+        samples = []
+        for number in range(SAMPLES):
+            samples.append((10.0 * number, _read_all([rank.pid for rank in ranks])))
+            if fault == "spins" and number < SAMPLES - 1:
+                _let_run(ranks[-1].pid, 0.05)
+        # The clock is the test's: what ran for hundredths of a second ran for as long as was between two samples.
+        samples = [(time / 200, sample) for time, sample in samples]
+        odd = odd_rank(samples)
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+
+    if REAL[fault][1] == "waiting_for_file" and not (odd and odd.is_full):
+        assert odd is None  # without the rights all of them only sleep
+    else:
+        assert (odd.reason if odd else "") == REAL[fault][1]
+        assert odd is None or odd.pid == ranks[-1].pid
+
+
+def test_of_four_that_are_stopped_alike_none_is_named() -> None:
+    """Nor of two of each."""
+    alike = {pid: RankSample("T", 1.0, 5.0) for pid in PIDS}
+    camps = {pid: RankSample("T" if pid % 2 else "S", 1.0, 5.0) for pid in PIDS}
+
+    assert odd_rank([(time, alike) for time in (0.0, 10.0, 20.0)]) is None
+    assert odd_rank([(time, camps) for time in (0.0, 10.0, 20.0)]) is None
+
+
+def test_a_number_that_another_process_has_since_names_nobody() -> None:
+    """Nor does one sample less than three."""
+    first = {pid: RankSample("S", 1.0, 5.0) for pid in PIDS}
+    later = first | {PIDS[0]: RankSample("T", 1.0, 9.0)}
+    stopped = first | {PIDS[0]: RankSample("T", 1.0, 5.0)}
+
+    assert odd_rank([(0.0, first), (10.0, later), (20.0, later)]) is None
+    assert odd_rank([(0.0, stopped), (10.0, stopped)]) is None
+    assert odd_rank([(0.0, stopped), (10.0, stopped), (20.0, stopped)]) == (PIDS[0], "stopped", False)
+
+
+def _read_all(pids: list[int]) -> dict[int, RankSample]:
+    found = {pid: read_rank(Path("/proc"), pid) for pid in pids}
+    return {pid: one for pid, one in found.items() if one is not None}
+
+
+def _until_it_does_so(pid: int, fault: str) -> None:
+    """Wait until the kernel shows what the process was made to do."""
+    wanted = {"stopped": "T", "spins": "R"}.get(fault, "S")
+    wait_until(lambda: (one := read_rank(Path("/proc"), pid)) is not None and one.state == wanted)
+
+
+def _let_run(pid: int, seconds: float) -> None:
+    """Wait until a process has had a core for so long."""
+    begin = _read_all([pid])[pid].cpu
+    wait_until(lambda: _read_all([pid])[pid].cpu >= begin + seconds)
