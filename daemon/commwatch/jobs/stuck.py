@@ -30,10 +30,9 @@ _IDENTITY: Final = "nvml_identity"
 _FAMILIES: Final = {"nvml_nvlink": "nvlink", "nvml_gpm": "pcie"}
 """Kind of link by the collector whose readings show its use."""
 _NETWORKS: Final = ("rdma", "network")
-_METRICS: Final = tuple(
-    f"commwatch_job_{name}"
-    for name in ("stuck_seconds", "silent_seconds", "stopped_processes", "stuck_unread", "odd_rank")
-)
+_SILENT: Final = tuple(f"commwatch_job_{name}" for name in ("stuck_seconds", "silent_seconds", "stopped_processes"))
+"""Without a series while there is no job."""
+_DETAILS: Final = ("commwatch_job_stuck_unread", "commwatch_job_odd_rank")
 SUSPECTED_SECONDS: Final = 30.0
 """From here on the processes of the job are read; before it none is opened."""
 _IDLE_RATIO: Final = 0.05
@@ -156,7 +155,7 @@ class StuckJobs(Tracker):
 
     def __init__(self, store: Store, thresholds: Thresholds, hang_power: Mapping[str, float], procfs: Path) -> None:
         super().__init__(store)
-        store.declare(GROUP, [_COLLECTOR, PROCESS_COLLECTOR], silent=_METRICS)
+        store.declare(GROUP, [_COLLECTOR, PROCESS_COLLECTOR], silent=_SILENT, holds=_DETAILS)
         self._limits = thresholds
         self._hang_power = hang_power
         self._procfs = procfs
@@ -186,9 +185,6 @@ class StuckJobs(Tracker):
                 shared = any(devices & others for one, others in jobs.items() if one is not job)
                 self._judge(job, of_job, shared, now, shown)
         self._store.show(GROUP, "", shown, now, now + outcome.collector.lifetime)
-
-    def on_tick(self, now: float) -> None:
-        """Nothing to drop: what is shown expires with the readings of the GPUs."""
 
     def pause(self) -> None:
         """The driver is released: what comes after is another time."""
