@@ -260,8 +260,10 @@ class StuckJobs(Tracker):
             earlier, job.read_at = max(job.read_at, now - _MAX_GAP_SECONDS), now
             moved_at = max([self._network_at, *(self._gpus[one].moved_at for one in gpus)])
             job.take(self._act(gpus), earlier, moved_at)
-            if self._is_judged(job) and job.paused(now) >= SUSPECTED_SECONDS:
-                unread = self._sample(job, now)
+            if job.act and job.paused(now) >= SUSPECTED_SECONDS:
+                unread = self._follow_storage(job, now)
+                if not unread and self._is_judged(job):
+                    unread = self._sample(job, now)
         if unread:
             shown |= {("commwatch_job_stuck_unread", (*first, signal)): 1 for signal in sorted(unread)}
             return
@@ -325,18 +327,22 @@ class StuckJobs(Tracker):
             return ""
         return "stuck" if spinning else "silent"
 
-    def _sample(self, job: _Job, now: float) -> set[str]:
-        """Read the processes of a suspected job; returns the signals that could not be read."""
-        found = {pid: one for pid in sorted(job.pids)[:RANKS_MAX] if (one := read_rank(self._procfs, pid)) is not None}
+    def _follow_storage(self, job: _Job, now: float) -> set[str]:
+        """Read what the disks have moved in a pause; returns the signal where that could not be read."""
         storage = read_storage(self._procfs)
-        if len(found) < min(len(job.pids), RANKS_MAX):
-            return {"processes"}
         if storage is None:
             return {"storage"}
         before, job.storage = job.storage, (now, storage)
-        job.samples.append((now, found))
         if before and storage - before[1] >= (now - before[0]) * self._limits.job_stuck_other_bytes:
             job.take(job.act, job.moved_at, now)  # such as a checkpoint onto a disk, for which all ranks wait
+        return set()
+
+    def _sample(self, job: _Job, now: float) -> set[str]:
+        """Read the processes of a suspected job; returns the signal where one could not be read."""
+        found = {pid: one for pid in sorted(job.pids)[:RANKS_MAX] if (one := read_rank(self._procfs, pid)) is not None}
+        if len(found) < min(len(job.pids), RANKS_MAX):
+            return {"processes"}
+        job.samples.append((now, found))
         return set()
 
     def _sleeps(self, job: _Job) -> bool:
