@@ -290,6 +290,11 @@ class Jobs(Section, frozen=True):
 
     identity: bool = False
     """Name the Slurm job or the Kubernetes pod on each GPU in a label, for all who may read the metrics."""
+    hang_power: dict[Annotated[str, Meta(min_length=1)], Annotated[float, Meta(gt=0, le=1)]] = field(
+        default_factory=lambda: {"H100": 0.45}
+    )
+    """By part of the name of a GPU: the share of its power limit below which its kernels only wait. Other models are
+    compared with their own last hour."""
 
 
 class Inventory(Section, frozen=True):

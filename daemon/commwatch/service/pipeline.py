@@ -14,6 +14,7 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.jobs.identity import JobIdentity
 from commwatch.jobs.logs.tracker import JobLogs
 from commwatch.jobs.settings.plan import JobSettings
+from commwatch.jobs.stuck import StuckJobs
 from commwatch.node.anomaly import Anomalies
 from commwatch.node.driver_tracker import DriverWatch
 from commwatch.node.gpus_on_bus import GpusOnBus
@@ -100,6 +101,7 @@ class Pipeline:
             self.link_flaps,
             Anomalies(store),
             JobUse(store),
+            StuckJobs(store, thresholds, config.jobs.hang_power, procfs),
             PcieLinks(store, parts),
             self.without_gpm,
             driver,

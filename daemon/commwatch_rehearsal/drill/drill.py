@@ -52,6 +52,8 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """From fault to page, where the alert waits longer than its class."""
     lasts: Duration = Duration(0)
     """For how long the alert looks back, and so goes on after its fault; not its ``keep_firing_for``."""
+    settles: Duration = Duration(0)
+    """How long the node must have been healthy before its fault, where that is more than usual."""
     returns: Duration = Duration(0)
     """How long the daemon may take, at any pace, to look again for what it has given up."""
     probes: dict[str, dict[str, str]] = {}
