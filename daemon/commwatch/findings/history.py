@@ -71,9 +71,11 @@ class _Counter:
         self.gap_at: float | None = None
         """Begin of the last gap after which it had risen."""
 
-    def take(self, value: float, now: float, window: float, unseen_since: float | None) -> None:
+    def take(self, value: float, now: float, window: float, unseen_since: float | None, recent: float | None) -> None:
         # A counter that reads lower has started again: what it shows has happened since.
         rise = value - self.last if value >= self.last else value
+        if recent is not None:
+            rise = min(rise, recent)
         self.last = value
         if not rise:
             return
@@ -145,7 +147,8 @@ class CounterHistory:
         Args:
             windows: by metric: seconds for which its changes are kept.
             events: those of which a series is not there before the first event. Such a series counts from 0 where
-                others of its metric, or of another of these, were there at an earlier evaluation.
+                others of its metric, or of another of these, were there at an earlier evaluation, if it is not known
+                which of its events are recent.
             state: of an earlier daemon.
             since_boot: all that a counter shows when it is seen first has happened now: for a single evaluation, which
                 cannot know what is new.
@@ -213,7 +216,8 @@ class CounterHistory:
         self._seen.update(dict.fromkeys(metrics, now))
 
     def take(
-        self, metric: str, labels: Labels, value: float, now: float, unseen_since: float | None = None
+        self, metric: str, labels: Labels, value: float, now: float, unseen_since: float | None = None,
+        recent: float | None = None,
     ) -> None:  # fmt: skip
         """Take in what a counter shows.
 
@@ -223,15 +227,18 @@ class CounterHistory:
             value: as read.
             now: seconds since 1970.
             unseen_since: of ``unseen_since``.
+            recent: how many of the counted events are recent, where that is known: what rises beyond it is old.
         """
         counters, identity = self._counters[metric], _identity(metric, labels)
         counter = counters.get(identity)
         if counter is None:
-            counter = counters[identity] = _Counter(labels, 0.0 if self._is_born(metric, now) else value)
+            is_born = self._is_born(metric, now)
+            old = value - min(value, recent or 0.0)
+            counter = counters[identity] = _Counter(labels, 0.0 if is_born and recent is None else old)
         counter.labels = labels
         if counter.last == value:
             return
-        counter.take(value, now, self._windows[metric], unseen_since)
+        counter.take(value, now, self._windows[metric], unseen_since, recent)
         if counter.rises:
             self._moved[metric][identity] = counter
 

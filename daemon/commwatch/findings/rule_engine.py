@@ -10,6 +10,7 @@ from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Match
 from commwatch.findings.history import CounterHistory
 from commwatch.findings.rules.rule_set import Rule, RuleSet
+from commwatch.node.hardware_events import RECENT_OF
 from commwatch_exporters.node.model import Node
 from commwatch_exporters.snapshot import Snapshot
 
@@ -78,12 +79,13 @@ class RuleEngine:
         present = []
         for metric in self._history.metrics:
             places = snapshot.holders.get(metric, ())
-            unseen = self._history.unseen_since(metric, now)
+            unseen, recent_of = self._history.unseen_since(metric, now), RECENT_OF.get(metric)
             for block in [snapshot.blocks[place] for place in places]:
                 for position in block.layout.families[metric]:
-                    value = block.values[position]
+                    value, labels = block.values[position], block.layout.series[position][1]
                     if value is not None:
-                        self._history.take(metric, block.layout.series[position][1], value, now, unseen)
+                        recent = (block.get(recent_of, *labels) or 0.0) if recent_of else None
+                        self._history.take(metric, labels, value, now, unseen, recent)
             if places:
                 present.append(metric)
         self._history.saw(present, now)
