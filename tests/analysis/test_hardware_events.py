@@ -475,3 +475,26 @@ def test_alert_and_finding_take_the_same_events_of_before_the_first_reading(
     node.again()
     node.take(*events)
     assert judged() == (set(), found)
+
+
+@pytest.mark.parametrize(
+    ("metric", "labels"), [("pcie_aer_errors", (GPU, "gpu", "fatal")), ("pcie_fatal_errors", ("0", GPU))]
+)
+def test_alert_and_finding_take_the_same_fatal_pcie_errors(node: Node, metric: str, labels: tuple[str, ...]) -> None:
+    """Nothing says when that came which the first reading shows; what comes then is news, also over a restart."""
+
+    def told(total: int) -> Value:
+        collector = "pci_aer" if metric == "pcie_aer_errors" else "nvml_pcie"
+        node.feed(collector, {GPU: {(f"commwatch_{metric}_total", labels): total}}, seconds=10.0)
+        return node.value(f"{metric}_recent", *labels)
+
+    def found() -> set[float | str]:
+        node.engine.look()
+        open_ones = [one.match for one in node.engine.verdict.register.open_incidents() if one.code == "pcie_fatal"]
+        return {fact.value for one in open_ones for fact in one.evidence}
+
+    assert (told(3), told(4), found()) == (None, 1, {1.0})
+    node.again()
+    assert (told(4), found()) == (None, {1.0})
+    node.again()
+    assert (told(6), found()) == (2, {3.0})

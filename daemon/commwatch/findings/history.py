@@ -71,11 +71,11 @@ class _Counter:
         self.gap_at: float | None = None
         """Begin of the last gap after which it had risen."""
 
-    def take(self, value: float, now: float, window: float, unseen_since: float | None, recent: float | None) -> None:
+    def take(self, value: float, now: float, window: float, unseen_since: float | None, most: float | None) -> None:
         # A counter that reads lower has started again: what it shows has happened since.
         rise = value - self.last if value >= self.last else value
-        if recent is not None:
-            rise = min(rise, recent)
+        if most is not None:
+            rise = min(rise, most)
         self.last = value
         if not rise:
             return
@@ -227,18 +227,19 @@ class CounterHistory:
             value: as read.
             now: seconds since 1970.
             unseen_since: of ``unseen_since``.
-            recent: how many of the counted events are recent, where that is known: what rises beyond it is old.
+            recent: by how much it rose lately, where that is known, which counts of one that was not seen before. What
+                events rise by beyond it is old.
         """
         counters, identity = self._counters[metric], _identity(metric, labels)
         counter = counters.get(identity)
         if counter is None:
-            is_born = self._is_born(metric, now)
-            old = value - min(value, recent or 0.0)
-            counter = counters[identity] = _Counter(labels, 0.0 if is_born and recent is None else old)
+            is_new = self._is_born(metric, now) and (recent is None or self.since_boot)
+            counter = counters[identity] = _Counter(labels, 0.0 if is_new else value - min(value, recent or 0.0))
         counter.labels = labels
         if counter.last == value:
             return
-        counter.take(value, now, self._windows[metric], unseen_since, recent)
+        most = recent if metric in self._events else None
+        counter.take(value, now, self._windows[metric], unseen_since, most)
         if counter.rises:
             self._moved[metric][identity] = counter
 
@@ -281,6 +282,10 @@ class CounterHistory:
         if self._events_since is None:
             self._events_since = now
         return now > self._events_since
+
+    def last(self, metric: str) -> list[tuple[Labels, float]]:
+        """What the counters of a watched metric showed last."""
+        return [(counter.labels, counter.last) for counter in self._counters[metric].values()]
 
     def moved(self, metric: str) -> list[Labels]:
         """The counters of a watched metric that changed within what is kept; the others need not be read.
