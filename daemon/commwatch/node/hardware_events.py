@@ -270,7 +270,7 @@ _RECENT: Final[Mapping[Table, str]] = {
 }
 """What alerts read: of the totals each device has many that are 0."""
 RECENT_OF: Final[Mapping[str, str]] = {METRICS[table]: recent for table, recent in _RECENT.items()}
-"""By metric of the totals: that of the recent events among them, with the same labels and in the same block."""
+"""By metric of the totals: that of the recent events among them, with the same labels."""
 _OF_SWITCHES: Final = ("sxids", "nonfatal_sxids", "fatal_sxids", "adapters")
 """Their devices are NVSwitches or network adapters, which have no index."""
 

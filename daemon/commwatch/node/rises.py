@@ -48,7 +48,10 @@ class Rises(Generic[_Key]):
             rise: by how much.
             time: monotonic seconds.
         """
-        self._rises.setdefault(key, deque()).append((time, rise))
+        rises = self._rises.setdefault(key, deque())
+        if rises and rises[-1][0] == time:  # a log that is read in one go has thousands
+            rise += rises.pop()[1]
+        rises.append((time, rise))
 
     def within(self, time: float) -> dict[_Key, float]:
         """What rose in the window that ends at this time, and by how much."""
