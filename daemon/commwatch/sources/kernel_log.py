@@ -29,9 +29,6 @@ _RECORD_BYTES = 16_384
 """More than any kernel's longest record (8,192 bytes): a buffer that is too small would never get past it."""
 
 _WANTED = re.compile(b"|".join((b"NVRM", b"SXid", *SIGNS)))
-OLD_SECONDS = 3600.0
-"""Of an adapter no older event is reported: rules look back for an hour, and a log that is read for the first time has
-lines of a boot long ago."""
 
 _SERIES: tuple[Series, ...] = (("commwatch_kernel_log_losses_total", ()),)
 
@@ -213,8 +210,6 @@ class KernelLogSource(Source):
         if report is None:
             return None
         when = min(max(offset + parsed.microseconds / 1e6, self._emptied), now)
-        if report.kind == "adapter" and when < now - OLD_SECONDS:
-            return None
         return HardwareEvent(
             kind=report.kind,
             device=report.device,
