@@ -10,7 +10,11 @@ from typing import Any, Protocol, cast
 PLUG = "commwatch_rehearsal.simulation.plug"
 """The module that is a ``Rehearsal``."""
 
-COMMANDS = {"simulate": "commwatch_rehearsal.simulation.command", "drill": "commwatch_rehearsal.drill.command"}
+COMMANDS = {
+    "simulate": "commwatch_rehearsal.simulation.command",
+    "record": "commwatch_rehearsal.simulation.recording.command",
+    "drill": "commwatch_rehearsal.drill.command",
+}
 """Commands that the package brings, each with its module."""
 
 
@@ -34,13 +38,14 @@ class Rehearsal(Protocol):
             ConfigError: there is none, or its file cannot be used.
         """
 
-    def make_node(self, preset: str, faults_file: Path | None, started_at: float) -> SimulatedNode:
+    def make_node(self, preset: str, faults_file: Path | None, started_at: float, playback: str = ...) -> SimulatedNode:
         """A node.
 
         Args:
             preset: what ``--simulate`` names.
             faults_file: None: it is healthy.
             started_at: when it booted, seconds since 1970.
+            playback: of a recording, see ``SimulationPlan``.
 
         Raises:
             ConfigError: the preset or a file cannot be used.

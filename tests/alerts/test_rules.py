@@ -48,7 +48,7 @@ SEVERITIES = {
         "DaemonAbsent",
         "FabricUnhealthy", "FabricNotJoined", "XidFabric", "SxidFatal", "PcieFatal",
         "RdmaPortDown", "AdapterFailed", "RdmaPortFlapping", "EthernetFlapping",
-        "ProbeWrongResult", "LeafFailing",
+        "ProbeWrongResult", "LeafFailing", "JobHung",
     },
     OF_WHAT_IT_COUNTS: {"FaultOnManyNodes"},
     "warning": {
@@ -64,7 +64,7 @@ SEVERITIES = {
         "RdmaErrors", "RdmaPacketsRefused", "RdmaCounterSaturated", "RdmaRetransmitting", "RdmaDropping",
         "EthernetDown", "EthernetSlow", "EthernetErrors", "EthernetModuleFault",
         "EthernetPauseStorm", "PortsNeverSeen", "ProbeFailing", "PartSuspect", "PairSlow", "NcclErrors",
-        "JobHeldUp", "NcclSettingHarmful", "NcclTransportFallback", "StaticAsymmetry", "GpuBelowProduct",
+        "JobHeldUp", "JobStuck", "NcclSettingHarmful", "NcclTransportFallback", "StaticAsymmetry", "GpuBelowProduct",
         "RailSlowBetweenNodes", "NodeSlowBetweenNodes", "LeafSlow", "PeersUnreachable", "DriverOrNcclDiffers",
         "WorkerStuck", "WorkerRestarting", "ConfigReloadFailing", "RuleFailing",
         "InventoryBelowPeers", "ProbeBandwidthBelowPeers", "ProbeLatencyAbovePeers", "SoftwareFaultOnManyNodes",

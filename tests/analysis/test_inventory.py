@@ -560,12 +560,16 @@ def test_adapters_are_counted_by_card_behind_the_root_port_of_a_gpu() -> None:
 
 
 def test_the_memory_that_the_driver_gives_is_kept() -> None:
-    """Of each GPU, also while it is not read, and each change is worth saving."""
+    """Of each GPU, also while it is not read, and each change is worth saving; never what a state file cannot hold."""
     info = ("commwatch_gpu_info", ("0", "0000:19:00.0", "GPU-0", "", "NVIDIA A10", "ampere"))
     size = ("commwatch_gpu_memory_size_bytes", ("0", "0000:19:00.0"))
     inventory = Inventory(InventoryState(), {}, 600.0)
 
-    for read, kept, is_new in ((None, None, True), (24 * 10**9, 24 * 10**9, True), (None, 24 * 10**9, False)):
+    known = 24 * 10**9
+    for read, kept, is_new in (
+        (None, None, True), (2**64 - 1, None, False), (known, known, True), (None, known, False),
+        (2**64 - 1, known, False),
+    ):  # fmt: skip
         before = inventory.learned
         block = block_of({info: 1} if read is None else {info: 1, size: read})
         inventory.observe(observe_blocks([block], {"identity"}), 0.0)
@@ -847,6 +851,16 @@ def test_a_gpu_without_a_link_takes_those_of_the_gpus_along_that_it_is_joined_to
     assert not (asked == 48 and lacking_of(subject, "gpu_below_product"))
     subject.accept()
     assert subject.due("nvlink") == sum(len(one.links_up or ()) for one in seen.gpus or ())
+
+
+def test_a_gpu_that_was_split_takes_no_link_of_the_gpus_along_that_it_is_joined_to() -> None:
+    """In MIG mode it has none, so that those that led to it are down on purpose."""
+    seen, subject = joined(1), inventory()
+    *others, last = seen.gpus or ()
+    split = replace(last, links_up=None, links_down=frozenset(), is_split=True)
+    subject.observe(replace(seen, gpus=(*others, split)), 0)
+
+    assert subject.due("nvlink") == sum(len(one.links_up or ()) for one in others)
 
 
 @pytest.mark.parametrize(("dark", "expected"), [(1, 1), (2, None), (4, None)])

@@ -425,6 +425,13 @@ def test_only_what_came_before_the_connections_broke_can_have_broken_them() -> N
     assert first_culprit([Finding("oom"), Finding("cuda")]) == "cuda"
 
 
+def test_what_is_killed_after_the_job_was_cancelled_was_killed_by_the_scheduler() -> None:
+    """A process that was killed before may be why the job was cancelled, and one that had no memory left always is."""
+    assert first_culprit([Finding("cancelled"), Finding("killed", False)]) == "cancelled"
+    assert first_culprit([Finding("killed", False), Finding("cancelled")]) == "killed"
+    assert first_culprit([Finding("cancelled"), Finding("killed", False), Finding("oom")]) == "oom"
+
+
 def test_a_general_refusal_of_cuda_comes_after_what_names_the_feature() -> None:
     """CUDA's 800 beside a line about MNNVL or NVLS is no fault of the GPU; by itself it stays one, uncertain."""
     refused = find_in_line(OLD + "Cuda failure 800 'operation not permitted'")
@@ -470,6 +477,7 @@ def test_a_sign_of_an_end_is_no_error_by_itself() -> None:
         assert find_in_line(line) is None
         assert sign is not None
         assert not sign.certain
+    assert find_sign("Error rate on the test set: 12.1 %") is None
     for line in ORDINARY:
         assert find_sign(line) is None or "connection refused" in line, line
 

@@ -230,12 +230,30 @@ def test_the_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert answer_from(["-"]).verdict == "unknown", "nothing tells how old it is"
 
 
+def test_a_time_out_after_which_the_job_worked_is_no_trouble(log: Path) -> None:
+    """It was tried again; one at the end of the log, and one that torch gave up for, stay."""
+    step, retried = "step 100 loss 2.3\n", "WARNING:root:Retrying request due to timeout, attempt 1\n"
+    for text, verdict in (
+        (step + retried + step, "clear"),
+        (step + retried, "trouble"),
+        (retried + "\n" * 70_000 + step, "clear"),
+        (step + "[rank0]:[E1 P.cpp:6] [Rank 0] Watchdog caught collective operation timeout: x\n" + step, "trouble"),
+    ):
+        log.write_text(text)
+        assert answer_from([str(log)]).verdict == verdict, text[:200]
+
+
 def test_a_name_that_cannot_be_read_is_one_error(tmp_path: Path) -> None:
     """With the name and the reason; exit code 2."""
     with pytest.raises(UsageError) as caught:
         answer_from([str(tmp_path / "missing.log")])
     assert caught.value.exit_code == 2
     assert str(caught.value) == f"{tmp_path}/missing.log: no log of this name; name logs that can be read"
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "empty").mkdir()
+    for name in ("pipe", "empty"):
+        with pytest.raises(UsageError, match="neither a file nor a folder with files; what a pipe brings is read as -"):
+            answer_from([str(tmp_path / name)])
 
 
 def test_logs_are_named_as_nccl_names_them(tmp_path: Path) -> None:

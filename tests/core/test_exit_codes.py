@@ -85,6 +85,7 @@ USES = {
     "dashboards": {"": 2, "--check --output .": 1},
     "assets": {"--to .": 2, "": 0},
     "simulate": {"nowhere": 2, "--list": 0},
+    "record": {"": 2, "--list nowhere.cwrec": 2},
     "drill": {"nowhere": 2, "--list": 0},
 }
 """Without a daemon, from an empty folder: what each command ends with."""

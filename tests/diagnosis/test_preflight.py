@@ -39,9 +39,10 @@ def test_what_is_asked_for_and_cannot_be_met_is_refused_with_the_numbers() -> No
     node = (gpus(2, "NVIDIA A10", memory=24.1e9), probe("all_reduce", 10.8e9, 11.9e9, ranks=2))
 
     assert answer(*node, profile="235b").reason == (
-        "235b: weights do not fit: 3.77 TB of 48.2 GB; at least 192 GPUs like these;"
+        "235b: neither training nor inference fits: training takes 3.77 TB of 48.2 GB; at least 192 GPUs like these;"
         " all_reduce bus bandwidth, 64 MiB, 2 GPUs is 10.8 GB/s, not at least 120 GB/s"
     )
+    assert answer(*node, profile="70b", purpose="inference").reason.startswith("70b: inference does not fit: 154 GB of")
     assert answer(*node).reason == (
         "7b: weights fit, training does not: 119 GB of 48.2 GB; LoRA, inference, or at least 6 GPUs like these;"
         " all_reduce bus bandwidth, 64 MiB, 2 GPUs is 10.8 GB/s, not at least 80 GB/s"
@@ -85,6 +86,15 @@ def test_the_refusal_of_a_large_model_names_what_would_hold_it() -> None:
     assert answer(*node, profile="235b", purpose="inference").reason == (
         "235b: all_reduce gave 313 GB/s 60 s ago, at least 120 GB/s are required"
     )
+
+
+def test_memory_that_is_lacking_is_not_to_be_mended_by_fewer_gpus() -> None:
+    """The next step of the check."""
+    facts = known_of(merged(gpus(8, H100), probe("all_reduce", 313e9, 315e9, ranks=8))).facts
+    failed = [one for one in preflight(facts, Asked(PROFILES["235b"]), NOW, 3600.0)[1] if one.verdict == "failed"]
+
+    assert [one.what for one in failed] == ["235b: memory of all GPUs"]
+    assert failed[0].next_step.startswith("Take GPUs with more memory, or more of them")
 
 
 def test_unknown_memory_is_neither_ok_nor_refused() -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -15,37 +14,17 @@ from prometheus_client import Metric as Family
 
 from commwatch.config.metric_profile import unexported
 from commwatch.config.settings import Metrics
-from commwatch_exporters.catalogue import CATALOGUE, OPT_IN, SECTIONS, family_of
+from commwatch_exporters.catalogue import CATALOGUE, OPT_IN, SECTIONS
 from commwatch_exporters.metrics_page import MetricsPage
 from commwatch_exporters.negotiation import Format
 from commwatch_exporters.snapshot import Snapshot
 from commwatch_rehearsal.simulation.presets import PRESETS
-from support.pages import asked, families_of, page_of
+from support.pages import asked, families_of, first_gpu_lines, page_of, samples
 from support.simulated_daemon import whole_node
 from support.waiting import PATIENCE_SECONDS
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 WITH_OPT_IN = ("b200x8", "h100x8ndr")
-_OTHER_GPUS = re.compile(r'(gpu|peer)="[1-9]"')
-
-
-def lines_of(snapshot: Snapshot, families: Collection[str] = CATALOGUE) -> str:
-    """The samples on the page of a node, those of the first GPU only: the others look alike."""
-    return "".join(
-        line
-        for line in page_of(snapshot).decode().splitlines(keepends=True)
-        if line.startswith("commwatch_")
-        and family_of(line.partition(" ")[0].partition("{")[0]).name in families
-        and not _OTHER_GPUS.search(line)
-    )
-
-
-def samples(lines: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-    """Each series with its number: neither the order of the lines nor the way to write a number counts."""
-    read = [one for family in families_of(lines, Format.TEXT) for one in family.samples]
-    found = {(one.name, frozenset(one.labels.items())): one.value for one in read}
-    assert len(found) == len(read), "a series stands twice on the page"
-    return found
 
 
 class Exposed(NamedTuple):
@@ -80,13 +59,13 @@ ALL = tuple(sorted(OPT_IN))
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 def test_a_page_is_as_recorded(preset: str, exposed: Expose, request: pytest.FixtureRequest) -> None:
     """A healthy node exposes what was recorded; the clock does not move."""
-    held_against(lines_of(exposed(preset).snapshot), preset, request)
+    held_against(first_gpu_lines(exposed(preset).snapshot), preset, request)
 
 
 @pytest.mark.parametrize("preset", WITH_OPT_IN)
 def test_what_is_asked_for_is_as_recorded(preset: str, exposed: Expose, request: pytest.FixtureRequest) -> None:
     """The metrics that are exposed only where they are asked for, of a node that has most of them."""
-    held_against(lines_of(exposed(preset, ALL).snapshot, OPT_IN), f"{preset}-opt-in", request)
+    held_against(first_gpu_lines(exposed(preset, ALL).snapshot, OPT_IN), f"{preset}-opt-in", request)
 
 
 def held_against(text: str, name: str, request: pytest.FixtureRequest) -> None:

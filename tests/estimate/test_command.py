@@ -201,6 +201,14 @@ def test_results_that_do_not_count(config: Config, tmp_path: Path, capsys: Outpu
     assert sorted(one.name for one in tmp_path.iterdir()) == before
 
 
+def test_without_a_result_gpus_of_an_nvlink_board_are_not_taken_for_cards(config: Config, capsys: Output) -> None:
+    """Ten GB/s for each NVLink; pairs on a board of four have a third of them. A card may be without bridges."""
+    for gpu, gpus, low in (("H100 80GB HBM3", 8, 180e9), ("A100-SXM4-80GB", 8, 120e9), ("H100 80GB HBM3", 4, 60e9),
+                           ("H100 PCIe", 8, 6e9), ("RTX 3090", 8, 3.8e9)):  # fmt: skip
+        found = document(config, f"--parameters 7B --tokens 4096 --gpus {gpus} --gpu '{gpu}'", capsys)
+        assert found["in_node_bytes_per_second"] == {str(gpus): {"low": low, "high": None}}
+
+
 def test_given_rates_win_over_measured_ones(config: Config, tmp_path: Path, capsys: Output) -> None:
     """Of several the range takes the slowest and the fastest."""
     save(tmp_path, "all_reduce", ranks=2, rate=22e9)

@@ -94,14 +94,14 @@ def test_findings_say_where_why_and_what_next() -> None:
 
 
 def test_the_cause_of_a_symptom_leads() -> None:
-    """The card names the part to act on, with its next step, and keeps the severity; causes below are other ones."""
+    """The card names the part to act on, its own time and next step, and keeps the severity; then other causes."""
     name, code = next((name, code) for name, code in CODES.items() if code.severity == "warning")
-    causes = (cause(name, GPU0), cause("nvlink_down", LINK))
+    causes = (cause(name, GPU0, since=TIME - 240), cause("nvlink_down", LINK))
     slow = finding("probe_bandwidth_low", PROBE, TIME + 5, (), "50 % of it", causes, severity="critical")
     page = page_of({}, Status("1", TIME, findings=[slow]))
 
     assert [text for level, text in page.headings if level == 3] == [f"✕ critical {code.title}"]
-    assert "GPU0 (0000:17:00.0) · for 0.0 s" in page.texts
+    assert "GPU0 (0000:17:00.0) · for 4 min" in page.texts
     assert f"Likely explains: {CODES['probe_bandwidth_low'].title}: 50 % of it (probe all_reduce)" in page.texts
     assert page.texts.index("Other likely causes") < page.texts.index("NVLink is down: GPU0 link 3 (0000:17:00.0/3)")
     assert f" {code.next_step}" in page.texts

@@ -153,6 +153,41 @@ def test_a_hot_gpu_is_slow_and_takes_less_power(driver: Drive) -> None:
     assert pynvml.nvmlDeviceGetTemperature(handle(0), pynvml.NVML_TEMPERATURE_GPU) < celsius
 
 
+@pytest.mark.parametrize(
+    ("phase", "use", "watts", "links_move", "pcie_moves"),
+    [
+        ("phase: compute", 100, 665, False, False),
+        ("phase: communicate", 100, 420, True, True),
+        ("phase: checkpoint", 0, 140, False, True),
+        ("phase: compile", 0, 119, False, False),
+        ("phase: evaluate", 97, 455, False, False),
+        ("phase: data_stall", 0, 126, False, False),
+        ("phase: hang", 100, 140, False, False),
+        ("phase: hang, power: 0.3", 100, 210, False, False),
+    ],
+)
+def test_a_phase_takes_the_place_of_what_a_job_does(
+    driver: Drive, phase: str, use: int, watts: int, links_move: bool, pcie_moves: bool
+) -> None:
+    """Use, power and traffic are those of the phase; after it those of the job, and without a job nothing."""
+    both = "\n- {fault: job, gpu: 1, power: 0.8, at: 0s}\n- {fault: job, gpu: 2, at: 0s}"
+    rehearsal = driver("h100x8", fault(f"job_phase, {phase}") + both)
+
+    def now() -> tuple[int, int]:
+        return (
+            pynvml.nvmlDeviceGetUtilizationRates(handle(1)).gpu,
+            round(pynvml.nvmlDeviceGetPowerUsage(handle(1)) / 1000),
+        )
+
+    before, during, after = three_times(rehearsal, now)
+    assert before == after == (97, 560)
+    assert during == (use, watts)
+    rehearsal.now = DURING
+    assert pynvml.nvmlDeviceGetUtilizationRates(handle(0)).gpu == 0
+    moved = rehearsal.node.now()[0].epoch(DURING).gpus[1]
+    assert (moved.transmit[0].rate > 1e8, moved.pcie_receive.rate > 5e8) == (links_move, pcie_moves)
+
+
 def test_energy_is_power_times_time(driver: Drive) -> None:
     """mJ since the last reset."""
     driver("h100x8", now=370.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -264,6 +265,11 @@ FALLBACK_STEPS: dict[str, list[Step | str | list[str] | float]] = {
     "so are other processes ten minutes later": [
         TCP, [], LIBRARY, NEXT, [], [], SET_UP_SECONDS, NEXT.replace(":42:", ":43:"), [], LIBRARY],
     "and not what else the same ones set up": [TCP, [], LIBRARY, SET_UP_SECONDS, info(*OVER_TCP), [], []],
+    "nor after a restart": [TCP, [], LIBRARY, restart(), SET_UP_SECONDS, info(*OVER_TCP), [], []],
+    "after which other processes are another job all the same":
+        [TCP, [], LIBRARY, restart(), info(STARTED), [], SET_UP_SECONDS, NEXT, [], LIBRARY],
+    "as is a log that was written from its beginning meanwhile":
+        [TCP, [], LIBRARY, restart(), rewritten(f"\n{TCP}"), [], LIBRARY],
     "of a log of several hosts only own lines count":
         [TCP.replace("gpu7", "gpu6") + info("Using network IB", STARTED), [], [], SET_UP_SECONDS,
          NEXT.replace("gpu7", "gpu6") + NEXT.replace(NO_LIBRARY, NO_DEVICE), [], ["adapter_missing"]],
@@ -428,6 +434,25 @@ def test_hostile_files_do_no_harm(node: Node, data: bytes) -> None:
         assert set(node.count()) <= set(SIDES)
     node.write("\n" + CUDA)
     assert node.count() == {"cuda": 1}
+
+
+def test_what_is_kept_of_a_log_is_bounded(node: Node) -> None:
+    """A job can name any number of hosts, processes and networks, in lines as long as it likes."""
+    end = "\U0001f600" + "y" * 900 + "\n"
+    lines = (
+        "gpu7:{0}:77 [0] NCCL INFO Channel 00/0 : 7[7] -> 8[0] [send] via NET/K{0}/0 {1}",
+        ":{0}:1 [0] NCCL \n",
+        "h{0}-" + "z" * 200 + ":1:1 [0] NCCL INFO Using network {0}\n",
+    )
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    for line in lines:
+        node.write("".join(line.format(number, end) for number in range(100_000, 102_000)) + info("x"))
+        node.run()
+        node.run()
+    kept = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert kept < 200_000  # of 512 logs 100 MB
 
 
 def test_what_to_go_on_from_is_told_when_it_changes(node: Node) -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from http import HTTPStatus
 
 from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as _parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as _parse_text
 
-from commwatch_exporters.catalogue import CATALOGUE
+from commwatch_exporters.catalogue import CATALOGUE, family_of
 from commwatch_exporters.http_server import Request
 from commwatch_exporters.metrics_page import MetricsPage
 from commwatch_exporters.negotiation import Format
 from commwatch_exporters.node_collector import NodeCollector
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
+
+_OTHER_GPUS = re.compile(r'(gpu|peer)="[1-9]"')
 
 
 def block_of(values: Mapping[Series, Value]) -> Block:
@@ -75,3 +78,22 @@ def asked(page: MetricsPage, page_format: Format = Format.TEXT, encoding: str = 
 def page_of(snapshot: Snapshot, page_format: Format = Format.TEXT, *, gzip: bool = False) -> bytes:
     """The page of a snapshot, and of this process."""
     return asked(MetricsPage(lambda: snapshot), page_format, "gzip" if gzip else "")
+
+
+def first_gpu_lines(snapshot: Snapshot, families: Collection[str] = CATALOGUE) -> str:
+    """The samples on the page of a node, those of the first GPU only: the others look alike."""
+    return "".join(
+        line
+        for line in page_of(snapshot).decode().splitlines(keepends=True)
+        if line.startswith("commwatch_")
+        and family_of(line.partition(" ")[0].partition("{")[0]).name in families
+        and not _OTHER_GPUS.search(line)
+    )
+
+
+def samples(lines: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """Each series with its number: neither the order of the lines nor the way to write a number counts."""
+    read = [one for family in families_of(lines, Format.TEXT) for one in family.samples]
+    found = {(one.name, frozenset(one.labels.items())): one.value for one in read}
+    assert len(found) == len(read), "a series stands twice on the page"
+    return found

@@ -26,7 +26,7 @@ from structlog.testing import capture_logs
 from commwatch import __main__
 from commwatch.__main__ import build_parser
 from commwatch.config.settings import Config, Metrics, NcclLogsSection, Paths, Simulation, Sources
-from commwatch.config.simulated import SimulationPlan, absolute
+from commwatch.config.simulated import SimulationPlan, absolute, is_recording
 from commwatch.node.run import Collected, Collector
 from commwatch.node.starvation import Starvation
 from commwatch.node.topology.sysfs import SysfsFacts, read_sysfs
@@ -45,6 +45,8 @@ from commwatch_rehearsal.simulation.faults.fault import SimulatedProbeFailure
 from commwatch_rehearsal.simulation.library import install
 from commwatch_rehearsal.simulation.node import SimulatedNode
 from commwatch_rehearsal.simulation.presets.parts import Preset
+from commwatch_rehearsal.simulation.recording.answers import install as install_recorded
+from commwatch_rehearsal.simulation.recording.node import RecordedNode
 from support.core import KEYS, Clock, ScriptedReader, SteppedScheduler, give_clock, keep_time
 from support.facts import NOW, shipped
 from support.rehearsed_probes import probe_by_hand
@@ -278,8 +280,7 @@ class SimulatedDaemon:
         faults_file = folder / "faults.yaml" if faults else None
         if faults_file is not None:
             faults_file.write_text(faults, encoding="utf-8")
-        self.node = SimulatedNode(self.preset, faults_file, booted_at, lambda: self.booted_at + self.time)
-        install(self.node)
+        self.node = self._make_node(faults_file)
         self._trees = folder / "sysfs", folder / "procfs"
         for tree in self._trees:
             shutil.rmtree(tree, ignore_errors=True)
@@ -303,6 +304,20 @@ class SimulatedDaemon:
         self.changes: list[Change] = []
         """The findings that opened and closed until now."""
         self._measure_without_ranks()
+
+    def _make_node(self, faults_file: Path | None) -> Any:
+        """The node with its driver installed; a recording begins to play now."""
+
+        def now() -> float:
+            return self.booted_at + self.time
+
+        if is_recording(self.preset):
+            recorded = RecordedNode(Path(self.preset), faults_file, now(), now)
+            install_recorded(recorded)
+            return recorded
+        node = SimulatedNode(self.preset, faults_file, self.booted_at, now)
+        install(node)
+        return node
 
     def _patch(self, preset: str | Preset, change_seconds: float) -> None:
         patched = self._patched

@@ -68,6 +68,8 @@ def run(args: argparse.Namespace, config: Config) -> int:
         UsageError: a source or the output cannot be used.
         CommwatchError: no node is left to learn from.
     """
+    if args.margin >= 1:
+        raise UsageError("--margin: expected less than 100 %, which would leave floors of 0")
     from commwatch.diagnosis.marks.floors import floors_text
     from commwatch.diagnosis.marks.learn import kinds, learned
     from commwatch.diagnosis.output_file import check_output, new_file

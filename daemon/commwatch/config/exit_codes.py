@@ -137,6 +137,11 @@ COMMANDS: Mapping[str, Meanings] = {
     "dashboards": {OK: "written or current", **_BAD_SITE},
     "assets": {OK: "printed or copied", WRONG_USE: "wrong use, or the folder is there already"},
     "simulate": {OK: "printed", WRONG_USE: "wrong use, or there is no such node, or its file is wrong"},
+    "record": {
+        OK: "recorded, or listed",
+        FOUND: "recorded, but a reader had not come back at the end",
+        WRONG_USE: "wrong use, a file that exists or cannot be written, or with --list no usable recording",
+    },
     "drill": {
         OK: "all passed",
         FOUND: "a drill did not pass, was not over within --within, or an alert fired beside them",

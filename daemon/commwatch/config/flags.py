@@ -26,10 +26,11 @@ _FLAGS: tuple[tuple[str, Steps, str], ...] = (
     (
         "--simulate",
         ("simulation", "preset"),
-        "a simulated node in place of this one: h100x8 (commwatch simulate --list names them) or a file of your own; "
-        "to ask its daemon, with the same --path.state",
+        "a simulated node in place of this one: h100x8 (commwatch simulate --list names them), a file of your own or "
+        "a recording; to ask its daemon, with the same --path.state",
     ),
     ("--simulate.faults", ("simulation", "faults"), "file of faults for the simulated node"),
+    ("--simulate.playback", ("simulation", "playback"), "after the end of a recording: hold (default) or loop"),
 )
 _LISTS = {"--web.listen-address"}
 _SWITCHES = {"--web.systemd-socket"}
@@ -45,6 +46,7 @@ _WANTED = {
     "--log.format": "FORMAT",
     "--simulate": "NODE",
     "--simulate.faults": "FILE",
+    "--simulate.playback": "MODE",
 }
 """Name of a flag's value in the help."""
 

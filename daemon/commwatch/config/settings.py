@@ -144,10 +144,12 @@ class Process(Section, frozen=True):
 class Simulation(Section, frozen=True):
     """A node that does not exist, in place of the real one."""
 
-    preset: Annotated[str, Meta(pattern=r"^([a-z0-9]*|.*/.*|.*\.ya?ml)\Z")] = ""
-    """A preset such as h100x8 (commwatch simulate --list), or a file of one's own; empty for the real node."""
+    preset: Annotated[str, Meta(pattern=r"^([a-z0-9]*|.*/.*|.*\.ya?ml|.*\.cwrec)\Z")] = ""
+    """A preset such as h100x8 (commwatch simulate --list), a file of one's own or a recording; empty: the real node."""
     faults: str = ""
     """File of faults (docs/using/simulation.md); read again when it changes."""
+    playback: Literal["hold", "loop"] = "hold"
+    """After the end of a recording: hold its last answers, or loop back to its beginning."""
 
 
 class NvmlSection(SourceSection, frozen=True):
@@ -288,6 +290,11 @@ class Jobs(Section, frozen=True):
 
     identity: bool = False
     """Name the Slurm job or the Kubernetes pod on each GPU in a label, for all who may read the metrics."""
+    hang_power: dict[Annotated[str, Meta(min_length=1)], Annotated[float, Meta(gt=0, le=1)]] = field(
+        default_factory=lambda: {"H100": 0.45}
+    )
+    """By part of the name of a GPU: the share of its power limit below which its kernels only wait. Other models are
+    compared with their own last hour."""
 
 
 class Inventory(Section, frozen=True):

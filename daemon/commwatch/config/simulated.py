@@ -7,10 +7,18 @@ from pathlib import Path
 
 import msgspec
 
+RECORDING = ".cwrec"
+"""How the name of a recording ends (docs/using/recordings.md)."""
+
 
 def names_a_file(preset: str) -> bool:
     """Whether what ``--simulate`` names is a file, not a preset."""
-    return "/" in preset or preset.endswith((".yaml", ".yml"))
+    return "/" in preset or preset.endswith((".yaml", ".yml", RECORDING))
+
+
+def is_recording(preset: str) -> bool:
+    """Whether what ``--simulate`` names is a recording of a node."""
+    return preset.endswith(RECORDING)
 
 
 def node_name(preset: str) -> str:
@@ -34,3 +42,5 @@ class SimulationPlan(msgspec.Struct, array_like=True, frozen=True):
     """Folder of the generated tree of ``/sys``."""
     procfs: str
     """Folder of the generated tree of ``/proc``; the daemon's own processes are not in it."""
+    playback: str = "hold"
+    """Of a recording: ``hold`` or ``loop``."""

@@ -88,6 +88,15 @@ class Thresholds:
     pcie_utilization_low_ratio: float
     pcie_in_use_ratio: float
     pcie_utilization_low_for_seconds: float
+    job_stuck_suspected_seconds: float
+    job_stuck_seconds: float
+    job_stuck_long_seconds: float
+    job_stuck_payload_seconds: float
+    job_stuck_payload_ratio: float
+    job_stuck_other_bytes: float
+    job_stuck_busy_ratio: float
+    job_stuck_power_range_ratio: float
+    job_silent_cpu_ratio: float
     pcie_bit_error_ratio_max: float
     fabric_join_seconds: float
     rdma_symbol_errors_per_hour: int

@@ -12,6 +12,7 @@ import msgspec
 import yaml
 
 from commwatch.config.settings import Config, decode_quantity
+from commwatch.config.simulated import is_recording
 from commwatch.config.user_loader import UserLoader
 from commwatch.errors import ConfigError
 
@@ -201,6 +202,9 @@ def load_config(path: Path | None, overrides: Sequence[Override] = ()) -> Config
     if config.simulation.faults and not config.simulation.preset:
         problem = "is for a simulated node: name one with --simulate, such as --simulate h100x8"
         raise _error_at(("simulation", "faults"), problem, overrides, document)
+    if config.simulation.faults and is_recording(config.simulation.preset):
+        problem = "cannot be injected into a recording, which answers as the recorded node did; leave them out"
+        raise _error_at(("simulation", "faults"), problem, overrides, document)
     return _from_here(config)
 
 
@@ -210,6 +214,8 @@ def _from_here(config: Config) -> Config:
     paths = replace(config.paths, sysfs=_absolute(config.paths.sysfs), procfs=_absolute(config.paths.procfs))
     kernel_log = replace(config.sources.kernel_log, path=_absolute(config.sources.kernel_log.path))
     probes = replace(config.probes, kubelet_socket=_absolute(config.probes.kubelet_socket))
+    if is_recording(config.simulation.preset):
+        probes = replace(probes, enabled=False)  # a recording has no answer for a collective that nobody ran
     return replace(config, paths=paths, sources=replace(config.sources, kernel_log=kernel_log), probes=probes)
 
 

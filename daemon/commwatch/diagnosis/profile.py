@@ -72,6 +72,7 @@ _NEXT_MARK = "Look at the findings and at the branches above: they name the part
 SITE_FLOOR = "floor of this site: "
 """Prefix of the checks of a site's own floors, which apply whatever the profile."""
 _OF_A_MODEL = "a model says what is expected, which never fails alone"
+_NEXT_MEMORY = "Take GPUs with more memory, or more of them: commwatch estimate gives what each holds."
 _NEXT_PROFILE = "Take another node, or look at fewer GPUs and other strategies with commwatch estimate."
 
 
@@ -128,7 +129,7 @@ def _memory(profile: Profile, facts: Facts, asked: Asked) -> Check:
         own = "" if need.strategy in (profile.strategy, "tp") else _not_with(profile)
         return Check("profile", what, "passed", "", measured, required, source, f"{need.words}{own}")
     detail = _too_little(profile, asked, least, gpus, min(sizes))
-    return Check("profile", what, "failed", "", measured, required, source, detail, _NEXT_PROFILE)
+    return Check("profile", what, "failed", "", measured, required, source, detail, _NEXT_MEMORY)
 
 
 def _not_with(profile: Profile) -> str:
@@ -139,13 +140,18 @@ def _too_little(profile: Profile, asked: Asked, need: Need, gpus: int, gpu_bytes
     """``weights fit, training does not: 3.78 TB of 684 GB; inference, or at least 48 GPUs``."""
     others = [one for one in PURPOSES if one != asked.purpose and fitting(profile, one, gpus, gpu_bytes) is not None]
     name = PURPOSES[asked.purpose]
-    lacking = f"weights fit, {name} does not" if "inference" in others else "weights do not fit"
+    if asked.purpose == "inference":
+        lacking = "inference does not fit:"
+    elif "inference" in others:
+        lacking = f"weights fit, {name} does not:"
+    else:
+        lacking = f"neither {name} nor inference fits: {name} takes"
     sizes = f"{format_memory(gpus * need.gpu_bytes)} of {format_memory(gpus * gpu_bytes)}"
     least = least_gpus(profile, asked.purpose, gpus, gpu_bytes)
     more = "GPUs with more memory" if least is None else f"at least {least:,} GPUs like these"
     # A use that requires more than the job's is no alternative.
     smaller = [PURPOSES[one] for one in others if (asked.purpose, one) != ("lora", "training")]
-    return f"{lacking}: {sizes}; {', '.join([*smaller, f'or {more}' if smaller else more])}"
+    return f"{lacking} {sizes}; {', '.join([*smaller, f'or {more}' if smaller else more])}"
 
 
 def _held(profile: Profile, facts: Facts, asked: Asked) -> Need | None:

@@ -323,4 +323,5 @@ def _cause(fault: Incident, why: Explanation) -> Cause:
         alert=code.alert,
         last_seen=fault.last_seen,
         seen_seconds=fault.seen_seconds,
+        since=fault.first_seen,
     )

@@ -139,6 +139,8 @@ class Cause(msgspec.Struct, frozen=True):
     last_seen: Timestamp | None
     seen_seconds: float = 0.0
     """As of a finding."""
+    since: Timestamp | None = None
+    """As of a finding; None from a daemon that does not give it."""
 
     @property
     def key(self) -> tuple[str, str]:

@@ -72,9 +72,11 @@ class _Counter:
         self.gap_at: float | None = None
         """Begin of the last gap after which it had risen."""
 
-    def take(self, value: float, now: float, window: float, unseen_since: float | None) -> None:
+    def take(self, value: float, now: float, window: float, unseen_since: float | None, most: float | None) -> None:
         # A counter that reads lower has started again: what it shows has happened since.
         rise = value - self.last if value >= self.last else value
+        if most is not None:
+            rise = min(rise, most)
         self.last = value
         if not rise:
             return
@@ -146,7 +148,8 @@ class CounterHistory:
         Args:
             windows: by metric: seconds for which its changes are kept.
             events: those of which a series is not there before the first event. Such a series counts from 0 where
-                others of its metric, or of another of these, were there at an earlier evaluation.
+                others of its metric, or of another of these, were there at an earlier evaluation, if it is not known
+                which of its events are recent.
             state: of an earlier daemon.
             since_boot: all that a counter shows when it is seen first has happened now: for a single evaluation, which
                 cannot know what is new.
@@ -214,7 +217,8 @@ class CounterHistory:
         self._seen.update(dict.fromkeys(metrics, now))
 
     def take(
-        self, metric: str, labels: Labels, value: float, now: float, unseen_since: float | None = None
+        self, metric: str, labels: Labels, value: float, now: float, unseen_since: float | None = None,
+        recent: float | None = None,
     ) -> None:  # fmt: skip
         """Take in what a counter shows.
 
@@ -224,15 +228,19 @@ class CounterHistory:
             value: as read.
             now: seconds since 1970.
             unseen_since: of ``unseen_since``.
+            recent: by how much it rose lately, where that is known, which counts of one that was not seen before. What
+                events rise by beyond it is old.
         """
         counters, identity = self._counters[metric], _identity(metric, labels)
         counter = counters.get(identity)
         if counter is None:
-            counter = counters[identity] = _Counter(labels, 0.0 if self._is_born(metric, now) else value)
+            is_new = self._is_born(metric, now) and (recent is None or self.since_boot)
+            counter = counters[identity] = _Counter(labels, 0.0 if is_new else value - min(value, recent or 0.0))
         counter.labels = labels
         if counter.last == value:
             return
-        counter.take(value, now, self._windows[metric], unseen_since)
+        most = recent if metric in self._events else None
+        counter.take(value, now, self._windows[metric], unseen_since, most)
         if counter.rises:
             self._moved[metric][identity] = counter
 
@@ -275,6 +283,10 @@ class CounterHistory:
         if self._events_since is None:
             self._events_since = now
         return now > self._events_since
+
+    def last(self, metric: str) -> list[tuple[Labels, float]]:
+        """What the counters of a watched metric showed last."""
+        return [(counter.labels, counter.last) for counter in self._counters[metric].values()]
 
     def moved(self, metric: str) -> list[Labels]:
         """The counters of a watched metric that changed within what is kept; the others need not be read.

@@ -104,6 +104,10 @@ INHIBITIONS: Final[Sequence[Inhibition]] = (
         causes="GpuLost|GpuNotAnswering|FabricUnhealthy|FabricNotJoined", symptoms="ProbeFailing|ProbeErrorRateRise",
     ),
     Inhibition(
+        "A job that is stuck for long was stuck before.",
+        causes="JobHung", symptoms="JobStuck", same=("gpu", "pci_bus_id"),
+    ),
+    Inhibition(
         "A link that goes down has errors before and after.",
         causes="NvlinkDown",
         symptoms="NvlinkRecovered|NvlinkRecovering|NvlinkRecoveriesRising|NvlinkReplays|NvlinkBitErrors|NvlinkPacketErrors"

@@ -13,6 +13,7 @@ from commwatch.node.down_links import Link
 from commwatch.node.equals import shortfalls
 from commwatch.node.gpu_models import product_of
 from commwatch.node.inventory_state import (
+    LARGEST_MEMORY_BYTES,
     GpuRecord,
     InventoryState,
     Learned,
@@ -338,7 +339,7 @@ class Inventory:
             each, rest = divmod(asked.get("pcie_lane", 0), asked.get("gpu", len(self._here)) or 1)
             dark = {
                 gpu.name for uuid, gpu in self._here.items()
-                if not self._links_shown(uuid)
+                if gpu.links_down and not self._links_shown(uuid)
                 and (less.get((uuid, "nvlinks")) or (self._seen.is_virtual is False and not self.state.is_accepted))
             }  # fmt: skip
             for uuid, gpu in self._here.items():
@@ -602,7 +603,7 @@ class Inventory:
                 record.link_ends = {}  # those of its last slot
             record.index, record.pci_bus_id, record.name = gpu.index, gpu.pci_bus_id, gpu.name
             record.serial, record.architecture = gpu.serial, gpu.architecture
-            if gpu.memory_bytes and gpu.memory_bytes != record.memory_bytes:
+            if 0 < (gpu.memory_bytes or 0) <= LARGEST_MEMORY_BYTES and gpu.memory_bytes != record.memory_bytes:
                 record.memory_bytes = gpu.memory_bytes
                 self.learned += 1  # so that it is saved
             record.is_replaced = False

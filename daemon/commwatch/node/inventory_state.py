@@ -74,6 +74,10 @@ class Learned(msgspec.Struct):
         return self.candidate or self.due or 0.0
 
 
+LARGEST_MEMORY_BYTES = 2**50
+"""No GPU has more: a driver that does not know writes the largest number that there is."""
+
+
 class GpuRecord(msgspec.Struct):
     """The learned state of one GPU; the UUID is its key."""
 
@@ -82,7 +86,7 @@ class GpuRecord(msgspec.Struct):
     name: str
     serial: str = ""
     architecture: str = ""
-    memory_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**50)] | None = None
+    memory_bytes: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_MEMORY_BYTES)] | None = None
     """As the driver gave it last; None where it was never read."""
     is_replaced: bool = False
     """Another GPU was seen in its slot since."""

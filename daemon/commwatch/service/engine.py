@@ -283,6 +283,7 @@ class Engine:
 
     def resume(self) -> None:
         """Read and probe again."""
+        self.look()  # what the driver reported until now is in the findings before it is no longer recent
         self.maintenance = None
         self.collection.resume()
         self.pipeline.resume()

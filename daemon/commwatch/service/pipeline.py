@@ -14,6 +14,7 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.jobs.identity import JobIdentity
 from commwatch.jobs.logs.tracker import JobLogs
 from commwatch.jobs.settings.plan import JobSettings
+from commwatch.jobs.stuck import StuckJobs
 from commwatch.node.anomaly import Anomalies
 from commwatch.node.driver_tracker import DriverWatch
 from commwatch.node.gpus_on_bus import GpusOnBus
@@ -28,7 +29,7 @@ from commwatch.node.links_down import LinksDown
 from commwatch.node.pcie_samples import WithoutGpm
 from commwatch.node.pcie_tracker import PcieLinks
 from commwatch.node.port_flaps import Flaps
-from commwatch.node.recent_errors import RecentErrors
+from commwatch.node.recent_errors import METRICS, RecentErrors
 from commwatch.node.run import Collector, Outcome
 from commwatch.node.silent_gpus import SilentGpus
 from commwatch.node.store import Store
@@ -100,6 +101,7 @@ class Pipeline:
             self.link_flaps,
             Anomalies(store),
             JobUse(store),
+            StuckJobs(store, thresholds, config.jobs.hang_power, procfs),
             PcieLinks(store, parts),
             self.without_gpm,
             driver,
@@ -107,7 +109,9 @@ class Pipeline:
             UnreadDevices(store, parts),
             self.inventory,
             LinksDown(store, parts, self.link_flaps, thresholds.link_flaps_per_hour, window),
-            RecentErrors(store, window),
+            RecentErrors(
+                store, window, {(one, labels): last for one in METRICS for labels, last in kept.history.last(one)}
+            ),
             self.hardware,
             self.job_logs,
             job_settings,

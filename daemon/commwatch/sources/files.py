@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 from commwatch.readings import Reason
 
@@ -38,6 +40,39 @@ def reason_of(error: OSError) -> Reason:
     return _REASONS.get(error.errno or 0, "unreadable")
 
 
+Reading: TypeAlias = Callable[[str, int], bytes]
+"""Path and most bytes of a file to its content; raises OSError."""
+
+
+def _read(path: str, most_bytes: int) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if most_bytes <= _PAGE_BYTES:  # an attribute comes in one piece
+            return os.read(descriptor, most_bytes)
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(most_bytes)
+    finally:
+        os.close(descriptor)
+
+
+_layers: list[Reading] = [_read]
+"""The last one reads for the readers of this process."""
+
+
+def put_beneath(layer: Callable[[Reading], Reading]) -> Callable[[], None]:
+    """Put a layer between all readers of this process and the kernel, which records or replays what that answers.
+
+    Args:
+        layer: what reads, given what has read so far.
+
+    Returns:
+        What removes the layer.
+    """
+    added = layer(_layers[-1])
+    _layers.append(added)
+    return lambda: _layers.remove(added)
+
+
 def read(path: str, most_bytes: int = _PAGE_BYTES) -> bytes:
     """The content of a file.
 
@@ -48,14 +83,7 @@ def read(path: str, most_bytes: int = _PAGE_BYTES) -> bytes:
     Raises:
         OSError: as the kernel gave it.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        if most_bytes <= _PAGE_BYTES:  # an attribute comes in one piece
-            return os.read(descriptor, most_bytes)
-        with open(descriptor, "rb", closefd=False) as file:
-            return file.read(most_bytes)
-    finally:
-        os.close(descriptor)
+    return _layers[-1](path, most_bytes)
 
 
 def read_if_there(path: str, most_bytes: int = _PAGE_BYTES) -> bytes | None:

@@ -29,9 +29,6 @@ _RECORD_BYTES = 16_384
 """More than any kernel's longest record (8,192 bytes): a buffer that is too small would never get past it."""
 
 _WANTED = re.compile(b"|".join((b"NVRM", b"SXid", *SIGNS)))
-OLD_SECONDS = 3600.0
-"""Older events of an adapter are not reported: rules look back for an hour, and a log that is read for the first time
-has lines from long ago."""
 
 _SERIES: tuple[Series, ...] = (("commwatch_kernel_log_losses_total", ()),)
 
@@ -213,8 +210,6 @@ class KernelLogSource(Source):
         if report is None:
             return None
         when = min(max(offset + parsed.microseconds / 1e6, self._emptied), now)
-        if report.kind == "adapter" and when < now - OLD_SECONDS:
-            return None
         return HardwareEvent(
             kind=report.kind,
             device=report.device,
@@ -233,16 +228,20 @@ class KernelLogSource(Source):
             self._log = None
 
 
+def opener(origin: Origin) -> Callable[[], LogDevice]:
+    """What opens the kernel log of this node at its beginning."""
+    if origin.stand_in is not None:
+        return origin.stand_in
+    path = origin.settings.kernel_log.path
+    if origin.kernel_log is not None and path == KernelLogSection().path:
+        return partial(HandedKernelLog, origin.kernel_log)
+    return partial(KernelLogDevice, path)
+
+
 def make_source(origin: Origin) -> KernelLogSource:
     """The kernel log of this node."""
-    settings = origin.settings.kernel_log
-    if origin.stand_in is not None:
-        open_log = origin.stand_in
-    elif origin.kernel_log is not None and settings.path == KernelLogSection().path:
-        open_log = partial(HandedKernelLog, origin.kernel_log)
-    else:
-        open_log = partial(KernelLogDevice, settings.path)
-    return KernelLogSource(open_log, origin.procfs, settings.user_messages, monotonic=origin.monotonic)
+    user_messages = origin.settings.kernel_log.user_messages
+    return KernelLogSource(opener(origin), origin.procfs, user_messages, monotonic=origin.monotonic)
 
 
 def _unavailable(error: OSError) -> SourceUnavailable:

@@ -36,6 +36,10 @@ _FABRIC_MANAGER = _Service("nvidia-fabricmanager", "nv-fabricmanager")
 _PERSISTENCED = _Service("nvidia-persistenced", "nvidia-persistenced")
 _SERVICES = (_FABRIC_MANAGER, _PERSISTENCED, _Service("nvidia-imex", "nvidia-imex"), _Service("nvlsm", "nvlsm"))
 _BY_COMM = {service.comm: service for service in _SERVICES}
+SERVICE_COMMANDS = frozenset(
+    name for service in _SERVICES for name in (service.program, service.comm.decode().rstrip("\n"))
+)
+"""Names of programs and of processes that are services of the driver, and say nothing of who uses the node."""
 
 
 class ServicesSource(Source):

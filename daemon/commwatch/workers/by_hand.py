@@ -77,13 +77,15 @@ def simulated_files(config: Config) -> Iterator[SimulationPlan | None]:
 
     started_at = booted_at(state_path(config)) or time.time()
     faults = Path(config.simulation.faults).resolve() if config.simulation.faults else None
-    node = rehearsal().make_node(config.simulation.preset, faults, started_at)
+    playback = config.simulation.playback
+    node = rehearsal().make_node(config.simulation.preset, faults, started_at, playback)
     with tempfile.TemporaryDirectory(prefix="commwatch-topology-", dir=temporary_folder()) as folder:
         sysfs, procfs = Path(folder, "sys"), Path(folder, "proc")
         for root in (sysfs, procfs):
             root.mkdir()
         node.write_sysfs(sysfs)
-        yield SimulationPlan(absolute(config.simulation.preset), str(faults or ""), started_at, str(sysfs), str(procfs))
+        preset = absolute(config.simulation.preset)
+        yield SimulationPlan(preset, str(faults or ""), started_at, str(sysfs), str(procfs), playback)
 
 
 async def _read(config: Config, simulation: SimulationPlan | None) -> tuple[SysfsFacts, DriverFacts]:

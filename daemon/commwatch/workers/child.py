@@ -147,7 +147,7 @@ def _simulated_node(plan: WorkerPlan) -> Node:
     if simulation is None:
         return None
     faults = Path(simulation.faults_file) if simulation.faults_file else None
-    return rehearsal().make_node(simulation.preset, faults, simulation.started_at)
+    return rehearsal().make_node(simulation.preset, faults, simulation.started_at, simulation.playback)
 
 
 def _simulate(plan: WorkerPlan, node: Node) -> Callable[[str], None]:

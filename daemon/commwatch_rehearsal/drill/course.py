@@ -152,7 +152,7 @@ class Course:
         if ready and self.drill.first_day:
             self.phase, self.began_at = Phase.FAULTY, self.started_at
         elif ready:
-            self.phase, self._settled_at = Phase.SETTLING, now + self._seconds(_SETTLE_SECONDS)
+            self.phase, self._settled_at = Phase.SETTLING, now + self._seconds(max(_SETTLE_SECONDS, self.drill.settles))
         elif now > self.started_at + START_SECONDS:
             unready = "did not know its own parts, or Prometheus had not scraped it,"
             self.abort(f"the node {unready} after {START_SECONDS:g} s")

@@ -51,7 +51,9 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     within: Duration | None = None
     """From fault to page, where the alert waits longer than its class."""
     lasts: Duration = Duration(0)
-    """The window of the alert, for which it goes on after its fault; not its ``keep_firing_for``."""
+    """For how long the alert looks back, and so goes on after its fault; not its ``keep_firing_for``."""
+    settles: Duration = Duration(0)
+    """How long the node must have been healthy before its fault, where that is more than usual."""
     returns: Duration = Duration(0)
     """Time that the daemon may take, at any pace, to retry a device that it has given up."""
     probes: dict[str, dict[str, str]] = {}

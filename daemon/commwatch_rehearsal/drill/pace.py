@@ -25,6 +25,8 @@ _UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 60480
 _DURATION = r"(?:\d+(?:ms|[smhdwy]))+"
 _RANGE = re.compile(rf"\[({_DURATION})(?::({_DURATION})?)?\]")
 _OFFSET = re.compile(rf"\boffset\s+(-?)({_DURATION})")
+_DAEMON_SECONDS = ("event_window_seconds", "job_stuck_payload_seconds")
+"""Thresholds of time that the daemon applies itself: how long it shows an event, and how long a job must have moved."""
 _PLAIN_SECONDS = re.compile(r"@([a-z_]+_seconds)@")
 
 
@@ -127,14 +129,15 @@ def scaled_template(template: str, thresholds: Thresholds, pace: Pace) -> str:
 
 
 def paced_thresholds(thresholds: Thresholds, pace: Pace) -> Thresholds:
-    """The thresholds of the daemon: with the time divided for which it shows an event, as ``scaled_rules`` cannot."""
-    return replace(thresholds, event_window_seconds=pace.seconds(thresholds.event_window_seconds))
+    """The thresholds of the daemon: with its own times divided, as ``scaled_rules`` cannot."""
+    paced: dict[str, Any] = {name: pace.seconds(getattr(thresholds, name)) for name in _DAEMON_SECONDS}
+    return replace(thresholds, **paced)
 
 
 def thresholds_file(thresholds: Thresholds, pace: Pace) -> str:
     """The file with which a daemon has them."""
     paced = paced_thresholds(thresholds, pace)
-    return yaml.safe_dump({"event_window_seconds": {"value": paced.event_window_seconds}})
+    return yaml.safe_dump({name: {"value": getattr(paced, name)} for name in _DAEMON_SECONDS})
 
 
 def collector_intervals(pace: Pace) -> dict[str, dict[str, str]]:

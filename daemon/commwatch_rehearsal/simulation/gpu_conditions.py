@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from commwatch_rehearsal.simulation.faults.fault import Fault
-from commwatch_rehearsal.simulation.faults.nvidia_kinds import CALL_ERRORS, RECOVERY_ACTIONS, THROTTLE_REASONS
+from commwatch_rehearsal.simulation.faults.nvidia_kinds import (
+    CALL_ERRORS,
+    JOB_PHASES,
+    RECOVERY_ACTIONS,
+    THROTTLE_REASONS,
+)
 from commwatch_rehearsal.simulation.pace import phase_of, warped
 from commwatch_rehearsal.simulation.presets.parts import Preset
 from commwatch_rehearsal.simulation.timeline import Timeline
@@ -20,7 +25,7 @@ PCIE_BACKGROUND_BYTES_PER_SECOND = 2e5
 _PCIE_LANE_BYTES_PER_SECOND = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 """Ceiling of one lane, one direction, by generation."""
 _LINK_DOWN_KINDS = frozenset({"nvlink_down", "nvlink_recovery_failed"})
-_IDLE_POWER_SHARE, _THROTTLED_POWER_SHARE, _BUSY_POWER_SHARE = 0.1, 0.55, 0.9
+_IDLE_POWER_SHARE, _THROTTLED_POWER_SHARE = 0.1, 0.55
 _IDLE_CELSIUS, _BUSY_CELSIUS, _HOT_CELSIUS = 32, 61, 89
 _IDLE = 0x1
 """Bit of the reasons for lower clocks."""
@@ -107,7 +112,7 @@ class GpuConditions:
                 (CALL_ERRORS[fault.words["error"]] for fault in active if fault.kind == "gpu_calls_fail"), 0
             ),
             calls_fail_share=_largest(active, "gpu_calls_fail", "share"),
-            utilization=_largest(active, "job", "gpu_utilization"),
+            utilization=job_use(active, "gpu_utilization"),
             busy=busy,
             pcie_generation=generation if busy else min(generation, model.idle_pcie_generation),
             pcie_generation_under_load=generation,
@@ -128,12 +133,19 @@ class GpuConditions:
         )
 
     def power_watts(self, gpu: int, time: float) -> float:
-        """Power of a GPU: a tenth of its limit while idle, most of it under work."""
+        """What a GPU takes: a tenth of its limit while idle, under work what its job draws."""
         limit = self._preset.model.power_limit_watts
-        kinds = {fault.kind for fault in self._timeline.active(gpu, time)}
+        active = self._timeline.active(gpu, time)
+        kinds = {fault.kind for fault in active}
         if "job" not in kinds:
             return limit * _IDLE_POWER_SHARE
-        return limit * (_THROTTLED_POWER_SHARE if "gpu_throttled" in kinds else _BUSY_POWER_SHARE)
+        share = job_use(active, "power")
+        return limit * (min(share, _THROTTLED_POWER_SHARE) if "gpu_throttled" in kinds else share)
+
+    def network_use(self, setting: str, time: float) -> float:
+        """What the jobs on all GPUs take of each port or interface, by a key of the fault ``job``; a share."""
+        places = range(len(self._preset.gpus))
+        return max(job_use(self._timeline.active(gpu, time), setting) for gpu in places)
 
     def link_up(self, gpu: int, link: int, time: float) -> bool:
         """Whether a link is trained; one between two GPUs is so at both ends or at neither."""
@@ -188,7 +200,7 @@ class GpuConditions:
         active = self._timeline.active(gpu, time)
         if nvlink is None or not self.link_up(gpu, link, time) or _answer({fault.kind for fault in active}) != "ok":
             return 0.0
-        share = _largest(active, "job", "nvlink_utilization")
+        share = job_use(active, "nvlink_utilization")
         slow = [fault for fault in active if fault.strikes(gpu, link)]
         rate = max(BACKGROUND_BYTES_PER_SECOND, share * nvlink.nominal_bytes_per_second)
         return rate * _smallest(slow, "nvlink_slow", "factor", 1.0)
@@ -201,8 +213,23 @@ class GpuConditions:
         model = self._preset.model
         generation = int(_smallest(active, "pcie_generation", "generation", model.pcie_generation))
         width = _smallest(active, "pcie_width", "lanes", model.pcie_width)
-        share = _largest(active, "job", "pcie_utilization")
+        share = job_use(active, "pcie_utilization")
         return max(PCIE_BACKGROUND_BYTES_PER_SECOND, share * width * _PCIE_LANE_BYTES_PER_SECOND[generation])
+
+
+def job_use(active: Sequence[Fault], setting: str) -> float:
+    """What the job on a GPU takes of something, by the faults that hold there: its phase says it, else the job itself.
+
+    Args:
+        active: the faults that hold for the GPU.
+        setting: a key of the fault ``job``, such as ``nvlink_utilization``.
+    """
+    own = _largest(active, "job", setting)
+    phases = [fault for fault in active if fault.kind == "job_phase"]
+    if not phases or not any(fault.kind == "job" for fault in active):
+        return own
+    phase = phases[-1]
+    return phase.settings.get(setting) or JOB_PHASES[phase.words["phase"]][setting]
 
 
 def _answer(kinds: set[str]) -> Answer:

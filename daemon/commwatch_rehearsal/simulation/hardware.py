@@ -59,13 +59,12 @@ class Hardware:
         """Bytes that the host moved over an interface since the last boot."""
         port = next(item for item in self.preset.interfaces if item.name == interface)
         line = port.speed_megabits_per_second * 1e6 / 8
-        jobs = [fault for fault in self.faults if fault.kind == "job"]
         downs = self._downs(interface)
         phase = phase_of(interface, direction)
         total = 0.0
         for start, end in self.timeline.stretches(self.last_boot(time), time):
             if not any(fault.active(start) for fault in downs):
-                used = max([0.0, *(one.settings.get("ethernet_utilization", 0.0) for one in jobs if one.active(start))])
+                used = self.gpus.network_use("ethernet_utilization", start)
                 mean = max(port.background_bytes_per_second, used * line)
                 total += mean * (warped(end, phase) - warped(start, phase))
         return int(total)

@@ -8,13 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from commwatch_rehearsal.simulation.node import SimulatedNode
+from commwatch.config.simulated import is_recording
 
 if TYPE_CHECKING:
     from commwatch.probes.cycle.measure import Group
     from commwatch.probes.rank_plan import RankPlan
+    from commwatch_rehearsal.simulation.node import SimulatedNode
+    from commwatch_rehearsal.simulation.recording.node import RecordedNode
+
+    Node: TypeAlias = SimulatedNode | RecordedNode
 
 
 def check_preset(preset: str) -> None:
@@ -23,21 +27,37 @@ def check_preset(preset: str) -> None:
     Raises:
         ConfigError: there is none, or its file cannot be used.
     """
+    if is_recording(preset):
+        make_node(preset, None, 0.0)
+        return
     from commwatch_rehearsal.simulation.presets import find_preset
 
     find_preset(preset)
 
 
-def make_node(preset: str, faults_file: Path | None, started_at: float) -> SimulatedNode:
-    """A node, as the class says."""
+def make_node(preset: str, faults_file: Path | None, started_at: float, playback: str = "hold") -> Node:
+    """A node, as its class says."""
+    if is_recording(preset):
+        from commwatch_rehearsal.simulation.recording.node import RecordedNode
+
+        return RecordedNode(Path(preset), faults_file, started_at, loops=playback == "loop")
+    from commwatch_rehearsal.simulation.node import SimulatedNode
+
     return SimulatedNode(preset, faults_file, started_at)
 
 
-def install_driver(node: SimulatedNode) -> None:
+def install_driver(node: Node) -> None:
     """Put the driver library of a node beneath this process."""
-    from commwatch_rehearsal.simulation.library import install
+    from commwatch_rehearsal.simulation.node import SimulatedNode
 
-    install(node)
+    if isinstance(node, SimulatedNode):
+        from commwatch_rehearsal.simulation.library import install
+
+        install(node)
+        return
+    from commwatch_rehearsal.simulation.recording import answers
+
+    answers.install(node)
 
 
 def make_group(plan: RankPlan) -> Group:
@@ -47,14 +67,20 @@ def make_group(plan: RankPlan) -> Group:
     return SimulatedGroup(plan) if plan.meeting is None else SimulatedRail(plan)
 
 
-def stand_in(source: str, node: SimulatedNode) -> Callable[..., Any] | None:
+def stand_in(source: str, node: Node) -> Callable[..., Any] | None:
     """Makes what answers a source in place of the kernel; None where its files are enough."""
+    if source not in ("ethtool", "kernel_log"):
+        return None
+    from commwatch_rehearsal.simulation.node import SimulatedNode
+
+    if not isinstance(node, SimulatedNode):
+        from commwatch_rehearsal.simulation.recording.answers import RecordedEthtool, RecordedKernelLog
+
+        return partial(RecordedEthtool if source == "ethtool" else RecordedKernelLog, node)
     if source == "ethtool":
         from commwatch_rehearsal.simulation.ethtool import SimulatedEthtool
 
         return partial(SimulatedEthtool, node)
-    if source == "kernel_log":
-        from commwatch_rehearsal.simulation.kernel_log import SimulatedKernelLog
+    from commwatch_rehearsal.simulation.kernel_log import SimulatedKernelLog
 
-        return partial(SimulatedKernelLog, node)
-    return None
+    return partial(SimulatedKernelLog, node)

@@ -55,7 +55,7 @@ class RdmaPortState:
         self._faults = own
         self._downs = [fault for fault in own if fault.kind in {"rdma_port_down", "ethernet_down"}]
         self._waits = [fault for fault in own if fault.kind == "rdma_port_not_set_up"]
-        self._jobs = [fault for fault in hardware.faults if fault.kind == "job"]
+        self._jobs = [fault for fault in hardware.faults if fault.kind in {"job", "job_phase"}]
         self._boundaries = sorted(
             {0.0, math.inf}
             | {moment for fault in (*own, *self._jobs) for moment in (fault.start, fault.end)}
@@ -160,7 +160,7 @@ class RdmaPortState:
         """Mean traffic of each direction, bytes per second, in the stretch that begins at a time or holds it."""
         if any(fault.active(time) for fault in (*self._downs, *self._waits)):
             return 0.0
-        share = max([0.0, *(fault.settings.get("rdma_utilization", 0.0) for fault in self._jobs if fault.active(time))])
+        share = self._hardware.gpus.network_use("rdma_utilization", time)
         return max(self.port.background_bytes_per_second, share * self.port.rate_gigabits_per_second * 1e9 / 8)
 
     def _last_reset(self, time: float) -> float:

@@ -33,12 +33,12 @@ GPUS = tuple(
      "src": first, "dst": second}
     for first, second in (("7", "8"), ("8", "9"), ("9", "7"))
 )  # fmt: skip
-NUMBERS = (0.0, 1.0, 1.0, 1.0, 2.0, 3.0, 4.0, 5.0, 16.0, 1e4, 1e12, NOW - 500.0)
+NUMBERS = (0.0, 1.0, 1.0, 400.0, 2.0, 3.0, 4.0, 5.0, 16.0, 1e4, 1e12, NOW - 500.0)
 RISES = (0.0, 1.0, 100.0, 1e3, 1e9)
 
 PAGES = 350
 """At most, until each metric and each threshold of each rule was read."""
-FOR_ALL = 100
+FOR_ALL = 150
 """Each rule looks at this many; from then on those of which something declared was not read yet."""
 
 LOOKS = ((30.0, 700.0), (700.0, 2_000.0), (10_000.0, 80_000.0))

@@ -87,6 +87,14 @@ def test_an_all_reduce_has_to_reach_the_floor_of_its_machine(
     )
 
 
+def test_a_floor_that_small_messages_cannot_reach_is_no_verdict_on_the_hardware() -> None:
+    """H100 reaches it with 16 GB, and not with 64 MiB."""
+    shown = checks(machine(), probe("all_reduce", 360e9, 361.8e9, ranks=8, size=GIB // 16))
+
+    check = next(one for what, one in shown.items() if what.startswith("Azure") and "all_reduce" in what)
+    assert check.detail.startswith("this hardware cannot meet it at this size; ")
+
+
 def test_copies_and_pairs_have_floors_of_their_machine() -> None:
     """Of the path that they are published for: PCIe gen 4 x16 of an A100, and no slot of another kind.
 
@@ -218,6 +226,8 @@ def test_floors_are_learned_from_good_nodes(tmp_path: Path, capsys: pytest.Captu
     assert "# 11 nodes with 8 x" in Path(output).read_text(encoding="utf-8")
     with pytest.raises(CommwatchError, match="is there already; --replace replaces it"):
         run_command(Config(), *learn, *nodes)
+    with pytest.raises(CommwatchError, match="expected less than 100 %"):
+        run_command(Config(), *learn, "--replace", "--margin", "100%", *nodes)
     assert run_command(Config(), *learn, "--replace", "--quantile", "50%", "--margin", "1%", "--json", *nodes) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["quantile"], told["margin"], len(told["nodes"]), told["left_out"]) == (0.5, 0.01, 12, [])

@@ -52,6 +52,11 @@ that the half for fitting of ``tests/estimate/published.csv`` implies, a tenth l
 Gbit/s."""
 SLOWEST_GEFORCE_RATE = 3.8e9
 """The same within a node of GeForce cards, whose driver refuses P2P: the least that was reported for two RTX 3090."""
+SLOWEST_NVLINK_RATE = 10e9
+"""The same for each NVLink of GPUs that are soldered to a board: half of what NCCL plans with for NVLink 2 and newer,
+since the messages of a step may be small."""
+_MESH_GPUS, _MESH_SHARE = 4, 3
+"""A board of so many GPUs has no NVSwitches: a pair of them is joined by a third of their NVLinks."""
 _TCP_RATE = 100e9 / 8
 """Bytes per second of a node, below which its network is taken for TCP."""
 _HOP_SECONDS, _RDMA_HOP_SECONDS, _TCP_HOP_SECONDS = 5e-6, 15e-6, 50e-6
@@ -236,6 +241,9 @@ def _in_node(
     basis = f"a planning value for PCIe gen {generation} x{lanes} through the host, without P2P"
     if figures is not None and figures.name.startswith("GeForce") and slowest > SLOWEST_GEFORCE_RATE:
         slowest, basis = SLOWEST_GEFORCE_RATE, "reported for two RTX 3090"
+    elif figures is not None and figures.product is not None:
+        links = figures.product.nvlinks // (1 if gpus > _MESH_GPUS else _MESH_SHARE)
+        slowest, basis = SLOWEST_NVLINK_RATE * links, f"a planning value for {links} NVLinks"
     return {gpus: Span(slowest, math.inf)}, [
         f"within a node: not measured here and not given. The slow end takes {format_rate(slowest)} ({basis}, no "
         "bound), the fast end no limit; --intra-node 20GB/s, or a daemon that probes, narrows it"

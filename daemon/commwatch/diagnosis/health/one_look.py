@@ -86,7 +86,7 @@ def _snapshot(batch: Batch, now: float) -> Snapshot:
         if PcieDevice.info.metric in block.layout.families
     }
     events = HardwareEvents(HardwareEventsState())
-    events.take(replace(event, time=now) for event in batch.events)
+    events.take((replace(event, time=now) for event in batch.events), now, now)
     blocks = (*read, DeviceLinkWatch().update(devices, (), now), events.block(now))
     assumed = dict(_assumed(Node(Snapshot(blocks))))
     return Snapshot((*blocks, Block(Layout(assumed), list(assumed.values()), now)))

@@ -82,7 +82,7 @@ def judge_rate(mark: Mark, rate: float, expected: float | None, gpu: str = "") -
         return "published mark", "what this hardware should give is not known"
     share = f"{format_percent(rate / expected)} of the {format_rate(expected)} that this hardware should give"
     if expected < HEALTHY_SHARE * mark.figure:
-        return "published mark", f"this hardware cannot meet it; {share} at this size"
+        return "published mark", f"this hardware cannot meet it at this size; {share}"
     if rate >= HEALTHY_SHARE * expected:
         return "published mark", f"{share} at this size, as healthy hardware does"
     return "failed", share

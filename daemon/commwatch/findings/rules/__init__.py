@@ -11,6 +11,7 @@ from commwatch.findings.rules.ethernet_traffic import ETHERNET_TRAFFIC
 from commwatch.findings.rules.fabric import FABRIC
 from commwatch.findings.rules.gpu import GPU
 from commwatch.findings.rules.inventory import INVENTORY
+from commwatch.findings.rules.job_stuck import JOB_STUCK
 from commwatch.findings.rules.job_use import JOB_USE
 from commwatch.findings.rules.jobs import JOBS
 from commwatch.findings.rules.kernel import KERNEL
@@ -50,6 +51,7 @@ RULE_SETS: tuple[RuleSet, ...] = (
     PAIRS,
     CLUSTER,
     JOBS,
+    JOB_STUCK,
     JOB_USE,
     SETTINGS,
     DAEMON,

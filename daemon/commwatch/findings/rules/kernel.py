@@ -94,7 +94,7 @@ def driver_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     for gpu, xid, count in facts.rises_keyed(Gpu.xids, HOUR):
         fatal = min(fatals.get((gpu, xid), 0.0), count)
         is_known = xid in FABRIC_FAILED or xid in GPU_FAILED
-        if not (fatal or is_known) or not _is_recent(gpu, facts.now):
+        if not (fatal or is_known):
             continue
         nonfatal = min(harmless.get((gpu, xid), 0.0), count - fatal)
         name = FABRIC_FAILED.get(xid) or GPU_FAILED.get(xid)
@@ -123,13 +123,6 @@ def driver_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
 def _marked(facts: Facts, column: KeyedColumn[_Kind]) -> dict[tuple[_Kind, str], float]:
     """How many events of the last hour the driver called fatal, or not fatal, by device and number."""
     return {(device, number): rise for device, number, rise in facts.rises_keyed(column, HOUR)}
-
-
-def _is_recent(gpu: Gpu, now: float) -> bool:
-    """Whether the last Xid of a GPU is of the last hour: a log that is read for the first time contains old ones
-    too."""
-    stamp = gpu.last_xid_timestamp_seconds
-    return stamp is None or stamp > now - HOUR
 
 
 def switch_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
@@ -258,7 +251,7 @@ KERNEL = RuleSet(
         Rule(
             driver_errors,
             ("xid_fabric", "xid_fatal", "xid_gpu", "xid_nonfatal"),
-            reads=(*_OF_XIDS, Gpu.last_xid_timestamp_seconds, Gpu.kernel_log_messages),
+            reads=(*_OF_XIDS, Gpu.kernel_log_messages),
         ),
         Rule(switch_errors, ("sxid_fatal", "sxid_warning"), reads=_OF_SXIDS),
         Rule(lost_records, ("kernel_log_lost",), reads=(Daemon.kernel_log_losses,)),

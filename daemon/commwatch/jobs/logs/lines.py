@@ -227,6 +227,8 @@ def first_culprit(findings: Iterable[Finding]) -> Category | None:
     if best.category in SEVERED:
         first = next((one for one in seen if one.certain and one.category in ENDINGS | SEVERED), best)
         return first.category if first.category in ENDINGS else best.category
+    if best.category == "killed" and Finding("cancelled") in seen[: seen.index(best)]:
+        return "cancelled"  # the scheduler kills what does not end by itself
     return best.category
 
 

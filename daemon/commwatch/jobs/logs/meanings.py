@@ -14,6 +14,7 @@ from commwatch.jobs.logs.categories import About, Category, Side
 from commwatch.jobs.logs.messages import (
     LOCKED_MEMORY,
     LOST_GPU,
+    MEMORY_LIMIT,
     MESSAGES_SAID,
     NO_DRIVER,
     NO_NAME,
@@ -54,6 +55,11 @@ _COMPUTE: Final = (
     "Run the program with CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer: it names the call. If only ever the same GPU "
     "fails, whatever runs on it, look for Xid 48, 94 and 95 and run field diagnostics."
 )
+_NODE_LOST: Final = About(
+    "host", "Slurm lost a node of the job: it went down, or its slurmd did not answer.",
+    "Ask Slurm why (scontrol show node NODE, sacct), and look at the node's console, power and kernel log; "
+    "exclude it until then.",
+)  # fmt: skip
 
 CUDA_ROWS: Final[tuple[_Row, ...]] = (
     # --- what is installed ---
@@ -207,6 +213,10 @@ LIMIT_ROWS: Final[tuple[_Row, ...]] = (
     _row("other", r"NCCL error .{0,300}(?:internal error|unhandled system error|unknown result)", About("unknown",
          "A call of NCCL failed; the reason is in a warning of NCCL, which is not in this log.",
          "Run again with NCCL_DEBUG=WARN and read what NCCL writes before this line.")),
+    _row("oom", r"oom[-_]kill event|OOMKilled|: Out Of Memory$", About("config",
+         "The job or its container used all memory of the host that it was given, and was killed.", MEMORY_LIMIT)),
+    _row("oom", r"(?:CUDA|HIP)(?: error:)? out of memory|CUDA_ERROR_OUT_OF_MEMORY", About("program",
+         "A GPU had no memory left.", "Lower batch or sequence length; look who else holds memory on that GPU.")),
     _row("oom", r"low on resource: memory|MemoryPressure", About("config",
          "The node ran out of memory, and Kubernetes ended the pod.",
          "Set the pod's request and limit of memory to what the job needs: pods that use more than their request are "
@@ -216,10 +226,8 @@ LIMIT_ROWS: Final[tuple[_Row, ...]] = (
          "Look on the node that is named for oom-kill (memory of the node, or the limit of the pod: kubectl describe "
          "pod shows OOMKilled) and segfault in the kernel log, and in Ray's log of that process "
          "(/tmp/ray/session_latest/logs/worker-*-PID.err).")),
-    _row("remote", r"Node failure on \S|DUE TO NODE FAILURE", About("host",
-         "Slurm lost a node of the job: it went down, or its slurmd did not answer.",
-         "Ask Slurm why (scontrol show node NODE, sacct), and look at the node's console, power and kernel log; "
-         "exclude it until then.")),
+    _row("remote", r"Node failure on \S", _NODE_LOST),
+    _row("cancelled", r"DUE TO NODE FAILURE", _NODE_LOST),
     _row("timeout", r"failed to pass monitoredBarrier", About("symptom",
          "Some ranks never came to a barrier at which the others waited; the line names them.",
          "Look at the logs of the ranks that the line names: they ended before it, or hang.")),
@@ -241,6 +249,10 @@ LIMIT_ROWS: Final[tuple[_Row, ...]] = (
          "A process died of a wrong access to memory (SIGSEGV), in the program or in a library.",
          "Look at the stack that it wrote, or at its core (coredumpctl gdb): try another version of the library of the "
          "topmost frame. PYTHONFAULTHANDLER=1 names the line of Python.")),
+    _row("teardown", r"[Hh]eartbeat monitor timed out|watchdog got stuck", About("symptom",
+         "The watchdog of this process was stuck: a call of CUDA or NCCL did not return, or a thread held the GIL.",
+         "Look for an earlier cause in the logs of all ranks; without one, at the stacks of this process the next time "
+         "that it hangs (py-spy dump --native --pid PID), and for an Xid of its GPU.")),
     _row("cancelled", r"DUE TO TIME LIMIT|DeadlineExceeded|because: timed-out", About("symptom",
          "The job was ended because its time was over.",
          "Ask for more time or save checkpoints more often; if it hung before, earlier lines say so.")),

@@ -26,7 +26,7 @@ def _message(of: Category, hint: str, says: str, about: About) -> Message:
     return Message(of, hint, re.compile(says), about)
 
 
-_MEMORY_LIMIT: Final = (
+MEMORY_LIMIT: Final = (
     "Raise the limit (limits.memory of the pod, --mem of Slurm, --memory of the container), or lower what the job "
     "holds in memory of the host: workers of data loaders, offloading, /dev/shm, which counts too."
 )
@@ -66,9 +66,9 @@ _PATH: Final = (
 MESSAGES_SAID: Final[tuple[Message, ...]] = (
     # --- memory of the host ---
     _message("oom", "roup out of memory", r"[Cc]group out of memory: Kill|CONSTRAINT_MEMCG", About("config",
-             "The kernel killed a process: its container or job had used all memory of its limit.", _MEMORY_LIMIT)),
+             "The kernel killed a process: its container or job had used all memory of its limit.", MEMORY_LIMIT)),
     _message("oom", "memory limit", r"Exceeded (?:step|job) memory limit", About("config",
-             "Slurm saw the job use more memory than it was given.", _MEMORY_LIMIT)),
+             "Slurm saw the job use more memory than it was given.", MEMORY_LIMIT)),
     _message("oom", "ut of memory: Kill", r"\bOut of memory: Kill", About("config",
              "The kernel killed a process, since the node had no memory left.",
              "See in the kernel log which process held most; lower workers of data loaders and offloading, or give the "

@@ -59,6 +59,7 @@ _DECIDES = re.compile(rb"Xid|rrno|xit|ignal|tatus|code|event|SIG")
 _MOST_KINDS = 4096
 """Kinds of lines that are remembered for saying nothing."""
 _COLOURS = re.compile(rb"\x1b\[[0-9;]{0,16}m")
+_NO_LOG = "no log of this name"
 _PACKED = (".gz", ".zst")
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 """How packed files begin."""
@@ -128,7 +129,9 @@ def _opened(names: Iterable[str]) -> Iterator[tuple[str, BinaryIO, float, float]
         if failed is not None:
             raise failed
         if not logs:
-            raise FileNotFoundError(2, "no log of this name", name)
+            is_there = os.path.exists(name)
+            why = "neither a file nor a folder with files; what a pipe brings is read as -" if is_there else _NO_LOG
+            raise FileNotFoundError(2, why, name)
         found |= {one.identity: one for one in logs}
     for log in list(found.values())[:MOST_LOGS]:
         # Whoever writes there may have put a pipe in its place since.
@@ -249,6 +252,7 @@ def _take(log: ReadLog, body: bytes, default_year: int) -> None:
         log.has_ended = has_ended
         log.works = log.lines + 1 + body.count(b"\n", 0, worked)
         log.doubts.clear()
+        log.signs = [one for one in log.signs if one.event.category != "timeout"]
     log.transport.take(body, log.lines + 1, kinds)
     log.tables.take(body, log.lines + 1, kinds)
     number, counted = log.lines + 1, 0
@@ -267,9 +271,11 @@ def _take(log: ReadLog, body: bytes, default_year: int) -> None:
         is_silent = True
         for find, into in asked:
             if len(into) <= MOST_TOLD and (event := event_in_line(text, year, find)) is not None:
-                before = _time_before(flat, start, year) if event.time is None else None
-                into.append(Told(event, log.name, number, before))
                 is_silent = find is find_doubt
+                # A time-out that the job survived was tried again.
+                if start >= worked or event.category != "timeout" or find is not find_sign:
+                    before = _time_before(flat, start, year) if event.time is None else None
+                    into.append(Told(event, log.name, number, before))
                 break
         if is_silent and kind and len(log.silent_kinds) < _MOST_KINDS:
             log.silent_kinds.add(kind)

@@ -17,7 +17,7 @@ from commwatch.jobs.logs.categories import Category
 from commwatch.jobs.logs.event import LONGEST_TEXT, LogEvent, event_in_line
 from commwatch.jobs.logs.files import LogFile, find_logs, short_host, stat_log
 from commwatch.jobs.logs.lines import parse_line, telling_lines
-from commwatch.jobs.logs.tail import LogsPosition, LogTail, Position
+from commwatch.jobs.logs.tail import MOST_HOSTS, LogsPosition, LogTail, Position
 from commwatch.jobs.logs.transport import Transport, TransportLines
 from commwatch.readings import Absence, Batch, DeviceReadings, LogErrors
 from commwatch.sources import files
@@ -40,8 +40,6 @@ SET_UP_SECONDS = 600.0
 """After this time without a line of NCCL other processes are another job."""
 _ORDINARY = b" NCCL INFO "
 _PID = re.compile(rb":(\d{1,10}):\d{1,10} \[-?\d{1,10}\] NCCL ")
-_MOST_PIDS = 4096
-_MOST_HOSTS = 64
 _MOST_KINDS = 256
 """The largest number of errors in one run that are kept apart by what they name."""
 _LOOKED_FOR_HOSTS = 16
@@ -140,7 +138,7 @@ class NcclLogsSource(Source):
         piece = tail.read(started)
         if piece is None:
             return False
-        tail.hosts.update(_writers(piece.body))
+        tail.take_hosts(_writers(piece.body))
         self._take_transport(piece.body, tail, started)
         year = time.gmtime(self._clock()).tm_year
         for place, (start, line) in enumerate(telling_lines(piece.body)):
@@ -157,8 +155,8 @@ class NcclLogsSource(Source):
     def _is_ours(self, host: str, tail: LogTail) -> bool:
         """Whether a line of a host, empty where it names none, was written on this node, as far as can be known."""
         host = short_host(host)
-        if host and len(tail.hosts) < _MOST_HOSTS:
-            tail.hosts.add(host)
+        if host:
+            tail.take_hosts((host,))
         if self._hosts:
             return all(any(fnmatchcase(one, name) for name in self._hosts) for one in ({host} if host else tail.hosts))
         return len(tail.hosts) <= 1 or host == self._host
@@ -179,15 +177,14 @@ class NcclLogsSource(Source):
         if _ORDINARY not in body:
             return
         pids = set(_PID.findall(body))
-        if started - tail.set_up >= SET_UP_SECONDS and tail.pids.isdisjoint(pids):
-            tail.transport, tail.fallback, tail.pids = TransportLines(), "", set()
-        tail.set_up = started
-        if len(tail.pids) < _MOST_PIDS:
-            tail.pids |= pids
+        if started - tail.set_up >= SET_UP_SECONDS and tail.pids.isdisjoint(pids) and not tail.goes_on:
+            tail.begin_job()
+        tail.set_up, tail.goes_on = started, False
+        tail.take_pids(pids)
         everything = TransportLines()
         everything.take(body, 1)
-        if len(tail.hosts) < _MOST_HOSTS:
-            tail.hosts.update(short_host(host.decode(errors="replace")) for host in everything.hosts)
+        tail.take_hosts(short_host(host.decode(errors="replace")) for host in everything.hosts)
+        if len(tail.transport.hosts) < MOST_HOSTS:
             tail.transport.hosts |= everything.hosts
         if self._hosts or len(tail.hosts) > 1:
             body = b"".join(line for line in body.splitlines(keepends=True) if self._wrote(line, tail))
@@ -214,6 +211,7 @@ class NcclLogsSource(Source):
                 text = found.line.text.strip()[:LONGEST_TEXT]
                 yield LogErrors(found.category, True, 1, files.label_of(tail.path), text, fallback=kind)
                 tail.fallback = None
+                tail.position = msgspec.structs.replace(tail.position, told=True)
 
     # --- which files there are ---
 

@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 import zlib
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -23,6 +24,8 @@ CATCH_UP_BYTES = 1 << 20
 UNFINISHED_SECONDS = 30.0
 """A line without an end that has not grown within this time is taken as it is."""
 _CHECKED_BYTES = 64
+MOST_HOSTS = 64
+_MOST_PIDS = 512
 
 
 class Position(msgspec.Struct, array_like=True):
@@ -33,6 +36,8 @@ class Position(msgspec.Struct, array_like=True):
     """Sum over the bytes before it: where it differs, the file is another one or was rewritten."""
     skips: bool = False
     """See ``Piece.skips``."""
+    told: bool = False
+    """Whether the fallback of the job that writes it was reported."""
 
 
 class LogsPosition(msgspec.Struct):
@@ -102,8 +107,10 @@ class LogTail:
         """When NCCL wrote last, monotonic seconds."""
         self.pids: set[bytes] = set()
         """The processes of that job that NCCL names."""
-        self.fallback: str | None = ""
-        """The result of these lines at the last run: a kind of fallback, empty for none; None: it was reported."""
+        self.fallback: str | None = None if position.told else ""
+        """What these lines showed at the last run: a kind of fallback, empty for none; None: it was reported."""
+        self.goes_on = position.told
+        """Whether the next lines of NCCL are of the job whose fallback an earlier process reported."""
         self.looked = self.grown = float("-inf")
         """Times of the last check and of the last new data, monotonic seconds."""
         self._descriptor = -1
@@ -114,6 +121,22 @@ class LogTail:
     def is_open(self) -> bool:
         """Whether it holds a descriptor."""
         return self._descriptor >= 0
+
+    def begin_job(self) -> None:
+        """Forget what another job said of its transport."""
+        self.transport, self.fallback, self.pids, self.goes_on = TransportLines(), "", set(), False
+
+    def take_hosts(self, hosts: Iterable[str]) -> None:
+        """Remember who writes into it; of many hosts only the first."""
+        for host in hosts:
+            if len(self.hosts) < MOST_HOSTS:
+                self.hosts.add(host)
+
+    def take_pids(self, pids: Iterable[bytes]) -> None:
+        """Remember processes of the job that is being set up; of many only the first."""
+        for pid in pids:
+            if len(self.pids) < _MOST_PIDS:
+                self.pids.add(pid)
 
     def start_at_end(self) -> None:
         """Pass over what is there now.
@@ -148,7 +171,7 @@ class LogTail:
         if size < position.offset or self._check(position.offset) != position.check:
             self.replaced = position
             position = self.position = Position()
-            self.set_up, self.pids = float("-inf"), set()  # of another job
+            self.begin_job()
         if size - position.offset > MOST_BEHIND_BYTES:
             self._skipped += size - CATCH_UP_BYTES - position.offset
             position = self.position = Position(size - CATCH_UP_BYTES, self._check(size - CATCH_UP_BYTES), True)
@@ -179,7 +202,7 @@ class LogTail:
             OSError: as the kernel gave it.
         """
         offset = self.position.offset + used
-        self.position = Position(offset, self._check(offset), skips)
+        self.position = Position(offset, self._check(offset), skips, self.fallback is None)
 
     def _size(self) -> int:
         if self._descriptor < 0:

@@ -14,13 +14,18 @@ from commwatch.jobs.logs.categories import About, Category
 from commwatch.jobs.logs.kinds import Kinds
 
 _LONGEST_LINE: Final = 1024
+_LONGEST_KEPT: Final = 512
+"""Characters of a line that are kept."""
 _MOST_HITS: Final = 256
-"""Lines of one kind that are examined in a piece of a log."""
+"""Lines of one kind that are looked at in a piece of a log."""
+_MOST_CHANNELS: Final = 16
+"""Networks of which a channel is kept; a log can name any number."""
 _LARGEST_NODE: Final = 16
 """GPUs of the largest node: more ranks are on several nodes."""
 _USUAL_NODE: Final = 8
 _OF_NCCL: Final = b" NCCL "
-_HOST: Final = re.compile(rb"(?:^|[\s\]>:])([\w.-]{1,255}):\d{1,10}:\d{1,10} \[-?\d{1,10}\]")
+_HOST: Final = re.compile(rb"(?:^|[\s\]>:])([\w.-]{1,64}):\d{1,10}:\d{1,10} \[-?\d{1,10}\]")
+"""Linux gives a host no longer name."""
 _RANKS: Final = re.compile(rb" n[rR]anks (\d{1,7})")
 _NODES: Final = re.compile(rb" nNodes (\d{1,6})")
 _INFINIBAND: Final = re.compile(rb"(?:\]|Using |Using \[\d{1,3}\])(?:ib\w{1,12}|ibp?\d\w{0,12}):")
@@ -73,6 +78,7 @@ class Line(NamedTuple):
     number: int
     """From 1."""
     text: str
+    """Its beginning."""
 
 
 class Slow(NamedTuple):
@@ -116,7 +122,7 @@ class TransportLines:
         is_dump = "emulated" not in self.seen and kinds.may_hold(b"<pci busid")
         if is_dump and (bridge := _EMULATED.search(body)) is not None:
             where = number + body.count(b"\n", 0, bridge.start())
-            self.seen["emulated"] = Line(where, bridge[0].decode(errors="replace"))
+            self.seen["emulated"] = _line(where, bridge[0])
         if not kinds.may_hold(_OF_NCCL):
             return
         for name, mark in _MARKS.items():
@@ -144,8 +150,8 @@ class TransportLines:
             if (found := _CHANNEL.search(line)) is not None:
                 kind = found[1].decode() + ("/GDRDMA" if b"GDRDMA" in found[2] else "")
                 self._take_ends(line)
-                if kind not in self.channels and len(self.channels) < _MOST_HITS:
-                    self.channels[kind] = Line(number + body.count(b"\n", 0, at), line.decode(errors="replace"))
+                if kind not in self.channels and len(self.channels) < _MOST_CHANNELS:
+                    self.channels[kind] = _line(number + body.count(b"\n", 0, at), line)
             at = body.find(b" via NET/", at + 1)
 
     def _take_ends(self, line: bytes) -> None:
@@ -398,6 +404,10 @@ FALLBACKS: Final[Mapping[FallbackKind, Fallback]] = {
 """The kinds, for commands, the daemon's counter and its finding."""
 
 
+def _line(number: int, line: bytes) -> Line:
+    return Line(number, line.decode(errors="replace").strip()[:_LONGEST_KEPT])
+
+
 def _line_at(body: bytes, at: int) -> bytes:
     start = body.rfind(b"\n", 0, at) + 1
     end = body.find(b"\n", at)
@@ -420,6 +430,6 @@ def _first(body: bytes, mark: _Mark, number: int) -> Line | None:
             return None
         line = _line_at(body, at)
         if _OF_NCCL in line and mark.says.search(line) is not None:
-            return Line(number + body.count(b"\n", 0, at), line.decode(errors="replace"))
+            return _line(number + body.count(b"\n", 0, at), line)
         at = body.find(mark.hint, at + 1)
     return None

@@ -123,7 +123,7 @@ def _finding(finding: Finding, time: float, documentation: str) -> str:
     if documentation:
         address = f"{text(documentation)}/reference/findings/README.md#{text(lead.code)}"
         about = f' · <a href="{address}">about {text(lead.code)}</a>'
-    age = max(0.0, time - finding.since)
+    age = max(0.0, time - (finding.since if lead.since is None else lead.since))
     return (
         f'<article class="{level}"><div><h3>{tag(level, finding.severity)} {text(_titled(lead))}</h3>'
         f'<p class="where">{text(lead.component.words)} · for {duration(age)}{about}</p>'

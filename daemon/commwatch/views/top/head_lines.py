@@ -82,7 +82,8 @@ def finding_lines(document: FindingsDocument, width: int, now: float) -> Iterato
 def _finding(finding: Finding, width: int, now: float) -> Iterator[Line]:
     lead, causes = finding.lead, finding.causes
     detail = f" ({lead.detail})" if lead.detail else ""
-    what = f"{lead.title}: {lead.component.component.words}{detail}, since {age(now - finding.since)}"
+    began = finding.since if lead.since is None else lead.since
+    what = f"{lead.title}: {lead.component.component.words}{detail}, since {age(now - began)}"
     yield from folded(
         [(f"{finding.severity:<{_INDENT}}", STYLE_OF_SEVERITY[finding.severity]), (what, "")], width, _INDENT
     )

@@ -86,6 +86,22 @@ CALL_ERRORS: Mapping[str, int] = {
 }  # fmt: skip
 """Answers of each call on a GPU, and their codes."""
 
+_USES = tuple(f"{part}_utilization" for part in ("gpu", "nvlink", "pcie", "rdma", "ethernet"))
+JOB_PHASES: Mapping[str, Mapping[str, float]] = {
+    name: dict(zip(("power", *_USES), shares, strict=True))
+    for name, shares in {
+        "compute": (0.95, 1.0, 0.0, 0.005, 0.0, 0.0),
+        "communicate": (0.6, 1.0, 0.6, 0.02, 0.4, 0.0),
+        "checkpoint": (0.2, 0.0, 0.0, 0.1, 0.0, 0.3),
+        "compile": (0.17, 0.0, 0.0, 0.0, 0.0, 0.0),
+        "evaluate": (0.65, 0.97, 0.0, 0.005, 0.0, 0.0),
+        "data_stall": (0.18, 0.0, 0.0, 0.0, 0.0, 0.0),
+        "hang": (0.2, 1.0, 0.0, 0.0, 0.0, 0.0),
+    }.items()
+}
+"""What a job does in each phase, in place of its own numbers. ``hang``: the kernels of a collective spin, as reported
+of an H100 that takes 100 to 150 of 700 W; of other models it is not known."""
+
 NVLINK: Mapping[str, Kind] = {
     "nvlink_down": Kind(
         "link",
@@ -222,16 +238,24 @@ GPU: Mapping[str, Kind] = {
         "gpus",
         "a process keeps the GPU busy for `gpu_utilization` (0.97) of the time and sends, in each direction, "
         "`nvlink_utilization` (0.2) of the rate of each link and `pcie_utilization` (0.02) over PCIe; the node "
-        "`rdma_utilization` (0.02) of each RDMA port and `ethernet_utilization` (0) of each interface; without `gpu`: "
-        "all GPUs",
+        "`rdma_utilization` (0.02) of each RDMA port and `ethernet_utilization` (0) of each interface; the GPU draws "
+        "`power` (0.9) of its limit; without `gpu`: all GPUs",
         "nvlink_utilization: 0.25",
         {
+            "power": optional(SHARE, 0.9),
             "gpu_utilization": optional(SHARE, 0.97),
             "nvlink_utilization": optional(SHARE, 0.2),
             "pcie_utilization": optional(SHARE, 0.02),
             "rdma_utilization": optional(SHARE, 0.02),
             "ethernet_utilization": optional(SHARE, 0.0),
         },
+    ),
+    "job_phase": Kind(
+        "gpus",
+        f"the `job` on this GPU is in a `phase`: {', '.join(JOB_PHASES)}; it draws `power` of its limit, if not what "
+        "the phase does; without `gpu`: on all GPUs",
+        "phase: hang",
+        {"phase": one_of(*JOB_PHASES), "power": optional(SHARE, 0.0)},
     ),
     "nccl_setting": Kind(
         "gpus",

@@ -23,6 +23,8 @@ _NAME_CHARACTERS = 15
 """The kernel cuts the names of processes."""
 _CPU_INFO = "processor\t: 0\nflags\t\t: fpu vme de pse tsc msr"
 """Of a machine that is not virtual."""
+_DISK = " 259       0 nvme0n1 0 0 0 0 0 0 0 0 0 0 0"
+"""One that nobody uses."""
 _FABRIC_MANAGER = "nv-fabricmanager"
 _SERVICES = (
     (2000, "nvidia-persistenced", "--user nvidia-persistenced --persistence-mode --verbose"),
@@ -67,6 +69,7 @@ class ProcfsTree:
                 writer.remove(folder.name)
         self._state = (epoch, boot)
         writer.put("cpuinfo", _CPU_INFO)
+        writer.put("diskstats", _DISK)
         writer.put("sys/kernel/random/boot_id", _boot_id(f"{self._identity} {boot}"))
         writer.put(
             "driver/nvidia/version",
@@ -116,6 +119,8 @@ def _put_job(writer: TreeWriter, process: int, environment: Mapping[str, str]) -
     files."""
     writer.put(f"{process}/environ", "".join(f"{name}={value}\0" for name, value in environment.items()), end="")
     writer.put(f"{process}/status", f"Name:\tpython3\nUid:\t{USER_ID}\t{USER_ID}\t{USER_ID}\t{USER_ID}")
+    # Asleep, started with the node; how long it ran on a CPU is not played.
+    writer.put(f"{process}/stat", f"{process} (python3) S" + " 0" * 49)
     writer.put(f"{process}/cgroup", CGROUP)
     writer.put(f"{process}/maps", f"7f0000000000-7f0010000000 r-xp 00000000 08:01 4242 {NCCL_LIBRARY}")
     writer.put(f"{process}/root/etc/passwd", f"user:x:{USER_ID}:{USER_ID}::{environment['HOME']}:/bin/bash")

@@ -29,14 +29,14 @@ class TreeWriter:
 
         Args:
             path: relative to the root.
-            content: ASCII text.
+            content: text; each character is a byte (ISO 8859-1).
             end: what follows it in the file.
         """
         before = self._written.get(path)
         if before == content:
             return
         target = f"{self.root}/{path}"
-        data = f"{content}{end}".encode("ascii")
+        data = f"{content}{end}".encode("latin-1")
         if self._only_missing:
             if not os.path.lexists(target):
                 self._create(target, data)
@@ -91,6 +91,12 @@ class TreeWriter:
             if path not in paths and not path.startswith(beneath)
         }
         self._folders.clear()
+
+    def unlink(self, path: str) -> None:
+        """Remove a file, if it is there."""
+        if not self._only_missing:
+            Path(f"{self.root}/{path}").unlink(missing_ok=True)
+            self._written.pop(path, None)
 
     def _make_folder(self, folder: str) -> None:
         if folder not in self._folders:

@@ -1,0 +1,278 @@
+"""Driver library, ethtool and kernel log of a recorded node, in place of those of this machine."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import struct
+import time
+from collections.abc import Callable, Mapping
+from itertools import count
+from typing import Any, Final
+
+import pynvml
+
+from commwatch.sources.ethtool.abi import GSSET_INFO, GSTATS, GSTRINGS, MOST_STATISTICS, NAME_BYTES, SIOCETHTOOL
+from commwatch_rehearsal.simulation.abi import (
+    DRIVER_NOT_LOADED,
+    INVALID_ARGUMENT,
+    MESSAGES,
+    NOT_SUPPORTED,
+    SUCCESS,
+    TIMEOUT,
+    UNKNOWN,
+    Argument,
+    integer,
+)
+from commwatch_rehearsal.simulation.recording import lines
+from commwatch_rehearsal.simulation.recording.calls import (
+    ERROR_TEXT,
+    FIELD_VALUES,
+    FIELD_WORDS,
+    GPM_METRICS,
+    GPM_SAMPLE,
+    INITIALISE,
+    MAKES,
+    WAIT,
+    memory_of,
+    question,
+)
+from commwatch_rehearsal.simulation.recording.node import RecordedNode, Track, tracks
+
+_COMMANDS: Final = {GSSET_INFO: "count", GSTRINGS: "names", GSTATS: "numbers"}
+_OVERWRITTEN: Final = "EPIPE"
+_NOT_A_HANDLE: Final = 2**32
+"""Addresses from here on are of what the library lends; those below are numbers of GPUs."""
+_Answer = tuple[int, tuple[str | None, ...]]
+
+
+class RecordedLibrary:
+    """The driver's library of a recorded node; a function that was not called when it was recorded is missing."""
+
+    def __init__(self, node: RecordedNode) -> None:
+        self._node = node
+        self._calls: Mapping[object, Track[_Answer]] = tracks()
+        self._fields: Mapping[object, Track[tuple[int, int, int]]] = tracks()
+        """By GPU, field and scope: type, return code, bits."""
+        self._field_codes: Mapping[object, Track[int]] = tracks()
+        self._metrics: Mapping[object, Track[lines.Metrics]] = tracks()
+        self._events: list[lines.Event] = []
+        self._event = 0
+        self._made = count(_NOT_A_HANDLE)
+        self._samples: dict[int, int] = {}
+        functions = {ERROR_TEXT, INITIALISE}
+        for one in node.recording.answers:
+            if isinstance(one, lines.Call):
+                functions.add(one.function)
+                self._calls[one.function, one.arguments].add(one.at, (one.code, one.memory))
+            elif isinstance(one, lines.Fields):
+                functions.add(FIELD_VALUES)
+                self._field_codes[one.gpu].add(one.at, one.code)
+                for field, scope, kind, code, value in one.entries:
+                    self._fields[one.gpu, field, scope].add(one.at, (kind, code, value))
+            elif isinstance(one, lines.Metrics):
+                functions.add(GPM_METRICS)
+                self._metrics[one.gpu].add(one.at, one)
+            elif isinstance(one, lines.Event):
+                functions.add(WAIT)
+                self._events.append(one)
+        self._functions = functions
+        while self._event < len(self._events) and self._events[self._event].at < node.age:
+            self._event += 1  # they came before this process began
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self._functions:
+            raise AttributeError(name)
+        special: dict[str, Callable[..., Any]] = {
+            ERROR_TEXT: lambda code: MESSAGES.get(integer(code), b"Unknown Error"),
+            FIELD_VALUES: self._field_values, GPM_METRICS: self._gpm_metrics, WAIT: self._wait,
+        }  # fmt: skip
+        function = _Function(special.get(name) or (lambda *arguments: self._call(name, arguments)))
+        setattr(self, name, function)
+        return function
+
+    def _call(self, name: str, arguments: tuple[Argument, ...]) -> int:
+        track = self._calls.get((name, question(name, arguments, _number, lambda text: text)))
+        if track is None:
+            # Where the driver was not even opened, none was loaded.
+            return DRIVER_NOT_LOADED if name == INITIALISE else NOT_SUPPORTED
+        code, contents = track.at(self._node.moment)
+        if name == GPM_SAMPLE and code == SUCCESS:
+            self._samples[_address(arguments[1])] = _address(arguments[0])
+        if name in MAKES and code == SUCCESS:
+            _point(memory_of(arguments[0]), next(self._made))
+        for argument, content in zip(arguments, contents, strict=False):
+            memory = memory_of(argument)
+            if content is None or memory is None:
+                continue
+            if isinstance(memory, ctypes._Pointer):
+                _point(memory, int(content) if content.isdecimal() and len(content) < 10 else 0)
+                continue
+            try:
+                data = bytes.fromhex(content)
+            except ValueError:
+                return UNKNOWN
+            size = ctypes.sizeof(memory)
+            if len(data) > size:
+                return UNKNOWN  # it never writes past the caller's memory
+            ctypes.memmove(ctypes.addressof(memory), data.ljust(size, b"\0"), size)
+        return code
+
+    def _field_values(self, handle: Argument, number: Argument, values: Argument) -> int:
+        gpu, moment = _address(handle), self._node.moment
+        codes = self._field_codes.get(gpu)
+        if codes is None:
+            return INVALID_ARGUMENT
+        if (code := codes.at(moment)) != SUCCESS:
+            return code
+        memory = memory_of(values)
+        words = memoryview(memory).cast("B").cast("Q")
+        now = int((self._node.started_at + self._node.age) * 1e6)
+        for place in range(0, min(integer(number) * FIELD_WORDS, len(words)), FIELD_WORDS):
+            ids = words[place]
+            track = self._fields.get((gpu, ids & 0xFFFFFFFF, ids >> 32))
+            kind, code, value = (0, NOT_SUPPORTED, 0) if track is None else track.at(moment)
+            words[place + 1], words[place + 2] = now, 0
+            words[place + 3], words[place + 4] = kind | code << 32, value
+        return SUCCESS
+
+    def _gpm_metrics(self, argument: Argument) -> int:
+        asked = memory_of(argument)
+        track = self._metrics.get(self._samples.get(_address(asked.sample2), 0))
+        if track is None:
+            return INVALID_ARGUMENT
+        answer = track.at(self._node.moment)
+        known = {number: (code, value) for number, code, value in answer.metrics}
+        for one in asked.metrics[: min(asked.numMetrics, len(asked.metrics))]:
+            one.nvmlReturn, value = known.get(one.metricId, (NOT_SUPPORTED, None))
+            one.value = float("nan") if value is None else value
+        return answer.code
+
+    def _wait(self, _event_set: Argument, data: Argument, _milliseconds: Argument) -> int:
+        if self._event < len(self._events) and self._events[self._event].at <= self._node.age:
+            event = self._events[self._event]
+            self._event += 1
+            filled = memory_of(data)
+            ctypes.c_void_p.from_buffer(filled).value = event.gpu
+            filled.eventType, filled.eventData = event.kind, event.data
+            filled.gpuInstanceId, filled.computeInstanceId = event.instances
+            return SUCCESS
+        track = self._calls.get((WAIT, ()))
+        return TIMEOUT if track is None else track.at(self._node.moment)[0]
+
+
+class _Function:
+    """A function; the binding sets ``restype`` on some."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __call__(self, *arguments: Argument) -> Any:
+        return self._function(*arguments)
+
+
+def _address(pointer: Argument) -> int:
+    return ctypes.cast(pointer, ctypes.c_void_p).value or 0
+
+
+def _number(address: int) -> int:
+    return address if address < _NOT_A_HANDLE else 0
+
+
+def _point(pointer: Any, address: int) -> None:
+    ctypes.c_void_p.from_buffer(pointer).value = address
+
+
+def install(node: RecordedNode) -> None:
+    """Put the library of a recorded node beneath ``pynvml`` in this process."""
+    pynvml.nvmlLib = RecordedLibrary(node)
+    pynvml._nvmlGetFunctionPointer_cache.clear()
+
+
+class RecordedEthtool:
+    """Stands in for ``fcntl.ioctl``."""
+
+    def __init__(self, node: RecordedNode) -> None:
+        self._node = node
+        self._answers: Mapping[object, Track[lines.Statistics]] = tracks()
+        self._numbers: Mapping[object, Track[int]] = tracks()
+        for one in node.recording.answers:
+            if isinstance(one, lines.Statistics):
+                self._answers[one.interface, one.command].add(one.at, one)
+                for place, value in one.numbers:
+                    self._numbers[one.interface, place].add(one.at, value)
+
+    def __call__(self, _descriptor: int, request: int, argument: bytearray) -> int:
+        """Answer one call in the caller's memory, as the kernel does.
+
+        Raises:
+            OSError: as it was recorded; EOPNOTSUPP for what was not asked then.
+        """
+        name, address = struct.unpack_from("@16sP", argument)
+        interface = name.partition(b"\0")[0].decode("latin-1")
+        command = _COMMANDS.get(ctypes.c_uint32.from_address(address).value) if request == SIOCETHTOOL else None
+        track = self._answers.get((interface, command))
+        if track is None:
+            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+        moment = self._node.moment
+        answer = track.at(moment)
+        if answer.error:
+            number = getattr(errno, answer.error, errno.EIO)
+            raise OSError(number, os.strerror(number))
+        entries = min(answer.count, MOST_STATISTICS)
+        if command == "count":
+            data, place = struct.pack("=QI", int(entries > 0) << 1, entries), 8
+        elif command == "names":
+            names = b"".join(one.encode("latin-1")[:NAME_BYTES].ljust(NAME_BYTES, b"\0") for one in answer.names)
+            data, place = struct.pack("=I", len(answer.names)) + names, 8
+        else:
+            numbers = [
+                0 if (one := self._numbers.get((interface, place))) is None else one.at(moment)
+                for place in range(entries)
+            ]
+            data, place = struct.pack(f"=I{entries}Q", entries, *numbers), 4
+        ctypes.memmove(address + place, data, len(data))
+        return 0
+
+
+class RecordedKernelLog:
+    """The kernel log of a recorded node, newly opened.
+
+    Raises:
+        OSError: it could not be opened.
+    """
+
+    def __init__(self, node: RecordedNode, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._node = node
+        self._began = monotonic() - node.age
+        self._lines = [one for one in node.recording.answers if isinstance(one, lines.LogLine)]
+        self._next = 0
+        last = next((one.error for one in reversed(self._due())), "")
+        if last and last != _OVERWRITTEN:
+            raise _error(last)
+
+    def _due(self) -> list[lines.LogLine]:
+        moment = self._node.age
+        return [one for one in self._lines if one.at <= moment]
+
+    def read(self) -> bytes | None:
+        """The next record; None: none now."""
+        if self._next == len(self._lines) or self._lines[self._next].at > self._node.age:
+            return None
+        line = self._lines[self._next]
+        self._next += 1
+        if line.error:
+            raise _error(line.error)
+        stamp = max(0, round((self._began + line.stamp) * 1e6))
+        return f"{line.level},{line.number},{stamp},-;{line.text}\n".encode("latin-1", "replace")
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _error(name: str) -> OSError:
+    number = getattr(errno, name, errno.EIO)
+    if name == _OVERWRITTEN:
+        return BrokenPipeError(number, os.strerror(number))
+    return OSError(number, os.strerror(number), "/dev/kmsg")

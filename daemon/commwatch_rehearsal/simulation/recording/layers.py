@@ -1,0 +1,454 @@
+"""The layers beneath the readers that write down what the driver and the kernel answer, and change none of it."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import pynvml
+
+from commwatch.sources import files
+from commwatch.sources.ethtool.abi import GSSET_INFO, GSTATS, GSTRINGS, NAME_BYTES, SIOCETHTOOL, Ioctl
+from commwatch.sources.kernel_log import LogDevice
+from commwatch.sources.kernel_log_lines import parse_record, parse_report
+from commwatch_rehearsal.simulation.recording.calls import (
+    ERROR_TEXT,
+    FIELD_VALUES,
+    FIELD_WORDS,
+    GPM_METRICS,
+    GPM_SAMPLE,
+    INITIALISE,
+    OPENS_HANDLE,
+    WAIT,
+    memory_of,
+    question,
+)
+from commwatch_rehearsal.simulation.recording.file import RecordingFile
+from commwatch_rehearsal.simulation.recording.lines import (
+    Argument,
+    Call,
+    Cost,
+    Event,
+    Field,
+    Fields,
+    File,
+    Folder,
+    LogLine,
+    Metrics,
+    Root,
+    Statistics,
+)
+from commwatch_rehearsal.simulation.recording.names import Names
+
+_ALWAYS_LISTED: Final = ("module", "class/net", "class/infiniband", "bus/pci/devices")
+"""Folders of sysfs in which readers look for names without listing them, or that tell by being empty."""
+_IDENTITIES: Final = ("clusterUuid", "ibGuid", "rackGuid", "chassisSerialNumber", "serial", "uuid")
+"""Fields of structures of the driver that are an identity."""
+_LINK_COMMANDS: Final = {GSSET_INFO: "count", GSTRINGS: "names", GSTATS: "numbers"}
+
+
+def error_name(error: OSError) -> str:
+    """The name of its number."""
+    return errno.errorcode.get(error.errno or 0, "EIO")
+
+
+class Tape:
+    """Takes the answers from the layers: one that repeats the last one of its question is only counted.
+
+    Args:
+        file: the recording.
+        names: the replacements.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, file: RecordingFile, names: Names, clock: Callable[[], float] = time.monotonic) -> None:
+        self.file = file
+        self.names = names
+        self.clock = clock
+        self.began = clock()
+        self._last: dict[object, object] = {}
+        self._costs: dict[str, tuple[int, float, float]] = {}
+
+    @property
+    def at(self) -> float:
+        """Seconds since the recording began, to the microsecond."""
+        return round(max(0.0, self.clock() - self.began), 6)
+
+    def is_new(self, key: object, answer: object) -> bool:
+        """Whether a question had another answer before, or none."""
+        if key in self._last and self._last[key] == answer:
+            return False
+        self._last[key] = answer
+        return True
+
+    def spent(self, what: str, since: float) -> float:
+        """Count a call that began at a time of ``time.perf_counter``; returns its seconds."""
+        took = round(time.perf_counter() - since, 7)
+        calls, total, longest = self._costs.get(what, (0, 0.0, 0.0))
+        self._costs[what] = calls + 1, total + took, max(longest, took)
+        return took
+
+    def costs(self) -> list[Cost]:
+        """Number and duration of the calls, by total duration, longest first."""
+        ranked = sorted(self._costs.items(), key=lambda one: -one[1][1])
+        return [Cost(what, calls, round(total, 6), longest) for what, (calls, total, longest) in ranked]
+
+
+class RecordingLibrary:
+    """The driver's library, with what it answers written down; ``pynvml`` finds it in place of the real one."""
+
+    def __init__(self, library: Any, tape: Tape) -> None:
+        self._library = library
+        self._tape = tape
+        self._handles: dict[int, int] = {}
+        self._samples: dict[int, int] = {}
+        """By address the number of the GPU that a sample is of."""
+        self._fields: dict[tuple[int, int, int], Field] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(self._library, name)
+        wrapped = function if name == ERROR_TEXT else _Function(self, name, function)
+        setattr(self, name, wrapped)
+        return wrapped
+
+    def call(self, name: str, function: Any, arguments: tuple[Any, ...]) -> int:
+        tape = self._tape
+        asked = () if name in (FIELD_VALUES, GPM_METRICS, WAIT) else self._question(name, arguments)
+        before = [bytes(memory) if memory is not None else b"" for memory in map(memory_of, arguments)] if asked else []
+        at, since = tape.at, time.perf_counter()
+        code = int(function(*arguments))
+        took = tape.spent(name, since)
+        if name == FIELD_VALUES:
+            self._take_fields(at, took, arguments, code)
+        elif name == GPM_METRICS:
+            self._take_metrics(at, took, arguments, code)
+        elif name == WAIT:
+            self._take_event(at, took, arguments, code)
+        else:
+            if name == GPM_SAMPLE:
+                self._samples[_address(arguments[1])] = self._number(_address(arguments[0]))
+            memory = tuple(
+                self._memory(name, argument, old) for argument, old in zip(arguments, before, strict=True)
+            ) if asked else ()  # fmt: skip
+            if not any(one is not None for one in memory):
+                memory = ()
+            if tape.is_new((name, asked), (code, memory)):
+                tape.file.write(Call(at, took, function=name, arguments=asked, code=code, memory=memory))
+        return code
+
+    def _question(self, name: str, arguments: tuple[Any, ...]) -> tuple[Argument, ...]:
+        return question(name, arguments, self._number, self._tape.names.text)
+
+    def _number(self, address: int) -> int:
+        return self._handles.get(address, 0)
+
+    def _memory(self, name: str, argument: Any, before: bytes) -> str | None:
+        memory = memory_of(argument)
+        if memory is None or (after := bytes(memory)) == before:
+            return None
+        if isinstance(memory, ctypes._Pointer):
+            if not name.startswith(OPENS_HANDLE):
+                return None
+            return str(self._handles.setdefault(_address(memory), len(self._handles) + 1))
+        return self._named(name, memory, after).rstrip(b"\0").hex()
+
+    def _named(self, name: str, memory: Any, content: bytes) -> bytes:
+        """The content of memory with its names replaced."""
+        names = self._tape.names
+        if names.keep:
+            return content
+        if isinstance(memory, ctypes.Array) and memory._type_ is ctypes.c_char:
+            text = content.partition(b"\0")[0].decode("latin-1")
+            new = names.identity(text) if name.endswith("Serial") else names.text(text)
+            return new.encode("latin-1")
+        if isinstance(memory, ctypes.Structure):
+            copy = type(memory).from_buffer_copy(content)
+            for field in _IDENTITIES:
+                descriptor = getattr(type(memory), field, None)
+                if descriptor is not None:
+                    place = slice(descriptor.offset, descriptor.offset + descriptor.size)
+                    content = content[: place.start] + names.raw(bytes(copy)[place]) + content[place.stop :]
+        return content
+
+    def _take_fields(self, at: float, took: float, arguments: tuple[Any, ...], code: int) -> None:
+        gpu, tape = self._number(_address(arguments[0])), self._tape
+        is_new = tape.is_new((FIELD_VALUES, gpu), code)
+        entries: list[Field] = []
+        if code == 0:
+            words = memoryview(bytes(memory_of(arguments[2]))).cast("Q").tolist()
+            for place in range(0, len(words), FIELD_WORDS):
+                ids, _, _, kind, value = words[place : place + FIELD_WORDS]
+                # Little-endian, as on every platform of the driver.
+                entry = (ids & 0xFFFFFFFF, ids >> 32, kind & 0xFFFFFFFF, kind >> 32, value)
+                key = (gpu, entry[0], entry[1])
+                if self._fields.get(key) != entry:
+                    self._fields[key] = entry
+                    entries.append(entry)
+        if is_new or entries:
+            tape.file.write(Fields(at, took, gpu=gpu, code=code, entries=tuple(entries)))
+
+    def _take_metrics(self, at: float, took: float, arguments: tuple[Any, ...], code: int) -> None:
+        asked = memory_of(arguments[0])
+        gpu = self._samples.get(_address(asked.sample2), 0)
+        metrics = tuple(
+            (one.metricId, one.nvmlReturn, None if one.value != one.value else one.value)
+            for one in asked.metrics[: asked.numMetrics]
+        ) if code == 0 else ()  # fmt: skip
+        if self._tape.is_new((GPM_METRICS, gpu), (code, metrics)):
+            self._tape.file.write(Metrics(at, took, gpu=gpu, code=code, metrics=metrics))
+
+    def _take_event(self, at: float, took: float, arguments: tuple[Any, ...], code: int) -> None:
+        tape = self._tape
+        if code == 0:
+            data = memory_of(arguments[1])
+            instances = (data.gpuInstanceId, data.computeInstanceId)
+            tape.file.write(Event(at, took, gpu=self._number(_address(data.device)), kind=data.eventType,
+                                  data=data.eventData, instances=instances))  # fmt: skip
+        elif tape.is_new(WAIT, code):
+            tape.file.write(Call(at, took, function=WAIT, arguments=(), code=code))
+
+
+class _Function:
+    """A function of the library; the binding sets ``restype`` on some."""
+
+    def __init__(self, library: RecordingLibrary, name: str, function: Any) -> None:
+        self._library, self._name, self._function = library, name, function
+
+    def __call__(self, *arguments: Any) -> int:
+        return self._library.call(self._name, self._function, arguments)
+
+
+def _address(pointer: Any) -> int:
+    return ctypes.cast(pointer, ctypes.c_void_p).value or 0
+
+
+def record_driver(tape: Tape) -> Callable[[], None]:
+    """Put the layer beneath ``pynvml``, if there is a library at all; returns what removes it."""
+    if pynvml.nvmlLib is None:
+        try:
+            pynvml._LoadNvmlLibrary()
+        except pynvml.NVMLError as error:  # the reader finds that too, and says so
+            tape.file.write(Call(0.0, function=INITIALISE, arguments=(0,), code=error.value))
+            return lambda: None
+    library = pynvml.nvmlLib
+    pynvml.nvmlLib = RecordingLibrary(library, tape)
+    pynvml._nvmlGetFunctionPointer_cache.clear()
+
+    def remove() -> None:
+        pynvml.nvmlLib = library
+        pynvml._nvmlGetFunctionPointer_cache.clear()
+
+    return remove
+
+
+class FileLayer:
+    """Writes down the files of sysfs and procfs that are read, and the folders and links on the way to them."""
+
+    def __init__(self, tape: Tape, sysfs: str, procfs: str) -> None:
+        self._tape = tape
+        self._roots: dict[Root, tuple[str, str]] = {
+            "sys": (sysfs, os.path.realpath(sysfs)), "proc": (procfs, os.path.realpath(procfs)),
+        }  # fmt: skip
+        self._places: dict[str, tuple[Root, str] | None] = {}
+        """By folder as a reader names it: its root, and its place below without any link."""
+        self._folders: set[tuple[Root, str]] = {("proc", ""), *(("sys", name) for name in _ALWAYS_LISTED)}
+        self._listed: set[tuple[Root, str]] = set()
+        self._lock = threading.Lock()
+        self._is_over = False
+        self._remove = files.put_beneath(self._layer)
+        sys.addaudithook(self._audited)  # it stays for the life of the process, and does nothing after ``remove``
+
+    def remove(self) -> None:
+        """Take the layer away."""
+        self._is_over = True
+        self._remove()
+
+    def _layer(self, below: files.Reading) -> files.Reading:
+        tape = self._tape
+
+        def read(path: str, most_bytes: int) -> bytes:
+            at, since = tape.at, time.perf_counter()
+            content, error = b"", ""
+            try:
+                content = below(path, most_bytes)
+                return content
+            except OSError as caught:
+                error = error_name(caught)
+                raise
+            finally:
+                took = tape.spent("files", since)
+                if (place := self._place(path)) is not None and tape.is_new(place, (content, error)):
+                    root, name = place
+                    if name == "cpuinfo":  # of which the flags of one processor are used
+                        content = next((one for one in content.splitlines() if one.startswith(b"flags")), b"") + b"\n"
+                    text = tape.names.file(root, name, content.decode("latin-1"))
+                    tape.file.write(File(at, took, root=root, path=name, content=text, error=error))
+
+        return read
+
+    def _place(self, path: str) -> tuple[Root, str] | None:
+        folder, _, name = str(path).rpartition("/")
+        found = self._place_of_folder(folder)
+        return None if found is None else (found[0], f"{found[1]}/{name}" if found[1] else name)
+
+    def _place_of_folder(self, folder: str) -> tuple[Root, str] | None:
+        places = self._places  # another thread may put an empty one in its place
+        if folder not in places:
+            places[folder] = self._found(folder)
+        return places[folder]
+
+    def _found(self, folder: str) -> tuple[Root, str] | None:
+        for root, (shown, real) in self._roots.items():
+            if folder != shown and not folder.startswith(f"{shown}/") and not folder.startswith(f"{real}/"):
+                continue
+            below = folder[len(shown) if folder.startswith(shown) else len(real) :].strip("/")
+            if root == "proc" and below.partition("/")[0] in ("self", "thread-self"):
+                return None  # of this program, not of the node
+            place = os.path.realpath(folder)
+            if place != real and not place.startswith(f"{real}/"):
+                return None
+            relative = place[len(real) :].strip("/")
+            with self._lock:
+                for one in {below, relative}:
+                    parts = one.split("/")
+                    self._folders.update((root, "/".join(parts[:count])) for count in range(1, len(parts) + 1))
+                self._folders.add((root, ""))
+            return root, relative
+        return None
+
+    def _audited(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event != "os.listdir" or self._is_over or not isinstance(arguments[0], str):
+            return
+        if (place := self._place_of_folder(arguments[0])) is not None:
+            self._listed.add(place)
+
+    def look(self, at: float) -> None:
+        """Write down the folders that have changed; those of processes are but names."""
+        with self._lock:
+            folders = list(self._folders)
+        seen: set[tuple[Root, str]] = set()
+        for root, path in folders:
+            real = self._roots[root][1]
+            place = os.path.realpath(f"{real}/{path}" if path else real)
+            if place != real and not place.startswith(f"{real}/"):
+                continue
+            below = place[len(real) :].strip("/")
+            if (root, below) in seen or (root == "proc" and below[:1].isdecimal()):
+                continue
+            seen.add((root, below))
+            entries, names = self._entries(root, place, real)
+            if (root, below) not in self._listed:
+                names = ()
+            if self._tape.is_new(("folder", root, below), (entries, names)):
+                self._tape.file.write(Folder(at, root=root, path=below, entries=entries, files=names))
+                self._places = {}  # what was unplugged and plugged in again may be elsewhere
+
+    @staticmethod
+    def _entries(root: Root, place: str, real: str) -> tuple[dict[str, str] | None, tuple[str, ...]]:
+        entries: dict[str, str] = {}
+        names: list[str] = []
+        try:
+            with os.scandir(place) as found:
+                for one in found:
+                    if one.is_symlink():
+                        to = os.path.realpath(one.path)
+                        if root == "sys" and to.startswith(f"{real}/") and os.path.isdir(to):
+                            entries[one.name] = to[len(real) + 1 :]
+                    elif one.is_dir(follow_symlinks=False) and (root == "sys" or one.name.isdecimal()):
+                        entries[one.name] = ""
+                    elif root == "sys" and one.is_file(follow_symlinks=False):
+                        names.append(one.name)
+        except OSError:
+            return None, ()
+        return dict(sorted(entries.items())), tuple(sorted(names))
+
+
+class RecordingLog:
+    """A kernel log, with those records written down that a reader uses."""
+
+    def __init__(self, open_log: Callable[[], LogDevice], tape: Tape) -> None:
+        self._tape = tape
+        try:
+            self._log = open_log()
+        except OSError as error:
+            if tape.is_new("log", error_name(error)):
+                tape.file.write(LogLine(tape.at, error=error_name(error)))
+            raise
+
+    def read(self) -> bytes | None:
+        """See ``LogDevice.read``."""
+        tape = self._tape
+        at, since = tape.at, time.perf_counter()
+        try:
+            record = self._log.read()
+        except OSError as error:
+            tape.file.write(LogLine(at, tape.spent("kernel log", since), error=error_name(error)))
+            raise
+        took = tape.spent("kernel log", since)
+        parsed = None if record is None else parse_record(record)
+        if record is None or parsed is None or not parsed.from_kernel or parse_report(parsed.text) is None:
+            return record
+        head, _, rest = record.decode("latin-1").partition(";")
+        if tape.is_new(("log", parsed.sequence), rest):
+            stamp = round(parsed.microseconds / 1e6 - tape.began, 6)
+            level = int(head.partition(",")[0])
+            text = tape.names.text(rest.partition("\n")[0])
+            tape.file.write(LogLine(at, took, level=level, number=parsed.sequence, stamp=stamp, text=text))
+        return record
+
+    def close(self) -> None:
+        """See ``LogDevice.close``."""
+        self._log.close()
+
+
+class RecordingEthtool:
+    """``fcntl.ioctl``, with the statistics that the kernel gave written down."""
+
+    def __init__(self, below: Ioctl, tape: Tape) -> None:
+        self._below, self._tape = below, tape
+        self._numbers: dict[str, dict[int, int]] = {}
+
+    def __call__(self, descriptor: int, request: int, argument: bytearray) -> object:
+        tape = self._tape
+        name, address = struct.unpack_from("@16sP", argument)
+        interface = name.partition(b"\0")[0].decode("latin-1")
+        command = _LINK_COMMANDS.get(ctypes.c_uint32.from_address(address).value) if request == SIOCETHTOOL else None
+        at, since = tape.at, time.perf_counter()
+        try:
+            result = self._below(descriptor, request, argument)
+        except OSError as error:
+            took = tape.spent("ethtool", since)
+            if command is not None and tape.is_new((interface, command), error_name(error)):
+                line = Statistics(at, took, interface=interface, command=command, error=error_name(error))  # type: ignore[arg-type]
+                tape.file.write(line)
+            raise
+        took = tape.spent("ethtool", since)
+        if command == "count":
+            mask, count = struct.unpack_from("=QI", ctypes.string_at(address + 8, 12))
+            count = count if mask else 0
+            if tape.is_new((interface, command), count):
+                tape.file.write(Statistics(at, took, interface=interface, command="count", count=count))
+        elif command == "names":
+            count = ctypes.c_uint32.from_address(address + 8).value
+            raw = ctypes.string_at(address + 12, NAME_BYTES * count)
+            if tape.is_new((interface, command), raw):
+                pieces = (raw[place : place + NAME_BYTES] for place in range(0, len(raw), NAME_BYTES))
+                names = tuple(one.rstrip(b"\0").decode("latin-1") for one in pieces)
+                tape.file.write(Statistics(at, took, interface=interface, command="names", count=count, names=names))
+        elif command == "numbers":
+            count = ctypes.c_uint32.from_address(address + 4).value
+            numbers = dict(enumerate(memoryview(ctypes.string_at(address + 8, 8 * count)).cast("Q").tolist()))
+            last = self._numbers.get(interface, {})
+            changed = tuple((place, value) for place, value in numbers.items() if last.get(place) != value)
+            self._numbers[interface] = numbers
+            if tape.is_new((interface, command), count) or changed:
+                line = Statistics(at, took, interface=interface, command="numbers", count=count, numbers=changed)
+                tape.file.write(line)
+        return result

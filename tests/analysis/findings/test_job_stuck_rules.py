@@ -1,0 +1,62 @@
+"""A job that is stuck is information at a minute, and graver with time; the finding carries the rank that differs."""
+
+from __future__ import annotations
+
+import pytest
+
+from commwatch.findings.facts import Facts
+from support.facts import facts_of, seen_by
+
+FIRST, OTHER = ("0", "0000:17:00.0"), ("1", "0000:18:00.0")
+
+
+def stuck(seconds: float, **more: dict[tuple[str, ...], float]) -> Facts:
+    """A job on two GPUs."""
+    numbers = {f"commwatch_{name}": values for name, values in more.items()}
+    return facts_of({
+        "commwatch_job_stuck_seconds": {FIRST: seconds},
+        "commwatch_gpu_job_first": {FIRST: 0.0, OTHER: 0.0},
+        **numbers,
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("seconds", "code"),
+    [
+        (59, ""), (60, "job_stuck_suspected"), (299, "job_stuck_suspected"), (300, "job_stuck"), (899, "job_stuck"),
+        (900, "job_stuck_long"), (0, ""),
+    ],
+)  # fmt: skip
+def test_a_stuck_job_is_graver_with_time(seconds: float, code: str) -> None:
+    """One degree at a time, of all GPUs of the job."""
+    found = seen_by("job_stuck", stuck(seconds))
+
+    assert [one.code for one in found] == ([code] if code else [])
+    assert {one.component.words for one in found} <= {"job on GPU0, GPU1 (0000:17:00.0)"}
+    assert not seen_by("job_stuck", facts_of({}))
+
+
+@pytest.mark.parametrize(
+    ("odd", "words"),
+    [
+        ({(*OTHER, "stopped"): 1.0}, "it is stopped by a signal or a debugger (seen with the rights of the daemon: "
+         "state, CPU time and switches)"),
+        ({(*OTHER, "waiting_for_file"): 2.0}, "it waits for a file or its file system (seen with the rights of root or "
+         "of the job's user)"),
+        ({("7", "0000:99:00.0", "gone"): 1.0}, ""),
+        ({}, ""),
+    ],
+)  # fmt: skip
+def test_the_finding_names_the_rank_that_differs(odd: dict[tuple[str, ...], float], words: str) -> None:
+    """Of this job alone, with its reason and the rights with which it was seen."""
+    [match] = seen_by("job_stuck", stuck(300, job_odd_rank=odd))
+
+    assert match.detail == (f"the rank on GPU1 differs from its peers: {words}" if words else "")
+
+
+def test_silent_and_stopped_jobs_are_information() -> None:
+    """From a minute on, and at once."""
+    assert not seen_by("job_silent", facts_of({"commwatch_job_silent_seconds": {FIRST: 59.0}}))
+    assert len(seen_by("job_silent", facts_of({"commwatch_job_silent_seconds": {FIRST: 60.0}}))) == 1
+    [match] = seen_by("job_stopped", facts_of({"commwatch_job_stopped_processes": {FIRST: 1.0}}))
+    assert match.component.words == "job on GPU0 (0000:17:00.0)"

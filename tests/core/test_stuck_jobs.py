@@ -1,0 +1,421 @@
+"""A job is stuck once its kernels wait and nothing moves; what moves, computes or was stopped is not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from commwatch.jobs.ranks import SAMPLES, RankSample, odd_rank, read_rank
+from commwatch.jobs.stuck import GROUP, StuckJobs
+from commwatch.node.run import Outcome
+from commwatch.node.store import Store
+from commwatch_exporters.snapshot import Block, Layout, Value
+from support.core import ScriptedReader, block, collected, collector
+from support.facts import shipped
+from support.waiting import until as wait_until
+
+SLOTS = tuple(f"0000:{17 + index}:00.0" for index in range(4))
+PIDS = (101, 102, 103, 104)
+STEP = 10.0
+LIMIT = 700.0
+SPINS, COMPUTES, IDLE, STOPS = (1.0, 140.0), (1.0, 630.0), (0.0, 110.0), (1.0, 315.0)
+"""Use and watts; the last one is at 45 % of the limit."""
+STUCK, SILENT, STOPPED, UNREAD, ODD = (
+    f"commwatch_job_{name}"
+    for name in ("stuck_seconds", "silent_seconds", "stopped_processes", "stuck_unread", "odd_rank")
+)
+
+COLLECTORS = {name: collector(name, ScriptedReader(), interval=STEP) for name in StuckJobs.collectors}
+USES = {
+    family: Layout(
+        (f"commwatch_{family}_transmit_utilization_ratio", (str(index), slot)) for index, slot in enumerate(SLOTS)
+    )
+    for family in ("nvlink", "pcie")
+}
+PORT = Layout([("commwatch_rdma_port_receive_bytes_total", ("mlx5_0", "1"))])
+GPUS = {
+    slot: Layout(
+        (f"commwatch_gpu_{name}", (str(index), slot))
+        for name in ("utilization_ratio", "power_watts", "power_limit_watts")
+    )
+    for index, slot in enumerate(SLOTS)
+}
+
+
+class Node:
+    """A node with four GPUs, their processes in a folder, and a clock that moves by readings."""
+
+    def __init__(self, procfs: Path, model: str = "NVIDIA H100 80GB HBM3", links: float = 18) -> None:
+        self.procfs = procfs
+        self.store = Store()
+        self.store.occupants = {slot: (pid,) for slot, pid in zip(SLOTS, PIDS, strict=True)}
+        self.store.jobs = dict.fromkeys(PIDS, PIDS[0])
+        self.tracker = StuckJobs(self.store, shipped(), {"H100": 0.45}, procfs)
+        self.now = 10_000.0
+        self.gpus: list[tuple[Value, Value]] = [COMPUTES] * 4
+        self.nvlink: Value = 0.3
+        self.pcie: Value = 0.002
+        self.port_bytes = 0.0
+        self.port_rate = 0.0
+        self.disk_rate = 0.0
+        self.cpu = dict.fromkeys(PIDS, 1.0)
+        """Cores that each process uses."""
+        self.state = dict.fromkeys(PIDS, "S")
+        self.wait: dict[int, tuple[str, str]] = {}
+        """Of each process ``wchan`` and ``syscall``, where they can be read."""
+        self._ran = dict.fromkeys(PIDS, 0.0)
+        self._disk = 0.0
+        (procfs / "2").mkdir()
+        (procfs / "2/comm").write_text("kthreadd\n")
+        for index, slot in enumerate(SLOTS):
+            labels = (str(index), slot)
+            info = ("commwatch_gpu_info", (*labels, "", "", model, "hopper"))
+            self.store.put("nvml_identity", slot, block({info: 1, ("commwatch_nvlink_links", labels): links}, 0.0), 1e9)
+        self.write()
+
+    def write(self) -> None:
+        """Bring the folder of the processes up to date."""
+        (self.procfs / "uptime").write_text(f"{self.now} 0\n")
+        (self.procfs / "diskstats").write_text(f"259 0 nvme0n1 0 0 0 0 0 0 {int(self._disk / 512)} 0 0 0 0\n")
+        for pid in PIDS:
+            folder = self.procfs / str(pid)
+            if not self.state[pid]:
+                shutil.rmtree(folder, ignore_errors=True)
+                continue
+            folder.mkdir(exist_ok=True)
+            ticks = int(self._ran[pid] * 100)
+            zeros = " 0" * 29
+            (folder / "stat").write_text(
+                f"{pid} (a ) b) {self.state[pid]} 1{' 0' * 9} {ticks} 0{' 0' * 6} 900000{zeros}"
+            )
+            (folder / "status").write_text(f"Name:\tx\nvoluntary_ctxt_switches:\t{ticks}\nnon:\t0\n")
+            for name, text in zip(("wchan", "syscall"), self.wait.get(pid, ()), strict=False):
+                (folder / name).write_text(text)
+
+    def read(self, seconds: float) -> None:
+        """Let time pass in which all stays as it is."""
+        for _ in range(int(seconds / STEP)):
+            self.now += STEP
+            self.port_bytes += self.port_rate * STEP
+            self._disk += self.disk_rate * STEP
+            for pid in PIDS:
+                self._ran[pid] += self.cpu[pid] * STEP
+            if self.nvlink != 0.3:  # else no file is read
+                self.write()
+            for family, share in (("nvlink", self.nvlink), ("pcie", self.pcie)):
+                self.store.put(f"{family}_use", "", Block(USES[family], [share] * 4, self.now), self.now + 60)
+                self._run({"nvlink": "nvml_nvlink", "pcie": "nvml_gpm"}[family], {})
+            self.store.put("rdma", "mlx5_0", Block(PORT, [self.port_bytes], self.now), self.now + 60)
+            readings = zip(SLOTS, self.gpus, strict=True)
+            self._run("nvml_gpu", {slot: Block(GPUS[slot], [*values, LIMIT], self.now) for slot, values in readings})
+
+    def _run(self, name: str, blocks: Mapping[str, Block]) -> None:
+        self.tracker.on_batch(Outcome(COLLECTORS[name], collected(blocks), time=self.now))
+
+    def stops(self, seconds: float, *gpus: tuple[Value, Value]) -> None:
+        """Nothing moves any more; the GPUs do this, or all spin."""
+        self.nvlink, self.gpus = 0.0005, list(gpus or [SPINS] * 4)
+        self.cpu = dict.fromkeys(PIDS, 0.0)
+        self.read(seconds)
+
+    def shown(self, metric: str) -> dict[tuple[str, ...], Value]:
+        """What the tracker says: by labels after the address, of the metric."""
+        return {
+            (labels[0], *labels[2:]): one.get(metric, *labels)
+            for one in self.store.group(GROUP).values()
+            for name, labels in one.layout.series
+            if name == metric
+        }
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    """A node whose job has worked for just over ten minutes."""
+    made = Node(tmp_path)
+    made.read(620)
+    return made
+
+
+@pytest.mark.parametrize(
+    "gpus",
+    [(SPINS,) * 4, (IDLE, SPINS, SPINS, SPINS), (SPINS, SPINS, IDLE, IDLE)],
+    ids=["all ranks", "one rank", "half the node"],
+)
+def test_a_hang_counts_from_the_last_payload(node: Node, gpus: tuple[tuple[Value, Value], ...]) -> None:
+    """At the job's lowest GPU, whichever ranks wait; it ends as soon as anything moves."""
+    assert node.shown(STUCK) == {("0",): 0}
+    node.stops(60, *gpus)
+    assert node.shown(STUCK) == {("0",): 60}
+    node.stops(840, *gpus)
+    assert node.shown(STUCK) == {("0",): 900}
+    node.nvlink = 0.3
+    node.read(10)
+    assert node.shown(STUCK) == {("0",): 0}
+
+
+def test_a_pause_that_a_job_got_over_is_no_hang_when_it_comes_again(node: Node) -> None:
+    """It is suspected from twice its longest pause on."""
+    node.stops(200)
+    node.nvlink = 0.3
+    node.read(620)
+    node.stops(390)
+    assert node.shown(STUCK) == {("0",): 0}
+    node.read(20)
+    assert node.shown(STUCK) == {("0",): 410}
+
+
+def _change(**values: object) -> Callable[[Node], None]:
+    def change(node: Node) -> None:
+        for name, value in values.items():
+            setattr(node, name, value)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("after", "gpus"),
+    [
+        (_change(), (COMPUTES, SPINS, SPINS, SPINS)),
+        (_change(), (STOPS,) * 4),
+        (_change(), ((0.94, 140.0),) * 4),
+        (_change(), (IDLE,) * 4),
+        (_change(pcie=0.01), (SPINS,) * 4),
+        (_change(port_rate=20e6), (SPINS,) * 4),
+        (_change(disk_rate=20e6), (IDLE, SPINS, SPINS, SPINS)),
+    ],
+    ids=["one computes", "power at the limit", "use below 95 %", "all idle", "PCIe", "network", "disks"],
+)
+def test_a_job_that_computes_or_moves_anything_is_not_stuck(
+    node: Node, after: Callable[[Node], None], gpus: tuple[tuple[Value, Value], ...]
+) -> None:
+    """Though 20 min without a word between its ranks: a checkpoint, an evaluation, a compiler, a data stall."""
+    after(node)
+    node.cpu = dict.fromkeys(PIDS, 1.0)
+    node.nvlink, node.gpus = 0.0005, list(gpus)
+    for _ in range(20):
+        node.read(60)
+        assert all((seconds or 0) < 60 for seconds in node.shown(STUCK).values())
+    assert not node.shown(SILENT)
+
+
+def test_a_job_that_never_moved_data_for_ten_minutes_is_not_judged(tmp_path: Path) -> None:
+    """An inference server that idles at full use and low power, or whose requests have pauses of over a minute."""
+    node = Node(tmp_path)
+    for _ in range(6):
+        node.nvlink, node.gpus = 0.3, [COMPUTES] * 4
+        node.read(300)
+        node.stops(70)
+    node.stops(1200)
+    assert not node.store.group(GROUP)
+
+
+@pytest.mark.parametrize(
+    ("missing", "signal"),
+    [
+        (_change(gpus=[(None, 140.0)] * 4), "use"),
+        (_change(gpus=[(1.0, None)] * 4), "power"),
+        (_change(nvlink=None), "nvlink"),
+        (_change(pcie=None), "pcie"),
+        (lambda node: node.store.drop_group("nvml_identity"), "nvlink"),
+        (lambda node: (node.procfs / "2/comm").unlink(), "processes"),
+        (_change(disk_rate=float("nan")), "storage"),
+    ],
+)
+def test_without_one_signal_it_is_named_and_nothing_else_said(
+    node: Node, missing: Callable[[Node], object], signal: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With MIG, without a counter, or where processes are hidden."""
+    node.stops(20)
+    if signal == "processes":
+        node.state[PIDS[1]] = ""
+    if signal == "storage":
+        monkeypatch.setattr("commwatch.jobs.stuck.read_storage", lambda procfs: None)
+    else:
+        missing(node)
+    node.read(20)
+    assert {labels[1] for labels in node.shown(UNREAD)} >= {signal}
+    assert not node.shown(STUCK)
+
+
+def test_another_model_is_compared_with_its_own_hour(tmp_path: Path) -> None:
+    """Below idle and a quarter of the range up to its highest power; without a reading of idle nothing is said."""
+    node = Node(tmp_path, "NVIDIA B200")
+    node.read(620)
+    assert node.shown(UNREAD) == {("0", "power"): 1}
+    node.gpus = [IDLE] * 4
+    node.read(10)
+    node.gpus = [COMPUTES] * 4
+    node.read(620)
+    node.stops(300, *[(1.0, 241.0)] * 4)
+    assert node.shown(STUCK) == {("0",): 0}
+    node.stops(300, *[(1.0, 239.0)] * 4)
+    assert node.shown(STUCK) == {("0",): 300}
+
+
+def test_a_stopped_process_is_named_as_stopped(node: Node) -> None:
+    """By SIGSTOP or a debugger; it goes on as if nothing had been."""
+    node.state[PIDS[2]] = "t"
+    node.stops(400)
+    assert node.shown(STOPPED) == {("0",): 1}
+    assert not node.shown(STUCK)
+    node.state[PIDS[2]] = "S"
+    node.nvlink = 0.3
+    node.read(620)
+    node.stops(60)
+    assert node.shown(STUCK) == {("0",): 60}
+
+
+def test_a_job_whose_processes_all_sleep_is_silent(node: Node) -> None:
+    """Below 2 % of their mean; with one that runs it is not, and neither is stuck: a service without requests."""
+    node.stops(120, *[IDLE] * 4)
+    assert node.shown(SILENT) == {("0",): 120}
+    assert node.shown(STUCK) == {("0",): 0}
+    node.cpu[PIDS[3]] = 0.05
+    node.read(60)
+    assert not node.shown(SILENT)
+
+
+def test_processes_of_an_unknown_launcher_are_one_job(node: Node) -> None:
+    """So that one which moves data keeps all of them from being called stuck."""
+    node.store.jobs = {}
+    node.stops(300)
+    assert node.shown(STUCK) == {("0",): 300}
+
+
+def test_nothing_is_read_of_processes_before_a_suspicion(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not one file while the job works, nor in the first half minute."""
+    monkeypatch.setattr("commwatch.jobs.stuck.read_rank", lambda *_: pytest.fail("a process was read"))
+    node.read(600)
+    node.stops(20)
+
+
+def test_a_gap_in_the_readings_begins_anew(node: Node) -> None:
+    """What was between is not known."""
+    node.stops(60)
+    node.now += 3600
+    node.read(60)
+    assert not node.shown(STUCK)
+
+
+@pytest.mark.parametrize(
+    ("states", "cpu", "waits", "said"),
+    [
+        ("SSSS", {1: 1.0}, {}, {("1", "spinning"): 1}),
+        ("SSDS", {}, {}, {("2", "waiting_for_file"): 1}),
+        ("SSS ", {}, {}, {("3", "gone"): 1}),
+        ("SSSS", {0: 0.0, 1: 1.0, 2: 1.0, 3: 1.0}, {}, {("0", "sleeping"): 1}),
+        ("SSSS", {}, {0: ("hrtimer_nanosleep", "230")}, {("0", "sleeping"): 2}),
+        ("SSSS", {}, {0: ("wait_for_partner", "257")}, {("0", "waiting_for_file"): 2}),
+        ("SSSS", {}, {0: ("hrtimer_nanosleep", "230"), 1: ("hrtimer_nanosleep", "230")}, {}),
+        ("SSSS", {1: 1.0, 2: 1.0}, {}, {}),
+        ("SSSS", {1: 0.3}, {}, {}),
+        ("SSSS", {}, {}, {}),
+    ],
+    ids=[
+        "spins", "disk", "gone", "one sleeps", "nanosleep", "fifo", "two camps asleep", "two camps", "neither", "alike",
+    ],
+)  # fmt: skip
+def test_the_rank_that_differs_is_named(
+    node: Node,
+    states: str,
+    cpu: dict[int, float],
+    waits: dict[int, tuple[str, str]],
+    said: dict[tuple[str, ...], Value],
+) -> None:
+    """Where all others are alike; the value says with which rights it was seen."""
+    node.nvlink, node.gpus = 0.0005, [SPINS] * 4
+    node.cpu = {pid: cpu.get(place, 0.0) for place, pid in enumerate(PIDS)}
+    node.state = {pid: state.strip() for pid, state in zip(PIDS, states, strict=True)}
+    if waits:
+        node.wait = {pid: waits.get(place, ("futex_wait_queue", "202")) for place, pid in enumerate(PIDS)}
+    node.read(90)
+    assert node.shown(ODD) == said
+
+
+REAL = {
+    "sleeps": (["sleep", "60"], ""),
+    "stopped": (["sleep", "60"], "stopped"),
+    "spins": (["sh", "-c", "while :; do :; done"], "spinning"),
+    "waits for a pipe": (["sh", "-c", "exec cat < fifo"], "waiting_for_file"),
+}
+
+
+@pytest.mark.parametrize("fault", REAL)
+def test_a_real_process_that_differs_is_named(fault: str, tmp_path: Path) -> None:
+    """Beside three that sleep; none is named where the fourth sleeps as they do. Read with the rights of this test."""
+    os.mkfifo(tmp_path / "fifo")
+    commands = [["sleep", "60"]] * 3 + [REAL[fault][0]]
+    ranks = [subprocess.Popen(command, cwd=tmp_path) for command in commands]
+    try:
+        if fault == "stopped":
+            os.kill(ranks[-1].pid, signal.SIGSTOP)
+        for rank in ranks:
+            _until_it_does_so(rank.pid, fault if rank is ranks[-1] else "sleeps")
+        samples = []
+        for number in range(SAMPLES):
+            samples.append((10.0 * number, _read_all([rank.pid for rank in ranks])))
+            if fault == "spins" and number < SAMPLES - 1:
+                _let_run(ranks[-1].pid, 0.05)
+        # The clock is the test's: what ran for hundredths of a second ran for as long as was between two samples.
+        samples = [(time / 200, sample) for time, sample in samples]
+        odd = odd_rank(samples)
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+
+    if REAL[fault][1] == "waiting_for_file" and not (odd and odd.is_full):
+        assert odd is None  # without the rights all of them only sleep
+    else:
+        assert (odd.reason if odd else "") == REAL[fault][1]
+        assert odd is None or odd.pid == ranks[-1].pid
+
+
+def test_of_four_that_are_stopped_alike_none_is_named() -> None:
+    """Nor of two of each."""
+    alike = {pid: RankSample("T", 1.0, 5.0) for pid in PIDS}
+    camps = {pid: RankSample("T" if pid % 2 else "S", 1.0, 5.0) for pid in PIDS}
+
+    assert odd_rank([(time, alike) for time in (0.0, 10.0, 20.0)]) is None
+    assert odd_rank([(time, camps) for time in (0.0, 10.0, 20.0)]) is None
+
+
+def test_a_number_that_another_process_has_since_names_nobody() -> None:
+    """Nor does one sample less than three."""
+    first = {pid: RankSample("S", 1.0, 5.0) for pid in PIDS}
+    later = first | {PIDS[0]: RankSample("T", 1.0, 9.0)}
+    stopped = first | {PIDS[0]: RankSample("T", 1.0, 5.0)}
+
+    assert odd_rank([(0.0, first), (10.0, later), (20.0, later)]) is None
+    assert odd_rank([(0.0, stopped), (10.0, stopped)]) is None
+    assert odd_rank([(0.0, stopped), (10.0, stopped), (20.0, stopped)]) == (PIDS[0], "stopped", False)
+
+
+def _read_all(pids: list[int]) -> dict[int, RankSample]:
+    found = {pid: read_rank(Path("/proc"), pid) for pid in pids}
+    return {pid: one for pid, one in found.items() if one is not None}
+
+
+def _until_it_does_so(pid: int, fault: str) -> None:
+    """Wait until the kernel shows what the process was made to do."""
+    wanted = {"stopped": "T", "spins": "R"}.get(fault, "S")
+    call = {"sleeps": ("", "230", "115"), "waits for a pipe": ("", "257", "56")}.get(fault)  # by number: x86-64, arm64
+    wait_until(
+        lambda: (
+            (one := read_rank(Path("/proc"), pid)) is not None
+            and one.state == wanted
+            and (call is None or one.call in call)
+        )
+    )
+
+
+def _let_run(pid: int, seconds: float) -> None:
+    """Wait until a process has had a core for so long."""
+    begin = _read_all([pid])[pid].cpu
+    wait_until(lambda: _read_all([pid])[pid].cpu >= begin + seconds)

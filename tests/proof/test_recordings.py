@@ -1,0 +1,56 @@
+"""Every simulated node, healthy and with faults of each kind of source, has the same page when it is replayed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from commwatch_rehearsal.simulation.presets import PRESETS
+from commwatch_rehearsal.simulation.recording.file import read_recording
+from support.recorded import recorded_and_replayed
+from support.waiting import PATIENCE_SECONDS
+
+FAULTS = {
+    "gpus": """
+- {fault: xid, gpu: 2, at: 3605s, xid: 31}
+- {fault: nvlink_down, gpu: 1, link: 3, at: 3605s}
+- {fault: gpu_lost, gpu: 3, at: 3605s}
+- {fault: gpu_reset_required, gpu: 4, at: 3615s}
+- {fault: gpu_calls_fail, gpu: 6, error: unknown, at: 3605s}
+""",
+    "network": """
+- {fault: ethernet_down, interface: ens11f0np0, at: 3605s}
+- {fault: confidential_computing, at: 3605s}
+""",
+    "driver": """
+- {fault: driver_reload, at: 3605s, for: 15s}
+""",
+}
+CASES = [*((preset, "") for preset in PRESETS), *(("h100x8ndr", faults) for faults in FAULTS)]
+
+
+@pytest.mark.parametrize(("preset", "faults"), CASES)
+def test_a_replayed_node_has_the_page_of_the_recorded_one(
+    preset: str, faults: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every sample, at each of three times."""
+    _, lived, replayed = recorded_and_replayed(preset, FAULTS.get(faults, ""), True, tmp_path, monkeypatch)
+    assert min(map(len, lived)) > 300
+    assert replayed == lived
+
+
+def test_a_reader_that_hangs_is_noted_and_keeps_no_other_from_being_recorded(tmp_path: Path) -> None:
+    """The command ends by itself with 1, and the list names the reader and where it is."""
+    (tmp_path / "faults.yaml").write_text("- {fault: driver_hang, gpu: 1, at: 0s}\n", encoding="utf-8")
+    file = tmp_path / "node.cwrec"
+    command = [
+        sys.executable, "-m", "commwatch", "record", "-o", str(file), "--for", "2s", "--simulate", "a10x2",
+        "--simulate.faults", str(tmp_path / "faults.yaml"), "--path.state", str(tmp_path),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+    held = read_recording(file)
+    assert (done.returncode, [(one.reader, one.device) for one in held.hung]) == (1, [("nvml", "index:1")]), done.stderr
+    assert {"nvml", "file", "ethtool"} <= {one.__struct_config__.tag for one in held.answers}
