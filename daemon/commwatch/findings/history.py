@@ -25,14 +25,14 @@ _LATEST = 16
 _SUMS = 32
 _BETWEEN_LABELS = "\n"
 GAP_SECONDS = 30.0
-"""Three looks: a metric that was not there for longer may have risen at any time meanwhile."""
+"""Three evaluations: a metric that was missing for longer may have risen at any time meanwhile."""
 
 
 Reading: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class CounterState(msgspec.Struct):
-    """What is kept of one counter over a restart."""
+    """State of one counter that is kept over a restart."""
 
     metric: str
     labels: Labels
@@ -46,13 +46,14 @@ class CounterState(msgspec.Struct):
 
 
 class HistoryState(msgspec.Struct):
-    """What survives a restart: how counters moved, and what they and all others showed last."""
+    """State that survives a restart: the changes of counters, and the last value of every counter."""
 
     events_since: Timestamp | None = None
     counters: list[CounterState] = []
     """Those that moved, and events that have happened."""
     still: dict[str, dict[str, Reading]] = {}
-    """By metric and label values, one a line: what the others showed last. So what rose while no daemon ran is seen."""
+    """By metric and label values, one a line: the last values of the others, so that a rise while no daemon ran is
+    seen."""
     seen: dict[str, Timestamp] = {}
     """When each metric was there last, seconds since 1970."""
 
@@ -244,7 +245,7 @@ class CounterHistory:
             self._moved[metric][identity] = counter
 
     def forget(self, now: float) -> None:
-        """Forget changes that are older than any rule looks back.
+        """Forget changes that are older than any rule's window.
 
         Args:
             now: seconds since 1970.
@@ -352,5 +353,5 @@ def _has_index(metric: str) -> bool:
 
 
 def _identity(metric: str, labels: Labels) -> Labels:
-    """What names a series for good."""
+    """The permanent identity of a series."""
     return labels[1:] if _has_index(metric) else labels

@@ -49,7 +49,7 @@ class RuleEngine:
         self._told = failed
         self._node = Node()
         self.facts = Facts(self._node, history, 0.0)
-        """What the rules read at the last evaluation."""
+        """Input of the rules at the last evaluation."""
         self._tidied = 0.0
         """When counters of what is gone were forgotten last, seconds since 1970."""
         self.failing: frozenset[str] = frozenset()

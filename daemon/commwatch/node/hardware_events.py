@@ -35,9 +35,10 @@ Both are read every 2 s; a GPU whose driver calls hang (6 or 45 s) reports its e
 Xid, so a long time pairs nothing that was two events, unless records were lost.
 """
 MOST_CODES: Final = 64
-"""Codes of one device that get a series of their own; the rest counts as ``other``."""
+"""Codes of one device that get their own series; further ones count as ``other``."""
 MOST_STRANGERS: Final = 16
-"""Devices that get series although they are neither a GPU nor an NVSwitch of this node; the rest has no address."""
+"""Devices that get series although they are neither a GPU nor an NVSwitch of this node; further ones have no
+address."""
 MOST_UNPAIRED: Final = 256
 """Xids that wait for their other half, of one GPU and code, and of how many of these; the oldest are given up."""
 OTHER: Final = "other"
@@ -54,7 +55,7 @@ Table: TypeAlias = Literal[
 
 
 class HardwareEventsState(msgspec.Struct):
-    """What survives a restart of the daemon; the totals go on over a reboot of the node."""
+    """State that survives a restart of the daemon; the totals go on over a reboot of the node."""
 
     boot: str = ""
     """The boot that ``sequence`` belongs to."""
@@ -66,7 +67,7 @@ class HardwareEventsState(msgspec.Struct):
     messages: dict[str, dict[str, Count]] = msgspec.field(default_factory=dict)
     driver_events: dict[str, dict[str, Count]] = msgspec.field(default_factory=dict)
     nonfatal_xids: dict[str, dict[str, Count]] = msgspec.field(default_factory=dict)
-    """Of the Xids those whose line says that they were not fatal; so are the next."""
+    """The Xids whose line marks them as not fatal; likewise below."""
     nonfatal_sxids: dict[str, dict[str, Count]] = msgspec.field(default_factory=dict)
     adapters: dict[str, dict[str, Count]] = msgspec.field(default_factory=dict)
     """Of network adapters."""
@@ -78,7 +79,7 @@ class HardwareEventsState(msgspec.Struct):
     last_xids: dict[str, Timestamp] = msgspec.field(default_factory=dict)
     """Time of the last Xid by PCI address, seconds since 1970."""
     unpaired: dict[str, list[Timestamp]] = msgspec.field(default_factory=dict)
-    """Times of the Xids that one origin has told and the other has not yet; by address, code and origin in one text."""
+    """Times of the Xids that only one origin has reported so far; by address, code and origin in one text."""
 
 
 class HardwareEvents:
@@ -295,7 +296,7 @@ log = structlog.get_logger("commwatch.hardware")
 
 GROUP = "hardware_events"
 LOGGED_PER_RUN = 50
-"""A log full of old events is read in one go; the rest is summed up in one line."""
+"""A log full of old events is read at once; lines beyond this number are summed up in one line."""
 _IDENTITY, _DEVICES = "nvml_identity", "pci"
 _NVLINK5_FROM = 10
 """NVML's number of the first architecture with NVLink 5, for those whose name is not known."""
@@ -334,7 +335,7 @@ class HardwareLog(Tracker):
         self._store.put(GROUP, "", self._events.block(self._clock.monotonic()), float("inf"))
 
     def on_batch(self, outcome: Outcome) -> None:
-        """Take what one run of a collector told, and look which devices there are."""
+        """Process the events of one run of a collector, and update the list of devices."""
         events = outcome.collected.events
         # An event is counted with what is known at its time.
         if outcome.collector.name in (_IDENTITY, _DEVICES):

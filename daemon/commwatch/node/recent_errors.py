@@ -1,4 +1,4 @@
-"""How far the counters of pages have risen lately, as series that are there only while one has.
+"""Recent rises of the counters that page, as series that exist only while there is one.
 
 A rule that looks for a first error would read the zeros of all links and devices at each evaluation; of these it reads
 none while nothing is wrong.
@@ -22,10 +22,10 @@ METRICS: Final[Mapping[str, str]] = {
         "nvlink_recoveries_failed", "pcie_aer_errors", "pcie_aer_root_port_errors", "pcie_fatal_errors",
     )
 }  # fmt: skip
-"""Counters of which any rise is a page, with the metric that tells it."""
+"""Counters for which any rise is a page, with the metric that shows it."""
 _AER: Final = "commwatch_pcie_aer_errors_recent"
 _DEVICES: Final = "pci"
-"""The collector that says which devices are here, and behind which ports."""
+"""The collector of the devices that are here and of the ports above them."""
 _HARMLESS: Final = frozenset({"correctable", "nonfatal"})
 """Severities of AER that are no page: their counters move on healthy nodes too."""
 
@@ -66,7 +66,8 @@ class RecentErrors(Tracker):
         self._store.show(GROUP, "", recent, outcome.time)
 
     def _leave_out_upper_ends(self, recent: dict[Series, int | float]) -> None:
-        """An error that both ends of a link report is one fault, told of the lower end: the upper has other links."""
+        """An error that both ends of a link report is one fault, reported for the lower end: the upper has other
+        links."""
         reporting = {labels[0] for name, labels in recent if name == _AER}
         for block in self._store.group(_DEVICES).values() if reporting else ():
             for place in block.layout.families.get("commwatch_pcie_device_info", ()):

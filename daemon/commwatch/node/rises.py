@@ -54,7 +54,7 @@ class Rises(Generic[_Key]):
         rises.append((time, rise))
 
     def within(self, time: float) -> dict[_Key, float]:
-        """What rose in the window that ends at this time, and by how much."""
+        """The rises in the window that ends at this time, by key."""
         for key, rises in list(self._rises.items()):
             while rises and rises[0][0] <= time - self._seconds:
                 rises.popleft()

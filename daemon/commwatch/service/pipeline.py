@@ -167,7 +167,7 @@ class Pipeline:
         """The parts of the state that must agree after a crash.
 
         Args:
-            judge: has looked at all that was counted.
+            judge: has evaluated everything that was counted.
         """
         return Judgement(
             boot=self._boot,

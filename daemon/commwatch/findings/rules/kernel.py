@@ -74,11 +74,11 @@ SWITCH_FAILED: frozenset[str] = frozenset(
 """SXids by which traffic of a link or a switch stops: the critical ones of ``data/sxid.yaml``."""
 
 SWITCH_WARNS: frozenset[str] = frozenset({"10001", "10002", "10004", "11004", "12028", "19084"})
-"""SXids that should be looked into: the warnings of ``data/sxid.yaml``."""
+"""SXids that should be investigated: the warnings of ``data/sxid.yaml``."""
 
 _LINE_COMES_WITHIN = 10.0
-"""Seconds: the driver tells an Xid by an event as well, and only the line of the kernel log says that it was not fatal.
-Both are read every 2 s."""
+"""Seconds: the driver reports an Xid by an event as well, and only the line of the kernel log shows that it was not
+fatal. Both are read every 2 s."""
 
 _MESSAGE_CODES: Mapping[str, tuple[str, str]] = {
     "fallen_off_bus": ("xid_fabric", "fallen off the bus"),
@@ -126,7 +126,7 @@ def _marked(facts: Facts, column: KeyedColumn[_Kind]) -> dict[tuple[_Kind, str],
 
 
 def switch_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
-    """NVSwitches that reported, within the last hour, a failed link or what should be looked into.
+    """NVSwitches that reported, within the last hour, a failed link or an error to investigate.
 
     The same number can be fatal and not, and a number of no list can be fatal; the driver's own word for each decides.
     """
