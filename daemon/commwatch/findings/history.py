@@ -285,7 +285,7 @@ class CounterHistory:
         return now > self._events_since
 
     def last(self, metric: str) -> list[tuple[Labels, float]]:
-        """What the counters of a watched metric showed last."""
+        """The last values of the counters of a watched metric."""
         return [(counter.labels, counter.last) for counter in self._counters[metric].values()]
 
     def moved(self, metric: str) -> list[Labels]:

@@ -269,7 +269,7 @@ _RECENT: Final[Mapping[Table, str]] = {
     "messages": "commwatch_kernel_log_gpu_messages_recent",
     "adapters": "commwatch_adapter_events_recent",
 }
-"""What alerts read: of the totals each device has many that are 0."""
+"""Series that alerts read: most totals of a device are 0."""
 RECENT_OF: Final[Mapping[str, str]] = {METRICS[table]: recent for table, recent in _RECENT.items()}
 """By metric of the totals: that of the recent events among them, with the same labels."""
 _OF_SWITCHES: Final = ("sxids", "nonfatal_sxids", "fatal_sxids", "adapters")

@@ -229,7 +229,7 @@ class KernelLogSource(Source):
 
 
 def opener(origin: Origin) -> Callable[[], LogDevice]:
-    """What opens the kernel log of this node at its beginning."""
+    """The function that opens the kernel log of this node at its beginning."""
     if origin.stand_in is not None:
         return origin.stand_in
     path = origin.settings.kernel_log.path

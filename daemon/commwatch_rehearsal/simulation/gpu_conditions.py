@@ -133,7 +133,7 @@ class GpuConditions:
         )
 
     def power_watts(self, gpu: int, time: float) -> float:
-        """What a GPU takes: a tenth of its limit while idle, under work what its job draws."""
+        """Power of a GPU, watts: a tenth of its limit while idle, under work the power of its job."""
         limit = self._preset.model.power_limit_watts
         active = self._timeline.active(gpu, time)
         kinds = {fault.kind for fault in active}
@@ -143,7 +143,7 @@ class GpuConditions:
         return limit * (min(share, _THROTTLED_POWER_SHARE) if "gpu_throttled" in kinds else share)
 
     def network_use(self, setting: str, time: float) -> float:
-        """What the jobs on all GPUs take of each port or interface, by a key of the fault ``job``; a share."""
+        """Share of each port or interface that the jobs on all GPUs use, by a key of the fault ``job``."""
         places = range(len(self._preset.gpus))
         return max(job_use(self._timeline.active(gpu, time), setting) for gpu in places)
 
@@ -218,7 +218,7 @@ class GpuConditions:
 
 
 def job_use(active: Sequence[Fault], setting: str) -> float:
-    """What the job on a GPU takes of something, by the faults that hold there: its phase says it, else the job itself.
+    """Use of a resource by the job on a GPU, by the faults that hold there: of its phase, else of the job itself.
 
     Args:
         active: the faults that hold for the GPU.

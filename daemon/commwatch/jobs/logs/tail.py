@@ -108,7 +108,7 @@ class LogTail:
         self.pids: set[bytes] = set()
         """The processes of that job that NCCL names."""
         self.fallback: str | None = None if position.told else ""
-        """What these lines showed at the last run: a kind of fallback, empty for none; None: it was reported."""
+        """Result of these lines at the last run: a kind of fallback, empty for none; None: it was reported."""
         self.goes_on = position.told
         """Whether the next lines of NCCL are of the job whose fallback an earlier process reported."""
         self.looked = self.grown = float("-inf")

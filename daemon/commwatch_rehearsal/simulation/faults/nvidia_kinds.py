@@ -99,7 +99,7 @@ JOB_PHASES: Mapping[str, Mapping[str, float]] = {
         "hang": (0.2, 1.0, 0.0, 0.0, 0.0, 0.0),
     }.items()
 }
-"""What a job does in each phase, in place of its own numbers. ``hang``: the kernels of a collective spin, as reported
+"""The numbers of a job in each phase, in place of its own. ``hang``: the kernels of a collective spin, as reported
 of an H100 that takes 100 to 150 of 700 W; of other models it is not known."""
 
 NVLINK: Mapping[str, Kind] = {
