@@ -45,8 +45,8 @@ _MAX_GAP_SECONDS: Final = 120.0
 """Readings further apart say nothing of the time between them."""
 
 _Act: TypeAlias = Literal["", "stuck", "silent"]
-"""State of the GPUs of a job that moves no data: stuck: at least one spins, and the others spin or are idle. silent: all
-are idle. Empty: at least one computes."""
+"""State of the GPUs of a job that moves no data: stuck: at least one spins, and the others spin or are idle. silent:
+all are idle. Empty: at least one computes."""
 
 
 class _Gpu:
