@@ -79,8 +79,8 @@ class Declared(Facts):
     def rising_since(self, column: Column[_Kind], part: _Kind, amount: float) -> float | None:
         return super().rising_since(column, part, amount) if self._declared.may_read(column.metric) else None
 
-    def _rises(self, metric: str, window: float, *, at_most: bool) -> Iterator[tuple[dict[str, str], float]]:
-        return super()._rises(metric, window, at_most=at_most) if self._declared.may_read(metric) else iter(())
+    def _rises(self, metric: str, window: float, **bounds: bool) -> Iterator[tuple[dict[str, str], float]]:
+        return super()._rises(metric, window, **bounds) if self._declared.may_read(metric) else iter(())
 
 
 def metrics_of_details(rule: Rule) -> tuple[str, ...]:

@@ -46,7 +46,9 @@ class Facts:
         """The parts that have numbers by a key now: part, key and number."""
         return self.node.each_keyed(column)
 
-    def rises(self, column: Column[_Kind], window: float, *, at_most: bool = False) -> Iterator[tuple[_Kind, float]]:
+    def rises(
+        self, column: Column[_Kind], window: float, *, at_most: bool = False, within: bool = False
+    ) -> Iterator[tuple[_Kind, float]]:
         """The parts of which a counter rose in the last seconds, and by how much.
 
         A counter that was first seen inside the window counts from there: never more than what was seen to happen.
@@ -56,15 +58,17 @@ class Facts:
             window: in seconds.
             at_most: of counters that move fast, no less than they rose instead of no more: for what others are
                 divided by.
+            within: without what may have risen before the window, between two readings: for a limit that a healthy
+                counter may come close to.
         """
-        for labels, rise in self._rises(column.metric, window, at_most=at_most):
+        for labels, rise in self._rises(column.metric, window, at_most=at_most, within=within):
             yield column.kind(self.node, labels), rise
 
     def rises_keyed(
         self, column: Column[_Kind] | KeyedColumn[_Kind], window: float
     ) -> Iterator[tuple[_Kind, str, float]]:
         """The same of counters by a key: part, key and rise; the key is empty of a counter that has none."""
-        for labels, rise in self._rises(column.metric, window, at_most=False):
+        for labels, rise in self._rises(column.metric, window):
             key = labels[column.key] if isinstance(column, KeyedColumn) else ""
             yield column.kind(self.node, labels), key, rise
 
@@ -83,12 +87,14 @@ class Facts:
         """In words, when counters rose: ``in the last hour``, or ``since the boot`` where the rules run once."""
         return "since the boot" if self._history.since_boot else f"in the last {_SPANS[window]}"
 
-    def _rises(self, metric: str, window: float, *, at_most: bool) -> Iterator[tuple[dict[str, str], float]]:
+    def _rises(
+        self, metric: str, window: float, *, at_most: bool = False, within: bool = False
+    ) -> Iterator[tuple[dict[str, str], float]]:
         if not (moved := self._history.moved(metric)):
             return
         names, now = CATALOGUE[metric].labels, self.now
         for labels in moved:
-            rise = self._history.increase(metric, labels, now, window, at_most=at_most)
+            rise = self._history.increase(metric, labels, now, window, at_most=at_most, within=within)
             if rise and self.node.has(metric, labels):
                 yield dict(zip(names, labels, strict=True)), rise
 

@@ -121,6 +121,16 @@ class _Counter:
     def increase(self, since: float) -> float:
         return sum(self.rises[bisect_right(self.times, since) :])
 
+    def increase_within(self, since: float) -> float:
+        """Without what may have risen before a time.
+
+        The first change after it is what rose since the reading before: one of it came later, and of the others that is
+        not known.
+        """
+        first = bisect_right(self.times, since)
+        straddles = first < len(self.times) and self.times[first] - since < GAP_SECONDS
+        return self.increase(since) - (max(self.rises[first] - 1, 0.0) if straddles else 0.0)
+
     def rising_since(self, amount: float) -> float | None:
         left = amount
         for when, rise in zip(reversed(self.times), reversed(self.rises), strict=True):
@@ -297,8 +307,8 @@ class CounterHistory:
         return [counter.labels for counter in self._moved[metric].values()]
 
     def increase(
-        self, metric: str, labels: Labels, now: float, window: float, *, at_most: bool = False
-    ) -> float | None:
+        self, metric: str, labels: Labels, now: float, window: float, *, at_most: bool = False, within: bool = False
+    ) -> float | None:  # fmt: skip
         """By how much a counter rose in the last seconds; None for one that was never seen.
 
         Args:
@@ -307,6 +317,8 @@ class CounterHistory:
             now: seconds since 1970.
             window: in seconds.
             at_most: of one that moves fast, no less than it rose instead of no more.
+            within: of one that moves fast, without what may have risen before the window: a change is the rise since
+                the reading before, which may be older than the window.
 
         Raises:
             ValueError: the window is longer than what is kept of this metric.
@@ -317,6 +329,8 @@ class CounterHistory:
         counter = self._counters[metric].get(_identity(metric, labels))
         if counter is None:
             return None
+        if within:
+            return counter.increase_within(now - window)
         return counter.increase_at_most(now - window, kept) if at_most else counter.increase(now - window)
 
     def first_rise(self, metrics: Iterable[str], component: str) -> float | None:

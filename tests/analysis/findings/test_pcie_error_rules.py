@@ -39,6 +39,17 @@ def test_replays_have_a_floor_that_grows_with_the_link(generation: int, lanes: i
     assert replayed(allowed, link(generation, lanes)) == []
 
 
+@pytest.mark.parametrize(("per_reading", "codes"), [(5.12, []), (5.5, [("pcie_replays", IDENTITY)])])
+def test_replays_before_the_window_do_not_count(per_reading: float, codes: list[tuple[str, str]]) -> None:
+    """A steady link at the allowed ratio stays below its limit, also where a reading spans the window's begin."""
+    history: dict[float, Numbers] = {
+        10.0 * ago - 0.004: {REPLAYS: {GPU0: float(int(per_reading * (40 - ago)))}} for ago in range(40, 0, -1)
+    }
+    now: Numbers = {REPLAYS: {GPU0: float(int(per_reading * 40))}}
+
+    assert codes_of(seen_by("pcie_replays", facts_of({**now, **link(5, 16)}, history))) == codes
+
+
 def test_replays_of_a_link_that_is_not_known_say_nothing() -> None:
     """Nor do those that nobody read."""
     assert replayed(1e6, {}) == []

@@ -43,7 +43,7 @@ def _floor(generation: float | None, lanes: float | None, thresholds: Thresholds
 
 def replays(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Links of GPUs that send more packets again than the allowed bit error ratio makes them, or had to retrain."""
-    for gpu, count in facts.rises(Gpu.pcie_replays, _RATE_WINDOW):
+    for gpu, count in facts.rises(Gpu.pcie_replays, _RATE_WINDOW, within=True):
         floor = _floor(gpu.pcie_generation_max, gpu.pcie_width_lanes, thresholds)
         if floor is not None and count > floor:
             evidence = Evidence(f"replays {facts.lately(_RATE_WINDOW)}", count, "", floor, "pcie_bit_error_ratio_max")
