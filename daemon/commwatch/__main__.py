@@ -111,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return ExitCode.OK
     except OSError as error:
-        # What a command reads and writes raises errors of its own; this is its output that cannot be written.
+        # Files that a command reads and writes raise errors of their own; this is its output that cannot be written.
         print(f"commwatch: output: {error.strerror}", file=sys.stderr)
         return ExitCode.FOUND
     except KeyboardInterrupt:
@@ -133,7 +133,7 @@ def _ready_streams() -> None:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    """Understand the command line and do what it says.
+    """Parse the command line and run the command.
 
     Raises:
         UsageError: there is no such command.
@@ -144,7 +144,7 @@ def _run(arguments: Sequence[str]) -> int:
         close = difflib.get_close_matches(arguments[0], COMMANDS, 1)
         hint = f"did you mean {close[0]}?" if close else "commwatch --help lists all commands"
         raise UsageError(f"there is no command {arguments[0]}; {hint}")
-    # What the other commands import takes time, and the daemon would keep it.
+    # Imports of the other commands take time, and memory in the daemon.
     commands = (arguments[0],) if arguments and arguments[0] in COMMANDS else COMMANDS
     parsed = build_parser(commands).parse_args(arguments)
     takes_settings = "config_file" in parsed  # of a command that reads none, no file can be wrong

@@ -1,4 +1,4 @@
-"""What is taken from the environment of whoever called us: where programs are, and where temporary files go.
+"""The parts of the caller's environment that are used: where programs are, and where temporary files go.
 
 A command that runs as root may have been called by another user. It then follows the environment only to places that
 root alone can change.

@@ -6,11 +6,11 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What the end of a command says; ``config/exit_codes.py`` has what it means for each of them."""
+    """Exit codes of commands; ``config/exit_codes.py`` has the meaning of each for each command."""
 
     OK = 0
     FOUND = 1
-    """Something is wrong, slow or missing, or what was asked for failed."""
+    """Something is wrong, slow or missing, or the requested action failed."""
     WRONG_USE = 2
     """Of the command line or of the configuration; of ``healthcheck`` also that nothing is known."""
     NOT_KNOWN = 3
@@ -33,7 +33,7 @@ class CommwatchError(Exception):
 
 
 class UsageError(CommwatchError):
-    """A command was given what it cannot do or cannot read; the message names it and says what would be right."""
+    """A command was given a value that it cannot use or read; the message names it and the valid ones."""
 
     exit_code = ExitCode.WRONG_USE
 

@@ -58,7 +58,7 @@ def fitted_widths(rows: Sequence[Sequence[Segment]], width: int, most: Sequence[
     Args:
         rows: all of the table.
         width: of the whole, with two blanks between columns.
-        most: for each column, so wide and no wider.
+        most: the largest width of each column.
     """
     widths = [min(limit, max(len(row[place][0]) for row in rows)) for place, limit in enumerate(most)]
     available = width - 2 * (len(widths) - 1)

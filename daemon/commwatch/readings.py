@@ -1,4 +1,4 @@
-"""What crosses from a worker to the daemon: readings, what could not be read and why, and events."""
+"""Messages from a worker to the daemon: readings, absences with their reasons, and events."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class DeviceReadings(NamedTuple):
     time: float
     """``time.monotonic()`` when they were taken, seconds; of one clock in all processes of the node."""
     series: tuple[Series, ...]
-    """What the values are; it travels only where it is not equal to that of the reading before."""
+    """The series of the values; sent only if they differ from those of the reading before."""
     values: Sequence[Value]
     """As many as series; None for what was not read."""
 
@@ -56,7 +56,7 @@ class Absence:
     device: Word
     reason: Reason
     detail: Text
-    """What failed, as an operator should read it: the call or file, and the driver's own words."""
+    """The failure as an operator should read it: the call or file, and the driver's own words."""
 
 
 EventKind: TypeAlias = Literal["xid", "sxid", "message", "adapter"]
@@ -77,7 +77,7 @@ class HardwareEvent:
     time: _Time
     """Seconds since 1970."""
     text: Text = ""
-    """What the report says, without what stands in the other fields."""
+    """The text of the report, without the contents of the other fields."""
     boot: Word = ""
     """Kernel log only: identity of the boot, which ``sequence`` belongs to."""
     sequence: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
@@ -108,7 +108,7 @@ class LogErrors:
 
 @dataclass(slots=True)
 class Batch:
-    """What one run of a collector gave."""
+    """Results of one run of a collector."""
 
     readings: list[DeviceReadings] = field(default_factory=list)
     absences: list[Absence] = field(default_factory=list)
@@ -116,11 +116,11 @@ class Batch:
     """In the order in which they happened."""
     occupants: dict[str, tuple[int, ...]] | None = None
     """Ids of the processes with a compute context, by PCI address of the GPU; a GPU whose list was not read is left
-    out. None where the collector does not look."""
+    out. None if the collector reads no such list."""
     log_errors: list[LogErrors] = field(default_factory=list)
     """In the order in which the first of each kind was found."""
     resume: bytes | None = None
-    """What the next process of this source is to be given, to go on from here; None: the same as last time."""
+    """State from which the next process of this source resumes; None: unchanged."""
     audit: bytes | None = None
     """JSON of a ``settings_records.AuditRecord``; None of all collectors but that of settings."""
 
@@ -138,4 +138,4 @@ LOST_REASONS = frozenset({"lost", "reset_required", "not_found"})
 
 
 WORKER_REASONS = frozenset({"deadline", "crashed", "starved"})
-"""What the daemon says of a worker that gave no answer."""
+"""Reasons that the daemon gives for a worker without an answer."""

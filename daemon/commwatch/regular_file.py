@@ -18,7 +18,7 @@ _LOCK_PAUSE = 0.01
 def open_regular(path: Path | str, *, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
     """A descriptor of a regular file; closed when a program is started.
 
-    A pipe, a device or a folder in its place is refused before anything is read, and opening waits for nobody.
+    A pipe, a device or a folder in its place is refused before anything is read, and opening never blocks.
 
     Args:
         path: of the file. The folders on the way to it may be links, the file itself may not.

@@ -19,7 +19,7 @@ COMMANDS = {
 
 
 class SimulatedNode(Protocol):
-    """What we ask of a node that does not exist."""
+    """The interface of a simulated node."""
 
     def write_sysfs(self, root: Path, parts: Collection[str] = ...) -> None:
         """Bring its tree of ``/sys`` up to date; ``parts`` are those that are about to be read, by default all."""
@@ -29,10 +29,10 @@ class SimulatedNode(Protocol):
 
 
 class Rehearsal(Protocol):
-    """What the package gives."""
+    """The interface of the rehearsal package."""
 
     def check_preset(self, preset: str) -> None:
-        """Refuse what ``--simulate`` names if there is no such node.
+        """Refuse an argument of ``--simulate`` that names no usable node.
 
         Raises:
             ConfigError: there is none, or its file cannot be used.

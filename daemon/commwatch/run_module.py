@@ -1,7 +1,7 @@
 """Runs a module of ours in an isolated interpreter: ``python -I run_module.py SEARCH_PATH MODULE ARGUMENT...``.
 
 Isolated, the interpreter takes nothing from the current folder, from ``PYTHON...`` variables or from the user's own
-packages. What the parent imports from comes as an argument.
+packages. The parent's search path comes as an argument.
 """
 
 from __future__ import annotations

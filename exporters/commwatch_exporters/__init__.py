@@ -1,1 +1,1 @@
-"""What leaves commwatch: the catalogue of metrics, the snapshot and its exporters."""
+"""The output of commwatch: the catalogue of metrics, the snapshot and its exporters."""

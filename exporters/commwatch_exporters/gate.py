@@ -1,4 +1,4 @@
-"""Who is answered: first the rate is looked at, then name and password."""
+"""Access control for requests: first the rate limit, then name and password."""
 
 from __future__ import annotations
 

@@ -51,12 +51,12 @@ COMMON_HEADERS = (
     ("X-Content-Type-Options", "nosniff"),
     ("Referrer-Policy", "no-referrer"),
 )
-"""What every answer carries, unless the server is set otherwise."""
+"""Headers of every response, unless the server is configured otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a client may use."""
+    """Bounds on a client's requests."""
 
     head_bytes: int = 16384
     """Request line and headers together."""
@@ -81,7 +81,7 @@ class Request:
     headers: Mapping[str, str]
     """Values by lower-case name; values of a repeated header are joined by a comma."""
     query: str = ""
-    """What follows the first ``?`` of the target, as it was sent."""
+    """The part of the target after the first ``?``, as sent."""
     client: str = ""
     """Who asks: of ``client_of``, or a user of this node."""
     method: str = "GET"
@@ -131,7 +131,7 @@ def _refusal(event: h11.Request, head: bytes, limits: Limits, methods: Sequence[
     Args:
         event: The request.
         head: Its request line and headers as they came.
-        limits: What a client may use.
+        limits: Bounds on a client's requests.
         methods: That are served.
     """
     size = len(event.method) + len(event.target) + sum(len(name) + len(value) + 4 for name, value in event.headers)
@@ -304,7 +304,7 @@ class Connection:
     # --- requests ---
 
     async def _next_answer(self) -> Response:
-        """What is to be answered to the next request.
+        """The response to the next request.
 
         Raises:
             asyncio.TimeoutError: none has begun in time.
@@ -328,7 +328,7 @@ class Connection:
         return short_response(status)
 
     async def _event(self) -> tuple[h11.Event, bytes]:
-        """What comes next, and how it was written."""
+        """The next event of the connection, and the bytes it was parsed from."""
         while True:
             unread, _ = self._http.trailing_data
             event = self._http.next_event()
@@ -444,7 +444,7 @@ class HttpServer:
 
     Args:
         routes: The handler of each path.
-        limits: What a client may use.
+        limits: Bounds on a client's requests.
         open_paths: Paths for which no request is judged, and that earn no place.
     """
 
@@ -471,7 +471,8 @@ class HttpServer:
         return frozenset(self._routes)
 
     def let_in(self, access: Access) -> None:
-        """Have clients come in otherwise: new ones as to TLS, all as to the rest, from their next request on."""
+        """Change the access control: TLS for new connections, everything else for all clients from their next request
+        on."""
         if access.identifies != self.access.identifies:
             self.handshakes.forget()
         self.places.identifies = access.identifies
@@ -491,8 +492,8 @@ class HttpServer:
         """Listen on each address: ``HOST:PORT``, ``[IPV6]:PORT``, or ``:PORT`` for all; port 0 means any free one.
 
         Args:
-            addresses: What to listen on.
-            sockets: What listens already; they are the server's from now on.
+            addresses: To listen on.
+            sockets: Already listening; they belong to the server from now on.
 
         Returns:
             The addresses taken, with the port that was given for 0.

@@ -1,4 +1,4 @@
-"""The metrics page: what the process says of itself, by prometheus_client, and what is known of the node, in bulk.
+"""The metrics page: the process's own metrics, by prometheus_client, and those of the node, in bulk.
 
 A scrape names groups of metrics as for node_exporter: ``collect[]`` and ``exclude[]``.
 """
@@ -23,11 +23,11 @@ from commwatch_exporters.node_collector import NodeCollector
 from commwatch_exporters.snapshot import Snapshot
 
 OWN_SECONDS = 5.0
-"""How old what the process says of itself may be: the library takes as long for 150 samples as ours for 3,000. Where a
-part of the node comes or goes, which often has to do with it, it is asked again at once."""
+"""Highest age of the process's own metrics: the library takes as long for 150 samples as ours for 3,000. If a part of
+the node comes or goes, which often changes them, they are read again at once."""
 
 PROCESS_METRICS = frozenset(sample.name for family in PROCESS_COLLECTOR.collect() for sample in family.samples)
-"""What prometheus_client reads of this process itself."""
+"""Metrics that prometheus_client reads about this process."""
 
 GROUPS: Mapping[str, frozenset[str]] = {
     **{title.lower().replace(" ", "_"): frozenset(metric.name for metric in rows) for title, rows in SECTIONS.items()},
@@ -72,8 +72,8 @@ class MetricsPage:
     """Renders the page of a node.
 
     Args:
-        snapshot: What is known of it now.
-        own: What the program says of itself, beside ``process_*``; the node's part leaves these families out.
+        snapshot: The current one of the node.
+        own: The program's own metrics, beside ``process_*``; the node's part leaves these families out.
         monotonic: Seconds of a clock that never steps.
     """
 
@@ -85,7 +85,7 @@ class MetricsPage:
     ) -> None:
         self._snapshot = snapshot
         self._own = CollectorRegistry(auto_describe=True)
-        """What this process says of itself."""
+        """Metrics about this process."""
         ProcessCollector(registry=self._own)
         if own is not None:
             self._own.register(own)
@@ -141,7 +141,7 @@ class MetricsPage:
         return self._bodies[page_format]
 
     def _own_text(self, snapshot: Snapshot, page_format: Format, names: frozenset[str]) -> bytes:
-        """What the process says of itself, with the mark of the end."""
+        """The process's own metrics, with the end marker."""
         names -= snapshot.unexported
         own: Collector = self._own
         return page_format.encode(own if names == self._own_names else self._own.restricted_registry(names))

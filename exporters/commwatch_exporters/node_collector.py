@@ -1,4 +1,4 @@
-"""What is known of a node as metric families: for a registry of prometheus_client, and in bulk as text of a page."""
+"""The node's metrics as metric families: for a registry of prometheus_client, and in bulk as text of a page."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class NodeCollector(Collector):
 
     Args:
         snapshot: The one of now.
-        without: Names of metrics that somebody else gives: a registry takes each one once.
+        without: Names of metrics from other collectors: a registry takes each one once.
     """
 
     def __init__(self, snapshot: Callable[[], Snapshot], without: Collection[str] = ()) -> None:

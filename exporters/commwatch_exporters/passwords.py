@@ -39,7 +39,7 @@ _Share: TypeAlias = "tuple[str, bytes | None]"
 
 
 def hash_problem(hashed: bytes) -> str | None:
-    """What is wrong with a bcrypt hash; None if nothing is. It never shows the hash."""
+    """The error in a bcrypt hash; None if it is valid. The text never shows the hash."""
     match = _HASH.fullmatch(hashed)
     if match is None:
         return "is no bcrypt hash ($2y$10$ and 53 more characters); make one with: htpasswd -nBC 10 USER"
@@ -128,7 +128,7 @@ class Passwords:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _digest(self, user: bytes, password: bytes) -> bytes:
-        """Stands for user, hash and password together.
+        """A keyed digest of user, hash and password together.
 
         Each part has its length before it: joined as they are, other parts could give the same text (CVE-2022-46146).
         The key is this process's own, so that nothing can be learned from how long a look-up takes.
@@ -140,7 +140,7 @@ class Passwords:
 
 
 def _step_back() -> None:
-    """Let this thread alone give way: guesses must not take the core from those who are served."""
+    """Lower the priority of this thread only: password guesses must not take the core from served clients."""
     with contextlib.suppress(OSError):  # a sandbox may forbid it; then guesses cost as much as before
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)  # to Linux a thread has a niceness of its own
 

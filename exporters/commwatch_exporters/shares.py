@@ -83,7 +83,7 @@ class _Past:
 
 @dataclass(slots=True, eq=False)
 class _Waiting(Generic[_Share, _Result]):
-    """Work that somebody waits for."""
+    """Work whose result is awaited."""
 
     share: _Share
     work: Callable[[], Awaitable[_Result]]
@@ -108,11 +108,11 @@ class Turns(Generic[_Share, _Result]):
 
     @property
     def waiting(self) -> Counter[_Share]:
-        """How much work each share has asked for that has not ended."""
+        """Number of unfinished requests of each share."""
         return Counter(one.share for one in self._waiting if not one.result.done())
 
     def ask(self, share: _Share, work: Callable[[], Awaitable[_Result]]) -> asyncio.Future[_Result]:
-        """Have work done when the share has its turn; cancel the future if nobody waits any more."""
+        """Have work done when the share has its turn; cancel the future if the result is no longer needed."""
         one = _Waiting(share, work)
         self._waiting.append(one)
         if self._serving is None or self._serving.done():
@@ -224,7 +224,7 @@ class Places:
         """How many places of a client can be taken."""
         if not self._turns.has_succeeded(client):
             return held
-        # Where nobody is asked who it is, anybody is answered: then two connections weigh no more than one.
+        # Without passwords any client is answered: then two connections weigh no more than one.
         return held - _PLACES_OF_KNOWN if self.identifies else max(1, held - 1)
 
     def _throw_out(self, held: Sequence[Holder]) -> None:
@@ -260,7 +260,7 @@ class ClientRates:
         self._burst = float(burst)
         self._clock = clock
         self._buckets: dict[str, tuple[float, float]] = {}
-        """Tokens, and when they were counted; who has not asked for longest comes first."""
+        """Tokens, and the time of their count; the client that has not asked for the longest time comes first."""
 
     def take(self, client: str) -> bool:
         """Take a token of a client; False where there is none."""

@@ -1,4 +1,4 @@
-"""What is known of the node: series prepared once, blocks of their values, and all blocks of one moment."""
+"""The node's current metrics: series prepared once, blocks of their values, and all blocks of one moment."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ class Layout:
         self.families = {name: tuple(positions) for name, positions in families.items()}
         """The positions of each family."""
         self.slices = {name: slice(positions[0], positions[-1] + 1) for name, positions in families.items()}
-        """For each family the shortest stretch of the block that holds it; others may stand between."""
+        """For each family the shortest stretch of the block that holds it; series of other families may lie in
+        between."""
         self.counters = tuple(
             [position for position, family in enumerate(self.family_at) if CATALOGUE[family].type == "counter"]
         )
@@ -65,7 +66,7 @@ class Layout:
 
 
 class Block:
-    """The values of one layout, all taken at one time; immutable once it stands in a snapshot."""
+    """The values of one layout, all taken at one time; immutable once part of a snapshot."""
 
     __slots__ = ("layout", "time", "values")
 

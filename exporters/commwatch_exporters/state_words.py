@@ -17,7 +17,8 @@ RECOVERY_ACTIONS: Final[Mapping[int, str]] = {
 }  # fmt: skip
 """``commwatch_gpu_recovery_action``, NVML field 230."""
 RECOVERY_REQUIRED: Final = frozenset({1, 2, 3, 4, 6, 7})
-"""Actions by which the driver says that the GPU or its traffic cannot be used: a reset, a reboot or a drain."""
+"""Recovery actions of the driver for a GPU that cannot be used, or whose traffic cannot: a reset, a reboot or a
+drain."""
 
 NVLINK_STATES: Final[Mapping[int, str]] = {
     0: "inactive", 1: "active", 2: "sleep", 3: "active with traffic disabled",

@@ -43,7 +43,7 @@ class TlsError(Exception):
 
     Args:
         part: ``cert``, ``key``, ``client_ca``, ``cipher_suites`` or ``curve_preferences``.
-        problem: What is wrong with it, and what would be right.
+        problem: The error, and the valid values.
     """
 
     def __init__(self, part: str, problem: str) -> None:
@@ -54,10 +54,10 @@ class TlsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """What makes a TLS server."""
+    """Certificate, key and policy of a TLS server."""
 
     certificate: bytes
-    """PEM; the server's own first, then what leads to the root."""
+    """PEM; the server's own certificate first, then the chain to the root."""
     key: bytes = field(repr=False)
     """PEM, not encrypted."""
     client_ca: bytes = b""
@@ -197,7 +197,7 @@ def client_is_allowed(certificate: Mapping[str, Any] | None, allowed: frozenset[
 
 
 def _name_text(kind: str, value: str) -> str | None:
-    """An alternative name as users write it; None for kinds that nobody can list."""
+    """An alternative name as users write it; None for kinds that cannot be listed."""
     if kind == "IP Address":
         return canonical_address(value)
     return value if kind in ("DNS", "email", "URI") else None

@@ -21,11 +21,11 @@ class Endpoint(HttpServer):
     Args:
         metrics: The page of the metrics.
         ready: Whether the daemon is ready, and if not, why, one line for each reason.
-        pages: By path what makes its HTML.
-        documents: By path what makes its JSON.
+        pages: Functions that make the HTML, by path.
+        documents: Functions that make the JSON, by path.
         telemetry_path: Where the metrics are.
-        limits: What a client may use.
-        monotonic: Seconds by a clock that nobody sets, for what is made once a second at most.
+        limits: Bounds on a client's requests.
+        monotonic: Seconds of a clock that is never set, for results that are made once a second at most.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Endpoint(HttpServer):
 
 
 def _healthz(_: Request) -> Response:
-    """The process answers; whether collectors succeed is the metrics' to say."""
+    """The process answers; the metrics show whether collectors succeed."""
     return Response(HTTPStatus.OK, b"ok\n")
 
 

@@ -22,9 +22,10 @@ from support.examples import examples
 from support.fed_daemon import FedDaemon
 
 GPU, OTHER_GPU = SLOTS
-SWITCH, STRANGER = "0000:06:00.0", "0000:99:00.0"
+SWITCH, OTHER_SWITCH, STRANGER = "0000:06:00.0", "0000:07:00.0", "0000:99:00.0"
 INDEX = {GPU: "0", OTHER_GPU: "1"}
-NOW = 1_700_000_000.0
+NOW = 1_700_010_000.0
+"""As the daemon's clock has it when it starts."""
 PAIRING_SECONDS = 60.0
 MOST_CODES, MOST_STRANGERS = 64, 16
 """Series of one device and devices that are not the node's, before the rest counts together."""
@@ -335,7 +336,7 @@ def test_an_event_is_counted_and_logged_with_meaning_and_advice(node: Node) -> N
     assert said["event"] == "hardware event"
     assert said["log_level"] == "warning"
     assert (said["code"], said["device"], said["component"], said["link"]) == ("149", OTHER_GPU, "nvlink", 9)
-    assert said["happened"] == "2023-11-14T22:13:21.000+00:00"
+    assert said["happened"] == "2023-11-15T01:00:01.000+00:00"
     assert "drain the node" in said["advice"]
     assert node.told(line(1, "149", at=1, device=OTHER_GPU, text=text)) == []
 
@@ -416,3 +417,84 @@ def test_every_meaning_is_made_of_sentences() -> None:
         assert meaning.meaning.endswith(".")
         assert meaning.advice.endswith(".")
         assert not meaning.name.endswith(".")
+
+
+HOUR = 3600.0
+KINDS: list[tuple[str, str, str, str, str, str]] = [
+    ("xid", GPU, "79", "", "gpu_xid_events", "xid_fabric"),
+    ("xid", GPU, "119", "", "gpu_xid_events", "xid_gpu"),
+    ("xid", OTHER_GPU, "149", NONFATAL_LINE, "gpu_xid_nonfatal_events", "xid_nonfatal"),
+    ("xid", GPU, "199", "Fatal", "gpu_xid_fatal_events", "xid_fatal"),
+    ("sxid", SWITCH, "20034", "Fatal, Link 30", "nvswitch_sxid_events", "sxid_fatal"),
+    ("sxid", OTHER_SWITCH, "99999", "Fatal, Link 30", "nvswitch_sxid_fatal_events", "sxid_fatal"),
+    ("sxid", SWITCH, "22003", "Non-fatal, Link 30", "nvswitch_sxid_nonfatal_events", "sxid_warning"),
+    ("message", OTHER_GPU, "fallen_off_bus", "", "kernel_log_gpu_messages", "xid_fabric"),
+    ("adapter", STRANGER, "firmware_fatal", "", "adapter_events", "adapter_failed"),
+]
+"""Kind, device, number and text of an event; the counter that its alert reads, and its finding."""
+
+
+@pytest.mark.parametrize("is_judged", [False, True], ids=["before the first evaluation", "after it"])
+@pytest.mark.parametrize(("age", "is_recent"), [(HOUR - 1.0, True), (HOUR, False)])
+def test_alert_and_finding_take_the_same_events_of_before_the_first_reading(
+    node: Node, age: float, is_recent: bool, is_judged: bool
+) -> None:
+    """They take those of the last hour and no older one; all are counted, and after a restart none is new."""
+    at = float(is_judged) - age
+    events = [
+        line(number, code, at, device, kind=kind, text=text)
+        for number, (kind, device, code, text, *_) in enumerate(KINDS)
+    ]
+
+    def judged() -> tuple[set[tuple[str, str, str]], dict[tuple[str, str], float | str]]:
+        for _ in range(2):  # some open 10 s after they were seen first
+            node.engine.look()
+            node.clock.now += 10.0
+        recent = {
+            (metric, labels[-2], labels[-1])
+            for *_, metric, _ in KINDS
+            for labels in node.series(f"{metric}_recent")
+        }  # fmt: skip
+        codes = {code for *_, code in KINDS}
+        found = [one.match for one in node.engine.verdict.register.open_incidents() if one.code in codes]
+        return recent, {(one.code, one.component.key): one.evidence[0].value for one in found}
+
+    if is_judged:
+        node.engine.look()
+        node.clock.now += 1.0
+    node.take(*events)
+    recent, found = judged()
+    told = {(metric, device, code) for _, device, code, _, metric, _ in KINDS}
+    assert recent & told == (told if is_recent else set())
+    assert is_recent or not recent
+    assert found == ({(code, device): 1.0 for _, device, _, _, _, code in KINDS} if is_recent else {})
+    totals = [node.series(f"{metric}_total") for *_, metric, _ in KINDS]
+    assert [{labels[-2:]: count for labels, count in total.items()}[device, code]
+            for total, (_, device, code, *_) in zip(totals, KINDS, strict=True)] == [1] * len(KINDS)  # fmt: skip
+
+    node.again()
+    node.take(*events)
+    assert judged() == (set(), found)
+
+
+@pytest.mark.parametrize(
+    ("metric", "labels"), [("pcie_aer_errors", (GPU, "gpu", "fatal")), ("pcie_fatal_errors", ("0", GPU))]
+)
+def test_alert_and_finding_take_the_same_fatal_pcie_errors(node: Node, metric: str, labels: tuple[str, ...]) -> None:
+    """Nothing says when that came which the first reading shows; what comes then is news, also over a restart."""
+
+    def told(total: int) -> Value:
+        collector = "pci_aer" if metric == "pcie_aer_errors" else "nvml_pcie"
+        node.feed(collector, {GPU: {(f"commwatch_{metric}_total", labels): total}}, seconds=10.0)
+        return node.value(f"{metric}_recent", *labels)
+
+    def found() -> set[float | str]:
+        node.engine.look()
+        open_ones = [one.match for one in node.engine.verdict.register.open_incidents() if one.code == "pcie_fatal"]
+        return {fact.value for one in open_ones for fact in one.evidence}
+
+    assert (told(3), told(4), found()) == (None, 1, {1.0})
+    node.again()
+    assert (told(4), found()) == (None, {1.0})
+    node.again()
+    assert (told(6), found()) == (2, {3.0})

@@ -543,7 +543,7 @@ def test_events_of_a_pause_are_counted_and_are_no_news_after_it(node: Node) -> N
     recent = ("gpu_xid_events_recent", *LABELS[SLOTS[0]], "79")
 
     def report(sequence: int) -> None:
-        event = HardwareEvent("xid", SLOTS[0], "79", "kernel_log", 1.7e9 + sequence, "", "boot", sequence)
+        event = HardwareEvent("xid", SLOTS[0], "79", "kernel_log", node.clock.time(), "", "boot", sequence)
         node.feed(LOG, Collected({}, [], 0.0, [event]))
 
     node.pause()

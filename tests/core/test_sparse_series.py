@@ -32,7 +32,7 @@ class Node:
         self._inventory = known(*known_before)
         self.flaps = LinkFlaps(FlapsState(), self.store)
         self._links_down = LinksDown(self.store, self._inventory, self.flaps)
-        self._recent = RecentErrors(self.store, 300.0)
+        self._recent = RecentErrors(self.store, 300.0, {})
 
     def observe(self, gpu: SeenGpu) -> None:
         self._inventory.observe(Observation(gpus=(gpu,)), 0.0)

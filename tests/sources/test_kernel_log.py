@@ -105,16 +105,6 @@ def test_other_lines_tell_nothing(node: Node) -> None:
     assert losses(batch) == 0
 
 
-def test_an_event_of_an_adapter_that_is_older_than_an_hour_is_not_reported(node: Node) -> None:
-    """A log that is read for the first time has lines of a boot long ago; rules look back for an hour."""
-    node.uptime = 5000.0
-    fatal = "mlx5_core 0000:86:00.0: poll_health:825:(pid 0): Fatal error 1 detected"
-    batch = node.run(record(1, fatal, 1_399_000_000), record(2, fatal, 1_401_000_000), record(3, XID, 1_000_000))
-
-    assert [(event.kind, event.sequence) for event in batch.events] == [("adapter", 2), ("xid", 3)]
-    assert batch.events[0].device == "0000:86:00.0"
-
-
 def test_a_line_that_a_program_wrote_does_not_count(node: Node, procfs: Path) -> None:
     """The kernel marks it by its facility; for a rehearsal it can be let in."""
     by_program = record(1, level=8 + 4)

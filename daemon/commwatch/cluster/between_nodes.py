@@ -1,4 +1,4 @@
-"""Takes what a run or check between nodes says of this node, from the member process on it, and shows it."""
+"""Receives the report of a run or check between nodes about this node, from the member process on it, and shows it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log = structlog.get_logger("commwatch.cluster")
 Report = TypeVar("Report", NodeReport, CheckReport)
 
 _LOOKUP_SECONDS = 3.0
-"""For the name of a user, which a directory service may have to say."""
+"""Time to look up a user's name, which a directory service may have to answer."""
 
 
 class Taken(msgspec.Struct, frozen=True):
@@ -119,11 +119,11 @@ class BetweenNodes:
             return False
 
     def take_over(self, earlier: BetweenNodes) -> None:
-        """Know what is known under an earlier configuration, which takes reports until this one is in force."""
+        """Take over the state under an earlier configuration, which takes reports until this one is in force."""
         self._record.take_over(earlier._record)
 
     def refresh(self) -> None:
-        """Show what is known now: results age."""
+        """Show the current state: results age."""
         readings = self._record.readings(self._clock())
         shown = {(metric, labels): value for metric, labels, value in readings}
         self._store.show("cluster", "", shown, time.monotonic())

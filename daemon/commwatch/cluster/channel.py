@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 import msgspec
 
 MAGIC: Final = b"commwatch-cluster 1\n"
-"""What the store says first; the number is that of this format."""
+"""The store's first message; the number is that of this format."""
 MOST_BYTES: Final = 64 * 1024
 """Of a message from a member."""
 
@@ -146,7 +146,7 @@ async def _exactly(reader: asyncio.StreamReader, count: int) -> bytes:
 
 
 def small_packets(sock: socket.socket) -> None:
-    """What is sent here passes where large packets are lost, so that a member can say that they are."""
+    """Send small packets that pass where large ones are lost, so that a member can report the loss."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, _SMALL_PACKET_BYTES)
 
 

@@ -49,7 +49,7 @@ async def check(run: Run, progress: Progress, take: Callable[[CheckReport], None
 
     Args:
         run: as the member was started.
-        progress: says what is waited for.
+        progress: receives the reason for waiting, in words.
         take: receives the report about the local node, if there is one.
 
     Raises:

@@ -28,7 +28,7 @@ Found = TypeVar("Found")
 
 
 async def in_thread(function: Callable[[], Found], seconds: float) -> Found | None:
-    """Call what may block, in a thread that nobody waits for at the end; None where it takes longer or fails.
+    """Call a blocking function in a thread that the process does not wait for; None if it takes longer or fails.
 
     Asyncio's own threads would keep the process until the name server has answered.
     """
@@ -124,7 +124,6 @@ class Listeners:
             self._servers.append(await asyncio.start_server(self._connected, sock=sock, limit=2**16))
 
     async def close(self) -> None:
-        """Close all of it."""
         for server in self._servers:
             server.close()
         for task in self._tasks:
@@ -248,7 +247,7 @@ async def connect(
 
 
 def result_of(error: OSError) -> Result:
-    """What an error of connect means."""
+    """The meaning of an error of connect."""
     if isinstance(error, socket.gaierror):
         return "name"
     if error.errno in _FILTERED:

@@ -91,7 +91,7 @@ def _minority(cause: Cause, name: str, values: Mapping[int, str], contacts: Cont
 
 
 def _same(name: str, usual: str) -> str:
-    """What makes a node like the others."""
+    """The command that makes a node like the others."""
     if name.startswith("NCCL_"):
         return f"unset {name}" if usual == "not set" else f"export {name}={shlex.quote(usual)}"
     if usual in ("none", "unknown", "not set"):

@@ -1,4 +1,4 @@
-"""Where a member stands in a run: rank, size and where to meet, from the variables of its launcher; pure."""
+"""The place of a member in a run: rank, size and meeting place, from the variables of its launcher; pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_MEMBERS = 1024
 KEY_VARIABLE = "COMMWATCH_CLUSTER_KEY"
 SIZE_VARIABLE = "COMMWATCH_CLUSTER_SIZE"
 DEFAULT_PORT = 29500
-"""MASTER_PORT where nobody says another: torch's own."""
+"""MASTER_PORT if no other is given: torch's own."""
 SHORTEST_KEY = 16
 MAKE_KEY = f"export {KEY_VARIABLE}=$(openssl rand -hex 32)"
 
@@ -41,14 +41,14 @@ class Place:
     port: int
     """Where the job's processes would meet."""
     names: tuple[str, ...] = ()
-    """The names by which the members know each other, by rank; empty where the launcher says none."""
+    """The names by which the members know each other, by rank; empty if the launcher gives none."""
     taken: bool = False
     """The launcher itself holds the port, as torchrun does: the check meets on the next one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """What a member knows of itself, and what it was given."""
+    """A member's own facts, and its command line."""
 
     names: tuple[str, ...] = ()
     """Its host name, short and in full, and its addresses."""
@@ -64,14 +64,14 @@ Variables = Mapping[str, str]
 
 
 def place(variables: Variables, own: Own = Own()) -> Place:
-    """Where this member stands.
+    """The place of this member.
 
     Args:
         variables: the environment.
-        own: what was given by hand wins over them.
+        own: values of the command line, which take precedence.
 
     Raises:
-        BrokenRun: they do not say it, or contradict each other; one line with the cure.
+        BrokenRun: they are missing or contradict each other; one line with the remedy.
     """
     engine = own.engine if own.engine != "auto" else _detected(variables, own)
     if engine not in ENGINES:

@@ -1,4 +1,4 @@
-"""What a member's node is: versions, parts, settings, names, interfaces. No GPU is asked, no torch is loaded."""
+"""Facts about a member's node: versions, parts, settings, names, interfaces. No GPU is queried, no torch is loaded."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _cuda() -> str:
 
 
 def nccl_version(variables: Mapping[str, str]) -> str:
-    """Of the library that torch would load: a preloaded one, its own package's, else where the loader looks."""
+    """Version of the library that torch would load: a preloaded one, its own package's, else the loader's."""
     preloaded = [one for one in re.split(r"[ :]", variables.get("LD_PRELOAD", "")) if "libnccl" in one]
     for path in preloaded:
         return _library_version(path)

@@ -62,7 +62,7 @@ def parse_if_inet6(text: str) -> Iterator[Interface]:
 
 
 def nccl_choice(interfaces: Sequence[Interface], variables: Mapping[str, str]) -> Choice:
-    """What NCCL takes for its start-up and for TCP.
+    """The interface that NCCL uses for its start-up and for TCP.
 
     With NCCL_SOCKET_IFNAME the first that it selects; else the first whose name begins with ``ib``, else the first that
     is neither lo nor docker, else docker, else lo.
@@ -82,7 +82,8 @@ def nccl_choice(interfaces: Sequence[Interface], variables: Mapping[str, str]) -
 
 
 def gloo_choice(interfaces: Sequence[Interface], variables: Mapping[str, str], own_addresses: Sequence[str]) -> Choice:
-    """What gloo takes: GLOO_SOCKET_IFNAME, else the first address of the node's own name that is the node's."""
+    """The interface that gloo uses: GLOO_SOCKET_IFNAME, else the first address of the node's own name that is the
+    node's."""
     if text := variables.get("GLOO_SOCKET_IFNAME", ""):
         return _choice([one for one in interfaces if one.name == text.split(",", maxsplit=1)[0]], "GLOO_SOCKET_IFNAME")
     for address in own_addresses:

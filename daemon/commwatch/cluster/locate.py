@@ -35,7 +35,7 @@ UPLINK_MOST: Final = 0.8
 FEW: Final = 0.4
 """Share of the inner cells of a leaf below which the uplink is the cause and not the leaf."""
 LEAF_CELLS: Final = 4
-"""Fewer say nothing of a leaf."""
+"""Fewer cells are not enough for a verdict on a leaf."""
 LEAF_NODES: Final = 3
 """Nor do those of fewer nodes: one bad NIC would be its leaf."""
 NODE_SHARE: Final = 0.75
@@ -43,26 +43,26 @@ NODE_SHARE: Final = 0.75
 DIPS: Final = 0.04
 """Share of the cells of a healthy end that moments make bad in rough weather."""
 FALSE_ENDS: Final = 0.009
-"""Ends of a run that so many bad cells may make guilty by chance."""
+"""Expected number of healthy ends that chance names in a run, at most."""
 MOST_CELLS: Final = 5
 """Bad cells that name an end however many ends a run has."""
 FEW_ENDS: Final = 16
 """Of so few, two bad cells name one, as in a few pairs that were measured by hand; a probe measures it again."""
 BAD_PER_GOOD: Final = 4
-"""An end with a good cell needs so many bad ones for it."""
+"""Number of bad cells that an end needs for each good one."""
 CLEARED: Final = 2
 """Bad cells of an end whose partners must be good with others."""
 SLOWER_SHARE: Final = 0.1
 """Share of the pairs of good nodes that must be slow for their paths to be slower ones; moments slow 2 %."""
 SLOWER_SHARE_FEW_RAILS: Final = 0.3
-"""So with fewer rails than tell a rail from a path: faulty uplinks slow less."""
+"""The share with fewer rails than can distinguish a rail from a path: faulty uplinks slow less."""
 SLOWER_PAIRS: Final = 3
 SLOWER_NODES: Final = 1 / 8
 """Share of the nodes that would have to be at fault at once if their paths were not slower ones."""
 PATH_RAILS: Final = 4
-"""From so many rails on, what is slow on most of them is the path or the node, and no NIC."""
+"""From this number of rails on, a fault of most of them is of the path or the node, and not of a NIC."""
 FEW_UNPROVEN: Final = 1 / 4
-"""Share of the nodes up to which those are listed that met nobody but over slower paths; more are one line."""
+"""Share of the nodes up to which those are listed that met others only over slower paths; more are one line."""
 SURE_ISLANDS: Final = 8
 """Pairs beyond one for each node that must agree with two islands; each would by chance in half of the cases."""
 SAME_LEVEL: Final = 0.1
@@ -87,13 +87,13 @@ class Named(msgspec.Struct, frozen=True):
     ratio: float | None
     """Median of its bad cells to the usual one; None where nothing was measured."""
     measurements: int
-    """Bad ones that say so."""
+    """Bad measurements behind the verdict."""
     reason: str
     """Why it failed, or the transport; ``expected`` where the rate is the measure and not others; else empty."""
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """What cells of a class carry."""
+    """The rates of the cells of a class."""
 
     scope: Literal["leaf", "leaves"]
     """Within a leaf or between leaves; without groups all is within one."""
@@ -108,7 +108,7 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 class Whole(msgspec.Struct, frozen=True):
-    """What the network carries, of the cells that are not bad."""
+    """The capacity of the network, by the cells that are not bad."""
 
     node: float
     """Bytes per second from one node to another one, all rails together; usual."""
@@ -116,7 +116,7 @@ class Whole(msgspec.Struct, frozen=True):
     """All but a tenth carry more."""
     high: float
     expected: float | None
-    """So much should they carry together; None where no rate is known."""
+    """The rate that they should have together; None if no rate is known."""
     inside: float | None
     """Bytes per second between the GPUs of a node."""
     is_bottleneck: bool
@@ -134,7 +134,7 @@ class Slower(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What a run says."""
+    """The verdict on a run."""
 
     nodes: int
     """That measured anything, or failed to."""
@@ -159,7 +159,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Cell(NamedTuple):
-    """What went from one node to another one on a rail."""
+    """The measurement from one node to another one on a rail."""
 
     source: int
     destination: int
@@ -194,7 +194,7 @@ class _LeafFault(NamedTuple):
 
 @dataclass(slots=True)
 class _EndFaults:
-    """What the cells say of their ends, as far as no leaf explains them."""
+    """The faults of the cells' endpoints, as far as no leaf explains them."""
 
     ends: dict[_End, Sequence[Cell]] = field(default_factory=dict)
     """At fault, with all of their cells."""
@@ -333,7 +333,7 @@ def _rate(run: Run, one: Measured) -> float | None:
 
 
 class _Speed(NamedTuple):
-    """What a cell is compared by: the larger the better."""
+    """The value by which a cell is compared: the larger the better."""
 
     one: Measured
     of: tuple[_Class, bool]
@@ -355,7 +355,7 @@ def _speeds(run: Run, classes: Sequence[_Class]) -> Iterator[_Speed]:
 
 
 def _usual_speeds(run: Run, speeds: Iterable[_Speed], share: float) -> dict[tuple[_Class, bool], float]:
-    """What is usual in each class that has enough values."""
+    """The usual value in each class that has enough values."""
     values: dict[tuple[_Class, bool], list[float]] = defaultdict(list)
     for one in speeds:
         if _is_usual(run, one.one):
@@ -406,11 +406,11 @@ class _Paths(NamedTuple):
     """How fast pairs are as a whole."""
 
     slow: Mapping[tuple[int, int], float]
-    """What a rail of a pair on a slower path should carry, as a share of what is usual."""
+    """The expected rate of a rail of a pair on a slower path, as a share of the usual one."""
     slower: Slower | None
     sides: tuple[int, ...]
     unproven: tuple[int, ...]
-    """Members that met nobody on a path that is not slower."""
+    """Members that met no other on a path that is not slower."""
     across: AbstractSet[tuple[int, int]] = frozenset()
     """Pairs of few nodes without groups that are slow as a whole, for a reason that is not known yet."""
 
@@ -474,7 +474,7 @@ def _paths_of(
 
 
 def _disjoint(pairs: Iterable[tuple[int, int]]) -> int:
-    """How many pairs without a common member there are, at least: so many nodes would have to be at fault."""
+    """The least number of pairs without a common member: as many nodes would have to be at fault."""
     taken: set[int] = set()
     for first, second in pairs:
         if first not in taken and second not in taken:
@@ -562,7 +562,7 @@ def _usual(values: Sequence[float], share: float = SLOW_SHARE) -> float | None:
 
 
 def _enough(ends: int) -> int:
-    """Bad cells that name an end: as many as do not come together by chance in a run with so many ends."""
+    """Bad cells that name an end: as many as do not occur together by chance in a run with this number of ends."""
     return min(MOST_CELLS, max(2, math.ceil(math.log(ends / FALSE_ENDS) / math.log(1 / DIPS)))) if ends else 2
 
 
@@ -638,7 +638,7 @@ def _guilty(
 
 
 def _is_likely(bad: Sequence[Cell], good: int, enough: int) -> bool:
-    """Whether so many cells of an end, with more than one partner, are bad that moments do not explain them."""
+    """Whether an end has more bad cells, with more than one partner, than moments can explain."""
     return len(bad) >= max(enough, BAD_PER_GOOD * good) and len(_pairs(bad)) > 1
 
 
@@ -808,7 +808,7 @@ def _figures(run: Run, classes: Sequence[_Class]) -> Iterator[Figures]:
 
 
 def _whole(run: Run, classes: Sequence[_Class], *, is_fine: bool) -> Whole | None:
-    """What a node carries to another one: the usual of each rail, together; None where nothing was measured."""
+    """The rate from a node to another one: the usual of each rail, added up; None if nothing was measured."""
     values: dict[Rail, list[float]] = defaultdict(list)
     rates: dict[Rail, list[float]] = defaultdict(list)
     for one, of_class in zip(run.measured, classes, strict=True):

@@ -56,7 +56,7 @@ class Unreached(BrokenRun):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a member is started with."""
+    """The arguments of a member."""
 
     place: Place
     key: bytes
@@ -78,7 +78,7 @@ class MeetingPlace:
     """The store, if this member hosts it."""
 
     def waiting(self) -> str:
-        """What the member waits for before the run begins."""
+        """The reason for waiting before the run begins, in words."""
         place = self.run.place
         if self.store is None:
             return f"waits for member 0 at {place.host}:{_store_ports(place)[0]}, and for the others"
@@ -313,7 +313,8 @@ def contact_name(run: Run, own: str = "") -> str:
 
 
 def _why_not(run: Run, contact: Contact, addresses: tuple[str, ...], last: Mapping[int, Outcome]) -> Failure:
-    """What kept a member from the store, by its tries of the first port; the others only where they say more."""
+    """The reason why a member did not reach the store, by its tries of the first port; other ports only if they show
+    more."""
     host, port = run.place.host, _store_ports(run.place)[0]
 
     def own(cause: Cause, detail: str, cure: str) -> Failure:

@@ -1,4 +1,4 @@
-"""What members and the store say to each other; every text and every list has a limit."""
+"""Messages between members and the store; every text and every list has a limit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 Text = Annotated[str, msgspec.Meta(max_length=256)]
 WORD = r"[A-Za-z0-9_.:%@+-]*"
-"""Of names and addresses: they stand in commands that people copy into a shell."""
+"""Characters of names and addresses: these are part of commands that people copy into a shell."""
 Word = Annotated[str, msgspec.Meta(max_length=256, pattern=f"^{WORD}\\Z")]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Rank = Annotated[int, msgspec.Meta(ge=0, le=1023)]
@@ -33,7 +33,7 @@ MOST_OUTCOMES = 400
 
 
 def word_of(text: str) -> str:
-    """The text as a word: what may not stand in one is an underscore."""
+    """The text as a word: other characters become underscores."""
     return "".join(one if re.fullmatch(WORD, one) else "_" for one in text)[:256]
 
 
@@ -61,7 +61,7 @@ class Contact(msgspec.Struct, frozen=True, kw_only=True):
     rank: Rank
     name: Word
     token: Annotated[str, msgspec.Meta(min_length=16, max_length=16)]
-    """What its listeners say first, so that nobody else's answer counts as its."""
+    """The first message of its listeners, so that no other process's answer counts as its."""
     addresses: Annotated[tuple[Word, ...], msgspec.Meta(max_length=4)]
     """That others have to reach: NCCL's first, gloo's where it is another one."""
     ports: Annotated[tuple[Port, ...], msgspec.Meta(max_length=4)]
@@ -83,7 +83,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a member's node is."""
+    """Facts about a member's node."""
 
     versions: Annotated[dict[Text, Text], msgspec.Meta(max_length=64)]
     settings: Annotated[dict[Word, Text], msgspec.Meta(max_length=128)]
@@ -113,7 +113,7 @@ class RailOffer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Prober(msgspec.Struct, frozen=True, kw_only=True):
-    """What a member of a probe brings."""
+    """The contribution of a member to a probe."""
 
     version: Word
     """Of commwatch."""
@@ -122,13 +122,14 @@ class Prober(msgspec.Struct, frozen=True, kw_only=True):
     leaf: Word = ""
     """As its launcher names it."""
     model: Text = ""
-    """What must be equal for nodes to be compared."""
+    """The properties that must be equal for nodes to be compared."""
     no_adapter_latency: Text = ""
     """Why the latency of its adapters cannot be measured; empty: it can."""
     busy: Text = ""
     """Why its node may not be probed now; empty: it may."""
     diagnosis: Text = ""
-    """What the daemon of its node says of it, in a line that begins with the word of the verdict; empty: not asked."""
+    """The diagnosis by the daemon of its node, in a line that begins with the word of the verdict; empty: not
+    requested."""
 
 
 class Join(msgspec.Struct, frozen=True, kw_only=True, tag="join"):
@@ -186,7 +187,7 @@ class Roster(msgspec.Struct, frozen=True, kw_only=True, tag="roster"):
 
 
 class RailReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What one end of a rail measured."""
+    """The measurements of one end of a rail."""
 
     latency: Quantity | None = None
     """Seconds of a small message, half of there and back, on its clock."""
@@ -257,7 +258,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     minor: bool = False
     """Said, and no failure: exit code 0."""
     ranks: tuple[int, ...] = ()
-    """Of all members that ``who`` stands for."""
+    """Ranks of all members that ``who`` represents."""
 
     @property
     def line(self) -> str:
@@ -296,13 +297,13 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, tag="verdict"):
-    """What a run says of the cluster."""
+    """The verdict of a run on the cluster."""
 
     outcome: Literal["fine", "named", "too_few"]
     members: tuple[Member, ...]
     failures: tuple[Failure, ...]
     strangers: tuple[str, ...] = ()
-    """Who came to the store and was not of the run, with how it was turned away."""
+    """Clients of the store that were not part of the run, with the way in which they were refused."""
     paths: int = 0
     """Connections that were tried."""
     seconds: float = 0.0

@@ -1,4 +1,4 @@
-"""What a run says of each of its nodes, from what was measured and the verdict; pure."""
+"""The results of a run for each of its nodes, from the measurements and the verdict; pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from commwatch.cluster.run_file import Measured, Run
 
 
 class Findings(msgspec.Struct, frozen=True):
-    """What the run measured, by its members."""
+    """The measurements of the run, by its members."""
 
     rails: Mapping[int, tuple[RailResult, ...]]
     suspicions: Mapping[int, tuple[Suspicion, ...]]
@@ -22,7 +22,7 @@ class Findings(msgspec.Struct, frozen=True):
 
 
 def findings_of(run: Run, verdict: Verdict, devices: Sequence[Sequence[str]]) -> Findings:
-    """What a run says of each of its members.
+    """The results of a run for each of its members.
 
     Args:
         run: as it was measured.

@@ -1,4 +1,5 @@
-"""What a daemon knows of runs and checks between nodes: counts, the last results, and what is named how often."""
+"""A daemon's record of runs and checks between nodes: counts, the last results, and the named faults with their
+counts."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ class Named(msgspec.Struct, frozen=True):
 
 
 class NodeHistory(msgspec.Struct):
-    """What outlives the daemon."""
+    """State that outlives the daemon."""
 
     last: NodeReport | None = None
     """Of the runs that measured this node."""
@@ -161,7 +162,7 @@ class NodeRecord:
         return last if last is not None and is_current(last.finished_at, self._interval, now) else None
 
     def readings(self, now: float) -> list[Reading]:
-        """What is exported; nothing before the first report. Each name is without ``commwatch_cluster_``."""
+        """The exported readings; nothing before the first report. Each name is without ``commwatch_cluster_``."""
         history = self.history
         found: list[Reading] = [("refused_reports_total", (one,), count) for one, count in self._refused.items()]
         if history.runs:

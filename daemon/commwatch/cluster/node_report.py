@@ -1,4 +1,4 @@
-"""What a check or a probe says of one of its nodes, handed to the daemon of that node; no other node is in it."""
+"""The report of a check or a probe on one of its nodes, for the daemon of that node; it names no other node."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ a signal, or the store was lost."""
 
 
 class RailResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one rail of the node measured with all its partners; the best counts, since others' traffic only slows."""
+    """The measurements of one rail of the node with all its partners; the best counts, since other traffic only
+    slows."""
 
     rail: Annotated[int, msgspec.Meta(ge=0, lt=MOST_RAILS)]
     device: Word
@@ -65,12 +66,12 @@ class Suspicion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What it says of which part."""
+        """The identity of the suspicion: part and fault."""
         return (self.kind, self.element, self.fault)
 
 
 class NetworkRates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the network carries from one node to another one, all rails together, in bytes per second."""
+    """The rate from one node to another one, all rails together, in bytes per second."""
 
     usual: Quantity
     low: Quantity
@@ -81,7 +82,7 @@ class NetworkRates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class NodeReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a run says of one node."""
+    """The report of a run on one node."""
 
     run: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}\Z")]
     """Identity of the run."""
@@ -91,20 +92,20 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     skip: SkipReason | Literal[""] = ""
     """Why the node was not free."""
     engine: Word = ""
-    """What started the members."""
+    """The launcher of the members."""
     backend: Word = ""
     nodes: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 0
     """That were measured."""
     seconds: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = 0.0
     """That the run took."""
     occupied_seconds: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = 0.0
-    """For which it held each GPU of this node."""
+    """Seconds for which it occupied each GPU of this node."""
     nccl_version: Word = ""
     """Of its ranks; empty without NCCL."""
     settings: Word = ""
     """Digest of the NCCL settings that its ranks found on the node; empty without any."""
     block: Word = ""
-    """Above the leaf, as the launcher says."""
+    """The part above the leaf, by the launcher."""
     leaf: Word = ""
     leaf_source: LeafSource = "none"
     rails: Annotated[tuple[RailResult, ...], msgspec.Meta(max_length=MOST_RAILS)] = ()
@@ -116,7 +117,7 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended"):
-    """The store's last word: the run is over, and this is what it says of the member's node."""
+    """The store's last message: the run is over, with the report on the member's node."""
 
     exit_code: int
     report: NodeReport
@@ -132,14 +133,14 @@ def skip_of(detail: str) -> SkipReason | Literal[""]:
 
 
 class CheckReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a check says of one node."""
+    """The report of a check on one node."""
 
     run: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}\Z")]
     """Identity of the report."""
     finished_at: Timestamp
     """By the clock of the node."""
     outcome: Literal["completed", "unreached"]
-    """``unreached``: the member took no part at the meeting place, and nothing else was looked at."""
+    """``unreached``: the member did not get to the meeting place, and nothing else was checked."""
     causes: Annotated[tuple[FailureCause, ...], msgspec.Meta(max_length=len(CAUSES))] = ()
     """Of what is to be cured on this node."""
     unreachable: Annotated[tuple[Unreachable, ...], msgspec.Meta(max_length=4)] = ()
@@ -150,7 +151,7 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 def report_of_verdict(verdict: Verdict, rank: int, now: float) -> CheckReport:
-    """What a verdict says of a member.
+    """The report of a verdict on a member.
 
     Args:
         verdict: of all members.
@@ -168,7 +169,7 @@ def report_of_verdict(verdict: Verdict, rank: int, now: float) -> CheckReport:
 
 
 def report_of_unreached(failure: Failure, rank: int, now: float) -> CheckReport:
-    """What a member knows of itself that took no part: it did not get to the store, or the store is of another version.
+    """The report of a member that took no part: it did not get to the store, or the store is of another version.
 
     Member 0 without a port has no way to go.
 

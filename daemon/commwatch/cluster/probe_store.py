@@ -1,6 +1,6 @@
-"""The store of a probe: gives each pair its turn, takes what both ends measured, and judges; member 0 hosts it.
+"""The store of a probe: gives each pair its turn, takes the measurements of both ends, and judges; member 0 hosts it.
 
-The pairs are those of ``schedule``, which any member could compute. The store says when: pairs of a wave measure at
+The pairs are those of ``schedule``, which any member could compute. The store decides when: pairs of a wave measure at
 once, and those of the next one begin when all have answered or their deadline has passed.
 """
 
@@ -46,7 +46,7 @@ HDR_BYTES_PER_SECOND: Final = 25e9
 _GRACE_SECONDS = 8.0
 """For the ends of the ranks, and the way to the store."""
 _WORDS: Final = ("refused", "filtered", "no_route")
-"""What says more of a failed pair than that it took too long."""
+"""Reasons of a failed pair that are more specific than a timeout."""
 _HOST: Final = frozenset({"start", *get_args(SkipReason)})
 """Why a rank measured nothing, of its own node: a node short of CPU says ``starved`` of all that was late."""
 
@@ -71,11 +71,11 @@ class ProbedMember(msgspec.Struct, frozen=True, kw_only=True):
     """``busy``: its node was not free; ``lost``: it came and left, or did not answer in time."""
     detail: str = ""
     diagnosis: str = ""
-    """What its daemon says of its node; empty: not asked."""
+    """The diagnosis by its node's daemon; empty: not requested."""
 
 
 class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run found."""
+    """The result of a run."""
 
     backend: str
     members: tuple[ProbedMember, ...]
@@ -101,11 +101,11 @@ class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What member 0 was asked for."""
+    """The command line of member 0."""
 
     rounds: int = 3
     leaves: Mapping[str, str] = field(default_factory=dict)
-    """By the name of the node; in place of what the launchers say."""
+    """By the name of the node; replaces the launchers' values."""
     expected: float | None = None
     inside: float | None = None
     pair_deadlines: Mapping[Backend, plan.Deadlines] = field(default_factory=lambda: PAIR_DEADLINES)
@@ -249,7 +249,7 @@ class _Probe:
         return tuple(one.name for one in self._probers[rank].rails)
 
     def _report(self, rank: int, place: int, result: ProbeResult, found: Findings, leaf: str) -> NodeReport:
-        """What the run says of one member; its clock is its own."""
+        """The report of the run on one member; its clock is its own."""
         state, detail = self._state(rank)
         outcome: RunOutcome = _OUTCOMES[state]
         if outcome == "completed" and result.verdict.nodes < 2:
@@ -361,7 +361,7 @@ class _Probe:
 
 
 def _measured(number: int, pair: Pair, ends: Sequence[Sequence[RailReport]]) -> list[Measured]:
-    """What both ends say of each rail: bytes count where they arrive."""
+    """The measurements of each rail by both ends: bytes count where they arrive."""
     found = []
     for rail, (first, second) in enumerate(zip(*ends, strict=False)):
         reasons = [one.failed for one in (first, second) if one.failed]

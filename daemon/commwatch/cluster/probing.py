@@ -58,7 +58,7 @@ _IN_A_JOB = ("SLURM_JOB_ID", "KUBERNETES_SERVICE_HOST")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the member was asked for."""
+    """The command line of the member."""
 
     backend: str = "auto"
     rails: tuple[str, ...] = ()
@@ -141,7 +141,7 @@ async def _take_part(meeting: MeetingPlace, contact: Contact, bench: Bench, prog
 
 
 async def _turns(channel: Channel, bench: Bench, key: bytes) -> Ended:
-    """Measure whenever the store says so, until its last word."""
+    """Measure whenever the store requests it, until its last message."""
 
     def listening() -> asyncio.Future[Turn | Void | Ended]:
         answer = answer_of(channel, Turn, Void, Ended, seconds=_LONGEST_WAIT_SECONDS, most=_TURN_BYTES)
@@ -163,7 +163,7 @@ async def _turns(channel: Channel, bench: Bench, key: bytes) -> Ended:
 
 
 class Bench:
-    """What a node measures with: a launcher for the rank of each rail, one lock for all."""
+    """The measuring equipment of a node: a launcher for the rank of each rail, one lock for all."""
 
     def __init__(
         self, config: Config, node: NodeByHand, backend: Backend, rails: tuple[Rail, ...], lock: RunLock,
@@ -181,7 +181,7 @@ class Bench:
         """
         self.prober = Prober(version=__version__, backend=backend)
         self.words = "waits for the others"
-        """What it is at."""
+        """Its current activity, in words."""
         self.nccl_version = self.settings = ""
         """Of the last ranks that measured: of NCCL, and the digest of its settings."""
         self._node, self._backend, self._rails, self._deadlines = node, backend, rails, deadlines
@@ -255,7 +255,7 @@ class Bench:
         Args:
             turn: with whom, and where.
             key: of the turn.
-            said: the store's next word; where it comes first, nobody waits for this turn any more.
+            said: the store's next message; if it comes first, this turn is no longer needed.
         """
         self.words = f"round {turn.round}: measures with {turn.peer}"
         plans = [
@@ -339,7 +339,7 @@ class Bench:
 
 
 def _report(end: int, result: CycleResult, adapter: float | None = None) -> RailReport:
-    """What one end measured: small messages on the clock of who sends them, large ones where they arrive."""
+    """The measurements of one end: small messages on the clock of the sender, large ones where they arrive."""
     if not isinstance(result, Measured):
         if isinstance(result, Failed):
             word = result.detail.partition(":")[0]

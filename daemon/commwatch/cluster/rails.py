@@ -1,4 +1,4 @@
-"""What a node brings to a probe: its backend, its rails, and the GPU of each."""
+"""A node's contribution to a probe: its backend, its rails, and the GPU of each."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Rail(NamedTuple):
 
 
 class Network(NamedTuple):
-    """What a node has to reach others."""
+    """The network interfaces of a node."""
 
     interfaces: tuple[Interface, ...]
     choice: Choice
-    """Where ranks meet, and what is measured where no rail is named."""
+    """The interface where ranks meet, which is also measured if no rail is named."""
     adapters: Adapters
     """RDMA devices with an active port."""
 
@@ -134,14 +134,14 @@ def _rail(network: Network, adapters: Adapters, name: str) -> Rail:
 
 
 def _usable(choice: Choice) -> Choice:
-    """What leads to other nodes, or was asked for by name."""
+    """The choice if it leads to other nodes or was named by the user."""
     if choice.address and (choice.why or not leads_nowhere(choice)):
         return choice
     raise BrokenRun("cluster: no interface of this node leads to other nodes: --interface NAME")
 
 
 def _near(rails: Sequence[Rail], gpus: Sequence[ProbeGpu], topology: Topology) -> Iterator[ProbeGpu]:
-    """A GPU of its own for each rail, the nearest one where the topology says so."""
+    """A GPU of its own for each rail, the nearest one if the topology shows it."""
     near = {one.uuid: _adapters_near(topology, one.pci_bus_id) for one in gpus}
     free = list(gpus)
     for rail in rails:

@@ -40,7 +40,7 @@ def unreachable(contacts: Contacts, reports: Reports) -> Iterator[Failure]:
     yield from _names(contacts, reports)
     found = _by_cause(reports)
     tried = {Path(rank, one.whom) for rank, report in reports.items() for one in _between(report.outcomes, reports)}
-    # A node without a route back answers nobody: that is one cause, and its own tries say it.
+    # A node without a route back answers no other: that is one cause, and its own tries show it.
     back = {Path(path.target, path.source) for path in found.get("no_route", {})}
     for cause in ("no_route", "refused", "filtered", "name", "mtu"):
         failed = found.get(cause, {})
@@ -148,7 +148,7 @@ def _names(contacts: Contacts, reports: Reports) -> Iterator[Failure]:
 
 
 def _between(outcomes: Iterable[Outcome], reports: Reports) -> Iterator[Outcome]:
-    """The tries of ports of members that reported: one that left in between says nothing of the network."""
+    """The tries of ports of members that reported: one that left meanwhile is no evidence on the network."""
     return (one for one in outcomes if one.kind == "ephemeral" and one.port and one.whom in reports)
 
 

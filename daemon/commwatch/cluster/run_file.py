@@ -45,13 +45,13 @@ class Member(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     leaf: str = NO_LEAF
     """Switch to which it is connected; empty: not known."""
     model: str = ""
-    """What must be equal for two nodes to be compared: GPU model, settings."""
+    """The properties that must be equal for two nodes to be compared: GPU model, settings."""
     rates: tuple[float, ...] = ()
     """Rate of each rail in bytes per second, one direction; empty: not known."""
 
 
 class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What one rail of a pair of nodes measured in a round."""
+    """The measurements of one rail of a pair of nodes in a round."""
 
     round: int
     first: int
@@ -111,7 +111,7 @@ def encode_run(run: Run) -> bytes:
 
 
 def _problem(run: Run) -> str:
-    """What cannot be in the run; empty where all can."""
+    """The first invalid value of the run; empty if all are valid."""
     names = {one.name for one in run.members}
     if len(names) < len(run.members):
         return "a node is twice among the members"
@@ -130,7 +130,7 @@ def _problem(run: Run) -> str:
 
 
 def _no_quantity(where: str, value: float | None) -> str:
-    """What is wrong with a bandwidth or a time; empty where nothing is."""
+    """The error in a bandwidth or a time; empty if it is valid."""
     if value is None or _SMALLEST <= value <= _LARGEST:
         return ""
     return f"{where}: {value}; expected {_SMALLEST:g} to {_LARGEST:g}"
@@ -183,7 +183,8 @@ def leaf_of_slurm(address: str, pattern: str = "") -> str:
 
 
 def block_of_slurm(address: str, pattern: str = "") -> str:
-    """What ``SLURM_TOPOLOGY_ADDR`` has above the leaf: the next switch, or a block (topology/block); empty without."""
+    """The part of ``SLURM_TOPOLOGY_ADDR`` above the leaf: the next switch, or a block (topology/block); empty
+    without."""
     above = _above_node(address, pattern)
     switches = [part for part, kind in above if kind == "switch"]
     return next((part for part, kind in above if kind == "block"), switches[1] if len(switches) > 1 else "")

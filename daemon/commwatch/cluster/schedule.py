@@ -1,8 +1,8 @@
 """Who measures with whom: three rounds, whatever the number of nodes; pure.
 
-Every member computes the same pairs from the same members, groups, seed and results, so nobody leads. Round 1 pairs
-nodes of a leaf, round 2 nodes of different leaves, round 3 suspects with witnesses. The order comes from a hash and not
-from ``random``, whose sequence belongs to a version of Python.
+Every member computes the same pairs from the same members, groups, seed and results, so there is no leader. Round 1
+pairs nodes of a leaf, round 2 nodes of different leaves, round 3 suspects with witnesses. The order comes from a hash
+and not from ``random``, whose sequence belongs to a version of Python.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def second_round(
     met = {frozenset(pair[:2]) for pair in first}
     rested = set(range(len(leaves))) - {member for pair in first for member in pair[:2]}
     order = _shuffled(range(len(leaves)), seed, "second")
-    # Nobody rests twice: with an odd number the last one of the order rests.
+    # No member pauses twice: with an odd number the last one of the order pauses.
     order.sort(key=lambda member: member not in rested)
     pairs = [[order[place], order[place + 1]] for place in range(0, len(order) - 1, 2)]
 
@@ -141,9 +141,9 @@ def witness_round(
 ) -> tuple[Pair, ...]:
     """Each suspect with witnesses of its own leaf that were good on the suspect's rails; each of these once a wave.
 
-    Where its leaf has none, one of its side, or any other; where nobody was good, another member. One that it has met
-    comes again only where there is no other. Up to four nodes make all pairs, whatever is suspected: where most pairs
-    were slow, nothing says yet what is usual. It is called again with what came of it, until it is empty.
+    Where its leaf has none, one of its side, or any other; if none was good, another member. One that it has met comes
+    again only where there is no other. Up to four nodes make all pairs, whatever is suspected: if most pairs were slow,
+    the usual rate is not known yet. It is called again with its results, until it is empty.
 
     Args:
         leaves: the leaf of each member.
@@ -224,7 +224,7 @@ def _groups(member: int, leaves: Sequence[str], sides: Sequence[int]) -> Iterato
 
 
 def _distance(member: int, other: int, leaves: Sequence[str], sides: Sequence[int]) -> int:
-    """0 in one leaf or on one side, 2 with a slower path between, 1 where nothing is known of that."""
+    """0 in one leaf or on one side, 2 with a slower path between, 1 if that is not known."""
     if not sides:
         return int(leaves[member] != leaves[other])
     return 0 if sides[member] == sides[other] else 2 if sides[member] // 2 == sides[other] // 2 else 1

@@ -83,7 +83,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
 
 def _web_checks(path: Path) -> list[Check]:
-    """What the web configuration asks of clients, and what of it has no effect."""
+    """The web configuration's requirements for clients, and its settings without effect."""
     web = read_web_config(path)
     asked = [
         "TLS" if web.tls is not None else "plain HTTP",

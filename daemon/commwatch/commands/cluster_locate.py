@@ -144,7 +144,7 @@ def _slower_line(slower: Slower) -> str:
 
 
 def _whole_lines(verdict: Verdict) -> Iterator[str]:
-    """What the network carries as a whole."""
+    """The capacity of the network as a whole."""
     whole = verdict.whole
     is_fine = not verdict.named and not verdict.open
     if whole is None:
@@ -239,7 +239,7 @@ def _view_of(run: Run, verdict: Verdict, lines: Sequence[str]) -> View:
 
 
 def _cells(run: Run, named: Named) -> Iterator[Pair]:
-    """The cells that a part stands for."""
+    """The cells of a part."""
     parts = [one.leaf if named.kind in ("leaf", "uplink") else one.name for one in run.members]
     inside = {place for place, part in enumerate(parts) if part in named.elements}
     own = {parts.index(named.elements[0])} if named.kind == "pair" else inside

@@ -1,4 +1,4 @@
-"""What `cluster check` and `cluster probe` have in common: how a member is started; and the file of groups."""
+"""Shared by `cluster check` and `cluster probe`: the start of a member, and the file of groups."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def check_files(args: argparse.Namespace) -> None:
 
 
 class Handed(NamedTuple):
-    """What became of the report of this node."""
+    """The daemon's answer to the report of this node."""
 
     outcome: Literal["taken", "refused", "no_daemon"]
     words: str = ""

@@ -59,7 +59,7 @@ MEASURE_OPTIONS = (
     option("--expected", type=_RATE, metavar="RATE", help="what a rail should carry one way: 48GB/s"),
     option("--intra-node", type=_RATE, metavar="RATE", help="what the GPUs of a node exchange, for comparison"),
 )
-"""What is measured."""
+"""Options for the measurement."""
 REPORT = option("--report", type=Path, metavar="FILE", help="save the run, for cluster locate (member 0)")
 
 
@@ -109,7 +109,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
 
 def asked_of(args: argparse.Namespace, diagnosis: str = "") -> Asked:
-    """What a member is asked for.
+    """The request of a member.
 
     Args:
         args: of the command line.

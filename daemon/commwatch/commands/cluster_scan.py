@@ -84,7 +84,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
 
 def diagnosis_of(config: Config) -> str:
-    """What the daemon of this node says of it: the word and the line of its verdict."""
+    """The diagnosis by the daemon of this node: the word and the line of its verdict."""
     from commwatch.config.thresholds import load_thresholds
     from commwatch.diagnosis.known import ask
     from commwatch.diagnosis.walk import diagnose

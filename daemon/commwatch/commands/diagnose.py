@@ -1,4 +1,4 @@
-"""commwatch diagnose: walks the way an expert walks, and says which part is to blame and what to do."""
+"""commwatch diagnose: evaluates a node in an expert's order, and names the part to blame and the next step."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def _check_together(args: argparse.Namespace) -> None:
 
 
 def _known(args: argparse.Namespace, config: Config, thresholds: Thresholds) -> Known:
-    """What the daemon knows, with fresh probes where they are asked for."""
+    """The daemon's facts, with fresh probes if they are requested."""
     gpus = parse_gpus(args.gpus or "")
     if not args.full_scan:
         from commwatch.diagnosis.known import ask

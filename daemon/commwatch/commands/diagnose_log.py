@@ -1,4 +1,4 @@
-"""commwatch diagnose --log: what the logs of a job say happened first, in plain words."""
+"""commwatch diagnose --log: the first event in the logs of a job, in plain words."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class LogIncident(msgspec.Struct, frozen=True):
     category: str
     """Of the likeliest cause; ``docs/using/nccl-logs.md`` has the list."""
     side: str
-    """Where the cause is to be looked for."""
+    """The place to search for the cause."""
     certain: bool
     """False where the line only gives the status of a call that failed."""
     happened: str
@@ -72,8 +72,6 @@ class LogIncident(msgspec.Struct, frozen=True):
 
 
 class LogAnswer(msgspec.Struct, frozen=True):
-    """What the logs say."""
-
     schema: str
     logs: tuple[LogRead, ...]
     of_nccl: bool
@@ -396,7 +394,7 @@ def log_lines(answer: LogAnswer) -> Iterator[Line]:
 
 
 def _what_works(answer: LogAnswer) -> str:
-    """What an unknown answer knows of the job's work."""
+    """The known facts about the job's work, for an unknown answer."""
     from commwatch.jobs.logs.transport import OVER_TCP
 
     if not answer.works:

@@ -69,7 +69,7 @@ class SettingsAnswer(msgspec.Struct, frozen=True):
     simulated: str | None
     """The simulated node that they are compared with; None on a real machine."""
     held_against: str
-    """What is known of this machine, in words."""
+    """The known facts about this machine, in words."""
     files: tuple[AuditedFile, ...]
 
 
@@ -132,7 +132,8 @@ def _read(name: str) -> bytes:
 
 
 def _node(config: Config) -> tuple[NodeFacts, str]:
-    """The facts that settings are compared with, and the same in words. What may hang is read by other processes."""
+    """The facts that settings are compared with, and the same in words. Sources that may hang are read by other
+    processes."""
     from commwatch.jobs.settings.facts import NodeFacts
     from commwatch.jobs.settings.topology_facts import node_facts
     from commwatch.workers.by_hand import ask_network, read_topology, simulated_files
@@ -249,7 +250,7 @@ def answer_lines(answer: SettingsAnswer) -> Iterator[Line]:
 
 
 def _next(note: ToldRemark) -> str:
-    """What to do: a setting that makes something faster or slower is proposed by what was measured alone."""
+    """The next step; a setting that affects speed is recommended only by measurements."""
     if note.trials and note.code in WITHIN_NODE:
         words = {gain.word for gain in note.trials[0].gains}
         if words == {"same"}:

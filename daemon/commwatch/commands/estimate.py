@@ -117,7 +117,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
 
 def _last_run(config: Config, now: float) -> tuple[Span, str]:
-    """What the last run between nodes gave that was handed to this node's daemon, and when.
+    """The result and time of the last run between nodes that was sent to this node's daemon.
 
     Raises:
         UsageError: there is none, it is too old, or what is known of it cannot be read.

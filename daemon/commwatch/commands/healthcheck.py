@@ -40,7 +40,7 @@ RESULT_SECONDS = 3600.0
 )
 def run(args: argparse.Namespace, config: Config) -> int:
     """Ask the daemon, else the kernel; judge, drain where that is asked for and due, and say it."""
-    # The daemon builds this parser too, and needs nothing of the rest.
+    # The daemon builds this parser too, and needs none of the other imports.
     from commwatch.diagnosis.health.check import Options, check
 
     return check(

@@ -62,7 +62,7 @@ class _LeftOut(CommwatchError):
     reads_settings=False,
 )
 def run(args: argparse.Namespace, config: Config) -> int:
-    """Read, learn, write, and say from how many nodes.
+    """Read, learn, write, and print the number of nodes.
 
     Raises:
         UsageError: a source or the output cannot be used.

@@ -21,7 +21,7 @@ LONGEST_SECONDS = 30 * 86400.0
 
 
 class _Answer(msgspec.Struct, frozen=True):
-    """Of the daemon, which has looked at the maintenance file."""
+    """The daemon's answer after it has read the maintenance file."""
 
     paused: str | None
     """The reason of the pause that is in force."""
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     except DaemonAbsent as error:
         return _no_daemon(args, maintenance, str(error), seconds)
     except CommwatchError as error:
-        # The file stays: the daemon looks at it every second, and a pause that may be in force is not taken back.
+        # The file stays: the daemon reads it every second, and a pause that may be in force is not taken back.
         raise CommwatchError(f"the pause is written, but the daemon has not said that it let go: {error}") from error
     if answer.paused != args.reason:
         raise CommwatchError(
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
 
 def _no_daemon(args: argparse.Namespace, maintenance: Maintenance, why: str, seconds: float) -> int:
-    """The file is written for a daemon that starts meanwhile; whether anything is held is not known."""
+    """The file is written for a daemon that starts meanwhile; whether any process holds the driver is not known."""
     document = {**msgspec.to_builtins(maintenance), "daemon": False, "paused": None, "released": None, "held": {}}
     show(document, [f"{why}; one that starts within {format_seconds(seconds)} will be paused"], as_json=args.json)
     return ExitCode.NO_DAEMON

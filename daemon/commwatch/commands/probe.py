@@ -82,14 +82,14 @@ def run(args: argparse.Namespace, config: Config) -> int:
     else:
         thresholds = load_thresholds(config.thresholds)
         print_answers(document, thresholds.probe_bandwidth_utilization_low_ratio)
-    # Of all probes, those that this node has no parts for tell nothing about it; of those asked for, they do.
+    # A probe for which this node has no parts counts for the exit code only if it was requested.
     chosen = bool(args.names or args.pairs or args.scaling or args.training or args.sweep)
     counted = [answer for answer in answers if chosen or not answer.has_no_place_here] or answers
     return exit_code_of(counted)
 
 
 def _try(args: argparse.Namespace, config: Config, probes: dict[str, Probe], gpus: tuple[int, ...]) -> int:
-    """What settings gain: the probes without and with them."""
+    """Measure the gain of settings: the probes without and with them."""
     from commwatch.config.simulated import node_name
     from commwatch.probes.by_hand.answer import exit_code_of
     from commwatch.probes.by_hand.cycles import run_cycles
@@ -128,7 +128,7 @@ def _try(args: argparse.Namespace, config: Config, probes: dict[str, Probe], gpu
 
 
 def _sizes(args: argparse.Namespace) -> Shaped | None:
-    """What makes a sweep of the plans; None where none is asked for."""
+    """The function that makes a sweep of the plans; None if no sweep is requested."""
     from commwatch.probes.by_hand.sweep import sweep_sizes, swept
 
     return partial(swept, sizes=sweep_sizes(args.sweep)) if args.sweep else None

@@ -97,7 +97,7 @@ def _part_row(part: Part) -> tuple[str, str, str]:
 
 
 def _worth_showing(losses: tuple[Loss, ...]) -> list[Loss]:
-    """What cost something, and the worst of what would cost something next."""
+    """The losses that reduce the score, and the worst of those that come next."""
     cost = [loss for loss in losses if loss.lost >= _SHOWN_FROM]
     coming = [loss for loss in losses if loss.lost == 0.0 and loss.ratio < _NEXT_BELOW]
     return cost + coming[:_NEXT_SHOWN]

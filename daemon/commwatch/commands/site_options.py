@@ -1,4 +1,4 @@
-"""What the commands that render files for a site share: its file, its thresholds, and where the files go."""
+"""Shared options of the commands that render files for a site: its file, its thresholds, and the output folder."""
 
 from __future__ import annotations
 

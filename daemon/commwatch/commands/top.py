@@ -92,7 +92,7 @@ def _print_once(source: Source, thresholds: Thresholds) -> None:
 
 
 def _print_page(view: View, now: float) -> None:
-    """Without colours: a script may look at it, or a terminal that has none."""
+    """Print without colours, for scripts and terminals that have none."""
     from commwatch.lines import plain
     from commwatch.views.top.screen import page_lines
 

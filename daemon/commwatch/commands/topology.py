@@ -78,7 +78,8 @@ def _read_pairs(file: str | None) -> PairMatrix | None:
 
 
 def _measured(given: PairMatrix | None, file: str, config: Config, topology: Topology) -> Measured | str:
-    """The measured values, or why there are none. What the daemon kept is left out once it is not current any more.
+    """The measured values, or the reason why there are none. Values that the daemon kept are left out once they are no
+    longer current.
 
     Raises:
         UsageError: the file is of another machine.

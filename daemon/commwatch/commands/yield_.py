@@ -109,7 +109,7 @@ def _lines(held: bool, waited: float, left: float, holders: list[Holder]) -> Ite
 
 
 def _holders(procfs: Path, lock: Path) -> Iterator[Holder]:
-    """The processes whose open file keeps the lock, as ``/proc/PID/fdinfo`` says of them; those that we may look at."""
+    """The processes whose open file holds the lock, by ``/proc/PID/fdinfo``, as far as it is readable."""
     target = os.path.realpath(lock)
     for process in sorted((one for one in procfs.iterdir() if one.name.isdigit()), key=lambda one: int(one.name)):
         with suppress(OSError):  # ended meanwhile, or not ours to look at

@@ -1,4 +1,4 @@
-"""What the exit code of each command means: its help, and the table in docs/reference/exit-codes.md."""
+"""Meaning of each command's exit codes: its help, and the table in docs/reference/exit-codes.md."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ GENERAL: Meanings = {
     NO_DAEMON: "no daemon runs with this state directory",
     RUN_BROKEN: "a run over several nodes could not begin or did not last",
 }
-"""What a code means of all commands."""
+"""Meanings that hold for all commands."""
 
 WRONG = "wrong use, or a wrong configuration"
-"""What 2 means where a command says nothing else."""
+"""Meaning of 2 for commands that define no other."""
 
 _NO_DAEMON: Meanings = {NO_DAEMON: GENERAL[NO_DAEMON]}
 _BROKEN = "the run is broken: bad input, no run key or another one than member 0's, the store was lost, a signal"
@@ -149,7 +149,7 @@ COMMANDS: Mapping[str, Meanings] = {
         NOT_KNOWN: "the drill could not run: a program is missing or did not start, or a server does not answer",
     },
 }  # fmt: skip
-"""What the codes of each command mean, by its words after ``commwatch``; ``meanings_of`` adds what holds of all."""
+"""Meanings of each command's codes, by its words after ``commwatch``; ``meanings_of`` adds the common ones."""
 
 SIGNALLED = "128 + N: ended by signal N, as 130 by Ctrl-C and 143 by SIGTERM."
 UNWRITTEN = "Any command exits with 1 where its output cannot be written."

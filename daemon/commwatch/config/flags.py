@@ -48,7 +48,7 @@ _WANTED = {
     "--simulate.faults": "FILE",
     "--simulate.playback": "MODE",
 }
-"""What stands behind a flag in the help."""
+"""Name of a flag's value in the help."""
 
 
 def _destination(flag: str) -> str:
@@ -56,7 +56,7 @@ def _destination(flag: str) -> str:
 
 
 def environment_name(flag: str) -> str:
-    """The environment variable that stands for a flag: ``COMMWATCH_WEB_LISTEN_ADDRESS``."""
+    """The environment variable of a flag: ``COMMWATCH_WEB_LISTEN_ADDRESS``."""
     return f"COMMWATCH_{_destination(flag).upper()}"
 
 

@@ -58,7 +58,7 @@ SHORTEST_TIME_SECONDS = 0.05
 
 
 class SourceSection(Section, frozen=True):
-    """What every source has: a switch, and a deadline for each run of a collector."""
+    """Settings of every source: a switch, and a deadline for each run of a collector."""
 
     enabled: bool = True
     deadline: Duration = Duration(5)
@@ -133,7 +133,7 @@ class Log(Section, frozen=True):
 
 
 class Process(Section, frozen=True):
-    """What the daemon and its readers take of the node's processor."""
+    """Share of the node's processor for the daemon and its readers."""
 
     cpus: Annotated[str, Meta(pattern=r"^(\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*)?\Z")] = ""
     """Cores such as 0-1,64: those that no job uses. Ranks of probes keep all that the daemon was started with."""
@@ -249,7 +249,7 @@ class NcclSettingsSection(SourceSection, frozen=True):
 
 
 class Sources(Section, frozen=True):
-    """What is read, and how often."""
+    """The sources, and how often they are read."""
 
     nvml: NvmlSection = field(default_factory=NvmlSection)
     network: NetworkSection = field(default_factory=NetworkSection)
@@ -263,7 +263,7 @@ class Sources(Section, frozen=True):
 
 
 class Metrics(Section, frozen=True):
-    """What is exposed."""
+    """The exposed metrics."""
 
     profile: Literal["core", "standard", "all"] = "standard"
     """core: what the shipped rules and dashboards ask for; standard: all but ``opt_in``'s; all: these too."""
@@ -286,7 +286,7 @@ class Metrics(Section, frozen=True):
 
 
 class Jobs(Section, frozen=True):
-    """What metrics and pages tell about the jobs on the GPUs."""
+    """Labels and pages about the jobs on the GPUs."""
 
     identity: bool = False
     """Name the Slurm job or the Kubernetes pod on each GPU in a label, for all who may read the metrics."""
@@ -298,12 +298,12 @@ class Jobs(Section, frozen=True):
 
 
 class Inventory(Section, frozen=True):
-    """What the node should have."""
+    """The parts that the node should have."""
 
     expected: dict[Literal["gpu", "nvlink", "pcie_lane", "rdma_port", "ethernet_port"], Annotated[int, Meta(ge=0)]] = (
         field(default_factory=dict)
     )
-    """Parts by kind, over the whole node; what is not named is learned."""
+    """Parts by kind, over the whole node; kinds that are not named are learned."""
     learn_after: Duration = Duration(600)
     """How long a larger value must be stable before it is expected in later boots too."""
 
@@ -339,7 +339,8 @@ class Probe(Section, frozen=True):
     expected_bandwidth: Rate | None = None
     """Bus bandwidth that this probe should give; else from the reference table, else learned, else from a model."""
     latency_limit: Duration | None = None
-    """A small collective that takes longer is a spike whatever the baseline says; else a mark of the path counts."""
+    """A small collective that takes longer is a spike, regardless of the baseline; without it a mark of the path
+    counts."""
 
     def __post_init__(self) -> None:
         if self.interval < SHORTEST_PROBE_INTERVAL_SECONDS:
@@ -363,7 +364,7 @@ DEFAULT_PROBES: dict[str, Probe] = {
     "host_copies": Probe(measure="host_copies", interval=DAY),
     "scaling": Probe(measure="scaling", interval=DAY),
 }
-"""What runs without any configuration (docs/using/probes.md has the time that it takes)."""
+"""The probes that run without any configuration (docs/using/probes.md has the time that each takes)."""
 
 
 class Probes(Section, frozen=True):
@@ -371,11 +372,11 @@ class Probes(Section, frozen=True):
 
     enabled: bool = True
     gate: Literal["auto", "slurm", "kubernetes", "idle", "off"] = "auto"
-    """What must say that the node is free; off: never probe."""
+    """The scheduler that must report the node as free; off: never probe."""
     slurm_node: str = ""
     """Name of this node in Slurm; empty: that of the running slurmd, else the host name up to the first dot."""
     kubelet_socket: Annotated[str, Meta(min_length=1)] = "/var/lib/kubelet/pod-resources/kubelet.sock"
-    """Where the kubelet says which devices its pods have."""
+    """Socket on which the kubelet reports the devices of its pods."""
     scheduler_deadline: Duration = Duration(5)
     """A scheduler that has not answered in this time is not known to be idle."""
     python: Annotated[str, Meta(pattern=r"^(/.*)?$")] = ""
@@ -402,13 +403,13 @@ class Probes(Section, frozen=True):
 
 
 class Cluster(Section, frozen=True):
-    """What commwatch cluster probe and check hand to the daemon of each of their nodes."""
+    """Settings for results that commwatch cluster probe and check send to the daemon of each node."""
 
     users: tuple[Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}\$?$")], ...] = ()
     """Names or numbers of users whose results count, beside root and the daemon's own; the group of the state directory
     must let them reach the control socket."""
     interval: Duration = DAY
-    """How often a run is meant to be made; a result says nothing any more after three of them."""
+    """How often a run is meant to be made; a result expires after three of them."""
 
     def __post_init__(self) -> None:
         if self.interval < SHORTEST_CLUSTER_INTERVAL_SECONDS:

@@ -22,7 +22,7 @@ _WHOLE_UNITS = frozenset({"results", "count"})
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """The thresholds in force; meaning, unit and origin of each stand in ``alerts/thresholds.yaml``."""
+    """The thresholds in force; ``alerts/thresholds.yaml`` has the meaning, unit and origin of each."""
 
     probe_latency_spike_mad_factor: float
     probe_latency_spike_median_factor: float
@@ -219,7 +219,7 @@ def load_thresholds(override: str | Path | None) -> Thresholds:
 
 
 def _problem(value: float, unit: Unit) -> str:
-    """What a value should be and is not; empty where it can be one."""
+    """The requirement that a value violates; empty if it is valid."""
     if not math.isfinite(value):
         return "expected a number"
     if value <= 0:

@@ -11,7 +11,8 @@ _MOST_LEVELS = 32
 
 
 class UserLoader(yaml.SafeLoader):
-    """Takes what users write; each level of nesting costs PyYAML a call, and each bracket a look at those around it."""
+    """Loads YAML from users; each level of nesting costs PyYAML a call, and each bracket a check of the enclosing
+    ones."""
 
     def fetch_flow_collection_start(self, TokenClass: Any) -> None:  # noqa: N803 - named so by PyYAML
         """An opening bracket or brace."""

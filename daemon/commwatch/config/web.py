@@ -1,7 +1,7 @@
 """The web configuration file: exporter-toolkit's format, as operators of exporters know it.
 
-What cannot be done as the file says is an error where it would let more in than was meant, and a note where it only
-is less than was wished for.
+A setting that cannot be applied is an error if it would admit more clients than intended, and a note if it only gives
+less than intended.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CLIENT_CERTIFICATES: dict[str, Literal["none", "if given", "required"]] = {
 
 @dataclass(frozen=True)
 class WebConfig:
-    """What the file says, ready for use."""
+    """The contents of the file, ready for use."""
 
     tls: TlsSettings | None
     """None: plain HTTP."""
@@ -36,15 +36,15 @@ class WebConfig:
     """Alternative names of client certificates that are let in; empty: any."""
     headers: dict[str, str]
     users: dict[bytes, bytes] = field(repr=False)
-    """bcrypt hashes by name; empty: nobody is asked."""
+    """bcrypt hashes by name; empty: no password is required."""
     rate_limit: tuple[float, int] | None
     """Seconds for one more request, and requests at once."""
     files: tuple[Path, ...]
-    """What it came from."""
+    """The files that were read."""
     seen: tuple[tuple[int, ...], ...]
-    """How these looked, at the latest when they were read."""
+    """The attributes of these files (``look_of``), at the latest when they were read."""
     notes: tuple[str, ...]
-    """What is in the file and has no effect, one line each."""
+    """Settings in the file that have no effect, one line each."""
 
 
 def read_web_config(path: Path) -> WebConfig:

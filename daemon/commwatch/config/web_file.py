@@ -38,8 +38,6 @@ class TlsSection(Section, frozen=True):
 
 
 class HttpSection(Section, frozen=True):
-    """HTTP."""
-
     http2: bool | None = None
     headers: dict[HeaderName, str | None] | None = None
 
@@ -111,7 +109,8 @@ class WebReader:
 
 
 def look_of(path: Path) -> tuple[int, ...]:
-    """What changes when a file, or what a link leads to, is written or replaced; nothing where there is none."""
+    """File attributes that change when a file, or the target of a link, is written or replaced; empty if there is
+    none."""
     try:
         found = path.stat()
     except OSError:

@@ -179,7 +179,8 @@ _NAMED = re.compile(r"(alias|anchor|tag|handle) '.*'", re.DOTALL)
 
 
 def _in_short(error: yaml.MarkedYAMLError) -> str:
-    """What is wrong, without the user's own words: with a sign before it a password is an alias or a tag."""
+    """The error without the user's own words: a password that begins with a special character is read as an alias or a
+    tag."""
     return _NAMED.sub(r"\1", error.problem or error.context or "it cannot be read")
 
 
@@ -208,7 +209,7 @@ def load_config(path: Path | None, overrides: Sequence[Override] = ()) -> Config
 
 
 def _from_here(config: Config) -> Config:
-    """The same with paths from the root where a child of ours needs them: it does not stand in this folder."""
+    """The same with absolute paths where a child process needs them: its working directory is another one."""
     replace = msgspec.structs.replace
     paths = replace(config.paths, sysfs=_absolute(config.paths.sysfs), procfs=_absolute(config.paths.procfs))
     kernel_log = replace(config.sources.kernel_log, path=_absolute(config.sources.kernel_log.path))

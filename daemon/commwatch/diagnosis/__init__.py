@@ -1,1 +1,1 @@
-"""What an expert would look at one after the other: checks by branch, the verdict of all, and how it is shown."""
+"""A diagnosis in the order of an expert: checks by branch, the verdict of all, and its presentation."""

@@ -1,4 +1,4 @@
-"""What was measured against what it should be: collectives, pairs by their way, copies to the host; pure."""
+"""Measured bandwidths against their expectations: collectives, pairs by their path, copies to the host; pure."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _copies(known: Known) -> Iterator[Check]:
 def _judged(
     known: Known, what: str, probe: Probe, measured: Sequence[_Measured], many: str, parts: Sequence[str] = ()
 ) -> Check:
-    """The one of several that is furthest below what it should be stands for all."""
+    """The measurement furthest below its expectation represents all."""
     least = known.thresholds.probe_bandwidth_utilization_low_ratio
     rates = [one.bandwidth for one in measured]
     words = format_rate(rates[0])

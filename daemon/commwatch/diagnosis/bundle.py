@@ -45,11 +45,11 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
     """Where it comes from, for a reader: ``nvidia-smi -q``, ``the daemon``."""
     text: str
     note: str = ""
-    """What the reader should know: an exit code, that it was cut."""
+    """A note for the reader: an exit code, or that it was cut."""
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """What a bundle should have and has not."""
+    """A piece that is missing from a bundle, with the reason."""
 
     name: str
     source: str
@@ -57,7 +57,7 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 
 Found: TypeAlias = Piece | LeftOut
-"""What a collector gives."""
+"""The result of a collector."""
 
 
 class ManifestFile(msgspec.Struct, frozen=True):
@@ -68,7 +68,7 @@ class ManifestFile(msgspec.Struct, frozen=True):
     bytes: int
     sha256: str
     secrets_removed: int
-    """Places that looked like a secret."""
+    """Number of removed texts that looked like a secret."""
     note: str
 
 
@@ -140,10 +140,10 @@ def _safe(host: str) -> str:
 
 
 def document_pieces(known: Known, document: Diagnosis, identity: Identity, config: Config) -> Iterator[Piece]:
-    """What is known without asking the machine again.
+    """The pieces that need no further reading of the machine.
 
     Args:
-        known: what the diagnosis stands on.
+        known: the facts of the diagnosis.
         document: the diagnosis.
         identity: of the node.
         config: in force for this command.
@@ -192,7 +192,8 @@ LEFT_OUT: Final = "(left out)"
 _SECRET: Final = r"(?:passw(?:or)?d|passphrase|secret|token|api_?key|private_?key|credential|psk|webhook)"  # noqa: S105 - names only
 _SECRET_NAME: Final = re.compile(_SECRET, re.IGNORECASE)
 _NAME: Final = rf"{_SECRET}[\w.-]{{0,64}}"
-"""From the telling word on, and of bounded length: a text without blanks is not looked through from each place."""
+"""The name of a secret from its key word on, of bounded length: a text without blanks is not searched from each
+position."""
 _VALUE: Final = r"""(?:"[^"\\\n]*"|'[^'\\\n]*'|\\"[^"\\\n]*\\"|[^\s"'\\,;}\]]+)"""
 
 _PATTERNS: Final = (
@@ -209,7 +210,7 @@ _PATTERNS: Final = (
 
 
 def without_secrets(text: str) -> tuple[str, int]:
-    """A text without what looks like a secret, and how many places that were."""
+    """A text without substrings that look like a secret, and their number."""
     count = 0
     for pattern, instead in _PATTERNS:
         text, found = pattern.subn(instead, text)

@@ -1,4 +1,4 @@
-"""The pieces of a bundle that the machine itself is asked for: topology, programs, files of /proc, logs."""
+"""The pieces of a bundle that are read from the machine itself: topology, programs, files of /proc, logs."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class Program(NamedTuple):
     opens: str = ""
     """The driver that it opens; empty for none."""
     keep: Callable[[str], str] = str
-    """What is taken of its output."""
+    """The function that selects the part of its output to keep."""
 
 
 def machine_pieces(config: Config, known: Known, tell: Tell) -> Iterator[Found]:
-    """All that the machine is asked for; of a simulated node only its topology."""
+    """All pieces from the machine; for a simulated node only its topology."""
     held = yield from _topology(config, known, tell)
     if known.snapshot.simulated is not None:
         reason = "the node is simulated: nothing of the machine that it runs on is in here"
@@ -113,7 +113,7 @@ def _silent_driver(problems: Iterable[str]) -> str:
 
 
 def without_process_names(text: str) -> str:
-    """What ``nvidia-smi -q`` prints, without the names of processes: they say what someone works on."""
+    """The output of ``nvidia-smi -q`` without the names of processes, which reveal the users' work."""
     return re.sub(r"(?m)^(\s+(?:Process )?[Nn]ame\s*:).*$", r"\1 (left out)", text)
 
 
@@ -224,7 +224,7 @@ def _kernel_log(config: Config, tell: Tell) -> Found:
 
 
 def _job_logs(config: Config, tell: Tell) -> Iterator[Found]:
-    """What happened by the configured logs of jobs, without a word of them."""
+    """The incidents in the configured logs of jobs, without their text."""
     settings, name = config.sources.nccl_logs, "logs/jobs.json"
     source = "the logs of sources.nccl_logs.paths, as commwatch diagnose --log reports them"
     if not settings.enabled or not settings.paths:
@@ -248,7 +248,8 @@ _TAKEN_OF_AN_INCIDENT = ("category", "side", "certain", "happened", "next_step",
 
 
 def incidents_without_texts(text: str) -> str | None:
-    """What happened and how often, of what ``diagnose --log --json`` printed; None where it printed something else."""
+    """The incidents and their counts from the output of ``diagnose --log --json``; None if the output has another
+    form."""
     try:
         answer = msgspec.json.decode(text, type=dict)
         incidents = [{key: one[key] for key in _TAKEN_OF_AN_INCIDENT} for one in answer["incidents"]]

@@ -7,10 +7,10 @@ from typing import Literal, TypeAlias, get_args
 import msgspec
 
 Branch: TypeAlias = Literal["topology", "bandwidth", "pattern", "infiniband", "settings", "stress", "profile"]
-"""Where an expert looks, in the order in which he does."""
+"""The branches of a diagnosis, in an expert's order."""
 
 CheckVerdict: TypeAlias = Literal["failed", "notice", "passed", "published mark", "not measured", "does not apply"]
-"""What matters most first. notice: worth knowing, no fault; published mark: shown without a verdict, because healthy
+"""The most important first. notice: worth knowing, no fault; published mark: shown without a verdict, because healthy
 hardware need not meet it; not measured: nothing gave a value; does not apply: this node has no such part."""
 
 BRANCHES: tuple[Branch, ...] = get_args(Branch)
@@ -33,6 +33,6 @@ class Check(msgspec.Struct, frozen=True):
     source: str = ""
     """Where the requirement comes from: a key of thresholds.yaml, a published figure, the hardware's own maximum."""
     detail: str = ""
-    """What else one has to know to read it: the path class, why it was not measured."""
+    """Further facts about the value: the path class, or the reason why it was not measured."""
     next_step: str = ""
-    """What to do where it failed; empty where a finding says it."""
+    """The next step after a failure; empty if a finding has it."""

@@ -46,7 +46,7 @@ class ChangedFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DiagnosisComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``commwatch diagnose --compare --json`` prints."""
+    """The document of ``commwatch diagnose --compare --json``."""
 
     schema: Literal["commwatch-diagnosis-comparison/1"] = COMPARISON_SCHEMA
     before_time: float
@@ -59,10 +59,10 @@ class DiagnosisComparison(msgspec.Struct, frozen=True, kw_only=True):
     measures: tuple[Gain, ...]
     """The largest change first."""
     only_before: tuple[str, ...]
-    """What was measured before and is not now."""
+    """Measures of the earlier diagnosis that the later one lacks."""
     only_after: tuple[str, ...]
     pairs: tuple[str, ...]
-    """What changed between pairs of GPUs, in sentences."""
+    """Changes between pairs of GPUs, in sentences."""
     findings_gone: tuple[ChangedFinding, ...]
     """Most severe first."""
     findings_new: tuple[ChangedFinding, ...]

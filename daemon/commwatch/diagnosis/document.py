@@ -27,7 +27,7 @@ class Measure(msgspec.Struct, frozen=True):
 
 
 class Diagnosis(About, frozen=True, kw_only=True):
-    """What an expert would hand over."""
+    """The document of a diagnosis."""
 
     schema: Literal["commwatch-diagnosis/1"] = DIAGNOSIS_SCHEMA
     scan: Literal["quick", "full"]
@@ -43,7 +43,7 @@ class Diagnosis(About, frozen=True, kw_only=True):
     matrix: PairMatrix | None
     """The pairs that it was made from."""
     measures: tuple[Measure, ...] = ()
-    """What probes measured last; empty where none did, or an earlier version wrote it."""
+    """The last results of the probes; empty if there are none, or if an earlier version wrote the document."""
     gpu_model: str = ""
     """Name of the GPUs, as the driver gives it; empty where they differ, or an earlier version wrote it."""
     gpus: int = 0

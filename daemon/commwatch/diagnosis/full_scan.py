@@ -1,4 +1,4 @@
-"""A full scan: every probe run by hand, what looks bad measured again, and the rules over what that gave."""
+"""A full scan: every probe is run by hand, suspicious ones are repeated, and the rules are evaluated on the results."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from commwatch_exporters.snapshot import Block, Layout, Snapshot
 log = structlog.get_logger("commwatch.diagnosis")
 
 MOST_READINGS = 3
-"""Of one probe: what looks bad is measured so often, for three in a row make a streak."""
+"""Most runs of one suspicious probe: three in a row make a streak."""
 
 PATIENT_SECONDS = 10.0
 """For the daemon's answers: what was measured in minutes must not be lost to a busy second."""
@@ -59,7 +59,7 @@ _SLOW_TO_FAIL = frozenset({"rendezvous_timeout", "setup_timeout", "measure_timeo
 _RULES = (*pairs.PAIRS.rules, *probe.PROBE.rules)
 _PAIR_CODES = frozenset(code.name for code in pairs.PAIRS.codes)
 _COUNTED = frozenset({"probe_error_rate_rise", "probe_wrong_result", "probe_starved"})
-"""What counts over hours stays as the daemon has it; that a probe is failing ends with its first result."""
+"""Findings counted over hours are kept as the daemon has them; that a probe is failing ends with its first result."""
 _PROBE_CODES = frozenset(code.name for code in probe.PROBE.codes) - _COUNTED
 
 _OF_NOW = ("gauge", "info")
@@ -85,7 +85,7 @@ class FreshProbe:
 
     @property
     def told(self) -> tuple[tuple[Answer, bool], ...]:
-        """The times that say something, and whether it was bad: not those that were skipped or yielded."""
+        """The meaningful answers, each with whether it was bad: not those that were skipped or yielded."""
         both = zip(self.answers, self.bad, strict=True)
         return tuple((answer, bad) for answer, bad in both if isinstance(answer.result, Measured | Failed))
 
@@ -158,7 +158,7 @@ class Scan:
         course.bad.append(is_bad)
 
     def again(self) -> Collection[str]:
-        """The probes that look bad, until they have looked so three times."""
+        """The probes with suspicious results that have run fewer than three times."""
         return [name for name, course in self._courses.items() if self._wants_another(course)]
 
     @staticmethod
@@ -196,7 +196,7 @@ Alone: TypeAlias = Callable[[Config, Thresholds], Known]
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a scan may use."""
+    """Options of a scan."""
 
     gpus: Sequence[int] = ()
     """NVML indexes of the GPUs to use; empty: those that the probes name."""
@@ -261,7 +261,7 @@ def _record(state: Path, plan: CyclePlan, probe: Probe, thresholds: Thresholds) 
 
 
 def _read(file: Path, kind: type[_History]) -> _History | None:
-    """What the daemon has kept, as long as it can be read; nothing is set aside here."""
+    """A record of the daemon, if it can be read; nothing is set aside here."""
     try:
         return read_record(file, kind)
     except StateError:
@@ -272,7 +272,7 @@ def _read(file: Path, kind: type[_History]) -> _History | None:
 
 
 def with_scan(known: Known, fresh: Sequence[FreshProbe]) -> Known:
-    """What is known with the probes of a scan in it.
+    """The known facts with the results of a scan's probes.
 
     Args:
         known: what the daemon knows after the scan.
@@ -312,7 +312,7 @@ def _findings(known: Known, fresh: Sequence[FreshProbe]) -> list[Finding]:
 
 
 def _flat(told: Iterable[Finding]) -> dict[tuple[str, str], Incident]:
-    """All that is open, causes among it; how long a cause is open is not told, and it counts as long as its symptom."""
+    """All open findings, causes included; a cause has no duration of its own and gets that of its symptom."""
     found: dict[tuple[str, str], Incident] = {}
     for finding in told:
         known_causes = [cause for cause in finding.causes if cause.code in CODES]
@@ -354,7 +354,7 @@ def _matches(facts: Facts, thresholds: Thresholds, fresh: Iterable[FreshProbe]) 
 
 
 def _of_failures(facts: Facts, thresholds: Thresholds, one: FreshProbe) -> Iterator[Match]:
-    """What failed in this scan alone: something wrong that arrived at once, else failures in a row."""
+    """Failures in this scan alone: wrong results count at once, other failures as a streak."""
     results = [answer.result for answer, _ in one.told]
     failed = [result for result in results if isinstance(result, Failed) and result.reason not in OWN_FAILURES]
     if wrong := sum(result.reason == "wrong_result" for result in failed):
@@ -401,7 +401,7 @@ def _with_probe(snapshot: SnapshotDocument, probe: FreshProbe) -> SnapshotDocume
 
 
 def _others(metric: MetricRecord, probe: FreshProbe) -> tuple[SeriesRecord, ...]:
-    """The series of a metric that the probe says nothing of."""
+    """The series of a metric that are not of the probe."""
     if metric.type not in _OF_NOW:
         return metric.series
     if probe.matrix is not None and KIND_OF.get(metric.name) in (model.Pair, model.Suspect):

@@ -24,7 +24,7 @@ class HeadlineAlert:
     verdict: Literal["ok", "not yet", "no effect"]
     """ok: it can; no effect: it cannot, as the node is set up."""
     detail: str
-    """What it rests on, or what is missing and from when it is there; times are UTC."""
+    """The basis of the alert, or the missing data and the time from which it exists; times are UTC."""
 
 
 def headline_alerts(
@@ -90,7 +90,7 @@ class _Course:
 
     @property
     def by(self) -> str:
-        """What judges its latency, or why nothing does."""
+        """The reference for its latency, or the reason why there is none."""
         return next(iter(self.probe.latency_judged_by), "no_result")
 
     @property

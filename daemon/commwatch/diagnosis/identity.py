@@ -25,7 +25,7 @@ class GpuIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """What a vendor asks first."""
+    """Names and versions that a vendor asks for first."""
 
     host: str
     gpus: tuple[GpuIdentity, ...]

@@ -212,7 +212,7 @@ def name_of(port: RdmaPort) -> str:
 
 
 def _model_of(port: RdmaPort) -> tuple[str, str]:
-    """What ports that should be alike have in common."""
+    """The key of ports that should be alike."""
     return port.hca_type, port.link_layer
 
 
@@ -258,7 +258,7 @@ _TROUBLES = (
 
 
 def _troubles(known: Known, port: RdmaPort) -> Iterator[Check]:
-    """One line for each kind of trouble: what was found, or that it was looked for."""
+    """One check for each kind of problem: found, or looked for and absent."""
     parts = {f"rdma_port/{port.device}/{port.number}"}
     if port.interface:
         parts.add(f"interface/{port.interface}")
@@ -291,7 +291,7 @@ def _not_looked_at(known: Known, port: RdmaPort, trouble: _Trouble) -> str:
 
 
 def _together(known: Known, ports: Sequence[RdmaPort]) -> Iterator[Check]:
-    """What only all ports together show."""
+    """Checks that need all ports together."""
     yield _count(known)
     yield _layers(ports)
     yield _gpudirect(known)

@@ -1,4 +1,4 @@
-"""The verdict of a check: what the rules of the findings say of its part; a check fails by no other judge; pure."""
+"""The verdict of a check by the rules of the findings on its part; nothing else makes a check fail; pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _RULES = tuple(rule for rules in RULE_SETS for rule in rules.rules)
 
 
 class Matched(NamedTuple):
-    """What a rule sees of a part."""
+    """The match of a rule at a part."""
 
     record: Record
     is_open: bool
@@ -53,12 +53,12 @@ class Matched(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """What the rules see of a node."""
+    """The matches of all rules on a node."""
 
     records: tuple[Matched, ...]
     """Open or not yet, the worst first."""
     failing: Mapping[str, str]
-    """By code of which nothing is known, its rule, which raised."""
+    """Codes of unknown state, with their rule, which raised."""
 
     def __iter__(self) -> Iterator[Matched]:
         return iter(self.records)
@@ -98,7 +98,7 @@ def matched_by(findings: FindingsDocument, facts: Facts, thresholds: Thresholds)
 
 
 def _seen_now(rule: Rule, now: float, facts: Facts, thresholds: Thresholds) -> list[Finding] | None:
-    """What a rule sees at a time, seconds since 1970; None where it raised."""
+    """The findings of a rule at a time, seconds since 1970; None if it raised."""
     try:
         matches = list(rule.evaluate(facts, thresholds))
     except Exception:  # a defect in one rule must be seen, and must not blind the others

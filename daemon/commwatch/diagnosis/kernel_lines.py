@@ -38,7 +38,7 @@ def lines_of_interest(log: LogDevice) -> Iterator[str]:
         if record is None:
             break
         parsed = parse_record(record)
-        # What programs wrote into the log may be about anything.
+        # Lines that programs wrote into the log may be about anything.
         if parsed is not None and parsed.from_kernel and _OF_INTEREST.search(parsed.text):
             found.append(f"[{parsed.microseconds / 1e6:14.6f}] {_PROCESS_NAME.sub('name=(left out)', parsed.text)}")
     yield from found

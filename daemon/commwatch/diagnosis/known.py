@@ -1,4 +1,4 @@
-"""All that a diagnosis stands on: what the daemon knows, and what a full scan has measured since."""
+"""The facts of a diagnosis: the daemon's state, and the later measurements of a full scan."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Rise(NamedTuple):
     where: str
     """``GPU3``, ``GPU3 link 2``, a PCI address."""
     what: str
-    """The policy, of what held the clocks; else a key of the counter, or empty."""
+    """The policy, if it limited the clocks; else a key of the counter, or empty."""
     by: float
     """In the counter's unit."""
 
@@ -68,9 +68,9 @@ class Stress:
     looks: int
     """How often the daemon was asked while the load ran, and answered."""
     held: Mapping[str, tuple[str, ...]]
-    """By GPU what held its clocks down at one of these looks."""
+    """By GPU the reasons that limited its clocks at any of these evaluations."""
     slow_links: tuple[str, ...]
-    """``PCIe link of GPU2``: seen below its generation at one of these looks, under load."""
+    """``PCIe link of GPU2``: below its generation at any of these evaluations, under load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class HostLimits:
 
 @dataclass(frozen=True)
 class Known:
-    """What the branches of a diagnosis read."""
+    """The facts that the branches of a diagnosis read."""
 
     findings: FindingsDocument
     score: ScoreDocument
@@ -96,20 +96,20 @@ class Known:
     matrix: PairMatrix | None = None
     """The last one of the daemon while it is current, or that of the full scan."""
     scanned: tuple[Answer, ...] = ()
-    """What the probes of a full scan came to; empty in a quick diagnosis."""
+    """Results of the probes of a full scan; empty in a quick diagnosis."""
     stress: Stress | None = None
-    """What a stress run came to; None without one."""
+    """Result of a stress run; None without one."""
     lost: str = ""
     """Why the daemon did not answer after a full scan, so that all but the fresh values is from before it."""
     asked: Asked = ALL_PROFILES
     """The profiles that the node is compared with."""
 
     settings: SettingsDocument | None = None
-    """What the last audit of the jobs' NCCL settings said; None where it was not asked for."""
+    """Result of the last audit of the jobs' NCCL settings; None if it was not requested."""
     host: HostLimits | None = None
     """Limits that this command meets itself; None of a simulated node, which is another one."""
     trials: tuple[SettingTrial, ...] = ()
-    """What NCCL settings gained on this node by ``probe --with``, the oldest first."""
+    """Gains of NCCL settings on this node by ``probe --with``, the oldest first."""
 
     @cached_property
     def facts(self) -> Facts:
@@ -118,7 +118,7 @@ class Known:
 
     @cached_property
     def matched(self) -> Matches:
-        """What the rules see of this node, open or not yet, the worst first."""
+        """The matches of the rules on this node, open or not yet, the worst first."""
         return matched_by(self.findings, self.facts, self.thresholds)
 
 
@@ -145,7 +145,7 @@ def read_host_limits() -> HostLimits:
 
 
 def ask(config: Config, thresholds: Thresholds, seconds: float | None = None) -> Known:
-    """What the daemon knows now.
+    """The daemon's current facts.
 
     Args:
         config: of the node.

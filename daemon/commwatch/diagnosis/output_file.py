@@ -1,4 +1,4 @@
-"""Files that a diagnosis is written into: looked at before any long scan, written whole or not at all."""
+"""Output files of a diagnosis: checked before any long scan, written whole or not at all."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def check_output(option: str, file: Path, endings: tuple[str, ...]) -> None:
         raise BadOutput(f"{name}: there is no folder {folder}")
     try:
         trial = _temporary(folder)
-        os.close(os.open(trial, _NEW, 0o600))  # what else would tell a full or read-only file system?
+        os.close(os.open(trial, _NEW, 0o600))  # only a write finds a full or read-only file system
         trial.unlink()
     except OSError as error:
         raise BadOutput(f"{name}: the folder {folder} cannot be written: {error.strerror}") from error

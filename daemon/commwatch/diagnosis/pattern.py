@@ -46,7 +46,7 @@ _WHICH = {
 }
 """By what a rule sees: of the small messages, and of the large ones."""
 FRESH_PROBE = "fresh probe"
-"""What a check of a probe of this scan is called."""
+"""Name of a check of a probe of this scan."""
 _check = partial(Check, "pattern")
 
 
@@ -59,7 +59,7 @@ def pattern(known: Known) -> Iterator[Check]:
 
 
 def _pairs(known: Known) -> Iterator[Check]:
-    """What the last matrix holds, and what the rules of the findings see in it, open or not yet."""
+    """The pairs in the last matrix, with the matches of the rules in it, open or not yet."""
     gpus = known.facts.derived(gpus_of)
     if len(gpus) < 2:
         reason = "this node has one GPU" if gpus else "no GPU is known"
@@ -77,7 +77,7 @@ def _pairs(known: Known) -> Iterator[Check]:
 
 
 def _is_narrow(one: Record, matrix: PairMatrix) -> bool:
-    """Whether the bandwidth shows it: all but what stands on the latency alone."""
+    """Whether the bandwidth shows it; false if only the latency does."""
     quantities = {suspect.quantity for suspect in matrix.suspects if suspect.element == one.component.name}
     on_rate = any(fact.threshold_origin in _OF_BANDWIDTH for fact in one.evidence)
     return on_rate or quantities != {"latency"}

@@ -17,13 +17,13 @@ from commwatch_exporters.node.model import Probe
 
 
 def preflight(facts: Facts, asked: Asked, now: float, max_age: float) -> tuple[Preflight, tuple[Check, ...]]:
-    """The answer, and the checks that it rests on.
+    """The answer, and the checks behind it.
 
     Args:
         facts: what the daemon exposes.
         asked: the profile that has to be met, and what the job does.
         now: seconds since 1970.
-        max_age: seconds beyond which a result says nothing of the job that is to start.
+        max_age: seconds beyond which a result is too old for the job that is to start.
 
     Raises:
         ValueError: no profile is asked for.
@@ -68,7 +68,8 @@ def _answer(
 
 
 def _refusal(profile: Profile, failed: Sequence[Check], facts: Facts, asked: Asked, since: float) -> str:
-    """What does not fit, the step to expect, and what falls short; no step of a model that these GPUs cannot hold."""
+    """The reasons for a refusal: memory, the step to expect, and the shortfalls; no step if the GPUs cannot hold the
+    model."""
     memory = [one for one in failed if one.what == memory_of(profile)]
     expected = prospect(profile, facts, asked, since)
     words = [one.detail for one in memory]

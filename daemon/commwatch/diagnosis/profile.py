@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from commwatch.diagnosis.known import Known
 
 _CALL_BYTES = 25 * 2**20
-"""What DDP sums at once by default (bucket_cap_mb); an all_reduce of activations here is of 32 MiB."""
+"""Bytes that DDP sums at once by default (bucket_cap_mb); an all_reduce of activations here is of 32 MiB."""
 _GEN4_X16 = (4, 16)
 _NVLINK_VERSIONS = ("3.0", "4.0")
 _HDR_BYTES_PER_SECOND = 25e9
@@ -70,14 +70,14 @@ _HDR_LANES = 4
 _NEXT_PCIE = "Look at width and generation of the link (commwatch topology), then reseat the card or the riser."
 _NEXT_MARK = "Look at the findings and at the branches above: they name the part."
 SITE_FLOOR = "floor of this site: "
-"""With which the checks of a site's own floors begin; a site has asked for them, whatever the profile."""
+"""Prefix of the checks of a site's own floors, which apply whatever the profile."""
 _OF_A_MODEL = "a model says what is expected, which never fails alone"
 _NEXT_MEMORY = "Take GPUs with more memory, or more of them: commwatch estimate gives what each holds."
 _NEXT_PROFILE = "Take another node, or look at fewer GPUs and other strategies with commwatch estimate."
 
 
 def profile_checks(known: Known) -> Iterable[Check]:
-    """The marks, and those of each profile; what nobody asked for is worth knowing, and no fault."""
+    """The marks, and those of each profile; a failure of a profile that was not requested is only a notice."""
     for check in checks_of(known.facts, known.asked):
         is_asked = known.asked.profile is not None or check.what.startswith(SITE_FLOOR) or check.verdict != "failed"
         yield check if is_asked else msgspec.structs.replace(check, verdict="notice")
@@ -99,7 +99,7 @@ def checks_of(facts: Facts, asked: Asked, since: float = ALWAYS) -> Iterator[Che
             yield _memory(profile, facts, asked)
         if profile.all_reduce is not None:
             check = all_reduce_check(profile.all_reduce, f"{profile.name}: all_reduce bus bandwidth", facts, since)
-            # What was asked for has to be met, whatever keeps this hardware from it.
+            # A requested profile has to be met, whatever keeps this hardware from it.
             unmet = check.verdict == "published mark" and profile is asked.profile
             yield msgspec.structs.replace(check, verdict="failed", next_step=_NEXT_PROFILE) if unmet else check
         if asked.purpose != "inference":
@@ -149,13 +149,14 @@ def _too_little(profile: Profile, asked: Asked, need: Need, gpus: int, gpu_bytes
     sizes = f"{format_memory(gpus * need.gpu_bytes)} of {format_memory(gpus * gpu_bytes)}"
     least = least_gpus(profile, asked.purpose, gpus, gpu_bytes)
     more = "GPUs with more memory" if least is None else f"at least {least:,} GPUs like these"
-    # What asks for more than the job does is no way out.
+    # A use that requires more than the job's is no alternative.
     smaller = [PURPOSES[one] for one in others if (asked.purpose, one) != ("lora", "training")]
     return f"{lacking} {sizes}; {', '.join([*smaller, f'or {more}' if smaller else more])}"
 
 
 def _held(profile: Profile, facts: Facts, asked: Asked) -> Need | None:
-    """What each GPU holds of the first strategy that fits; None where none does, or their memory is not known."""
+    """The memory of each GPU for the first strategy that fits; None if none fits, or if the GPUs' memory is not
+    known."""
     sizes, gpus = memory_sizes(facts), len(facts.derived(gpus_of))
     return None if sizes is None else fitting(profile, asked.purpose, gpus, min(sizes))
 
@@ -174,15 +175,15 @@ def rates_of(facts: Facts, since: float, operation: str = "all_reduce") -> Span 
 
 
 class Prospect(NamedTuple):
-    """What a step of a profile takes on a node."""
+    """The expected step of a profile on a node."""
 
     step: Step
     alone_seconds: float | None
-    """Computing of one GPU that has the micro-batch for itself; None where one cannot hold the job."""
+    """Seconds for which a GPU that has the micro-batch for itself computes; None if one cannot hold the job."""
     basis: str
-    """Where that comes from."""
+    """The source of that time."""
     is_split_more: bool
-    """Whether another strategy than the profile's stands for it, because that does not fit."""
+    """Whether another strategy replaces the profile's, because that does not fit."""
 
     @property
     def words(self) -> str:
@@ -200,9 +201,9 @@ class Prospect(NamedTuple):
 
 
 def prospect(profile: Profile, facts: Facts, asked: Asked, since: float = ALWAYS) -> Prospect | None:
-    """What a step takes here, with the first strategy that fits.
+    """The expected step here, with the first strategy that fits.
 
-    None where nothing was measured, what a GPU computes is not known, the GPUs cannot hold the job, or it trains
+    None if nothing was measured, a GPU's computing time is not known, the GPUs cannot hold the job, or it trains
     nothing.
     """
     rates, gpu, gpus = rates_of(facts, since), gpu_name(facts), len(facts.derived(gpus_of))
@@ -251,7 +252,7 @@ def _step(profile: Profile, facts: Facts, asked: Asked, since: float) -> Check:
 
 
 def _of_waiting(expected: Prospect, *, must: bool) -> CheckVerdict:
-    """A range on both sides of the limit says neither, and a profile that nobody asked for is no fault."""
+    """A range on both sides of the limit gives no verdict, and a profile that was not requested never fails."""
     waiting = expected.step.waiting_ratio
     if waiting.high <= WAITING_MOST:
         return "passed"
@@ -452,7 +453,7 @@ def _infiniband(facts: Facts) -> Check:
 
 
 def _published_floors(facts: Facts, since: float) -> Iterator[Check]:
-    """What the provider of such a machine asks of it; nothing where no provider has published that.
+    """The floors of the provider of such a machine; nothing if no provider has published any.
 
     The all_reduce has to reach the floor where it is measured with messages of half the size or more. With smaller ones
     hardware gives less, and copies and pairs are measured by other programs there: they fail by ``judge_rate`` alone.
@@ -511,7 +512,7 @@ def _floor_mark(machine: Machine, quantity: str, size: str, path: str, figure: f
 
 
 def _site_floors(facts: Facts, asked: Asked, since: float) -> Iterator[Check]:
-    """What the site asks of such machines."""
+    """The site's floors for such machines."""
     if asked.floors is None:
         return
     gpu, count = gpu_name(facts), len(facts.derived(gpus_of))

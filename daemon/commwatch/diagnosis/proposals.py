@@ -44,7 +44,8 @@ def known_proposals() -> Proposals:
 
 
 def proposal_checks(known: Known) -> Iterator[Check]:
-    """One for each setting that is proposed for the profile that was asked for; one that gained here is advised."""
+    """One check for each setting that is proposed for the requested profile; a setting that gained here is
+    recommended."""
     profile, all_of_them = known.asked.profile, known_proposals()
     if profile is None:
         return

@@ -267,7 +267,7 @@ def _list(texts: Iterable[str]) -> str:
 
 
 def _text(text: str) -> str:
-    """A text as it stands in the page: escaped, and without what would change the direction of others."""
+    """A text for the page: escaped, and without characters that would change the direction of other text."""
     return escape(printable(text))
 
 

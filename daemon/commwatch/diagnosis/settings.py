@@ -1,4 +1,4 @@
-"""The settings branch: what the audit says of the NCCL settings of running jobs, and limits of the host; pure."""
+"""The settings branch: the audit of the NCCL settings of running jobs, and limits of the host; pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _AREAS: dict[str, frozenset[str]] = {
     }),
     "ranks of one job": frozenset({"ranks_differ", "namespaces_differ"}),
 }  # fmt: skip
-"""What the remarks of the audit are about; a remark of none of them is of the rest."""
+"""Subjects of the audit's remarks; all other remarks belong to the rest."""
 _REST = "messages, checks and start"
 AREAS = (*_AREAS, _REST)
 
@@ -50,7 +50,7 @@ _SEEN_HERE = "as this command sees it; a job in a container, or of a scheduler, 
 
 
 def area_of(code: str) -> str:
-    """What a remark is about."""
+    """The subject of a remark."""
     return next((area for area, codes in _AREAS.items() if code in codes), _REST)
 
 
@@ -107,7 +107,7 @@ def _remark(known: Known, remark: SettingRemark) -> Check:
 
 
 def _clean(read: int, remarks: Sequence[SettingRemark]) -> Iterator[Check]:
-    """The areas of which there is nothing to say."""
+    """The areas without remarks."""
     noted = {area_of(one.code) for one in remarks}
     for area in AREAS:
         if area not in noted:

@@ -66,7 +66,7 @@ def _where(part: Part) -> str:
 
 
 def stress(known: Known) -> Iterator[Check]:
-    """Nothing in a quick diagnosis; a full one without a stress run says that it was not made."""
+    """Nothing in a quick diagnosis; a full one without a stress run reports that it is missing."""
     run = known.stress
     if run is None:
         if known.scanned:
@@ -124,7 +124,7 @@ def _when(rates: Sequence[float], mark: float, seconds: float) -> str:
 
 
 def _clocks(run: Stress) -> Check:
-    """What held the GPUs back while the load ran."""
+    """The reasons that limited the GPUs' clocks while the load ran."""
     limited = [one for one in run.rises or () if one.column == _LIMITED]
     told = [f"{where}: {', '.join(reasons)}" for where, reasons in sorted(run.held.items())]
     told += [f"{one.where} held for {format_seconds(one.by)} by {_POLICIES.get(one.what, one.what)}" for one in limited]
@@ -142,7 +142,7 @@ def _clocks(run: Stress) -> Check:
 
 
 def _links(run: Stress) -> Check:
-    """What the links did while the load ran."""
+    """Errors and events of the links while the load ran."""
     what = "errors of the links under load"
     if run.rises is None:
         reason = "the daemon did not answer before the run, or not after it"

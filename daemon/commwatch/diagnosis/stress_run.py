@@ -1,4 +1,4 @@
-"""Runs a stress: one collective over all GPUs again and again for a time, with a look at the daemon now and then."""
+"""Runs a stress: one collective over all GPUs repeatedly for a time, with periodic snapshots of the daemon."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ SHORTEST_SECONDS = 1.0
 STRESS_BYTES = 256 * 2**20
 """Of one call: large beside any latency, small beside the memory of a GPU."""
 SLICE_SECONDS = 2.0
-"""Between two looks at the node: a job that comes has the GPUs back within a slice."""
+"""Between two checks of the node: a starting job has the GPUs back within a slice."""
 FEWEST_SLICES = 9
 """Three in each third."""
 
 LOOK_SECONDS = 2.0
 _ANSWER_SECONDS = 1.0
 _PATIENT_SECONDS = 10.0
-"""For the snapshots before and after: without them the run has told half of what it could."""
+"""Deadline for the snapshots before and after, without which half of the result is missing."""
 SETTLED_SECONDS = 11.0
-"""The daemon reads clocks and links every 10 s: what it says before that may be of the idle GPU."""
+"""The daemon reads clocks and links every 10 s: earlier values may be of the idle GPU."""
 
 
 def stress_seconds(text: str | None) -> float | None:
@@ -123,13 +123,13 @@ class Look(NamedTuple):
     time: float
     """Seconds since 1970."""
     held: frozenset[tuple[str, str]]
-    """GPUs whose clocks were held, with what held them."""
+    """GPUs whose clocks were limited, with the reasons."""
     slow_links: frozenset[str]
     """Below their generation."""
 
 
 def look_of(snapshot: SnapshotDocument, thresholds: Thresholds) -> Look:
-    """By the rules of the findings; unlike there nobody asks whether the GPU was at work: it was."""
+    """By the rules of the findings, except that the GPU is known to be busy."""
     facts = Facts(snapshot.node, CounterHistory({}), snapshot.time)
     held = frozenset(
         (f"GPU{gpu.index}", SLOWDOWNS[reason])
@@ -140,7 +140,7 @@ def look_of(snapshot: SnapshotDocument, thresholds: Thresholds) -> Look:
 
 
 def under_load(looks: Sequence[Look], ended: float, seconds: float) -> list[Look]:
-    """The looks of which what the daemon says was read while the load ran.
+    """The snapshots whose values were read while the load ran.
 
     Args:
         looks: all that were taken.
@@ -169,11 +169,11 @@ class Looks:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
-        """Begin; the first look comes after a while."""
+        """Begin; the first snapshot comes after a while."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End; a look under way is waited for."""
+        """End, after a snapshot in progress."""
         self._over.set()
         self._thread.join()
 
@@ -185,7 +185,8 @@ class Looks:
 
 
 def seen_by(looks: Sequence[Look]) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
-    """By GPU what held its clocks, and the links that were below their generation, at any of these looks."""
+    """By GPU the reasons that limited its clocks, and the links that were below their generation, in any of these
+    snapshots."""
     held: dict[str, set[str]] = {}
     for gpu, reason in (one for look in looks for one in look.held):
         held.setdefault(gpu, set()).add(reason)

@@ -1,4 +1,4 @@
-"""Checks as rows of a table, and findings in groups: those that say the same of many parts become one; pure."""
+"""Checks as rows of a table, and findings in groups: equal ones of many parts become one; pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LONGEST_RUN: Mapping[CheckVerdict, int] = MappingProxyType({"failed": 8, "notic
 _MOST_NOTES = 3
 """Of one row."""
 _ALIKE = 3
-"""So many findings of one code are shown together."""
+"""Findings of one code from this number on are shown together."""
 _MOST_BESIDE = 4
 """Of what was seen beside a finding."""
 _NUMBER = re.compile(r"\D*?([0-9]+(?:\.[0-9]+)?)(?![0-9])")
@@ -45,11 +45,11 @@ class TableRow(NamedTuple):
     measured: str
     required: str
     checks: tuple[Check, ...]
-    """What it stands for."""
+    """The checks of this row."""
 
 
 def branch_rows(checks: Iterable[Check], *, every: bool = False) -> Iterator[tuple[Branch, list[TableRow]]]:
-    """The rows of each branch that has any, what matters most first.
+    """The rows of each branch that has any, the most important first.
 
     Args:
         checks: of all branches.
@@ -64,7 +64,7 @@ def branch_rows(checks: Iterable[Check], *, every: bool = False) -> Iterator[tup
 
 
 def notes_of(rows: Iterable[TableRow]) -> Iterator[tuple[TableRow, str]]:
-    """What is to be said beneath the table, each thing once: what failed and what to do, why nothing was measured."""
+    """The notes below the table, each once: failures with their next step, and reasons for missing measurements."""
     said: set[str] = set()
     for row in rows:
         if row.verdict in ("passed", "does not apply"):
@@ -104,7 +104,7 @@ def counted(checks: Sequence[Check]) -> str:
 
 
 def also_seen(finding: Finding) -> str:
-    """What stood beside a finding, with its place, and may have nothing to do with it."""
+    """The other observations beside a finding, with their place, which may be unrelated to it."""
     words = [one.words for one in finding.also_seen[:_MOST_BESIDE]]
     left = len(finding.also_seen) - len(words)
     return "; ".join([*words, *([f"and {left} more"] if left else [])])
@@ -137,7 +137,7 @@ def place_of(group: Sequence[Finding]) -> str:
 
 
 def facts_of(finding: Finding) -> str:
-    """What one of several is seen by, in one line."""
+    """The evidence of one of several findings, in one line."""
     return "; ".join(filter(None, (finding.detail.rstrip("."), *map(format_evidence, finding.evidence))))
 
 
@@ -184,6 +184,6 @@ def _range(texts: Sequence[str]) -> str:
     if len(numbers) < len(texts) or len(around) > 1:
         return "various"
     least, most = min(numbers, key=lambda one: one[0])[1], max(numbers, key=lambda one: one[0])[1]
-    # What is written onto the number belongs to it: x8 to x16, but at least 8 to 16.
+    # Characters next to the number belong to it: x8 to x16, but at least 8 to 16.
     begin = most.string.rfind(" ", 0, most.start(1)) + 1
     return f"{least.string[: least.end(1)]} to {most.string[begin:]}"

@@ -233,7 +233,7 @@ def _table(checks: Sequence[Check], width: int, every: bool) -> Iterator[Line]:
 
 
 def _unmeasured(rows: Sequence[TableRow]) -> dict[str, list[str]]:
-    """By the reason what was not measured; of many parts the first one's reason stands for all."""
+    """The unmeasured rows by reason; for many parts the first one's reason counts."""
     found: dict[str, list[str]] = {}
     for row in rows:
         if row.verdict == "not measured":

@@ -58,7 +58,7 @@ _TITLES = {
     "link_emulated": "PCIe links as the hardware has them",
     "tree_flat": "PCIe tree of the hardware",
 }
-"""What was looked at, by code of the findings that no other row tells and that no measured value is needed for."""
+"""The checked properties, by code of the findings that have no other row and need no measured value."""
 
 _check = partial(Check, "topology")
 
@@ -147,7 +147,7 @@ def _nvlinks(facts: Facts, node: Topology, gpu: Gpu) -> Check:
 def _far_ends(facts: Facts, gpu: Gpu) -> Iterator[str]:
     """Identities of what is at the other end of its links that are inactive: the fault of a link is found at one end.
 
-    Either end may be the one of which the driver says where it leads.
+    The driver may report the target of either end.
     """
     inactive = {(gpu.address, str(link.number)) for link in gpu.nvlinks or () if not link.active}
     for link, _ in facts.each(model.NvLink.info):
@@ -358,7 +358,7 @@ def _both_names(part: Gpu | Nic) -> str:
 
 
 def _told(known: Known, topology: Topology, found: Sequence[TopologyFinding]) -> Iterator[Check]:
-    """What is uneven or unknown and has no row of its own."""
+    """Uneven or unknown properties that have no row of their own."""
     addresses = {gpu.label: gpu.address for gpu in topology.gpus}
     for one in found:
         if title := _TITLES.get(one.code):
@@ -403,7 +403,7 @@ def _devices(facts: Facts) -> Iterator[PciFacts]:
 
 
 def _by_address(named: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
-    """What stands at a PCI address: the names of RDMA devices or interfaces."""
+    """The names of RDMA devices or interfaces at each PCI address."""
     found: dict[str, set[str]] = {}
     for address, name in named:
         if address:

@@ -1,4 +1,4 @@
-"""The walk of an expert over a node: each branch makes its checks of what is known; pure."""
+"""The walk of an expert over a node: each branch makes its checks from the known facts; pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from commwatch.findings.verdict import Verdict, verdict_of
 _WALK: tuple[Callable[[Known], Iterable[Check]], ...] = (
     topology_checks, bandwidth_checks, pattern, infiniband, settings, stress, profile_checks,
 )  # fmt: skip
-"""What makes the checks of each branch, in the order in which an expert looks."""
+"""The functions that make the checks of each branch, in an expert's order."""
 
 
 def diagnose(known: Known, scan: Literal["quick", "full"]) -> Diagnosis:
@@ -59,7 +59,7 @@ def _gravity(finding: Finding) -> tuple[int, float]:
 
 
 def overall(known: Known, checks: Sequence[Check]) -> Verdict:
-    """The verdict that every face says, unless it is not grave and this command has measured more than the daemon.
+    """The verdict of every view, unless it is not grave and this command has measured more than the daemon.
 
     Args:
         known: what the daemon said, with its findings most severe first.
@@ -67,7 +67,7 @@ def overall(known: Known, checks: Sequence[Check]) -> Verdict:
     """
     document = known.findings
     if known.scanned and document.grave:
-        # The scan has looked itself: what it found stands, however old the daemon's own look is.
+        # The scan has evaluated by itself: its findings hold, however old the daemon's own evaluation is.
         document = msgspec.structs.replace(document, looked_at=document.time)
     verdict = verdict_of(document, document.time)
     failed = [check for check in checks if check.verdict == "failed" and _is_own(known, check)]

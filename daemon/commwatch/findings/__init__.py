@@ -1,1 +1,1 @@
-"""What is wrong on this node, where, since when, and why: findings over the metrics, pure."""
+"""Findings over the metrics: the fault, its component, its start and its causes; pure."""

@@ -1,4 +1,4 @@
-"""What /api/v1 and the control socket answer: findings and snapshot as versioned JSON documents."""
+"""Documents of /api/v1 and the control socket: findings and snapshot as versioned JSON."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SNAPSHOT_SCHEMA: Literal["commwatch-snapshot/1"] = "commwatch-snapshot/1"
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
-    """What is true of the daemon that answers."""
+    """Facts about the answering daemon."""
 
     version: str
     """Of commwatch."""
@@ -36,7 +36,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     simulated: str | None
     """The simulated node; None on a real one."""
     maintenance: str | None
-    """Why the daemon is paused; None where it is not. What holds a driver is not read then."""
+    """The reason why the daemon is paused; None if it is not. Sources that hold a driver are not read then."""
 
 
 class ClosedRecord(msgspec.Struct, frozen=True):
@@ -82,18 +82,18 @@ class FindingsDocument(About, frozen=True, kw_only=True):
 
     @property
     def grave(self) -> list[Finding]:
-        """The findings for which somebody has to act."""
+        """The findings that require action."""
         return [one for one in self.findings if one.severity != "info"]
 
     @property
     def faults(self) -> tuple[Finding | Cause, ...]:
-        """Findings, then the causes that stand below them, each once."""
+        """Findings, then the causes below them, each once."""
         causes = {cause.key: cause for one in self.findings for cause in one.causes}
         return (*self.findings, *causes.values())
 
     @property
     def unread_words(self) -> str:
-        """Why nothing current is known of some parts; empty where all sources are read."""
+        """The reason why some parts have no current values; empty if all sources are read."""
         if not self.unread:
             return ""
         first, *others = self.unread
@@ -107,14 +107,14 @@ class ScoreDocument(About, frozen=True, kw_only=True):
     thresholds: str
     """Digest of the thresholds in force."""
     looked_at: Timestamp | None
-    """When the metrics that it is made of were looked at, seconds since 1970; None before the first time."""
+    """Time of the evaluation of the underlying metrics, seconds since 1970; None before the first one."""
     score: Score
     verdict: Verdict | None = None
     """Of the node, as ``FindingsDocument`` has it."""
 
 
 class ProbeRecord(msgspec.Struct, frozen=True):
-    """What a probe gave last, and when it runs next."""
+    """A probe's last result and its next run."""
 
     name: str
     backend: str
@@ -129,15 +129,14 @@ class ProbeRecord(msgspec.Struct, frozen=True):
 
 
 class ProbesDocument(About, frozen=True, kw_only=True):
-    """Answer of ``/api/v1/probes`` and of the control operation ``probes``: what no metric says of the probes."""
+    """Answer of ``/api/v1/probes`` and of the control operation ``probes``: facts about the probes that no metric
+    has."""
 
     schema: Literal["commwatch-probes/1"] = PROBES_SCHEMA
     probes: tuple[ProbeRecord, ...]
 
 
 class SeriesRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One series."""
-
     labels: dict[str, str]
     value: float | None
     """None for a number that is not finite."""

@@ -23,21 +23,21 @@ SURE_FROM = 0.5
 """Weight from which a fault is called a cause of a symptom whose place is known; one that weighs less is also seen, and
 no more."""
 SURE_ANYWHERE_FROM = 0.8
-"""The same of a probe over several GPUs, which says that something is wrong, and not where."""
+"""The same for a probe over several GPUs, which shows that something is wrong, but not where."""
 _SWITCH_TROUBLE = frozenset(
     {"xid_fabric", "xid_nonfatal", "nvlink_down", "nvlink_recovery_failed", "gpu_lost", "fabric_unhealthy"}
 )
-"""What the GPU at a link shows when an NVSwitch reports that link. The switch numbers its own links, and which GPU is
-at which of them is not on every node to be read."""
+"""Faults that the GPU at a link shows when an NVSwitch reports that link. The switch numbers its own links, and not
+every node shows which GPU is at which of them."""
 LONG_BEFORE = 2 * 86400.0
 """Seconds by which a fault is older than the symptom and did no harm at first: longer than the day between two cycles
 of a rare probe."""
 LONG_BEFORE_FACTOR = 0.5
-"""It explains the symptom so much less."""
+"""Factor on the weight of such an explanation."""
 
 
 _SIZED = frozenset(SYMPTOMS["slow"]) - {"part_suspect", "pair_nearer_slower"}
-"""Symptoms that say by how much something is slow, so that what is measured elsewhere can be compared with it."""
+"""Symptoms with an amount of slowness, which measurements elsewhere can be compared with."""
 
 
 class _Link(NamedTuple):
@@ -59,13 +59,13 @@ def join(
 
     Args:
         incidents: all that are open, each code and component once.
-        explanations: what can explain what; nothing explains itself, also not by way of others.
+        explanations: the possible explanations; nothing explains itself, also not by way of others.
         measured: the current results of pairs of GPUs and of copies to the host.
 
     Returns:
         Most severe first, then what is wrong now before what has happened and reads healthy again, then faults before
-        symptoms without a known cause, then the oldest. A fault that explains a symptom stands under it and not beside
-        it; one that explains several stands under each, and so does what explains the fault in turn. A symptom is as
+        symptoms without a known cause, then the oldest. A fault that explains a symptom is listed under it and not
+        beside it; one that explains several is listed under each, and so are its own explanations. A symptom is as
         severe as its most severe cause. A fault that was only seen beside a symptom stays a finding of its own.
     """
     standing = sorted(incidents, key=lambda one: one.key)
@@ -104,7 +104,7 @@ def _links(
 
 
 def _sure_from(symptom: Incident, fault: Incident) -> float:
-    """The least weight of a cause. What probes found elsewhere of the same traffic is one and the same trouble."""
+    """The least weight of a cause. A probe's finding elsewhere about the same traffic is the same problem."""
     if _is_symptom(fault):
         return 0.0
     return SURE_ANYWHERE_FROM if symptom.component.kind == "probe" else SURE_FROM
@@ -141,18 +141,18 @@ def _is_placed(fault: Component, symptom: Component) -> bool:
 
 
 _OF_ALL_JOBS: frozenset[ComponentKind] = frozenset({"node", "log", "setting"})
-"""What touches any job: a driver that cannot be used, and what jobs say and are set to themselves."""
+"""Components that affect any job: an unusable driver, and the jobs' own messages and settings."""
 
 
 def _was_well(fault: Incident, at: float) -> bool:
-    """Whether a part is known to have been well at a time. That its fault was seen later does not say so."""
+    """Whether a part is known to have been well at a time. A later first match of its fault is no proof."""
     return fault.well_at is not None and fault.well_at > at + seen_within(fault)
 
 
 def _is_slow_there(
     fault: Incident, place: Component, over: Way, symptom: Incident, measured: Sequence[Measured]
 ) -> bool | None:
-    """Whether what was measured over a part shows a loss as large as the symptom; None where nothing tells.
+    """Whether the measurements over a part show a loss as large as the symptom; None if there are none.
 
     A pair is as slow as the slowest part on its way, so that the best of those that use a part says how slow the part
     can be. Where those that do not use it are no better, the part makes no difference.
@@ -177,7 +177,7 @@ def _is_slow_there(
             answers.append(max(using) < limit)
         elif maybe and min(maybe) >= limit:
             answers.append(False)
-    # What clears a part weighs more: both ways can be slow for another reason.
+    # Evidence that clears a part weighs more: both paths can be slow for another reason.
     return all(answers) if answers else None
 
 
@@ -186,7 +186,7 @@ def _way(parts: frozenset[str]) -> Component:
 
 
 def _left(symptom: Incident) -> float | None:
-    """The share of its bandwidth that is left; None where the symptom does not say it."""
+    """The share of its bandwidth that is left; None if the symptom has no amount."""
     if symptom.code not in _SIZED:
         return None
     shares = [
@@ -264,7 +264,7 @@ def _with_causes(
     waiting = list(found.values())
     while waiting:
         link = waiting.pop()
-        # What another symptom of the same trouble comes of, this one does too.
+        # A cause of another symptom of the same trouble is a cause of this one too.
         share = 1.0 if _is_symptom(link.fault) else link.why.weight
         for one in direct[link.fault.key]:
             further = one._replace(why=one.why._replace(weight=one.why.weight * share))
@@ -296,7 +296,8 @@ def _with_causes(
 
 
 def _ranked(links: Iterable[_Link], symptom: Component) -> tuple[Cause, ...]:
-    """What was measured at its place first, then by weight; of one code that at the part itself before its far end."""
+    """Causes with measurements at their place first, then by weight; of one code, the one at the part itself comes
+    before its far end."""
     place = symptom.key.partition("/")[0]
 
     def order(link: _Link) -> tuple[bool, float, str, bool, tuple[str, str]]:

@@ -36,7 +36,7 @@ WATCHED: Mapping[str, float] = {
     for windows in _WINDOWS
     for metric in windows
 }
-"""Counters whose changes the rules and the score look back at, and for how many seconds at most."""
+"""Counters whose past changes the rules and the score use, with the longest window in seconds."""
 
 EVENTS: frozenset[str] = frozenset(metric for rules in RULE_SETS for metric in rules.metrics_of_events)
 """Those of them of which a series is not there before its first event."""

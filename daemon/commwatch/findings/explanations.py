@@ -178,11 +178,11 @@ _FAULTS: tuple[_Fault, ...] = (
     _Fault("nccl_setting_suspicious", "", {"logged": 0.3},
            "The setting slows the job down on most nodes, or makes it give up early."),
 )  # fmt: skip
-"""How strongly each fault causes each kind of symptom; none where no weight stands. Settings of jobs do not reach the
-probes.
+"""How strongly each fault causes each kind of symptom; a missing weight means not at all. Settings of jobs do not reach
+the probes.
 
-What has less lanes, links or bandwidth than before slows all that uses it (0.8 and more); errors that are mended cost
-moments (below 0.5), and an event ends what runs at its time, not what begins later (below 0.8).
+A part with fewer lanes, links or less bandwidth than before slows everything that uses it (0.8 and more); corrected
+errors cost moments (below 0.5), and an event ends the jobs of its time, not later ones (below 0.8).
 """
 
 _SLOW = ("probe_bandwidth_low", "probe_bandwidth_lost", "probe_bandwidth_short")
@@ -248,7 +248,7 @@ _AMONG_SYMPTOMS: Explanations = {
     ("ethernet_module_fault", "adapter_troubled"): Explanation(0.7, "The driver reports the module of this adapter."),
     ("fabric_not_joined", "fabric_manager_down"): Explanation(0.9, "Without it no GPU can join."),
 }  # fmt: skip
-"""Of two things that are seen, the one that says more of the cause."""
+"""Of two symptoms, the one that is closer to the cause."""
 
 
 def _table(faults: Iterable[_Fault], more: Explanations) -> Explanations:
@@ -262,4 +262,4 @@ def _table(faults: Iterable[_Fault], more: Explanations) -> Explanations:
 
 
 EXPLANATIONS: Explanations = _table(_FAULTS, _AMONG_SYMPTOMS)
-"""What can explain what on a node. Nothing explains itself, also not by way of others."""
+"""The possible explanations on a node. Nothing explains itself, also not by way of others."""

@@ -1,4 +1,4 @@
-"""What the rules read: the node at one moment, and how its counters moved before it."""
+"""The input of the rules: the node at one moment, and the earlier changes of its counters."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Facts:
         self._derived: dict[object, object] = {}
 
     def derived(self, make: Callable[[Facts], _Derived]) -> _Derived:
-        """What a function makes of these facts; made once, however many rules ask."""
+        """The result of a function of these facts, computed once for all rules."""
         if make not in self._derived:
             self._derived[make] = make(self)
         return cast(_Derived, self._derived[make])
@@ -94,7 +94,7 @@ class Facts:
 
 
 ALL_READ = (Collector.success, Inventory.present)
-"""What ``all_read`` reads."""
+"""Metrics that ``all_read`` reads."""
 
 
 def all_read(facts: Facts, collector: str, kind: str) -> bool:

@@ -29,7 +29,7 @@ EvidenceUnit: TypeAlias = Literal["", "ratio", "seconds", "bytes", "bytes_per_se
 
 
 class Component(msgspec.Struct, frozen=True):
-    """What a finding is about."""
+    """The subject of a finding."""
 
     kind: ComponentKind
     key: str
@@ -37,10 +37,10 @@ class Component(msgspec.Struct, frozen=True):
     name: str = ""
     """As people call it: ``GPU0 link 3``; empty where the key is what they call it."""
     parts: frozenset[str] = frozenset()
-    """PCI addresses, RDMA devices and interfaces that it stands on or uses; empty: the whole node. A link that is down
-    has that of its NVSwitch too, where it is known. A part can lie in
-    another: ``0000:17:00.0/nvlink/3`` in ``0000:17:00.0/nvlink`` in ``0000:17:00.0``. Symptoms say by which way
-    (``/nvlink``, ``/pcie``) they use a GPU; of faults the table of explanations says so."""
+    """PCI addresses, RDMA devices and interfaces that it consists of or uses; empty: the whole node. A link that is
+    down has its NVSwitch's address too, if that is known. A part can lie in another: ``0000:17:00.0/nvlink/3`` in
+    ``0000:17:00.0/nvlink`` in ``0000:17:00.0``. Symptoms say by which way (``/nvlink``, ``/pcie``) they use a GPU; of
+    faults the table of explanations says so."""
 
     @property
     def identity(self) -> str:
@@ -71,7 +71,7 @@ def _lies_in(part: str, other: str) -> bool:
 
 
 class Evidence(msgspec.Struct, frozen=True):
-    """One fact that a finding stands on."""
+    """One fact that supports a finding."""
 
     what: str
     """``recoveries in the last hour``."""
@@ -83,17 +83,17 @@ class Evidence(msgspec.Struct, frozen=True):
     threshold_origin: str = ""
     """Key in ``thresholds.yaml``, or in words where the threshold is not a number of ours."""
     event: str = ""
-    """What was counted, where it is an event with a number: ``xid 74``, ``sxid 12028``."""
+    """The counted event, if it has a number: ``xid 74``, ``sxid 12028``."""
 
 
 class Match(msgspec.Struct, frozen=True):
-    """What a rule sees now; it becomes a finding when it lasts."""
+    """The current match of a rule; it becomes a finding when it lasts."""
 
     code: str
     component: Component
     evidence: tuple[Evidence, ...]
     detail: str = ""
-    """What to add to the code's own words: who is slow, what NCCL said."""
+    """Addition to the code's own words: the slow part, or NCCL's message."""
     since: float | None = None
     """When it began, seconds since 1970, where that was before it could be known: the first of several bad results in a
     row."""
@@ -154,7 +154,7 @@ class Cause(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something that is wrong, with what its code says: the one record of it, from the rules to every face."""
+    """Something that is wrong, with its code's words: the one record of it, from the rules to every view."""
 
     code: str
     title: str
@@ -168,7 +168,7 @@ class Finding(msgspec.Struct, frozen=True):
     """Last evaluation at which a rule matched it, seconds since 1970: older than that of the document where it is not
     read or about to close."""
     detail: str
-    """What to add to the code's own words."""
+    """Addition to the code's own words."""
     evidence: tuple[Evidence, ...]
     causes: tuple[Cause, ...]
     """The likeliest first; a cause is not listed as a finding beside the ones it explains."""
@@ -183,12 +183,12 @@ class Finding(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> tuple[str, str]:
-        """What makes it the same finding from evaluation to evaluation."""
+        """The identity of the finding from evaluation to evaluation."""
         return (self.code, self.component.identity)
 
     @property
     def lead(self) -> Finding | Cause:
-        """What every face names first: the likeliest cause, unless the finding is a fault itself."""
+        """The entry that every view names first: the likeliest cause, unless the finding is a fault itself."""
         return self.causes[0] if self.role != "fault" and self.causes else self
 
     @property

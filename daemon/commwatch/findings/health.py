@@ -1,4 +1,4 @@
-"""What a scheduler learns of its node: the verdict, whether that is a problem for it, and what calls for a drain."""
+"""A scheduler's view of its node: the verdict, whether that is a problem for it, and the reasons for a drain."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ that do not go away by themselves. A symptom has many causes; a fault of a share
 
 PROGRAM_EVENTS: Final = frozenset({"xid 108", "xid 137", "xid 145"})
 """Xids of the fabric that a program's access to a wrong address shows as well: a job that does so would drain one node
-after another. They drain nothing where no other fact stands beside them."""
+after another. Alone they drain nothing."""
 
 BLIND: Final = frozenset({"collector_failing", "collector_stale", "device_unread", "worker_stuck", "rule_failing"})
 """Findings about commwatch itself by which something on the node is not seen."""
 
 _OF_ALL: Final[frozenset[Because | None]] = frozenset({"paused", "not_looked_yet", "stale"})
-"""Why nothing at all is known of now: nothing drains then."""
+"""Reasons why the present state is entirely unknown: nothing drains then."""
 _JUDGED_ALL_THE_SAME: Final = frozenset({"not_read", "inventory"})
 """Why the node is unknown, where its measured values are known all the same."""
 _NOT_ACCEPTED: Final = "nobody has said what this node should have (commwatch inventory accept)"
@@ -73,7 +73,7 @@ class Asked:
     slurm: bool = False
     """A problem is only a fresh fault of the drain list; what is unknown exits 0."""
     fail_closed: bool = False
-    """What is unknown exits 1."""
+    """Whether an unknown state exits with 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ def unknown(because: Because, reason: str, *, slurm: bool, fail_closed: bool) ->
 
 
 def judge(document: FindingsDocument, asked: Asked) -> Health:
-    """What a daemon's answer means for the scheduler."""
+    """The meaning of a daemon's answer for the scheduler."""
     verdict = verdict_of(document, asked.now, asked.max_age)
     if document.simulated is not None:
         reason = f"the node is simulated ({document.simulated}), otherwise {verdict.word}: {verdict.line}"
@@ -194,8 +194,8 @@ def _for_slurm(document: FindingsDocument, verdict: Verdict, asked: Asked) -> He
 
 
 def calls_for_drain(fault: Finding | Cause) -> bool:
-    """Whether it is on the drain list, does not pass by itself, and does not stand on facts alone that a program or the
-    configuration can bring about."""
+    """Whether it is on the drain list, does not pass by itself, and has evidence that neither a program nor the
+    configuration can cause."""
     return (
         fault.code in DRAIN_LIST
         and not any(fact.what == BY_CONFIGURATION for fact in fault.evidence)
@@ -232,7 +232,7 @@ def one_line(text: str) -> str:
 
 
 def drain_reason(faults: Iterable[Finding | Cause]) -> str:
-    """What Slurm keeps as the reason of a drain: ``commwatch: nvlink_down: GPU0 link 3 (0000:17:00.0/3)``.
+    """The drain reason for Slurm: ``commwatch: nvlink_down: GPU0 link 3 (0000:17:00.0/3)``.
 
     Plain ASCII without quotes, at most 180 characters.
     """

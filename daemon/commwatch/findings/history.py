@@ -25,14 +25,14 @@ _LATEST = 16
 _SUMS = 32
 _BETWEEN_LABELS = "\n"
 GAP_SECONDS = 30.0
-"""Three looks: a metric that was not there for longer may have risen at any time meanwhile."""
+"""Three evaluations: a metric that was missing for longer may have risen at any time meanwhile."""
 
 
 Reading: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class CounterState(msgspec.Struct):
-    """What is kept of one counter over a restart."""
+    """State of one counter that is kept over a restart."""
 
     metric: str
     labels: Labels
@@ -46,13 +46,14 @@ class CounterState(msgspec.Struct):
 
 
 class HistoryState(msgspec.Struct):
-    """What survives a restart: how counters moved, and what they and all others showed last."""
+    """State that survives a restart: the changes of counters, and the last value of every counter."""
 
     events_since: Timestamp | None = None
     counters: list[CounterState] = []
     """Those that moved, and events that have happened."""
     still: dict[str, dict[str, Reading]] = {}
-    """By metric and label values, one a line: what the others showed last. So what rose while no daemon ran is seen."""
+    """By metric and label values, one a line: the last values of the others, so that a rise while no daemon ran is
+    seen."""
     seen: dict[str, Timestamp] = {}
     """When each metric was there last, seconds since 1970."""
 
@@ -71,9 +72,11 @@ class _Counter:
         self.gap_at: float | None = None
         """Begin of the last gap after which it had risen."""
 
-    def take(self, value: float, now: float, window: float, unseen_since: float | None) -> None:
+    def take(self, value: float, now: float, window: float, unseen_since: float | None, most: float | None) -> None:
         # A counter that reads lower has started again: what it shows has happened since.
         rise = value - self.last if value >= self.last else value
+        if most is not None:
+            rise = min(rise, most)
         self.last = value
         if not rise:
             return
@@ -145,7 +148,8 @@ class CounterHistory:
         Args:
             windows: by metric: seconds for which its changes are kept.
             events: those of which a series is not there before the first event. Such a series counts from 0 where
-                others of its metric, or of another of these, were there at an earlier evaluation.
+                others of its metric, or of another of these, were there at an earlier evaluation, if it is not known
+                which of its events are recent.
             state: of an earlier daemon.
             since_boot: all that a counter shows when it is seen first has happened now: for a single evaluation, which
                 cannot know what is new.
@@ -213,7 +217,8 @@ class CounterHistory:
         self._seen.update(dict.fromkeys(metrics, now))
 
     def take(
-        self, metric: str, labels: Labels, value: float, now: float, unseen_since: float | None = None
+        self, metric: str, labels: Labels, value: float, now: float, unseen_since: float | None = None,
+        recent: float | None = None,
     ) -> None:  # fmt: skip
         """Take in what a counter shows.
 
@@ -223,20 +228,24 @@ class CounterHistory:
             value: as read.
             now: seconds since 1970.
             unseen_since: of ``unseen_since``.
+            recent: by how much it rose lately, where that is known, which counts of one that was not seen before. What
+                events rise by beyond it is old.
         """
         counters, identity = self._counters[metric], _identity(metric, labels)
         counter = counters.get(identity)
         if counter is None:
-            counter = counters[identity] = _Counter(labels, 0.0 if self._is_born(metric, now) else value)
+            is_new = self._is_born(metric, now) and (recent is None or self.since_boot)
+            counter = counters[identity] = _Counter(labels, 0.0 if is_new else value - min(value, recent or 0.0))
         counter.labels = labels
         if counter.last == value:
             return
-        counter.take(value, now, self._windows[metric], unseen_since)
+        most = recent if metric in self._events else None
+        counter.take(value, now, self._windows[metric], unseen_since, most)
         if counter.rises:
             self._moved[metric][identity] = counter
 
     def forget(self, now: float) -> None:
-        """Forget changes that are older than any rule looks back.
+        """Forget changes that are older than any rule's window.
 
         Args:
             now: seconds since 1970.
@@ -274,6 +283,10 @@ class CounterHistory:
         if self._events_since is None:
             self._events_since = now
         return now > self._events_since
+
+    def last(self, metric: str) -> list[tuple[Labels, float]]:
+        """The last values of the counters of a watched metric."""
+        return [(counter.labels, counter.last) for counter in self._counters[metric].values()]
 
     def moved(self, metric: str) -> list[Labels]:
         """The counters of a watched metric that changed within what is kept; the others need not be read.
@@ -340,5 +353,5 @@ def _has_index(metric: str) -> bool:
 
 
 def _identity(metric: str, labels: Labels) -> Labels:
-    """What names a series for good."""
+    """The permanent identity of a series."""
     return labels[1:] if _has_index(metric) else labels

@@ -1,4 +1,4 @@
-"""What probes measured where: each pair of GPUs and each copy to the host with the parts on its way; pure."""
+"""Measurements of probes by place: each pair of GPUs and each copy to the host with the parts on its path; pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def measured_of(facts: Facts) -> tuple[Measured, ...]:
 
 
 def well_at(measured: Iterable[Measured]) -> float | None:
-    """When all pairs were as fast as they should be, seconds since 1970; None where the current matrix does not say so.
+    """When all pairs reached their expectation, seconds since 1970; None if the current matrix does not show it.
 
     Args:
         measured: of this moment.

@@ -1,4 +1,4 @@
-"""What this node is, in few words that equal nodes have in common: the profile by which a fleet finds its odd ones."""
+"""The profile of this node, in a few words that equal nodes share, by which a fleet finds its odd ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from commwatch.findings.finding import Finding
 from commwatch_exporters.node.model import Node, Probe
 
 LONGEST_VALUE: Final = 64
-"""Characters of a label's value; a longer one stands as its digest."""
+"""Characters of a label's value; a longer one is replaced by its digest."""
 
 
 def profile_readings(

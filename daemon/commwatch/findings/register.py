@@ -15,10 +15,11 @@ from commwatch.state.records import Timestamp
 
 
 class Observer(Protocol):
-    """What the register asks about the part of a match, as of the evaluation that it takes."""
+    """The register's questions about the part of a match, as of the current evaluation."""
 
     def is_observable(self, match: Match) -> bool:
-        """Whether a fault could be seen now if it were there: what cannot be looked at neither opens nor closes."""
+        """Whether a fault could be seen now if it were there: a part that cannot be observed neither opens nor
+        closes."""
 
     def known_well(self, match: Match) -> float | None:
         """When a part that shows a fault for the first time was last known not to have it, seconds since 1970."""
@@ -31,8 +32,8 @@ class Observer(Protocol):
 
 
 UNSEEN_CLOSES_AFTER = 7 * 24 * 3600.0
-"""Seconds for which a finding may be neither seen nor observable: of what no one reads any more, no one will say that
-it is well again."""
+"""Seconds after which a finding that is neither seen nor observable is closed: a part that is no longer read can never
+be reported as well again."""
 
 
 EVALUATION_SECONDS_MAX = 20.0
@@ -69,7 +70,7 @@ class Incident(msgspec.Struct):
 
     @property
     def component(self) -> Component:
-        """What it is about."""
+        """The component of the incident."""
         return self.match.component
 
     @property
@@ -105,7 +106,7 @@ CLOSED_MAX = 50
 
 
 class RegisterState(msgspec.Struct):
-    """What survives a restart."""
+    """State that survives a restart."""
 
     incidents: list[Incident] = msgspec.field(default_factory=list, name="spells")
     closed: list[Closed] = []
@@ -144,7 +145,7 @@ class Register:
             now: seconds since 1970.
 
         Returns:
-            What opened by it, then what closed.
+            The opened incidents, then the closed ones.
         """
         seen: dict[tuple[str, str], Match] = {}
         for match in matches:
@@ -180,7 +181,7 @@ class Register:
         else:
             incident.seen_seconds = 0.0
         begins_anew = is_interrupted and not (incident.is_open or incident.is_over)
-        if begins_anew or incident.first_seen > now:  # not looked at for a while, or the wall clock was set back
+        if begins_anew or incident.first_seen > now:  # not evaluated for a while, or the wall clock was set back
             incident.first_seen, incident.well_at = began, observer.known_well(match)
         if incident.first_seen == now or _grew(incident, match, now):
             incident.grew_at, incident.healthy_since, incident.is_over = now, None, False
@@ -266,8 +267,8 @@ def _is_interrupted(incident: Incident, now: float) -> bool:
 def _grew(incident: Incident, match: Match, now: float) -> bool:
     """Whether more is counted than at the evaluation before.
 
-    What has gone on for longer than the hour over which is counted keeps its count while it goes on. One event that is
-    still counted is no new one; one that was gone is.
+    A series of events that lasts longer than the counted hour keeps its count while it goes on. An event that is still
+    counted is not new; one that was gone is.
     """
     before, after = _count(incident.match), _count(match)
     if CODES[match.code].is_event:

@@ -20,11 +20,11 @@ OVER_AFTER: Final = 600.0
 
 
 def reads_healthy(facts: Facts, matches: Iterable[Match], event: Match) -> bool:
-    """Whether all that is read of the part of an event says that it works again.
+    """Whether all readings of an event's part show that it works again.
 
     GPUs answer and ask for nothing, expected NVLinks are up, and so is the one that the event is of, devices are on the
-    bus, and no rule sees a state of these parts that is a fault. What cannot be read is not healthy. An Xid that calls
-    for a reset is over only where the driver says by its recovery action that none is needed.
+    bus, and no rule sees a state of these parts that is a fault. A part that cannot be read is not healthy. An Xid that
+    calls for a reset is over only if the driver's recovery action shows that none is needed.
 
     Args:
         facts: of this moment.

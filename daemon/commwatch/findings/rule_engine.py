@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Match
 from commwatch.findings.history import CounterHistory
 from commwatch.findings.rules.rule_set import Rule, RuleSet
+from commwatch.node import hardware_events, recent_errors
 from commwatch_exporters.node.model import Node
 from commwatch_exporters.snapshot import Snapshot
 
 TIDY_SECONDS = 3600.0
 """Between two times at which counters of what is gone are forgotten."""
+
+_RECENT_OF: Final = {**hardware_events.RECENT_OF, **recent_errors.METRICS}
+"""By counter: the metric that alerts read."""
 
 RuleFailed: TypeAlias = Callable[[str, Exception], None]
 """Told the name of a rule and why it failed."""
@@ -45,7 +49,7 @@ class RuleEngine:
         self._told = failed
         self._node = Node()
         self.facts = Facts(self._node, history, 0.0)
-        """What the rules read at the last evaluation."""
+        """Input of the rules at the last evaluation."""
         self._tidied = 0.0
         """When counters of what is gone were forgotten last, seconds since 1970."""
         self.failing: frozenset[str] = frozenset()
@@ -78,12 +82,13 @@ class RuleEngine:
         present = []
         for metric in self._history.metrics:
             places = snapshot.holders.get(metric, ())
-            unseen = self._history.unseen_since(metric, now)
+            unseen, recent = self._history.unseen_since(metric, now), _recent(metric, snapshot)
             for block in [snapshot.blocks[place] for place in places]:
                 for position in block.layout.families[metric]:
-                    value = block.values[position]
+                    value, labels = block.values[position], block.layout.series[position][1]
                     if value is not None:
-                        self._history.take(metric, block.layout.series[position][1], value, now, unseen)
+                        lately = None if recent is None else recent.get(labels, 0.0)
+                        self._history.take(metric, labels, value, now, unseen, lately)
             if places:
                 present.append(metric)
         self._history.saw(present, now)
@@ -116,6 +121,19 @@ class RuleEngine:
         """The metrics that could show a code again; None where its rule has failed at the last evaluation."""
         rule = self._rule_of[code]
         return None if rule.name in self.failing else rule.metrics_read
+
+
+def _recent(metric: str, snapshot: Snapshot) -> dict[tuple[str, ...], float] | None:
+    """By how much series of a counter rose lately, as alerts read it; None where nothing says so."""
+    name = _RECENT_OF.get(metric)
+    if name is None:
+        return None
+    blocks = [snapshot.blocks[place] for place in snapshot.holders.get(name, ())]
+    return {
+        block.layout.series[place][1]: block.values[place] or 0.0
+        for block in blocks
+        for place in block.layout.families[name]
+    }
 
 
 def _declared(match: Match, rule: Rule) -> Match:

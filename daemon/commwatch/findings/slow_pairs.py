@@ -48,7 +48,8 @@ def _slow(measured: Measured, facts: Facts, thresholds: Thresholds) -> frozenset
 
 
 def _readings(topology: Topology, measured: Measured) -> Iterator[tuple[Series, float]]:
-    """What the daemon of this machine would expose of these GPUs, of what lies between them, and of the matrix.
+    """The series that the daemon of this machine would expose for these GPUs, for the parts between them, and for the
+    matrix.
 
     Indexes are places in the matrix: a GPU that the driver has lost has none of its own.
     """

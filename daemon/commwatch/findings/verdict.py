@@ -1,4 +1,4 @@
-"""The verdict on the node, in one word and one line; every face of commwatch says this one and makes none; pure."""
+"""The verdict on the node, in one word and one line; every view of commwatch shows this one and makes none; pure."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ WORDS: Final[Mapping[Severity, Word]] = {"critical": "Critical", "warning": "War
 """By severity of the most severe open finding, which is that of its alert."""
 
 LOOK_SECONDS: Final = 60.0
-"""An older evaluation of the daemon's rules says nothing of now; they run every 10 s."""
+"""An older evaluation of the daemon's rules is not current; they run every 10 s."""
 FUTURE_SECONDS: Final = 5.0
-"""An evaluation that is further ahead of our clock than this has a time that says nothing."""
+"""An evaluation further ahead of our clock than this has a time without meaning."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
     word: Word
     line: str
-    """Without the word: the cause to look at first, and how much else is open."""
+    """Without the word: the first cause to check, and the number of other open findings."""
     because: Because | None = None
     """Why it is unknown."""
 
@@ -59,9 +59,9 @@ class UnreadSource(msgspec.Struct, frozen=True):
     seconds: float | None
     """Since anything was read of it; None: nothing was since the daemon started or resumed."""
     why: str
-    """What failed last, in words; empty where that is not known."""
+    """The last failure, in words; empty if it is not known."""
     lists_parts: bool = True
-    """Whether it shows which parts the node has; else it tells of them beside another source."""
+    """Whether it shows which parts the node has; else it adds to another source."""
 
     @property
     def words(self) -> str:
@@ -104,7 +104,7 @@ def verdict_of(document: FindingsDocument, now: float, max_age: float = LOOK_SEC
 
 
 def _doubt(document: FindingsDocument, now: float, max_age: float) -> tuple[Because, str] | None:
-    """Why what is open does not say how the node is now."""
+    """The reason why the open findings do not show the node's current state."""
     if document.maintenance is not None:
         return "paused", f"the daemon is paused ({document.maintenance})"
     if document.looked_at is None:

@@ -1,1 +1,1 @@
-"""What is written into alerts/, grafana/ and docs/; nothing of it is imported by the daemon."""
+"""Generates alerts/, grafana/ and parts of docs/; the daemon imports nothing of it."""

@@ -1,8 +1,8 @@
 """Renders the alert rules: fills the placeholders of alerts/templates/ from the thresholds.
 
 A placeholder is ``@NAME@``, ``@NAME:duration@`` (seconds as Prometheus writes them) or ``@NAME:percent@``; NAME is a
-threshold or one of the words of ``_words``: addresses of the site, phrases that many alerts share, and
-lists of the findings' rules, so that alerts and findings look for the same.
+threshold or one of the words of ``_words``: addresses of the site, phrases that many alerts share, and lists of the
+findings' rules, so that alerts and findings use the same conditions.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ _ALTERNATIVES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What differs from one site to the next beside the thresholds."""
+    """Settings of a site besides the thresholds."""
 
     job: str = "commwatch"
     """The job under which Prometheus scrapes the daemons."""
@@ -256,7 +256,7 @@ def _in_words(template: str) -> str:
 
 
 def _words(site: Site) -> Mapping[str, str]:
-    """What stands for each placeholder that is no threshold."""
+    """The text for each placeholder that is no threshold."""
     phrases = {
         "job_on_node": _JOB_ON_NODE,
         "gpus_of_element": _GPUS_OF_ELEMENT,
@@ -295,13 +295,13 @@ def _gpu_gone(job: str) -> str:
 
 
 def _adapter_meanings() -> str:
-    """What the event of a label means, in words."""
+    """A template expression that gives the meaning of the label ``event`` in words."""
     choices = [f'if eq $labels.event "{code}" }}}}{event.meaning}{{{{ ' for code, event in ADAPTER_EVENTS.items()]
     return f"{{{{ {'else '.join(choices)}end }}}}"
 
 
 def _meanings(kind: Literal["xid", "sxid"], numbers: Iterable[str]) -> str:
-    """What the number of a label means, in brackets; nothing for any other number."""
+    """A template expression that gives the meaning of the label's number, in brackets; empty for any other number."""
     known = meanings(kind)
     by_name: dict[str, list[str]] = {}
     for number in sorted(numbers, key=int):

@@ -22,7 +22,7 @@ _METRIC = re.compile(r"(?<![:\w])commwatch_\w+")
 
 
 def documents(root: Path, thresholds: Thresholds | None = None) -> dict[Path, str]:
-    """Each file as it should be now.
+    """The current content of each generated file.
 
     Args:
         root: of the project; a document of which only a part is made keeps the rest that it has there.
@@ -75,7 +75,7 @@ def core_metrics(texts: Iterable[str]) -> str:
             families.add(family_of(name).name)
         except KeyError:
             continue  # a group of rules, or a word of the site
-    # What alerts read as a recent rise stays there as the counter that it is one of.
+    # A metric that alerts read as a recent rise stays there as its counter.
     families |= {f"{name.removesuffix('_recent')}_total" for name in families if name.endswith("_recent")}
     return "".join(f"{name}\n" for name in sorted(families))
 

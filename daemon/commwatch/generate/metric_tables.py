@@ -29,7 +29,7 @@ _NOTES = {
     "RDMA": "Paths that do not begin with a slash are below /sys/class/infiniband/*/ports/*.",
     "Ethernet": "Names after mlx5, bnxt, ice, i40e and ena are statistics of these drivers by ethtool.",
 }
-"""What holds for the entries of a section."""
+"""Notes on the entries of a section."""
 _SAID_ABOVE = re.compile(r"sysfs /sys/class/infiniband/\*/ports/\*/|sysfs (?=/sys)|NVML (?=field|nvml|GPM)|ethtool: ")
 """How an origin begins, where the introduction or a note says it."""
 

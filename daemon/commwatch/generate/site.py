@@ -1,4 +1,4 @@
-"""What a site changes in the alert rules without editing them: its own file, read, and done to the rendered rules."""
+"""Changes of a site to the alert rules: its own file is read and applied to the rendered rules."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Text: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class AlertChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a site changes in one alert."""
+    """Changes of a site to one alert."""
 
     severity: Literal["critical", "warning", "info"] | None = None
     """None: as shipped."""

@@ -1,1 +1,1 @@
-"""What is read from NCCL jobs of users: their logs and their settings."""
+"""Reads NCCL jobs of users: their logs and their settings."""

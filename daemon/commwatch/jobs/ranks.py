@@ -159,7 +159,7 @@ def odd_rank(samples: Sequence[Sampled]) -> OddRank | None:
 
 
 def _kinds(course: Sequence[tuple[float, RankSample]]) -> Iterator[str]:
-    """What a process does, the same in all samples, and where it waits; empty: neither one nor the other."""
+    """State of a process, the same in all samples, and where it waits; empty if the samples differ."""
     states = [one for _, one in course]
     (begin, first), (end, last) = course[0], course[-1]
     if not last.state:

@@ -45,12 +45,12 @@ _MAX_GAP_SECONDS: Final = 120.0
 """Readings further apart say nothing of the time between them."""
 
 _Act: TypeAlias = Literal["", "stuck", "silent"]
-"""What the GPUs of a job do that moves no data: stuck: at least one spins, and the others spin or are idle. silent: all
-are idle. Empty: at least one computes."""
+"""State of the GPUs of a job that moves no data: stuck: at least one spins, and the others spin or are idle. silent:
+all are idle. Empty: at least one computes."""
 
 
 class _Gpu:
-    """What is known of a GPU, whoever is on it."""
+    """Readings of a GPU, independent of the jobs on it."""
 
     def __init__(self) -> None:
         self.moved_at = float("-inf")
@@ -314,7 +314,7 @@ class StuckJobs(Tracker):
         return None if gpu is None else gpu.least_of_work(self._limits.job_stuck_power_range_ratio)
 
     def _act(self, gpus: Mapping[str, _Reading]) -> _Act:
-        """What the GPUs do, all of whose signals are read."""
+        """State of the GPUs, all of whose signals are read."""
         spinning = idle = 0
         for device, one in gpus.items():
             least = self._least_of_work(device, one)

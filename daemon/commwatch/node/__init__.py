@@ -1,1 +1,1 @@
-"""The node as it stands now: inventory, PCIe tree, topology, and trackers that turn readings into values."""
+"""The current state of the node: inventory, PCIe tree, topology, and trackers that turn readings into values."""

@@ -25,7 +25,7 @@ SATURATED: Final = 4
 """Stands at the greatest number that the hardware's counter can hold: what happens from now on is not seen."""
 
 TWIN_SECONDS: Final = 30.0
-"""A counter stands still for so long, while its twin counts, before it is called stale."""
+"""A counter that does not move for this time, while its twin counts, is called stale."""
 BUSY_SECONDS: Final = 60.0
 BUSY_SHARE: Final = 0.9
 """A GPU that works this much of the time is fed over PCIe, as kernel launches alone move bytes, unless one call never
@@ -35,7 +35,7 @@ _LINK_LABELS: Final = 3
 """Labels that name a link: index and address of its GPU, and its number."""
 _LEAST_BYTES: Final = 2**20
 _LEAST_PACKETS: Final = 10_000
-"""How much a counter must move before its twin, which stands still, is judged."""
+"""Least rise of a counter before its unmoving twin is judged."""
 
 
 def _twins(family: str, others: tuple[str, ...]) -> Iterator[tuple[str, str]]:
@@ -66,7 +66,7 @@ def counter_of(metric: str) -> str:
 _NONE: Final = frozenset({type(None)})
 
 _Pair: TypeAlias = "tuple[Value, Value]"
-"""What two twins show."""
+"""The values of two twins."""
 
 
 class _Twins:
@@ -90,7 +90,7 @@ class _Twins:
         """Of those that did not move together since then: that time, and what they showed."""
 
     def judge(self, block: Block) -> Iterator[tuple[str, str, int]]:
-        """The counters that stand still while the other counts: device, counter, and how it is to be called."""
+        """The counters that do not move while their twin counts: device, counter, and the verdict."""
         read = block.values.__getitem__
         seen = list(map(read, self._firsts)), list(map(read, self._seconds))
         if self._apart or not self._move_together(seen):
@@ -107,7 +107,8 @@ class _Twins:
         self._seen, self._time = seen, block.time
 
     def _move_together(self, now: tuple[Sequence[Value], Sequence[Value]]) -> bool:
-        """Whether of each two both have risen since the last reading, or neither: as a rule, and so told at once."""
+        """Whether the two counters of every pair have either both risen since the last reading, or neither: the usual
+        case, tested in one pass."""
         earlier = self._seen
         try:
             return list(map(gt, now[0], earlier[0])) == list(map(gt, now[1], earlier[1]))  # type: ignore[arg-type]
@@ -151,7 +152,7 @@ class CounterWatch:
                 self._counters.append((place, key, device_of(labels[:_LINK_LABELS])))
         self._twins = list(_twins_of(layout))
         self._complete: Sequence[Value] = ()
-        """What was read last and lacked nothing."""
+        """The last reading that lacked no value."""
 
     @property
     def is_needed(self) -> bool:
@@ -159,7 +160,7 @@ class CounterWatch:
         return bool(self._limits or self._counters or self._twins)
 
     def update(self, block: Block, silent: Container[str] = ()) -> dict[tuple[str, str], int]:
-        """What is wrong with the counters of a reading: ``BLANK``, ``STALE`` or ``SATURATED`` by device and counter.
+        """Anomalies in the counters of a reading: ``BLANK``, ``STALE`` or ``SATURATED`` by device and counter.
 
         Args:
             block: the reading.
@@ -202,9 +203,9 @@ def _least(metric: str) -> int:
 
 
 class FedWatch:
-    """Finds the PCIe byte counters of a GPU still: it works without pause, and not one byte is counted either way.
+    """Detects stalled PCIe byte counters of a GPU: it works without pause, and not one byte is counted either way.
 
-    A job that hangs in one call looks the same; whether it does, other counters tell.
+    A job that hangs in one call looks the same; other counters show whether it does.
     """
 
     def __init__(self) -> None:
@@ -235,7 +236,7 @@ class FedWatch:
 log = structlog.get_logger("commwatch.anomalies")
 
 LOOK_SECONDS = 10.0
-"""Between two looks at the counters of a collector: none of the anomalies comes and goes quickly."""
+"""Between two checks of a collector's counters: none of the anomalies comes and goes quickly."""
 _EARLY_SECONDS = 0.5
 """A run comes a little early where the one before was late."""
 GROUP = "counters_anomaly"
@@ -250,7 +251,7 @@ class _Watched:
     layout: Layout
     watch: CounterWatch
     found: Mapping[tuple[str, str], int] | None = None
-    """At the last look; None before the first one."""
+    """Result of the last check; None before the first one."""
 
 
 class Anomalies(Tracker):
@@ -262,7 +263,7 @@ class Anomalies(Tracker):
         self._watched: dict[str, dict[str, _Watched]] = {}
         """By collector, and by device."""
         self._due: dict[str, float] = {}
-        """By collector: monotonic seconds of the next look."""
+        """Monotonic seconds of the next check, by collector."""
         self._fed: dict[str, FedWatch] = {}
         """By the PCI address of the GPU."""
 
@@ -321,8 +322,8 @@ class Anomalies(Tracker):
     def _job_goes_on(self, device: str) -> bool:
         """Whether data of the same job move elsewhere: over the NVLinks of this GPU, or to another of its GPUs.
 
-        A job that hangs in one call keeps its GPUs busy without feeding them: that all stand still says nothing of the
-        counters.
+        A job that hangs in one call keeps its GPUs busy without feeding them: so counters that all stand still are no
+        evidence of a fault.
         """
         job = self._job_of(device)
         links = self._store.get("nvlink_use", "")

@@ -1,4 +1,4 @@
-"""What boards hold: GPUs by their NVSwitches, else by the model that is soldered to one kind of board alone."""
+"""Contents of boards: GPUs by their NVSwitches, else by the model that is soldered to only one kind of board."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ the NVLinks are on."""
 
 
 def gpus_on_boards(switches: int, names: Collection[str], is_virtual: bool | None) -> int | None:
-    """GPUs that stand on the boards of a node; None where nothing says so.
+    """GPUs on the boards of a node; None if their number is not known.
 
     Args:
         switches: NVSwitches on the PCI bus.

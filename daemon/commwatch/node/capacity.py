@@ -1,4 +1,4 @@
-"""What links can carry, nominally and by NCCL's own figures, in bytes per second and one direction."""
+"""Capacity of links, nominal and by NCCL's own figures, in bytes per second and one direction."""
 
 from __future__ import annotations
 
@@ -69,23 +69,23 @@ _PLANNED_PCIE_LANE: Mapping[int, float] = MappingProxyType(
 
 
 HOST_MEMORY_SHARE = 0.5
-"""What a GPU's link gives of its planned rate where every byte is written to the host's memory and read from it again:
-an assumption on the careful side, 12 GB/s over generation 4 x16 where 10 to 20 are likely."""
+"""Share of a GPU link's planned rate if every byte is written to the host's memory and read from it again: a
+conservative assumption, 12 GB/s over generation 4 x16 where 10 to 20 are likely."""
 
 
 def planned_nvlink_rate(version: str) -> float | None:
-    """What NCCL plans that one NVLink achieves, bytes per second in one direction; None for an unknown version."""
+    """The bytes per second that NCCL plans for one NVLink, one direction; None for an unknown version."""
     return _PLANNED_NVLINK.get(version)
 
 
 def planned_pcie_rate(generation: int, lanes: int) -> float | None:
-    """What NCCL plans that a PCIe link achieves, bytes per second in one direction; None for an unknown link."""
+    """The bytes per second that NCCL plans for a PCIe link, one direction; None for an unknown link."""
     per_lane = _PLANNED_PCIE_LANE.get(generation)
     return None if per_lane is None or lanes < 1 else per_lane * lanes
 
 
 def planned_socket_rate(vendor: str, family: int | None, model: int | None) -> float | None:
-    """What NCCL plans that the link between two NUMA nodes achieves, bytes per second in one direction.
+    """The bytes per second that NCCL plans for the link between two NUMA nodes, one direction.
 
     NCCL 2.30 src/graph/topo.h and topo.cc, by processor; real links differ with their number and load. None where NCCL
     has no figure of its own for the processor.

@@ -21,7 +21,7 @@ PEERS_FROM = 2
 
 @dataclass(frozen=True, slots=True)
 class FarEnds:
-    """Where links lead, as far as the driver says."""
+    """The far ends of links, as far as the driver reports them."""
 
     switches: Mapping[Link, str] = field(default_factory=dict)
     """PCI address of the NVSwitch."""

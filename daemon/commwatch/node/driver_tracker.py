@@ -1,4 +1,5 @@
-"""Follows whether the NVIDIA driver can be used at all from run to run of its collectors, and says so in the store."""
+"""Tracks whether the NVIDIA driver can be used at all, from run to run of its collectors, and puts it into the
+store."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from commwatch_exporters.state_words import DRIVER_FAULTS
 GROUP: Final = "driver"
 _IDENTITY, _PULSE = "nvml_identity", "nvml_gpu"
 LASTS_SECONDS: Final = 20.0
-"""A driver that is loaded again within so long is no fault: the page after it takes at most 35 s more."""
+"""A driver that is loaded again within this time is no fault: the page after it takes at most 35 s more."""
 LOADS_SECONDS: Final = 60.0
 """Longest time that a driver may take to be loaded if it was not read yet, as the daemon starts with the node; and for
 which NVML may fail as it is opened, for a reason that it does not name."""

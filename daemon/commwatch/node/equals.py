@@ -1,4 +1,5 @@
-"""What a part has less than its equals on the same node, which no learning can tell: it was so on the first day."""
+"""Finds parts that have less than their equals on the same node, which learning cannot find: it was so on the first
+day."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import TypeVar
 _Key = TypeVar("_Key")
 
 LEAST_EQUALS = 4
-"""Of two or three nobody can say which is the odd one: boards with one wide slot are sold."""
+"""With two or three equals it is unknown which is the odd one: boards with one wide slot are sold."""
 
 
 def shortfalls(parts: Mapping[_Key, tuple[str, int]], most_odd: float, ends: int = 1) -> dict[_Key, int]:

@@ -1,4 +1,4 @@
-"""What GPU models have, by the name that the driver gives: the one table of facts, for what no driver was asked."""
+"""Properties of GPU models, by the driver's name for them: the only table of facts that are not read from a driver."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ _MIB = 2**20
 
 
 class Product(NamedTuple):
-    """What a GPU that is soldered to a board has."""
+    """Properties of a GPU that is soldered to a board."""
 
     nvlinks: int
     lanes: int
     """PCIe lanes."""
     generation: int
-    """Of PCIe, that it has at least."""
+    """PCIe generation, the least."""
 
 
 class GpuModel(NamedTuple):
-    """A GPU model."""
-
     name: str
     """Start of the driver's name, without the vendor, in whole words."""
     memory_bytes: int | None
@@ -125,7 +123,7 @@ def gpu_model(name: str) -> GpuModel | None:
 
 
 def product_of(name: str) -> Product | None:
-    """What a GPU of exactly this name has on its board; None for a card, and for one that is not known."""
+    """The board properties of the GPU with exactly this name; None for a card, and for an unknown GPU."""
     model = _SOLDERED.get(name.removeprefix("NVIDIA "))
     return None if model is None else model.product
 

@@ -26,7 +26,7 @@ _STATE_OF_REASON: Mapping[Reason, int] = {
     "not_found": MISSING,
     "not_listed": NOT_LISTED,
 }
-"""What the absence of a GPU's readings says of the GPU; the other reasons say nothing of it."""
+"""The GPU's state by the reason for its absent readings; other reasons have no meaning for the GPU."""
 
 _MOST_SEVERE_FIRST = (LOST, RESET_REQUIRED, NOT_LISTED, MISSING, NOT_ANSWERING)
 
@@ -80,7 +80,7 @@ def gpu_states(
 def failing_gpus(
     known: Iterable[KnownGpu], seen: Observation, absences: Collection[Absence], on_bus: Collection[str] = ()
 ) -> frozenset[str]:
-    """PCI addresses of the GPUs of which something was not read for a reason that says nothing of their state."""
+    """PCI addresses of the GPUs with an absence whose reason does not concern their state."""
     here, _, gone = _places(known, seen)
     named = {absence.device for absence in absences}
     return frozenset(

@@ -1,4 +1,4 @@
-"""What the store knows of the GPUs that a probe would use."""
+"""The store's facts about the GPUs that a probe would use."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "excl
 """NVML's nvmlComputeMode_t."""
 
 PROCESS_COLLECTOR = "nvml_processes"
-"""What says which processes are on the GPUs, and so what is read while a cycle is under way."""
+"""The collector of the processes on the GPUs, which is read during a cycle."""
 GPU_COLLECTORS = ("nvml_gpu", PROCESS_COLLECTOR)
-"""What a probe's gate wants to know of the GPUs, and so what is read just before it is asked."""
+"""The collectors of the GPU facts for a probe's gate, which are read just before its decision."""
 BUSY_SAMPLES_APART_SECONDS = 1.0
 """Utilisation is a sample of the past: two of them must be zero."""
 
@@ -47,7 +47,7 @@ class GpusNow:
         return sorted(gpus, key=lambda gpu: gpu.index)
 
     def facts(self, fresh_from: float) -> tuple[GpuFacts, ...]:
-        """What was read of each GPU since a monotonic time; what is older does not say that it is free now."""
+        """The readings of each GPU since a monotonic time; older ones do not show that it is free now."""
         with node_at(self._store.snapshot()) as node:
             can_split = node.part(Source, "nvml").counter_states.get("mig_mode") != 1
         occupants = self.occupants(fresh_from)
@@ -74,9 +74,9 @@ class GpusNow:
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> tuple[GpuFacts, ...]:
-        """The busy test: what was read of each GPU, twice and a second apart; busy is what was so at either look.
+        """The busy test: each GPU is read twice, a second apart; a GPU that was busy in either reading is busy.
 
-        What could not be read at either look is not known.
+        A GPU that could not be read in either is unknown.
 
         Args:
             read: reads ``GPU_COLLECTORS`` into the store now.
@@ -93,14 +93,14 @@ class GpusNow:
 
 
 def _either(later: GpuFacts, earlier: GpuFacts | None) -> bool | None:
-    """Whether a GPU was busy at one of two looks; None where one of them said nothing and the other "no"."""
+    """Whether a GPU was busy in one of two readings; None if one had no value and the other was "no"."""
     looks = (later.busy, earlier.busy if earlier is not None else None)
     return True if True in looks else None if None in looks else False
 
 
 @dataclass(frozen=True, slots=True)
 class GpuFacts:
-    """What is known of one GPU; None for what was not read, which never counts as free."""
+    """The facts about one GPU; None for a value that was not read, which never counts as free."""
 
     device: str
     """PCI address, for the message."""

@@ -48,8 +48,8 @@ class GpusOnBus:
     def is_driver_wanted(self, fault: str = "") -> bool:
         """Whether this node has or should have GPUs for the NVIDIA driver, so that one that fails is a fault.
 
-        GPUs that another driver holds for a virtual machine want none, and ``inventory.expected: {gpu: 0}`` says that
-        nobody does.
+        GPUs that another driver holds for a virtual machine need none, and ``inventory.expected: {gpu: 0}`` means that
+        no GPU does.
 
         Args:
             fault: of the driver; that it lists no GPU is one only while GPUs for it are on the bus.

@@ -35,14 +35,18 @@ Both are read every 2 s; a GPU whose driver calls hang (6 or 45 s) reports its e
 Xid, so a long time pairs nothing that was two events, unless records were lost.
 """
 MOST_CODES: Final = 64
-"""Codes of one device that get a series of their own; the rest counts as ``other``."""
+"""Codes of one device that get their own series; further ones count as ``other``."""
 MOST_STRANGERS: Final = 16
-"""Devices that get series although they are neither a GPU nor an NVSwitch of this node; the rest has no address."""
+"""Devices that get series although they are neither a GPU nor an NVSwitch of this node; further ones have no
+address."""
 MOST_UNPAIRED: Final = 256
 """Xids that wait for their other half, of one GPU and code, and of how many of these; the oldest are given up."""
 OTHER: Final = "other"
 RECENT_SECONDS: Final = 300.0
 """As ``event_window_seconds`` of the thresholds."""
+OLD_SECONDS: Final = 3600.0
+"""An event that is older when it is read is counted and is no news: a kernel log that is read for the first time has
+lines of long ago. Rules look back for as long."""
 
 Table: TypeAlias = Literal[
     "xids", "sxids", "messages", "driver_events", "nonfatal_xids", "nonfatal_sxids", "fatal_xids", "fatal_sxids",
@@ -51,7 +55,7 @@ Table: TypeAlias = Literal[
 
 
 class HardwareEventsState(msgspec.Struct):
-    """What survives a restart of the daemon; the totals go on over a reboot of the node."""
+    """State that survives a restart of the daemon; the totals go on over a reboot of the node."""
 
     boot: str = ""
     """The boot that ``sequence`` belongs to."""
@@ -63,7 +67,7 @@ class HardwareEventsState(msgspec.Struct):
     messages: dict[str, dict[str, Count]] = msgspec.field(default_factory=dict)
     driver_events: dict[str, dict[str, Count]] = msgspec.field(default_factory=dict)
     nonfatal_xids: dict[str, dict[str, Count]] = msgspec.field(default_factory=dict)
-    """Of the Xids those whose line says that they were not fatal; so are the next."""
+    """The Xids whose line marks them as not fatal; likewise below."""
     nonfatal_sxids: dict[str, dict[str, Count]] = msgspec.field(default_factory=dict)
     adapters: dict[str, dict[str, Count]] = msgspec.field(default_factory=dict)
     """Of network adapters."""
@@ -75,7 +79,7 @@ class HardwareEventsState(msgspec.Struct):
     last_xids: dict[str, Timestamp] = msgspec.field(default_factory=dict)
     """Time of the last Xid by PCI address, seconds since 1970."""
     unpaired: dict[str, list[Timestamp]] = msgspec.field(default_factory=dict)
-    """Times of the Xids that one origin has told and the other has not yet; by address, code and origin in one text."""
+    """Times of the Xids that only one origin has reported so far; by address, code and origin in one text."""
 
 
 class HardwareEvents:
@@ -85,9 +89,12 @@ class HardwareEvents:
     with the last one counted of the same boot. A log that has the same line twice reports two events. An Xid that
     came from the driver is paired with one line of the kernel log, and the pair counts once, in either order.
 
+    Whether an event is recent is decided here, when it is read, by its own time: alerts read the recent events, and a
+    total that rises by others opens no finding.
+
     Args:
         state: what was kept from earlier runs; it is changed in place.
-        recent_seconds: for so long an event counts as recent.
+        recent_seconds: for so long an event counts as recent after it was read.
     """
 
     def __init__(self, state: HardwareEventsState, recent_seconds: float = RECENT_SECONDS) -> None:
@@ -96,8 +103,6 @@ class HardwareEvents:
         """Grows with each event that is new."""
         self._rises: Rises[tuple[Table, str, str]] = Rises(recent_seconds)
         """By table, address and code."""
-        self._is_told = False
-        self._follow(0.0)
         self._gpus: Mapping[str, str] = {}
         self._switches: frozenset[str] = frozenset()
         self._layout = Layout(())
@@ -123,19 +128,26 @@ class HardwareEvents:
             for device in [device for device in table.keys() - known if not any(table[device].values())]:
                 del table[device]
 
-    def take(self, events: Iterable[HardwareEvent]) -> list[HardwareEvent]:
-        """Count events; returns those that were not known yet."""
+    def take(self, events: Iterable[HardwareEvent], now: float, time: float) -> list[HardwareEvent]:
+        """Count events; returns those that were not known yet.
+
+        Args:
+            events: as they were read.
+            now: seconds since 1970.
+            time: the same moment in monotonic seconds.
+        """
         counted = []
         for event in events:
             if self._is_new(event):
                 self.version += 1
-                if self._count(event):
+                read_at = time if event.time > now - OLD_SECONDS else None
+                if self._count(event, read_at):
                     counted.append(event)
                 # After the other: of an Xid that the driver reported first, the line alone says how grave it was.
                 if is_nonfatal(event.kind, event.text):
-                    self._add("nonfatal_xids" if event.kind == "xid" else "nonfatal_sxids", event)
+                    self._add("nonfatal_xids" if event.kind == "xid" else "nonfatal_sxids", event, read_at)
                 elif is_fatal(event.kind, event.text):
-                    self._add("fatal_xids" if event.kind == "xid" else "fatal_sxids", event)
+                    self._add("fatal_xids" if event.kind == "xid" else "fatal_sxids", event, read_at)
         return counted
 
     def _is_new(self, event: HardwareEvent) -> bool:
@@ -151,14 +163,14 @@ class HardwareEvents:
         state.sequence = event.sequence
         return True
 
-    def _count(self, event: HardwareEvent) -> bool:
+    def _count(self, event: HardwareEvent, read_at: float | None) -> bool:
         """Count an event; False where its other half was counted."""
         table = _TABLES.get((event.kind, event.origin))
         if table is None:
             return False
         if event.kind == "xid" and self._pair(event):
             return False
-        device = self._add(table, event)
+        device = self._add(table, event, read_at)
         if event.code == INIT_FAILED and event.device and device == event.device:
             self.state.init_failures[device] = init_failure(event.text)
         if event.kind == "xid":
@@ -166,11 +178,19 @@ class HardwareEvents:
             last[device] = max(last.get(device, event.time), event.time)
         return True
 
-    def _add(self, table: Table, event: HardwareEvent) -> str:
-        """Count one in a table; returns the address that it was counted under."""
+    def _add(self, table: Table, event: HardwareEvent, read_at: float | None) -> str:
+        """Count one in a table; returns the address that it was counted under.
+
+        Args:
+            table: one of the totals.
+            event: what happened.
+            read_at: monotonic seconds; None for an old event.
+        """
         totals, device = self._totals(table, event.device)
         code = event.code if event.code in totals or len(totals) < MOST_CODES else OTHER
         totals[code] = totals.get(code, 0) + 1
+        if read_at is not None and table in _RECENT:
+            self._rises.add((table, device, code), 1, read_at)
         return device
 
     def _pair(self, event: HardwareEvent) -> bool:
@@ -208,7 +228,6 @@ class HardwareEvents:
         Args:
             time: monotonic seconds.
         """
-        self._follow(time)
         gpus = self._gpus
         readings: dict[Series, Value] = {}
         for table, metric in METRICS.items():
@@ -227,15 +246,6 @@ class HardwareEvents:
         if tuple(readings) != self._layout.series:
             self._layout = Layout(readings)
         return Block(self._layout, list(readings.values()), time)
-
-    def _follow(self, time: float) -> None:
-        """Note which totals have risen; those of a code that is new begin at 0."""
-        for table in _RECENT:
-            totals_by_device: dict[str, dict[str, int]] = getattr(self.state, table)
-            for device, totals in totals_by_device.items():
-                for code, total in totals.items():
-                    self._rises.take((table, device, code), total, time, first=0 if self._is_told else total)
-        self._is_told = True
 
 
 METRICS: Final[Mapping[Table, str]] = {
@@ -259,7 +269,9 @@ _RECENT: Final[Mapping[Table, str]] = {
     "messages": "commwatch_kernel_log_gpu_messages_recent",
     "adapters": "commwatch_adapter_events_recent",
 }
-"""What alerts read: of the totals each device has many that are 0."""
+"""Series that alerts read: most totals of a device are 0."""
+RECENT_OF: Final[Mapping[str, str]] = {METRICS[table]: recent for table, recent in _RECENT.items()}
+"""By metric of the totals: that of the recent events among them, with the same labels."""
 _OF_SWITCHES: Final = ("sxids", "nonfatal_sxids", "fatal_sxids", "adapters")
 """Their devices are NVSwitches or network adapters, which have no index."""
 
@@ -284,7 +296,7 @@ log = structlog.get_logger("commwatch.hardware")
 
 GROUP = "hardware_events"
 LOGGED_PER_RUN = 50
-"""A log full of old events is read in one go; the rest is summed up in one line."""
+"""A log full of old events is read at once; lines beyond this number are summed up in one line."""
 _IDENTITY, _DEVICES = "nvml_identity", "pci"
 _NVLINK5_FROM = 10
 """NVML's number of the first architecture with NVLink 5, for those whose name is not known."""
@@ -323,13 +335,13 @@ class HardwareLog(Tracker):
         self._store.put(GROUP, "", self._events.block(self._clock.monotonic()), float("inf"))
 
     def on_batch(self, outcome: Outcome) -> None:
-        """Take what one run of a collector told, and look which devices there are."""
+        """Process the events of one run of a collector, and update the list of devices."""
         events = outcome.collected.events
         # An event is counted with what is known at its time.
         if outcome.collector.name in (_IDENTITY, _DEVICES):
             self._know()
         if events:
-            self._announce(self._events.take(events))
+            self._announce(self._events.take(events, self._clock.time(), outcome.time))
             self.version = self._events.version
         self._store.put(GROUP, "", self._events.block(outcome.time), float("inf"))
 

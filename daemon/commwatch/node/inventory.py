@@ -44,14 +44,14 @@ _ASPECTS: Mapping[str, str] = {
     "generation": "PCIe generations",
     "adapters": "network adapters behind its PCIe switch",
 }
-"""What GPUs of one model have alike on one node."""
+"""Aspects in which GPUs of one model on one node are alike."""
 _PRODUCT = "product "
-"""What precedes an aspect in which a GPU is compared with its product, and not with its equals."""
+"""Prefix of an aspect in which a GPU is compared with its product instead of its equals."""
 _ODD_GPUS = 0.25
 """Share of the GPUs that may have less before it is taken for the board's own way."""
 
 LONGEST_STEP_SECONDS = 180.0
-"""Observations further apart say nothing about what held in between: three times the interval of the slowest one."""
+"""Observations further apart do not show the state in between: three times the interval of the slowest one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class KnownGpu:
 
 @dataclass(frozen=True, slots=True)
 class _AskedParts:
-    """What board, configuration and equal parts ask of single parts, whatever was seen of them."""
+    """Requirements of board, configuration and equal parts for single parts, regardless of their readings."""
 
     links: Mapping[str, frozenset[int]]
     """NVLinks by UUID of the GPU."""
@@ -87,7 +87,7 @@ class Inventory:
     A part that one reading of this boot has shown is expected until the node boots again; one that was there for
     ``learn_after_seconds`` also after that. Of a quantity the largest such value is expected. Network interfaces are
     moved into containers on healthy nodes: one that was not stable yet is expected only while it is here, at no speed
-    and without being counted. Only ``accept`` lowers an expectation. GPUs are told apart by UUID, so that a moved index
+    and without being counted. Only ``accept`` lowers an expectation. GPUs are identified by UUID, so that a moved index
     means nothing.
 
     Args:
@@ -143,7 +143,7 @@ class Inventory:
         return learned
 
     def _begin_anew(self) -> None:
-        """What was derived from what is here and what is expected does not hold any more."""
+        """Discard the values that were derived from the present and expected parts."""
         self._expectations = {}
         self._records = None
         self._asked_parts = None
@@ -190,9 +190,9 @@ class Inventory:
         ] + [f"RDMA port {name} is down, and all its equals are up" for (name, _), less in ports.items() if less]
 
     def _below_equals(self) -> tuple[dict[tuple[str, str], int], dict[tuple[str, str], int]]:
-        """What GPUs, by UUID and aspect, and RDMA ports, by name, have less than their equals; of those here.
+        """Shortfalls of the present GPUs, by UUID and aspect, and RDMA ports, by name, against their equals.
 
-        What was learned of a part and is gone has series of its own that name it, and counts as here.
+        A learned quantity that is gone has its own series, and counts as present.
         """
         has: dict[str, dict[tuple[str, str], tuple[str, int]]] = {aspect: {} for aspect in _ASPECTS}
         for uuid, gpu in self._here.items():
@@ -225,10 +225,10 @@ class Inventory:
         return self._not_accepted(gpus), self._not_accepted(shortfalls(rails, 0.0))
 
     def _below_product(self) -> dict[tuple[str, str], int]:
-        """What GPUs that are here have less than their product, by UUID and aspect.
+        """Shortfalls of the present GPUs against their product, by UUID and aspect.
 
-        Of the lanes that both ends can use, since no more is possible in a narrow slot; of the NVLinks only where some
-        are up, and in a virtual machine only where it has a whole board.
+        Lanes count as far as both ends can use them, since a narrow slot has no more; NVLinks count only if some are
+        up, and in a virtual machine only if it has a whole board.
         """
         has: dict[tuple[str, str], int] = {}
         models = Counter(gpu.name for gpu in self._here.values())
@@ -307,11 +307,11 @@ class Inventory:
         return sum(self._lanes_due(uuid, gpu) or 0 for uuid, gpu in gpus.items()) or None
 
     def _asked(self) -> dict[Kind, int]:
-        """What is expected without learning: by the configuration, else by the boards."""
+        """Totals that are expected without learning: by the configuration, else by the boards."""
         return {**self._on_boards(), **self._configured}
 
     def _on_boards(self) -> dict[Kind, int]:
-        """What the boards that show hold; nothing once an operator has accepted what is here."""
+        """The parts on the recognised boards; empty once an operator has accepted the present parts."""
         if self._seen.gpus_on_boards is None or self.state.is_accepted:
             return {}
         gpus = min(self._configured.get("gpu", self._seen.gpus_on_boards), self._seen.gpus_on_boards)
@@ -321,7 +321,7 @@ class Inventory:
         return {"gpu": gpus, "nvlink": gpus * product.nvlinks}
 
     def _asked_of_parts(self) -> _AskedParts:
-        """What is asked of the parts that are here, beyond what they have shown.
+        """The requirements for the present parts beyond their readings.
 
         A total of the configuration or the board is asked of single parts where no more of them are here than it names:
         of each link of a GPU of which some link has come up, or of whose equals, since before that its fabric may not
@@ -404,7 +404,7 @@ class Inventory:
         return {**dict.fromkeys(self._asked_of_parts().links.get(uuid, ()), usual), **links}
 
     def _lanes_due(self, uuid: str, record: GpuRecord) -> int | None:
-        """The PCIe lanes that a GPU should have; None while nothing says so."""
+        """The PCIe lanes that a GPU should have; None if their number is not known."""
         lanes = [record.pcie_lanes.due, self._asked_of_parts().lanes.get(uuid)]
         return max((int(one) for one in lanes if one is not None), default=None)
 
@@ -455,7 +455,7 @@ class Inventory:
     def never_seen(self, faulty_strangers: int) -> dict[Kind, int | None]:
         """Parts that configuration or boards ask for and that no reading of this boot has shown, by kind.
 
-        What was seen or learned, and what can be named as missing, has series of its own.
+        Parts that were seen or learned, and parts that can be named as missing, have their own series.
 
         Args:
             faulty_strangers: GPUs that were never read whole and whose state is known: something else names them.
@@ -478,7 +478,7 @@ class Inventory:
         return {*self._links_due(uuid, record), *((here.links_up if here is not None else None) or ())}
 
     def _dark_gpus(self) -> dict[str, int]:
-        """NVLinks that each GPU lacks of its share of those that are asked for, by UUID; empty where shares differ."""
+        """NVLinks that each GPU lacks of its share of the expected ones, by UUID; empty if shares differ."""
         asked = self._asked()
         each, rest = divmod(asked.get("nvlink", 0), asked.get("gpu", len(self._here)) or 1)
         lacking = {
@@ -544,7 +544,7 @@ class Inventory:
         return expected_speed(self.state.rdma_ports, port)
 
     def block(self, time: float, faulty_strangers: int = 0) -> Block:
-        """What is expected and what is present, as the metrics of the inventory; arguments as for ``never_seen``."""
+        """The expected and present parts as the metrics of the inventory; arguments as for ``never_seen``."""
         expected, present = self.expected(), self.present()
         readings: dict[Series, Value] = {("commwatch_expected", (kind,)): expected[kind] for kind in KINDS}
         readings.update({("commwatch_present", (kind,)): present[kind] for kind in KINDS})

@@ -1,4 +1,4 @@
-"""What the inventory remembers of each part, as it is kept in the state directory."""
+"""The inventory's memory of each part, as it is kept in the state directory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class Learned(msgspec.Struct):
     candidate: Rate | None = None
     """A larger value that is being watched."""
     held_seconds: Seconds = 0.0
-    """How long the candidate has held; a duration, so that a step of the clock or a restart does not matter."""
+    """Time for which the candidate has been stable; a duration, so that a step of the clock or a restart does not
+    matter."""
     seen: Rate | None = None
     """The largest value that one reading of this boot has shown."""
 
@@ -65,7 +66,7 @@ class Learned(msgspec.Struct):
 
     @property
     def due(self) -> float | None:
-        """What is expected now; None where no reading of this boot, and nothing that was stable, says anything."""
+        """The value expected now; None if neither a reading of this boot nor a stable value exists."""
         return self.expected if self.seen is None else max(self.seen, self.expected or 0.0)
 
     def best_known(self) -> float:
@@ -78,7 +79,7 @@ LARGEST_MEMORY_BYTES = 2**50
 
 
 class GpuRecord(msgspec.Struct):
-    """What is remembered of one GPU; the UUID is its key."""
+    """The learned state of one GPU; the UUID is its key."""
 
     index: Annotated[int, msgspec.Meta(ge=0, le=4095)]
     pci_bus_id: str
@@ -123,7 +124,7 @@ class GpuRecord(msgspec.Struct):
 
 
 class InventoryState(msgspec.Struct):
-    """What survives a restart of the daemon."""
+    """State that survives a restart of the daemon."""
 
     gpus: dict[str, GpuRecord] = msgspec.field(default_factory=dict)
     """By UUID."""
@@ -132,9 +133,9 @@ class InventoryState(msgspec.Struct):
     rdma_ports: dict[str, Learned] = msgspec.field(default_factory=dict)
     """Speeds of RDMA ports by device and port (``mlx5_0:1``), likewise."""
     is_accepted: bool = False
-    """Whether an operator has looked at what is here and accepted it."""
+    """Whether an operator has checked and accepted the present parts."""
     accepted: dict[str, Count] = msgspec.field(default_factory=dict)
-    """What the operator has accepted that parts have less than their equals: by part and aspect."""
+    """Shortfalls against equals that the operator has accepted: by part and aspect."""
     boot: str = ""
     """Identity of the boot that has shown what was seen; empty where it is not known, as in a file of 0.1.0."""
 
@@ -166,7 +167,7 @@ class InventoryState(msgspec.Struct):
 
 
 class PartCounts(msgspec.Struct, frozen=True):
-    """What should be there and is there of one kind of part, as the daemon answers it."""
+    """The expected and present number of one kind of part, as in the daemon's answer."""
 
     expected: int | None
     """None while it is not known."""

@@ -142,7 +142,8 @@ class InventoryTracker(Tracker):
         self._store.put(STATES, "", states, float("inf"))
 
     def _show_known_ends(self, outcome: Outcome) -> None:
-        """Where links lead that are down: the driver does not say it, nor can a reader that has started since then."""
+        """Show the far ends of links that are down, which neither the driver nor a reader that has started since then
+        knows."""
         known = self._inventory.link_ends()
         for device, block in outcome.collected.blocks.items():
             series = [_with_end(one, known) for one in block.layout.series]

@@ -159,7 +159,7 @@ class JobUse(Tracker):
             self._store.put(GROUP, device, block, outcome.time + 2 * SLICE_SECONDS + outcome.collector.lifetime)
 
     def _job(self, processes: frozenset[int]) -> int:
-        """What distinguishes a job from others; 0 where processes of several share the GPU, or may."""
+        """The identity of a job; 0 if processes of several share the GPU, or may."""
         jobs = {self._store.jobs.get(process, process) for process in processes}
         return jobs.pop() if len(jobs) == 1 else 0
 

@@ -26,7 +26,7 @@ WINDOW_SECONDS: Final = 3600.0
 MOST_KEPT: Final = 100
 """Flaps kept of one link: many more than make a page."""
 GAP_SECONDS: Final = 180.0
-"""Of states, nothing is known of what lies between readings further apart, nor further than three intervals."""
+"""The states between readings further apart than this, or than three intervals, are not known."""
 
 NVLINK: Final = "commwatch_nvlink_link_flaps_recent"
 RDMA: Final = "commwatch_rdma_port_flaps_recent"
@@ -45,7 +45,7 @@ _COUNTERS: Final[Mapping[str, tuple[str, str]]] = {
 _BMC_DRIVERS: Final = frozenset({"cdc_ether", "cdc_ncm", "cdc_subset", "rndis_host"})
 """Of interfaces on the USB bus: that of the BMC goes down with each restart of the BMC."""
 _PORT_OFF: Final = 3
-"""Physical state of an InfiniBand port that somebody has switched off."""
+"""Physical state of an InfiniBand port that was switched off."""
 OFF_SECONDS: Final = 20.0
 """Within which all collectors have seen that an interface is switched off, or is on again."""
 
@@ -69,7 +69,7 @@ class KeptFlaps(msgspec.Struct, frozen=True):
 
 
 class FlapsState(msgspec.Struct):
-    """What survives a restart of the daemon."""
+    """State that survives a restart of the daemon."""
 
     totals: dict[str, Count] = {}
     """Flaps of each NVLink that had one, by address of the GPU and number: ``0000:17:00.0/3``."""
@@ -85,7 +85,7 @@ class _Link(NamedTuple):
     metric: str
     labels: tuple[str, ...]
     source: str
-    """What saw the flaps: a state that was read, or a counter."""
+    """Source of the flaps: a state that was read, or a counter."""
 
 
 class _Watch:
@@ -104,8 +104,8 @@ class _Watch:
 class LinkFlaps(Tracker):
     """The flaps of all links: between two readings a link that was up is not, or its adapter has counted one.
 
-    What somebody does on purpose is no flap: nothing is counted during maintenance or of a port that is switched off,
-    a device that comes back starts from zero, and a new boot forgets the flaps of the last one.
+    Intended changes are no flaps: nothing is counted during maintenance or of a port that is switched off, a device
+    that comes back starts from zero, and a new boot forgets the flaps of the last one.
 
     Args:
         state: of an earlier daemon; it is changed in place.
@@ -123,7 +123,7 @@ class LinkFlaps(Tracker):
         self._times: dict[_Link, list[float]] = {}
         """Monotonic seconds, in order."""
         self._kept = state.recent
-        """Of an earlier daemon, until they are first looked at."""
+        """Flaps from an earlier daemon, until they are first evaluated."""
         self._watches: dict[str, _Watch] = {}
         """By address of the GPU."""
         self._counted: dict[str, dict[str, tuple[float, Value]]] = {name: {} for name in _COUNTERS}
@@ -236,7 +236,7 @@ class LinkFlaps(Tracker):
             self.add(metric, labels, counter, round(total - before), block.time)
 
     def _is_off(self, collector: str, device: str, block: Block) -> bool:
-        """Whether somebody has switched a port or interface off now, or lately."""
+        """Whether a port or interface is or recently was switched off."""
         if collector == _RDMA_PORTS:
             return self.is_port_off(block)
         if collector == _NETWORK and block.get(_CARRIER, device) is None:
@@ -245,7 +245,7 @@ class LinkFlaps(Tracker):
         return block.time - self._off.get(device, float("-inf")) < OFF_SECONDS
 
     def is_port_off(self, block: Block) -> bool:
-        """Whether somebody has switched an RDMA port off, or its interface, by its block."""
+        """Whether an RDMA port or its interface is switched off, by its block."""
         infos = list(_labels_of(block, "commwatch_rdma_port_info"))
         # Of a RoCE port without a link the kernel says that it is disabled, whoever has done so.
         if any(labels[2] == "InfiniBand" for labels in infos):
@@ -335,7 +335,7 @@ class LinkFlaps(Tracker):
 
 
 def gone(collected: Collected, known: Collection[str]) -> set[str]:
-    """Devices that are not here any more, as while their driver is loaded again: what they showed before says nothing.
+    """Devices that are no longer present, as while their driver is loaded again: their earlier state has no meaning.
 
     Of a device that could not be read once, or of a run that failed as a whole or was cut short, the reading before
     still counts.

@@ -18,7 +18,7 @@ from commwatch_exporters.state_words import NVLINK_UP
 SHARE_SECONDS: Final = 60.0
 """Traffic of single links is compared over a minute: over a second it is uneven on healthy links too."""
 MOST_SECONDS: Final = 2 * SHARE_SECONDS
-"""Readings further apart than this say nothing of the time between them."""
+"""Readings further apart than this do not show the time between them."""
 SIBLINGS_MIN: Final = 2
 """With one sibling it is not known which of the two is at fault."""
 
@@ -112,7 +112,7 @@ def _against_siblings(links: Sequence[str], of_each: Sequence[float | None]) -> 
 
 
 class Shares(Tracker):
-    """What the slowest link of each GPU carried, put into the store for as long as its links are read."""
+    """The use of each GPU's slowest link, kept in the store as long as its links are read."""
 
     collectors = (_LINKS,)
 

@@ -37,7 +37,7 @@ _SEVERAL_GPUS: Final = 3
 _SEVERAL_NUMBERS: Final = 4
 """In which two GPUs lead to the same NVSwitches by more than chance."""
 _EXPECTED: Final = "inventory"
-"""Group of the store that says which links are expected."""
+"""Group of the store with the expected links."""
 FLAPS_PER_HOUR: Final = 3
 """As ``link_flaps_per_hour`` of the thresholds."""
 _ENDS_SECONDS: Final = 40.0
@@ -48,7 +48,7 @@ _DRIVER_ERRORS: Final = (
     ("commwatch_gpu_xid_events_recent", "commwatch_gpu_xid_nonfatal_events_recent", re.compile(LINK_XIDS)),
     ("commwatch_nvswitch_sxid_events_recent", "commwatch_nvswitch_sxid_nonfatal_events_recent", re.compile(LINK_SXIDS)),
 )
-"""What the driver reports of links: all events, those that were not fatal, and the numbers. The last label is the
+"""The driver's reports about links: all events, those that were not fatal, and the numbers. The last label is the
 number, the one before it the PCI address."""
 
 
@@ -164,8 +164,8 @@ def _still_down(states: Mapping[Link, int | float], ends: FarEnds) -> set[Link]:
 def _switches_of_all(ends: FarEnds) -> dict[str, str]:
     """By number of the link, the NVSwitch to which it leads from every GPU where that is known, of several.
 
-    A link that was down from the boot on says nothing itself. This is enough to tell that an NVSwitch speaks of it,
-    and not to name it. Two GPUs are enough where they agree in all numbers that they share.
+    A link that was down from the boot on has no switch of its own. This is enough to see that an NVSwitch reports it,
+    but not to name it. Two GPUs are enough where they agree in all numbers that they share.
     """
     found: dict[str, list[str]] = {}
     for (_, number), switch in ends.switches.items():

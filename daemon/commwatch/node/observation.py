@@ -1,4 +1,4 @@
-"""What can be seen of a node's parts at one moment, gathered from the blocks of the collectors."""
+"""The visible state of a node's parts at one moment, gathered from the blocks of the collectors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SeenGpu:
     adapters: int | None = None
     """Network adapters behind the same PCIe switch; None where the way to the GPU was not read."""
     pcie_lanes_max: int | None = None
-    """Most lanes that both ends of its PCIe link can use; None where neither says so."""
+    """Most lanes that both ends of its PCIe link can use; None if neither reports them."""
     pcie_own_generation: int | None = None
     """Highest PCIe generation of the GPU alone."""
     is_split: bool = False
@@ -50,7 +50,7 @@ class SeenPort:
     """A network interface or RDMA port that is here."""
 
     is_up: bool | None
-    """It has a link; an RDMA port is active. What is switched off has none. None: not read."""
+    """Whether it has a link or, for an RDMA port, is active. A part that is switched off has none. None: not read."""
     speed: float | None = None
     """Bytes per second in one direction."""
     equal_in: str = ""
@@ -67,7 +67,7 @@ class Observation:
     rdma_ports: Mapping[str, SeenPort] | None = None
     """By device and port: ``mlx5_0:1``."""
     gpus_on_boards: int | None = None
-    """That must be here, by the boards that the node shows; None where nothing says so."""
+    """GPUs that must be here by the boards of the node; None if that is not known."""
     is_virtual: bool | None = None
     """Whether the node is a virtual machine; None where that is not known."""
     is_handed_on: bool = False
@@ -166,7 +166,7 @@ def _gpus(blocks: Collection[Block]) -> tuple[SeenGpu, ...]:
 
 
 def _lanes_max(blocks: Collection[Block]) -> dict[str, int]:
-    """The least of what the driver, the GPU and the port above it say that a link can use, by the GPU's address."""
+    """The fewest lanes that the driver, the GPU and the port above it report for a link, by the GPU's address."""
     above = {labels[0]: labels[2] for labels, _ in _samples(blocks, "commwatch_pcie_device_info")}
     ends = {labels[0]: int(value) for labels, value in _samples(blocks, "commwatch_pcie_device_link_width_max_lanes")}
     driver = {labels[1]: int(value) for labels, value in _samples(blocks, "commwatch_pcie_link_width_max_lanes")}

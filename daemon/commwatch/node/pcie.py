@@ -23,13 +23,13 @@ is stuck there cannot hide its own fault.
 
 
 class LinkReading(NamedTuple):
-    """What one reading says of a GPU's link, and what it is compared with; None where not known."""
+    """One reading of a GPU's link, and the values that it is compared with; None if not known."""
 
     time: float
     """Monotonic seconds."""
     width: int | None
     expected_width: int | None
-    """What the inventory has learned or the operator accepted."""
+    """The value that the inventory has learned or the operator accepted."""
     width_max: int | None
     """Lanes that both ends can use."""
     generation: int | None
@@ -50,8 +50,8 @@ def of_both_ends(*maxima: float | None) -> int | None:
 def is_narrow(width: float | None, expected: float | None, maximum: float | None) -> bool | None:
     """Whether a link has fewer lanes than it should; None where that is not known.
 
-    What was learned goes before the maximum: a slot that was never wired wider, or that the operator has accepted, is
-    no fault, and a slot whose maximum has fallen is one.
+    The learned width takes precedence over the maximum: a slot that was never wired wider, or that the operator has
+    accepted, is no fault, and a slot whose maximum has fallen is one.
     """
     limit = maximum if expected is None else expected
     return None if width is None or limit is None else width < limit
@@ -77,7 +77,7 @@ def is_loaded(utilisation: float | None, *rates: float | None, performance_state
 
 
 class _LinkVerdict:
-    """What is known of one aspect, and for how long it was bad."""
+    """The state of one aspect, and the time for which it was bad."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -85,13 +85,13 @@ class _LinkVerdict:
         self._time = float("-inf")
 
     def judge(self, time: float, is_bad: bool | None, max_gap_seconds: float) -> None:
-        """Take what a reading says; only the time between two readings that both say so counts as bad."""
+        """Take the verdict of a reading; only the time between two bad readings counts as bad."""
         if is_bad and self._is_bad and 0.0 < time - self._time <= max_gap_seconds:
             self.seconds += time - self._time
         self._is_bad, self._time = is_bad, time
 
     def value(self, now: float, max_gap_seconds: float) -> int | None:
-        """1 while it is bad, 0 while it is not; None where the last reading that could say so is too old."""
+        """1 while it is bad, 0 while it is not; None if the last reading that could show it is too old."""
         is_current = self._is_bad is not None and now - self._time <= max_gap_seconds
         return int(bool(self._is_bad)) if is_current else None
 
@@ -151,7 +151,7 @@ class GpuLinkWatch:
         self._forget_before(time - self.max_gap_seconds)
 
     def is_under_load(self, now: float) -> bool:
-        """Whether the GPU was under load at the last two looks."""
+        """Whether the GPU was under load in the last two readings."""
         return any(lasted and now - time <= self.max_gap_seconds for time, _, lasted in self._loads.values())
 
     def block(self, time: float) -> Block:

@@ -1,4 +1,4 @@
-"""Follows the PCIe links from run to run of the collectors, and says which are degraded."""
+"""Tracks the PCIe links from run to run of the collectors, and reports which are degraded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEVICE_LINKS: Final = "pcie_device_link_degraded"
 
 _LINKS, _DEVICES, _USE = "nvml_pcie", "pci", "nvml_gpu"
 _EVIDENCE: Final = (_USE, "nvml_gpm")
-"""Collectors that say whether a GPU is under load."""
+"""Collectors that show whether a GPU is under load."""
 _LOAD_METRICS: Final = (
     "commwatch_gpu_utilization_ratio",
     "commwatch_pcie_transmit_rate_bytes_per_second",
@@ -32,7 +32,7 @@ _STATE: Final = "commwatch_gpu_performance_state"
 
 
 class PcieLinks(Tracker):
-    """The verdicts on all PCIe links, put into the store while what they rest on is current."""
+    """The verdicts on all PCIe links, kept in the store while their inputs are current."""
 
     collectors = (_LINKS, _DEVICES, *_EVIDENCE)
 
@@ -45,12 +45,12 @@ class PcieLinks(Tracker):
         """By the labels of the GPU; kept while the GPU is away, so that its seconds do not begin again."""
         self._devices = DeviceLinkWatch()
         self._gaps: dict[str, float] = {}
-        """By collector: seconds beyond which two readings say nothing of the time between them."""
+        """Seconds beyond which two readings do not show the time between them, by collector."""
         self._gap = 0.0
         """The longest of them."""
         self._lifetime = 0.0
         self._degraded: set[tuple[str, ...]] = set()
-        """Labels of what was degraded at the last look."""
+        """Labels of the links that were degraded at the last evaluation."""
 
     def on_batch(self, outcome: Outcome) -> None:
         """Judge the links that a run is evidence for."""

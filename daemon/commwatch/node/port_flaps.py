@@ -47,7 +47,7 @@ class PortFlaps:
         """Monotonic seconds of the last reading."""
 
     def reset(self) -> None:
-        """The device is not here: what its port is when it comes back says nothing of a drop."""
+        """The device is not here: the state of its port when it comes back is no evidence of a drop."""
         self._was_active, self._down_at = False, None
 
     def allow_gap(self, seconds: float) -> None:

@@ -26,23 +26,35 @@ class Rises(Generic[_Key]):
         """Forget the rises so far; the totals are kept, so that what rises from now on counts."""
         self._rises.clear()
 
-    def take(self, key: _Key, total: float, time: float, first: float | None = None) -> bool:
+    def take(self, key: _Key, total: float, time: float) -> bool:
         """Take a reading; says whether it is higher than the last. A lower one is a counter that started again.
 
         Args:
             key: which counter.
             total: what it says.
             time: monotonic seconds.
-            first: what a counter that was not known had before; None: the same.
         """
-        before = self._totals.get(key, total if first is None else first)
+        before = self._totals.get(key, total)
         self._totals[key] = total
         if total > before:
-            self._rises.setdefault(key, deque()).append((time, total - before))
+            self.add(key, total - before, time)
         return total > before
 
+    def add(self, key: _Key, rise: float, time: float) -> None:
+        """Take a rise.
+
+        Args:
+            key: which counter.
+            rise: by how much.
+            time: monotonic seconds.
+        """
+        rises = self._rises.setdefault(key, deque())
+        if rises and rises[-1][0] == time:  # a log that is read in one go has thousands
+            rise += rises.pop()[1]
+        rises.append((time, rise))
+
     def within(self, time: float) -> dict[_Key, float]:
-        """What rose in the window that ends at this time, and by how much."""
+        """The rises in the window that ends at this time, by key."""
         for key, rises in list(self._rises.items()):
             while rises and rises[0][0] <= time - self._seconds:
                 rises.popleft()

@@ -16,7 +16,7 @@ TEND_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What one run of a collector gave, as blocks by device."""
+    """The result of one run of a collector, as blocks by device."""
 
     blocks: dict[str, Block]
     absences: list[Absence]
@@ -37,7 +37,7 @@ class Collected:
     began: float = math.inf
     """Monotonic seconds at which its run began; infinite where it read nothing, which answers whoever asked before."""
     is_part: bool = False
-    """A device has a process of its own, which is late: the run says nothing of that device."""
+    """A device has a process of its own, which is late: the run has no result for that device."""
 
     @property
     def is_cut_short(self) -> bool:
@@ -75,7 +75,7 @@ class Keeper(Protocol):
         """Take what one run of a collector gave, or why it gave nothing."""
 
     def lose(self, collector: str, absence: Absence) -> None:
-        """Keep nothing more of a device that does not answer; the next run says so."""
+        """Drop everything about a device that does not answer; the next run reports it."""
 
 
 class CollectorReader(Protocol):
@@ -121,9 +121,9 @@ class Collector:
     interval: float
     """Seconds, as configured."""
     needs_release: bool
-    """Whether it holds a driver or device file, or needs one that does, and so rests during maintenance."""
+    """Whether it holds a driver or device file, or needs one that does, and so is paused during maintenance."""
     is_ready: Callable[[], bool] = lambda: True
-    """Whether what it is to read is known; while not, it rests too."""
+    """Whether its inputs are known; it is paused until they are."""
     adapts: bool = True
     """Whether it runs less often while it is slow; audits are jobs of the scheduler, at their own interval."""
     devices_per_interval: int = 0
@@ -136,7 +136,7 @@ class Collector:
     slow_runs: int = 0
     quick_runs: int = 0
     failing: frozenset[Absence] = frozenset()
-    """What could not be read at the last run; a change of it is an event of the log."""
+    """The failures of the last run; a change of them is logged."""
     duration: float = 0.0
     """Seconds that the last run took."""
     last_success: float | None = None
@@ -162,7 +162,7 @@ class Collector:
 
 @dataclass
 class Outcome:
-    """What a run gave, for the analysis that follows."""
+    """The result of a run, for the analysis that follows."""
 
     collector: Collector
     collected: Collected

@@ -1,4 +1,4 @@
-"""Whether the node gives our processes too little CPU or memory for a missed deadline to say anything of a device."""
+"""Whether the node gives our processes too little CPU or memory for a missed deadline to be evidence on a device."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ HOLDS_SECONDS = 15.0
 """A node counts as starved for this long after the last sign: three beats."""
 
 Resource: TypeAlias = Literal["cpu", "memory", "time"]
-"""What was short; time: the daemon was not run, for whatever reason, such as a virtual machine that was paused."""
+"""The missing resource; time: the daemon was not run, for whatever reason, such as a virtual machine that was
+paused."""
 
 
 class Use(NamedTuple):
-    """What a process has had of the machine since its start."""
+    """A process's use of the machine since its start."""
 
     ran: float
     """Seconds on a CPU."""
@@ -69,7 +70,7 @@ class Shares(NamedTuple):
 
 
 def read_use(procfs: Path, pid: int) -> Use | None:
-    """What a process has had until now, from ``/proc/PID/schedstat`` and ``stat``; None where that cannot be read."""
+    """A process's use until now, from ``/proc/PID/schedstat`` and ``stat``; None if that cannot be read."""
     try:
         ran, waited = (procfs / str(pid) / "schedstat").read_text().split()[:2]
         fields = (procfs / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
@@ -93,7 +94,7 @@ def read_stall(procfs: Path) -> Stall | None:
 
 
 def shares_of(earlier: Sample, later: Sample) -> Shares:
-    """What was waited for between two samples."""
+    """The shares of time spent waiting between two samples."""
     seconds = later.time - earlier.time
     cpu = some = full = None
     if seconds > 0 and earlier.use is not None and later.use is not None:
@@ -108,9 +109,9 @@ def shares_of(earlier: Sample, later: Sample) -> Shares:
 
 
 def short_of(late: float, earlier: Sample, later: Sample) -> Resource | None:
-    """What a process was short of between two samples; None where nothing excuses that it did not answer.
+    """The resource that a process lacked between two samples; None if no lack excuses its missing answer.
 
-    The pressure of CPU (PSI) is not asked: it is above 0.9 on each healthy node whose cores are all busy.
+    The pressure of CPU (PSI) is not used: it is above 0.9 on each healthy node whose cores are all busy.
 
     Args:
         late: seconds by which the daemon's own timer came too late.
@@ -145,7 +146,7 @@ class Starvation:
         """Of the daemon itself, at its last beat."""
         self._seen_at = float("-inf")
         self.resource: Resource | None = None
-        """What was short when it was seen last."""
+        """The resource that was short when last seen."""
         self.late_seconds = 0.0
         """How much later than planned the last beat came; while the node is starved, what the last sign showed."""
         self.shares = Shares(None, None, None)

@@ -26,7 +26,7 @@ class UnreadDevices(Tracker):
         store.declare(GROUP, silent=[_FAILING])
         self._inventory = inventory
         self._rests: dict[str, bool] = {}
-        """By collector that has named some: whether it rests during maintenance."""
+        """Whether a collector that has named some is paused during maintenance."""
 
     def follows(self, collector: Collector) -> bool:
         """All."""
@@ -46,7 +46,7 @@ class UnreadDevices(Tracker):
         self._store.show(GROUP, collector.name, failing, outcome.time, outcome.time + collector.lifetime)
 
     def _place_of(self, device: str) -> str:
-        """A device by its address as far as that is known, also by what the PCI bus says of a GPU."""
+        """A device by its address as far as that is known, also by the PCI bus for a GPU."""
         known = self._inventory.address_of(device, self._store.devices(IDENTITY))
         states = self._store.get(STATES, "")
         if states is not None:

@@ -63,7 +63,7 @@ _Sum: TypeAlias = tuple[Sequence[int | float], int | float]
 
 
 class _Plan:
-    """Where in a block the values stand that one ratio needs."""
+    """Positions in a block of the values that one ratio needs."""
 
     __slots__ = ("counters", "states", "take", "take_states")
 

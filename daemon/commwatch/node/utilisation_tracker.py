@@ -1,4 +1,4 @@
-"""Follows how much of its expected capacity each device uses, from run to run of the collectors."""
+"""Tracks how much of its expected capacity each device uses, from run to run of the collectors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Family(NamedTuple):
     labels: int
     """How many labels of its first series name a device."""
     expected: Callable[[str, Block], Any]  # of its ``make``
-    """What a device should reach, by its key and what was read."""
+    """The rate that a device should reach, by its key and its readings."""
     together: str = ""
     """Family of their metrics, where all devices share one block: GPUs, which are read together and rarely go."""
 

@@ -27,7 +27,7 @@ class Wrapped(NamedTuple):
     raw: int
     """The last number that was read."""
     lost: int
-    """What wrapping took from it."""
+    """The sum that it lost by wrapping."""
 
 
 class Unwrap:
@@ -41,10 +41,10 @@ class Unwrap:
     - no other counter of the reading fell: a reset takes all of a device, and two do not wrap within one interval;
     - the number before was within the range: else this counter is wider than the catalogue says, and never wraps.
 
-    What was lost before the first start of the daemon is not known: the first reading is passed on as it is.
+    Losses before the first start of the daemon are not known: the first reading is passed on as it is.
 
     Args:
-        wrapped: what an earlier daemon knew. How long ago that was is not known, so that a fall since is a reset.
+        wrapped: state of an earlier daemon. Its age is not known, so that a fall since is a reset.
     """
 
     def __init__(self, wrapped: Iterable[Wrapped] = ()) -> None:
@@ -54,7 +54,7 @@ class Unwrap:
         self._raw: dict[Series, Value] = {}
         """The last number that was read of each counter."""
         self._lost: dict[Series, int] = {}
-        """What each counter lost by wrapping; those that never did are not here."""
+        """The loss of each counter by wrapping; counters that never wrapped are missing."""
         for series, number, lost in wrapped:
             self._raw[series], self._lost[series] = number, lost
         self._time: float | None = None
@@ -144,7 +144,7 @@ def _counters(layout: Layout) -> Iterable[tuple[int, int | None]]:
 
 
 class WrapsState(msgspec.Struct):
-    """What survives a restart of the daemon, and no restart of the machine."""
+    """State that survives a restart of the daemon, but not of the machine."""
 
     boot: str = ""
     """Identity of the boot to which the numbers belong; empty where it is not known."""
@@ -162,8 +162,8 @@ class WrapsState(msgspec.Struct):
 class Wraps:
     """Makes wrapping counters grow, in blocks on their way into the store.
 
-    It lives in the daemon: a worker that is replaced would begin again. What the counters lost is kept over a restart,
-    because a number that fell at each one would be taken for a reset, and so for an increase.
+    It lives in the daemon: a worker that is replaced would begin again. The losses are kept over a restart, because a
+    number that fell at each one would be taken for a reset, and so for an increase.
     """
 
     def __init__(self, state: WrapsState, boot: str) -> None:

@@ -1,4 +1,4 @@
-"""What Xids and SXids mean and what to do about them: data/xid.yaml and data/sxid.yaml, read when first needed."""
+"""Meaning of Xids and SXids, and the advice: data/xid.yaml and data/sxid.yaml, read when first needed."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from commwatch.sources.kernel_log_lines import (
 LINK_XIDS: Final = "74|108|136|137|14[4-9]|150|155"
 """Xids of NVLink, of those that have an alert: a regular expression, as alerts need it; so is the next."""
 LINK_SXIDS: Final = "20034|22012"
-"""SXids by which an NVSwitch reports that a link went down; each other one stands for itself."""
+"""SXids by which an NVSwitch reports that a link went down; each other one has its own meaning."""
 
 _DATA = Path(__file__).resolve().parents[1] / "data"
 
 
 class Meaning(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one kind of event says."""
+    """The meaning of one kind of event."""
 
     name: str
     meaning: str
@@ -84,12 +84,12 @@ def _of_adapter(code: str) -> Meaning | None:
 
 @cache
 def meanings(kind: Literal["xid", "sxid"]) -> dict[int, Meaning]:
-    """All that is known of Xids or SXids, by number."""
+    """All meanings of Xids or SXids, by number."""
     return read_shipped(_DATA / f"{kind}.yaml", dict[int, Meaning])
 
 
 def meaning_of(event: HardwareEvent) -> Meaning | None:
-    """What an event says; None where nothing is known of its code."""
+    """The meaning of an event; None if its code is not known."""
     if event.kind == "message":
         return _MESSAGES.get(event.code)
     if event.kind == "adapter":

@@ -68,15 +68,15 @@ class Prospect:
     topology: Topology | None = None
     """None where it is not known."""
     paths: GpuPaths | None = None
-    """What lies between the GPUs; None where not known."""
+    """Paths between the GPUs; None if they are not known."""
 
     @property
     def names(self) -> tuple[GpuName, ...]:
-        """What the GPUs are called in labels, by rank."""
+        """Label values of the GPUs, by rank."""
         return tuple(GpuName(str(gpu.index), gpu.pci_bus_id) for gpu in self.gpus)
 
     def expected(self, probe: Probe) -> dict[int, Expected]:
-        """What the steps of the plan should give, by their place, as far as something can be said."""
+        """The expected results of the plan's steps, by their place, where an expectation exists."""
         found = {
             place: expected_of_step(
                 step, self.paths, configured=probe.expected_bandwidth, backend=self.plan.backend
@@ -87,7 +87,7 @@ class Prospect:
 
 
 class Seen(NamedTuple):
-    """What was found when the node was looked at."""
+    """GPUs and schedulers as the node was checked."""
 
     gpus: tuple[GpuFacts, ...] = ()
     scheduler: SchedulerFacts = SchedulerFacts()
@@ -169,7 +169,7 @@ class ProbeNode:
         Args:
             name: of the probe.
             probe: its configuration.
-            topology: of this node; None: without a look at how the GPUs are joined.
+            topology: of this node; None: without reading how the GPUs are connected.
         """
         backend = choose_backend(
             probe, simulated=self._simulation is not None, driver=self._read.is_driver_expected()
@@ -194,7 +194,7 @@ class ProbeNode:
     # --- whether the node is free ---
 
     async def look(self, plan: CyclePlan, *, ignore_scheduler: bool = False) -> Seen:
-        """Look at GPUs and schedulers, as far as a cycle needs them; with GPUs this takes a good second.
+        """Read GPUs and schedulers, as far as a cycle needs them; with GPUs this takes more than a second.
 
         Args:
             plan: of the cycle.
@@ -203,7 +203,7 @@ class ProbeNode:
         gpus = () if plan.on_host else await self.look_at_gpus()
         if ignore_scheduler:
             return Seen(gpus, SchedulerFacts(ignored=True))
-        if self._simulation is not None:  # nobody is asked about a node that does not exist
+        if self._simulation is not None:  # no scheduler is asked about a simulated node
             return Seen(gpus)
         return Seen(gpus, await scheduler_facts(self._settings.probes, self._procfs, self._sysfs))
 
@@ -221,11 +221,11 @@ class ProbeNode:
         other_backend: str = "",
         within_budget: bool = True,
     ) -> GateFacts:
-        """What the gate decides on.
+        """The facts for the gate's decision.
 
         Args:
             wanted: NVML indexes of the GPUs that the probe names; empty: none in particular.
-            seen: what was found when the node was looked at; None: before that.
+            seen: the result of the check of the node; None: before that.
             maintenance: reason of the one in force; empty without.
             starved: see ``GateFacts``, as for the rest.
         """
@@ -264,7 +264,7 @@ class ProbeNode:
         return await self.launcher.run(plan, self.watch(plan, facts.scheduler), progress)
 
     def watch(self, plan: CyclePlan, scheduler: SchedulerFacts) -> NodeWatch:
-        """What looks at the node while a cycle is under way; begins to watch now."""
+        """The watch over the node during a cycle; it begins now."""
         return NodeWatch(
             self._hold,
             gpus=None if plan.on_host else self._view,

@@ -1,4 +1,4 @@
-"""What a cycle is to do and what it gave; ``rank_plan`` has what crosses to its ranks."""
+"""A cycle's plan and its results; ``rank_plan`` has the messages to and from its ranks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Measure: TypeAlias = Literal[
     "scaling",  # all_reduce over the first 2, 4, 8, ... ranks
     "training",  # all_reduce of a bucket of gradients, alone and under a product of matrices
 ]
-"""What a probe measures."""
+"""The quantity that a probe measures."""
 
 YieldReason: TypeAlias = Literal[
     "process_appeared",  # a process that is not ours came to a GPU
@@ -41,7 +41,7 @@ YieldReason: TypeAlias = Literal[
     "requested",  # commwatch yield
     "maintenance",
     "stopping",  # the daemon, or the command, ends
-    "gpu_unknown",  # the GPUs could not be looked at any more
+    "gpu_unknown",  # the GPUs could not be read any more
 ]
 """Why a running cycle yielded: the bounded reasons of ``commwatch_probe_yields_total``."""
 
@@ -130,7 +130,7 @@ def _size(steps: Sequence[Step], purpose: Purpose) -> int:
 
 
 class StepOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What one step gave."""
+    """The result of one step."""
 
     step: Step
     seconds: tuple[float | None, ...]
@@ -138,7 +138,7 @@ class StepOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def slowest_seconds(self) -> float:
-        """The slowest rank holds all others, so its time stands for the step."""
+        """The slowest rank delays all others, so its time is that of the step."""
         return max(one for one in self.seconds if one is not None)
 
     @property
@@ -153,7 +153,7 @@ class StepOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NcclNotes(msgspec.Struct, frozen=True, kw_only=True):
-    """What NCCL's own log of a cycle says, all ranks together."""
+    """Contents of NCCL's own log of a cycle, all ranks together."""
 
     settings: dict[str, str] = {}
     """NCCL_* settings in force that are not ours, by name: from files that NCCL reads."""

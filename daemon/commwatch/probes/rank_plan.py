@@ -1,4 +1,4 @@
-"""What a rank gets and answers. It may run on another Python than the daemon: the standard library alone."""
+"""Messages to and from a rank. It may run on another Python than the daemon: the standard library alone."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ SkipReason: TypeAlias = Literal[
     "yielded",  # the node is held for a job (commwatch yield)
     "no_torch",
     "no_gpu_backend",  # nccl is wanted, but there is no GPU or torch has no NCCL
-    "single_gpu",  # one GPU has nobody to talk to
+    "single_gpu",  # one GPU has no peer
     "backend_changed",  # the name already belongs to results of another backend
     "previous_stuck",
     "probe_running",  # another commwatch process runs a cycle
@@ -127,12 +127,12 @@ class Meeting:
     adapter: str = ""
     """The RDMA device that NCCL takes; empty: sockets."""
     key: str
-    """Hexadecimal; both ends have it, and nobody else."""
+    """Hexadecimal; a secret shared by both ends alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankPlan:
-    """What one rank process gets on its standard input."""
+    """The plan of one rank process, which it reads from its standard input."""
 
     backend: Backend
     rank: int
@@ -156,7 +156,7 @@ class RankPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class RankResult:
-    """What one rank measured."""
+    """The measurements of one rank."""
 
     timings: tuple[tuple[float, ...], ...]
     """For each step of the plan: seconds of one call, a number for each timing; empty where it did not take part."""
@@ -177,7 +177,7 @@ class PhaseEvent:
 class GateEvent:
     """A rank has met the others (gate 0), or is through with the steps before step ``gate - 1``, and waits to go on.
 
-    The parent looks at the node once more and then writes one byte to the rank's standard input.
+    The parent checks the node once more and then writes one byte to the rank's standard input.
     """
 
     gate: int

@@ -1,4 +1,4 @@
-"""Which pairs are measured at the same time: rounds in which nobody has two partners, and no two pairs share a link."""
+"""Pairs that are measured at the same time: rounds in which no GPU has two partners, and no two pairs share a link."""
 
 from __future__ import annotations
 

@@ -75,11 +75,11 @@ class ProbeSchedule:
         return max(due, soon)
 
     def after(self, *, ran: bool, suspicious: bool, now: float, wall: float, learning: bool = False) -> float | None:
-        """Seconds to the next cycle where it is not simply due after its interval; None where it is.
+        """Seconds to the next cycle if it does not simply follow its interval; None if it does.
 
         Args:
             ran: the cycle came to a result or a failure.
-            suspicious: and another look is worth while.
+            suspicious: and the probe should run again soon.
             now: monotonic.
             wall: now, seconds since 1970.
             learning: there are too few results to judge another by.

@@ -1,4 +1,4 @@
-"""What a cycle measures: the backend of a probe, and its steps with their sizes."""
+"""The workload of a cycle: the backend of a probe, and its steps with their sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the daemon answers when it is asked for its findings, its score or its snapshot, over HTTP or the socket."""
+"""The daemon's documents for HTTP and the control socket: findings, score, probes, settings, snapshot."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ class Answers:
         return {name: _handler(give) for name, give in given.items()}
 
     def findings(self) -> FindingsDocument:
-        """What is wrong."""
+        """The open findings, with the verdict."""
         return self._daemon.engine.verdict.document(self._about())
 
     def probes(self) -> ProbesDocument:
-        """What the probes gave last, and when they run next."""
+        """The last result of each probe and the time of its next run."""
         about = self._about()
         statuses = self._daemon.probe_statuses(about["time"])
         return ProbesDocument(**about, probes=tuple(probe_record(one, about["time"]) for one in statuses))
@@ -89,7 +89,7 @@ class Answers:
         )  # fmt: skip
 
     def settings(self) -> SettingsDocument:
-        """What the last audit of NCCL settings said."""
+        """The result of the last audit of NCCL settings."""
         settings = self._daemon.engine.job_settings
         return SettingsDocument(**self._about(), audited_at=settings.audited_at, audit=settings.record())
 

@@ -31,7 +31,7 @@ log = structlog.get_logger("commwatch.collection")
 SLOW_SHARE = 0.1
 """A collector that takes more than this share of its interval runs half as often."""
 SLOW_RUNS = 3
-"""So many slow runs in a row, so that one hiccup changes nothing."""
+"""Number of slow runs in a row that count, so that one hiccup changes nothing."""
 QUICK_RUNS = 60
 LONGEST_STRETCH = 16
 UNREAD_INTERVALS = 2
@@ -112,7 +112,7 @@ class Collection:
         self._presence = presence
         self._wraps = wraps
         self.available: dict[str, bool] = {}
-        """By source that was tried or looked for: whether it can be read."""
+        """Whether each source can be read; a source that was neither read nor searched for is missing."""
         instruments.collection = self
 
     @property
@@ -157,7 +157,7 @@ class Collection:
 
     @property
     def is_paused(self) -> bool:
-        """Whether what holds a driver rests."""
+        """Whether the collectors that hold a driver are paused."""
         return self._paused
 
     # --- which collectors run ---
@@ -232,7 +232,7 @@ class Collection:
         return Outcome(collector, collected, time.monotonic())
 
     def lose(self, collector: str, absence: Absence) -> None:
-        """Keep nothing more of a device that does not answer; the next run says so."""
+        """Drop everything about a device that does not answer; the next run reports it."""
         self._drop_device(self.collectors[collector], absence)
 
     def _store_run(self, collector: Collector, collected: Collected) -> None:
@@ -257,7 +257,7 @@ class Collection:
             self._drop_missing(collector, collected)
 
     def _drop_missing(self, collector: Collector, collected: Collected) -> None:
-        """Only a run that came to its end says that a device has gone."""
+        """Only a complete run shows that a device has gone."""
         for device in self._store.devices(collector.name) - collected.blocks.keys():
             self._store.drop(collector.name, device)
 

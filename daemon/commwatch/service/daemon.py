@@ -56,10 +56,10 @@ WHOLE_PATIENCE_SECONDS = 120.0
 """A job of ``VITAL`` that has not come to its end for longer is no life. It may wait for readers that end, twice 30 s
 on a starved node."""
 LOOK_SECONDS = 10.0
-"""Between two looks of the daemon at itself and at what the rules find."""
+"""Seconds between two self-measurements of the daemon and evaluations of the rules."""
 STOP_SECONDS = 4.5
 
-# Jobs that are due at one moment start in the order of their names: what was read is taken before it is looked at.
+# Jobs that are due at one moment start in the order of their names: readings are taken before they are evaluated.
 HOUSEKEEPING, LOOK, TEXTFILE, WEB_FILES = "housekeeping", "look", "textfile", "web_files"
 VITAL = (HOUSEKEEPING, LOOK)
 """Without these the daemon watches nothing."""
@@ -138,7 +138,7 @@ class Daemon:
         return 0
 
     def _prepare(self, config: Config) -> tuple[Thresholds, SimulationPlan | None]:
-        """What an engine needs beside its configuration, and what may be wrong with it.
+        """Thresholds and simulation plan of a configuration, which the engine needs besides it.
 
         Raises:
             CommwatchError: thresholds, preset or faults cannot be used.
@@ -253,7 +253,7 @@ class Daemon:
             late = time.monotonic() - due
 
     def _beat(self, late: float) -> None:
-        """Measure the daemon, notice a stepped clock, and tell systemd that the daemon lives, as long as it does.
+        """Measure the daemon, notice a stepped clock, and send systemd's watchdog message if the daemon lives.
 
         Args:
             late: seconds by which the beat came too late.
@@ -304,7 +304,7 @@ class Daemon:
             self._look_at_all()
 
     def _look_at_all(self) -> None:
-        """Have the daemon look at itself, and the rules at the node."""
+        """Measure the daemon's processes and evaluate the rules."""
         processes = [("daemon", [os.getpid()]), *self.engine.processes()]
         self._instruments.measure_processes(Path(self.config.paths.procfs), processes)
         self._instruments.show_starvation(self._starvation)
@@ -325,7 +325,7 @@ class Daemon:
         return self.engine.probing.status(now)
 
     def snapshot(self) -> Snapshot:
-        """What a scrape is given: all that is current, the same object until something changes."""
+        """The snapshot for a scrape: all current values, the same object until something changes."""
         return self.engine.store.snapshot()
 
     def whole_snapshot(self) -> Snapshot:
@@ -443,7 +443,7 @@ class Daemon:
         work = asyncio.gather(control.stop(), self._endpoint.stop(), self._textfile.stop(), self._stop_engine())
         _, late = await asyncio.wait([asyncio.ensure_future(work)], timeout=STOP_SECONDS)
         if late:
-            # What is still running may never end, and the end of the event loop would wait for it.
+            # Threads that still run may never end, and the end of the event loop would wait for them.
             log.error("not everything stopped in time; leaving", after_seconds=STOP_SECONDS)
             os._exit(1)
         self._scheduler.stop()

@@ -1,4 +1,4 @@
-"""What one configuration runs: readers, collectors, analysis and probes; rebuilt when the configuration changes."""
+"""The running parts of one configuration: readers, collectors, analysis and probes; rebuilt when it changes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from commwatch_exporters.snapshot import Snapshot
 log = structlog.get_logger("commwatch.engine")
 
 FIRST_RUN_PATIENCE_SECONDS = 10.0
-"""The daemon is ready after so long, whatever has not answered by then."""
+"""The daemon is ready after this time, even if some collectors have not answered."""
 
 
 class Engine:
@@ -144,7 +144,7 @@ class Engine:
             self._procfs,
             bounds=row.bounds,
             resume=self._order if SETTINGS in sections else self._resume_point,
-            # Nobody else gets it: a driver's library or the file of a job has nothing to look for in there.
+            # No other process gets it: a driver's library or the file of a job has no business in it.
             launch=partial(self._launch, kernel_log=self._kernel_log) if "kernel_log" in sections else self._launch,
         )
         self._instruments.worker_stuck(row.name, 0)
@@ -191,7 +191,7 @@ class Engine:
             log.exception("what was read could not be kept", collector=collected.collector)
 
     def lose(self, collector: str, absence: Absence) -> None:
-        """Keep nothing more of a device that does not answer; the next run says so."""
+        """Drop everything about a device that does not answer; the next run reports it."""
         self.collection.lose(collector, absence)
 
     # --- what the parts ask of each other ---
@@ -283,6 +283,7 @@ class Engine:
 
     def resume(self) -> None:
         """Read and probe again."""
+        self.look()  # what the driver reported until now is in the findings before it is no longer recent
         self.maintenance = None
         self.collection.resume()
         self.pipeline.resume()
@@ -304,7 +305,7 @@ class Engine:
         return [(name, reader.pids()) for name, reader in self._readers.items()] + [("probe", self.probing.pids())]
 
     def expire(self) -> None:
-        """Forget what has grown too old, and look after stuck processes."""
+        """Drop expired values, and check the stuck processes."""
         self.store.expire(time.monotonic())
         for reader in self._readers.values():
             reader.tend()
@@ -348,7 +349,7 @@ class Engine:
         await self._keeping.save(everything=True)
 
     def records(self) -> tuple[Record, ...]:
-        """What must agree after a crash, as far as it does, in the order in which it is written."""
+        """The records that should agree after a crash, in the order in which they are written."""
         inventory = self.pipeline.inventory.state
         records = (Record(INVENTORY, inventory, msgspec.json.encode(inventory)),)
         if self.verdict.looked_at is None:
@@ -377,7 +378,7 @@ class Engine:
         self.probing.save()
 
     def inventory(self) -> dict[str, Any]:
-        """What ``commwatch inventory`` shows; an open loss of a probe is missing as a part is."""
+        """The document of ``commwatch inventory``; a probe's open loss counts as missing, like a part."""
         known = self.pipeline.inventory.describe()
         return {**known, "missing": [*known["missing"], *self.probing.losses()]}
 

@@ -102,11 +102,11 @@ class Instruments(Registered):
         self.worker_restarts.labels(worker, reason).inc()
 
     def worker_stuck(self, worker: str, count: int) -> None:
-        """So many processes of a worker missed their deadline and have not come back."""
+        """Set the number of a worker's processes that missed their deadline and have not come back."""
         self.worker_stuck_count.labels(worker).set(count)
 
     def show_reload(self, what: str, succeeded: bool) -> None:
-        """A configuration was read: say whether all in force are those of the files."""
+        """Show whether the configuration in force is that of the files, after they were read."""
         self._read_well[what] = succeeded
         self.config_reload_successful.set(1 if all(self._read_well.values()) else 0)
         if succeeded:
@@ -162,8 +162,8 @@ class Instruments(Registered):
     def measure_processes(self, procfs: Path, processes: Iterable[tuple[str, list[int]]]) -> None:
         """Take CPU time and memory of the daemon's processes, summed by name.
 
-        What a process that has ended used, as last measured, stays in the sum of CPU time: it would fall otherwise
-        while another process goes on, and a fall of that sum looks like the whole of it used at once.
+        The last measured CPU time of a process that has ended stays in the sum: otherwise the sum would fall, and a
+        fall of a counter is read as a restart, after which the whole sum counts as new.
         """
         before, self._cpu_seconds = self._cpu_seconds, {}
         for name, pids in processes:

@@ -1,4 +1,4 @@
-"""The verdict of the daemon: looks at its own metrics with the rules, keeps what is open, and reports it."""
+"""The verdict of the daemon: evaluates the rules on its own metrics, keeps open findings, and reports them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Readings: TypeAlias = Callable[[Facts, Thresholds, Sequence[Finding]], Iterable[
 
 
 class About(TypedDict):
-    """What a document says of the daemon that answers, as ``api_documents.About`` has it."""
+    """The fields of a document that describe the answering daemon, as in ``api_documents.About``."""
 
     version: str
     time: float
@@ -66,7 +66,7 @@ READINGS: Final[tuple[Readings, ...]] = (score_readings, profile_readings)
 
 
 class Judge:
-    """What is wrong on this node, from evaluation to evaluation and over a restart."""
+    """The findings of this node, from evaluation to evaluation and across restarts."""
 
     def __init__(
         self,
@@ -161,11 +161,11 @@ class Judge:
         return NO_LONGER_MEASURED if unmeasured or not self._observability.is_probed(probe) else ""
 
     def known_well(self, match: Match) -> float | None:
-        """When what is matched for the first time was last known not to be so; None where that is not known.
+        """The last time at which a newly matched condition was known to be absent; None if that is unknown.
 
-        The evaluation before would have seen a fault that is read. What probes measure is as old as their last result,
-        and a suspect is named at the third matrix that shows it. What is a fault from a number of events on began with
-        the first of them, and no earlier than the hour or the day in which they are counted.
+        The evaluation before would have seen a fault that is read. Measurements of probes are as old as their last
+        result, and a suspect is named at the third matrix that shows it. A fault that needs a number of events began
+        with the first of them, and no earlier than the hour or the day in which they are counted.
         """
         reads = self._engine.reads_of(match.code)
         if self._before is None or self.looked_at is None or reads is None or match.since is not None:
@@ -245,14 +245,14 @@ class Judge:
         return score_of(self._engine.facts, self.thresholds, self.findings)
 
     def _gpus_not_answering(self, now: float) -> Iterator[UnreadSource]:
-        """GPUs that do not answer, and have not for long enough to be a finding: meanwhile nothing is known of them."""
+        """GPUs that do not answer, but not for long enough to be a finding: meanwhile their state is unknown."""
         for one in self.register.unconfirmed(now):
             if one.code == "gpu_not_answering":
                 # Its first call is late by a second at least when that is seen.
                 yield UnreadSource(one.component.words, max(1.0, now - one.first_seen), "it does not answer")
 
     def document(self, about: About) -> FindingsDocument:
-        """What is wrong, with the verdict.
+        """The open findings, with the verdict.
 
         Args:
             about: the daemon, at this time.

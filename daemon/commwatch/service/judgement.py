@@ -42,13 +42,13 @@ class Judgement(msgspec.Struct, kw_only=True):
     register: RegisterState = msgspec.field(default_factory=RegisterState)
 
     def essence(self) -> bytes:
-        """Without the times at which metrics were seen, which change at each look."""
+        """Without the times at which metrics were last seen, which change at each evaluation."""
         history = msgspec.structs.replace(self.history, seen={})
         return msgspec.json.encode(msgspec.structs.replace(self, history=history))
 
 
 class Kept(NamedTuple):
-    """What an earlier daemon left, in use."""
+    """State of an earlier daemon, restored for use."""
 
     events: HardwareEventsState
     job_logs: JobLogsState
@@ -59,7 +59,7 @@ class Kept(NamedTuple):
 
 
 def restore(state: StateDirectory, boot: str, now: float) -> Kept:
-    """What an earlier daemon left; a record that disagrees with itself is set aside.
+    """The state that an earlier daemon left; a record that contradicts itself is set aside.
 
     Args:
         state: where it is.
@@ -106,8 +106,8 @@ def _show(kept: Kept, boot: str) -> None:
 
 
 def _of_earlier_version(state: StateDirectory, boot: str, now: float) -> Kept:
-    """What version 0.1.0 left. It saved each file at a time of its own, so after a crash they may disagree: then the
-    totals are gone on with, and nothing is opened by them."""
+    """The state that version 0.1.0 left. It saved each file at a different time, so after a crash they may disagree;
+    the totals are then continued without opening findings."""
     events, job_logs, wraps, history, register = EARLIER
     record = Judgement(
         events=state.load(events, HardwareEventsState) or HardwareEventsState(),
@@ -177,11 +177,11 @@ def _totals(record: Judgement) -> Mapping[str, Mapping[tuple[str, ...], float]]:
 
 
 def _as_of_now(kept: HistoryState, now: float, *, is_same_boot: bool) -> HistoryState:
-    """A history as it may be gone on with.
+    """The part of a saved history that is still valid.
 
-    Counters begin again with a boot, some with what the boot itself brings; and what rose while nobody looked for
-    longer than a rule looks back is not known to have happened lately. So what stood still is taken over within a boot
-    and for that time. Nothing has happened in the future: there the wall clock was set back, or the number is wrong.
+    Counters begin again with a boot, some with what the boot itself brings; and a rise during a gap that is longer than
+    a rule's window may not be recent. So counters that had not risen are taken over only within the same boot and
+    window. A time in the future means that the wall clock was set back or that the number is wrong.
     """
     still = {
         metric: counters

@@ -22,7 +22,7 @@ _JOB, _OTHERS_JOB = "save", "save_others"
 SOON_SECONDS: Final = 1.0
 """At least between two saves, so that a flood of events writes no more often; at most from an event to its save."""
 CHANGED_SECONDS: Final = 60.0
-"""Between two saves of what changes and may be lost for so long."""
+"""Seconds between two saves of a changed record; a crash loses at most the changes of this time."""
 ALL_SECONDS: Final = 600.0
 """Between two saves of a record in which nothing has changed but when it was seen."""
 
@@ -78,7 +78,7 @@ class Keeping:
 
     def notice(self) -> None:
         """Save soon if something has happened since the last save that must not be lost."""
-        # What happens during a save is noticed at its end: a run that is due before that would be dropped.
+        # Changes during a save are noticed at its end: a run that is due before that would be dropped.
         if not (self._is_stopped or self._is_running) and self._engine.version != self._noticed:
             self._scheduler.run_in(_JOB, max(0.0, self._began + SOON_SECONDS - self._monotonic()))
 

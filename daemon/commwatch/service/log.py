@@ -23,7 +23,7 @@ def _wants_json(settings: Log, stream: TextIO) -> bool:
 
 
 def _journal_prefix(logger: WrappedLogger, method: str, line: EventDict | str) -> str:
-    """Put the level where journald looks for it."""
+    """Prefix the line with its level, in the form that journald parses."""
     return f"<{_JOURNAL_LEVELS.get(method, 6)}>{line}"
 
 

@@ -1,4 +1,4 @@
-"""What the daemon reports to systemd: ready, status, reloading, stopping, and that it makes progress."""
+"""Reports of the daemon to systemd: ready, status, reloading, stopping, and watchdog progress."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Notifier:
 
     @classmethod
     def from_environment(cls) -> Notifier:
-        """As systemd says in this process's environment."""
+        """By systemd's variables in this process's environment."""
         return cls(os.environ.get("NOTIFY_SOCKET"))
 
     def _send(self, *lines: str) -> None:
@@ -26,7 +26,7 @@ class Notifier:
             try:
                 datagrams.sendto("\n".join(lines).encode(), self._address)
             except OSError:
-                # systemd is restarting or its queue is full: the next message tells the same or more.
+                # systemd is restarting or its queue is full: the next message contains the same or more.
                 return
 
     def ready(self, status: str) -> None:

@@ -1,4 +1,4 @@
-"""What the node's page says beside the snapshot: the node, verdict and findings, pairs, collectors and probes."""
+"""Contents of the node's page besides the snapshot: the node, verdict and findings, pairs, collectors and probes."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from commwatch.node.links_down import LinksDown
 from commwatch.node.pcie_samples import WithoutGpm
 from commwatch.node.pcie_tracker import PcieLinks
 from commwatch.node.port_flaps import Flaps
-from commwatch.node.recent_errors import RecentErrors
+from commwatch.node.recent_errors import METRICS, RecentErrors
 from commwatch.node.run import Collector, Outcome
 from commwatch.node.silent_gpus import SilentGpus
 from commwatch.node.store import Store
@@ -109,7 +109,9 @@ class Pipeline:
             UnreadDevices(store, parts),
             self.inventory,
             LinksDown(store, parts, self.link_flaps, thresholds.link_flaps_per_hour, window),
-            RecentErrors(store, window),
+            RecentErrors(
+                store, window, {(one, labels): last for one in METRICS for labels, last in kept.history.last(one)}
+            ),
             self.hardware,
             self.job_logs,
             job_settings,
@@ -165,7 +167,7 @@ class Pipeline:
         """The parts of the state that must agree after a crash.
 
         Args:
-            judge: has looked at all that was counted.
+            judge: has evaluated everything that was counted.
         """
         return Judgement(
             boot=self._boot,

@@ -46,11 +46,11 @@ from commwatch.state.directory import StateDirectory
 log = structlog.get_logger("commwatch.probing")
 
 _NAME_A_PART = ("pairs", "host_copies")
-"""Measures that tell one GPU or link from another."""
+"""Measures that identify a single GPU or link."""
 SEARCHES_APART_SECONDS = 3600.0
 """A node on which one collective after the other is slow is searched once, and not for each of them."""
 NODE_SKIP_HOLDS_SECONDS = 60.0
-"""Within this time a node that was busy is not looked at again for another rare probe."""
+"""Busy nodes are not re-checked for another rare probe within this time."""
 
 
 class Probing:
@@ -98,7 +98,7 @@ class Probing:
         self._out_of_turn: set[str] = set()
         """Probes whose next cycle was brought forward because of a bad result."""
         self._searched: set[str] = set()
-        """Probes for whose bad results in a row the part at fault is, or was, looked for."""
+        """Probes whose consecutive bad results have already triggered a search for the faulty part."""
         self._rotation = Rotation()
         self._searched_at = float("-inf")
         """Monotonic time of the last search."""
@@ -107,7 +107,7 @@ class Probing:
         self._stopped = False
 
     def schedule(self) -> None:
-        """Plan the first cycle of each probe, and show what is known of it from before."""
+        """Plan the first cycle of each probe, and show its earlier results."""
         if not self._limits.enabled or self._limits.gate == "off":
             return
         for name, probe in self._limits.definitions.items():
@@ -143,7 +143,7 @@ class Probing:
             await asyncio.to_thread(self.save)
 
     async def _outcome(self, name: str, record: ProbeRecord) -> CycleResult | None:
-        """What came of a probe's turn; None where the daemon stops meanwhile."""
+        """The outcome of a probe's turn; None if the daemon stops meanwhile."""
         try:
             plan = self._prospect(name).plan
             if skip := decide_before_asking(self._limits.gate, plan, self._facts(name, record)):
@@ -280,7 +280,7 @@ class Probing:
         if self._stopped:
             return
         schedule, ran = self._schedule(name), isinstance(outcome, Measured | Failed)
-        # Another look at a slow collective costs what the search needs, and says nothing new after a row of bad results
+        # A repeat of a slow collective costs time of the search, and shows nothing new after a row of bad results
         # or, of a rare one, while the part is known.
         is_known = name in self._searched or (schedule.is_rare and self._is_explained(record))
         is_slow = isinstance(outcome, Measured) and not self._names_a_part(name)
@@ -296,9 +296,10 @@ class Probing:
                 self._out_of_turn.add(name)
 
     def _search_if_bad_in_a_row(self, name: str, record: ProbeRecord) -> None:
-        """Once for each row of bad results of a probe that names no part: have those that do run at once.
+        """Run the probes that name a part at once, when a probe that names none has had several bad results in a row.
 
-        And once more when the row is over and a part is named: what is repaired does not stand for a day.
+        They run once for each such row, and again when it is over while a part is still named, so that a repaired part
+        does not stay accused until the next daily run.
         """
         if self._names_a_part(name) or record.is_bad_in_a_row == (name in self._searched):
             return
@@ -320,7 +321,7 @@ class Probing:
         return self._limits.definitions[name].measure in _NAME_A_PART
 
     def _is_explained(self, record: ProbeRecord) -> bool:
-        """Whether the last matrix of pairs over the same backend says already what is slow."""
+        """Whether the last matrix of pairs over the same backend already explains the slowness."""
         now, backend = time.time(), record.history.backend
         pairs = [one for one in self._records.values() if isinstance(one, PairRecord)]
         return any(one.history.backend == backend and one.explains_slowness(now) for one in pairs)
@@ -366,7 +367,7 @@ class Probing:
         self._store.show("probes", name, shown, time.monotonic())
 
     def refresh(self) -> None:
-        """Show what is known now: results age, and ranks come back from the kernel."""
+        """Show the current state: results age, and ranks come back from the kernel."""
         for name in self._records:
             self._publish(name)
         stuck = self._node.launcher.stuck_ranks
@@ -383,7 +384,7 @@ class Probing:
         self._maintenance = ""
 
     async def cancel(self, reason: YieldReason, detail: str) -> bool:
-        """Make a cycle under way give way within two seconds; False if a rank is stuck."""
+        """Cancel a running cycle within two seconds; False if a rank is stuck."""
         return await self._node.launcher.cancel(reason, detail)
 
     async def stop(self) -> None:

@@ -29,7 +29,7 @@ log = structlog.get_logger("commwatch.scheduler")
 CLOCK_STEP_SECONDS = 2.0
 """A wall clock that moves this much against the monotonic one was stepped."""
 READERS_SECONDS = 1.0
-"""What readers do by themselves on the grid is over so long after: then the daemon looks."""
+"""Scheduled readings are done within this time after the grid; the daemon's jobs run then."""
 
 Owner: TypeAlias = Literal["daemon", "engine"]
 """Whose a job is: those of an engine end with it."""

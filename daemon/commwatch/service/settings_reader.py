@@ -10,7 +10,7 @@ from commwatch.workers.reader import Reader, ReaderEvents, ReaderSettings
 
 
 class SettingsReader(Reader):
-    """A reader whose process lives for one audit: what it needs is much for what is done so rarely."""
+    """A reader whose process lives for one audit: its memory is large for rare work."""
 
     def __init__(self, settings: ReaderSettings, events: ReaderEvents, nothing: Callable[[], Collected | None]) -> None:
         """Args:

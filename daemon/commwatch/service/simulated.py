@@ -47,7 +47,7 @@ def simulation_plan(settings: Simulation, state: StateDirectory) -> SimulationPl
     # It says now what is wrong with preset or faults.
     node = rehearsal().make_node(preset, faults, start.started_at, settings.playback)
     sysfs, procfs = (state.path / name for name in _TREES)
-    # What is on the node is looked up before a worker keeps its part of the trees up to date.
+    # The parts of the node are looked up before a worker keeps its part of the trees up to date.
     node.write_sysfs(sysfs, ())
     node.write_procfs(procfs)
     return SimulationPlan(preset, str(faults or ""), start.started_at, str(sysfs), str(procfs), settings.playback)

@@ -18,10 +18,10 @@ _STOP_SECONDS = 1.0
 
 
 class TextfileWriter:
-    """Writes what a scrape would give, and takes the file away when the daemon stops.
+    """Writes the same text as a scrape to a file, and removes the file when the daemon stops.
 
-    A file that stays would be told as current forever: node_exporter knows no age. Where the daemon was killed, the
-    time of the file is what shows it (``node_textfile_mtime_seconds``).
+    node_exporter would expose a file that stays as current forever, as it checks no age. If the daemon was killed, only
+    the time of the file shows it (``node_textfile_mtime_seconds``).
     """
 
     def __init__(self, page: Callable[[], bytes]) -> None:
@@ -31,12 +31,12 @@ class TextfileWriter:
         """
         self._page = page
         self._file: Path | None = None
-        """What we write, until it is removed."""
+        """The file that we write, until it is removed."""
         self._thread: threading.Thread | None = None
         """The last thing that was done to a file; it may hang there. Only one runs."""
         self._is_stopped = False
         self._trouble = ""
-        """What the log has been told is wrong; empty while nothing is."""
+        """The last logged problem; empty while there is none."""
 
     async def write(self, settings: Textfile) -> None:
         """Write, or move or remove what was written where the settings in force ask for another file or none."""
@@ -66,7 +66,7 @@ class TextfileWriter:
         return self._thread is not None and self._thread.is_alive()
 
     def _start(self, work: Callable[..., None], *given: object) -> threading.Thread:
-        # Nobody waits for it at the end of the process, as for the threads of the event loop.
+        # The end of the process does not wait for it, as it does for the threads of the event loop.
         thread = threading.Thread(target=work, args=given, name="textfile", daemon=True)
         self._thread = thread
         thread.start()

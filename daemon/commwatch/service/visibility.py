@@ -59,12 +59,12 @@ class Observability:
         return bool(known) and all(self._is_read(metric, component) for metric in known)
 
     def saw(self, component: Component, metrics: Iterable[str], before: Node) -> bool:
-        """Whether what shows a fault now was read at an earlier look as well.
+        """Whether the metrics that show a fault now were also read at an earlier evaluation.
 
         Args:
             component: what the fault is about.
             metrics: what its rule reads.
-            before: the node at that look.
+            before: the node at that evaluation.
         """
         now = [metric for metric in metrics if self._store.holders(metric) and _is_shown(metric, component, self._node)]
         return bool(now) and all(
@@ -79,7 +79,7 @@ class Observability:
         return self._store.get(PROBES, component.key) if component.kind == "probe" else None
 
     def _awaits_result(self, component: Component) -> bool:
-        """Whether a probe that tells of a component is configured, and its last result is no longer current."""
+        """Whether a probe that measures a component is configured and its last result is no longer current."""
         if component.kind == "probe":
             blocks = [self._of_probe(component)]
         else:  # pairs of GPUs, and the parts that they point at
@@ -96,7 +96,7 @@ class Observability:
         )
 
     def _may_be_told(self, group: str, component: Component) -> bool:
-        """Whether a group that holds no series of a component says by this that there is nothing to tell."""
+        """Whether a group without series of a component thereby reports that the component has no fault."""
         if group == PROBES:
             # A result that grew old, as under a long job, says nothing; a probe that is not configured never will.
             return not self._collection.is_paused and not self._awaits_result(component)
@@ -107,7 +107,7 @@ class Observability:
     def _feeding(self, group: str, component: Component) -> Iterator[Collector]:
         collectors = self._collection.collectors
         if group == anomaly.GROUP:
-            # Of an anomaly there is no series once it is over: it is the sources of its counters that tell.
+            # An anomaly has no series once it is over: the sources of its counters show that it is.
             yield from [one for one in collectors.values() if component.kind in SOURCES[one.source].components]
             return
         for name in self._store.collectors(group):

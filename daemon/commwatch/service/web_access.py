@@ -26,12 +26,12 @@ _CLIENT_CERTIFICATES = ("none", "if given", "required")  # each asks for more th
 
 
 class WebAccess:
-    """Who comes in, and how.
+    """Access control of the HTTP server, from the web configuration file.
 
     Args:
         path: The web configuration file.
-        server: What it stands before.
-        tell: Told after each reading whether the files could be used.
+        server: The server that it protects.
+        tell: Called after each reading with whether the files could be used.
 
     Raises:
         ConfigError: the file, or one that it names, cannot be used.
@@ -51,11 +51,11 @@ class WebAccess:
         self._take(read_web_config(path))
 
     def read_soon(self) -> None:
-        """Have the next look read again in any case; nobody waits for files that may be slow."""
+        """Read the files again at the next ``look`` in any case, without waiting for files that may be slow."""
         self._is_asked = True
 
     async def look(self) -> None:
-        """Read again if that was asked for, a file has changed since, or could not be used the last time."""
+        """Read again if that was requested, if a file has changed since, or if it could not be used the last time."""
         asked, self._is_asked = self._is_asked, False
         if asked or self._problem != "" or await asyncio.to_thread(self._have_changed):
             await self.reread()
@@ -105,7 +105,7 @@ class WebAccess:
         self._tell(True)
 
     def _access(self, config: WebConfig) -> Access:
-        """What the server needs."""
+        """The server's access settings from a configuration."""
         tls = None if config.tls is None else TlsEntry(config.tls, config.allowed_names)
         if config.rate_limit != self._rate_limit:
             self._rate_limit = config.rate_limit
@@ -136,6 +136,6 @@ def _opened(old: WebConfig, new: WebConfig) -> str:
 
 
 def _asked_by_tls(config: WebConfig) -> object:
-    """What a client shows once for all requests of its connection."""
+    """The settings that a client satisfies once for all requests of its connection."""
     tls = config.tls
     return None if tls is None else (tls.client_certificates, tls.client_ca, config.allowed_names)

@@ -35,7 +35,7 @@ LOOK_SECONDS = 10.0
 
 
 class _ShortDaemon:
-    """What the documents are made of; its scheduler is never started, so that it neither probes nor saves."""
+    """The source of the documents; its scheduler is never started, so that it neither probes nor saves."""
 
     def __init__(
         self, config: Config, thresholds: Thresholds, state: StateDirectory, plan: SimulationPlan | None

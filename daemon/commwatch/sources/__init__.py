@@ -1,1 +1,1 @@
-"""Sources: one module or package per origin; each knows its driver or file format and nothing of the rest."""
+"""Sources: one module or package per origin; each knows only its driver or file format."""

@@ -1,4 +1,4 @@
-"""What a line of the kernel log says of a network adapter: the phrases of the drivers, as far as they are public.
+"""Parses lines of the kernel log about network adapters: the phrases of the drivers, as far as they are public.
 
 mlx5: drivers/net/ethernet/mellanox/mlx5/core/{health,events,cmd}.c; bnxt_en: drivers/net/ethernet/broadcom/bnxt/bnxt.c;
 ena: drivers/net/ethernet/amazon/ena/ena_netdev.c; of all drivers net/sched/sch_generic.c and drivers/pci/pci.c. Of efa

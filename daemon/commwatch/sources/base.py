@@ -1,4 +1,4 @@
-"""What a source is, what it is made from, and what it gives: readings, what it could not read, and why."""
+"""The interface of a source: its construction and its results, which are readings, and absences with reasons."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ When a deadline is missed, the device last reported is the suspect.
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a source is made from: where the node shows itself, and what the configuration asks for."""
+    """The arguments of a source: the roots of the node's file systems, and the configuration."""
 
     sysfs: Path
     procfs: Path
     settings: Sources
     opt_in: frozenset[str] = frozenset()
-    """Metrics that are read only where the configuration asks for them."""
+    """Metrics that are read only if the configuration asks for them."""
     resume: bytes = b""
-    """What the source goes on from: ``Batch.resume`` of an earlier process, or an ``AuditOrder``."""
+    """The state from which the source resumes: ``Batch.resume`` of an earlier process, or an ``AuditOrder``."""
     stand_in: Callable[[], Any] | None = None
     """Makes what answers in place of the kernel; None: the kernel itself is asked."""
     is_simulated: bool = False

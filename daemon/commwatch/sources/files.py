@@ -1,4 +1,4 @@
-"""Readers of the files of sysfs and procfs; what a file says and how it is read are apart."""
+"""Readers of the files of sysfs and procfs; parsing is separate from reading."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SUBFUNCTION = ".sf."
 """In the name of a subfunction on the auxiliary bus: ``mlx5_core.sf.4``."""
 
 NO_VALUE_NOW = frozenset({errno.EINVAL, errno.EOPNOTSUPP})
-"""Errors by which the kernel says that an attribute has no value now, such as the speed of a link that is down."""
+"""Errors of an attribute without a value at present, such as the speed of a link that is down."""
 
 _REASONS: dict[int, Reason] = {
     errno.EACCES: "no_permission",

@@ -23,9 +23,9 @@ _EXCLUDING: Final = ("ExcludedGpus", "GpuBlacklist")
 def gpus_to_list(sysfs: Path, procfs: Path, devices: Path | None = _DEVICES) -> frozenset[str]:
     """PCI addresses of the GPUs that NVIDIA's driver should list here: bound to it, and meant for this process.
 
-    A container that was given a part of them has fewer device files (``/dev/nvidia0``), which do not tell which, or has
-    the folders of its own below ``/proc/driver/nvidia/gpus``. The module's parameter ``NVreg_ExcludedGpus`` names
-    GPUs by their UUID. Empty where some are withheld and it is not known which.
+    A container that was given a part of them has fewer device files (``/dev/nvidia0``), which do not show which GPUs
+    they are, or has the folders of its own below ``/proc/driver/nvidia/gpus``. The module's parameter
+    ``NVreg_ExcludedGpus`` names GPUs by their UUID. Empty where some are withheld and it is not known which.
 
     Args:
         sysfs: usually ``/sys``.
@@ -41,7 +41,7 @@ def gpus_to_list(sysfs: Path, procfs: Path, devices: Path | None = _DEVICES) -> 
 
 
 def bound_devices(sysfs: Path) -> frozenset[str]:
-    """PCI addresses of all devices that NVIDIA's driver is bound to, NVSwitches too, in one look at its folder.
+    """PCI addresses of all devices that NVIDIA's driver is bound to, NVSwitches too, from one listing of its folder.
 
     Args:
         sysfs: usually ``/sys``.
@@ -50,7 +50,7 @@ def bound_devices(sysfs: Path) -> frozenset[str]:
 
 
 def _excludes_gpus(procfs: Path) -> bool:
-    """Whether the driver was told to leave GPUs out; False where its parameters cannot be read."""
+    """Whether the driver is configured to exclude GPUs; False if its parameters cannot be read."""
     text = (files.read_if_there(f"{procfs}/driver/nvidia/params", _PARAMETER_BYTES) or b"").decode(errors="replace")
     named = dict(line.partition(":")[::2] for line in text.splitlines())
     return any(named.get(name, "").strip(' \t"') for name in _EXCLUDING)

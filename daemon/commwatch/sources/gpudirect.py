@@ -13,7 +13,7 @@ _OPEN_MODULE: Final = b"Open Kernel Module"
 
 
 class GpuDirect(NamedTuple):
-    """What was read; None: not known."""
+    """The state of GPUDirect RDMA; None: not known."""
 
     peermem: bool | None
     """Whether nvidia_peermem, its forerunner nv_peer_mem, or the module of EFA adapters is loaded."""

@@ -22,7 +22,7 @@ _REPRESENTOR = re.compile(r"(c[0-9]+)?pf[0-9]+(vf|sf)[0-9]+")
 
 
 class Links(NamedTuple):
-    """What an interface is bound to, as its symbolic links say; a new driver, device or master changes them."""
+    """The targets of an interface's symbolic links; a new driver, device or master changes them."""
 
     device: str
     driver: str
@@ -65,7 +65,7 @@ def is_wanted(name: str, base: str, has_device: bool, settings: NetworkSection) 
     """Whether an interface is to be read.
 
     Wanted are the physical interfaces: Ethernet (``type`` 1) with a device of its own, a virtual adapter of a virtual
-    machine among them. A virtual function or subfunction beside its adapter is not one, nor is what stands for such
+    machine among them. A virtual function or subfunction beside its adapter is not one, nor is the representor of such
     a function in a switch of the adapter (``phys_port_name`` such as ``pf0vf3``). The settings add and remove others.
     """
     if _matches(name, settings.exclude) or not os.path.isdir(base):

@@ -1,4 +1,4 @@
-"""The source ``kernel_log``: what the kernel log says of GPUs, NVSwitches and network adapters, from ``/dev/kmsg``."""
+"""The source ``kernel_log``: reports on GPUs, NVSwitches and network adapters in the kernel log, from ``/dev/kmsg``."""
 
 from __future__ import annotations
 
@@ -23,15 +23,12 @@ RECORDS_PER_RUN = 20_000
 """A run takes some 40 ms at most; a large log is read in several, long before any deadline."""
 
 EVENTS_PER_RUN = 2000
-"""Reports that fit into one batch of a worker; the rest comes with the next one."""
+"""Reports that fit into one batch of a worker; further ones come with the next one."""
 
 _RECORD_BYTES = 16_384
 """More than any kernel's longest record (8,192 bytes): a buffer that is too small would never get past it."""
 
 _WANTED = re.compile(b"|".join((b"NVRM", b"SXid", *SIGNS)))
-OLD_SECONDS = 3600.0
-"""Of an adapter no older event is reported: rules look back for an hour, and a log that is read for the first time has
-lines of a boot long ago."""
 
 _SERIES: tuple[Series, ...] = (("commwatch_kernel_log_losses_total", ()),)
 
@@ -80,9 +77,9 @@ class HandedKernelLog(KernelLogDevice):
     """The same by a descriptor that was opened for us, in a process that may not open it itself.
 
     All processes that were given the descriptor share one position. One at a time reads, but one before it that hung
-    in here may still go on. The kernel numbers records without a gap: one that does not follow the last tells that
-    somebody else has read, and then reading begins again with the oldest record. So what the other took is late, not
-    lost.
+    in here may still go on. The kernel numbers records without a gap: one that does not follow the last shows that
+    another process has read, and then reading begins again with the oldest record. So the records that it took are
+    late, not lost.
 
     Raises:
         OSError: it is not the kernel log.
@@ -184,7 +181,7 @@ class KernelLogSource(Source):
                 if record is None:
                     self._emptied = now
                     break
-                # Most records are of other drivers: no look at their form.
+                # Most records are of other drivers: their form is not parsed.
                 if _WANTED.search(record):
                     event = self._event(record, offset, now)
                     if event is not None:
@@ -213,8 +210,6 @@ class KernelLogSource(Source):
         if report is None:
             return None
         when = min(max(offset + parsed.microseconds / 1e6, self._emptied), now)
-        if report.kind == "adapter" and when < now - OLD_SECONDS:
-            return None
         return HardwareEvent(
             kind=report.kind,
             device=report.device,
@@ -234,7 +229,7 @@ class KernelLogSource(Source):
 
 
 def opener(origin: Origin) -> Callable[[], LogDevice]:
-    """What opens the kernel log of this node at its beginning."""
+    """The function that opens the kernel log of this node at its beginning."""
     if origin.stand_in is not None:
         return origin.stand_in
     path = origin.settings.kernel_log.path

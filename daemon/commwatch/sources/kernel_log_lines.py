@@ -1,4 +1,4 @@
-"""What a record of the kernel log says of GPUs, NVSwitches and network adapters: a pure function from bytes."""
+"""Parses records of the kernel log about GPUs, NVSwitches and network adapters: a pure function from bytes."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Report:
     code: str
     """Number of the Xid or SXid, or the name of the message."""
     text: str
-    """The rest of the line."""
+    """The remainder of the line."""
 
 
 def parse_record(record: bytes) -> LogRecord | None:
@@ -130,7 +130,7 @@ def parse_report(text: str) -> Report | None:
 
 
 def details(kind: EventKind, text: str) -> dict[str, str | int]:
-    """What the text of a report says in a fixed form; empty where it has none.
+    """The details that a report's text has in a fixed form; empty if it has none.
 
     NVLink 5 (Xid 144 to 150): ``unit``, ``fatal``, ``link`` (left out where the driver names none) and ``sub_code``
     (bits 20 to 25 of the first word). SXid: ``fatal`` and ``link``.
@@ -180,7 +180,7 @@ def _beyond_process(text: str) -> str:
 
 
 def is_nonfatal(kind: EventKind, text: str) -> bool:
-    """Whether the driver itself says of an Xid of NVLink 5, or of an SXid, that it was not fatal."""
+    """Whether the driver itself marks an Xid of NVLink 5, or an SXid, as not fatal."""
     return details(kind, text).get("fatal") in ("Nonfatal", "Non-fatal")
 
 

@@ -74,7 +74,7 @@ class _Interface:
 class NetworkSource(Source):
     """Reads the statistics, link and speed of network interfaces.
 
-    Which those are, ``interfaces.is_wanted`` says.
+    ``interfaces.is_wanted`` selects them.
     """
 
     collectors = ("network",)
@@ -106,7 +106,7 @@ class NetworkSource(Source):
         self._report("")
         self._interfaces = found
         states = [0 if has else 1 for has in has_counter] if batch.readings else []
-        # Without interfaces it is empty, and tells all the same that they were looked for.
+        # Without interfaces it is empty, which shows that they were searched for.
         batch.readings.append(DeviceReadings("", time.monotonic(), _STATE_SERIES if states else (), states))
         return batch
 

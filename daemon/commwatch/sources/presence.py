@@ -1,6 +1,6 @@
 """Whether the origin of a source is on this node at all, and which boot of it this is; opens no device.
 
-The daemon itself asks, so all of it stands here: the source's own module is imported in its worker alone.
+The daemon itself uses it, so all of it is here: the source's own module is imported in its worker alone.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def is_virtual(procfs: Path) -> bool | None:
 
 
 def boot_identity(procfs: str) -> str:
-    """What distinguishes this boot of the node from others; empty where it cannot be read."""
+    """The identity of this boot of the node; empty if it cannot be read."""
     return files.parse_word(files.read_if_there(f"{procfs}/sys/kernel/random/boot_id") or b"")
 
 

@@ -15,8 +15,7 @@ from commwatch.sources.pci_attributes import endpoint_role
 from commwatch_exporters.snapshot import Series, Value
 
 _RUNS_UNTIL_FULL_SCAN = 20
-"""In between only processes that are new are looked at. A process number that was used again between two runs is found
-by the full scan at the latest."""
+"""Only new processes are read in between. A reused process number is found by the full scan at the latest."""
 _KERNEL_THREADS = "2"
 """The kernel starts kthreadd as process 2: where it is not seen, neither are the node's other processes."""
 
@@ -24,7 +23,7 @@ _KERNEL_THREADS = "2"
 @dataclass(frozen=True, slots=True)
 class _Service:
     name: str
-    """As the label and the unit of systemd say."""
+    """Its name in the label, and of its systemd unit."""
     program: str
     """The last part of the command's first word. Its first 15 characters are the name of the process."""
 
@@ -158,7 +157,7 @@ class ServicesSource(Source):
         ]  # fmt: skip
 
     def _nvswitch_on_bus(self) -> bool:
-        """Whether there is an NVSwitch; devices are looked at only when their list changes."""
+        """Whether there is an NVSwitch; devices are read only when their list changes."""
         try:
             addresses = sorted(os.listdir(self._devices))
         except OSError:

@@ -1,1 +1,1 @@
-"""What outlives the daemon or reaches it from outside: state directory, control socket, maintenance."""
+"""State that outlives the daemon and its outside interfaces: state directory, control socket, maintenance."""

@@ -31,7 +31,7 @@ _LOOK_SECONDS = 5.0
 """For all simulated nodes together."""
 _SHORTEST_LOOK = 0.05
 _MOST_NODES = 64
-"""Simulated nodes that are looked at in one state directory."""
+"""Most simulated nodes that are checked in one state directory."""
 _NODE = re.compile(r"simulated-[A-Za-z0-9._-]{1,64}(?<!\.yaml)(?<!\.yml)")
 _TOO_LONG = "a request has at most 65536 bytes"
 
@@ -49,7 +49,7 @@ class Connection(http.client.HTTPConnection):
         super().__init__(host, port)
         self.is_late = threading.Event()
         self._in_use: socket.socket | None = None
-        """What an answer is read from: the library forgets a connection that ends with its answer."""
+        """The socket from which an answer is read: the library forgets a connection that ends with its answer."""
 
     def exchange(
         self, method: str, target: str, headers: dict[str, str], seconds: float, body: bytes | None = None
@@ -223,7 +223,8 @@ def _asked(state: Path, method: str, operation: str, body: bytes | None, timeout
 def of_the_only_daemon(config: Config) -> Config:
     """The configuration of the simulated node whose daemon is the only one here, where no node was named.
 
-    For commands that only look: what acts on a node must not act on another one. Standard error says which it is.
+    For read-only commands: a command that acts on a node must never act on another one. Standard error says which it
+    is.
     """
     state = state_path(config)
     if config.simulation.preset or _is_served(state, time.monotonic() + _LOOK_SECONDS):

@@ -30,7 +30,7 @@ _LIMITS = Limits(body_bytes=2**16, idle_seconds=5.0, write_seconds=5.0, connecti
 _TOO_MANY = "as many requests of this user as there may be are being answered; try again"
 
 Answer = Awaitable["dict[str, Any] | msgspec.Struct"]
-"""What is answered, a JSON object."""
+"""The answer, a JSON object."""
 Handler = Callable[[], Answer]
 Taker = Callable[[bytes, Peer], Answer]
 """Takes a JSON document of a process."""
@@ -76,8 +76,8 @@ class ControlServer(HttpServer):
     async def listen(self) -> None:
         """Listen; a socket left behind by an earlier daemon is replaced (the state directory is locked).
 
-        Whatever else is in its place is set aside. Where the place cannot be had, that is logged, and nobody listens:
-        the daemon has other work.
+        Whatever else is in its place is set aside. If the path cannot be used, that is logged, and the daemon runs
+        without a control socket.
         """
         listening = socket.socket(socket.AF_UNIX)
         try:
@@ -123,7 +123,7 @@ class ControlServer(HttpServer):
     async def respond(self, request: Request) -> Response:
         """The JSON object that an operation gives; an object with ``error`` where it gives none.
 
-        What was begun comes to its end, though who asked is thrown out or leaves: a pause by halves is none.
+        An operation always completes, even if its client is thrown out or leaves: half a pause is none.
         """
         begun = self._under_way[request.client]
         if len(begun) >= self.limits.connections:

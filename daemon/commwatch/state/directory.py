@@ -119,7 +119,7 @@ class StateDirectory:
             return None
 
     def restore(self, name: str, kind: type[_Record], use: Callable[[_Record | None], _Used]) -> _Used:
-        """What is built from a record, or without one where there is none.
+        """An object built from a record, or from None if there is no record.
 
         Whatever the record says, it never keeps the daemon from starting: if it is damaged, or cannot be used, the
         file is set aside with a warning.
@@ -163,8 +163,8 @@ class StateDirectory:
 def write_atomically(file: Path, content: bytes) -> None:
     """Replace a file by another content, so that a reader or a crash sees either the old one or the new one.
 
-    What root writes belongs to the owner of the directory, whatever root's umask: the daemon must be able to read it.
-    Whoever owns the folder above, as that of a simulated node, cannot have it written elsewhere.
+    A file that root writes belongs to the owner of the directory, whatever root's umask: the daemon must be able to
+    read it. Whoever owns the folder above, as that of a simulated node, cannot have it written elsewhere.
     """
     folder = open_folder(file.parent)
     try:

@@ -1,4 +1,4 @@
-"""What a state file may hold: its form and check sum, types with a range, and one way to read it."""
+"""Records of state files: their form and check sum, types with a range, and one way to read them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def read_file(file: Path, kind: type[_Record], most_bytes: int = MOST_BYTES) -> 
     One without a check sum was written by version 0.1.0 or by another hand: what it says is checked as of any other.
 
     Args:
-        file: to be read; what is no regular file holds no record, and nobody waits for it.
+        file: to be read; a file that is not regular holds no record and is never waited for.
         kind: of the record.
         most_bytes: that it may have.
 
@@ -89,7 +89,7 @@ def read_file(file: Path, kind: type[_Record], most_bytes: int = MOST_BYTES) -> 
 
 
 def read_record(file: Path, kind: type[_Record]) -> _Record | None:
-    """What a daemon keeps in a file, for everybody else: nothing is set aside; None where there is no such file.
+    """The record of another daemon's state file, read without setting anything aside; None if there is no such file.
 
     Raises:
         StateError: it cannot be read, or holds no such record.
@@ -103,7 +103,7 @@ def read_record(file: Path, kind: type[_Record]) -> _Record | None:
 
 
 def check_unique(keys: Iterable[Hashable], what: str) -> None:
-    """Entries of a list that become series, or are looked up by a key.
+    """Check the keys of a list whose entries become series or are looked up by key.
 
     Raises:
         ValueError: a key is there twice.

@@ -1,4 +1,4 @@
-"""Puts a new content in the place of a file: whole, and by way of no file that somebody else has prepared."""
+"""Replaces the contents of a file: whole, and never through a file that another user has prepared."""
 
 from __future__ import annotations
 

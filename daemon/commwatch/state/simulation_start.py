@@ -13,7 +13,7 @@ STATE_NAME = "simulation"
 
 
 class SimulationStart(msgspec.Struct):
-    """What the daemon keeps of it."""
+    """The daemon's record of the start of a simulation."""
 
     started_at: Timestamp
     """Seconds since 1970."""

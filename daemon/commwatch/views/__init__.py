@@ -1,1 +1,1 @@
-"""What people see in a terminal or a picture: top, heat maps, tables."""
+"""Output for people in a terminal or a picture: top, heat maps, tables."""

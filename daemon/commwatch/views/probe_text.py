@@ -1,4 +1,5 @@
-"""What ``commwatch probe`` prints: a table with rates in one unit, the sentences below it, and the matrix of pairs."""
+"""The text output of ``commwatch probe``: a table with rates in one unit, sentences below it, and the matrix of
+pairs."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def print_answers(document: Document, low_ratio: float) -> None:
             print()
             view = view_of(answer.pairs, "bandwidth", relative=False, low_ratio=low_ratio)
             lines = list(heatmap_lines(view, coloured=coloured, width=width))
-            # What is simulated has been said above.
+            # The notice about simulated results is printed already.
             print_lines(lines[2:] if view.simulated else lines)
 
 
@@ -81,7 +82,8 @@ def print_trial(document: TrialDocument) -> None:
 
 
 def _print_head(document: Document | TrialDocument) -> None:
-    """What the results were measured with, each combination once; nothing for what is simulated."""
+    """Print the versions that the results were measured with, each combination once; for simulated results only a
+    notice."""
     if document.simulated_node:
         print(f"Simulated node {document.simulated_node}: none of this is real.\n")
     found: dict[str, None] = {}

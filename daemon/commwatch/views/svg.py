@@ -1,4 +1,4 @@
-"""What pictures share: text that stays text, fonts, the colours of a page in light and dark; pure."""
+"""Shared parts of the pictures: text that stays text, fonts, the colours of a page in light and dark; pure."""
 
 from __future__ import annotations
 

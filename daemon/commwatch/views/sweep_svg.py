@@ -23,7 +23,7 @@ _DOT = 3
 
 
 class _Field(NamedTuple):
-    """What the edges of the field stand for."""
+    """The axes and edges of the plot."""
 
     sizes: Sequence[int]
     highest: float

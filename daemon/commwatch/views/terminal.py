@@ -1,4 +1,4 @@
-"""What the commands share: JSON output, tables, styled lines, progress."""
+"""Shared terminal output of the commands: JSON, tables, styled lines, progress."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ async def ask_network(sysfs: str, procfs: str, deadline: float) -> NodeNetwork:
 
 
 async def _ask(module: str, kind: type[_Facts], sysfs: str, procfs: str, deadline: float) -> _Facts:
-    """What a module prints as JSON, run in a process of its own; that gets no signal, as it may sit in the kernel."""
+    """The JSON output of a module that runs in its own process; that gets no signal, as it may hang in the kernel."""
     try:
         answer = await ask(own_module(module, sysfs, procfs), clean_environment(os.environ), deadline, spare=True)
         return msgspec.json.decode(answer.output, type=kind)

@@ -58,7 +58,7 @@ def make_source(name: str, plan: WorkerPlan, node: Node, kernel_log: int | None 
 
 
 MOST_SILENT_DEVICES = 64
-"""So many devices of one collector are remembered that give nothing now. Interfaces come and go by the thousand."""
+"""Most silent devices of one collector that are remembered. Interfaces come and go by the thousand."""
 
 
 class _Runner:
@@ -184,7 +184,7 @@ def write_log(level: str, message: str, **fields: str) -> None:
 
 
 def serve(connection: socket.socket, mark: ProgressMark, kernel_log: int | None = None) -> None:
-    """Run what the plan and later orders say, until told to stop or until the daemon is gone."""
+    """Run the plan and later orders until asked to stop or until the daemon is gone."""
     inbox = Inbox(connection)
     come = inbox.take()
     if come is None:

@@ -20,19 +20,19 @@ LEFT_ALONE: Final[list[Child]] = []
 _GONE_SECONDS = 0.5
 """Time that a killed child has to disappear; one that sits in the kernel is left behind."""
 _LOOK_SECONDS = 0.01
-"""Between two looks whether a child that has closed its output has ended."""
+"""Seconds between two checks whether a child that has closed its output has ended."""
 _PIECE_BYTES = 2**16
 
 
 class Answer(NamedTuple):
-    """What a program said."""
+    """Exit status and output of a program."""
 
     code: int
     """Exit status; minus the number of the signal that ended it."""
     output: str
     errors: str = ""
     is_cut: bool = False
-    """It would have printed more than the limit. Then nobody takes the rest, and the code is that of SIGPIPE."""
+    """Whether its output exceeded the limit. The rest is not read, and the code is that of SIGPIPE."""
 
     @property
     def last_error(self) -> str:
@@ -65,7 +65,7 @@ async def ask(
         limit: bytes of output that are taken.
         together: standard error comes with the output, in the order in which both were written.
         spare: it gets no signal, for what opens a driver: one that was killed in there has frozen GPUs. It ends by
-            itself when its call returns and nobody takes its output.
+            itself when its call returns and its output is not read.
 
     Raises:
         NoAnswer: it is missing or cannot be started, or has not ended in time.

@@ -1,4 +1,4 @@
-"""What /proc says of a process: its state, its use of the machine, and the device files that it holds."""
+"""Reads /proc for a process: its state, its use of the machine, and the device files that it holds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True, slots=True)
 class ProcessUse:
-    """What a process has used."""
+    """CPU time and memory of a process."""
 
     cpu_seconds: float
     resident_bytes: int
@@ -65,7 +65,7 @@ def process_use(procfs: Path, pid: int) -> ProcessUse | None:
 
 
 def held_devices(procfs: Path, pids: Iterable[int]) -> dict[int, list[str]]:
-    """Device files that processes have open, by process; a process that cannot be looked into is left out."""
+    """Device files that processes have open, by process; a process that cannot be inspected is left out."""
     held: dict[int, list[str]] = {}
     for pid in pids:
         paths = set()

@@ -28,19 +28,19 @@ CRASH_BACKOFF_SECONDS = (1.0, 60.0)
 RETRY_SUSPECT_SECONDS = (30.0, 600.0)
 UNAVAILABLE_BACKOFF_SECONDS = (5.0, 60.0)
 REJOIN_SECONDS = 600.0
-"""A suspect that has answered for so long is served with the others again: alone it has no peers."""
+"""A suspect that has answered for this time is re-admitted to the shared worker: alone it has no peers."""
 RENEW_SECONDS = (5.0, 600.0)
 """Between new processes while a device is lost, or not listed by its driver."""
 _RENEWED: Final = LOST_REASONS | {"not_listed"}
 END_SECONDS = 0.2
-"""A process that has closed its connection is over in so long, or it hangs at its end."""
+"""A process that has closed its connection ends within this time, or it hangs at its end."""
 RETRY_SECONDS = 1.0
 """Between two attempts to start a process where one is missing."""
 
 
 @dataclass(frozen=True)
 class ReaderSettings:
-    """What a reader serves and how patient it is."""
+    """The sources of a reader, its plan and its deadlines."""
 
     plan: WorkerPlan
     """Of its processes, as far as it is known before the first one starts."""
@@ -54,7 +54,7 @@ class ReaderSettings:
     resume: Callable[[], dict[str, bytes]] = dict
     """``WorkerPlan.resume`` of the next process."""
     bounds: Bounds = field(default_factory=Bounds)
-    """Of what its processes may say."""
+    """Bounds on the output of its processes."""
     launch: Launch = start_python
     """Starts its processes."""
 
@@ -65,7 +65,7 @@ class ReaderSettings:
 
 
 class ReaderEvents(Protocol):
-    """What a reader reports to the daemon's own metrics."""
+    """Events of a reader that the daemon counts in its own metrics."""
 
     def worker_restarted(self, worker: str, reason: str) -> None:
         """A process is replaced."""
@@ -105,7 +105,7 @@ class _Slot:
         self.unavailable: SourceUnavailable | None = None
         """Why it has no worker, where its driver cannot be read."""
         self.failure = ""
-        """What became of the worker before, where that ended by itself or was none."""
+        """The reason why the previous worker failed, if it ended by itself or never started."""
         self.given: set[str] = set()
         """Collectors that the worker has given."""
         self.closed = False
@@ -164,8 +164,8 @@ class Reader:
     """Keeps worker processes running that read the devices of some sources, each run with a deadline.
 
     A missed deadline makes the device that was being touched a suspect: its process is left alone, one replacement
-    serves the other devices, and the suspect gets a process of its own once no process is stuck any more. So never
-    more than two processes can hang: one alone, and the one that serves the rest.
+    serves the other devices, and the suspect gets a process of its own once no process is stuck any more. So never more
+    than two processes can hang: one alone, and the one that serves the others.
     """
 
     def __init__(
@@ -198,7 +198,7 @@ class Reader:
         self._stopped = False
         self._aliases: dict[str, str] = {}
         self._learned: dict[str, str] = {}
-        """What a worker reported last of it."""
+        """The aliases that a worker reported last."""
 
     @property
     def suspects(self) -> frozenset[str]:
@@ -398,7 +398,7 @@ class Reader:
     # --- processes ---
 
     def _serve(self, slot: _Slot) -> None:
-        """Keep a process in a slot from now on, and have it looked after now."""
+        """Keep a process running in a slot from now on, and start it now."""
         slot.wake.set()
         if slot.serving is None and not slot.closed:
             slot.serving = asyncio.create_task(self._keep_serving(slot))
@@ -447,7 +447,7 @@ class Reader:
         return stuck < STUCK_LIMIT and "" not in self.suspects
 
     async def _over(self, slot: _Slot, worker: Worker) -> None:
-        """Wait for the end of a worker; see to it where nobody asked for that end."""
+        """Wait for the end of a worker; handle it if the end was not requested."""
         reason = await worker.over
         if slot.worker is not worker:
             return
@@ -531,7 +531,7 @@ class Reader:
         So does the list of a driver that was opened while a GPU was being bound to it, as far as is known.
         """
         if not (collected.absences and any(absence.reason in _RENEWED for absence in collected.absences)):
-            if collected.collector == slot.lost_by:  # others may not look at it
+            if collected.collector == slot.lost_by:  # others may not touch it
                 slot.renewal.reset()
             return
         slot.lost_by = collected.collector

@@ -66,7 +66,7 @@ WRITING: Final[Numbers] = {
     "futimesat": (261, None), "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7),
     "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16), "copy_file_range": (326, 285),
 }  # fmt: skip
-"""Of the file system; and opening a file for it, which its flags tell."""
+"""Calls that change the file system; opening a file for writing is among them, recognised by its flags."""
 LOOKED_INTO: Final[Numbers] = {
     "open": (2, None), "openat": (257, 56), "openat2": (437, 437), "clone": (56, 220), "clone3": (435, 435),
     "prlimit64": (302, 261), "sched_setaffinity": (203, 122), "fcntl": (72, 25), "ioctl": (16, 29),

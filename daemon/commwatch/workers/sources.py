@@ -1,4 +1,4 @@
-"""The sources: one row each says what is read, how often, in which process, and who makes it.
+"""The sources: one row each with its collectors, their intervals, its process, and its class.
 
 Rows name modules and do not import them: a source is imported in the process that serves it alone.
 """
@@ -22,24 +22,24 @@ class ReaderRow:
 
     name: str
     bounds: Bounds
-    """Of what its process may say; no other metric is taken from it."""
+    """Bounds on the output of its process; no other metric is taken from it."""
     holds_driver: bool = False
-    """It keeps a driver's device files open: its collectors rest during maintenance, and what hangs in it counts
+    """It keeps a driver's device files open: its collectors are paused during maintenance, and a hanging process counts
     among the stuck processes of the node."""
     needs_driver: bool = False
-    """Its orders come from those that hold a driver: its collectors rest during maintenance too."""
+    """Its orders come from sources that hold a driver: its collectors are paused during maintenance too."""
 
     confined: bool = False
     """It reads what jobs wrote, and nothing else: without network, programs and writing, where the kernel can."""
 
     @property
     def needs_release(self) -> bool:
-        """Whether its collectors rest during maintenance."""
+        """Whether its collectors are paused during maintenance."""
         return self.holds_driver or self.needs_driver
 
     @property
     def sources(self) -> tuple[SourceRow, ...]:
-        """What it serves."""
+        """The sources that it serves."""
         return tuple(row for row in SOURCES.values() if row.reader is self)
 
 
@@ -68,7 +68,8 @@ class SourceRow:
     """Makes the source, in its worker."""
     collectors: tuple[CollectorRow, ...]
     absent: str = ""
-    """Says in the daemon why there is nothing to read on this node, or None; empty: only reading can tell."""
+    """``module:name`` of a function that gives the reason why this node has nothing to read, or None; empty if only
+    reading shows it."""
     needs_gpus: bool = False
     """Read only where there are or should be GPUs."""
     reads_procfs: bool = False
@@ -85,7 +86,7 @@ class SourceRow:
     """It shows which parts the node has for communication: while it is not read, none of them is known to work."""
 
     def section(self, sources: Sources) -> SourceSection:
-        """What the configuration says of it."""
+        """The source's section of the configuration, or that of the source that it completes."""
         section: SourceSection = getattr(sources, self.completes or self.name)
         return section
 
@@ -95,14 +96,14 @@ class SourceRow:
         return source
 
     def why_absent(self, origin: Origin) -> str | None:
-        """Why there is nothing to read on this node; None where there is, or where only reading can tell."""
+        """The reason why this node has nothing to read; None if it has, or if only reading shows it."""
         why: str | None = load(self.absent)(origin) if self.absent else None
         return why
 
 
 @cache
 def load(name: str) -> Any:
-    """What ``module:name`` names, imported now."""
+    """The object that ``module:name`` names, imported now."""
     module, _, attribute = name.partition(":")
     return getattr(import_module(module), attribute)
 

@@ -36,7 +36,7 @@ class StuckProcesses:
         """Args:
         name: of the reader, for the log and its metric.
         procfs: where processes show their state.
-        changed: told the name and the new number whenever it changes.
+        changed: called with the name and the new number whenever it changes.
         """
         self._name = name
         self._procfs = procfs
@@ -48,7 +48,7 @@ class StuckProcesses:
 
     @property
     def devices(self) -> frozenset[str]:
-        """What they were touching; empty text for a process that touched no particular device."""
+        """The devices that stuck processes were touching; empty text for a process that touched none in particular."""
         return frozenset(stuck.device for stuck in self._stuck)
 
     @property

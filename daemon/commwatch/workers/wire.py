@@ -1,4 +1,4 @@
-"""What the daemon and a worker process say to each other: MessagePack frames, and the mark of progress.
+"""Messages between the daemon and a worker process: MessagePack frames, and the mark of progress.
 
 The daemon takes no more than the bounds here allow, whatever has become of the process.
 """
@@ -49,7 +49,7 @@ _Bytes: TypeAlias = Annotated[bytes, Meta(max_length=LONGEST_TEXT)]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a worker may fill the page with."""
+    """Bounds on a worker's metrics and frames."""
 
     prefixes: tuple[str, ...] = ("commwatch_",)
     """Names of its metrics begin so."""
@@ -80,7 +80,7 @@ def shortened(text: str, most: int) -> str:
 
 
 class WorkerPlan(msgspec.Struct, array_like=True, frozen=True):
-    """What a worker process is to do; the first frame that it gets."""
+    """The task of a worker process; the first frame that it gets."""
 
     name: str
     """Of its reader; the process has it behind ``commwatch-``."""
@@ -89,7 +89,7 @@ class WorkerPlan(msgspec.Struct, array_like=True, frozen=True):
     """JSON of the configuration's section ``sources``."""
     sysfs: str = "/sys"
     procfs: str = "/proc"
-    """Where the sources look for the node's processes."""
+    """Root of the ``/proc`` tree in which the sources read the node's processes."""
     leave_out: tuple[str, ...] = ()
     """Devices that are not touched."""
     only: tuple[str, ...] | None = None
@@ -98,7 +98,8 @@ class WorkerPlan(msgspec.Struct, array_like=True, frozen=True):
     opt_in: tuple[str, ...] = ()
     """Metrics that are read only where the configuration asks for them."""
     resume: dict[str, bytes] = {}
-    """What a source goes on from, by its name: ``Batch.resume`` of an earlier process, or an ``AuditOrder``."""
+    """The state from which a source resumes, by its name: ``Batch.resume`` of an earlier process, or an
+    ``AuditOrder``."""
     confined: bool = False
     """It only reads what others wrote: see ``seccomp``."""
     collectors: dict[str, float] = {}
@@ -256,7 +257,7 @@ class Inbox:
 
 
 class ProgressMark:
-    """A few bytes of shared memory in which a worker says what it is touching.
+    """A few bytes of shared memory in which a worker names the device that it is touching.
 
     The daemon reads it only when a deadline was missed, so that progress costs neither side a system call.
     """

@@ -1,4 +1,4 @@
-"""One worker process as the daemon sees it: started, told what to run, expected to give it, given up on, stopped."""
+"""One worker process as seen by the daemon: started, given a plan, expected to answer, given up on, stopped."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _CHECKS = 4
 """Within a deadline."""
 _PART_BYTES = 64 * 2**10
 STARVED_PATIENCE_SECONDS = 30.0
-"""So long at most a starved process is waited for that has been asked to end."""
+"""Longest wait for the end of a starved process that has been asked to end."""
 _BATCHES = msgspec.msgpack.Decoder(WireBatch)
 _ORDERS = msgspec.msgpack.Encoder()
 
@@ -53,7 +53,7 @@ class Hung(NamedTuple):
     suspect: str
     """The device that it was touching; empty where unknown."""
     collector: str
-    """What it was to give."""
+    """The collector whose batch is overdue."""
 
 
 class Owner(Protocol):
@@ -109,10 +109,10 @@ class Worker(asyncio.BufferedProtocol):
     ) -> None:
         """Args:
         process: it waits for its plan, and opens each source when it runs a collector of it.
-        mark: where it says what it touches.
+        mark: in which it names the device that it touches.
         owner: is given each batch.
         settings: of its reader.
-        starvation: knows whether a deadline is missed for want of CPU or memory; None: that is not asked.
+        starvation: finds deadlines that are missed for lack of CPU or memory; None: not checked.
         """
         self.process = process
         self.over: asyncio.Future[Hung | None] = asyncio.get_running_loop().create_future()
@@ -166,7 +166,7 @@ class Worker(asyncio.BufferedProtocol):
         self._transport, _ = await asyncio.get_running_loop().create_connection(lambda: self, sock=connection)
 
     def send(self, plan: WorkerPlan) -> None:
-        """Tell the process its plan, and expect what that says."""
+        """Send the process its plan, and expect the batches of the plan."""
         self._write(_ORDERS.encode(plan))
         for collector, every in plan.collectors.items():
             self._expect(Order(collector, every, now=True))
@@ -213,7 +213,8 @@ class Worker(asyncio.BufferedProtocol):
         return self._settings.deadline if self._is_open else self._settings.start_deadline
 
     def _check(self, touched: str, checks: int) -> None:
-        """Check whether the process still touches the same device: it hangs once all checks of a deadline say so.
+        """Check whether the process still touches the same device: it hangs once all checks of a deadline have found it
+        there.
 
         Args:
             touched: the device at the check before.
@@ -268,7 +269,7 @@ class Worker(asyncio.BufferedProtocol):
             self._owner.take(collected)
 
     def _collected(self, message: bytes) -> Collected:
-        """What a message says.
+        """The batch in a message.
 
         Raises:
             ValueError: no worker of ours would have sent it.

@@ -92,7 +92,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
 
 def _misuse(args: argparse.Namespace) -> str:
-    """What is wrong with the choice of options; empty: nothing."""
+    """The error in the choice of options; empty if there is none."""
     if args.alertmanager and not args.i_will_page:
         return "--alertmanager: this Alertmanager may notify people; say --i-will-page if it may"
     if args.prometheus and not (args.alertmanager and args.targets):

@@ -44,7 +44,7 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a drill. Times are seconds; None: it did not happen."""
+    """The result of a drill. Times are seconds; None: it did not happen."""
 
     name: str
     family: str
@@ -65,7 +65,7 @@ class Outcome:
     first_page: str | None
     """The alert of that page."""
     seconds_allowed: float | None
-    """The limit, at the shipped intervals; None: nobody must be paged."""
+    """The limit, at the shipped intervals; None: there must be no page."""
     seconds_to_page: float | None
     """From the fault until all that are expected were paged."""
     seconds_to_resolved: float | None
@@ -130,7 +130,7 @@ class Course:
         self.fired[name] = min(self.fired.get(name, notice.started_at), notice.started_at)
 
     def step(self, now: float, *, ready: bool) -> Action | None:
-        """What is to be done now."""
+        """The next action, if any."""
         if self.phase is Phase.STARTING:
             self._start(now, ready=ready)
         elif self.phase is Phase.SETTLING and now >= self._settled_at:
@@ -161,7 +161,7 @@ class Course:
         return self.pace.seconds(shipped)
 
     def _is_seen(self, now: float) -> bool:
-        """Whether the fault has held for long enough."""
+        """Whether the fault has lasted long enough."""
         if self.drill.is_silent:
             return now >= self.began_at + self._seconds(SILENT_SECONDS)
         if not self._all_paged:
@@ -202,7 +202,7 @@ class Course:
             self.problems.append(problem)
 
     def outcome(self) -> Outcome:
-        """What came of it."""
+        """The result of the drill."""
         drill = self.drill
         unexpected = sorted((self.fired.keys() | self.paged.keys()) - set(drill.alerts) - set(drill.also))
         has_begun = self.began_at > 0
@@ -238,11 +238,11 @@ class Course:
     def _first_page(self) -> str | None:
         """The alert of the first page of the fault: of any that is as severe as those expected.
 
-        Alertmanager tells alerts of one node that fire later in one go, ``group_interval`` after the first.
+        Alertmanager sends later alerts of one node together, ``group_interval`` after the first.
         """
         expected = [self._gravity(name) for name in self.drill.alerts if name in self.paged]
         names = [name for name in (*self.drill.alerts, *self.drill.also) if name in self.paged]
-        # Where simulated alerts go, all severities arrive; a real node's ticket or information would page nobody.
+        # Where simulated alerts go, all severities arrive; a real node's ticket or information would not page.
         grave = [name for name in names if expected and self._gravity(name) >= max(expected)]
         return min(grave, key=lambda name: self.paged[name], default=None)
 
@@ -275,5 +275,5 @@ class Course:
         return problems
 
     def _is_alone(self, code: str) -> bool:
-        """Whether a finding says that something is wrong of which no alert of this drill tells."""
+        """Whether a finding reports a fault that no alert of this drill covers."""
         return CODES[code].severity != "info" and CODES[code].alert not in {*self.drill.alerts, *self.drill.also}

@@ -1,4 +1,4 @@
-"""What a drill is: faults on a node that does not exist, and the alerts that must come of them."""
+"""The definition of a drill: faults on a simulated node, and the alerts that they must raise."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ DetectionClass: TypeAlias = Literal["A", "B", "C", "D"]
 """A: a state or event; B: a rate or a state that lasts; C: a streak of probes; D: a trend over days."""
 
 CLASS_SECONDS: dict[DetectionClass, float] = {"A": 60.0, "B": 300.0, "C": 120.0, "D": 3600.0}
-"""Longest time from the fault to the page at the shipped intervals, where a drill says nothing else.
+"""Longest time from the fault to the page at the shipped intervals, unless a drill has its own.
 
 C: three probes 20 s apart, a scrape, an evaluation and Alertmanager's wait, and what the probes themselves take.
 """
 SILENT_SECONDS = 300.0
-"""How long a fault that must page no one is held, at the shipped intervals: class B has five minutes."""
+"""Duration of a fault that must not page, at the shipped intervals: class B has five minutes."""
 
 
 class Drill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One row of the catalogue. Times are seconds at the shipped intervals."""
 
     name: str = ""
-    """Its key in the catalogue: the kind of fault and, where there are several drills of it, what tells them apart."""
+    """Its key in the catalogue: the kind of fault and, if it has several drills, their difference."""
     family: str = ""
     """Heading under which the catalogue has it."""
     preset: str
@@ -33,7 +33,7 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     alerts: tuple[str, ...] = ()
     """Each of these must be paged; none: the fault must page no one."""
     codes: tuple[str, ...] = ()
-    """Findings of the daemon that say the same."""
+    """Findings of the daemon with the same meaning."""
     also: tuple[str, ...] = ()
     """Alerts that may come beside them: other signs of the same fault on the same node."""
     between_nodes: tuple[dict[str, str], ...] = ()
@@ -44,9 +44,9 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     log: tuple[str, ...] = ()
     """Lines that a job on the node writes into its log, which the daemon follows."""
     under: tuple[dict[str, str], ...] = ()
-    """What holds from the start of the node to its end, such as a job."""
+    """Conditions from the start of the node to its end, such as a job."""
     first_day: bool = False
-    """Whether its faults hold since before the node's daemon first looked, so that it learns them."""
+    """Whether its faults exist since before the first evaluation of the node's daemon, so that it learns them."""
     detection: DetectionClass = "A"
     within: Duration | None = None
     """From fault to page, where the alert waits longer than its class."""
@@ -55,7 +55,7 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     settles: Duration = Duration(0)
     """How long the node must have been healthy before its fault, where that is more than usual."""
     returns: Duration = Duration(0)
-    """How long the daemon may take, at any pace, to look again for what it has given up."""
+    """Time that the daemon may take, at any pace, to retry a device that it has given up."""
     probes: dict[str, dict[str, str]] = {}
     """A probe that runs on the node all the time, as in the configuration."""
     probes_from: Duration = Duration(0)
@@ -67,7 +67,7 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     fast: bool = True
     """Whether the fast form can show it."""
     why_slow: str = ""
-    """What cannot be shortened, where ``fast`` is False."""
+    """The part that cannot be shortened, if ``fast`` is False."""
 
     @property
     def is_silent(self) -> bool:
@@ -81,7 +81,7 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def fault_texts(self) -> tuple[str, ...]:
-        """What goes wrong, as people read it."""
+        """The faults in words."""
         if self.stopped:
             return ("the daemon is stopped",)
         named = (f"named between nodes ({', '.join(one.values())})" for one in self.between_nodes)
@@ -91,6 +91,6 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def entry_text(entry: dict[str, str]) -> str:
-    """An entry of a file of faults in short: its kind, and what else it says in brackets."""
+    """An entry of a file of faults in short: its kind, and its other keys in brackets."""
     details = ", ".join(f"{key} {value}" for key, value in entry.items() if key != "fault")
     return f"{entry['fault']} ({details})" if details else entry["fault"]

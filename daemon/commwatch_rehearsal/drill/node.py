@@ -1,4 +1,4 @@
-"""A simulated node of a drill: its daemon, its faults, and what it says of itself."""
+"""A simulated node of a drill: its daemon, its faults, and its findings."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _date(seconds: float) -> str:
 
 
 def report_of(named: Entries, now: float) -> NodeReport:
-    """What a run between nodes says of a node of a drill.
+    """The report of a run between nodes on a node of a drill.
 
     Args:
         named: the parts that it names.
@@ -102,7 +102,7 @@ def report_of(named: Entries, now: float) -> NodeReport:
 
 
 def check_of(causes: Sequence[str], now: float) -> CheckReport:
-    """What a check says of a node of a drill.
+    """The report of a check on a node of a drill.
 
     Args:
         causes: for which it blames the node.
@@ -182,7 +182,7 @@ class Node:
             self._hand_in(self._drill.between_nodes, self._drill.checked)
 
     def _hand_in(self, named: Entries, causes: Sequence[str]) -> None:
-        """Hand in what runs and checks of the drill say of the node, as a member on it does."""
+        """Hand in the results of the drill's runs and checks for the node, as a member on it does."""
         state = self._folder / "state" / f"simulated-{node_name(self._drill.preset)}"
         if self._drill.between_nodes:
             hand_to_daemon(state, OPERATION, report_of(named, time.time()))

@@ -20,7 +20,7 @@ from commwatch.config.thresholds import Thresholds
 SHIPPED_SECONDS = 15.0
 """Scrape and evaluation, as alerts/prometheus.example.yml and the rules have them."""
 _SHORTEST_INTERVAL_SECONDS = 0.25
-"""Of a collector in the fast form; the simulated node looks for other faults as often."""
+"""Of a collector in the fast form; the simulated node checks for other faults as often."""
 _UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0, "y": 31536000.0}
 _DURATION = r"(?:\d+(?:ms|[smhdwy]))+"
 _RANGE = re.compile(rf"\[({_DURATION})(?::({_DURATION})?)?\]")
@@ -36,19 +36,19 @@ class Pace:
 
     name: str
     factor: float
-    """What the shipped intervals, windows and waits are divided by."""
+    """Divisor of the shipped intervals, windows and waits."""
     held_factor: float
-    """What the time is divided by for which critical alerts go on after their fault."""
+    """Divisor of the time for which critical alerts go on after their fault."""
     learn_seconds: float
     """How long a node must be stable until it knows what it should have; 10 min as shipped."""
     probe_seconds: float
     """Between two results of a probe; 15 min as shipped."""
     look_seconds: float
-    """Between two looks of the drill at its servers: how exact its times are."""
+    """Seconds between two polls of the drill's servers, and so the accuracy of its times."""
     is_given: bool = False
     """Whether scrapes, rules and their intervals are those of a Prometheus of the user."""
     paging_factor: float = 1
-    """What the waits of Alertmanager are divided by."""
+    """Divisor of the waits of Alertmanager."""
 
     @property
     def is_shipped(self) -> bool:
@@ -122,7 +122,7 @@ def scaled_rules(text: str, pace: Pace) -> str:
 def scaled_template(template: str, thresholds: Thresholds, pace: Pace) -> str:
     """A template of rules in which the times that are compared as plain numbers of seconds are divided.
 
-    The others stand in it as durations, which ``scaled_rules`` divides.
+    The others are written as durations, which ``scaled_rules`` divides.
     """
     values: Mapping[str, float] = asdict(thresholds)
     return _PLAIN_SECONDS.sub(lambda match: f"{pace.seconds(values[match[1]]):g}", template)

@@ -29,7 +29,7 @@ def alerts_of_drill(drill: Drill) -> frozenset[str]:
 
 
 def ordered(drills: Sequence[Drill], held: Mapping[str, float], pace: Pace) -> list[Drill]:
-    """Those first that must wait for each other, and those that last longest: they would hold up the end.
+    """Drills in order: first those that must wait for each other, and those that last longest and would delay the end.
 
     Args:
         drills: to be played; those of the fleet come first, before others have raised their alerts.

@@ -17,7 +17,7 @@ _STOP_SECONDS = 10.0
 
 
 class DrillError(CommwatchError):
-    """The drill cannot be held: a program is missing or does not start, or a server does not answer."""
+    """The drill cannot be run: a program is missing or does not start, or a server does not answer."""
 
     exit_code = ExitCode.NOT_KNOWN
 
@@ -46,7 +46,7 @@ class Program:
         return self._process.pid
 
     def log(self) -> str:
-        """What it has written."""
+        """The output so far."""
         return self.log_file.read_text(encoding="utf-8", errors="replace")
 
     def has_ended(self) -> bool:
@@ -108,7 +108,7 @@ def _stat(pid: int) -> tuple[int, str] | None:
 
 
 def _descendants(pid: int) -> dict[int, str]:
-    """The processes below one, with the start time that tells each from a later one of the same number."""
+    """The processes below one, with the start time that distinguishes each from a later one of the same number."""
     known = {int(entry): stat for entry in os.listdir("/proc") if entry.isdigit() and (stat := _stat(int(entry)))}
     found: dict[int, str] = {}
     parents = {pid}

@@ -106,7 +106,7 @@ class Receiver:
         self._thread.start()
 
     def take(self) -> list[Notice]:
-        """What came since the last call, in its order."""
+        """The notices since the last call, in order."""
         with self._lock:
             taken = list(self._notices)
             self._notices.clear()

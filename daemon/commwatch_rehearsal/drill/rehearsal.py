@@ -245,7 +245,7 @@ class Rehearsal:
 
     def _leave(self, lane: _Lane, firing: set[str]) -> None:
         """Take a drill off the stage: its nodes end, and what still fires of it counts for no drill."""
-        for name in firing:  # from now on, not from the next look: another drill may start before that
+        for name in firing:  # from now on, not from the next poll: another drill may start before that
             self._past.setdefault(name, set()).update(lane.names)
         outcome = lane.course.outcome()
         self._outcomes.append(outcome)

@@ -1,4 +1,4 @@
-"""What came of the drills, as a table, as JSON and as docs/reference/detection.md."""
+"""Results of the drills, as a table, as JSON and as docs/reference/detection.md."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def markdown(
 
 
 def tables(outcomes: Sequence[Outcome]) -> list[str]:
-    """The lines of a table of the faults that page, by family, and of one of those that page nobody."""
+    """The lines of a table of the faults that page, by family, and of one of those that do not page."""
     lines = []
     if paging := [one for one in outcomes if one.seconds_allowed is not None]:
         lines += ["", "## Faults that page", "", "| drill | alerts | paged | resolved |"]

@@ -79,7 +79,7 @@ class Api:
 
 
 class PrometheusApi(Api):
-    """What a drill asks a Prometheus."""
+    """A drill's queries to a Prometheus."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url, "Prometheus")
@@ -125,7 +125,7 @@ class PrometheusApi(Api):
 
 
 class AlertmanagerApi(Api):
-    """What a drill asks an Alertmanager that is not its own, and that cannot be told to post to it."""
+    """A drill's queries to an Alertmanager of others, which cannot be configured to post to it."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url, "Alertmanager")

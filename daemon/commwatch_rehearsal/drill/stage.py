@@ -1,4 +1,4 @@
-"""What a drill is played on: the servers, the receiver of pages, and the list of nodes that Prometheus scrapes."""
+"""The environment of a drill: the servers, the receiver of pages, and the list of nodes that Prometheus scrapes."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ class Stage:
         return self._api.firing()
 
     def notices(self, now: float) -> list[Notice]:
-        """What was notified since the last call."""
+        """The notifications since the last call."""
         if self._receiver is not None:
             return self._receiver.take()
         return self._other.take(now) if self._other is not None else []

@@ -1,4 +1,4 @@
-"""The PCIe errors that the kernel tells apart (AER): names and bits as drivers/pci/pcie/aer.c has them."""
+"""The PCIe errors that the kernel distinguishes (AER): names and bits as in drivers/pci/pcie/aer.c."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class Call:
 
     @property
     def model(self) -> GpuModel:
-        """What all GPUs have in common."""
+        """The model of all GPUs."""
         return self.hardware.preset.model
 
     @property
@@ -34,5 +34,5 @@ class Call:
 
     @property
     def condition(self) -> GpuCondition:
-        """What holds for the GPU now."""
+        """The current condition of the GPU."""
         return self.epoch.gpus[self.place]

@@ -1,4 +1,4 @@
-"""What an operation between GPUs takes on a simulated node: latency plus size over bandwidth, by ring or by tree."""
+"""Time of an operation between GPUs on a simulated node: latency plus size over bandwidth, by ring or by tree."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from commwatch_rehearsal.simulation.transfer import Medium, Way, Ways
 
 _US = 1e-6
 _TREE_SHARE = 0.92
-"""What trees give of the bandwidth of rings, in NCCL's planning."""
+"""Bandwidth of trees as a share of that of rings, in NCCL's planning."""
 _COPY_SECONDS = 6 * _US
 """Assumed: start of one copy between GPU and host."""
 
@@ -56,13 +56,13 @@ _PROTOCOLS = (
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one call takes without any unrest."""
+    """The time of one call without variation."""
 
     latency_seconds: float
     """Part that the size does not change."""
     transfer_seconds: float
     late: frozenset[int] = frozenset()
-    """GPUs that slow parts hold up; they are through last."""
+    """GPUs that slow parts delay; they finish last."""
 
     @property
     def seconds(self) -> float:
@@ -76,7 +76,7 @@ class _Route:
 
     steps: int
     sent_bytes: float
-    """What crosses each of its hops."""
+    """Bytes that cross each of its hops."""
     hops: Sequence[tuple[int, int]]
 
 
@@ -154,7 +154,7 @@ def _in_collective(way: Way) -> Way:
 
 
 def _cheapest(routes: Sequence[_Route], hops: Mapping[tuple[int, int], Way]) -> Cost:
-    """What the route and protocol take that would be fastest if no part were slow."""
+    """The cost of the route and protocol that would be fastest if no part were slow."""
     costs = [
         (_cost(route, protocol, hops, planned=True).seconds, position, protocol)
         for position, route in enumerate(routes)
@@ -187,7 +187,7 @@ def _summed_by_switches(
 
 
 def _late(crossed: Sequence[tuple[int, int]], hops: Mapping[tuple[int, int], Way]) -> frozenset[int]:
-    """What all slow hops of a call have in common, or else their ends."""
+    """The GPUs that all slow hops of a call share, or else their ends."""
     slow = [frozenset(hop) for hop in crossed if _slow(hops[hop])]
     return frozenset.intersection(*slow) or frozenset.union(*slow) if slow else frozenset()
 

@@ -90,7 +90,7 @@ class SimulatedEthtool:
         return 0
 
     def statistics(self, interface: EthernetInterface) -> Mapping[str, int]:
-        """What the driver counts now, by its names, in its order."""
+        """The driver's current statistics, by its names, in its order."""
         hardware, now = self._node.now()
         if hardware is not self._hardware:
             self._hardware = hardware
@@ -187,7 +187,7 @@ def _seconds_up(hardware: Hardware, interface: str, time: float) -> float:
 
 
 def _events(hardware: Hardware, kind: str, interface: str, time: float) -> int:
-    """What the faults of a kind have counted on an interface since the last boot."""
+    """Events that the faults of a kind have caused on an interface since the last boot."""
     boot = hardware.last_boot(time)
     return sum(
         happened(fault, boot, time) for fault in hardware.faults if fault.kind == kind and fault.interface == interface

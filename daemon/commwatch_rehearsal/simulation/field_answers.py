@@ -1,4 +1,4 @@
-"""What the simulated driver answers for each field of ``nvmlDeviceGetFieldValues``."""
+"""Answers of the simulated driver for each field of ``nvmlDeviceGetFieldValues``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ Count: TypeAlias = Callable[[float], int]
 
 @dataclass(frozen=True, slots=True)
 class FieldAnswer:
-    """What one entry gets within an epoch: a code, a fixed value, a flow over its unit, or a function of the time."""
+    """The answer for one entry within an epoch: a code, a fixed value, a flow over its unit, or a function of the
+    time."""
 
     code: int
     value_type: int = _UNSIGNED_INT
@@ -54,7 +55,6 @@ class Asked:
 
     @property
     def condition(self) -> GpuCondition:
-        """What holds for the GPU."""
         return self.epoch.gpus[self.gpu]
 
     def events(self, kind: str, link: int | None = None) -> FieldAnswer:
@@ -209,7 +209,7 @@ def _pcie_recoveries(asked: Asked) -> FieldAnswer:
 
 
 _HELD_BACK_BY = {74: ("sw_power_cap",), 75: ("sw_thermal", "hw_thermal", "hw_slowdown"), 77: ("hw_power_brake",)}
-"""Reasons for which the clocks of a GPU are held back: fields that sum their time."""
+"""Reasons that limit the clocks of a GPU: fields that sum their time."""
 _NANOSECONDS = 1e9
 
 

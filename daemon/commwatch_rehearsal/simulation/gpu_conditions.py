@@ -1,4 +1,4 @@
-"""What GPUs and their links do between two changes of a simulated node."""
+"""State of GPUs and their links between two changes of a simulated node."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class GpuCondition:
-    """What holds for one GPU throughout an epoch."""
+    """State of one GPU throughout an epoch."""
 
     answer: Answer
     hung: bool
@@ -74,7 +74,7 @@ class GpuCondition:
     """From the GPU to the host."""
     pcie_receive: Flow
     blank: str
-    """What the driver answers for NVLink traffic instead of a count: ``zero``, ``ones``; empty: the count."""
+    """The driver's answer for NVLink traffic instead of a count: ``zero``, ``ones``; empty: the count."""
     mig: bool
     """MIG is on; the driver reports all links as down."""
     clock_reasons: int
@@ -85,7 +85,7 @@ class GpuCondition:
     """Code of NVML field 230."""
     p2p_broken: bool
     fabric_checks: frozenset[str]
-    """What is wrong with the fabric, as the faults name it."""
+    """Faults of the fabric, by their names in the file of faults."""
 
 
 class GpuConditions:
@@ -96,7 +96,7 @@ class GpuConditions:
         self._timeline = timeline
 
     def condition(self, gpu: int, start: float) -> GpuCondition:
-        """What holds for a GPU in the epoch that begins at a time."""
+        """The condition of a GPU in the epoch that begins at ``start``."""
         model = self._preset.model
         active = self._timeline.active(gpu, start)
         kinds = {fault.kind for fault in active}
@@ -133,7 +133,7 @@ class GpuConditions:
         )
 
     def power_watts(self, gpu: int, time: float) -> float:
-        """What a GPU takes: a tenth of its limit while idle, under work what its job draws."""
+        """Power of a GPU, watts: a tenth of its limit while idle, under work the power of its job."""
         limit = self._preset.model.power_limit_watts
         active = self._timeline.active(gpu, time)
         kinds = {fault.kind for fault in active}
@@ -143,7 +143,7 @@ class GpuConditions:
         return limit * (min(share, _THROTTLED_POWER_SHARE) if "gpu_throttled" in kinds else share)
 
     def network_use(self, setting: str, time: float) -> float:
-        """What the jobs on all GPUs take of each port or interface, by a key of the fault ``job``; a share."""
+        """Share of each port or interface that the jobs on all GPUs use, by a key of the fault ``job``."""
         places = range(len(self._preset.gpus))
         return max(job_use(self._timeline.active(gpu, time), setting) for gpu in places)
 
@@ -161,12 +161,12 @@ class GpuConditions:
         return answer in {"ok", "reset_required"}
 
     def flow(self, gpu: int, part: str, direction: str, start: float, rate_at: Callable[[float], float]) -> Flow:
-        """A counter of a GPU that runs at a mean rate, from the last reset on; it stands still where a fault says so.
+        """A counter of a GPU that runs at a mean rate, from the last reset on; it stops if a fault says so.
 
         Args:
             gpu: place in the preset.
             part: name of the counter; each has its own noise.
-            direction: ``tx``, ``rx``, or what else tells counters of a part apart.
+            direction: ``tx``, ``rx``, or another distinction of a part's counters.
             start: when the epoch begins in which the counter is read.
             rate_at: units per second in the epoch that begins at a time or holds it.
         """
@@ -218,7 +218,7 @@ class GpuConditions:
 
 
 def job_use(active: Sequence[Fault], setting: str) -> float:
-    """What the job on a GPU takes of something, by the faults that hold there: its phase says it, else the job itself.
+    """Use of a resource by the job on a GPU, by the faults that hold there: of its phase, else of the job itself.
 
     Args:
         active: the faults that hold for the GPU.

@@ -1,4 +1,4 @@
-"""What the parts of a simulated node do at any time: a pure function of preset, faults and time."""
+"""State of the parts of a simulated node at any time: a pure function of preset, faults and time."""
 
 from __future__ import annotations
 

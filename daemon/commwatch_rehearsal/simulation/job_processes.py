@@ -10,7 +10,7 @@ FIRST_JOB_PROCESS = 4_100_000
 """Process id of the job on the first GPU of the preset, before it is started again."""
 COMMAND = "python3 /home/user/train.py --data=/scratch/user/corpus"
 NCCL_LIBRARY = "/usr/lib/x86_64-linux-gnu/libnccl.so.2.27.7"
-"""What the processes have loaded."""
+"""The library that the processes have loaded."""
 USER_ID = 1000
 CGROUP = "0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0"
 """As of a step of Slurm on cgroup v2."""
@@ -26,7 +26,7 @@ def job_process(hardware: Hardware, place: int, time: float) -> int:
 
 
 def job_environment(hardware: Hardware, place: int, time: float) -> Mapping[str, str]:
-    """What that process was started with: what torchrun gives each rank, a level of messages, and what faults add."""
+    """The environment of that process: torchrun's variables of each rank, a log level, and the additions of faults."""
     gpus = len(hardware.preset.gpus)
     environment = {
         "HOME": "/home/user",

@@ -34,7 +34,7 @@ class SimulatedKernelLog:
         self._node = node
         self._queue: deque[bytes] = deque()
         self._streams: list[tuple[object, Stream, int]] = []
-        """What tells a stream apart, the stream, and how often it has come."""
+        """The key of a stream, the stream, and the number of its records so far."""
         self._next = 0.0
         """When the next record comes, seconds since the node started."""
         self._last_number = -1
@@ -66,7 +66,7 @@ class SimulatedKernelLog:
         return self._queue.popleft() if self._queue else None
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to close."""
 
     def _open(self, hardware: Hardware, now: float) -> None:
         """Begin behind what came before the last boot, and what has been overwritten since."""
@@ -85,7 +85,7 @@ class SimulatedKernelLog:
         self._streams = []
         for key, stream in streams:
             came = stream.count(begin)
-            # What comes at this very instant is not over yet.
+            # A record of this very instant is not over yet.
             while came and stream.moment(came - 1) >= begin:
                 came -= 1
             self._streams.append((key, stream, came))

@@ -1,4 +1,4 @@
-"""What the kernel of a simulated node logs of each fault: lines, and when they come."""
+"""Kernel log of a simulated node for each fault: lines, and their times."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Stream:
 
 
 def streams_of(hardware: Hardware) -> tuple[tuple[object, Stream], ...]:
-    """Everything that the kernel logs, each with what tells it apart from others when the faults change."""
+    """All streams of the kernel log, each with a key that identifies it when the faults change."""
     preset = hardware.preset
     boots = [0.0, *sorted({moment for fault in hardware.faults for moment in _loads(fault) if math.isfinite(moment)})]
     banner = (

@@ -218,7 +218,7 @@ class SimulatedLibrary:
         return (call, code) if code == SUCCESS else (None, code)
 
     def _failure(self, call: Call) -> int:
-        """What a call on a GPU fails with; 0 where it does not. A share of them is spread evenly."""
+        """The code with which a call on a GPU fails; 0 if it does not. A share of failing calls is spread evenly."""
         self._calls += call.condition.calls_fail_share
         if self._calls < 1.0:
             return SUCCESS

@@ -51,7 +51,7 @@ class SimulatedNode:
         self._version = _version(faults_file) if faults_file is not None else None
         self._hardware = Hardware(self.preset, self._read_faults())
         self.nccl_settings: Mapping[str, str] = {}
-        """What ranks are started with; set before the first call."""
+        """NCCL settings of the ranks; set before the first call."""
         self._probes: ProbeAnswers | None = None
         self._sysfs = SysfsTree(self.preset)
         self._procfs = ProcfsTree(self.preset, f"{preset} {started_at}")
@@ -145,7 +145,7 @@ class SimulatedNode:
         return answers.error_of_cycle(answers.gpus_of(range(ranks), devices, now), now)
 
     def rank_act(self, phase: str, rank: int) -> RankAct:
-        """What a fault makes a rank do in a phase: ``start``, ``rendezvous``, ``setup`` or ``measure``."""
+        """The effect of a fault on a rank in a phase: ``start``, ``rendezvous``, ``setup`` or ``measure``."""
         hardware, now = self.now()
         return self._answers(hardware).rank_act(phase, rank, now)
 
@@ -180,7 +180,7 @@ class SimulatedNode:
             self._version = version
             self._hardware = Hardware(self.preset, self._read_faults())
         except ConfigError as error:
-            # An editor may have written half of it; the next version is looked at again.
+            # An editor may have written half of it; the next version is read again.
             import logging  # in this process for nothing else
 
             log = logging.getLogger("commwatch.simulation")

@@ -1,4 +1,4 @@
-"""A node of one's own: a YAML file that says what differs from a preset."""
+"""A user's own node: a YAML file with its differences from a preset."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ _BOND_NAME = r"^(?!\.{1,2}\Z)[A-Za-z0-9_.-]{0,15}\Z"
 
 
 class GpuChange(Section, frozen=True):
-    """What differs in every GPU."""
+    """Changes to every GPU."""
 
     name: str | None = None
     architecture: Literal["Ampere", "Ada", "Hopper", "Blackwell"] | None = None
-    """What else it has: GPM, for one, came with Hopper."""
+    """Decides on further features: GPM, for one, came with Hopper."""
     memory: Size | None = None
     pcie_generation: Annotated[int, Meta(ge=1, le=6)] | None = None
     pcie_width: Literal[1, 2, 4, 8, 16] | None = None
@@ -54,7 +54,7 @@ class GpuChange(Section, frozen=True):
 
 
 class NVLinkChange(Section, frozen=True):
-    """What differs in the NVLinks of every GPU."""
+    """Changes to the NVLinks of every GPU."""
 
     links: Annotated[int, Meta(ge=0, le=18)] | None = None
     """0: none at all."""
@@ -84,8 +84,6 @@ class Adapter(Section, frozen=True):
 
 
 class NodeFile(Section, frozen=True):
-    """The file."""
-
     like: str
     gpus: Annotated[int, Meta(ge=1)] | None = None
     """The first GPUs of the preset, by this number."""

@@ -34,7 +34,7 @@ _BLOCK_BYTES = 256
 _ZERO_RATIO = 15 << 8 | 255
 """How the driver packs a ratio of 0."""
 _ZERO_SUM_RATIO = 1 << 8 | 238
-"""What it gives for the symbol errors of all links where there are none."""
+"""The encoded symbol error rate of all links if there are no errors."""
 _SYMBOL_RATIO_SHARE = 4
 """Symbol over effective error ratio of a link with bit errors."""
 _EFFECTIVE_SHARE = 10
@@ -162,7 +162,7 @@ _RATIOS: dict[int, Callable[[Asked, int, float], float]] = {
 _SYMBOL_RATIO = 222
 
 NVLINK_5_FIELDS = frozenset({*_COUNTS, *_RATIOS})
-"""What earlier generations do not have."""
+"""Fields that earlier generations do not have."""
 
 
 def nvlink_5_field(links: int, field: int, asked: Asked) -> FieldAnswer:

@@ -13,11 +13,11 @@ _NOISE_FREQUENCY = 2 * math.pi / _NOISE_PERIOD_SECONDS
 
 _WINDOW_SECONDS = 10
 _WINDOW_SHARE = 0.01
-"""What the state of the machine adds or takes for some seconds, at most."""
+"""Largest variation by the state of the machine, which lasts some seconds."""
 _CALL_SHARE = 0.03
-"""What one call may be faster or slower than the next."""
+"""Largest difference between one call and the next."""
 _RANK_SHARE = 0.003
-"""What the ranks of one call may differ by."""
+"""Largest difference between the ranks of one call."""
 _LATE_CALLS = 1 / 250
 _LATE_LEAST, _LATE_MOST = 1.3, 6.0
 """A late call takes ``1.3 / √u`` times as long, u even from 0 to 1: a heavy tail, cut off."""
@@ -66,11 +66,11 @@ def lot(*seed: int) -> float:
 
 
 def unrest(time: float, kind: int, call: int, rank: int) -> float:
-    """What one call on one rank takes, as a factor of what it should.
+    """The time of one call on one rank, as a factor of the expected time.
 
     Args:
         time: seconds since the node started; each second has its own unrest.
-        kind: tells apart what is called, at which size and between whom.
+        kind: identifies the operation, its size and its members.
         call: number of the call since its rank began to work.
         rank: the ranks of one call end almost together.
     """

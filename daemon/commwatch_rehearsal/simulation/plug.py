@@ -1,4 +1,4 @@
-"""What commwatch asks of simulated nodes: ``commwatch.rehearsal.Rehearsal``.
+"""The interface of simulated nodes for commwatch: ``commwatch.rehearsal.Rehearsal``.
 
 Functions import what they need: most processes of a simulated node need one of them.
 """

@@ -1,4 +1,4 @@
-"""What a probe meets on a simulated node: how long its calls take, and what fails, hangs or crashes."""
+"""Behaviour of a simulated node under a probe: the times of calls, and the ranks that fail, hang or crash."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from commwatch_rehearsal.simulation.pace import happened, lot, unrest
 from commwatch_rehearsal.simulation.transfer import Ways
 
 RankAct: TypeAlias = Literal["", "hang", "block", "crash"]
-"""What a rank does in a phase: goes on; waits and hears its parent; blocks in a foreign call; ends by a signal."""
+"""The behaviour of a rank in a phase: goes on; waits and hears its parent; blocks in a foreign call; ends by a
+signal."""
 
 _OPERATIONS = (*COLLECTIVES, "send_recv", *COPIES, *PRODUCTS)
 _LATE_SHARE = 0.01
-"""What the ranks at a slow way are behind the others."""
+"""Delay of the ranks at a slow path behind the others, as a share."""
 
 
 class ProbeAnswers:
@@ -125,7 +126,7 @@ class ProbeAnswers:
         return ""
 
     def rank_act(self, phase: str, rank: int, time: float) -> RankAct:
-        """What a fault makes a rank do in a phase."""
+        """The effect of a fault on a rank in a phase."""
         for fault in self.hardware.faults:
             if fault.kind not in {"probe_hang", "rank_crash"} or not fault.active(time):
                 continue

@@ -88,7 +88,7 @@ class SimulatedGroup:
         return seconds / calls
 
     def clock(self) -> float:
-        """What the calls took so far; the process sleeps for many of them at once, so no clock on the wall can tell."""
+        """The time of the calls so far; the process sleeps for many of them at once, so no wall clock shows it."""
         return self._spent_seconds
 
     def slowest(self, step: Step, seconds: float) -> float:
@@ -101,10 +101,10 @@ class SimulatedGroup:
         return self._exact
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to close."""
 
     def abort(self) -> None:
-        """Nothing is held."""
+        """Nothing to abort."""
 
     def _seconds(self, step: Step) -> float:
         """Of one call; half a round trip of send_recv for latency."""
@@ -148,7 +148,7 @@ class SimulatedGroup:
             raise RankError(cast("FailureReason", reason) if known else "nccl_error", f"simulated: {reason}")
 
     def _misbehave(self, phase: Phase) -> None:
-        """Hang or crash where a fault says so; a hang that is waited for ends with its fault."""
+        """Hang or crash if a fault requires it; a hang that is waited for ends with its fault."""
         rank = self._plan.rank if self._plan.meeting is None else 0
         while act := self._node.rank_act(phase, rank):
             if act == "hang":

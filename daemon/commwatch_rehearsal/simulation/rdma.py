@@ -1,4 +1,4 @@
-"""What the RDMA ports of a simulated node count at any time: a pure function of preset, faults and time."""
+"""Counters of the RDMA ports of a simulated node at any time: a pure function of preset, faults and time."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _CONGESTION: Mapping[str, frozenset[str]] = {
     "InfiniBand": frozenset({"port_xmit_wait"}),
     "Ethernet": frozenset({"np_ecn_marked_roce_packets", "np_cnp_sent", "rp_cnp_handled"}),
 }
-"""What congestion moves, by link layer."""
+"""Counters that congestion raises, by link layer."""
 
 
 @dataclass(frozen=True, slots=True)
 class PortStretch:
-    """What holds for a port between two changes."""
+    """The state of a port between two changes."""
 
     start: float
     end: float
@@ -65,14 +65,13 @@ class RdmaPortState:
         self._stretch: PortStretch | None = None
 
     def stretch(self, time: float) -> PortStretch:
-        """What holds at a time; the same object until something changes."""
+        """The state at a time; the same object until something changes."""
         stretch = self._stretch
         if stretch is None or not stretch.start <= time < stretch.end:
             stretch = self._stretch = self._make_stretch(max(0.0, time))
         return stretch
 
     def value(self, counter: Counter, time: float) -> int:
-        """What a counter shows."""
         return self._value(counter, self.stretch(time), time)
 
     def _make_stretch(self, time: float) -> PortStretch:

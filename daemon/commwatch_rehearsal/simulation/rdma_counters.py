@@ -98,7 +98,7 @@ ROCE_COUNTERS = tuple(
         "roce_slow_restart_trans",
     )
 )
-"""What ``hw_counters`` has beside them on Ethernet."""
+"""Further files of ``hw_counters`` on Ethernet."""
 
 COUNTER_NAMES = tuple(counter.name for counter in (*PORT_COUNTERS, *QUEUE_COUNTERS, *ROCE_COUNTERS))
 """Every counter that a fault can move."""

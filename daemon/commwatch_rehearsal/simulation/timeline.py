@@ -68,6 +68,6 @@ class Timeline:
         return [fault for fault in self.faults if fault.kind == kind and fault.strikes(gpu, link)]
 
     def events(self, faults: Sequence[Fault], gpu: int, time: float) -> int:
-        """What faults with a rate have counted on a GPU since its last reset."""
+        """Events of faults with a rate on a GPU since its last reset."""
         since = self.last_reset(gpu, time)
         return sum(happened(fault, since, time) for fault in faults)

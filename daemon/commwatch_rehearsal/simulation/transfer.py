@@ -22,9 +22,9 @@ _PCIE_LANE_BYTES_PER_SECOND = {1: 0.1875e9, 2: 0.375e9, 3: 0.75e9, 4: 1.5e9, 5: 
 _PCIE_SHARE: dict[Medium, float] = {"nvlink": 1.0, "switch": 1.0, "host": 0.54, "sockets": 0.5}
 """Assumed. By the host data are written to its memory and read from there, which a GPU does more slowly than copies."""
 _BOTH_WAYS_SHARE: dict[Medium, float] = {"nvlink": 1.0, "switch": 0.92, "host": 0.92, "sockets": 0.92}
-"""Assumed. What a direction keeps while as much flows back: acknowledgements cost PCIe a little."""
+"""Assumed. Share of a direction's rate while as much flows back: acknowledgements cost PCIe a little."""
 _UNEVENNESS = 0.015
-"""What one way may give less than another of its kind, for good."""
+"""Largest permanent difference between one path and another of its kind."""
 
 _LEAST_LINK_SHARE = 0.001
 """Of a link that is up and carries nothing: what waits for it comes to an end, late."""
@@ -38,9 +38,9 @@ class Way:
     bytes_per_second: float
     """While nothing flows back. NCCL knows of what is narrowed or down, and plans with it."""
     both_ways_share: float = 1.0
-    """What is left of that while as much flows back."""
+    """Share of the bandwidth while as much flows back."""
     bandwidth_factor: float = 1.0
-    """What slow parts leave of it; nobody knows of them before it is measured."""
+    """Share of the bandwidth that slow parts leave; unknown until it is measured."""
     latency_factor: float = 1.0
     shared: tuple[tuple[str, float], ...] = ()
     """The parts that other ways of the same call may cross too, and the bytes per second of each."""
@@ -82,9 +82,9 @@ class Ways:
         return self._with_faults(Way("host", rate), (gpu,), {one for one in above if self._is_switch(one)})
 
     def joined(self, gpus: Sequence[int]) -> float | None:
-        """What one GPU sends to all others of a group together, bytes per second; the least over the group.
+        """The rate from one GPU to all others of a group together, bytes per second; the least over the group.
 
-        None where not every two of them are joined by NVLinks without a switch.
+        None unless all pairs of them are connected by NVLinks without a switch.
         """
         pairs = [(one, other) for one in gpus for other in gpus if one != other]
         if self._switched or not pairs or any(self.between(*pair).medium != "nvlink" for pair in pairs):

@@ -15,8 +15,6 @@ _NVLINK_ERROR, _NVLINK_5_LINK_ERROR, _OFF_THE_BUS, _RECOVERY_ACTION_CHANGED = 74
 
 @dataclass(frozen=True, slots=True, order=True)
 class XidEvent:
-    """One event."""
-
     time: float
     """Seconds since the node started."""
     gpu: int

@@ -1,4 +1,4 @@
-"""Metrics of runs between nodes: what `commwatch cluster probe` and `cluster check` say of this node."""
+"""Metrics of runs between nodes: results of `commwatch cluster probe` and `cluster check` for this node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics of what commwatch makes of the other metrics: open findings, how it went to look for them, and the score."""
+"""Metrics of the evaluation of the other metrics: open findings, the evaluation itself, and the score."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page says of itself: which counters exist, which numbers cannot be trusted, who rests."""
+"""Metrics about the metrics: which counters exist, which numbers are unreliable, which collectors are paused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics of what the kernel log and the driver's events say."""
+"""Metrics of events from the kernel log and the driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the catalogue knows of one metric, and how a row is written."""
+"""The row of one metric in the catalogue, and its limits."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ class Limit:
     finding: str
     """Code of the finding."""
     what: str
-    """What it counts, in words: ``symbol errors``."""
+    """The counted events in words: ``symbol errors``."""
     window_seconds: float
     """Over which the rise is taken."""
     threshold: str = ""
     """Key of ``alerts/thresholds.yaml``; empty where any rise is too much."""
     per_seconds: float = 1.0
-    """What the threshold is for."""
+    """The period to which the threshold applies, in seconds."""
     inclusive: bool = False
     """Whether the threshold itself is too much already."""
 
     def most(self, threshold: float) -> float:
-        """What the threshold makes of the whole window."""
+        """The highest permitted rise within the whole window."""
         return threshold * self.window_seconds / self.per_seconds
 
     def is_exceeded(self, rise: float, most: float | None) -> bool:
@@ -48,12 +48,10 @@ class Limit:
 
 
 def in_an_hour(finding: str, what: str, threshold: str = "", *, inclusive: bool = False) -> Limit:
-    """A limit for an hour."""
     return Limit(finding, what, 3600.0, threshold, 3600.0, inclusive)
 
 
 def in_a_minute(finding: str, what: str, threshold: str) -> Limit:
-    """A limit for a minute."""
     return Limit(finding, what, 60.0, threshold, 60.0)
 
 
@@ -71,23 +69,23 @@ class Metric:
     type: MetricType
     labels: tuple[str, ...]
     help: str
-    """What the number says, one sentence."""
+    """The meaning of the number, one sentence."""
     origin: str
     """Where it is read or how it is computed: NVML field, sysfs file, formula."""
     unit: str = ""
-    """Base unit, as it stands in the name; empty where the number has none."""
+    """Base unit, as in the name; empty if the number has none."""
     saturates_at: int | None = None
     """The number at which the hardware's counter stops counting; None where it does not stop."""
     opt_in: bool = False
     """Exposed only where the configuration asks for it: many series that few need."""
     wraps_at: int | None = None
-    """How many numbers the hardware's counter has before it begins at 0 again; None where it does not wrap. What is
-    exposed goes on growing."""
+    """The modulus of the hardware's counter, which restarts at 0 there; None if it does not wrap. The exposed number
+    keeps growing."""
     limits: tuple[Limit, ...] = ()
-    """What a rise says of the part that it is counted at."""
+    """The limits that make a rise evidence of a finding at the counter's part."""
 
     def judged(self, *limits: Limit) -> Metric:
-        """The row with what a rise of its counter says."""
+        """The row with the limits of its counter."""
         return replace(self, limits=limits)
 
     def labels_of(self, series_name: str) -> tuple[str, ...]:

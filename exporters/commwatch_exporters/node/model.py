@@ -1,7 +1,7 @@
 """The node in types: each kind of part with the numbers that it may have.
 
-The name of a number is that of its metric without the part's own. The row of the catalogue says what it means, in
-which unit, and where it is read; a number is in the base unit that the metric's name ends in.
+The name of a number is that of its metric without the part's own. The row of the catalogue has its meaning, its unit,
+and its origin; a number is in the base unit that the metric's name ends in.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _AtGpu(Part):
 
     @classmethod
     def identity_of(cls, labels: Mapping[str, str]) -> Identity:
-        """The address stands first; in place of one that was never known, the index."""
+        """The address comes first; if it was never known, the index replaces it."""
         found = super().identity_of(labels)
         return found if found[0] else (f"index:{labels.get('gpu', '')}", *found[1:])
 
@@ -204,7 +204,7 @@ class C2cLink(_AtGpu):
 
 
 class PeerAccess(_AtGpu):
-    """What one GPU can do with the memory of another, by capability."""
+    """Access of one GPU to the memory of another, by capability."""
 
     IDENTITY = ("pci_bus_id", "peer_pci_bus_id", "capability")
     BESIDE = ("gpu", "peer")
@@ -476,7 +476,7 @@ class Suspect(Part):
 
 
 class LogCategory(Part):
-    """What the NCCL logs of jobs say, by category."""
+    """Counts from the NCCL logs of jobs, by category."""
 
     IDENTITY = ("category",)
     name = Label("category")
@@ -635,8 +635,6 @@ class Source(Part):
 
 
 class FindingRule(Part):
-    """A rule of the findings."""
-
     IDENTITY = ("rule",)
     name = Label("rule")
     errors = Number("finding_rule_errors_total")
@@ -661,7 +659,7 @@ class Driver(Part):
 
 
 class Daemon(Part):
-    """The daemon, and what it says of the node as a whole."""
+    """The daemon, and its values for the node as a whole."""
 
     info = Info("build_info")
     version = Label()
@@ -724,7 +722,7 @@ class Node(Parts):
 
 @contextmanager
 def node_at(snapshot: Snapshot) -> Iterator[Node]:
-    """The node at one moment, to be looked at once; its parts have no numbers afterwards.
+    """The node at one moment, for immediate use; its parts have no numbers afterwards.
 
     A node and its parts know each other. One that is made for a moment and not taken apart stays, with all blocks of
     its snapshot, until the garbage collector comes, which the daemon lets come rarely.

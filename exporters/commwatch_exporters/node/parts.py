@@ -12,7 +12,7 @@ from commwatch_exporters.snapshot import Layout, Snapshot
 _Kind = TypeVar("_Kind", bound="Part")
 _Derived = TypeVar("_Derived")
 Identity: TypeAlias = tuple[str, ...]
-"""What distinguishes a part from others of its kind."""
+"""Label values that identify a part among others of its kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Column(Generic[_Kind]):
 
     kind: type[_Kind]
     metric: str
-    """Its row of the catalogue says what it means, its unit and where it is read."""
+    """Its row of the catalogue has its meaning, unit and origin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +116,12 @@ class Part:
     __slots__ = ("identity", "labels", "node")
 
     IDENTITY: ClassVar[tuple[str, ...]] = ()
-    """Names of the labels that tell one from another."""
+    """Names of the identifying labels."""
     BESIDE: ClassVar[tuple[str, ...]] = ()
-    """Names of labels that its metrics have beside it and that tell nothing apart: the index of a GPU, which moves when
-    another one is lost."""
+    """Names of further labels of its metrics that do not identify it: the index of a GPU, which moves when another one
+    is lost."""
     INFO: ClassVar[Column[Any] | None] = None
-    """What describes it."""
+    """The column of its info metric, if it has one."""
 
     def __init__(self, node: Parts, labels: Mapping[str, str]) -> None:
         """
@@ -135,7 +135,7 @@ class Part:
 
     @classmethod
     def identity_of(cls, labels: Mapping[str, str]) -> Identity:
-        """What distinguishes it from others of its kind."""
+        """The values of the identifying labels."""
         return tuple([labels[name] for name in cls.IDENTITY])
 
     @property
@@ -176,7 +176,7 @@ class _Prepared(NamedTuple):
 
 
 def column_of(kind: type[_Kind], metric: str) -> Column[_Kind] | KeyedColumn[_Kind]:
-    """The column of a metric that has no name in the kind, because none is asked for it alone."""
+    """The column of a metric that has no name in the kind, because it is never read alone."""
     KIND_OF[metric] = kind
     left = _other_labels(kind, metric)
     return KeyedColumn(kind, metric, left[0]) if left else Column(kind, metric)
@@ -212,7 +212,7 @@ class Parts:
         self._keyed, self._infos, self._derived = {}, {}, {}
 
     def derived(self, make: Callable[[Parts], _Derived]) -> _Derived:
-        """What a function makes of this snapshot; made once, however often it is asked for."""
+        """The result of a function of this snapshot, computed once however often it is requested."""
         if make not in self._derived:
             self._derived[make] = make(self)
         return cast(_Derived, self._derived[make])

@@ -12,7 +12,7 @@ import yaml
 import commwatch
 from commwatch.findings.codes import CODES
 from commwatch.findings.health import DRAIN_LIST
-from support.facts import NOW, Numbers, before, codes_by, facts_of, seen_by, sxids_told, xids_told
+from support.facts import Numbers, before, codes_by, facts_of, seen_by, sxids_told, xids_told
 
 DATA = Path(commwatch.__file__).parent / "data"
 ENDS_WORK = {"RESET_GPU", "RESTART_BM", "RESTART_VM", "WORKFLOW_XID_48"}
@@ -22,12 +22,11 @@ GPU0 = ("0", "0000:17:00.0")
 XIDS = "commwatch_gpu_xid_events_total"
 SXIDS = "commwatch_nvswitch_sxid_events_total"
 MESSAGES = "commwatch_kernel_log_gpu_messages_total"
-LAST = "commwatch_gpu_last_xid_timestamp_seconds"
 SWITCH = "0000:05:00.0"
 
 
-def xids(code: str, count: float, last: float = NOW) -> Numbers:
-    return {XIDS: {(*GPU0, "74"): 0.0, (*GPU0, code): count}, LAST: {GPU0: last}}
+def xids(code: str, count: float) -> Numbers:
+    return {XIDS: {(*GPU0, "74"): 0.0, (*GPU0, code): count}}
 
 
 def test_the_lists_of_numbers_are_those_of_the_data() -> None:
@@ -72,14 +71,6 @@ def test_an_xid_that_was_never_exposed_before_counts() -> None:
     assert len(seen_by("xid_fabric", facts_of(xids("119", 1.0), {10.0: nothing_yet}))) == 1
 
 
-def test_old_xids_found_in_the_log_are_not_news() -> None:
-    """A log that is read from its beginning tells what happened long ago."""
-    first_look = {10.0: xids("79", 0.0, last=NOW - 3601.0)}
-
-    assert seen_by("xid_fabric", facts_of(xids("79", 3.0, last=NOW - 3601.0), first_look)) == []
-    assert len(seen_by("xid_fabric", facts_of(xids("79", 3.0, last=NOW - 3599.0), first_look))) == 1
-
-
 @pytest.mark.parametrize("xid", ["13", "31", "43", "45", "154", "176", "other"])
 def test_job_noise_is_no_finding(xid: str) -> None:
     """A program's own fault says nothing of the node."""
@@ -93,7 +84,7 @@ def test_what_is_not_read_is_not_told() -> None:
 
 def test_several_xids_of_one_gpu_are_one_finding_of_each_kind() -> None:
     """The evidence has each of them."""
-    now: Numbers = {XIDS: {(*GPU0, "74"): 2.0, (*GPU0, "145"): 1.0, (*GPU0, "119"): 1.0}, LAST: {GPU0: NOW}}
+    now: Numbers = {XIDS: {(*GPU0, "74"): 2.0, (*GPU0, "145"): 1.0, (*GPU0, "119"): 1.0}}
     history = {10.0: before(now, {XIDS: dict.fromkeys(now[XIDS], 1.0)})}
 
     found = {one.code: one for one in seen_by("xid_fabric", facts_of(now, history))}

@@ -1,1 +1,1 @@
-"""What a training step takes over more GPUs and nodes: a request, the model that it is put to, the answer."""
+"""Estimates the time of a training step over more GPUs and nodes: the request, the model, and the answer."""

@@ -251,7 +251,7 @@ def _in_node(
 
 
 def _network(given: list[float | str], known: _Known, last_run: LastRun) -> tuple[Span | None, list[str]]:
-    """What a node carries to another one, all its NICs together, and where that comes from."""
+    """Rate from one node to another, all its NICs together, and its source."""
     rates = [one for one in given if not isinstance(one, str)]
     if rates and len(rates) < len(given):
         raise UsageError("estimate: --network: expected rates or measured, got both")
@@ -341,7 +341,7 @@ def _too_small(args: argparse.Namespace) -> Iterator[str]:
 
 
 def _step_time_question(args: argparse.Namespace, layout: Layout) -> Iterator[str]:
-    """What a step time is the time of, where that was not said and matters."""
+    """A question about the meaning of the step time, if it was not given and matters."""
     if args.step_time and not args.step_time_gpus and layout.total_gpus > 1:
         yield (
             f"{QUESTION}{format_seconds(args.step_time)} the time of one GPU that works alone? It is taken as such. If "
@@ -381,7 +381,7 @@ def _memory(given: int | None, figures: GpuModel | None, read: int | None) -> tu
 
 
 class _Known(NamedTuple):
-    """What the daemon knows of this node: its last results, else its inventory."""
+    """The daemon's last results for this node, else its inventory."""
 
     in_node: dict[int, Span]
     """Bus bandwidth by number of GPUs, bytes per second: slowest to fastest of the collectives."""
@@ -404,7 +404,7 @@ class _Known(NamedTuple):
 
 
 def _known(config: Config, matrix: PairMatrix | None, now: float) -> _Known:
-    """What is in the state directory; results of gloo, which is no GPU fabric, and old ones are left out."""
+    """Results from the state directory; those of gloo, which is no GPU fabric, and old ones are left out."""
     found: dict[int, list[float]] = {}
     used, left_out = [], []
     hidden: dict[float, tuple[float, str]] = {}
@@ -608,7 +608,7 @@ def _bottleneck_words(step: Step, micro_batches: int) -> str:
 
 
 def _observed_words(seconds: float, free: Span) -> str:
-    """What an observed step does to the estimate."""
+    """The effect of an observed step on the estimate."""
     shown = format_seconds(seconds)
     if free.low <= seconds <= free.high:
         return f"The observed {shown} lie within the estimate of {seconds_words(free)}; all figures are set by them."
@@ -620,14 +620,14 @@ def _observed_words(seconds: float, free: Span) -> str:
 
 
 def _nodes_words(layout: Layout, ratio: Span | None) -> Iterator[str]:
-    """What several nodes do against one; nothing for one node."""
+    """The throughput of several nodes relative to one; nothing for one node."""
     if ratio is not None:
         meaning = "slower than one node" if ratio.high < 1 else "faster" if ratio.low > 1 else "perhaps slower"
         yield f"{layout.nodes} nodes do {ratio_words(ratio)} times the work of one node with {layout.label}: {meaning}."
 
 
 def _assumptions(training: Training, layout: Layout, fabric: Fabric) -> Iterator[str]:
-    """What the model takes for granted, and its units."""
+    """The assumptions of the model, and its units."""
     yield (
         "Fast end: hierarchical bound (each byte enters a node once), hidden behind computing "
         f"{'as measured here' if training.hides else 'as far as possible'}. Slow end: a flat ring over all GPUs, "
@@ -655,7 +655,7 @@ def _assumptions(training: Training, layout: Layout, fabric: Fabric) -> Iterator
 
 
 def _hidden_words(training: Training, layout: Layout, fabric: Fabric) -> str:
-    """What the slow end hides; see ``estimate_step``."""
+    """The overlap at the slow end; see ``estimate_step``."""
     if not STRATEGIES[layout.strategy].overlaps:
         return "nothing hidden"
     if training.hides:

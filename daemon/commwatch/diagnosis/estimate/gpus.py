@@ -1,4 +1,4 @@
-"""What trainings use of a GPU's peak rate of matrix products."""
+"""Share of a GPU's peak rate of matrix products that trainings reach."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a training step takes on a layout: what is sent, how long GPUs wait for it, what of the model each holds; pure.
+"""Model of a training step on a layout: data sent, time that GPUs wait for it, and memory of each GPU; pure.
 
 Sent volumes: ZeRO paper (Rajbhandari et al. 2020, section 7), PyTorch's FSDP, Megatron-LM's tensor parallel layers.
 """
@@ -119,7 +119,7 @@ class Strategy(NamedTuple):
     optimizer: Spread
     transfers: tuple[Transfer, ...]
     assumes: str = ""
-    """What it takes for granted, for the user."""
+    """Its assumptions, for the user."""
     overlaps: bool = False
     """Whether also the slow end hides a part: what is fetched ahead by design."""
 
@@ -188,7 +188,7 @@ def place_of(observed_seconds: float, step_seconds: Span) -> Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """What is trained, whatever it runs on."""
+    """A training, independent of its hardware."""
 
     parameters: int
     compute: Span
@@ -196,7 +196,7 @@ class Training:
     precision: Precision = "bf16"
     """Of parameters and activations."""
     gradient_precision: Precision | None = None
-    """In which gradients are held and summed; None: that of the parameters."""
+    """Precision in which gradients are stored and summed; None: that of the parameters."""
     optimizer: Optimizer = "adam"
     trainable: int | None = None
     """Parameters that are trained, such as those of LoRA adapters; None: all."""
@@ -280,7 +280,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """What joins the GPUs; all rates in bytes per second, one direction."""
+    """The connections between the GPUs; all rates in bytes per second, one direction."""
 
     in_node: Mapping[int, Span]
     """Bus bandwidth of collectives within a node, by number of GPUs."""
@@ -348,7 +348,7 @@ def _sum(*times: _Time) -> _Time:
 
 
 def _time(transfer: Transfer, layout: Layout, fabric: Fabric, messages: float) -> _Time | None:
-    """What one call takes; None where a rate that it needs is not known.
+    """The time of one call; None if a required rate is not known.
 
     Hierarchical bound: (N-1)/N of S has to reach each of N nodes through its NICs, and (G-1)/G of S each of the G GPUs
     of a node from the others; an all-reduce does both twice. The fastest known rates count. Flat ring: (n-1)/n of S, or
@@ -382,7 +382,7 @@ Part: TypeAlias = Literal["computing", "in_node", "network"]
 
 @dataclass(frozen=True, slots=True)
 class Bottleneck:
-    """What takes most of a step."""
+    """The largest part of a step."""
 
     part: Part
     certain: bool
@@ -426,7 +426,7 @@ class Step:
 
 
 def _sent(training: Training, layout: Layout, fabric: Fabric) -> list[tuple[Transfer, _Time]] | None:
-    """What takes time on a layout, with the time of all calls; None where something needed is not known."""
+    """The transfers of a layout, with the time of all their calls; None if a required value is not known."""
     sent = []
     for row in STRATEGIES[layout.strategy].transfers:
         if (sizes := training.sends(row, layout.gpus_per_node)) is None:
@@ -441,7 +441,7 @@ def _sent(training: Training, layout: Layout, fabric: Fabric) -> list[tuple[Tran
 
 
 def estimate_step(training: Training, layout: Layout, fabric: Fabric) -> Step | None:
-    """What a step takes; None where a rate, or for tensor parallel the activations, are not known.
+    """The time of a step; None if a rate, or for tensor parallel the activations, are not known.
 
     The high end hides behind computing only what the strategy fetches ahead, and waits for a CPU that starts messages
     for longer than GPUs compute and send. The low end hides all that can be hidden: what is sent with a micro-batch
@@ -463,7 +463,7 @@ def estimate_step(training: Training, layout: Layout, fabric: Fabric) -> Step | 
     is_over_host = fabric.is_over_host(layout.gpus_per_node)
 
     def exposed(seconds: float, computing: float) -> float:
-        """What of a transfer is not hidden behind computing at the fast end."""
+        """Seconds of a transfer that are not hidden behind computing at the fast end."""
         return seconds - most_hidden * min(seconds, computing)
 
     def late(of: Span, idle: float = 0.0) -> float:

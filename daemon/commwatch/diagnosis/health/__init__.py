@@ -1,1 +1,1 @@
-"""The health check: one look at the node, with or without a daemon, and its answer."""
+"""The health check: one evaluation of the node, with or without a daemon, and its answer."""

@@ -1,4 +1,4 @@
-"""The answer of healthcheck on its way out: counted where it says unknown, and printed as one line or as JSON."""
+"""The answer of healthcheck: counted if it is unknown, and printed as one line or as JSON."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ class FaultRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DrainRecord(msgspec.Struct, frozen=True):
-    """What became of ``--drain``."""
+    """The result of ``--drain``."""
 
     drained: bool
     detail: str
 
 
 class PreflightRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of ``--require``."""
+    """The result of ``--require``."""
 
     profile: str
     purpose: str = "training"
-    """What the job does with its model."""
+    """The job's use of the model."""
     verdict: Word
     reason: str
     checks: tuple[Check, ...] = ()
@@ -61,7 +61,7 @@ class PreflightRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HealthDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``commwatch healthcheck --json`` prints."""
+    """The document of ``commwatch healthcheck --json``."""
 
     schema: Literal["commwatch-health/1"] = HEALTH_SCHEMA
     verdict: Word
@@ -80,9 +80,9 @@ class HealthDocument(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[FaultRecord, ...] = ()
     """Of the daemon, with causes."""
     kernel: tuple[KernelFact, ...] = ()
-    """What sysfs and the kernel log say; without a daemon only."""
+    """Facts from sysfs and the kernel log; without a daemon only."""
     unread: tuple[str, ...] = ()
-    """What could not be read of them."""
+    """Sources among them that could not be read."""
     preflight: PreflightRecord | None = None
     """None where ``--require`` was not given or the daemon did not answer."""
     drain: DrainRecord | None = None
@@ -144,7 +144,7 @@ def _silence_output() -> None:
         os.close(nowhere)
 
 
-# --- what goes wrong in healthcheck itself must not look like a problem of the node ---
+# --- errors of healthcheck itself must not look like a problem of the node ---
 
 
 def guarded(arguments: Sequence[str], run: Callable[[], int]) -> int:

@@ -1,4 +1,4 @@
-"""The work of healthcheck: what the daemon says, without one what the kernel says, and the drain that may follow."""
+"""The work of healthcheck: the daemon's answer, without one the kernel's, and the drain that may follow."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ TOTAL_SECONDS = 3.8
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line asks for; see its help."""
+    """The options of the command line; see its help."""
 
     max_age: float
-    """Of the daemon's look, seconds."""
+    """Age of the daemon's last evaluation, seconds."""
     slurm: bool = False
     drain: bool = False
     fail_closed: bool = False
@@ -60,14 +60,14 @@ class Options:
     result_age: float = 0.0
     """Of the results that a profile is judged by, seconds."""
     alone_seconds: float | None = None
-    """What one GPU alone computes on a micro-batch; None: that of the profile."""
+    """Seconds for which one GPU alone computes on a micro-batch; None: by the profile."""
     purpose: Purpose | None = None
-    """What the job does with the profile's model; None: it trains."""
+    """The job's use of the profile's model; None: it trains."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What there was to judge."""
+    """The facts to judge."""
 
     health: Health
     said: FindingsDocument | None = None
@@ -138,7 +138,7 @@ def _with_preflight(found: _Found, options: Options, config: Config, state: Path
 
 
 def _preflight(options: Options, config: Config, state: Path, now: float) -> PreflightRecord:
-    """What a profile says of the daemon's last results.
+    """The verdict of a profile on the daemon's last results.
 
     Raises:
         CommwatchError: the daemon does not answer, or is of another version.

@@ -1,4 +1,4 @@
-"""How often healthcheck had to say unknown, by reason: a file in the state directory, exported by the daemon."""
+"""Number of unknown answers of healthcheck, by reason: a file in the state directory, exported by the daemon."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def read_counts(state: Path) -> dict[str, int]:
 
 
 def _sensible(counts: Mapping[str, int]) -> dict[str, int]:
-    """What can be label values and totals."""
+    """The counts that are valid as label values and totals."""
     kept = {
         reason: count
         for reason, count in counts.items()

@@ -1,4 +1,4 @@
-"""Reads what sysfs and the kernel log say of this node, once; run as a child, since a broken device may block it."""
+"""Reads sysfs and the kernel log of this node, once; run as a child, since a broken device may block it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from commwatch.workers.one_shot import NoAnswer, ask
 from commwatch_exporters.node.model import RdmaPort
 
 SOURCES = ("pci", "kernel_log", "rdma")
-"""What may be read, by the names of the configuration."""
+"""The sources that may be read, by their names in the configuration."""
 _KERNEL_LOG_RUNS = 20
 """A run reads 20,000 records, and one at the end of the log next to nothing; the usual log has some thousand."""
 

@@ -1,4 +1,4 @@
-"""The rules over a single look at sysfs and the kernel log, without a daemon that has learned what is usual here."""
+"""Evaluates the rules once on sysfs and the kernel log, without a daemon that has learned the node's usual state."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _SURE = (
     "pcie_device_narrow",
     "pcie_below_maximum",
 )
-"""Codes that a single look can show. The others are warnings of what may pass, or a state that must last or a rate."""
+"""Codes that a single evaluation can show. The others are warnings that may pass, states that must last, or rates."""
 _LEARNED = ("rdma_port_down",)
-"""Codes that rest on what a daemon has learned, and so are information here: there may never have been a cable."""
+"""Codes that depend on a daemon's learned state, and so are information here: there may never have been a cable."""
 
 
 class KernelFact(msgspec.Struct, frozen=True):
@@ -47,16 +47,16 @@ class KernelFact(msgspec.Struct, frozen=True):
 
 
 class KernelLook(msgspec.Struct, frozen=True):
-    """What the kernel shows, and what was not read."""
+    """The facts from the kernel, and the sources that were not read."""
 
     facts: tuple[KernelFact, ...]
-    """What may be wrong, most severe first."""
+    """Possible faults, most severe first."""
     unread: tuple[str, ...]
-    """What could not be read or judged, and why."""
+    """Sources or rules that could not be read or evaluated, with the reasons."""
 
 
 def judged(batch: Batch, now: float) -> KernelLook:
-    """What the rules sight, as if all that was counted since the boot had happened now: nothing says what is new.
+    """The matches of the rules, with all counts since the boot treated as recent: nothing shows which are new.
 
     Args:
         batch: of ``read_kernel``.
@@ -78,7 +78,7 @@ def _fact(match: Match) -> KernelFact:
 
 
 def _snapshot(batch: Batch, now: float) -> Snapshot:
-    """What was read, with what the daemon makes of it before it judges."""
+    """The readings, with the values that the daemon derives before it evaluates."""
     read = [Block(Layout(one.series), one.values, one.time) for one in batch.readings]
     devices = {
         one.device: block
@@ -86,14 +86,14 @@ def _snapshot(batch: Batch, now: float) -> Snapshot:
         if PcieDevice.info.metric in block.layout.families
     }
     events = HardwareEvents(HardwareEventsState())
-    events.take(replace(event, time=now) for event in batch.events)
+    events.take((replace(event, time=now) for event in batch.events), now, now)
     blocks = (*read, DeviceLinkWatch().update(devices, (), now), events.block(now))
     assumed = dict(_assumed(Node(Snapshot(blocks))))
     return Snapshot((*blocks, Block(Layout(assumed), list(assumed.values()), now)))
 
 
 def _assumed(node: Node) -> Iterator[tuple[Series, Value]]:
-    """What else the rules read: every port should be active, and a GPU's link is that which sysfs shows."""
+    """Assumed values that the rules read: every port should be active, and a GPU's link is the one in sysfs."""
     for port in node.rdma_ports:
         yield (RdmaPort.expected.metric, port.identity), 1
     for device in node.pcie_devices:

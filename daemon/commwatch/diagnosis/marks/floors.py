@@ -50,7 +50,7 @@ MACHINES_SOURCE = "Azure/azurehpc-health-checks, conf"
 
 
 class SiteFloor(NamedTuple):
-    """What a site asks of its machines."""
+    """A site's requirement for its machines."""
 
     gpu: str
     """Name of the GPUs, as the driver gives it."""

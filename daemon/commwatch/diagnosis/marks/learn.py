@@ -11,10 +11,10 @@ from commwatch.units import format_percent
 
 
 class GoodNode(NamedTuple):
-    """What a node has given."""
+    """The measurements of a node."""
 
     name: str
-    """File or address that it comes from."""
+    """File or address of the measurements."""
     gpu: str
     gpus: int
     bandwidths: Mapping[str, float]

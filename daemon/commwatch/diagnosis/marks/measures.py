@@ -1,4 +1,4 @@
-"""What probes measured, by names under which two nodes, or two times of a node, can be compared; pure."""
+"""Results of probes, by names under which two nodes, or two times of a node, can be compared; pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a profile's model takes of the memory of GPUs, to be trained, to be adapted or to be served; pure.
+"""GPU memory that a profile's model needs for training, adapting or serving; pure.
 
 Activations: Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models", section 4, with
 an attention that keeps no scores. The output layer, its loss and buffers of libraries are left out.
@@ -33,7 +33,7 @@ PURPOSES: dict[Purpose, str] = {"training": "training", "lora": "LoRA", "inferen
 
 
 class Need(NamedTuple):
-    """What each GPU holds."""
+    """The memory of each GPU."""
 
     strategy: StrategyName
     state_bytes: int
@@ -67,7 +67,7 @@ def training_of(profile: Profile, purpose: Purpose) -> Training:
 
 
 def needs(profile: Profile, purpose: Purpose, gpus: int, nodes: int = 1) -> Iterator[Need]:
-    """What each GPU holds with the profile's own strategy, then with those that split more.
+    """The memory of each GPU with the profile's own strategy, then with those that split more.
 
     Args:
         profile: whose model it is.

@@ -18,15 +18,15 @@ from commwatch.errors import UsageError
 from commwatch.units import format_count, parse_parameters
 
 Purpose: TypeAlias = Literal["training", "inference", "lora"]
-"""What a job does with the model: train all of it or what the profile names, serve it, or train adapters (a hundredth
-of the parameters where the profile names none)."""
+"""The job's use of the model: train all of it or the part that the profile names, serve it, or train adapters (a
+hundredth of the parameters if the profile names none)."""
 WAITING_MOST = 0.5
 """Share of a step. Beyond it GPUs wait for longer than they compute, and half of them alone would do as much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """What is to be trained."""
+    """A model to train."""
 
     name: str
     parameters: int
@@ -121,9 +121,10 @@ class Asked(NamedTuple):
     profile: Profile | None = None
     """The one that has to be met; None: those that a mark was published for are shown, and none has to be."""
     alone_seconds: float | None = None
-    """What one GPU alone computes on a micro-batch of one's own; None: reckoned from the profile and the GPU."""
+    """Seconds for which one GPU alone computes on a micro-batch of the user's own; None: computed from the profile and
+    the GPU."""
     purpose: Purpose = "training"
-    """What the job does."""
+    """The job's use of the model."""
     floors: SiteFloors | None = None
     """Those of the site; None where it has none."""
 
@@ -136,7 +137,7 @@ class Asked(NamedTuple):
 
 
 ALL_PROFILES = Asked()
-"""What a diagnosis shows where nobody says what the node is for."""
+"""The profiles that a diagnosis shows if none is chosen."""
 
 
 # --- a site's own profile, from a file ---

@@ -180,7 +180,7 @@ def nvlink_version(facts: Facts) -> str:
 
 
 def pair_class(ways: GpuWays, first: str, second: str) -> str:
-    """What lies between two GPUs, for people."""
+    """The kind of path between two GPUs, for people."""
     if ways.over_nvlink(first, second):
         return "NVLink"
     if not ways.only_over_pcie(first, second):

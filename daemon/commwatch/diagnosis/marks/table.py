@@ -21,7 +21,7 @@ class Unmet(NamedTuple):
     gpu: str
     """Start of the GPU's name, without the vendor."""
     words: str
-    """What it gives, and who says so."""
+    """Its measured results, and their source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Mark:
 
     name: str
     quantity: str
-    """What is measured."""
+    """The measured quantity."""
     direction: str
     size: str
     """Of the messages."""
@@ -61,10 +61,10 @@ class Mark:
 
 
 def judge_rate(mark: Mark, rate: float, expected: float | None, gpu: str = "") -> tuple[CheckVerdict, str]:
-    """What a measured rate is worth beside a mark in bytes per second, and why.
+    """The verdict on a measured rate against a mark in bytes per second, and the reason.
 
-    A mark says nothing of hardware that cannot meet it. So a value below it fails only where this hardware should come
-    within 15 % of the mark, and stays more than 15 % below what it should give itself.
+    A mark does not apply to hardware that cannot meet it. So a value below it fails only if this hardware should come
+    within 15 % of the mark, and is more than 15 % below its own expectation.
 
     Args:
         mark: to be reached or passed.
@@ -124,7 +124,7 @@ NVLINK = Mark(
     source="published figure",
     unmet=(Unmet("A100", "8 A100 SXM give 230 to 235 GB/s (SuperBench, tests/data/nccl_allreduce.log)"),),
 )
-"""What A100 has is 300 GB/s in nominal rate, which no collective reaches."""
+"""A100 has 300 GB/s in nominal rate, which no collective reaches."""
 
 INFINIBAND_HDR = Mark(
     name="infiniband_hdr",

@@ -1,4 +1,4 @@
-"""Between nodes: what runs of commwatch cluster probe, and checks, say of this node again and again."""
+"""Between nodes: repeated results of commwatch cluster probe, and of checks, about this node."""
 
 from __future__ import annotations
 

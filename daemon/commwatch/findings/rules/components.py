@@ -53,21 +53,21 @@ def service_of(name: str) -> Component:
 
 
 def port_of(port: RdmaPort) -> Component:
-    """An RDMA port, with all that it stands on; the other ports of the adapter have other parts."""
+    """An RDMA port, with all its parts; the other ports of the adapter have other parts."""
     device, number, address = port.device, port.number, port.address
     parts = {f"{device}/{number}", port.interface, f"{address}/port/{number}" if address else ""} - {""}
     return Component("rdma_port", f"{device}/{number}", f"{device} port {number}", frozenset(parts))
 
 
 def interface_of(interface: Interface) -> Component:
-    """A network interface, with all that it stands on."""
+    """A network interface, with all its parts."""
     name, address = interface.name, interface.address
     parts = {name, f"{address}/net/{name}" if address else ""} - {""}
     return Component("interface", name, name, frozenset(parts))
 
 
 def of_daemon(what: str, words: str) -> Component:
-    """A part of the daemon itself; nothing on the node stands on it.
+    """A part of the daemon itself; nothing on the node depends on it.
 
     Args:
         what: its name as a label: of a collector, a worker or a rule.

@@ -18,7 +18,6 @@ from commwatch_exporters.node.parts import AnyColumn, column_of
 _Counted: TypeAlias = "NvLink | RdmaPort | Interface"
 
 Found: TypeAlias = "dict[Component, list[Evidence]]"
-"""What is found, by component."""
 
 SUSTAINED_OPENS_AFTER = 2 * SUSTAINED_SECONDS
 """Seconds for which a rate must stay too high: longer than it is taken over, so that one burst opens nothing."""

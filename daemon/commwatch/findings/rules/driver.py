@@ -38,7 +38,7 @@ _CODES: Mapping[str, _Code] = {
 
 
 def unusable(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
-    """A driver through which no GPU can be read; the daemon says so only once it has lasted."""
+    """A driver through which no GPU can be read; the daemon reports it only once it has lasted."""
     for _, reason, flag in facts.each_keyed(Driver.unusable):
         if flag == 1 and reason in _CODES:
             evidence = Evidence("the driver", DRIVER_FAULTS[reason][0])

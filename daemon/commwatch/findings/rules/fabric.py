@@ -21,7 +21,7 @@ _FAULTS: Mapping[str, tuple[str, str]] = {
     "route_recovery": ("fabric_recovering", "a route is being recovered"),
     "access_timeout_recovery": ("fabric_recovering", "recovering from an access timeout"),
 }
-"""What each check of ``Gpu.fabric_faults`` says; the two on partition and fabric manager are looked at apart."""
+"""Meaning of each check of ``Gpu.fabric_faults``; the two on partition and fabric manager are evaluated separately."""
 
 _NOT_STARTED, _IN_PROGRESS, _COMPLETED = 1, 2, 3
 

@@ -1,4 +1,4 @@
-"""GPUs: lost, not answering, in need of a reset, or held back while they communicate."""
+"""GPUs: lost, not answering, in need of a reset, or with limited clocks while they communicate."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CODES: Mapping[float, str] = {
 """By state of the GPU."""
 
 CALLS_FAIL = "calls of the driver about it"
-"""What a finding says of a GPU that answers every call with an error, and not of one whose calls do not return."""
+"""Evidence of a GPU that answers every call with an error, as opposed to one whose calls do not return."""
 
 SLOWDOWNS: Mapping[str, str] = {
     "hw_slowdown": "hardware slowdown",
@@ -34,7 +34,7 @@ SLOWDOWNS: Mapping[str, str] = {
 """Reasons that slow communication down. The power cap and set clocks are how a healthy GPU works."""
 POWER_BRAKE = "hw_power_brake_slowdown"
 OF_CHASSIS = frozenset({POWER_BRAKE, "hw_slowdown"})
-"""Reasons that a power brake sets: hardware slowdown stands for either of the two below it."""
+"""Reasons that a power brake sets: hardware slowdown can be either of the two below it."""
 
 
 def states(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
@@ -60,7 +60,7 @@ def recovery(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
 
 
 def slowed(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
-    """GPUs whose clocks are held down while they communicate, or while they work where their traffic is not read.
+    """GPUs whose clocks are limited while they communicate, or while they work if their traffic is not read.
 
     A power brake on all GPUs is one fault of the chassis.
     """

@@ -129,7 +129,7 @@ def gpus_of(facts: Facts) -> Mapping[str, str]:
 
 
 WAYS = (Gpu.info, NvLink.info, NvLink.expected, PcieDevice.info)
-"""What ``ways_of`` and ``all_parts`` read."""
+"""Metrics that ``ways_of`` and ``all_parts`` read."""
 
 
 def ways_of(facts: Facts) -> GpuWays:

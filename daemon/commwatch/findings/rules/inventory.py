@@ -1,4 +1,4 @@
-"""What the node lacks of what its configuration, its board, its GPUs' product or their equals say it has."""
+"""Parts that the node lacks by its configuration, its board, its GPUs' product or their equals."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ QUANTITIES: Mapping[str, Quantity] = {
     "lanes": "pcie_lanes",
     "generation": "pcie_generation",
 }
-"""What one finding of the whole node is about, by the key of its component: a kind of parts, or an aspect of GPUs."""
+"""Subject of a finding of the whole node, by the key of its component: a kind of parts, or an aspect of GPUs."""
 BY_CONFIGURATION = "expected by the configuration"
 """Evidence of parts for which no known board asks, so that the configuration itself may be wrong."""
 

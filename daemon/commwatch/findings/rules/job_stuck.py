@@ -20,7 +20,7 @@ _REASONS = {
     "waiting_for_file": "waits for a file or its file system",
     "gone": "has ended",
 }
-"""What the rank that differs does, by the reason in the label."""
+"""State of the rank that differs, by the reason in the label."""
 _RIGHTS = {
     1.0: "seen with the rights of the daemon: state, CPU time and switches",
     2.0: "seen with the rights of root or of the job's user",

@@ -30,21 +30,21 @@ _WITHIN_NODE: frozenset[FallbackKind] = frozenset({"nvls_lost", "p2p_disabled"})
 HARDWARE: frozenset[Side] = frozenset({"network", "nvlink", "gpu", "host"})
 _OF_THE_JOB: frozenset[Side] = frozenset({"config", "program"})
 _WAITING = frozenset({"timeout", "remote", "ib_rnr", "ib_remote_access"})
-"""Categories in which a process gave up on another one: they say that something is wrong, not what."""
+"""Categories in which a process gave up on another one: they show that something is wrong, not what."""
 
 _PORTS = (RdmaPort.info, RdmaPort.expected)
 _INTERFACES = (Interface.info, Interface.expected)
 
 
 def side_of(category: str) -> Side:
-    """Where the cause of a category is to be looked for."""
+    """The side on which to search for the cause of a category."""
     return _SIDES.get(category, "unknown")
 
 
 def errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Several errors of a kind in a short time on the side of network, NVLink, GPU or host."""
     least = thresholds.nccl_log_errors_min
-    # Changes are kept for a day: a longer window is looked at as far as it goes.
+    # Changes are kept for a day: a longer window is cut to that.
     window = min(thresholds.nccl_log_errors_window_seconds, DAY)
     for category, count in _counts(facts, window):
         side = side_of(category)
@@ -68,7 +68,7 @@ def waiting(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
 
 
 def _of_gpus(facts: Facts, indexes: Iterable[str]) -> frozenset[str]:
-    """What these GPUs reach others and the host by."""
+    """The parts by which these GPUs reach others and the host."""
     ways = facts.derived(ways_of)
     addresses = [ways.gpus[index] for index in indexes if index in ways.gpus]
     return frozenset(map(by_nvlink, addresses)).union(*map(ways.to_host, addresses))
@@ -110,7 +110,7 @@ def _component(category: str, parts: frozenset[str] = frozenset()) -> Component:
 
 
 def _parts(facts: Facts, side: str, window: float) -> frozenset[str]:
-    """What errors of a side can come from; empty for the whole node, also where nothing is known."""
+    """The parts that can cause errors of a side; empty for the whole node, also if nothing is known."""
     ways = facts.derived(ways_of)
     if side == "network":
         return _named(facts, ways, window) or _network(facts, ways)

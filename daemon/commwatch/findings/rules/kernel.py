@@ -74,11 +74,11 @@ SWITCH_FAILED: frozenset[str] = frozenset(
 """SXids by which traffic of a link or a switch stops: the critical ones of ``data/sxid.yaml``."""
 
 SWITCH_WARNS: frozenset[str] = frozenset({"10001", "10002", "10004", "11004", "12028", "19084"})
-"""SXids that should be looked into: the warnings of ``data/sxid.yaml``."""
+"""SXids that should be investigated: the warnings of ``data/sxid.yaml``."""
 
 _LINE_COMES_WITHIN = 10.0
-"""Seconds: the driver tells an Xid by an event as well, and only the line of the kernel log says that it was not fatal.
-Both are read every 2 s."""
+"""Seconds: the driver reports an Xid by an event as well, and only the line of the kernel log shows that it was not
+fatal. Both are read every 2 s."""
 
 _MESSAGE_CODES: Mapping[str, tuple[str, str]] = {
     "fallen_off_bus": ("xid_fabric", "fallen off the bus"),
@@ -94,7 +94,7 @@ def driver_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     for gpu, xid, count in facts.rises_keyed(Gpu.xids, HOUR):
         fatal = min(fatals.get((gpu, xid), 0.0), count)
         is_known = xid in FABRIC_FAILED or xid in GPU_FAILED
-        if not (fatal or is_known) or not _is_recent(gpu, facts.now):
+        if not (fatal or is_known):
             continue
         nonfatal = min(harmless.get((gpu, xid), 0.0), count - fatal)
         name = FABRIC_FAILED.get(xid) or GPU_FAILED.get(xid)
@@ -125,14 +125,8 @@ def _marked(facts: Facts, column: KeyedColumn[_Kind]) -> dict[tuple[_Kind, str],
     return {(device, number): rise for device, number, rise in facts.rises_keyed(column, HOUR)}
 
 
-def _is_recent(gpu: Gpu, now: float) -> bool:
-    """Whether the last Xid of a GPU is of the last hour: a log that is read for the first time tells old ones too."""
-    stamp = gpu.last_xid_timestamp_seconds
-    return stamp is None or stamp > now - HOUR
-
-
 def switch_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
-    """NVSwitches that reported, within the last hour, a failed link or what should be looked into.
+    """NVSwitches that reported, within the last hour, a failed link or an error to investigate.
 
     The same number can be fatal and not, and a number of no list can be fatal; the driver's own word for each decides.
     """
@@ -257,7 +251,7 @@ KERNEL = RuleSet(
         Rule(
             driver_errors,
             ("xid_fabric", "xid_fatal", "xid_gpu", "xid_nonfatal"),
-            reads=(*_OF_XIDS, Gpu.last_xid_timestamp_seconds, Gpu.kernel_log_messages),
+            reads=(*_OF_XIDS, Gpu.kernel_log_messages),
         ),
         Rule(switch_errors, ("sxid_fatal", "sxid_warning"), reads=_OF_SXIDS),
         Rule(lost_records, ("kernel_log_lost",), reads=(Daemon.kernel_log_losses,)),

@@ -69,7 +69,7 @@ def of_all_gpus(switch: str, gpus: frozenset[str]) -> Component:
 
 
 def ends_of(facts: Facts) -> FarEnds:
-    """Where the links lead, as far as the driver says."""
+    """The far ends of the links, as far as the driver reports them."""
     links = [link for link, _ in facts.each(NvLink.info) if link.remote_address]
     return FarEnds(
         {(one.address, one.number): one.remote_address for one in links if one.remote_type == "switch"},
@@ -131,7 +131,7 @@ def _is_in_use(facts: Facts, thresholds: Thresholds, gpu: Gpu, typical: float) -
 
 
 CAPACITY_PER_LINK = (NvLink.expected, Gpu.nvlink_capacity_bytes_per_second)
-"""What ``capacity_per_link`` reads."""
+"""Metrics that ``capacity_per_link`` reads."""
 
 
 def capacity_per_link(facts: Facts) -> dict[Gpu, float]:

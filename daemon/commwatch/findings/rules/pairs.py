@@ -39,7 +39,7 @@ class _Pair:
 
 
 def _pairs(facts: Facts) -> tuple[_Pair, ...]:
-    """What the last matrix says of each pair of GPUs; for ``Facts.derived``."""
+    """The last matrix's result for each pair of GPUs; for ``Facts.derived``."""
     gpus = facts.derived(gpus_of)
     slowest: dict[tuple[str, str], tuple[float, float | None]] = {}
     for pair, rate in facts.each(Pair.bandwidth_bytes_per_second):
@@ -188,7 +188,7 @@ def suspected_parts(facts: Facts, thresholds: Thresholds, since: float | None) -
 
 
 MEASURED_AFTER = (*_RATES, Suspect.ratio, Probe.last_completion_timestamp_seconds)
-"""What ``pairs_are_well`` and ``suspected_parts`` read beside the ways."""
+"""Metrics that ``pairs_are_well`` and ``suspected_parts`` read besides the paths."""
 
 
 def _is_measured_after(facts: Facts, since: float | None) -> bool:

@@ -26,7 +26,7 @@ _WELL_UNDER_LOAD_FOR = 15.0
 
 
 def narrow(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
-    """Links of GPUs with fewer lanes than were seen here, or than equal GPUs or the configuration say."""
+    """Links of GPUs with fewer lanes than were seen here, or than equal GPUs or the configuration have."""
     for gpu, lanes in facts.each(Gpu.pcie_width_lanes):
         limit = gpu.pcie_width_expected_lanes
         if is_narrow(lanes, limit, None):
@@ -71,7 +71,7 @@ def _device_judged(facts: Facts, thresholds: Thresholds, component: Component) -
 
 
 def device_link(facts: Facts, device: PcieDevice) -> Component:
-    """The link above a device: that of a GPU by its index, that of a bridge with all that stands below it."""
+    """The link above a device: that of a GPU by its index, that of a bridge with all devices below it."""
     if device.role == "gpu":
         gpu = facts.node.part(Gpu, device.address)
         if gpu.info is not None:

@@ -65,7 +65,7 @@ def reported(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
 
 
 def _not_corrected(facts: Facts) -> Iterable[_Found]:
-    """What was not corrected, by the devices' own reports (AER) and by the GPUs' own counts (NVML)."""
+    """Uncorrected errors, by the devices' own reports (AER) and by the GPUs' own counts (NVML)."""
     for device, severity, count in facts.rises_keyed(PcieDevice.aer_errors, HOUR):
         if severity in _LOST:
             what = f"{severity} errors {facts.lately(HOUR)}, reported by {_named(device)}"

@@ -23,20 +23,20 @@ MISSED_CHANCES = frozenset(
     {"budget", "previous_stuck", "probe_running", "backend_changed", "scheduler_unknown", "gpu_unknown",
      "foreign_pid_namespace"}
 )  # fmt: skip
-"""Reasons of skips for which no job is to blame, and nobody who wanted the node for himself."""
+"""Reasons of skips that are not caused by a job or by a user who reserved the node."""
 DISTURBED = frozenset({"process_appeared", "scheduler_busy", "gpu_unknown"})
-"""Reasons of cycles that began on a free node and had to give way."""
+"""Reasons of cycles that began on a free node and had to yield."""
 _LOOPBACK = frozenset({"lo"})
-"""What gloo's probes use: nothing of the GPUs."""
+"""The interface of gloo's probes, which use no part of the GPUs."""
 FIRM = frozenset({"configured", "reference"})
-"""Sources of an expectation that a ticket can rest on by itself."""
+"""Sources of an expectation that suffice for a ticket by themselves."""
 _GROUNDS = {
     "configured": "expected by the configuration",
     "reference": "expected by published results",
     "learned": "expected by the first good day of this node",
     "model": "expected by a model of the topology, which may be wrong for this machine",
 }
-"""What an expectation rests on, by its source."""
+"""Basis of an expectation, by its source."""
 
 
 _PAIRS_ARE_WELL = "no pair was slow since then: if an equal node gives the same, set expected_bandwidth to it"
@@ -58,7 +58,7 @@ def latency(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
 
 
 def bandwidth(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
-    """Probes with several results in a row below what is expected, whatever the expectation rests on."""
+    """Probes with several results in a row below their expectation, whatever its basis."""
     for probe, streak in facts.each(Probe.low_bandwidth_streak):
         least = thresholds.probe_low_bandwidth_streak
         if streak >= least:
@@ -142,7 +142,7 @@ def failing(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
 
 def error_rate(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Probes of which a larger share of attempts fails than in the window before."""
-    # Changes are kept for a day: a longer window is looked at as far as it goes.
+    # Changes are kept for a day: a longer window is cut to that.
     window = min(thresholds.probe_error_rate_window_seconds, DAY / 2)
     least, fewest = thresholds.probe_error_rate_failures_min, thresholds.probe_error_rate_attempts_min
     grown = {probe: some for probe, some in _failures(facts, window).items() if sum(some.values()) >= least}
@@ -276,9 +276,9 @@ def _missed_chances(facts: Facts, window: float) -> dict[Probe, Reasons]:
 
 
 _COMPONENT = (Probe.info, *WAYS)
-"""What ``_component`` reads."""
+"""Metrics that ``_component`` reads."""
 _LOW_COPIES = (HostCopy.bandwidth_bytes_per_second, HostCopy.expected_bandwidth_bytes_per_second)
-"""What ``_component_of_low`` reads beside it."""
+"""Metrics that ``_component_of_low`` reads besides."""
 _RATES = (Probe.last_bus_bandwidth_bytes_per_second, Probe.expected_bandwidth_bytes_per_second)
 
 
@@ -356,7 +356,7 @@ def _number(what: str, value: float | None, unit: EvidenceUnit) -> Iterable[Evid
 
 
 def _utilization(probe: Probe, thresholds: Thresholds) -> tuple[Evidence, ...]:
-    """What the last result reached of what is expected."""
+    """The last result as a share of its expectation."""
     least = thresholds.probe_bandwidth_utilization_low_ratio
     return _share(probe, least, "probe_bandwidth_utilization_low_ratio")
 

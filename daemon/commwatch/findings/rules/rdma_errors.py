@@ -20,7 +20,7 @@ _SIDE_COUNTERS = frozenset({"rdma_port_transmit_wait_ticks_total", "rdma_port_vl
 
 
 def saturated(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
-    """Ports with counters that stand at their greatest number: what happens from now on is not seen."""
+    """Ports with counters at their highest number: further events are not counted."""
     for code, is_side in (("rdma_counter_saturated", False), ("rdma_side_counter_saturated", True)):
         evidence_of: Found = {}
         for one, state in facts.each(SourceCounter.anomaly):

@@ -1,4 +1,4 @@
-"""A family of rules: its codes, the counters it looks back at, and each rule with what it reads."""
+"""A family of rules: its codes, its counters with their windows, and each rule with the metrics that it reads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Quantity: TypeAlias = Literal[
     "rdma_congestion", "gpudirect", "bandwidth", "pairs", "small_messages", "large_messages", "message_sizes",
     "course", "settings",
 ]  # fmt: skip
-"""What a diagnosis checks of a part."""
+"""The quantities of a part that a diagnosis checks."""
 
 Evaluate: TypeAlias = Callable[[Facts, Thresholds], Iterable[Match]]
 """One rule, or several that belong together."""
@@ -47,9 +47,9 @@ class FindingCode:
     severity: Severity
     role: Role
     meaning: str
-    """What it says about the node, and what follows for those who use it."""
+    """The meaning for the node, and the consequence for its users."""
     next_step: str
-    """What to do first."""
+    """The first step."""
     alert: str = ""
     """The alert on the same metric; empty where none is shipped."""
     opens_after: float = STATE_OPENS_AFTER
@@ -60,8 +60,8 @@ class FindingCode:
     """Whether it happened at one moment and may be over while it is still counted; all others are states, or counts
     over a time."""
     quantities: tuple[Quantity, ...] = ()
-    """What it says is wrong of its component: the checks of these fail by it. Empty of what no check measures, as
-    events and error counters."""
+    """The wrong quantities of its component, whose checks fail by it. Empty if no check measures it, as for events and
+    error counters."""
     replaces: tuple[str, ...] = ()
     """Names of the codes that are lesser degrees of it: at a component where it is open, none of them is."""
 
@@ -79,7 +79,7 @@ class Rule:
     details: tuple[AnyColumn, ...] = ()
     """Numbers that add numbers, names and parts to what it matches; without them it matches the same."""
     counts: tuple[AnyColumn, ...] = ()
-    """Counters that say when something that it counts began, beside those that it reads."""
+    """Counters that show when a counted event began, besides those that it reads."""
     thresholds: tuple[str, ...] = ()
     """Keys of ``alerts/thresholds.yaml`` that it compares the numbers with."""
     row: str = ""
@@ -92,7 +92,7 @@ class Rule:
 
     @property
     def metrics_counted(self) -> tuple[str, ...]:
-        """Metrics of which the first change says when a count began."""
+        """Metrics whose first change shows when a count began."""
         return _metrics((*self.reads, *self.counts))
 
     @property
@@ -113,7 +113,7 @@ class RuleSet:
     codes: tuple[FindingCode, ...]
     rules: tuple[Rule, ...]
     windows: Mapping[AnyColumn, float] = field(default_factory=dict)
-    """Counters that the rules look back at, and for how many seconds."""
+    """Counters whose past changes the rules use, with the window in seconds."""
     events: frozenset[AnyColumn] = frozenset()
     """Those of them of which a series is not there before its first event: it counts from 0."""
     judged: Mapping[str, Judge] = field(default_factory=dict)

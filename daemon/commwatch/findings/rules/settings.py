@@ -15,7 +15,7 @@ _CODES = {"harmful": "nccl_setting_harmful", "suspicious": "nccl_setting_suspici
 
 
 def remarks(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
-    """Settings of which the audit says that they harm, or that they may."""
+    """Settings that are harmful by the audit, or that may be."""
     for setting, processes in facts.each(NcclSetting.processes):
         code = _CODES.get(setting.severity)
         if code is None or processes <= 0:

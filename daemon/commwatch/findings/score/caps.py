@@ -1,4 +1,4 @@
-"""What keeps the score below excellent however well the parts do: an open loss, and jobs that failed; pure."""
+"""Caps that keep the score below excellent however good the parts are: an open loss, and jobs that failed; pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from commwatch_exporters.node.model import LogCategory, Probe
 
 _LOGS = "NCCL logs, "
 _STUCK_OR_DEAD = frozenset({"timeout", "remote", "crash", "killed"})
-"""Categories that say how a job ended, not why; errors on the side of the hardware end jobs too."""
+"""Categories that show how a job ended, not why; errors on the side of the hardware end jobs too."""
 
 
 def losses(facts: Facts, thresholds: Thresholds) -> Iterator[tuple[str, str]]:
@@ -43,7 +43,7 @@ def ends_a_job(category: str) -> bool:
 
 
 def failed_jobs(facts: Facts) -> Iterator[tuple[str, str]]:
-    """Jobs that failed or got stuck in the last hour, by what their logs say; their own settings do not count.
+    """Jobs that failed or got stuck in the last hour, by their logs; their own settings do not count.
 
     Yields:
         Subject and words.

@@ -36,7 +36,7 @@ _STEPS = (
 )
 _BALANCE_NEEDS = "a current result of a probe over two or more GPUs, or a job that has been on as many for 10 min"
 _SUSPECT_COST = 0.5
-"""What a part that is surely slow costs: half, as it is not known by how much it is slow."""
+"""The cost of a part that is surely slow: half, as the amount is not known."""
 
 
 def bandwidth(facts: Facts, rates: Rates) -> PartReadings:
@@ -89,7 +89,7 @@ def latency(facts: Facts, thresholds: Thresholds) -> PartReadings:
             ratio = max(ratio, at_most_one(1.0 / thresholds.probe_latency_spike_median_factor))
         words = f"{format_seconds(last)} for a small call, usually {format_seconds(usual)}"
         if "model" in expected and (probe.latency_above_model_streak or 0) >= thresholds.probe_latency_spike_streak:
-            # What is usual here may have been slow from the first day.
+            # The usual value here may have been slow from the first day.
             most = thresholds.probe_latency_model_factor * expected["model"]
             ratio = min(ratio, at_most_one(most / last))
             words += f"; a model expects at most {format_seconds(most)}"
@@ -101,8 +101,8 @@ def latency(facts: Facts, thresholds: Thresholds) -> PartReadings:
 def stability(facts: Facts, thresholds: Thresholds) -> PartReadings:
     """The least of what probes, jobs and links show over time: how long they go without an error, a time-out or a step.
 
-    A node that is as slow as ever is stable. What links and jobs show only takes away: without any probe there is
-    nothing whose stability it would be.
+    A node that is as slow as ever is stable. Links and jobs can only lower it: without any probe there is no stability
+    to measure.
     """
     fewest = thresholds.probe_error_rate_attempts_min
     attempts = _rises(facts, Probe.attempts, DAY)
@@ -143,7 +143,7 @@ def _bad_cycles(facts: Facts, window: float, fewest: int) -> Iterator[Reading]:
     Args:
         facts: of this moment.
         window: seconds to look back.
-        fewest: cycles that a share is taken of at least: one failure of one is not yet all.
+        fewest: least number of cycles for a share: one failure in one cycle is not yet 100 %.
     """
     attempts = _rises(facts, Probe.attempts, window)
     for column, what in ((Probe.failures, "failed"), (Probe.latency_spikes, "were latency spikes")):
@@ -193,7 +193,7 @@ def _links(facts: Facts, thresholds: Thresholds) -> Iterator[Reading]:
 def balance(facts: Facts, rates: Rates, jobs: Sequence[Job], thresholds: Thresholds) -> PartReadings:
     """How evenly the GPUs are loaded: by their jobs, or, on a free node, by probes; the least of all readings.
 
-    What is equally slow everywhere is in balance: the bandwidth says that it is slow.
+    GPUs that are all equally slow are in balance: the bandwidth shows that they are slow.
     """
     even = thresholds.score_even_ratio
     if jobs:
@@ -206,7 +206,7 @@ def balance(facts: Facts, rates: Rates, jobs: Sequence[Job], thresholds: Thresho
 
 
 def _ranks(facts: Facts, rates: Rates, even: float) -> Iterator[Reading]:
-    """Time of the fastest rank over the slowest one's; of copies each GPU's own rate says more."""
+    """Time of the fastest rank over the slowest one's; for copies each GPU's own rate is better."""
     for probe, ratio in of_probes(facts, Probe.rank_balance_ratio):
         if probe in rates.copies:
             continue

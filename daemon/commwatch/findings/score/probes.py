@@ -43,7 +43,7 @@ class Copies:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What single GPUs and pairs reached in the last results, as far as it is known what they should."""
+    """Results of single GPUs and pairs as shares of their expectations, where these are known."""
 
     copies: Mapping[Probe, Copies]
     pairs: tuple[Reached, ...]

@@ -20,7 +20,7 @@ _CAP = 0.99
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """One thing that a part looks at."""
+    """One measurement of a part."""
 
     subject: str
     """``probe all_reduce``, ``GPU3 to GPU5``, ``NVLinks of GPU2``."""
@@ -31,15 +31,15 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 class PartReadings(msgspec.Struct, frozen=True):
-    """What one part has to go by, before its weight is known."""
+    """The measurements of one part, before its weight is known."""
 
     name: PartName
     readings: tuple[Reading, ...]
     """None: the part was not measured."""
     least_counts: bool
-    """The part is worth its worst reading; else the mean of all."""
+    """Whether the part has the value of its worst reading; else the mean of all."""
     needs: str
-    """What a measurement of this part takes, in words."""
+    """The requirements for a measurement of this part, in words."""
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -53,11 +53,11 @@ class Part(msgspec.Struct, frozen=True):
     readings: tuple[Reading, ...]
     """The worst first."""
     missing: str = ""
-    """What it takes to measure it; empty where it was."""
+    """The requirements for measuring it; empty if it was measured."""
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """What points were lost to."""
+    """A reason for lost points."""
 
     part: PartName | Literal["cap"]
     """cap: what keeps the score below good, or below excellent, whatever its parts give."""
@@ -156,7 +156,7 @@ def _losses(before: PartReadings, part: Part) -> list[Loss]:
 
 
 def word_of(ratio: float | None, excellent: float, good: float) -> Word:
-    """What a score is called."""
+    """The word for a score."""
     if ratio is None:
         return "not measured"
     if ratio >= excellent:

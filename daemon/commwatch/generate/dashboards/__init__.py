@@ -1,4 +1,4 @@
-"""The Grafana dashboards: what stands on each, and their files. Nothing of it is imported by the daemon."""
+"""The Grafana dashboards: the content of each, and their files. The daemon imports nothing of it."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class Renderer:
     Args:
         thresholds: the limits.
         site: where the runbooks are.
-        of_one_node: a single node is chosen. Grafana writes such a value as it stands: behind ``=~`` the brackets of an
+        of_one_node: a single node is chosen. Grafana inserts such a value unescaped: behind ``=~`` the brackets of an
             IPv6 address would be a regular expression.
     """
 
@@ -295,7 +295,7 @@ class Renderer:
 
 
 def _metrics(targets: Sequence[Json]) -> list[str]:
-    """What some queries read, each once; docs/reference/metrics.md says where these come from."""
+    """The metrics that some queries read, each once; docs/reference/metrics.md has their origin."""
     text = " ".join(_STRING.sub("", target["expr"]) for target in targets)
     return list(dict.fromkeys(_READ.findall(text)))
 

@@ -35,7 +35,7 @@ LINK_ERRORS = tuple(
     for finding in ("nvlink_replays", "nvlink_packet_errors", "nvlink_remote_errors")
     for metric, _ in LIMITS[finding]
 )
-"""Of all generations; a healthy link has none. CRC errors stand apart: single ones are normal."""
+"""Counters of all generations; a healthy link has none. CRC errors are shown separately: single ones are normal."""
 CRC_ERRORS = ("commwatch_nvlink_crc_flit_errors", "commwatch_nvlink_crc_data_errors")
 """NVLink 1 to 4."""
 RECOVERIES = ("commwatch_nvlink_recovery_errors", "commwatch_nvlink_recoveries")

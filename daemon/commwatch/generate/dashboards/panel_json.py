@@ -1,4 +1,4 @@
-"""The JSON of each kind of panel, of its parts, and of what stands around the panels."""
+"""The JSON of each kind of panel, of its parts, and of the frame around the panels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EMPTY_CELLS = tuple(
     {"matcher": {"id": "byType", "options": kind}, "properties": [{"id": "noValue", "value": "–"}]}
     for kind in ("number", "string")
 )
-"""Else each empty cell of a table, also of a label, would say what the whole table needs."""
+"""Else each empty cell of a table, also of a label, would show the requirement of the whole table."""
 
 _NO_PAIR = {
     "type": "special",
@@ -58,7 +58,7 @@ A step is a minute, or more where a long time is shown.
 
 
 def kind_of(panel: Panel) -> Json:
-    """What a panel has by its kind: ``type``, ``options``, ``custom`` of its fields, ``transformations``.
+    """The JSON that depends on a panel's kind: ``type``, ``options``, ``custom`` of its fields, ``transformations``.
 
     Raises:
         TypeError: there is no such kind.
@@ -176,7 +176,7 @@ def _matrix(panel: Matrix) -> Json:
 
 
 def matrix_cells(unit: str) -> Json:
-    """What holds for the numbers of a matrix, and not for the names of its lines."""
+    """Overrides for the numbers of a matrix, which do not apply to the names of its lines."""
     background = {"type": "color-background", "mode": "basic"}
     return {
         "matcher": {"id": "byType", "options": "number"},
@@ -189,7 +189,8 @@ def matrix_cells(unit: str) -> Json:
 
 
 def places(panels: Iterable[Panel], top: int) -> tuple[list[Json], int]:
-    """Where each panel of a row stands, and the height of all: from left to right, a new line where one is full."""
+    """Position of each panel of a row, and the height of the row: from left to right, with a new line when one is
+    full."""
     boxes: list[Json] = []
     left = line = used = 0
     for panel in panels:
@@ -217,7 +218,7 @@ def mappings(names: Names | LabelNames) -> list[Json]:
 
 
 def override(field: str, properties: Sequence[Json]) -> Json:
-    """What holds for one column."""
+    """Overrides for one column."""
     return {"matcher": {"id": "byName", "options": field}, "properties": list(properties)}
 
 
@@ -252,7 +253,6 @@ def _page_link(uid: str, other: str, title: str) -> Json:
 
 
 def runbooks_link(runbooks: str) -> Json:
-    """The link to the runbooks."""
     return _link("Runbooks", runbooks, icon="doc") | {"targetBlank": True, "tooltip": "One page for each alert"}
 
 

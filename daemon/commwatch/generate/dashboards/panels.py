@@ -1,4 +1,4 @@
-"""What a dashboard is made of: panels with their queries, columns, colours, and what each needs to show anything."""
+"""Parts of a dashboard: panels with their queries, columns, colours, and the data that each needs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Due: TypeAlias = Literal[
 """When a query must have an answer; tests hold it against simulated nodes. ``elsewhere``: these lack what it needs."""
 
 Names: TypeAlias = Mapping[float, tuple[str, Colour]]
-"""What stands for a number, and its colour."""
+"""Text and colour that replace a number."""
 
 LabelNames: TypeAlias = Mapping[str, tuple[str, Colour]]
-"""What stands for the value of a label, and its colour."""
+"""Text and colour that replace the value of a label."""
 
 Order: TypeAlias = Literal["up", "down"]
 """Which way lines are sorted: the lowest or the highest first."""
@@ -65,8 +65,8 @@ class Query:
     """A question to Prometheus.
 
     ``@job@``, ``@node@``, ``@gpu@``, ``@link@``, ``@alerts@`` and ``@node_alerts@`` stand for matchers of variables,
-    ``@NAME@`` for a threshold of that name, ``@NAME:duration@`` for one in seconds as Prometheus writes it. Words of a
-    panel have thresholds so too, ``@NAME:percent@`` among them.
+    ``@NAME@`` for a threshold of that name, ``@NAME:duration@`` for one in seconds as Prometheus writes it. Texts of a
+    panel may contain these thresholds too, and ``@NAME:percent@``.
     """
 
     expression: str
@@ -90,12 +90,12 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """What all panels have."""
+    """Attributes that all panels have."""
 
     title: str
     description: str
     no_data: str
-    """What the panel needs; shown where it has nothing to show."""
+    """The data that the panel needs; shown while it is missing."""
     queries: Sequence[Query] = ()
     unit: str = "none"
     scale: Scale | None = None
@@ -122,7 +122,7 @@ class Stat(Panel):
     width: int = 3
     height: int = 4
     shows_legend: bool = False
-    """Only the legends, where what counts stands in a label."""
+    """Whether only the legends are shown, for panels whose information is in a label."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,13 +160,13 @@ class Table(Panel):
     labels: Sequence[str] = ()
     """The labels that are shown, in this order."""
     first: Sequence[str] = ()
-    """Titles of columns that stand before the labels."""
+    """Titles of columns that come before the labels."""
     label_names: Mapping[str, LabelNames] = field(default_factory=dict)
     """Words and colours of labels."""
     widths: Mapping[str, int] = field(default_factory=dict)
     """Pixels of what would be cut off at an equal share."""
     links: Mapping[str, str] = field(default_factory=dict)
-    """Where a click on a label leads; ``@runbooks@`` stands for the address of the runbooks."""
+    """Targets of a click on a label; ``@runbooks@`` stands for the address of the runbooks."""
     sort_by: Mapping[str, Order] = field(default_factory=dict)
     """Titles and labels that it is sorted by, in turn; empty: by the first label."""
     width: int = 24
@@ -185,7 +185,7 @@ class PanelRow:
 
 @dataclass(frozen=True)
 class Variable:
-    """What can be chosen above the panels."""
+    """A choice above the panels."""
 
     name: str
     label: str

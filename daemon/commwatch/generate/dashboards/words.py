@@ -1,4 +1,4 @@
-"""What panels of several dashboards share: what they need, names of states, links, and expressions."""
+"""Texts and expressions that several dashboards share: requirements, names of states, links."""
 
 from __future__ import annotations
 
@@ -118,8 +118,8 @@ FIRING = f"""
       )
     )
 """
-"""Milliseconds since 1970 at which the sign of each alert that fires was first seen; ``about`` tells those of one part
-from each other."""
+"""Milliseconds since 1970 at which the sign of each alert that fires was first seen; ``about`` distinguishes those of
+one part."""
 FIRING_SINCE = """
     1000 * min by (cluster, job, instance) (
       ALERTS_FOR_STATE{@node_alerts@, severity=~"critical|warning"}

@@ -1,6 +1,6 @@
-"""The categories of what NCCL's logs tell: the side of each, what it means in plain words, and what to do first.
+"""The categories of messages in NCCL's logs: the side of each, its meaning in plain words, and the first step.
 
-The patterns are apart, in ``rules``: few processes need them.
+The patterns are in ``rules``: few processes need them.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ Category: TypeAlias = Literal[
     "cancelled",  # the scheduler or a person ended the job
     "teardown",
 ]
-"""What a warning is about."""
+"""The subject of a warning."""
 
 Side: TypeAlias = Literal["network", "gpu", "nvlink", "host", "config", "program", "peer", "symptom", "unknown"]
-"""Where the cause is to be looked for; ``symptom``: somewhere else."""
+"""The side on which to search for the cause; ``symptom``: elsewhere."""
 
 
 class About(NamedTuple):
-    """What is known of a category."""
+    """The facts about a category."""
 
     side: Side
     happened: str
@@ -164,6 +164,6 @@ PRECEDENCE: tuple[frozenset[Category], ...] = (
 """Of what is seen together, the likelier cause first; what is not named comes after these, symptoms last of all."""
 
 ENDINGS: frozenset[Category] = frozenset({"oom", "crash", "killed", "cancelled"})
-"""What ends processes of a job, which takes their connections with it."""
+"""Categories that end processes of a job, and their connections with them."""
 SEVERED: frozenset[Category] = frozenset({"ib_retry", "ib_rnr", "ib_remote_access", "ib_other", "socket"})
-"""What the other processes may then see: after an ending these are no cause."""
+"""Categories that the other processes may then report: after an ending these are no cause."""

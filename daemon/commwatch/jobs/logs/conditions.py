@@ -1,7 +1,7 @@
 """Next steps that hold only for some versions of NCCL or some GPUs, by what a log says of them.
 
-Sources: NCCL's sources and list of variables (data/nccl_variables.yaml), and NVIDIA's guide to the fabric manager.
-Where the log does not tell, the step asks for it.
+Sources: NCCL's sources and list of variables (data/nccl_variables.yaml), and NVIDIA's guide to the fabric manager. If
+the log does not show them, the step asks for them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _GENERATIONS: Final = {"V": (7,), "A": (8,), "L": (8,), "H": (9,), "GH": (9,), "
 
 
 class Facts(NamedTuple):
-    """What a log says of the job; empty where it says nothing, or several things."""
+    """The facts about the job in a log; empty if it has none, or several that differ."""
 
     nccl: tuple[int, ...] = ()
     """The oldest version that writes here."""
@@ -47,7 +47,7 @@ class _Condition(NamedTuple):
     """The step where the fact is smaller; empty for none."""
     reached: str
     unknown: str
-    """The step where the log does not tell."""
+    """The step if the log does not show it."""
 
 
 _CONDITIONS: Final = (

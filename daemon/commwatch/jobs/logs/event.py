@@ -1,4 +1,4 @@
-"""A line of a job's log that reports trouble, with all that it says of when, where and how long."""
+"""A line of a job's log that reports trouble, with its time, place and duration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from commwatch.jobs.logs.meanings import shortened
 
 LONGEST_TEXT = 300
 _LOOKED_AT = 1024
-"""Characters of a line in which time and rank are looked for."""
+"""Characters of a line that are searched for time and rank."""
 
 _ISO = re.compile(r"\b(20\d\d)-(\d\d)-(\d\d)[T _](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?")
 _GLOG = re.compile(r"\[[EWIF](\d{1,2}?)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{1,9}) ")
@@ -42,7 +42,7 @@ _NAMED = tuple(
         r"Remote (?:daemon|host) {0,8}:.{0,80}?([\w.-]{1,255})$|[Ff]ail(?:ed|ure) on (?:node )?([\w.-]{1,255})(?::|$)",
     )
 )
-"""What a text names as the other end of a connection, or as where a process ended."""
+"""The other end of a connection, or the place where a process ended, as named in a text."""
 _HERE = frozenset({"localhost", "0.0.0.0", "127.0.0.1", "::1"})  # noqa: S104 - not bound to
 _WORK = re.compile(r"(?:\[PG ID (\d{1,6}) .{0,80}?)?WorkNCCL\(SeqNum=(\d{1,12}), OpType=(\w{1,40})")
 _HCA = re.compile(r"\bhca (\w{1,32})(?!\S)", re.ASCII)
@@ -52,13 +52,13 @@ _WAITED = re.compile(r"ran for (\d{1,12}) milliseconds|wait timeout after (\d{1,
 
 @dataclass(frozen=True, slots=True)
 class LogEvent:
-    """What one line says."""
+    """The event in one line."""
 
     category: Category
     certain: bool
     """False where the line only gives a status, which names no cause."""
     text: str
-    """The line without what stands before NCCL's message, shortened."""
+    """The line without the text before NCCL's message, shortened."""
     host: str = ""
     rank: str = ""
     pid: int | None = None
@@ -67,7 +67,7 @@ class LogEvent:
     time: float | None = None
     """Seconds since 1970 by the clock and zone of the writer; None where the line has no time."""
     waited: float | None = None
-    """Seconds for which a call had been waiting, where a time-out says so."""
+    """Seconds for which a call had been waiting, if a time-out names them."""
     hca: str = ""
     """RDMA device of the writer; empty where none is named."""
     named: str = ""
@@ -81,12 +81,12 @@ _OWN = re.compile(r"""logger\\?": \\?"commwatch\.|\[commwatch\.""")
 
 
 def event_in_line(line: str, year: int, find: Callable[[str], Finding | None] = find_in_line) -> LogEvent | None:
-    """What a line of a job's log says; None for a line that says nothing of trouble.
+    """The event in a line of a job's log; None for a line without trouble.
 
     Args:
         line: of the log, without its end; see ``rules.GOES_ON``.
         year: of lines that name none.
-        find: what it says.
+        find: finds the category in a line.
     """
     if (found := find(line)) is None:
         return None
@@ -123,7 +123,7 @@ def event_in_line(line: str, year: int, find: Callable[[str], Finding | None] = 
 
 
 def time_of(line: str, year: int) -> float | None:
-    """When a line says that it was written: the first time in it, taken as if it were UTC; None without any.
+    """The time of a line: the first time in it, taken as if it were UTC; None without any.
 
     Args:
         line: of a log.

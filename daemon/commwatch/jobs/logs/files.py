@@ -1,4 +1,4 @@
-"""Which files the configured names of logs stand for: files, folders, patterns, and names as NCCL writes them."""
+"""Log files by their configured names: files, folders, patterns, and names as NCCL writes them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def find_logs(name: str, host: str) -> tuple[list[LogFile], OSError | None]:
         host: of this node, or ``ANY_HOST``.
 
     Returns:
-        The files, and why something by this name cannot be looked at; what is not there is no error.
+        The files, and the error of a path that cannot be read; a missing file is no error.
     """
     found: dict[str, LogFile] = {}
     failed: OSError | None = None
@@ -96,7 +96,7 @@ def stat_log(path: str) -> LogFile | None:
 
 
 def identity_of(found: os.stat_result) -> str:
-    """What distinguishes a file from others while it exists."""
+    """The identity of a file while it exists."""
     return f"{found.st_dev:x}:{found.st_ino:x}"
 
 

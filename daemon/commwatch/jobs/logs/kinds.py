@@ -15,7 +15,7 @@ IDENTIFIER = re.compile(rb"\b[0-9a-f-]{6,64}\b")
 
 
 class Kinds:
-    """Finds words in a piece of a log by looking at one line of each kind.
+    """Finds words in a piece of a log by reading one line of each kind.
 
     Args:
         data: of a log; lines end with a line feed, or with a carriage return as those of progress bars do.
@@ -35,7 +35,7 @@ class Kinds:
         self._kinds = b"\n".join(kinds) + b"\n"
 
     def may_hold(self, *words: bytes) -> bool:
-        """False where none of some words stands in any line; digits in them do not count."""
+        """False if no line contains any of the words; digits in them do not count."""
         return any(word.translate(None, _DIGITS) in self._kinds for word in words)
 
     def telling(self, hints: Sequence[bytes]) -> list[tuple[int, bytes]]:

@@ -1,4 +1,4 @@
-"""What NCCL and torch write about their own trouble: lines taken apart, warnings classified, the first culprit found.
+"""Messages of NCCL and torch about their own trouble: lines are parsed, warnings classified, the first culprit found.
 
 Sources: NCCL 2.3 to 2.32 (``src/debug.cc`` for the shape of a line, the WARN calls for the texts) and torch's
 ProcessGroupNCCL. Lines are searched, never anchored, since launchers put their own text before them. Each line costs a
@@ -47,7 +47,7 @@ _LONGEST_PREFIX = 512
 _LONGEST_MESSAGE = 1024
 _MOST_LINES = 400
 _LOOKED_AT = 1024
-"""Characters of a line in which words of work and of trouble are looked for."""
+"""Characters of a line that are searched for words of work and of trouble."""
 
 _MARK = re.compile(r"NCCL (WARN|INFO|DIAG|TRACE|CALL) ")
 _PREFIX = re.compile(
@@ -68,11 +68,11 @@ _CHANNEL = re.compile(
 
 
 INCIDENT_SECONDS = 60.0
-"""What is seen within this time after the first line belongs together."""
+"""Lines within this time after the first one belong to the same incident."""
 
 
 class LogLine(NamedTuple):
-    """A line of NCCL's log, taken apart. What a version does not write is empty or None."""
+    """A line of NCCL's log, parsed. Fields that a version does not write are empty or None."""
 
     level: str
     """WARN, INFO, DIAG, TRACE or CALL."""
@@ -88,7 +88,7 @@ class LogLine(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """What one line says about a cause."""
+    """The category of one line."""
 
     category: Category
     certain: bool = True
@@ -122,7 +122,8 @@ def parse_line(line: str) -> LogLine | None:
 
 
 def find_in_line(line: str) -> Finding | None:
-    """What a line of a job's log says: a warning of NCCL, or a message of torch, a launcher or the kernel; else None.
+    """The category of a line of a job's log: a warning of NCCL, or a message of torch, a launcher or the kernel; else
+    None.
 
     The line after ``Last error:`` belongs to it: it is NCCL's last warning without its prefix.
     """
@@ -148,7 +149,7 @@ def find_sign(line: str) -> Finding | None:
 
 
 def find_doubt(line: str) -> Finding | None:
-    """Whether a line speaks of trouble, where the program does not say by its level that it is none; or of waiting."""
+    """Trouble in a line whose level does not mark it as harmless, or waiting; else None."""
     line = line[:_LOOKED_AT]
     if WAITING.search(line) is not None:
         return Finding("waiting", False)
@@ -171,7 +172,7 @@ def shows_work(line: str) -> bool:
 
 
 def shows_good_end(line: str) -> bool:
-    """Whether a line says that the job has ended well."""
+    """Whether a line shows that the job has ended well."""
     line = line[:_LOOKED_AT]
     return ENDED_WELL.search(line) is not None and not speaks_of_trouble(line)
 
@@ -190,7 +191,7 @@ def telling_lines(data: bytes) -> list[tuple[int, bytes]]:
 
 
 def find_in_warning(warning: LogLine) -> Finding | None:
-    """What a warning is about; ``other`` where no rule knows it, None where it is known to be harmless."""
+    """The category of a warning; ``other`` if no rule knows it, None if it is known to be harmless."""
     if HARMLESS.search(warning.message) is not None:
         return None
     # The same CUDA error means something else where NCCL was setting up multicast or peer access.
@@ -201,10 +202,10 @@ def find_in_warning(warning: LogLine) -> Finding | None:
 
 
 def find_in_text(text: str) -> Iterator[Finding]:
-    """What the text of an error says, line by line.
+    """The categories in the text of an error, line by line.
 
-    An error of NCCL carries its last warning without the prefix of a log line, so every line is taken for NCCL's,
-    and may hold a status and a warning.
+    An error of NCCL carries its last warning without the prefix of a log line, so every line is treated as NCCL's, and
+    may hold a status and a warning.
     """
     for line in text[: _LONGEST_LINE * 16].splitlines()[:_MOST_LINES]:
         if (finding := find_in_line(line)) is not None:

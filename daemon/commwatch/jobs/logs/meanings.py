@@ -1,4 +1,4 @@
-"""What a line of a job's log means, where it says more than its category: the cause in words, and what to do about it.
+"""Meanings of lines of a job's log that are more specific than their category: the cause in words, and the remedy.
 
 Sources: the error strings of the CUDA runtime and driver API (``cudaGetErrorString``, ``cuda.h``), errno(3), the
 messages of NVML, of glibc and of the kernel; Xids and SXids from data/xid.yaml and data/sxid.yaml, adapters from the
@@ -299,9 +299,9 @@ CONNECTION_ROWS: Final[tuple[_Row, ...]] = (
          "Look whether torchrun runs on the host of --rdzv_endpoint, whether all nodes name the same endpoint and "
          "--rdzv_id, and whether its port is open between the nodes: commwatch cluster check tries the paths.")),
 )  # fmt: skip
-"""Why a connection failed, by what the line says itself."""
+"""Reasons of a failed connection, by the line itself."""
 _CONNECTING: Final = frozenset({"socket", "timeout"})
-"""Categories of lines that may say why a connection failed."""
+"""Categories of lines that may contain the reason of a failed connection."""
 
 _SIDES: Final[dict[str, Side]] = {
     "nvlink": "nvlink", "nvswitch": "nvlink", "pcie": "host", "gpu": "gpu", "memory": "gpu", "driver": "host",
@@ -316,7 +316,7 @@ _LINK_XID: Final = re.compile(rf"(?:{LINK_XIDS})\Z")
 
 
 def report_in(line: str) -> Report | None:
-    """The event of a GPU, an NVSwitch or an adapter that a line of the kernel reports, whatever stands before it."""
+    """The event of a GPU, an NVSwitch or an adapter that a line of the kernel reports, whatever text precedes it."""
     found = _KERNEL.search(line)
     return None if found is None else parse_report(line[found.start() :])
 
@@ -335,14 +335,14 @@ _OF_AMD: Final = re.compile(r"\bHIP (?:error|failure)|\bhip[A-Z]")
 
 
 def refined(category: Category, text: str) -> Category:
-    """The category of a failed call of CUDA by what CUDA says of it; every other category as it is."""
+    """The category of a failed call of CUDA by CUDA's own text; every other category unchanged."""
     if category != "cuda" or _OF_AMD.search(text) is not None:
         return category
     return next((row.of for row in CUDA_ROWS if row.says.search(text)), category)
 
 
 def about_line(category: Category, text: str, of_amd: bool = False) -> About | None:
-    """What a line says itself of its cause; None where only its category is known.
+    """The cause that a line itself names; None if only its category is known.
 
     Args:
         category: of the line.
@@ -368,7 +368,7 @@ def _about_pcie(address: str) -> About:
 
 
 def shortened(category: Category, text: str, longest: int) -> str:
-    """The beginning of a line, or the part that ends with the words that say why.
+    """The beginning of a line, or the part that ends with the reason.
 
     Args:
         category: of the line.
@@ -401,7 +401,7 @@ def name_of_report(report: Report) -> str:
 
 
 def about_report(report: Report) -> About:
-    """What an event of the kernel log means, by the tables of the daemon."""
+    """The meaning of an event of the kernel log, by the tables of the daemon."""
     if report.kind == "adapter":
         happened = f"Adapter {report.device}: {ADAPTER_EVENTS[report.code].meaning}."
         return About("network", happened, _ADAPTER)

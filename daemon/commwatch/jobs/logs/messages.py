@@ -234,7 +234,7 @@ SIGNS_SAID: Final[tuple[Message, ...]] = (
              "A volume of the pod could not be mounted on its node.",
              "Read kubectl describe pod, and look at the storage's driver on that node.")),
 )  # fmt: skip
-"""What programs that go on write as well: asked only of a whole log that reports nothing else."""
+"""Messages that programs write even if they go on: used only for a whole log without any other event."""
 
 SAID_HINTS: Final = tuple(one.hint.encode() for one in MESSAGES_SAID)
 SIGN_SAID_HINTS: Final = tuple(one.hint.encode() for one in SIGNS_SAID)

@@ -1,7 +1,7 @@
 """Tables of nccl-tests and rccl-tests in a log: wrong results, bandwidth that falls as messages grow, a torn end.
 
-Source: nccl-tests src/common.cu. Bandwidths are in GB/s (10⁹ bytes), sizes in bytes; the columns in place stand behind
-those out of place, and versions before 2.12 write an error where later ones count wrong values.
+Source: nccl-tests src/common.cu. Bandwidths are in GB/s (10⁹ bytes), sizes in bytes; the in-place columns follow the
+out-of-place ones, and versions before 2.12 write an error where later ones count wrong values.
 """
 
 from __future__ import annotations

@@ -45,17 +45,17 @@ ZSTD_PROGRAMS = ("/usr/bin/zstd", "/bin/zstd")
 MOST_TOLD = 5000
 """Lines of trouble that are taken of one log; what happened first is among them."""
 _LOOKED_BACK = 20
-"""Lines before one without a time of its own that are asked for theirs."""
+"""Lines before one without a time of its own that are searched for theirs."""
 _WORK_LINES = 1000
 """Lines at the end of a piece that are asked whether they show work."""
 _HEAD_LINES = 20_000
-"""Lines at the beginning in which a year and names of GPUs are looked for."""
+"""Lines at the beginning that are searched for a year and names of GPUs."""
 _DATE = re.compile(rb"\b(20\d\d)-\d\d-\d\d[T _]\d\d:\d\d:")
 _VERSION = re.compile(rb"NCCL version (\d{1,3}\.\d{1,3}\.\d{1,3})\+")
 _AMD = (b"HIP ", b"hipify", b"hipIpc", b"amdgpu", b"AMD Instinct", b"RCCL", b"rccl", b"ROCm")
 _NUMBER = re.compile(rb"0*[1-9]\d*")
 _DECIDES = re.compile(rb"Xid|rrno|xit|ignal|tatus|code|event|SIG")
-"""In lines whose numbers say what happened."""
+"""Lines whose numbers identify the event."""
 _MOST_KINDS = 4096
 """Kinds of lines that are remembered for saying nothing."""
 _COLOURS = re.compile(rb"\x1b\[[0-9;]{0,16}m")
@@ -69,7 +69,7 @@ STANDARD_INPUT = "-"
 
 @dataclass(slots=True)
 class ReadLog:
-    """What one log reports."""
+    """The events of one log."""
 
     name: str
     told: list[Told] = field(default_factory=list)
@@ -82,13 +82,13 @@ class ReadLog:
     of_amd: bool = False
     """Whether a line is of AMD's driver or libraries."""
     signs: list[Told] = field(default_factory=list)
-    """Signs of an end, which are asked where no log tells anything; see ``rules.SIGNS``."""
+    """Signs of an end, which are used if no log has an event; see ``rules.SIGNS``."""
     doubts: list[Told] = field(default_factory=list)
     """Lines after the last one of work that speak of failing, which no level calls calm; see ``rules.DOUBT``."""
     works: int = 0
     """The last line that shows work or a good end, with no word of failing after it; 0 for none."""
     has_ended: bool = False
-    """Whether that line says that the job has ended well."""
+    """Whether that line shows that the job has ended well."""
     silent: float = 0.0
     """Seconds since it was written last, as far as is known."""
     silent_kinds: set[int] = field(default_factory=set)
@@ -110,7 +110,7 @@ def read_logs(names: Iterable[str]) -> list[ReadLog]:
         names: of files and folders, patterns, or ``-`` for the standard input.
 
     Raises:
-        OSError: one cannot be read; ``FileNotFoundError`` also where a name stands for no log.
+        OSError: one cannot be read; ``FileNotFoundError`` also if a name matches no log.
     """
     return [read_log(*log) for log in _opened(names)]
 
@@ -200,7 +200,7 @@ def read_log(name: str, stream: BinaryIO, changed: float, most_bytes: float = fl
     Raises:
         OSError: as the kernel gave it.
     """
-    # What a pipe brings may be of any age.
+    # Lines from a pipe may be of any age.
     log = ReadLog(name, silent=float("inf") if stream is sys.stdin.buffer else time.time() - changed)
     rest, skips = b"", False
     default_year = time.gmtime(changed).tm_year
@@ -240,7 +240,7 @@ def _read(stream: BinaryIO) -> bytes:
 
 
 def _take(log: ReadLog, body: bytes, default_year: int) -> None:
-    """Add what some lines tell; ``log.lines`` stand before them."""
+    """Add the events of some lines; ``log.lines`` lines precede them."""
     if b"\x1b" in body:
         body = _COLOURS.sub(b"", body)
     kinds = Kinds(body)
@@ -286,7 +286,7 @@ def _take(log: ReadLog, body: bytes, default_year: int) -> None:
 
 
 def _take_facts(log: ReadLog, body: bytes, kinds: Kinds) -> None:
-    """What some lines say of libraries and GPUs."""
+    """Add the facts about libraries and GPUs in some lines."""
     log.of_nccl = log.of_nccl or kinds.may_hold(b" NCCL INFO ", b" NCCL WARN ", b"NCCL version")
     log.of_amd = log.of_amd or kinds.may_hold(*_AMD)
     if kinds.may_hold(b"NCCL version"):

@@ -1,4 +1,4 @@
-"""The texts by which warnings of NCCL and messages of torch are told apart; the first rule that fits counts.
+"""The texts that identify warnings of NCCL and messages of torch; the first rule that fits counts.
 
 Every repetition has an upper bound, so that no line can make a search take long.
 """
@@ -64,7 +64,7 @@ MESSAGES = tuple((category, re.compile(rule)) for category, rule in _MESSAGES)
 """Category and text of a warning of NCCL, without the words that come before the message."""
 
 _RANK = r"^(?:\[\w{0,12}\d{1,6}\]:? ?|\d{1,6}: ?){0,3}"
-"""What launchers put before each line of a process: ``[rank3]: ``, ``[default3]:``, ``3: ``."""
+"""Prefixes of launchers before each line of a process: ``[rank3]: ``, ``[default3]:``, ``3: ``."""
 _EXCEPTIONS = (
     "Value|Key|Type|Index|Attribute|Assertion|Name|Import|ModuleNotFound|FileNotFound|IsADirectory|UnboundLocal|"
     "ZeroDivision|NotImplemented|Recursion|UnicodeDecode"
@@ -75,7 +75,7 @@ _ENDED = (
     r"(?i:\b(?:exit(?:s|ed|ing)?(?: with)?(?:[ _]exit)?[ _]?(?:code|status)?|return(?:ed|s)?(?: with)?[ _]?code|"
     r"errorcode|terminated with (?:exit )?code|exited, status)\"?\s{0,8}(?:is|[:=])?\s{0,8})"
 )
-"""What programs of any kind write before the code with which a process ended."""
+"""Texts of any program before the exit code of a process."""
 
 _TORCH: tuple[tuple[Category, bool, str], ...] = (
     ("teardown", True, r"CUDA error: driver shutting down"),
@@ -172,7 +172,7 @@ TORCH = tuple((category, certain, re.compile(rule)) for category, certain, rule 
 """Category, whether the text names the cause, and the text of a message of torch, Python or a launcher."""
 
 _LOGGER = r"(?:\([^)]{1,80}\) )?(?:ERROR [\d-]{5,10} [\d:]{8} (?:\S{1,80}\]|\[\S{1,80}\]) )?"
-"""What vLLM and Ray put before each line of a worker."""
+"""Prefixes of vLLM and Ray before each line of a worker."""
 _SIGNS: tuple[tuple[Category, str], ...] = (
     ("socket", r"(?i)failed to connect\b(?!.{0,200}errno: 97)|\(gai error: -?\d|C10d store has failed"),
     ("socket", r"(?i)connection (?:refused|timed out)|no route to host|complete a TCP connection|not resolve host"),
@@ -219,30 +219,30 @@ WAITING = re.compile(
     r"is waiting to start: (?:PodInitializing|ContainerCreating)|"
     r"\b\d{1,6}/\d{1,6} nodes are available|Allocate failed due to requested number of devices unavailable"
 )
-"""What launchers write while a job waits for resources; work after it takes it back."""
+"""Messages of launchers while a job waits for resources; later work cancels them."""
 FAILED_CALL = re.compile(r"\.cc?:\d{1,5} -> [1-689]\b")
-"""What NCCL writes of a call that failed, at the level INFO."""
+"""NCCL's line about a failed call, at the level INFO."""
 CALM = re.compile(
     r"(?:^|[\s\[(|:])(?:INFO|DEBUG|TRACE|NOTICE|WARN(?:ING)?|Warning|info|debug|warning)(?:$|[\s\]):,|])|"
     r"\b[A-Z]\w{1,40}Warning: |(?:^|\[)[DIW]\d{3,4} \d\d:|^\[[DIW] |[:\d] [DIW] |\blevel=(?:info|debug|warn)"
 )
-"""Where the program itself says by its level that a line is no error."""
+"""Lines that the program itself marks, by their level, as no error."""
 WORK = re.compile(
     r"(?i)(?<!\w)(?:step|epoch|iter(?:ation)?|batch|episode|round|update)\b\W{1,8}[1-9](?!\d{0,8}\()|"
     r"\bloss\b\W{1,4}\d|\d ?(?:it/s|s/it|tok(?:en)?s?/s|samples/s)|samples/?(?:per)?sec\W{1,4}\d|\d (?-i:GB/s)|"
     r"throughput(?: \([^)]{1,24}\))?\W{1,8}\d{0,8}\.?\d{0,4}[1-9]|"
     r"\b\d{1,16} {1,20}\d{1,16} {1,20}\w{3,16} {1,20}(?:sum|none|prod|min|max|avg)\b|\" 20\d\b"
 )
-"""What only a job writes that is at work: progress beyond its beginning, or a result."""
+"""Lines that only a working job writes: progress beyond its beginning, or a result."""
 BEGINS = re.compile(r"(?i)load|\| {0,8}0/")
-"""What such a line is not to hold."""
+"""Texts that such a line must not contain."""
 ENDED_WELL = re.compile(
     r"(?i)\b(?:train\w{0,5}|job|run|benchmark)s?\b.{0,60}\b(?:finished|completed?|succeeded|done)\b|values : 0 OK|"
     r"(?:finished|completed?) successfully|Avg bus bandwidth|`max_(?:steps|epochs)=|train_runtime|"
     + _ENDED
     + r"0\b(?![.:]\d)"
 )
-"""What says that a job has ended well."""
+"""Texts that show that a job has ended well."""
 HARMLESS = re.compile(
     r"Failed to open libibverbs|Failed to find CUDA library|Could not find ncclGetVersion symbol|"
     r"event ?: (?:port active|client reregistration)|unknown event type \((?:9|17)\)|"
@@ -255,7 +255,7 @@ HARMLESS = re.compile(
 the header of a table."""
 
 VAGUE = re.compile(r"(?:Cuda|CUDA|HIP) failure (?:80[01] )?'operation not (?:permitted|supported)'")
-"""What CUDA says of many things, of which another warning names one."""
+"""CUDA's error for many causes, of which another warning names one."""
 
 HINTS: tuple[bytes, ...] = (
     b"NCCL WARN ", b"NCCL error", b"NCCL Error", b"NCCL failure", b"ncclUnhandledCudaError", b"ncclSystemError",
@@ -285,7 +285,7 @@ HINTS: tuple[bytes, ...] = (
     b"evice ordinal", b"egal memory acc", b"side assert", b"aunch failure", b"isaligned addr", b"CUDA failure",
     b"device function",
 )  # fmt: skip
-"""A line that says something holds one of these; they are found much faster than the rules."""
+"""Each meaningful line contains one of these; they are found much faster than the rules."""
 
 GOES_ON: Mapping[bytes, int] = {
     b"Last error:": 1, b"Root Cause": 7, b"ActorDied": 7, b"ActorError": 7, b"lost communication": 4,

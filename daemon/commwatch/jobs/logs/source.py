@@ -25,7 +25,7 @@ from commwatch.sources.base import Origin, Source
 from commwatch_exporters.snapshot import Series
 
 BUSY_SECONDS = 0.25
-"""A run ends after this time; the rest waits for the next one."""
+"""A run ends after this time; the remaining lines wait for the next one."""
 LOOK_SECONDS = 15.0
 """Between two searches for new files."""
 MOST_FILES = 512
@@ -46,7 +46,7 @@ _LOOKED_FOR_HOSTS = 16
 """Lines of a piece that are asked who wrote them."""
 
 Errors: TypeAlias = "dict[tuple[Category, bool, str, int | None], LogErrors]"
-"""What a run found, by category, certainty, RDMA device and rank."""
+"""Errors of a run, by category, certainty, RDMA device and rank."""
 
 _SERIES: tuple[Series, ...] = (("commwatch_nccl_log_files", ()), ("commwatch_nccl_log_skipped_bytes_total", ()))
 
@@ -54,8 +54,8 @@ _SERIES: tuple[Series, ...] = (("commwatch_nccl_log_files", ()), ("commwatch_ncc
 class NcclLogsSource(Source):
     """Reads what was added to the logs since the last run.
 
-    What stands in a file when it is seen for the first time is old and does not count, unless the file came while this
-    source, or the one that it goes on from, was watching.
+    The contents of a file at its first reading are old and do not count, unless the file was created while this source,
+    or the one that it resumes, was watching.
 
     Args:
         names: of files and folders, and patterns (``sources.log_files.pattern_of``).
@@ -173,7 +173,7 @@ class NcclLogsSource(Source):
             errors[key] = replace(before, count=before.count + 1)
 
     def _take_transport(self, body: bytes, tail: LogTail, started: float) -> None:
-        """Keep what a piece says of the transport of the job that is being set up."""
+        """Keep the transport lines of a piece for the job that is being set up."""
         if _ORDINARY not in body:
             return
         pids = set(_PID.findall(body))
@@ -196,7 +196,7 @@ class NcclLogsSource(Source):
         return parsed is not None and self._is_ours(parsed.host, tail)
 
     def _fallbacks(self) -> Iterator[LogErrors]:
-        """The fallbacks of jobs whose communicators stand, each once: shown by two runs, so that none is only half
+        """The fallbacks of jobs whose communicators are complete, each once: shown by two runs, so that none is half
         written."""
         for tail in self._tails.values():
             if tail.fallback is None:
@@ -218,8 +218,8 @@ class NcclLogsSource(Source):
     def _names_stand(self) -> bool:
         """Whether every name still leads to the file that it led to before, and none was cut.
 
-        The copy of a log that was copied and cut is known by how far that log was read: it is looked for before the
-        log's reading begins again.
+        The copy of a log that was copied and cut is identified by how far that log was read: it is searched for before
+        the log is read from its beginning.
         """
         for tail in self._tails.values():
             try:
@@ -231,7 +231,7 @@ class NcclLogsSource(Source):
         return True
 
     def _search(self) -> None:
-        """Find the files that the names stand for now."""
+        """Find the current files of the names."""
         found: dict[str, LogFile] = {}
         self._failed = None
         now = self._clock()
@@ -288,7 +288,7 @@ class NcclLogsSource(Source):
             tail.close()
 
     def _resume(self, now: float) -> bytes | None:
-        """What the next process goes on from; None while that is what was reported last."""
+        """State from which the next process resumes; None while it equals the last reported one."""
         positions = self._known | {tail.identity: tail.position for tail in (*self._gone, *self._tails.values())}
         if positions == self._told and now - self._told_at < TELL_SECONDS:
             return None

@@ -1,4 +1,4 @@
-"""What happened first in the logs of a job: its trouble in order, by the minute, with the likeliest cause."""
+"""The order of events in the logs of a job: its trouble by the minute, with the likeliest cause."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _REMOVAL = "45"
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Something that a log reports, and where it stands."""
+    """An event of a log, and its place."""
 
     event: LogEvent
     file: str
@@ -38,7 +38,7 @@ class Told:
 
     @property
     def time(self) -> float | None:
-        """When it was written, or shortly after when; seconds since 1970 as its writer told."""
+        """Time of writing, or a time shortly before; seconds since 1970 by the writer's clock."""
         return self.event.time if self.event.time is not None else self.before
 
     @property
@@ -146,7 +146,7 @@ class Chapter:
 
     @property
     def first(self) -> Told:
-        """What began first, cause or not."""
+        """The first event, cause or not."""
         return self.told[0]
 
     @property
@@ -181,11 +181,11 @@ def _is_removal(one: Told) -> bool:
 def tell(logs: Iterable[Sequence[Told]]) -> list[Chapter]:
     """The trouble of a job in chapters, the first one first.
 
-    Lines without a time belong to the time before them in their file. Where no line has one, all is one chapter, in
-    the order given: only times tell that two things are apart.
+    Lines without a time belong to the time before them in their file. Where no line has one, all is one chapter, in the
+    order given: only times show that two events are separate.
 
     Args:
-        logs: what each file tells, in the order of its lines. Times of all are held to be of one clock and zone.
+        logs: the events of each file, in the order of its lines. All times are assumed to be of one clock and zone.
     """
     dated = [list(_dated(log)) for log in logs]
     told = _compared([one for log in dated for one in log])

@@ -41,27 +41,27 @@ class Position(msgspec.Struct, array_like=True):
 
 
 class LogsPosition(msgspec.Struct):
-    """What the next process of this source goes on from."""
+    """State from which the next process of this source resumes."""
 
     names: tuple[str, ...] = ()
     """Configured names; files of others are not new because they were not known."""
     looked: Timestamp = 0.0
-    """When files were looked for last, seconds since 1970."""
+    """Time of the last search for files, seconds since 1970."""
     files: dict[str, Position] = {}
     """By identity."""
 
 
 class Piece(NamedTuple):
-    """What a piece of a log gave."""
+    """The whole lines of a piece of a log."""
 
     body: bytes
-    """Whole lines, or the beginning of one that is too long; what follows is not to be looked at yet."""
+    """Whole lines, or the beginning of one that is too long; later bytes are not to be parsed yet."""
     begins: int
     """Where the body begins in the piece."""
     used: int
     """Bytes of the piece that need not be read again."""
     skips: bool
-    """Whether what follows is the rest of a line that is too long, or of one that was given up."""
+    """Whether the following bytes are the remainder of a line that is too long, or of one that was given up."""
 
 
 def whole_lines(data: bytes, skips: bool) -> Piece:
@@ -69,7 +69,7 @@ def whole_lines(data: bytes, skips: bool) -> Piece:
 
     Args:
         data: the piece.
-        skips: whether it begins within a line that is not to be looked at.
+        skips: whether it begins within a line that is to be skipped.
     """
     begins = 0
     if skips:
@@ -100,19 +100,19 @@ class LogTail:
         """How far it was read before it was cut or written again: what a copy holds that was made before."""
         self._skipped = 0
         self.hosts: set[str] = set()
-        """Hosts that write into it, as far as its lines say."""
+        """Hosts that write into it, by its lines."""
         self.transport = TransportLines()
-        """What the job that is being set up says of its transport."""
+        """Transport of the job that is being set up."""
         self.set_up = float("-inf")
         """When NCCL wrote last, monotonic seconds."""
         self.pids: set[bytes] = set()
         """The processes of that job that NCCL names."""
         self.fallback: str | None = None if position.told else ""
-        """What these lines showed at the last run: a kind of fallback, empty for none; None: it was reported."""
+        """Result of these lines at the last run: a kind of fallback, empty for none; None: it was reported."""
         self.goes_on = position.told
         """Whether the next lines of NCCL are of the job whose fallback an earlier process reported."""
         self.looked = self.grown = float("-inf")
-        """When it was looked at last and when something new was read, monotonic seconds."""
+        """Times of the last check and of the last new data, monotonic seconds."""
         self._descriptor = -1
         self._unfinished: tuple[int, float] | None = None
         """Length of the file and time at which a line without an end was seen first."""

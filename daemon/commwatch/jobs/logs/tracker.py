@@ -1,4 +1,4 @@
-"""Keeps the totals of what the logs of jobs say, and logs the likeliest cause of what is seen within a minute."""
+"""Keeps totals of the events in the logs of jobs, and logs the likeliest cause of the events within a minute."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Incident(msgspec.Struct):
 
 
 class NcclLogCountsState(msgspec.Struct):
-    """What survives a restart of the daemon."""
+    """State that survives a restart of the daemon."""
 
     errors: dict[str, Count] = {}
     """Lines by category."""
@@ -111,7 +111,7 @@ def _category(errors: LogErrors) -> Category:
 
 
 class JobLogsState(msgspec.Struct):
-    """What survives a restart: the totals, and how far the logs were read when they were these."""
+    """State that survives a restart: the totals, and the positions in the logs at which they were counted."""
 
     counts: NcclLogCountsState = msgspec.field(default_factory=NcclLogCountsState)
     resume: str = ""
@@ -146,7 +146,7 @@ class JobLogs(Tracker):
 
     @property
     def resume_point(self) -> dict[str, bytes]:
-        """What a new process of the source goes on from."""
+        """State from which a new process of the source resumes."""
         return {SOURCE: self._resume.encode()} if self._resume else {}
 
     def on_batch(self, outcome: Outcome) -> None:

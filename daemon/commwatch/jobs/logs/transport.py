@@ -1,4 +1,4 @@
-"""What a job's log says of the transport between nodes: a job that works over TCP where RDMA could be crawls.
+"""Finds the transport between nodes in a job's log: a job that uses TCP where RDMA is possible is slow.
 
 NCCL writes at the level INFO which network it uses and why (src/misc/ibvwrap.cc, src/transport/net_ib, net.cc,
 src/init.cc; the EFA plugin in its own words). A job on one node uses no network whatever these lines say.
@@ -73,7 +73,7 @@ _MARKS: Final[dict[str, _Mark]] = {
 
 
 class Line(NamedTuple):
-    """Where a line stands."""
+    """The place of a line."""
 
     number: int
     """From 1."""
@@ -165,13 +165,13 @@ class TransportLines:
         """Whether ranks of several nodes talk, as far as the lines of this log show it."""
         if len(self.hosts) > 1 or self.nodes > 1 or self.joins_nodes:
             return True
-        # Nobody opens an adapter or a channel over the network for one node alone.
+        # No job opens an adapter or a channel over the network for one node alone.
         opens = "not_opened" in self.seen or "no_gdr" in self.seen or bool(self.channels)
         return self.ranks > (_USUAL_NODE if opens else _LARGEST_NODE)
 
 
 class Transport:
-    """What the logs of one job say together."""
+    """The transport by all logs of one job together."""
 
     def __init__(self, logs: list[TransportLines], has_geforce: bool = False) -> None:
         self._logs = logs
@@ -189,18 +189,18 @@ class Transport:
 
     @property
     def is_over_rdma(self) -> bool:
-        """Whether NCCL says that it uses RDMA."""
+        """Whether NCCL's log shows that it uses RDMA."""
         return any("rdma" in log.seen for log in self._logs)
 
     @property
     def is_set_up(self) -> bool:
-        """Whether NCCL says that its communicators stand."""
+        """Whether NCCL's log shows that its communicators are complete."""
         return any("started" in log.seen for log in self._logs)
 
     def slow(self) -> tuple[int, Slow] | None:
-        """Why the job is slow, and in which log that stands; None where nothing says that it is.
+        """The reason why the job is slow, and the index of its log; None if no log shows one.
 
-        TCP between nodes is no fault where nothing shows an RDMA adapter.
+        TCP between nodes is no fault if no log shows an RDMA adapter.
         """
         for at, log in enumerate(self._logs):
             if not log.is_between_nodes:
@@ -247,7 +247,7 @@ class Transport:
         return ranks > max(nodes, 1) and (nodes > 1 or not self.is_between_nodes)
 
     def notes(self) -> tuple[str, ...]:
-        """What is worth to know of a job that works or only began."""
+        """Notes on a job that works or only began."""
         seen = set().union(*(log.seen for log in self._logs))
         is_off = "no_gdr" in seen and not self._has_gdr and not self._has_geforce
         found = [self._between_nodes() or (_GDR_IS_OFF if is_off else "")]
@@ -291,7 +291,7 @@ OVER_TCP: Final = (
     "/sys/class/infiniband on the host), it is not in the container, and the job is slower than it could be; if they "
     "have none, all is well."
 )
-"""Whether such a job is slow depends on what its log does not tell."""
+"""Whether such a job is slow depends on facts that its log does not have."""
 _GDR_IS_OFF: Final = (
     "NCCL says that GPUDirect RDMA is off: what goes to other nodes passes through memory of the host. On data centre "
     "GPUs load nvidia-peermem, or use a kernel and driver with DMA-BUF; GeForce cards have none."
@@ -373,10 +373,10 @@ class Fallback(NamedTuple):
     abouts: tuple[About, ...]
     """The sentences about it, the usual words first."""
     step: str
-    """What to do where the node is known to have what the job left."""
+    """The next step if the node is known to have the transport that the job left."""
     needs: Needs = "rdma"
-    """What a node has to have, or its job is well: an active RDMA port, that and GPUs that adapters can reach, or
-    NVLinks. Empty where the line itself proves that it is there."""
+    """The requirement without which the job is well: an active RDMA port, that and GPUs that adapters can reach, or
+    NVLinks. Empty if the line itself proves that the node has it."""
 
 
 FALLBACKS: Final[Mapping[FallbackKind, Fallback]] = {

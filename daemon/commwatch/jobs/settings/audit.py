@@ -43,7 +43,7 @@ def audit_environment(environment: Mapping[str, str], node: NodeFacts) -> AuditR
 
     Args:
         environment: all of it; NCCL's files are looked for as NCCL would.
-        node: what it is judged by; ``NodeFacts()`` where nothing is known.
+        node: the facts for the judgement; ``NodeFacts()`` if none are known.
     """
     return _audit_of(settings_of_environment(environment, known_variables()), node)
 
@@ -64,7 +64,7 @@ def audit_processes(
     report: Report = lambda process: None,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> AuditRecord:
-    """The audit of processes, and of what differs between the ranks of a job; it ends after ``AUDIT_SECONDS``.
+    """The audit of processes, and of differences between the ranks of a job; it ends after ``AUDIT_SECONDS``.
 
     Args:
         pids: of processes, such as those on the GPUs; those that have ended are in neither number.
@@ -102,7 +102,7 @@ def _jobs(processes: Iterable[ProcessSettings]) -> tuple[tuple[int, ...], ...]:
 
 
 def shortened(audit: AuditRecord) -> AuditRecord:
-    """What of an audit leaves its process: not more than fits into one answer."""
+    """An audit cut to the size of one answer."""
     return replace(
         audit,
         unread=audit.unread[:_MOST_PIDS],

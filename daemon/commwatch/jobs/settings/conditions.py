@@ -1,6 +1,6 @@
 """The conditions that a row of ``data/nccl_variables.yaml`` may name, and the figures in its words.
 
-What of the node is not known holds no condition that needs it.
+A condition that needs an unknown fact about the node does not hold.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _interfaces(view: View) -> Mapping[str, bool | None] | None:
 
 
 def _interface_list(view: View) -> NameList | None:
-    """The interfaces that are asked for; None where it asks for none, or those that there are were not read."""
+    """The interfaces that the setting selects; None if it selects none, or if the present ones were not read."""
     wanted = parse_names(view.text("NCCL_SOCKET_IFNAME") or "")
     return wanted if wanted.names and _interfaces(view) is not None else None
 
@@ -120,7 +120,7 @@ def _no_adapter_here(view: View) -> bool:
 
 
 def _selected(view: View) -> tuple[AdapterList, list[RdmaPort]] | None:
-    """The adapters that are asked for and the ports that fit, in any state; None where it asks for none."""
+    """The adapters that the setting selects and the matching ports, in any state; None if it selects none."""
     wanted, ports = _adapter_list(view), view.node.usable_ports
     if wanted is None or not wanted.names.names or not ports:
         return None

@@ -63,7 +63,7 @@ def _meant(name: str, wanted: Callable[[str], bool]) -> bool:
 def effective_settings(
     environment: Sequence[Setting], files: Sequence[ConfFile]
 ) -> tuple[tuple[Setting, ...], tuple[Setting, ...]]:
-    """What NCCL finds, and what is overridden by an earlier origin with another value.
+    """The settings that NCCL finds, and the values that an earlier origin overrides with another one.
 
     Args:
         environment: of the process; it comes before all files, and also a name that is set to nothing counts.

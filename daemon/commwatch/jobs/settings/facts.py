@@ -1,4 +1,4 @@
-"""What the settings audit judges: settings by process, and what the node is."""
+"""Inputs of the settings audit: settings by process, and facts about the node."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Origin: TypeAlias = Literal["environment", "conf_file", "home_file", "system_fil
 """Where a value comes from: the environment, the file of NCCL_CONF_FILE, ``~/.nccl.conf``, ``/etc/nccl.conf``."""
 
 Level: TypeAlias = Literal["NVL", "PIX", "PXB", "PHB", "SYS"]
-"""How far apart two parts are, as NCCL says it; what nvidia-smi calls NODE is PHB."""
+"""Distance of two parts in NCCL's words; nvidia-smi's NODE is PHB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +27,15 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Which job a process belongs to, as its launcher says; equal for the ranks of one job on this node."""
+    """The job of a process, by its launcher; equal for the ranks of one job on this node."""
 
     identity: str
-    """A digest of what the launcher says."""
+    """A digest of the launcher's variables."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessSettings:
-    """What is in force for one process, or for an environment or file that was given."""
+    """The settings in force for one process, or for a given environment or file."""
 
     settings: tuple[Setting, ...]
     """By name, each once: what NCCL finds, with the first origin that has the name."""
@@ -44,10 +44,10 @@ class ProcessSettings:
     pid: int | None = None
     """None for what was given."""
     rank: str = ""
-    """Of its job; empty where the launcher does not say."""
+    """Rank in its job; empty if the launcher gives none."""
     job: Job | None = None
     single_node: bool | None = None
-    """Whether its job runs on this node only; None where the launcher does not say."""
+    """Whether its job runs on this node only; None if the launcher does not show it."""
     nccl_version: Version | None = None
     malformed: tuple[tuple[Origin, int], ...] = ()
     """Lines of files, by number, that set something that nothing reads."""

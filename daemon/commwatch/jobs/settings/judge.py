@@ -89,7 +89,7 @@ def _order(remark: SettingRemark) -> tuple[int, str, str, tuple[int, ...]]:
 
 
 def _of_rows(view: View) -> Said:
-    """Settings that do harm on this node, as the rows beside the variables say."""
+    """Settings that are harmful on this node, by the rows beside the variables."""
     for name, variable in view.known.variables.items():
         said = set[str]()
         for row in variable.remarks:

@@ -98,7 +98,7 @@ def _nearest(name: str, variables: tuple[str, ...], never_read: tuple[str, ...])
     least = farthest + 1
     for candidate in (*variables, *never_read):
         folded, others = _known(candidate)
-        # One change moves at most two letters in or out: most names need no closer look.
+        # One change moves at most two letters in or out: most names need no closer comparison.
         if (letters ^ others).bit_count() > 2 * least:
             continue
         distance = edit_distance(wanted, folded, least + 1)

@@ -26,7 +26,7 @@ _EMPTY_GID = frozenset("0:")
 
 @dataclass(frozen=True, slots=True)
 class NodeNetwork:
-    """What was read; None: not known."""
+    """The network of the node; None: not known."""
 
     interfaces: dict[str, bool | None] | None
     """Whether each carries traffic."""

@@ -67,7 +67,7 @@ class JobSettings(Tracker):
         """The processes of the last audit."""
         self._ordered_at = float("-inf")
         self._due = float("-inf")
-        """When the audit that was asked for last is due; asking again before would put it off."""
+        """When the last requested audit is due; a new request before that would delay it."""
         self._audit = b""
         self._audited_at: float | None = None
 
@@ -93,7 +93,7 @@ class JobSettings(Tracker):
         )
 
     def nothing(self) -> Collected | None:
-        """What an audit gives while no process is on a GPU; None while there is one."""
+        """The empty audit while no process is on a GPU; None while there is one."""
         if self.pids():
             return None
         self._begin()
@@ -133,7 +133,7 @@ class JobSettings(Tracker):
         pids, now = self.pids(), self._monotonic()
         if pids is None:
             if self._ordered is not None:
-                self._run_in(SOON_SECONDS)  # the collector finds that it has to rest
+                self._run_in(SOON_SECONDS)  # the collector finds that it has to pause
             self._ordered, self._due, self._audited_at, self._audit = None, float("-inf"), None, b""
         elif pids != self._ordered and now >= self._due + OVERDUE_SECONDS:
             self._ask()

@@ -25,7 +25,7 @@ def printable(text: str) -> str:
 
 
 class View:
-    """What the rules are given."""
+    """Input of the rules."""
 
     def __init__(self, process: ProcessSettings, node: NodeFacts, known: KnownVariables) -> None:
         self.process, self.node, self.known = process, node, known

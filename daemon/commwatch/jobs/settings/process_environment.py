@@ -42,7 +42,7 @@ _SIZES = (("WORLD_SIZE", "LOCAL_WORLD_SIZE"), ("OMPI_COMM_WORLD_SIZE", "OMPI_COM
 _NODES = ("SLURM_STEP_NUM_NODES", "SLURM_NNODES")
 
 _LAUNCHER_NAMES = frozenset({*_JOB, *_RANK, *_NODES, *(name for pair in _SIZES for name in pair), "HOME"})
-"""Variables that are looked at and not kept."""
+"""Variables that are read but not kept."""
 
 MOST_SETTINGS = 512
 """Of one process that are kept; NCCL, torch and CUDA know fewer."""
@@ -51,13 +51,13 @@ UnreadReason: TypeAlias = Literal[
     "no_permission", "hidden", "overwritten", "too_long", "unreadable", "no_answer", "not_reached"
 ]
 """hidden: this process table does not show the node's processes. overwritten: the process wrote its title over its
-environment, or has none. too_long: its environment, or the number of its settings. no_answer: a look at it took too
-long. not_reached: there was no time left."""
+environment, or has none. too_long: its environment, or the number of its settings. no_answer: reading it took too long.
+not_reached: there was no time left."""
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsReading:
-    """What was read of some processes; those that ended meanwhile are in neither."""
+    """The settings of some processes; those that ended meanwhile are in neither list."""
 
     processes: tuple[ProcessSettings, ...]
     unread: tuple[UnreadProcess, ...]
@@ -367,7 +367,7 @@ def _interfaces(folder: int) -> frozenset[str] | None:
     return frozenset(line.partition(":")[0].strip() for line in lines if ":" in line) or None
 
 
-# --- what its launcher (torchrun, Slurm, MPI) tells it of its job, by variables ---
+# --- the variables that its launcher (torchrun, Slurm, MPI) sets for its job ---
 
 
 def _launched(
@@ -381,7 +381,7 @@ def _launched(
     Args:
         variables: of the process.
         user: its user id.
-        network_namespace: tells two jobs apart that both meet at ``localhost``.
+        network_namespace: distinguishes two jobs that both meet at ``localhost``.
     """
     rank = next((variables[name] for name in _RANK if variables.get(name, "").isdecimal()), "")
     parts = [variables.get(name, "") for name in _JOB]

@@ -1,4 +1,4 @@
-"""What differs between the ranks of one job on this node."""
+"""Differences between the ranks of one job on this node."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAY_BE_MEANT = frozenset({"NCCL_IB_HCA", "NCCL_SOCKET_IFNAME"})
 def judge_ranks(processes: Sequence[ProcessSettings], node: NodeFacts, known: KnownVariables) -> Said:
     """Settings that some ranks of a job have and others have not, or with another value.
 
-    Ranks whose launcher says nothing of a job are not compared.
+    Ranks whose launcher names no job are not compared.
     """
     jobs: defaultdict[Job, list[ProcessSettings]] = defaultdict(list)
     for process in processes:

@@ -1,4 +1,4 @@
-"""What the audit of NCCL settings finds: one record of each remark, from the rules to every command that shows it.
+"""Results of the audit of NCCL settings: one record of each remark, from the rules to every command that shows it.
 
 No value of a setting is in it. The worker hands it to the daemon, the daemon to commands; metrics have counts of it.
 """
@@ -59,7 +59,7 @@ BETWEEN_NODES: frozenset[str] = frozenset(
 
 
 class AuditOrder(msgspec.Struct, frozen=True, array_like=True):
-    """What the worker is given."""
+    """The worker's order."""
 
     pids: tuple[int, ...] = ()
     """Processes on the GPUs."""
@@ -87,7 +87,7 @@ class SettingRemark(msgspec.Struct, frozen=True):
     severity: str
     """One of ``SEVERITIES``."""
     words: str
-    """What is wrong, without the value."""
+    """The error, without the value."""
     next_step: str
     origin: str = ""
     """One of ``facts.Origin``; empty where it is not set."""

@@ -56,7 +56,7 @@ class RootedFiles:
         try:
             if not stat.S_ISREG(os.fstat(found).st_mode):
                 raise OSError(errno.EINVAL, "no regular file", path)
-            # The name of our own descriptor leads to the very file that was looked at.
+            # The name of our own descriptor leads to the very file that was checked.
             opened = os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         finally:
             os.close(found)
@@ -64,7 +64,7 @@ class RootedFiles:
             return file.read(limit)
 
     def names(self, path: str) -> list[str]:
-        """What is in a directory.
+        """The names in a directory.
 
         Raises:
             OSError: as the kernel gave it.

@@ -21,7 +21,7 @@ from commwatch_exporters.snapshot import Series
 
 READ, UNREAD = "commwatch_nccl_setting_read_processes", "commwatch_nccl_setting_unread_processes"
 NODE = "node"
-"""What the worker reports as touched while interfaces, ports and the PCIe tree are read."""
+"""The device that the worker reports while it reads interfaces, ports and the PCIe tree."""
 
 
 class NcclSettingsSource(Source):
@@ -41,7 +41,7 @@ class NcclSettingsSource(Source):
         self._sysfs, self._procfs = sysfs, procfs
 
     def collect(self, collector: str) -> Batch:
-        """Audit once; see ``Source.collect``. What goes wrong is reported without a value, which an error may hold."""
+        """Audit once; see ``Source.collect``. Errors are reported without values, which their text may contain."""
         now = time.monotonic()
         try:
             audit = self._audit()

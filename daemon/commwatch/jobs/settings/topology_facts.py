@@ -15,7 +15,7 @@ _LEVELS: dict[PathClass, Level] = {
     "PIX": "PIX",
     "PXB": "PXB",
     "PHB": "PHB",
-    "NODE": "PHB",  # NCCL does not tell host bridges of one NUMA node apart
+    "NODE": "PHB",  # NCCL does not distinguish host bridges of one NUMA node
     "SYS": "SYS",
 }
 _WITHOUT_NVLS = frozenset({"", "Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere", "Ada"})
@@ -23,7 +23,7 @@ _WITHOUT_NVLS = frozenset({"", "Kepler", "Maxwell", "Pascal", "Volta", "Turing",
 
 
 def node_facts(node: Topology, network: NodeNetwork) -> NodeFacts:
-    """What is known of a machine; what was not read stays unknown."""
+    """The known facts about a machine; facts that were not read are unknown."""
     named = node.driver_read and bool(node.gpus)
     peers, unknown = _peers(node)
     return NodeFacts(

@@ -11,9 +11,9 @@ _NUMBER = re.compile(r"[ \t\n\v\f\r]*([+-]?)(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9
 _LONGEST_NUMBER = 24
 
 LEVELS = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS")
-"""All that NCCL tells apart, the nearest first; what is not documented is accepted too."""
+"""All levels that NCCL distinguishes, the nearest first; undocumented ones are accepted too."""
 _BY_NUMBER = ("LOC", "PIX", "PXB", "PHB", "SYS")
-"""What the numbers of old meant; greater ones are SYS."""
+"""Meaning of the old numbers; greater ones are SYS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Number:
 
 
 def read_number(text: str) -> Number:
-    """What NCCL makes of a value: ``0x10`` is 16, ``010`` is 8, ``4M`` is 4, ``true`` is 0."""
+    """A value as NCCL reads it: ``0x10`` is 16, ``010`` is 8, ``4M`` is 4, ``true`` is 0."""
     match = _NUMBER.match(text)
     if match is None:
         return Number(0, whole=False)

@@ -1,4 +1,4 @@
-"""What is known of the variables that NCCL, torch and CUDA read: data/nccl_variables.yaml, read when first needed."""
+"""Facts about the variables that NCCL, torch and CUDA read: data/nccl_variables.yaml, read when first needed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RemarkRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     code: RemarkCode
     severity: SettingSeverity
     words: str
-    """What is wrong; names in braces are those of ``conditions.FIGURES``."""
+    """The error; names in braces are those of ``conditions.FIGURES``."""
     next_step: str = "Take it out."
     fallback: FallbackKind | Literal[""] = ""
     """How the log of a job with it shows it; empty of what is no fallback of the transport."""
@@ -73,14 +73,14 @@ class KnownVariables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     variables: dict[str, Variable]
     never_read: dict[str, str]
-    """What to use instead, by a name that nothing reads."""
+    """The replacement, by a name that no program reads."""
     plugins: dict[str, str]
     """Which plugin reads names that begin so."""
 
 
 @cache
 def known_variables() -> KnownVariables:
-    """All that is known of settings by name."""
+    """All facts about settings, by name."""
     return read_shipped(_FILE, KnownVariables)
 
 

@@ -1,4 +1,4 @@
-"""What the way between two ends should carry, one direction, and by whose figures; pure."""
+"""The expected rate of a path between two endpoints, one direction, and its source; pure."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ _EMULATED_BELOW = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Bandwidth:
-    """What a way should carry, bytes per second in one direction. No measurement."""
+    """The expected rate of a path, bytes per second in one direction. No measurement."""
 
     bytes_per_second: float
     """By NCCL's planning figures, with every link at the best that both of its ends can do, and less through the host's
     memory."""
     nominal_bytes_per_second: float
-    """By the links' nominal rates: what cannot be passed."""
+    """By the links' nominal rates: the upper bound."""
     narrowed_bytes_per_second: float
     """As the first, with the lanes that the PCIe links have now."""
     source: BandwidthSource
-    """What sets the limit."""
+    """The limiting part of the path."""
     basis: str
     """How the first figure comes about, for the operator."""
 
 
 def path_bandwidth(topology: Topology, way: Path) -> Bandwidth | None:
-    """What a way should carry; None where a link on it is not known."""
+    """The expected rate of a path; None if a link on it is not known."""
     if way.kind == "X":
         return None
     return _over_nvlink(way) if way.kind == "NV" else _over_pcie(topology, way)
 
 
 def is_emulated(node: Topology, link: PcieLink) -> bool:
-    """Whether a link is the emulated one of a virtual machine, which says nothing of what it carries.
+    """Whether a link is the emulated one of a virtual machine, whose rate has no meaning.
 
     NCCL plans by the smaller ``max_link_speed`` and ``max_link_width`` of both ends, lanes times their rate
     (``src/graph/xml.cc``, ``topo.cc``); a speed that the kernel calls unknown counts as generation 3, no lanes as 16.

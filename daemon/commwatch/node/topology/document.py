@@ -37,8 +37,6 @@ class DeviceDocument(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class GpuDocument(msgspec.Struct, kw_only=True, frozen=True):
-    """A GPU."""
-
     label: str
     index: int | None
     pci_bus_id: str
@@ -67,7 +65,7 @@ class NicDocument(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class MeasuredWayDocument(msgspec.Struct, kw_only=True, frozen=True):
-    """What one direction of a path gave; null where not measured."""
+    """Measurements of one direction of a path; null if not measured."""
 
     bytes_per_second: float | None
     both_ways_bytes_per_second: float | None
@@ -78,7 +76,7 @@ class MeasuredWayDocument(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class MeasuredPathDocument(msgspec.Struct, kw_only=True, frozen=True):
-    """What both directions of a path gave."""
+    """Measurements of both directions of a path."""
 
     forward: MeasuredWayDocument | None
     """From source to target."""
@@ -106,7 +104,7 @@ class PathDocument(msgspec.Struct, kw_only=True, frozen=True):
     """NV, PIX, PXB, PHB, NODE, SYS or ?."""
     nvlinks: int
     pci_class: str
-    """What is left without NVLink."""
+    """Class of the path without NVLink."""
     bridges: int
     expected: Bandwidth | None
     measured: MeasuredPathDocument | None
@@ -141,7 +139,7 @@ class Document(msgspec.Struct, kw_only=True, frozen=True):
     simulated: bool
     nodes: list[NodeDocument]
     problems: tuple[str, ...]
-    """What could not be read."""
+    """Inputs that could not be read."""
 
 
 def document(

@@ -62,7 +62,7 @@ def _way(topology: Topology, source: Gpu, target: Gpu) -> PairWay:
 
 
 def _models(topology: Topology, source: Gpu, target: Gpu) -> str:
-    """What to add to the class of a way on a machine with GPUs of several models."""
+    """The suffix for the class of a path on a machine with GPUs of several models."""
     if len({gpu.name for gpu in topology.gpus}) == 1:
         return ""
     return " " + " - ".join(sorted((source.name, target.name)))

@@ -1,4 +1,4 @@
-"""What a pair matrix measured between the GPUs of a topology, beside what the paths promise; pure."""
+"""The measurements of a pair matrix between the GPUs of a topology, beside the expected rates of the paths; pure."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _gpu(endpoint: PairEndpoint, gpus: Iterable[Gpu]) -> Gpu | None:
 
 
 def classes_measured(topology: Topology, measured: Measured) -> tuple[MeasuredClass, ...]:
-    """What each class of paths gave, the nearest class first."""
+    """The measurements of each class of paths, the nearest class first."""
     groups: dict[tuple[int, str], list[PairCell]] = {}
     for (source, target), cell in measured.cells.items():
         way = path(topology, source, target)

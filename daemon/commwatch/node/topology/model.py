@@ -64,8 +64,6 @@ class NvLink:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU."""
-
     address: str
     index: int | None
     """NVML's; None for a GPU on the bus that the driver does not have. Without a driver: the place in PCI order."""
@@ -111,8 +109,6 @@ class Nic:
 
 @dataclass(frozen=True, slots=True)
 class NumaNode:
-    """One NUMA node."""
-
     number: int
     cpus: str
     """``0-31,64-95``."""

@@ -1,4 +1,4 @@
-"""What the driver says of GPUs and their NVLinks, taken from the node as the nvml source reads it."""
+"""The driver's facts about GPUs and their NVLinks, taken from the node as the nvml source reads it."""
 
 from __future__ import annotations
 

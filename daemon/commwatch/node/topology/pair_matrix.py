@@ -11,7 +11,7 @@ from commwatch.state.records import Count, Rate, Ratio, Seconds
 FORMAT: Final = "commwatch-pairs/1"
 
 Quantity: TypeAlias = Literal["latency", "bandwidth", "both_ways"]
-"""What a picture or a comparison shows of the cells."""
+"""The quantity of the cells in a picture or a comparison."""
 
 
 class PairEndpoint(msgspec.Struct, frozen=True, kw_only=True):

@@ -52,7 +52,7 @@ class Path:
     target: End
     kind: PathClass
     pci: PciPath
-    """What is left where NVLink fails."""
+    """The path without NVLink."""
     nvlinks: int = 0
     """Active NVLinks that connect the two, one by one or through NVSwitches."""
 
@@ -147,8 +147,8 @@ def switch_links(node: Topology, gpu: Gpu) -> int:
 def uplink(node: Topology, device: PciDevice) -> PcieLink | None:
     """The link of a device with the port above it; None within a switch, where there is no link.
 
-    The maximum is the smaller one of both ends, as far as they are known. What is now is what the device sees, or,
-    where it does not answer, the port.
+    The maximum is the smaller one of both ends, as far as they are known. The current state is that of the device or,
+    if it does not answer, of the port.
     """
     above = node.devices.get(device.parent)
     if above is None:
@@ -201,7 +201,7 @@ def _is_refused(node: Topology, way: Path) -> bool:
 def narrowed(device: PciDevice, link: PcieLink) -> bool:
     """Whether a link runs below what both of its ends can do.
 
-    The generation of a GPU's link falls in idle and says nothing; lanes do not.
+    The generation of a GPU's link falls in idle and is no evidence; lanes do not.
     """
     slow = device.role != "gpu" and is_slow(link.generation, link.generation_max)
     return bool(is_narrow(link.lanes, None, link.lanes_max) or slow)

@@ -1,4 +1,4 @@
-"""What the GPUs of a probe should reach each other and the host with, and which links their ways share; pure."""
+"""The expected rates between the GPUs of a probe and to the host, and the links that their paths share; pure."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ BETWEEN_CPUS = "between CPUs"
 
 @dataclass(frozen=True, slots=True)
 class GpuReach:
-    """What lies between two GPUs; the same in both directions."""
+    """The path between two GPUs; the same in both directions."""
 
     label: str
     """Class of the way with the NVLinks that should be there: ``NV4``, ``PIX``, ``SYS``."""
     nvlinks: int
     """NVLinks that should join the two, directly or through NVSwitches; 0 without."""
     bytes_per_second: float | None
-    """What the way should give, one direction, every link at the best of its ends; None where a link is not known."""
+    """Expected rate of the path, one direction, every link at the best of its ends; None if a link is not known."""
     basis: str
     """How the figure comes about, for the operator."""
     pcie_links: tuple[tuple[str, float], ...] = ()
@@ -60,7 +60,7 @@ class GpuPaths:
         return names.pop() if len(names) == 1 else ""
 
     def between(self, source: int, destination: int) -> GpuReach | None:
-        """What lies between two ranks; None where one of them is not here."""
+        """The path between two ranks; None if one of them is not here."""
         return self.pairs.get((source, destination))
 
     def direct_rate(self, first: int, second: int) -> float:
@@ -127,12 +127,12 @@ class _NvLinks:
         return switch_links(self._node, gpu) + self._missing[gpu.address] if self._switched else 0
 
     def rate(self, gpu: Gpu) -> float | None:
-        """What one link of a GPU should give, bytes per second in one direction; None for an unknown version."""
+        """The expected rate of one link of a GPU, bytes per second in one direction; None for an unknown version."""
         known = {rate for link in gpu.nvlinks or () if (rate := planned_nvlink_rate(link.version)) is not None}
         return min(known, default=None)
 
     def reach(self, first: Gpu, second: Gpu, way: Path) -> GpuReach | None:
-        """What lies between two GPUs if it is NVLink; None if it is PCIe."""
+        """The path between two GPUs if it is NVLink; None if it is PCIe."""
         if first.nvlinks is None or second.nvlinks is None:
             return GpuReach("?", 0, None, "the NVLinks were not read", (), _shared(self._node, way))
         direct = self._direct(first, second)
@@ -195,7 +195,8 @@ def _over_pcie(node: Topology, way: Path) -> GpuReach:
 
 
 def _shared(node: Topology, way: Path) -> frozenset[str]:
-    """What of a way over PCIe other GPUs may need too; where no NUMA node is known the way may lead between CPUs."""
+    """The parts of a PCIe path that other GPUs may need too; if no NUMA node is known, the path may lead between
+    CPUs."""
     beyond = {BETWEEN_CPUS} if way.pci.kind in ("SYS", "?") else set()
     return frozenset(beyond | {device.address for device, _ in links_between(node, way) if device.role != "gpu"})
 

@@ -1,4 +1,4 @@
-"""What sysfs and /proc/cpuinfo say of the PCIe tree, NUMA nodes and the processor: read, not yet understood."""
+"""Reads the PCIe tree, NUMA nodes and the processor from sysfs and /proc/cpuinfo, without interpreting them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class SysfsFacts:
     numa_nodes: tuple[NumaNode, ...]
     cpu: Cpu | None
     problems: tuple[str, ...]
-    """What could not be read, for the operator."""
+    """Inputs that could not be read, for the operator."""
     virtual: bool | None = None
     """Whether this is a virtual machine; None where not known."""
 
@@ -110,7 +110,7 @@ def _names(folder: str) -> tuple[str, ...]:
 
 
 def _virtio_interfaces(base: str) -> tuple[str, ...]:
-    """The interfaces of a virtual adapter, which stand one level lower."""
+    """The interfaces of a virtual adapter, which are one level lower."""
     below = [name for name in _names(base) if name.startswith("virtio")]
     return tuple(interface for name in below for interface in _names(f"{base}/{name}/net"))
 
@@ -142,7 +142,7 @@ def read_numa_nodes(sysfs: Path) -> tuple[NumaNode, ...]:
 
 
 def read_cpu(procfs: Path) -> Cpu | None:
-    """The processor; None where ``cpuinfo`` is not there or says nothing of it."""
+    """The processor; None if ``cpuinfo`` is missing or does not name it."""
     try:
         with open(procfs / "cpuinfo", "rb") as file:
             return parse_cpu(file.read(_CPU_INFO_BYTES))

@@ -176,7 +176,7 @@ def _findings(found: Sequence[TopologyFinding]) -> Iterator[Line]:
 
 
 def tree(node: Topology) -> Iterator[tuple[str, str]]:
-    """Text and style of each line. Ports are left out: a device stands below its switch or host bridge."""
+    """Text and style of each line. Ports are left out: a device is shown below its switch or host bridge."""
     hosts: dict[str, None] = {}
     for device in node.devices.values():
         if not is_pci_address(device.parent):

@@ -1,4 +1,4 @@
-"""Parts on the ways between the ends of a pair matrix, and which of them pairs alone can tell apart; pure."""
+"""Parts on the paths between the endpoints of a pair matrix, and which of them pairs alone can distinguish; pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ CLASS_SHARE_MAX = 0.75
 ElementKind: TypeAlias = Literal[
     "gpu", "link_group", "pcie_link", "pcie_switch", "socket_link", "numa_node", "nic", "node", "pair"
 ]
-"""What can be at fault. On the same pairs the earlier one is named first: it is more often the one."""
+"""The kinds of parts that can be at fault. On the same pairs the earlier one is named first: it is more often the
+cause."""
 
 KINDS: tuple[ElementKind, ...] = (
     "gpu",
@@ -44,11 +45,11 @@ class Element:
     text: str = field(default="", compare=False)
     """As a sentence calls it: ``GPU3 (0000:5d:00.0)``; empty: kind and name."""
     check: str = field(default="", compare=False)
-    """What to look at where it is suspected."""
+    """The check to make if it is suspected."""
 
     @property
     def called(self) -> str:
-        """What a sentence calls it."""
+        """Its name in a sentence."""
         return self.text or f"{self.kind.replace('_', ' ').replace('pcie', 'PCIe')} {self.name}".removeprefix("gpu ")
 
 
@@ -78,7 +79,7 @@ class Candidate:
 
     cells: tuple[Cell, ...]
     elements: tuple[Element, ...]
-    """The most likely first; pairs alone cannot tell them apart."""
+    """The most likely first; pairs alone cannot distinguish them."""
     pairs: int
     """Pairs, whichever way."""
 
@@ -168,7 +169,7 @@ class Parts:
     ways: Ways
     """Of every ordered pair, by places in the endpoints; empty where no topology is known."""
     names: tuple[str, ...]
-    """What a sentence calls each end: ``GPU3``."""
+    """Name of each endpoint in a sentence: ``GPU3``."""
 
     def _name(self, place: int) -> str:
         return self.names[place]

@@ -1,4 +1,4 @@
-"""What ``commwatch probe`` says of a cycle: the records that ``--json`` prints; pure."""
+"""Results of a cycle for ``commwatch probe``: the records of ``--json``; pure."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ UNEVEN_RATIO = 0.9
 
 Verdict: TypeAlias = Literal["good", "low", "short", "slow", "below model", "not judged"]
 """low: bandwidth below the threshold of what is configured or published; short: not low, and below the share of it that
-healthy nodes reach; below model: low by what a model says, which is no
-failure; slow: latency above the limit that is configured; not judged: nothing is known to hold it against."""
+healthy nodes reach; below model: low by what a model says, which is no failure; slow: latency above the limit that is
+configured; not judged: there is no reference."""
 
 CycleVerdict: TypeAlias = Literal["good", "below model", "low", "short", "slow", "failed", "skipped", "gave way"]
 
@@ -86,7 +86,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What one cycle came to."""
+    """The result of one cycle."""
 
     probe: str
     measure: Measure
@@ -96,7 +96,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """By rank; with more ranks than GPUs they begin again."""
     verdict: CycleVerdict
     shares_gpus: bool
-    """More ranks than GPUs: what arrived was right, but its times say nothing, so there are no rows."""
+    """More ranks than GPUs: the received data were right, but its times have no meaning, so there are no rows."""
     rows: tuple[StepRow, ...] = ()
     """Of pairs there are none: see ``pairs``."""
     pairs: PairMatrix | None = None
@@ -106,12 +106,12 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     hidden: Hidden | None = None
     """Of a training-like probe."""
     notes: tuple[str, ...] = ()
-    """What stands below the table."""
+    """Notes below the table."""
     result: CycleResult
 
     @property
     def exit_code(self) -> int:
-        """0 good or only below a model, 1 failed, low, short or slow, 3 skipped or gave way."""
+        """0 good or only below a model, 1 failed, low, short or slow, 3 skipped or yielded."""
         if self.verdict in ("good", "below model"):
             return ExitCode.OK
         return ExitCode.NOT_KNOWN if self.verdict in ("skipped", "gave way") else ExitCode.FOUND
@@ -133,7 +133,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``commwatch probe --json`` prints."""
+    """The document of ``commwatch probe --json``."""
 
     schema_version: int = SCHEMA_VERSION
     simulated_node: str
@@ -280,7 +280,7 @@ def exit_code_of(answers: Iterable[Answer]) -> int:
 
 
 def notes_of(answer: Answer) -> Iterator[str]:
-    """What is shown below the table beside the answer's own notes: why there is no result, and who is behind."""
+    """Notes below the table, with the answer's own: the reason for a missing result, and the ranks that lag."""
     result = answer.result
     if isinstance(result, Measured):
         yield from _uneven(answer)

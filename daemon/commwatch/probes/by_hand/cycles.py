@@ -28,10 +28,10 @@ Shaped: TypeAlias = Callable[[CyclePlan], CyclePlan]
 
 
 class Follower(Protocol):
-    """Who looks at each cycle as it ends, and may ask for it again."""
+    """Receives each cycle's result as it ends, and may request the cycle again."""
 
     def took(self, name: str, probe: Probe, prospect: Prospect, answer: Answer) -> None:
-        """Take in what a cycle came to."""
+        """Receive the result of a cycle."""
 
     def again(self) -> Collection[str]:
         """After all cycles: names of the probes to measure once more."""
@@ -113,7 +113,7 @@ class _Hand:
         return answers
 
     def _end(self, number: int, here: asyncio.Task[Any], node: NodeByHand) -> None:
-        """Let a cycle give way in order; what comes before or after one is simply called off."""
+        """End a cycle in order if its ranks run; before or after that, only cancel its task."""
         self._signal, launcher = number, node.probes.launcher
         if launcher.running:
             self._ending.append(asyncio.create_task(launcher.cancel("stopping", "the command was interrupted")))

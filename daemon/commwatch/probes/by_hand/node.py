@@ -46,7 +46,7 @@ class NodeByHand:
         self.driver = False
         """Whether an NVIDIA driver is here, real or simulated."""
         self.problems: tuple[str, ...] = ()
-        """What could not be read of driver and topology, for the operator."""
+        """Errors in reading driver and topology, for the operator."""
 
     async def __aenter__(self) -> NodeByHand:
         """Open the driver, and read GPUs and topology.
@@ -153,7 +153,7 @@ class NodeByHand:
         try:
             await self._collect(PROCESS_COLLECTOR)
         except SourceUnavailable:
-            # What was read before is dropped, and so the GPUs are not known any more.
+            # Earlier readings are dropped, and so the GPUs are not known any more.
             self._store.drop_group(PROCESS_COLLECTOR)
 
     # --- whether it is free ---
@@ -161,7 +161,7 @@ class NodeByHand:
     async def facts(
         self, plan: CyclePlan, wanted: tuple[int, ...] = (), *, ignore_scheduler: bool = False
     ) -> GateFacts:  # fmt: skip
-        """What the gate is to decide on, gathered now; with GPUs this takes a good second.
+        """The facts for the gate's decision, gathered now; with GPUs this takes more than a second.
 
         Args:
             plan: what would be run.
@@ -177,5 +177,5 @@ class NodeByHand:
         return self.probes.facts(wanted, seen, maintenance=maintenance.reason if maintenance else "")
 
     def watch(self, plan: CyclePlan) -> NodeWatch:
-        """The look at the node for one cycle; what ``facts`` found of the schedulers says whether Slurm counts."""
+        """The watch over the node during one cycle; the scheduler facts from ``facts`` decide whether Slurm counts."""
         return self.probes.watch(plan, self._scheduler)

@@ -1,4 +1,4 @@
-"""The pair matrix of a cycle by hand, with what is suspected at first sight, and those that the daemon has kept."""
+"""The pair matrix of a manual cycle, with its first suspects, and the matrices that the daemon has kept."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ FIRST_SIGHT = "Measure again before you act."
 
 
 def first_sight(result: Measured, prospect: Prospect, probe: Probe) -> PairMatrix:
-    """The matrix of a single cycle, with suspects whose words say that it is the only one."""
+    """The matrix of a single cycle, with suspects whose words state that it is the only one."""
     around = surroundings(prospect, probe)
     matrix = matrix_of(result, prospect.plan, around)
     if not all(end.device for end in matrix.endpoints):
-        return matrix  # ranks of one host tell nothing of a fabric
+        return matrix  # ranks of one host do not measure a fabric
     firm = bool(around.expected) and all(one.is_firm for one in around.expected.values())
     found = find_suspects([matrix], parts_of(around), firm_expected=firm, fewest=1)
     suspects = tuple(msgspec.structs.replace(one, words=f"{one.words.rstrip('.')}. {FIRST_SIGHT}") for one in found)

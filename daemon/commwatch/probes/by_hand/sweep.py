@@ -62,8 +62,8 @@ def swept(plan: CyclePlan, *, sizes: Sequence[int]) -> CyclePlan:
     """A collective's plan with a step for each size; each has the time that it would have in a cycle of its own.
 
     Args:
-        plan: of a collective; without steps where the node has nobody to talk to.
-        sizes: bytes, rising; what whole elements make equal counts once.
+        plan: of a collective; without steps if the node has no peer to communicate with.
+        sizes: bytes, rising; sizes that are equal in whole elements count once.
     """
     if not plan.steps:
         return plan

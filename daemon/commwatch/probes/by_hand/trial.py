@@ -48,7 +48,7 @@ class SettingGain(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SettingTrial(msgspec.Struct, frozen=True, kw_only=True):
-    """What settings gained on this node."""
+    """The measured gains of NCCL settings on this node."""
 
     settings: dict[str, str]
     """As they were given."""
@@ -64,7 +64,7 @@ class SettingTrial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrialDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``commwatch probe --with --json`` prints."""
+    """The document of ``commwatch probe --with --json``."""
 
     schema_version: int = SCHEMA_VERSION
     simulated_node: str
@@ -77,7 +77,7 @@ class TrialDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SettingTrials(msgspec.Struct, frozen=True):
-    """What is kept of them in the state directory."""
+    """The trials that are kept in the state directory."""
 
     trials: tuple[SettingTrial, ...] = ()
     """The oldest first."""
@@ -105,7 +105,7 @@ def parse_settings(texts: Sequence[str]) -> dict[str, str]:
 
 
 def trial_probes(probes: Mapping[str, Probe]) -> dict[str, Probe]:
-    """Each probe so often, without and with the settings in turn, by the name of its run."""
+    """Each probe ``ROUNDS`` times, without and with the settings in turn, by the name of its run."""
     return {
         name_of(name, number, tried=tried): probe
         for number in range(1, ROUNDS + 1)
@@ -135,7 +135,7 @@ def tried(plan: CyclePlan, *, settings: Mapping[str, str]) -> CyclePlan:
 
 
 def trial_of(settings: Mapping[str, str], names: Sequence[str], answers: Mapping[str, Answer]) -> SettingTrial:
-    """What the runs came to; steps that lack a round are left out."""
+    """The gains by the runs with and without the settings; steps that lack a round are left out."""
     gains: list[SettingGain] = []
     for name in names:
         without, with_them = (

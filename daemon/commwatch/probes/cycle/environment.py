@@ -28,10 +28,10 @@ def command_elsewhere(python: str) -> Sequence[str]:
 
 
 def why_no_torch(python: str) -> str:
-    """What is known to keep ranks from importing torch, and the cure; empty without.
+    """The known reason why ranks cannot import torch, with its remedy; empty if there is none.
 
     Args:
-        python: ``probes.python``; whether torch is there, only a rank on it can say.
+        python: ``probes.python``; only a rank that runs on it can find out whether it has torch.
     """
     if not python:
         return "" if importlib.util.find_spec("torch") is not None else f"torch is not installed; {INSTALL_TORCH}"
@@ -66,7 +66,7 @@ _SHARED_GPU = {
 
 
 _ONE_RAIL = {
-    # What the rank sends leaves by the adapter of its rail alone, or not at all.
+    # The rank's data leave by the adapter of its rail alone, or not at all.
     "NCCL_CROSS_NIC": "0",
     "NCCL_PXN_DISABLE": "1",
     "NCCL_NVLS_ENABLE": "0",

@@ -17,7 +17,7 @@ _YOUNG_SECONDS = 60.0
 
 
 class PrivateFolder:
-    """A folder that only this user can look into; locked while the process lives that made it.
+    """A folder that only this user can open; locked while the process that made it lives.
 
     It has its name before it exists, so that a rank whose guard removes it can be there first.
     """
@@ -35,7 +35,7 @@ class PrivateFolder:
         self._descriptor: int | None = None
 
     def make(self) -> None:
-        """Make it, and remove those in the same place that nobody holds any more.
+        """Make it, and remove unlocked ones in the same place.
 
         Raises:
             OSError: it cannot be made.

@@ -19,7 +19,7 @@ from commwatch.workers.process_state import process_state, uninterruptible
 PARENT_VARIABLE = "COMMWATCH_PROBE_PARENT"
 """Process id of the daemon, or the command, that started the rank."""
 FOLDER_VARIABLE = "COMMWATCH_PROBE_FOLDER"
-"""The cycle's private folder, which nobody else removes once the daemon is gone."""
+"""The cycle's private folder, which the guard removes once the daemon is gone."""
 FOLDER_PREFIX = "commwatch-probe-"
 """The name of such a folder begins so; a guard removes no other."""
 
@@ -29,8 +29,8 @@ TERM_SECONDS = 1.0
 """Time from SIGTERM to SIGKILL."""
 _TICK_SECONDS = 0.2
 _LAST_WAIT_SECONDS = 2.0
-"""How long after the end of its rank a guard still looks whether the daemon is gone too; the daemon needs less time to
-remove the folder and end the guard."""
+"""Time after the end of its rank for which a guard still checks whether the daemon is gone too; the daemon needs less
+time to remove the folder and end the guard."""
 
 _PROCFS = Path("/proc")
 _RANK_ENDED = signal.SIGUSR1
@@ -54,7 +54,7 @@ def start_guard(environment: Mapping[str, str]) -> None:
 
 
 class Guard:
-    """What the forked process does."""
+    """The work of the forked process."""
 
     def __init__(self, rank: int, parent: int) -> None:
         self._rank = rank
@@ -71,7 +71,7 @@ class Guard:
 
         if not self._wait_for_lonely_rank() and not self._parent_goes_too():
             return
-        # What follows is sent to the group of the rank, and is not for the guard.
+        # The next signals are sent to the group of the rank, and are not for the guard.
         os.setpgid(0, 0)
         if not self._rank_ends_within(LEAVE_SECONDS):
             self.send(signal.SIGTERM)
@@ -89,7 +89,7 @@ class Guard:
     def _wait_for_lonely_rank(self) -> bool:
         """True once the rank lives and its parent does not; False once the rank has ended."""
         poll = select.poll()
-        poll.register(0, 0)  # tells only of the other end's closing, and reads nothing
+        poll.register(0, 0)  # reports only that the other end has closed, and reads nothing
         while not (poll.poll(0) and self._parent_is_gone()):
             if self._rank_ends_within(_TICK_SECONDS):
                 return False
@@ -129,7 +129,7 @@ class Guard:
 
 
 def _ask_for_signal_at_parents_death(number: signal.Signals) -> None:
-    """Linux: prctl(2); where it cannot be asked for, the guard looks every tick."""
+    """Linux: prctl(2); where it is not available, the guard checks every tick."""
     with suppress(ImportError, OSError, AttributeError):
         import ctypes  # only here: it is not small
 

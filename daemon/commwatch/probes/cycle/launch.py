@@ -1,4 +1,5 @@
-"""Probe cycles, one at a time: ranks started, held to deadlines, let through gates, ended; and those left stuck."""
+"""Probe cycles, one at a time: ranks are started, held to deadlines, let through gates and ended; stuck ones are
+kept."""
 
 from __future__ import annotations
 
@@ -31,10 +32,11 @@ from commwatch.probes.plan import CyclePlan, CycleResult, NcclNotes, Skipped, Yi
 from commwatch.probes.rank_plan import PHASES, Phase
 
 _GRACE_SECONDS = 0.3
-"""Time that the other ranks have to say what happened to them after the first one failed."""
+"""Time that the other ranks have to report their own errors after the first one failed."""
 
 _EXCUSES: tuple[YieldReason, ...] = ("process_appeared", "scheduler_busy")
-"""What may be the cause of a failure: a job that came. A GPU that cannot be looked at may be lost, and that is one."""
+"""Reasons that can explain a failure: a job has started. An unreadable GPU is not among them: it may be lost, which is
+a failure."""
 
 Progress: TypeAlias = Callable[[Phase, int, float], None]
 """Called with the phase that all ranks have reached, the step that begins (from 1; 0 before the first), and the seconds
@@ -77,7 +79,7 @@ class Cycle:
         return tuple(rank.pid for rank in self._ranks)
 
     def give_way(self, reason: YieldReason, detail: str) -> None:
-        """End the ranks soon; a result that all of them have given by now stands."""
+        """End the ranks soon; a result that all of them have given already is kept."""
         if not self._settled and self._halt is None:
             self._halt = Halt(reason, detail)
         self._changed.set()
@@ -167,7 +169,7 @@ class Cycle:
     # --- while they run ---
 
     async def _attend(self) -> Timeout | None:
-        """Until all ranks are through, one has failed, the cycle must give way; or a deadline passes."""
+        """Wait until all ranks have finished, one has failed, the cycle must yield, or a deadline passes."""
         deadline = 0.0
         since: dict[int, Sample] = {}
         while self._halt is None and self._task_error is None:
@@ -220,7 +222,7 @@ class Cycle:
         now = time.monotonic()
         if self._occupied_since is None and any(rank.phase != "start" for rank in self._ranks):
             self._occupied_since = now
-        # All of them are reported, also when the ranks went through several since the last look.
+        # All of them are reported, also when the ranks went through several since the last check.
         passed = PHASES[self._phases_told : PHASES.index(self._phase) + 1]
         self._phases_told += len(passed)
         for phase in passed:
@@ -249,7 +251,7 @@ class Cycle:
         self._heed(await self._lookout.until_halt())
 
     async def _may_go_on(self) -> bool:
-        """Look at the node; False where somebody came, or had asked us to give way before."""
+        """Check the node; False if it is in use, or if a request to yield had come before."""
         halt = await self._lookout.before_gate()
         if halt is not None:
             self._heed(halt)
@@ -361,7 +363,7 @@ class Launcher:
             rank_command: command line of a rank process on our own; empty: the usual one.
             temporary: folder for the private folders of the cycles; the system's by default.
             lock: held while any rank lives, so that no other process of commwatch runs a cycle.
-            starvation: ranks that were late for want of CPU or memory have not failed; by default that is not asked.
+            starvation: ranks that were late for lack of CPU or memory have not failed; by default not checked.
         """
         self.procfs = procfs
         self.python = python
@@ -403,8 +405,8 @@ class Launcher:
 
         Args:
             plan: what the ranks do.
-            watch: looks at the node before the ranks start, before each gate, and again and again; told of our ranks'
-                process ids. Where it raises, the node is not known to be free, and the cycle gives way.
+            watch: checks the node before the ranks start, before each gate, and periodically; receives the process ids
+                of our ranks. If it raises, the node is not known to be free, and the cycle yields.
             progress: called with each phase that all ranks have reached, in order, and with each step.
 
         Raises:
@@ -426,7 +428,7 @@ class Launcher:
             cycle.over.set()
 
     async def cancel(self, reason: YieldReason, detail: str) -> bool:
-        """Make the cycle under way give way; False if a rank is still there after two seconds."""
+        """Make the running cycle yield; False if a rank is still there after two seconds."""
         if (cycle := self._cycle) is not None:
             cycle.give_way(reason, detail)
             try:

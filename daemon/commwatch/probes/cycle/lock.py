@@ -83,7 +83,7 @@ class RunLock(ProbeLock):
 def held_elsewhere(path: Path) -> bool:
     """Whether a cycle runs under the lock, or a rank of one still lives; False where no lock was ever taken.
 
-    A cycle that wants to start in the very moment of this look finds the lock taken and is skipped.
+    A cycle that starts at the moment of this check finds the lock taken and is skipped.
 
     Raises:
         OSError: the file is there, and cannot be opened.

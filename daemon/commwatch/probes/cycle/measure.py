@@ -1,4 +1,4 @@
-"""What a rank does between its phases, whatever carries the calls: set up, then time and check step after step."""
+"""The work of a rank between its phases, for any transport: set up, then time and check each step."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _WEIGHTS: dict[Purpose, float] = {"latency": 1.0, "bandwidth": 3.0, "work": 3.0,
 
 
 def step_seconds(steps: Sequence[Step], timed_seconds: float) -> tuple[float, ...]:
-    """What each step may take so that no rank is busy for more than ``timed_seconds``.
+    """Seconds for each step so that no rank is busy for more than ``timed_seconds``.
 
     A step gets the share that its busiest member can give it, so all of its members compute with the same number.
     """
@@ -61,7 +61,7 @@ def affordable(wanted: Sampling, call_seconds: float, budget_seconds: float) -> 
     """Cut a sampling down to what fits into the budget.
 
     Timings above the least number go first, then the warm-up, then calls of a timing, then timings; none at all may be
-    left, and then the estimate stands for the step: without it a slow path would have no result.
+    left, and then the estimate is the step's result: without it a slow path would have none.
 
     Args:
         wanted: the sampling without any limit.
@@ -197,7 +197,7 @@ def measure(plan: RankPlan, group: Group, enter: Callable[[Phase], None], gate: 
 
 
 def describe(step: Step, rank: int) -> str:
-    """What a rank receives in a step, in words: operation, size, and from whom."""
+    """A description of the data that a rank receives in a step: operation, size, and source."""
     what = f"{step.operation} of {step.size_bytes} bytes"
     if not step.pairs:
         return f"{what} over {len(step.members)} ranks" if len(step.members) > 1 else f"{what} on rank {rank}"

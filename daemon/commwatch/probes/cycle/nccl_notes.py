@@ -1,4 +1,4 @@
-"""What NCCL's own log of a cycle says: the settings in force, the transports, the warnings."""
+"""Reads NCCL's own log of a cycle: the settings in force, the transports, the warnings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OURS = frozenset({"NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS", "NCCL_RA
 
 HEAD_BYTES = 1 << 20
 TAIL_BYTES = 256 << 10
-"""Read of a file that is longer: settings and transports stand at its beginning, what failed at its end."""
+"""Bytes read from the end of a longer file: settings and transports are at its beginning, errors at its end."""
 
 _LONGEST_LINE = 4096
 

@@ -1,4 +1,4 @@
-"""What came of a cycle, from what its ranks said and how they ended."""
+"""The outcome of a cycle, from its ranks' messages and how they ended."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _TIMEOUTS: dict[Phase, FailureReason] = {
     "measure": "measure_timeout",
 }
 _LATE: frozenset[FailureReason | SkipReason] = frozenset({*_TIMEOUTS.values(), "stuck"})
-"""What a node that is short of CPU or memory can bring about. A killed process needs CPU to end: it is looked after as
-one that is stuck, whatever the outcome is called."""
+"""Outcomes that a lack of CPU or memory can cause. A killed process needs CPU to end: it is treated as stuck, whatever
+the outcome is called."""
 _LONGEST_WORDS = 1200
 
 
@@ -66,7 +66,7 @@ class Problem(NamedTuple):
 
 
 def stuck_problem(plan: CyclePlan, stuck: Sequence[RankState]) -> Problem | None:
-    """What is reported of ranks that sit in the kernel: each with its process and its GPU; None without any."""
+    """The problem to report for ranks that hang in the kernel: each with its process and its GPU; None without any."""
     if not stuck:
         return None
     first, *others = stuck

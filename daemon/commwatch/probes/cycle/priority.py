@@ -40,7 +40,7 @@ def let_others_go_first(pid: int, procfs: Path = _OWN) -> None:
 
 
 def go_on(pid: int, procfs: Path = _OWN) -> None:
-    """End what ``let_others_go_first`` did to the session: what is measured waits for nobody."""
+    """Undo ``let_others_go_first`` for the session: measured work must not wait for other processes."""
     if _may_set_any_time(procfs):
         _set_session_niceness(pid, 0, procfs)
 

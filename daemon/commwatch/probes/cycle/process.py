@@ -36,7 +36,8 @@ from commwatch.workers.process_state import uninterruptible
 ASK_SECONDS = 0.35
 """Time from closing a rank's standard input, on which it aborts its communicator and ends, to SIGTERM."""
 TERM_SECONDS = 0.15
-"""Time from SIGTERM to SIGKILL; with the one above and a look's interval within the second of giving way."""
+"""Time from SIGTERM to SIGKILL; with the one above and the interval of the checks it is within the second for
+yielding."""
 KILL_SECONDS = 5.0
 """Time that a killed rank has to disappear; freeing GPU memory takes a while."""
 _LEFTOVER_SECONDS = 0.1
@@ -59,7 +60,7 @@ class RankProcess:
         self.gate = -1
         """Number of the last gate that it came to; -1 before the first."""
         self.waiting = False
-        """It stands before that gate."""
+        """Whether it waits at that gate."""
         self.result: RankResult | None = None
         self.error: ErrorEvent | None = None
         self.said_all = False
@@ -67,7 +68,7 @@ class RankProcess:
         self.own_status: int | None = None
         """Exit status, or minus the number of the signal, of a rank that ended before it was asked to."""
         self.exit_seconds = EXIT_SECONDS
-        """Time that the rank has to close its group after its result; shorter when the cycle must give way."""
+        """Time that the rank has to close its group after its result; shorter if the cycle must yield."""
         self.ended_at: float | None = None
         """Monotonic time at which it was found to have ended."""
         self._status = 0
@@ -107,7 +108,7 @@ class RankProcess:
         return self._process.pid
 
     async def listen(self, plan: RankPlan, changed: Callable[[], None]) -> None:
-        """Hand over the plan and take in what the rank says until its output closes.
+        """Hand over the plan and receive the rank's messages until its output closes.
 
         Never waits for a rank that does not read. ``changed`` is called after each line and at the end.
         """
@@ -133,7 +134,7 @@ class RankProcess:
             changed()
 
     def open_gate(self) -> None:
-        """Let the rank through the gate before which it stands."""
+        """Let the rank through the gate at which it waits."""
         self.waiting = False
         if self._input is not None and not self._input.is_closing():
             self._input.write(b"g")
@@ -163,7 +164,7 @@ class RankProcess:
             self.error = ErrorEvent(event.reason, "\n".join(lines))
 
     def _goes_on(self, event: RankEvent) -> bool:
-        """Whether phases and gates come in their order, each once: so a rank can say only so much."""
+        """Whether phases and gates come in order, each once, which bounds the number of a rank's messages."""
         if isinstance(event, GateEvent):
             return event.gate > self.gate
         if isinstance(event, PhaseEvent):
@@ -269,7 +270,7 @@ _LONGEST_SECONDS = 1e6
 
 
 def read_event(line: bytes) -> RankEvent:
-    """What a rank wrote.
+    """The event in a line from a rank.
 
     Raises:
         msgspec.DecodeError: it is no event, or says what no rank measures.

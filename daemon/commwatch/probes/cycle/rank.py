@@ -62,7 +62,7 @@ class Rank:
         plan = read_plan(self._plan_in.readline())
         threading.Thread(target=self._heed_parent, daemon=True).start()
         try:
-            # Made by the parent before it sent the plan. What libraries write where they stand belongs there.
+            # Made by the parent before it sent the plan; for files that libraries write into the working directory.
             os.chdir(os.environ["HOME"])
             self._enter("start")
             self._group = make_group(plan)

@@ -74,7 +74,7 @@ class Call:
         raise NotImplementedError
 
     def expected(self) -> torch.Tensor | None:
-        """What must have arrived; None where nothing does."""
+        """The data that must have arrived; None if the call receives nothing."""
         raise NotImplementedError
 
     def exact(self) -> bool:
@@ -107,7 +107,7 @@ class AllReduce(Call):
 
 
 class MatrixProduct(Call):
-    """What a rank computes by itself; nothing is sent."""
+    """A matrix product that a rank computes by itself; nothing is sent."""
 
     def __init__(self, step: Step, rank: int, group: Any, buffers: Buffers) -> None:
         one, other, product = buffers.factors
@@ -296,7 +296,7 @@ def _start_each(batch: list[dist.P2POp]) -> list[Any]:
 
 
 def _ignored(_: object) -> None:
-    """What a synchronous call returns says nothing."""
+    """Discard the return value of a synchronous call, which has no information."""
 
 
 def _pattern(count: int, device: torch.device, *, start: int = 0, mark: int = 0) -> torch.Tensor:

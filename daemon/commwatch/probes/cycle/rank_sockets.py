@@ -118,7 +118,7 @@ class SocketGroup:
                 one.shutdown(socket.SHUT_RDWR)
 
     def _call(self, step: Step, sent: bytearray, received: bytearray) -> Callable[[], None]:
-        """What one call of a step does at this end."""
+        """The function for one call of a step at this end."""
         out, into = memoryview(sent)[: step.size_bytes], memoryview(received)[: step.size_bytes]
         sends = step.pairs[0][0] == self._meeting.end
         if step.purpose != "latency":

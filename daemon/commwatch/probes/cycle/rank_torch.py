@@ -228,6 +228,6 @@ def _run_near(device: torch.device) -> None:
 
 
 def _nccl_version() -> str:
-    """Version of the loaded library where this torch can say it, else of the one it was built with."""
+    """Version of the loaded library if this torch can report it, else of the one it was built with."""
     loaded = getattr(dist.ProcessGroupNCCL, "get_runtime_nccl_version", None)
     return ".".join(str(part) for part in (loaded or torch.cuda.nccl.version)())

@@ -17,15 +17,15 @@ Short enough that probes spread over the day, long enough that a cycle with a sl
 
 DAY_SECONDS = 86400.0
 SEARCH_SHARE = 0.125
-"""Of a day's limit, for cycles out of turn: another look at a bad result, and the search for the part at fault. The
-cycles in turn take what is left of a day, so that both together keep to the limit over any day, and a search on a node
-whose last hours are full need not wait. At 1 % it is 108 s for each GPU. Three matrices of eight GPUs (44 s), their
-copies three times (30 s) and two more results of the collective (13 s) are 87 s."""
+"""Of a day's limit, for cycles out of turn: a repeat after a bad result, and the search for the faulty part. The cycles
+in turn take what is left of a day, so that both together keep to the limit over any day, and a search on a node whose
+last hours are full need not wait. At 1 % it is 108 s for each GPU. Three matrices of eight GPUs (44 s), their copies
+three times (30 s) and two more results of the collective (13 s) are 87 s."""
 
 FIRST_CYCLE_SECONDS = 6.0
 STEP_SECONDS = 0.25
 """Expected time for which a cycle of which nothing is known yet occupies the GPUs: the first for contexts, the first
-call (2 to 4.5 s on eight GPUs) and the end, the second for each step with the look at the node before it."""
+call (2 to 4.5 s on eight GPUs) and the end, the second for each step with the check of the node before it."""
 
 
 class Occupied(msgspec.Struct, frozen=True):
@@ -55,7 +55,7 @@ def first_guess_seconds(steps: int) -> float:
 
 
 def expected_gpu_seconds(cycles: Iterable[Occupied], gpus: int, steps: int) -> float:
-    """What the next cycle of a probe will take: the median of its last five, or a first guess.
+    """The expected GPU seconds of a probe's next cycle: the median of its last five, or a first guess.
 
     Args:
         cycles: of this probe, the oldest first.

@@ -17,16 +17,16 @@ MEMORY_LIMIT_SHARE = 0.02
 
 
 class SchedulerAnswer(NamedTuple):
-    """What a scheduler says of this node."""
+    """A scheduler's report on this node."""
 
     state: Literal["free", "busy", "unknown"]
     detail: str = ""
-    """For the operator: which job, or why it cannot be told and what to do about it."""
+    """For the operator: the job, or the reason why its presence is unknown, with the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerFacts:
-    """What is known of the schedulers of this node; None for one that was not asked."""
+    """Reports of this node's schedulers; None for one that was not asked."""
 
     slurmd: bool = False
     """Whether it runs here."""
@@ -39,17 +39,17 @@ class SchedulerFacts:
 
 @dataclass(frozen=True, slots=True)
 class GateFacts:
-    """All that the decision rests on."""
+    """All facts for the decision."""
 
     enabled: bool = True
     maintenance: str = ""
     """Reason of the maintenance in force; empty without one."""
     starved: str = ""
-    """What the node is starved of, in words; empty while it is not."""
+    """The resource that the node lacks, in words; empty while it lacks none."""
     hold_seconds: float = 0.0
-    """For how long the node is still held for a job (``commwatch yield``); 0 where it is not."""
+    """Remaining seconds of a hold on the node for a job (``commwatch yield``); 0 if there is none."""
     other_backend: str = ""
-    """Backend of the results that the probe's name already stands for, where it is another one."""
+    """Backend of the earlier results under the probe's name, if it differs."""
     no_torch: str = ""
     """Why ranks cannot import torch, as far as it is known; empty if they can."""
     missing_gpus: tuple[int, ...] = ()
@@ -87,9 +87,9 @@ class Skip(NamedTuple):
 def decide(gate: Gate, plan: CyclePlan, facts: GateFacts) -> Skip | None:
     """None if the probe may start; then its plan has ranks and steps.
 
-    A gloo probe touches no GPU and asks for nothing about them. A simulated probe harms nobody: only the GPUs of its
-    own node, a hold and the budget can keep it back. Whether another process runs a cycle is the launcher's to find
-    out, since only who holds the lock knows.
+    A gloo probe touches no GPU and asks for nothing about them. A simulated probe disturbs no job: only the GPUs of its
+    own node, a hold and the budget can prevent it. The launcher finds out whether another process runs a cycle, by
+    taking the lock.
     """
     backend = plan.backend
     return (
@@ -102,7 +102,7 @@ def decide(gate: Gate, plan: CyclePlan, facts: GateFacts) -> Skip | None:
 
 
 def decide_before_asking(gate: Gate, plan: CyclePlan, facts: GateFacts) -> Skip | None:
-    """What speaks against the probe whatever GPUs and schedulers would say: then they need not be asked."""
+    """The reasons against a probe that depend on neither GPUs nor schedulers, so that these need not be asked."""
     return _switched_off(gate, facts) or _cannot_run(plan, facts)
 
 
@@ -141,12 +141,12 @@ def _cannot_run(plan: CyclePlan, facts: GateFacts) -> Skip | None:
 
 
 def asks_slurm(gate: Gate, *, slurmd: bool) -> bool:
-    """Whether Slurm must say that the node is free."""
+    """Whether Slurm must report the node as free."""
     return gate == "slurm" or (gate == "auto" and slurmd)
 
 
 def asks_kubelet(gate: Gate, *, kubelet: bool) -> bool:
-    """Whether the kubelet must say that the node's GPUs are free."""
+    """Whether the kubelet must report the node's GPUs as free."""
     return gate == "kubernetes" or (gate == "auto" and kubelet)
 
 

@@ -1,4 +1,4 @@
-"""The hold on a node: for a job that is about to start, probes give way and none begins."""
+"""The hold on a node: for a job that is about to start, running probes yield and none begins."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _MOST_BYTES = 65_536
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """What was asked for; times are wall clock seconds since 1970."""
+    """A request for a hold; times are wall clock seconds since 1970."""
 
     until: Timestamp
     """No probe starts before this."""
     since: Timestamp
-    """The last time that somebody asked: a cycle that began before gives way, however short the hold."""
+    """Time of the last request: a cycle that began before it yields, however short the hold."""
 
     def left(self, now: float) -> float:
         """Seconds for which it is still in force; 0 where it is not."""
@@ -69,7 +69,7 @@ class HoldFile:
             return None
 
     def hold(self, seconds: float, now: float) -> Hold:
-        """Make a cycle under way give way, and let none start for so long; a longer hold stays as it is.
+        """Make a running cycle yield, and let none start for ``seconds``; a longer hold is unchanged.
 
         Raises:
             StateError: the file cannot be written.
@@ -81,7 +81,7 @@ class HoldFile:
             return hold
 
     def end(self, now: float) -> bool:
-        """Let probes start again; False where nothing was held.
+        """Let probes start again; False if there was no hold.
 
         Raises:
             StateError: the file cannot be removed.

@@ -1,4 +1,4 @@
-"""What the kubelet says of this node: the devices of its pods, over the pod-resources socket, asked by a child.
+"""Asks the kubelet for the devices of this node's pods, over the pod-resources socket, in a child process.
 
 ``commwatch.probes.gate.kubelet SOCKET SECONDS`` prints them as JSON. gRPC is far too heavy for the daemon.
 """
@@ -24,7 +24,7 @@ _RESOURCE_PREFIX = "nvidia.com/"
 _DRIVER_SUFFIX = "nvidia.com"
 """Drivers of NVIDIA for dynamic resource allocation: ``gpu.nvidia.com``, ``compute-domain.nvidia.com``."""
 _LARGEST_ANSWER_BYTES = 16 * 2**20
-"""What the kubelet itself sends at most."""
+"""Most bytes that the kubelet itself sends."""
 _START_SECONDS = 2.0
 """Beyond the deadline of the call: the child imports gRPC first."""
 
@@ -49,7 +49,7 @@ class Allocation(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What the child found out."""
+    """The result of the child process."""
 
     allocations: tuple[Allocation, ...] = ()
     problem: str = ""
@@ -162,7 +162,7 @@ def read_kubelet(path: str, deadline: float) -> Report:
 
 
 def _cannot_connect(path: str, deadline: float) -> str:
-    """Why nobody can be asked at a path, which gRPC would put as "unavailable"; empty where somebody listens."""
+    """The reason why a socket path cannot be connected to, which gRPC would call "unavailable"; empty if it can."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(deadline)
         try:
@@ -185,7 +185,7 @@ def _failure(path: str, deadline: float, code: str, details: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print what the kubelet says."""
+    """Print the kubelet's answer."""
     path, deadline = arguments
     sys.stdout.write(msgspec.json.encode(read_kubelet(path, float(deadline))).decode() + "\n")
 

@@ -1,4 +1,4 @@
-"""What the node's schedulers say of it: which of them run here, and whether they have given it to a job."""
+"""Asks the node's schedulers: which of them run here, and whether they have given the node to a job."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Daemons(NamedTuple):
 
 
 async def scheduler_facts(limits: Probes, procfs: Path, sysfs: Path) -> SchedulerFacts:
-    """What the schedulers say that the gate asks for, within ``limits.scheduler_deadline``."""
+    """Reports of the schedulers that the gate requires, within ``limits.scheduler_deadline``."""
     if limits.gate in ("idle", "off"):
         return SchedulerFacts()
     daemons = await asyncio.to_thread(find_daemons, procfs)

@@ -1,4 +1,4 @@
-"""What Slurm says of this node: jobs by the cgroups of their steps, and allocations by the state of the node."""
+"""Reads Slurm's use of this node: jobs by the cgroups of their steps, and allocations by the state of the node."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from commwatch.workers.one_shot import Answer, NoAnswer, ask
 
 _JOB = re.compile(r"job_\d+")
 _FIELD = r"^\s*{}=(\S*)"
-"""A field that begins a line of ``scontrol show node``; a reason or comment comes after all that is asked for."""
+"""A field that begins a line of ``scontrol show node``; reasons and comments come after all fields that are read."""
 _MARKS = "*~#!%$@^-+"
-"""What may follow the base state: not responding, powered down, rebooting, ..."""
+"""Suffixes of the base state: not responding, powered down, rebooting, ..."""
 _NOT_FREE_FLAGS = frozenset({"COMPLETING", "MAINT", "MAINTENANCE"})
-"""A job's processes or its epilogue are still here; or somebody works on the node."""
+"""A job's processes or its epilogue are still here; or the node is under maintenance."""
 _LEGACY_CONTROLLERS = ("freezer", "cpuset", "memory", "devices", "cpuacct", "cpu", "pids")
 """Of cgroup v1; Slurm makes its tree beneath those that it is configured to use."""
 
 
 class NodeState(NamedTuple):
-    """What ``scontrol show node`` says of a node."""
+    """A node's state by ``scontrol show node``."""
 
     name: str
     base: str

@@ -1,4 +1,4 @@
-"""Takes this node from Slurm: only where it is idle or allocated, and nobody has given a reason for anything else."""
+"""Drains this node in Slurm: only if it is idle or allocated, and has no reason set for another state."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from commwatch.workers.one_shot import Answer, NoAnswer, ask
 _BASES = frozenset({"IDLE", "ALLOCATED", "MIXED"})
 """Mixed is both: allocated in part."""
 _FLAGS = frozenset({"COMPLETING", "PLANNED", "CLOUD", "DYNAMIC_NORM"})
-"""With any other (DRAIN, FAIL, MAINT, RESERVED, REBOOT_REQUESTED, POWERING_DOWN, NOT_RESPONDING, ...) somebody or
-something else has a hand on the node."""
+"""With any other flag (DRAIN, FAIL, MAINT, RESERVED, REBOOT_REQUESTED, POWERING_DOWN, NOT_RESPONDING, ...) the node is
+already being managed by a person or a program."""
 
 
 class Drain(NamedTuple):
-    """What became of the wish to drain a node."""
+    """The result of an attempt to drain a node."""
 
     drained: bool
     """Slurm has taken our reason."""
@@ -59,9 +59,9 @@ def _short(host: str) -> str:
 
 
 async def drain(name: str, reason: str, deadline: float) -> Drain:
-    """Drain the node, if it may be; jobs on it go on, and nobody's reason is written over.
+    """Drain the node, if it may be drained; jobs on it go on, and an existing reason is never overwritten.
 
-    Between the look at the node and its change somebody else may drain it: Slurm has no way to do both at once.
+    Another user may drain it between our check and our change: Slurm has no atomic operation for both.
 
     Args:
         name: of this node in Slurm.

@@ -21,17 +21,17 @@ from commwatch.probes.rank_plan import Backend
 log = structlog.get_logger("commwatch.probes.watch")
 
 LOOK_INTERVAL_SECONDS = 0.3
-"""From the begin of one look to that of the next: a process that comes is gone from within one second."""
+"""From the start of one check to the start of the next: we yield to a new process within one second."""
 LOOK_REUSE_SECONDS = 0.2
-"""Before a gate, a look that began no longer ago than this need not be repeated."""
+"""Before a gate, a check that began no longer ago than this is not repeated."""
 LOOK_DEADLINE_SECONDS = 1.0
-"""Ranks that wait at a gate wait no longer than this for a look."""
+"""Ranks that wait at a gate wait no longer than this for a check."""
 _SHORTEST_PAUSE_SECONDS = 0.05
-"""Between two looks, however long the first one took."""
+"""Between two checks, however long the first one took."""
 
 
 class Halt(NamedTuple):
-    """Why a cycle must give way."""
+    """The reason why a cycle must yield."""
 
     reason: YieldReason
     detail: str
@@ -42,7 +42,7 @@ Watch: TypeAlias = Callable[[frozenset[int]], Awaitable[Halt | None]]
 
 
 class Lookout:
-    """Looks at the node through a ``Watch``, one look at a time."""
+    """Checks the node through a ``Watch``, one check at a time."""
 
     def __init__(self, watch: Watch, pids: Callable[[], frozenset[int]]) -> None:
         self._watch = watch
@@ -52,14 +52,14 @@ class Lookout:
         self._halt: Halt | None = None
 
     async def until_halt(self) -> Halt:
-        """Look again and again; returns once the cycle must give way."""
+        """Check repeatedly; returns once the cycle must yield."""
         while self._halt is None:
             await asyncio.sleep(max(_SHORTEST_PAUSE_SECONDS, self._began + LOOK_INTERVAL_SECONDS - time.monotonic()))
             await self._look_unless_fresh()
         return self._halt
 
     async def before_gate(self) -> Halt | None:
-        """What a look says that began a moment ago at most; a look that takes too long is one that saw nothing."""
+        """The result of a check that began a moment ago at most; a check that takes too long counts as failed."""
         try:
             await asyncio.wait_for(self._look_unless_fresh(), LOOK_DEADLINE_SECONDS)
         except asyncio.TimeoutError:
@@ -71,11 +71,11 @@ class Lookout:
             if self._halt is None and time.monotonic() - self._began > LOOK_REUSE_SECONDS:
                 began = time.monotonic()
                 halt = await self._look()
-                # Only now: a look that was called off has seen nothing.
+                # Only now: a check that was cancelled has no result.
                 self._began, self._halt = began, halt
 
     async def _look(self) -> Halt | None:
-        """What the watch says; a look that fails, with whatever it may be, is one that saw nothing."""
+        """The watch's result; a check that raises counts as one that could not read the node."""
         try:
             return await self._watch(self._pids())
         except Exception as error:
@@ -101,13 +101,13 @@ class NodeWatch:
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin to watch: what is asked for from now on makes the cycle give way.
+        """Begin to watch: a request for a hold from now on makes the cycle yield.
 
         Args:
             hold: of the state directory.
             gpus: the GPUs of the node; None for a cycle that touches none.
             read_processes: reads ``PROCESS_COLLECTOR`` into the store of that view now.
-            cgroups: where Slurm's jobs show, usually ``/sys/fs/cgroup``; None where Slurm has no say.
+            cgroups: where Slurm's jobs appear, usually ``/sys/fs/cgroup``; None if Slurm is not asked.
             procfs: where the processes of the node show.
             now: wall clock seconds since 1970.
             monotonic: the clock of the readings.
@@ -169,11 +169,11 @@ class NodeWatch:
 
 
 def job_cgroup_root(settings: Config, backend: Backend, scheduler: SchedulerFacts) -> Path | None:
-    """Where a cycle looks for the cgroups of Slurm's jobs; None where Slurm has no say.
+    """The root of the cgroups of Slurm's jobs for a cycle's checks; None if Slurm is not asked.
 
     Args:
         settings: gate and root of sysfs.
-        backend: of the cycle; a simulated one harms nobody.
+        backend: of the cycle; a simulated one disturbs no job.
         scheduler: what was found before the cycle.
     """
     if backend == "simulated" or scheduler.ignored or not asks_slurm(settings.probes.gate, slurmd=scheduler.slurmd):

@@ -1,1 +1,1 @@
-"""What results of probes mean: records, baselines, drift, slow pairs and their culprit."""
+"""Evaluation of probe results: records, baselines, drift, slow pairs and their culprit."""

@@ -1,4 +1,4 @@
-"""What the times of calls come to: bandwidths as nccl-tests gives them, balance, scaling, and what computing hides."""
+"""Derived values of the times of calls: bandwidths as in nccl-tests, balance, scaling, and overlap with computing."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ class Hidden(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """What it means for a training step, in a sentence."""
+        """The meaning for a training step, in a sentence."""
         product, total = format_seconds(self.product_seconds), format_seconds(self.both_seconds)
         return (
             f"a sum of {format_seconds(self.all_reduce_seconds)} under a product of {product} takes {total}: "

@@ -20,13 +20,13 @@ HISTORY_MIN = 3
 PEER_QUANTILE = 0.25
 """Of the times of a class: its reference. Below the median: a fault may slow half of a class (one GPU of four)."""
 STATIC_ALLOWANCE = math.log(1.12)
-"""So much of a cell's usual distance from its peers is taken for the machine's own; more than that stays visible."""
+"""Most of a cell's usual distance from its peers that is accepted as the machine's own; the excess stays visible."""
 LONE_SPIKE_SHARE = 0.15
-"""One of two measurements of a cell may pass the other by at most so much: a spike hits one, a fault both."""
+"""One of two measurements of a cell may exceed the other by at most this: a spike hits one, a fault both."""
 RAMP_MAX = math.log(1.35)
-"""So much of what all pairs of a first round have in common is taken for clocks that were not up yet."""
+"""Most of the common slowness of a first round's pairs that is attributed to clocks that were not up yet."""
 RAMP_DECAY = 0.3
-"""What is left of it in the next round, at least: the next one shows whether it was a slow pair."""
+"""The least share of the ramp that remains in the next round: the next round shows whether it was a slow pair."""
 RAMP_FLOOR = 0.05
 """Of a ramp that the next round does not show any more."""
 EXPECTED_SHARE_LOW = 0.60
@@ -34,7 +34,7 @@ EXPECTED_SHARE_LOW = 0.60
 
 
 def log_times(matrix: PairMatrix, quantity: Quantity) -> LogTimes:
-    """What a matrix has of a quantity; cells that were not measured are left out."""
+    """A matrix's logarithms of times for a quantity; cells that were not measured are left out."""
     sign = 1 if quantity == "latency" else -1
     return {pair: sign * math.log(value) for pair, value in matrix.values(quantity).items() if value > 0}
 
@@ -77,8 +77,8 @@ def rounds_of(matrix: PairMatrix) -> dict[Cell, int]:
 def without_ramp(slowness: Slowness, rounds: Mapping[Cell, int]) -> Slowness:
     """The slowness without what the pairs of the first rounds have in common: they run before the clocks are up.
 
-    It ends with the first round that is not slow as a whole. A round of one pair has nobody to share it with; so much
-    is taken off as the next round bears out.
+    It ends with the first round that is not slow as a whole. A round of one pair has no other pair to compare with;
+    only the amount that the next round confirms is subtracted.
     """
     values: dict[int, list[float]] = {}
     for cell, value in slowness.items():
@@ -143,10 +143,10 @@ def against_expected(times: LogTimes, expected: LogTimes, ways: Ways) -> Slownes
 
 
 def both(first: Slowness, second: Slowness) -> Slowness:
-    """Two measurements of the same cells in one: their mean, and where only one is slow hardly more than the other.
+    """Two measurements of the same cells in one: their mean; if only one is slow, hardly more than the other.
 
-    A cell that only one of them has is left out: nothing would tell its spike from a fault. Where the second measured
-    nothing at all, the first one stands alone.
+    A cell that only one of them has is left out: a spike could not be distinguished from a fault. If the second
+    measured nothing at all, the first one is used alone.
     """
     if not second:
         return first

@@ -1,4 +1,4 @@
-"""What is counted of a probe since the start of the daemon: its cycles by outcome, and its latencies."""
+"""Counts of a probe since the start of the daemon: its cycles by outcome, and its latencies."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ class Course(msgspec.Struct, frozen=True):
     good: Annotated[tuple[Seconds, ...], msgspec.Meta(max_length=KEPT_RESULTS)] = ()
     """At most the latest 200."""
     latest: Annotated[tuple[Seconds, ...], msgspec.Meta(max_length=10_000)] = ()
-    """Good and bad ones; as many as the searches for a step and for a swing look at."""
+    """Good and bad ones; as many as the searches for a step and for a swing use."""
     since: Timestamp | None = None
     """When the first good result came, seconds since 1970."""
     reference: Baseline | None = None

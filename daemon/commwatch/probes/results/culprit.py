@@ -61,7 +61,7 @@ def _conditions(matrix: PairMatrix) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What the cells of one series of matrices usually take."""
+    """The usual times of the cells of one series of matrices."""
 
     conditions: tuple[object, ...]
     usually: Mapping[Quantity, LogTimes]
@@ -71,11 +71,11 @@ _NOTHING: Mapping[Quantity, LogTimes] = {"bandwidth": {}, "both_ways": {}, "late
 
 
 def past_of(good: Sequence[PairMatrix]) -> Past | None:
-    """What good matrices of one series say of its cells; None without any.
+    """The usual times by the good matrices of one series; None without any.
 
     Args:
-        good: as ``keep_good`` keeps them. What the first ones say counts as long as the latest are no better, so that a
-            slow decline does not become the measure of itself.
+        good: as ``keep_good`` keeps them. The first ones count as long as the latest are no better, so that a slow
+            decline does not become its own reference.
     """
     if not good:
         return None
@@ -102,17 +102,17 @@ def find_suspects(
 ) -> tuple[Suspect, ...]:
     """The parts that explain the slow cells of the last matrices; the surest first, empty where nothing is slow.
 
-    Bandwidth decides, one way and both ways together; latency is looked at where bandwidth shows nothing. A cell is
-    slow against its own history where there is one, and in any case against its peers.
+    Bandwidth decides, one way and both ways together; latency is used if bandwidth shows nothing. A cell is slow
+    against its own history where there is one, and in any case against its peers.
 
     Args:
         matrices: the last ones, oldest first, all still current; those before the last that are not comparable with
             it end the row.
         parts: of the same endpoints.
-        past: what the cells usually take; of another series it is left out of account.
+        past: the usual times of the cells; ignored if they are of another series.
         firm_expected: the expected bandwidths are configured or a reference: then a class of ways that is slow as a
             whole counts from the first day on.
-        fewest: matrices in a row that must show it; one is for a first sight.
+        fewest: matrices in a row that must show it; one is enough for a first suspicion.
     """
     row = _row(matrices, fewest)
     found = _found_in(row, parts, past, (BANDWIDTH_RULE, LATENCY_RULE), firm_expected) if row else []
@@ -121,9 +121,9 @@ def find_suspects(
 
 
 def looks_slow(matrix: PairMatrix, parts: Parts, past: Past | None = None, *, firm_expected: bool = False) -> bool:
-    """Whether a matrix is worth another one soon, and is no measure for later ones.
+    """Whether a matrix should be repeated soon, and must not become a reference for later ones.
 
-    Less than it takes to name a part: one matrix can never say enough of a single pair.
+    The bar is lower than for naming a part: one matrix is never enough evidence on a single pair.
 
     Args:
         matrix: the newest one; the rest as for ``find_suspects``.
@@ -160,7 +160,7 @@ def _found_in(
     rules: tuple[SearchRule, SearchRule],
     firm_expected: bool,
 ) -> list[Found]:
-    """What explains the slow cells of comparable matrices, by the rules for bandwidth and for latency."""
+    """The parts that explain the slow cells of comparable matrices, by the rules for bandwidth and for latency."""
     usually = past.usually if past is not None and past.conditions == _conditions(row[-1]) else _NOTHING
     for quantities, rule in zip((_BANDWIDTHS, _LATENCY), rules, strict=True):
         found = _against_the_past(row, parts, quantities, usually, rule)
@@ -214,7 +214,7 @@ def _among_peers(
     rule: SearchRule,
     found: Sequence[Found],
 ) -> list[Found]:
-    """What is slow against its peers and not explained yet: a fault of the first day has no better past."""
+    """Parts that are slow against their peers and not explained yet: a fault since the first day has no better past."""
     explained = {cell for one in found for cell in one.explained.candidate.cells}
 
     def judge(matrix: PairMatrix, quantity: Quantity) -> Slowness:

@@ -1,6 +1,6 @@
-"""What a probe should give: configured, from published results, or from a model over the topology.
+"""The expected result of a probe: configured, from published results, or from a model over the topology.
 
-The record of a probe puts what it has learned in the place of a model's value.
+The record of a probe replaces a model's value by what it has learned.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SMALL_BYTES = 1024
 
 @dataclass(frozen=True, slots=True)
 class ExpectedLatency:
-    """What a small call should take."""
+    """The expected time of a small call."""
 
     seconds: Seconds
     source: Literal["reference", "model"]
@@ -48,7 +48,7 @@ class ExpectedLatency:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a probe should give."""
+    """The expected bandwidth of a probe."""
 
     bytes_per_second: PositiveRate
     """Bus bandwidth."""
@@ -64,7 +64,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """What an operation runs over."""
+    """The path of an operation."""
 
     bytes_per_second: float
     step_seconds: float
@@ -74,14 +74,14 @@ class _Way:
 def expected_of_step(
     step: Step, paths: GpuPaths | None, *, configured: float | None, backend: Backend
 ) -> Expected | None:
-    """What a step for bandwidth should give; None where nothing can be said, as for gloo and for latency.
+    """The expected bandwidth of a step; None if there is no expectation, as for gloo and for latency.
 
     Of several pairs at once the slowest one counts; ``expected_of_pair`` has them one by one. A nominal link rate is
     never the answer.
 
     Args:
         step: of a cycle whose ranks have a GPU each.
-        paths: what lies between these GPUs; None where not known.
+        paths: between these GPUs; None if they are not known.
         configured: the operator's own number, bytes per second; it wins.
         backend: what the ranks run on.
     """
@@ -111,12 +111,12 @@ def expected_of_step(
 def expected_of_pair(
     pair: tuple[int, int], size_bytes: int, paths: GpuPaths | None, *, configured: float | None, backend: Backend
 ) -> Expected | None:
-    """What one GPU should send to another, one way or both ways at once; None where nothing can be said.
+    """The expected bandwidth from one GPU to another, one way or both ways at once; None if there is no expectation.
 
     Args:
         pair: ranks of source and destination.
         size_bytes: of one call.
-        paths: as for ``expected_of_step``, and so the rest.
+        paths: as for ``expected_of_step``, like the other arguments.
     """
     if configured is not None:
         return _configured(configured)
@@ -145,7 +145,7 @@ def _model(operation: Operation, ranks: int, size_bytes: int, way: _Way | None) 
 
 
 def _start_seconds(operation: Operation, ranks: int, step_seconds: float) -> float:
-    """What a call takes before its bytes count: the start, and each step of the ring."""
+    """Seconds of a call before its bytes count: the start, and each step of the ring."""
     return _BASE_SECONDS + (2 if operation == "all_reduce" else 1) * (ranks - 1) * step_seconds
 
 
@@ -230,14 +230,14 @@ def latency_mark(step: Step, paths: GpuPaths | None, *, factor: float, most: flo
 
 
 def expected_latency(step: Step, paths: GpuPaths | None, *, backend: Backend) -> ExpectedLatency | None:
-    """What the call of a latency step should take: published for such nodes, else by NCCL's constants of protocol LL.
+    """The expected time of a latency step's call: published for such nodes, else by NCCL's constants of protocol LL.
 
-    None where nothing can be said: of gloo, which measures the host; of paths that are not known; and of calls above
-    1 KiB, whose size counts.
+    None if there is no expectation: for gloo, which measures the host; for unknown paths; and for calls above 1 KiB,
+    whose size counts.
 
     Args:
         step: of a cycle whose ranks have a GPU each.
-        paths: what lies between these GPUs; None where not known.
+        paths: between these GPUs; None if they are not known.
         backend: what the ranks run on.
     """
     count = len(step.members)

@@ -16,15 +16,16 @@ MOST_ELEMENTS = 4
 BEAM = 10
 """Sets of parts kept after each round of the search."""
 MISFIT_MAX = 9.0
-"""What a cell of a matrix that fits nothing costs, at most: three deviations squared. So spikes cannot buy a part."""
+"""Highest penalty of an unexplained cell of a matrix: three deviations squared, so that spikes alone cannot justify a
+part."""
 COST = 12.0
-"""What one more part must save."""
+"""Least saving that justifies one more part."""
 PAIR_COST = 15.0
 """The same where it is only a pair: a real part that explains as much is the better explanation."""
 CONFIDENCE_SCALE = 40.0
 """Cost by which the best explanation leads the next one for a confidence of 0.76."""
 GAIN_MIN = 10.0
-"""What a part must save beyond its price to be named: bursts of all sizes fit a single slowness badly."""
+"""Least saving beyond its cost for a part to be named: bursts of all sizes fit a single slowness badly."""
 EVERY_MATRIX_SHARE = 0.75
 """Of the smallest slowness of a part on several pairs, that each single matrix must show; all of it for a pair."""
 STEADY_SHARE = 0.5
@@ -33,7 +34,7 @@ STEADY_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class SearchRule:
-    """What counts as slow, as logarithm of the ratio of times."""
+    """The limits for slow, as logarithm of the ratio of times."""
 
     slow: float
     """For a part on several pairs."""
@@ -42,10 +43,10 @@ class SearchRule:
     deviation: float
     """Of a healthy cell, with what the machine's own unevenness adds."""
     measured_twice: bool
-    """Whether a cell stands for two measurements, so that a spike hardly shows. Where it does not, no single ordered
-    cell is named, and each direction of a pair must be slow every time."""
+    """Whether a cell combines two measurements, so that a spike hardly shows. If not, no single ordered cell is named,
+    and each direction of a pair must be slow every time."""
     gain_least: float = GAIN_MIN
-    """What a part must save beyond its price."""
+    """Least saving of a part beyond its cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class Explained:
     confidence: float
     """0 to 1."""
     next_best: Candidate | None
-    """What would explain its cells second best; None where nothing else explains any."""
+    """The second best explanation of its cells; None if nothing else explains any."""
 
 
 Chosen: TypeAlias = tuple[tuple[Candidate, float], ...]
@@ -195,7 +196,7 @@ class Search:
 
 
 def _predicting(state: _State) -> _State:
-    """A state whose last candidate, too, stands in its predictions."""
+    """A state whose predictions include the last candidate too."""
     candidate, slowness = state.chosen[-1] if state.chosen else (None, 0.0)
     if candidate is None:
         return state

@@ -1,4 +1,4 @@
-"""What is kept of a probe from one cycle to the next, and over restarts."""
+"""State of a probe that is kept from one cycle to the next, and over restarts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Ranks: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 
 
 class GpuName(NamedTuple):
-    """What a GPU is called in labels."""
+    """Label values of a GPU."""
 
     gpu: str
     """NVML index."""
@@ -28,7 +28,7 @@ class GpuName(NamedTuple):
 
 
 class Conditions(msgspec.Struct, frozen=True):
-    """What two results must have in common to be compared."""
+    """Conditions that two results must share to be comparable."""
 
     measure: Measure = msgspec.field(name="collective")
     latency_bytes: Count
@@ -86,7 +86,7 @@ class LastResult(msgspec.Struct, frozen=True):
     algorithm_bandwidth: Rate | None = None
     """Bytes per second."""
     expected: Expected | None = None
-    """What ``bus_bandwidth`` should be."""
+    """The expected ``bus_bandwidth``."""
     balance: Ratio | None = None
     slowest: SlowestRank | None = None
     """None where no rank is behind the others."""
@@ -113,7 +113,7 @@ class LastResult(msgspec.Struct, frozen=True):
 
 
 class ProbeHistory(msgspec.Struct):
-    """What must survive a restart. A file of an earlier version lacks the courses: they begin again."""
+    """State that survives a restart. A file of an earlier version lacks the courses: they begin again."""
 
     backend: Backend
     """Of all results under this name, for life."""
@@ -127,7 +127,7 @@ class ProbeHistory(msgspec.Struct):
     expected_latency: ExpectedLatency | None = None
     """Of the last result; None where nothing can be said, as for gloo."""
     latency_accepted: bool = False
-    """Somebody has taken a latency above the published one as usual."""
+    """An operator has accepted a latency above the published one as usual."""
     above_model_streak: Streak = Streak()
     """Latencies in a row above what a model expects; published values make spikes."""
     bandwidth_streak: Streak = Streak()
@@ -136,8 +136,8 @@ class ProbeHistory(msgspec.Struct):
     levels: dict[str, Level] = {}
     """By what is learned of, as below, and quantity."""
     learned: dict[str, LearnedRate] = {}
-    """By operation, GPU model, ranks and size. Not by versions and settings: a change of these that costs so much is to
-    be seen."""
+    """By operation, GPU model, ranks and size. Versions and settings are not part of the key, so that a change of these
+    that costs this much is visible."""
     last: LastResult | None = None
     last_completion_at: Timestamp | None = None
     occupied: list[Occupied] = []

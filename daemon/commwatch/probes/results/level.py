@@ -1,7 +1,7 @@
-"""The own level of a bandwidth with the losses against it, and what a node gave on its first good day.
+"""A node's own level of a bandwidth, losses against it, and the results of its first good day.
 
-Of a quantity as ``history.levels`` keys it: other operations, GPUs, ranks or sizes have a level of their own. NCCL's
-version and settings are no part of the key: a change of these that costs so much is to be seen.
+A quantity is keyed as in ``history.levels``: other operations, GPUs, ranks or sizes have a level of their own. NCCL's
+version and settings are not part of the key, so that a change of these that costs this much is visible.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PositiveSeconds: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 
 
 class Level(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node's own good results of one quantity were, and the results below it."""
+    """The level of a node's own good results of one quantity, and the results below it."""
 
     name: str
     """Of the quantity: ``all_reduce 8``."""
@@ -63,7 +63,7 @@ class Level(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_settling(self) -> bool:
-        """Whether the next results decide about a loss: it is worth while to look again soon."""
+        """Whether the next results decide about a loss, so that the probe should run again soon."""
         return bool(self.back) if self.is_lost else bool(self.bad)
 
     @property

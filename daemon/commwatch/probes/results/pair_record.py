@@ -1,4 +1,4 @@
-"""What is known of a probe of pairs over time: its matrices, what their slow cells have in common, and the metrics."""
+"""State of a probe of pairs over time: its matrices, their suspects, and the metrics."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class PairSurroundings:
     labels: Mapping[Cell, str] = field(default_factory=dict)
     """Class of the way of each ordered pair."""
     expected: Mapping[Cell, Expected] = field(default_factory=dict)
-    """What each ordered pair should give one way, as far as something can be said."""
+    """The expected one-way bandwidth of each ordered pair, where an expectation exists."""
     parts: Parts | None = None
     """The parts on the ways; None where the topology is not known."""
     simulated_node: str = ""
@@ -178,7 +178,7 @@ def _source_of_all(expected: Iterable[Expected]) -> ExpectedSource | Literal["no
 
 
 class PairHistory(ProbeHistory):
-    """What must survive a restart, beside what is kept of every probe."""
+    """State that survives a restart, besides that of every probe."""
 
     matrices: list[PairMatrix] = msgspec.field(default_factory=list)
     """The last ones in a row, oldest first; the suspects are in the newest."""
@@ -213,11 +213,11 @@ class PairRecord(ProbeRecord):
 
         Args:
             result: of this probe.
-            around: the ends and what lies between them.
+            around: the endpoints and the paths between them.
             now: seconds since 1970.
 
         Raises:
-            ValueError: a result of another backend than the one that the name stands for.
+            ValueError: the result has another backend than earlier results of this name.
         """
         self.apply(result, {}, (), now)
         if isinstance(result, Measured) and not self._plan.shares_gpus:
@@ -231,7 +231,7 @@ class PairRecord(ProbeRecord):
         history, parts = self.history, parts_of(around)
         history.expected_source = _source_of_all(around.expected.values())
         if not all(end.device for end in matrix.endpoints):
-            history.matrices = [matrix]  # ranks of one host tell nothing of a fabric
+            history.matrices = [matrix]  # ranks of one host do not measure a fabric
             return
         row = [one for one in history.matrices if comparable(one, matrix) and self._is_current(one, now)]
         row = [*row, matrix][-MATRICES:]
@@ -241,7 +241,7 @@ class PairRecord(ProbeRecord):
         if not looks_slow(matrix, parts, past, firm_expected=firm):
             history.good = keep_good(history.good, matrix)
         elif not suspects:
-            self.suspicious = True  # two more matrices tell; what is named already can wait for its turn
+            self.suspicious = True  # two more matrices decide; a named part can wait for its turn
         history.matrices = [*row[:-1], msgspec.structs.replace(matrix, suspects=suspects)]
 
     def _is_current(self, matrix: PairMatrix, now: float) -> bool:
@@ -258,7 +258,7 @@ class PairRecord(ProbeRecord):
         return last if last is not None and self._is_current(last, now) else None
 
     def suspects(self, now: float) -> tuple[Suspect, ...]:
-        """What the last three matrices point at; empty once they are too old."""
+        """The suspects of the last three matrices; empty once these are too old."""
         last = self.current_matrix(now)
         return last.suspects if last is not None else ()
 
@@ -341,7 +341,7 @@ def _ratios(matrix: PairMatrix) -> Mapping[str, float]:
 
 
 class _Matrices(msgspec.Struct):
-    """What a command reads of a history."""
+    """The part of a history that a command reads."""
 
     matrices: list[PairMatrix] = []
 

@@ -1,4 +1,4 @@
-"""What healthy machines gave in all-reduces, as others have published it."""
+"""Published all-reduce results of healthy machines."""
 
 from __future__ import annotations
 

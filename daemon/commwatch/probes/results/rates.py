@@ -78,15 +78,15 @@ def _course(outcome: StepOutcome, gpus: Sequence[GpuName]) -> str:
 
 
 def name_of(rank: int, gpus: Sequence[GpuName]) -> GpuName:
-    """What the GPU of a rank is called; a rank without GPU has its number and no address."""
+    """Label values of the GPU of a rank; a rank without GPU has its number and no address."""
     return gpus[rank % len(gpus)] if gpus else GpuName(str(rank), "")
 
 
 def leading(measure: Measure, rates: Sequence[Rate]) -> Rate | None:
-    """The bandwidth that stands for the whole probe; None without any.
+    """The bandwidth that represents the whole probe; None without any.
 
-    Of scaling the one over all ranks. Of copies the one that falls shortest of what is expected, or, where that is not
-    known of each, the slowest.
+    For scaling the one over all ranks. For copies the one furthest below its expectation, or the slowest if not every
+    copy has one.
     """
     if not rates:
         return None

@@ -1,4 +1,4 @@
-"""What is known of one probe over time: its counts, its streaks, its baseline, and the metrics that show them."""
+"""State of one probe over time: its counts, its streaks, its baseline, and the metrics that show them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class LatencyCourse(NamedTuple):
 class ProbeRecord:
     """One probe; takes the outcome of each cycle and gives the metrics. No I/O, and time is handed in.
 
-    Of pairs it has what is known of each cycle as such: counts, set-up, completion and conditions.
+    For pairs it has the state of each cycle as such: counts, set-up, completion and conditions.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class ProbeRecord:
     ) -> None:  # fmt: skip
         self.history = history or ProbeHistory(plan.backend)
         self.suspicious = False
-        """The last cycle failed, was slow or low, or made a step: worth another look soon."""
+        """Whether the last cycle failed, was slow or low, or made a step, so that the probe should run again soon."""
         self._probe = probe
         self._limits = limits
         self._histogram = LatencyHistogram()
@@ -110,11 +110,11 @@ class ProbeRecord:
             expected: bus bandwidth that a step should have given, by its place in the plan.
             gpus: those of the plan, by rank; empty without GPUs.
             now: seconds since 1970.
-            paths: what lies between the GPUs of the plan; None where not known.
+            paths: between the GPUs of the plan; None if they are not known.
             gpu_model: of all GPUs of the plan; empty where they differ or it is not known.
 
         Raises:
-            ValueError: a result of another backend than the one that the name stands for.
+            ValueError: the result has another backend than earlier results of this name.
         """
         if isinstance(result, Measured | Failed) and self.other_backend:
             raise ValueError(f"probe {self._plan.probe} stands for results of {self.other_backend}")
@@ -149,7 +149,7 @@ class ProbeRecord:
         )
 
     def skip(self, reason: SkipReason) -> None:
-        """Take in that a cycle did not start; streaks stay as they are, as they do when one gives way."""
+        """Count a cycle that did not start; streaks are unchanged, as after a cycle that yields."""
         self._counts.skip(reason)
 
     def _failed(self, reason: FailureReason, now: float) -> None:
@@ -263,9 +263,9 @@ class ProbeRecord:
 
     @property
     def losses(self) -> tuple[Level, ...]:
-        """The open losses, the worst first; of a name that stands for two numbers of GPUs the worse one.
+        """The open losses, the worst first; for a name with two numbers of GPUs the worse one.
 
-        Not those of an operation or size that the configuration does not ask for any more: nothing measures them.
+        Losses of an operation or size that is no longer configured are left out: nothing measures them.
         """
         lost: dict[str, Level] = {}
         for key, level in self.history.levels.items():
@@ -298,10 +298,10 @@ class ProbeRecord:
         ]
 
     def accept(self) -> list[str]:
-        """Take what is lost as the level from now on, and a latency that is too high as the usual one.
+        """Accept the lost levels from now on, and a latency that is too high as the usual one.
 
         Returns:
-            What is given up, in sentences.
+            The given up levels, in sentences.
         """
         history, given_up = self.history, self.loss_sentences()
         for key, level in history.levels.items():
@@ -322,7 +322,7 @@ class ProbeRecord:
 
     @property
     def _published_limit(self) -> float | None:
-        """Seconds above which a latency is slow by published results; the operator's own limit stands above them."""
+        """Seconds above which a latency is slow by published results; the operator's own limit takes precedence."""
         expected, is_set = self.history.expected_latency, self._probe.latency_limit is not None
         if expected is None or expected.source != "reference" or is_set or self.history.latency_accepted:
             return None
@@ -382,11 +382,11 @@ class ProbeRecord:
             self.suspicious |= few and last.expected.is_firm
 
     def _subject(self, gpu_model: str) -> str:
-        """What is learned of: other operations, GPUs, ranks or sizes are another matter."""
+        """Key of a learned value: other operations, GPUs, ranks or sizes are learned separately."""
         return f"{self._plan.measure} {gpu_model} x{self._plan.ranks} {self._plan.bandwidth_bytes}"
 
     def _with_learned(self, expected: Mapping[int, Expected], gpu_model: str) -> Mapping[int, Expected]:
-        """Of a collective: what was learned in the place of what a model says."""
+        """For a collective, the learned expectation in place of a model's."""
         learned = self.history.learned.get(self._subject(gpu_model))
         if learned is None or learned.settled is None:
             return expected
@@ -552,7 +552,7 @@ class ProbeRecord:
         }
 
     def _judged_by(self, last: LastResult | None) -> str:
-        """What judges the latency, or why nothing does: a label of ``probe_latency_judged_info``."""
+        """The reference for the latency, or the reason why there is none: a label of ``probe_latency_judged_info``."""
         baseline = self._baseline()
         if last is None:
             return "no_result"

@@ -42,7 +42,7 @@ def _shown(record: _Kind) -> _Kind:
 
 
 def broken_off(error: Exception, now: float, occupied_seconds: float = 0.0) -> Failed:
-    """The outcome of a cycle that commwatch itself could not go through with.
+    """The outcome of a cycle that commwatch itself could not complete.
 
     Args:
         error: that ended it.
@@ -54,7 +54,7 @@ def broken_off(error: Exception, now: float, occupied_seconds: float = 0.0) -> F
 
 
 class Known(NamedTuple):
-    """What is known of a probe since the start of the daemon."""
+    """A probe's state since the start of the daemon."""
 
     result: CycleResult | None
     """Of the last cycle that ran."""
@@ -71,16 +71,16 @@ class Trend:
     values: Sequence[float]
     """Oldest first, all in one unit."""
     baseline: float | None
-    """What is usual, in the same unit; None while too little is known."""
+    """The usual value, in the same unit; None if too few results exist."""
     limit: float | None
-    """A value above it stands out; None without one."""
+    """Values above it are marked; None without one."""
     words: str
-    """What the picture says."""
+    """The description of the picture."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeStatus:
-    """What a probe gave last and does next."""
+    """A probe's last result and its next run."""
 
     name: str
     backend: str
@@ -93,10 +93,10 @@ class ProbeStatus:
     skip_reason: str = ""
     """Why the last run did not take place; empty if it did."""
     baseline: str = ""
-    """What is usual, with its units; empty where it is not known."""
+    """The usual value with its units; empty if it is not known."""
     trend: Trend | None = None
     failed: bool = False
-    """Whether the last cycle failed; then ``last_result`` says why."""
+    """Whether the last cycle failed; then ``last_result`` has the reason."""
 
 
 def status_of(name: str, record: ProbeRecord, known: Known, now: float) -> ProbeStatus:

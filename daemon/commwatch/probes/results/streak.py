@@ -32,10 +32,11 @@ class Streak(msgspec.Struct, frozen=True):
 
 
 def max_age(interval: float) -> float:
-    """Seconds after which a result of a probe that runs at an interval says nothing any more."""
+    """Seconds after which a result of a probe that runs at an interval is no longer current."""
     return max(MAX_AGE_INTERVALS * interval, MIN_MAX_AGE_SECONDS)
 
 
 def is_current(taken_at: float | None, interval: float, now: float) -> bool:
-    """Whether something of that time still counts; all in seconds. What lies as far in the future counts no more."""
+    """Whether a result of that time still counts; all in seconds. A time that far in the future does not count
+    either."""
     return taken_at is not None and abs(now - taken_at) <= max_age(interval)

@@ -12,12 +12,12 @@ from commwatch.probes.results.cells import Slowness
 from commwatch.probes.results.explanation import Explained
 
 SURE = 0.8
-"""From this confidence on the words say that nothing else explains it."""
+"""From this confidence on the words state that nothing else explains it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What explains slow cells, and how it was seen."""
+    """An explanation of slow cells, and the measurements that show it."""
 
     explained: Explained
     quantity: Quantity
@@ -26,7 +26,7 @@ class Found:
 
 
 def suspect_of(found: Found, parts: Parts) -> Suspect:
-    """The most likely part for the labels, all that pairs cannot tell from it in the words."""
+    """The most likely part for the labels; the words name all parts that pairs cannot distinguish from it."""
     explained = found.explained
     kind, element = _labels(explained.candidate, parts)
     measured, slow = _measured_and_slow(found)
@@ -42,7 +42,7 @@ def suspect_of(found: Found, parts: Parts) -> Suspect:
 
 
 def _labels(candidate: Candidate, parts: Parts) -> tuple[str, str]:
-    """Kind and name of the most likely part; of two GPUs that have nobody else to talk to neither is: their pair."""
+    """Kind and name of the most likely part; two GPUs without any other peer are named as their pair."""
     first = candidate.elements[0]
     if [one.kind for one in candidate.elements[:2]] == ["gpu", "gpu"]:
         return "pair", "-".join(parts.names[place] for place in sorted(candidate.cells[0]))
@@ -83,7 +83,7 @@ def _past(against: str) -> str:
 
 
 def _called(elements: Sequence[Element]) -> str:
-    """The parts that pairs cannot tell apart, as a sentence begins with them."""
+    """The parts that pairs cannot distinguish, as the beginning of a sentence."""
     names = [one.called for one in elements]
     shown = names[:3]
     if len(names) > len(shown):

@@ -21,7 +21,7 @@ from commwatch_exporters.snapshot import Series, Value
 
 _RUNS_WITH_THE_SAME_NAMES = 4
 """The names are read again after this number of runs. A change of priority flow control moves them, mostly with their
-count; where it is turned off for one priority and on for another, the count stays and only the names tell."""
+count; where it is turned off for one priority and on for another, the count stays and only the names differ."""
 
 
 @dataclass(frozen=True, slots=True)

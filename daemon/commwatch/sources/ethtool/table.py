@@ -45,7 +45,7 @@ class Statistic:
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """What is read of the interfaces of one driver."""
+    """The counters that are read from the interfaces of one driver."""
 
     rows: tuple[CounterRow, ...]
     statistics: Mapping[str, Statistic]

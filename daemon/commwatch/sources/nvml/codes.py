@@ -1,4 +1,4 @@
-"""NVML return codes: which of them say that a counter does not exist, and what the others mean to an operator."""
+"""NVML return codes: those for a counter that does not exist, and the meaning of the others for an operator."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOT_THERE: Final = frozenset(
 know, a function that it lacks or no longer serves, a structure of a version that it does not know."""
 
 ABSENT: Final = NOT_THERE | {pynvml.NVML_ERROR_NO_DATA}
-"""What a counter that will never give a number answers when it is tried for the first time."""
+"""Return codes of a counter that will never give a number, at its first reading."""
 
 GONE: Final = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED})
 """No further call may be made on this GPU's handle."""
@@ -41,7 +41,7 @@ NO_DRIVER: Final = frozenset(
 HANDLE_DEAD: Final = frozenset(
     {pynvml.NVML_ERROR_INVALID_ARGUMENT, pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_GPU_NOT_FOUND}
 )
-"""What a handle of a GPU that was removed or reset answers to a question that each GPU can answer."""
+"""Return codes, for a question that each GPU can answer, of a handle whose GPU was removed or reset."""
 
 _REASONS: Final[dict[int, Reason]] = {
     pynvml.NVML_ERROR_NO_PERMISSION: "no_permission",

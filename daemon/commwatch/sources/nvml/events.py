@@ -1,4 +1,4 @@
-"""What the driver reports by itself: Xids, and GPUs whose availability or needed recovery has changed."""
+"""Events from the driver: Xids, and GPUs whose availability or needed recovery has changed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class EventWatch:
         """The library has no events."""
 
     def collect(self, gpus: Sequence[Gpu], report: Report) -> tuple[list[HardwareEvent], list[Absence], list[GpuGone]]:
-        """What happened since the last run, what failed, and the GPUs that are gone.
+        """Events since the last run, failures, and the GPUs that are gone.
 
         Args:
             gpus: those that may be touched.

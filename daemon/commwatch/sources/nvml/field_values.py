@@ -44,7 +44,7 @@ class _Form(NamedTuple):
 
 
 class FieldBatch:
-    """Field values that are always asked for together, of one GPU after another."""
+    """Field values that are always read together, of one GPU after another."""
 
     def __init__(self, requests: Sequence[tuple[int, int, int]]) -> None:
         """Prepare the array.
@@ -74,7 +74,7 @@ class FieldBatch:
     def read(self, handle: object) -> list[Value]:
         """Ask the driver once and give the scaled values in the order of the requests; None where an entry failed.
 
-        Where the call as a whole fails, as it may when no field could be filled, its code stands for every entry.
+        Where the call as a whole fails, as it may when no field could be filled, its code counts for every entry.
         """
         self._bytes[:] = self._blank
         try:

@@ -44,7 +44,7 @@ def confidential_computing_mode() -> tuple[int | None, int]:
 
 
 def gpm_support(gpu: Gpu) -> bool | None:
-    """False where a GPU has no GPM now; None where only its first metrics will tell.
+    """False if a GPU has no GPM now; None if only its first metrics will show it.
 
     With MIG enabled the numbers are of instances, which PCIe does not have; with confidential computing on, the
     performance counters are off.

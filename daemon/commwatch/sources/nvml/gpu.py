@@ -38,11 +38,11 @@ class Gpu:
         self.uuid = ""
         """As it was read last; empty before."""
         self.link_labels: dict[int, tuple[str, ...]] = {}
-        """By link what it is and leads to, as last read: of a link that is down the driver does not say it."""
+        """Description and far end of each link, as last read: the driver gives none for a link that is down."""
         self._failed: dict[Reason, Absence] = {}
 
     def ask(self, function: Callable[..., T], *arguments: object) -> tuple[T | None, int]:
-        """What a function of the binding gives for this GPU, and its return code.
+        """The result of a function of the binding for this GPU, and its return code.
 
         An answer that the binding cannot take counts as an unknown error: a text that it cannot decode, as of a damaged
         board, or more entries than there was room for.
@@ -56,7 +56,7 @@ class Gpu:
 
     @property
     def number(self) -> int:
-        """What distinguishes this handle from others, as ``handle_number`` gives it."""
+        """The number that identifies this handle, as ``handle_number`` gives it."""
         return handle_number(self._handle)
 
     def ask_peer(self, function: Callable[..., T], peer: Gpu, *arguments: int) -> tuple[T | None, int]:
@@ -64,7 +64,7 @@ class Gpu:
         return self.ask(function, peer._handle, *arguments)
 
     def call(self, function: Callable[..., T], *arguments: object) -> T | None:
-        """What a function of the binding gives for this GPU; None where it failed, which is noted.
+        """The result of a function of the binding for this GPU; None if it failed, which is noted.
 
         Raises:
             GpuGone, SourceUnavailable: as for ``note``.
@@ -93,7 +93,7 @@ class Gpu:
         return batch.codes
 
     def note(self, call: str, code: int) -> None:
-        """Keep a failure for ``absences``, unless it only says that there is no such thing on this GPU.
+        """Keep a failure for ``absences``, unless it only means that this GPU does not have the feature.
 
         Raises:
             GpuGone, SourceUnavailable: as for ``check``.
@@ -104,7 +104,7 @@ class Gpu:
             self._failed.setdefault(reason, Absence(self.device, reason, codes.describe(call, code)))
 
     def check(self, call: str, code: int) -> None:
-        """Stop where a code says that nothing more can be read.
+        """Stop if a code means that nothing more can be read.
 
         Raises:
             GpuGone: the code forbids further calls on this GPU.
@@ -138,7 +138,7 @@ class Gpu:
         return bool(self._failed)
 
     def absences(self) -> list[Absence]:
-        """What failed since this was last asked, the first failure of each reason."""
+        """The failures since the last call, the first of each reason."""
         failed = list(self._failed.values())
         self._failed.clear()
         return failed

@@ -65,7 +65,7 @@ class Group:
         """The values of ``series``, and the monotonic seconds at which they were taken.
 
         The time is ours, right after the one call that gives the fields. The driver's own timestamps may be 0 and
-        belong to the wall clock, so they cannot stand in a series of monotonic times.
+        belong to the wall clock, so they cannot be used in a series of monotonic times.
 
         Raises:
             GpuGone, SourceUnavailable: as for ``Gpu.note``.
@@ -106,7 +106,8 @@ class TrafficGroup(Group):
 
 
 class UseGroup(Group):
-    """What the GPU does now; from its utilisation, and without any from its compute processes, whether it is busy."""
+    """The GPU's current use; whether it is busy follows from its utilisation or, if there is none, its compute
+    processes."""
 
     def __init__(self, gpu: Gpu, rows: Sequence[Counter], places: Places) -> None:
         super().__init__(gpu, rows, places)

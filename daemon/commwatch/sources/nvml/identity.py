@@ -1,4 +1,4 @@
-"""What GPUs, links and driver are: the info series, link counts and speeds, and which counters the driver has."""
+"""Identity of GPUs, links and driver: the info series, link counts and speeds, and which counters the driver has."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def read_gpu_identity(
 
 
 def _believed(gpu: Gpu, series: Series, number: Value, states: Sequence[int]) -> Value:
-    """A number of the identity, or None where it says nothing in the state that the links are in."""
+    """A number of the identity, or None if it has no meaning in the links' present state."""
     metric, labels = series
     if metric == _SPEED:
         link = int(labels[2])
@@ -119,7 +119,8 @@ def _link_labels(gpu: Gpu, link: int) -> tuple[str, str, str]:
 
 
 def _link_infos(gpu: Gpu, plan: Plan, links: int, monotonic: Callable[[], float]) -> list[Series]:
-    """What each link is and leads to, for the links of which anything is known; of a link that is down as last read."""
+    """The info series of each link with its remote end, for links of which anything is known; for a link that is down
+    as last read."""
     remote_links = _remote_links(gpu, plan, monotonic)
     for link in range(links):
         labels = (*_link_labels(gpu, link), remote_links.get(str(link), ""))

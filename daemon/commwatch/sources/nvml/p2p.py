@@ -21,7 +21,7 @@ def read_peers(gpus: Sequence[Gpu], report: Report, monotonic: Callable[[], floa
     """The status of all ordered pairs of the GPUs that can be peers, by GPU; failures are noted at the GPU.
 
     A GPU that is split by MIG has no peers, and one alone has none. A pair of which one GPU is lost has no status;
-    which one it is, other collectors tell. Of a GPU whose own calls fail, no other one is to blame.
+    other collectors show which one it is. If a GPU's own calls fail, no other one is blamed.
 
     Raises:
         GpuGone, SourceUnavailable: as for ``Gpu.note``; GpuGone never for a pair.

@@ -1,4 +1,4 @@
-"""What one GPU supports, found out by trying, and the prepared reading of it."""
+"""The metrics that one GPU supports, found out by trying, and the prepared reading of it."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ _GROUPS: Final[Mapping[Collector, Callable[..., Group]]] = {
 TRIED: Final = tuple(row for row in COUNTERS if row.collector in _GROUPS)
 """All but those of ``samples.py``, of which each trial would wait."""
 _ALWAYS_READ: Final = frozenset({"commwatch_nvlink_link_speed_bytes_per_second"})
-"""Exposed only where asked for, but the capacity of the links rests on it."""
+"""Exposed only if requested, but the capacity of the links depends on it."""
 _NO_SUCH_LINK: Final = frozenset({pynvml.NVML_ERROR_INVALID_ARGUMENT, pynvml.NVML_ERROR_NOT_SUPPORTED})
 _MOST_LINKS: Final = 256  # the end of the count for a driver that never refuses a link
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is read from one GPU and how."""
+    """The metrics that are read from one GPU, and how."""
 
     time: float
     """Monotonic seconds at which the GPU was tried."""
     link_states: tuple[int, ...] | None
-    """State of each link at that time; None where the driver could not say how many there are."""
+    """State of each link at that time; None if the driver could not give their number."""
     tried: Mapping[str, bool | None]
     """By counter name, what the trial showed; see ``support``."""
     groups: Mapping[str, Group]
@@ -138,7 +138,7 @@ def _c2c_links(gpu: Gpu) -> int:
 
 def _try(gpu: Gpu, row: FieldCounter | CallCounter | CallReport, states: Sequence[int], places: Places) -> bool | None:
     """Whether a GPU has a counter; None where no active link could be asked."""
-    # What holds for all links is asked for once.
+    # Values that hold for all links are read once.
     asked = [place or 0 for place in (places[row.scope][:1] if row.scope == "all_links" else places[row.scope])]
     if not asked:
         return False

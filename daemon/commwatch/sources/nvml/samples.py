@@ -61,8 +61,8 @@ class PcieSamples(NvmlSource):
     def open(self, report: Report, leave_out: frozenset[str], only: frozenset[str] | None) -> None:
         """As ``NvmlSource.open``, but no GPU is reported.
 
-        So a call that hangs is blamed on none: whether a GPU answers is for the reader of the driver to say. And the
-        process is not replaced while it hangs, so that one at most does.
+        So a call that hangs is blamed on none: the reader of the driver decides whether a GPU answers. And the process
+        is not replaced while it hangs, so that one at most does.
 
         Raises:
             SourceUnavailable: as there.
@@ -73,7 +73,7 @@ class PcieSamples(NvmlSource):
         return Plan(self._monotonic(), None, {}, {"pcie_sampled": SampleGroup(gpu)}, None)
 
     def collect(self, collector: str) -> Batch:
-        """Sample every GPU without GPM, and say whether any has the call.
+        """Sample every GPU without GPM, and report whether any has the call.
 
         Raises:
             SourceUnavailable: the driver was unloaded or replaced since.

@@ -63,7 +63,7 @@ class NvmlSource(Source):
         opt_in: metrics that are read only because the configuration names them.
         own_maps: the files that this process has mapped.
         to_list: PCI addresses of the GPUs that the driver should list, as the bus shows them now.
-        bound: those of all devices of the driver, which cost less to look at.
+        bound: those of all devices of the driver, which cost less to read.
         """
         super().__init__()
         self._own_maps = own_maps
@@ -72,9 +72,9 @@ class NvmlSource(Source):
         """GPUs that the driver should list, as of just before it was opened."""
         self._devices_of = bound
         self._devices: frozenset[str] = frozenset()
-        """What that gave when the list of the driver was compared with the bus last."""
+        """The result of ``bound`` when the driver's list was last compared with the bus."""
         self._unlisted: Sequence[Absence] = ()
-        """What the list of the driver lacked then."""
+        """The GPUs that the driver's list lacked then."""
         self._opened_at = 0.0
         self._monotonic = monotonic
         self._opt_in = opt_in
@@ -258,9 +258,9 @@ class NvmlSource(Source):
         return [Absence(address, "not_listed", _NOT_LISTED) for address in sorted(missing)]
 
     def _look_at_devices(self) -> None:
-        """What need not wait for the next identity: the driver was bound or unbound, or has just been opened.
+        """Changes that need not wait for the next identity: the driver was bound or unbound, or has just been opened.
 
-        What cannot be opened is tried again for a minute, so that one failure is not taken for a GPU that fails.
+        A GPU that cannot be opened is retried for a minute, so that one failure is not taken for a faulty GPU.
         """
         if self._devices_of() != self._devices:
             self._follow_devices()
@@ -297,7 +297,7 @@ class NvmlSource(Source):
         self._open_the_rest()
         for opened in self._opened:
             if opened.gone is not None and opened.gone.reason == "not_found":
-                opened.gone = None  # looked at again below
+                opened.gone = None  # tried again below
         self._unlisted = self._not_listed()
 
     def _open_the_rest(self) -> None:

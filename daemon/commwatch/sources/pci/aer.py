@@ -71,7 +71,7 @@ _LABEL_OF: Final = {spelling.encode(): label for label, spellings in ERROR_NAMES
 
 
 class Counts(NamedTuple):
-    """What one file of a device says."""
+    """The counts in one file of a device."""
 
     total: int | None
     """As the kernel gives it; it need not be the sum of the named errors, several of which may come in one message."""
@@ -85,7 +85,7 @@ NO_COUNTS: Final = Counts(None, {})
 def parse_counts(data: bytes) -> Counts:
     """The counts in an ``aer_dev_*`` file. Lines that end in no number are passed over.
 
-    The last word of a line is the number; what stands before it is the name, which may have blanks.
+    The last word of a line is the number; the text before it is the name, which may have blanks.
     """
     total: int | None = None
     named: dict[str, int] = {}

@@ -24,7 +24,8 @@ from commwatch.sources.pci_attributes import (
 from commwatch_exporters.snapshot import Series, Value
 
 _LOOK_SECONDS: Final = 60.0
-"""Between two looks at what should not change: a device that was off its bus has other maxima when it is back."""
+"""Between two readings of attributes that should not change: a device that was off its bus has other maxima when it is
+back."""
 _FIXED_FILES: Final = ("vendor", "device", "numa_node", "max_link_speed", "max_link_width")
 _MAXIMA: Final = 3
 """From this place on ``_FIXED_FILES`` are of the link."""
@@ -42,10 +43,10 @@ _AER_STATES: Final = _states(_AER_FILES)
 
 
 class _Facts(NamedTuple):
-    """What does not change while a device is plugged in and well."""
+    """Attributes that do not change while a device is plugged in and well."""
 
     place: str
-    """Where the link in the list of devices leads: all bridges above it."""
+    """The target of the link in the list of devices: all bridges above it."""
     role: str
     contents: tuple[bytes | None, ...]
     """Of ``_FIXED_FILES``; None where a file was not read."""
@@ -69,9 +70,9 @@ class _Device:
 class PciSource(Source):
     """Reads the PCIe links of GPUs, network adapters and NVSwitches, and of the bridges above them; and their errors.
 
-    The tree is read when the list of devices changes, and what should not change is looked at every minute; a run of
-    ``pci`` reads the current speed and width alone, one of ``aer`` what the kernel counted. Virtual functions are left
-    out: their physical function has the link.
+    The tree is read when the list of devices changes, and attributes that should not change are read every minute; a
+    run of ``pci`` reads only the current speed and width, one of ``aer`` the kernel's error counts. Virtual functions
+    are left out: their physical function has the link.
     """
 
     collectors = ("pci", "aer")

@@ -1,4 +1,4 @@
-"""What the attributes of an RDMA port say: state, speed and identity; parsing alone."""
+"""Attributes of an RDMA port: state, speed and identity; parsing alone."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def parse_count(data: bytes) -> int | None:
 
 
 def is_unsupported(data: bytes) -> bool:
-    """Whether a counter's text says that the port lacks it: ``N/A (no PMA)``."""
+    """Whether a counter's text shows that the port lacks it: ``N/A (no PMA)``."""
     return data.lstrip()[:3].upper() == b"N/A"
 
 
@@ -80,7 +80,7 @@ def _decimal(text: bytes) -> int | float | None:
 def is_believed(rate: Rate, driver: str) -> bool:
     """Whether a rate can be what the link runs at.
 
-    Kernels that do not know NDR or XDR say SDR for them, and mlx5 adapters have no SDR link: it is an unknown speed.
+    Kernels that do not know NDR or XDR report SDR for them, and mlx5 adapters have no SDR link: it is an unknown speed.
     """
     return not (rate.name == "SDR" and driver == "mlx5_core")
 

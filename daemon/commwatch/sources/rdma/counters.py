@@ -28,7 +28,7 @@ class RdmaCounter:
     """A number of the file that means nothing: a port without the extended counters has 32 bits in place of 64, and
     they stay full after a third of a second of traffic."""
     is_common: bool = True
-    """Whether an adapter that lacks it should say so; False for counters that one vendor has."""
+    """Whether its absence on an adapter should be reported; False for counters that one vendor has."""
 
 
 def _port(file: str, metric: str, scale: int = 1, stuck_at: int | None = None) -> RdmaCounter:
@@ -152,4 +152,4 @@ VENDOR_COUNTERS: Final = (
 )
 
 COUNTERS: Final = (*PORT_COUNTERS, *HARDWARE_COUNTERS, *OPTIONAL_COUNTERS, *VENDOR_COUNTERS)
-"""In this order two files that would give the same series give way: the first that is there is read."""
+"""Order of precedence of files that would give the same series: the first that exists is read."""

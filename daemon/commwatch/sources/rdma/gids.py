@@ -10,7 +10,7 @@ from commwatch.sources import files
 from commwatch.sources.rdma.places import names_in
 
 MOST_ENTRIES: Final = 1024
-"""Adapters have up to 256; what a file system of somebody's making has beyond is left."""
+"""Adapters have up to 256; further entries, as in a file system of a user's making, are not read."""
 
 _V2 = b"RoCE v2"
 _DIGITS: Final = 32
@@ -20,7 +20,7 @@ _IPV4_PREFIX: Final = f"{0:020x}ffff"
 
 
 class Gids(NamedTuple):
-    """What a table holds."""
+    """The contents of a GID table."""
 
     filled: int
     """Entries that are filled."""
@@ -38,7 +38,7 @@ def parse_gid(data: bytes) -> str | None:
 
 
 def kind_of(gid: str, gid_type: bytes, link_layer: str) -> str:
-    """What an entry is for.
+    """The kind of a GID entry.
 
     Args:
         gid: as ``parse_gid`` gives it.

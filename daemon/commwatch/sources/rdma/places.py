@@ -1,4 +1,4 @@
-"""Which RDMA ports there are: the devices of ``/sys/class/infiniband`` and their ports; names alone are looked at."""
+"""Lists the RDMA ports: the devices of ``/sys/class/infiniband`` and their ports; only names are read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from commwatch.sources import files
 
 
 class Place(NamedTuple):
-    """Where a port stands in sysfs."""
+    """The location of a port in sysfs."""
 
     device: str
     """Name of the RDMA device, as a label."""
@@ -33,7 +33,7 @@ class Place(NamedTuple):
 
 
 def names_in(folder: str) -> frozenset[str]:
-    """What a directory holds; nothing where it cannot be read."""
+    """The names in a directory; empty if it cannot be read."""
     try:
         return frozenset(os.listdir(folder))
     except OSError:
@@ -62,7 +62,7 @@ def places(root: str) -> Mapping[str, Place]:
 
 
 def bound_to(root: str) -> dict[str, str]:
-    """What each RDMA device is, by name: a change says that one came, went or was replaced.
+    """The link target of each RDMA device, by name: a change means that one came, went or was replaced.
 
     Raises:
         OSError: the directory cannot be read.

@@ -16,7 +16,7 @@ from commwatch.sources.rdma.places import Place, names_in
 from commwatch_exporters.snapshot import Series, Value
 
 REFRESH_SECONDS: Final = 60.0
-"""Between two looks at what rarely changes: identity, and which counters there are."""
+"""Between two readings of what rarely changes: identity, and which counters there are."""
 GIDS_SECONDS: Final = 600.0
 """Between two readings of the GID table, which has hundreds of files; a change of state reads it as well."""
 RETRY_UNSUPPORTED_SECONDS: Final = 600.0
@@ -30,7 +30,7 @@ _NO_HARM = frozenset({errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE})
 
 
 class PortFailed(Exception):
-    """It cannot be read now and should be left alone for a while; the text says why."""
+    """It cannot be read now and should be left alone for a while; the text gives the reason."""
 
 
 class PortGone(Exception):
@@ -38,13 +38,13 @@ class PortGone(Exception):
 
 
 class PortReading(NamedTuple):
-    """What one reading of a port gave."""
+    """The result of one reading of a port."""
 
     readings: DeviceReadings
     absence: Absence | None
     """The first thing that went wrong, if any."""
     counters_failed: str
-    """Why the counters should be left alone for a while; empty where they need not."""
+    """The reason why the counters should be left alone for a while; empty if there is none."""
 
 
 class _PortCounter(NamedTuple):
@@ -65,9 +65,9 @@ class Port:
     """Reads one port.
 
     Args:
-        place: where it stands.
-        opt_in: metrics that somebody asked for, of those that are read only then.
-        hidden: metrics that are read only where somebody asked for them.
+        place: its location in sysfs.
+        opt_in: requested metrics among those that are read only on request.
+        hidden: metrics that are read only on request.
         clock: monotonic seconds.
     """
 
@@ -101,10 +101,10 @@ class Port:
         return DeviceReadings(self.place.key, now, self._series, values)
 
     def read(self, with_counters: bool = True) -> PortReading:
-        """Read everything once; counters only where they are asked for.
+        """Read everything once; counters only if they are requested.
 
         Raises:
-            PortFailed: the driver cannot read what the port is and does, or takes too long for it.
+            PortFailed: the driver cannot read the port's attributes, or takes too long for it.
             PortGone: it went away.
         """
         now = self._clock()
@@ -203,7 +203,7 @@ class Port:
                 raise PortFailed(f"{self.place.home}/{path}: read after {seconds:.1f} s")
 
     def _check(self, error: OSError, path: str) -> None:
-        """Raise where an error says that the port, or its driver, is in trouble."""
+        """Raise if an error means that the port, or its driver, is in trouble."""
         if error.errno in _NO_COUNTER or error.errno in _NO_HARM:
             if error.errno == errno.ENOENT and not os.path.isdir(self.place.path):
                 raise PortGone(f"{self.place.path} went away") from error

@@ -21,7 +21,7 @@ BACKOFF_SECONDS: Final = (30.0, 600.0)
 """First and longest time for which what cannot be read is left alone: the driver writes a line to the kernel log for
 each try."""
 LIST_PORTS_SECONDS: Final = 60.0
-"""Between two looks at the ports of devices that are the same."""
+"""Between two listings of the ports of unchanged devices."""
 
 
 @dataclass(slots=True)
@@ -58,10 +58,10 @@ class _Watched:
 class RdmaSource(Source):
     """Reads state, speed and counters of every RDMA port, whatever driver is behind it.
 
-    What the tables of ``counters`` know is read, other files are not. Nothing is ever written: ``lifespan`` of the
-    hardware counters stays as it is. A port that the driver cannot read, or that takes more than a second, is left
-    alone for 30 s, then twice as long each time up to 10 min; meanwhile its identity alone is given. Where only its
-    counters fail, they alone are left alone.
+    Only files in the tables of ``counters`` are read. Nothing is ever written: ``lifespan`` of the hardware counters
+    stays as it is. A port that the driver cannot read, or that takes more than a second, is left alone for 30 s, then
+    twice as long each time up to 10 min; meanwhile its identity alone is given. Where only its counters fail, they
+    alone are left alone.
 
     Args:
         sysfs: usually ``/sys``.
@@ -93,7 +93,7 @@ class RdmaSource(Source):
             self._report(key)
             self._read(watched, batch)
         self._report("")
-        # Without ports it is empty, and tells all the same that the ports were looked for.
+        # Without ports it is empty, which shows that they were searched for.
         states = _states([watched.port.supported for watched in self._ports.values()])
         batch.readings.append(DeviceReadings("", self._clock(), tuple(states), tuple(states.values())))
         return batch

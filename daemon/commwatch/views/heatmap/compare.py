@@ -35,7 +35,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``commwatch heatmap --compare --json`` prints."""
+    """The JSON document of ``commwatch heatmap --compare --json``."""
 
     format: Literal["commwatch-pair-comparison/1"] = "commwatch-pair-comparison/1"
     quantity: Quantity

@@ -117,7 +117,7 @@ _LISTS: dict[str, type[msgspec.Struct]] = {"endpoints": PairEndpoint, "cells": P
 
 
 def _check_shape(name: str, place: str, value: dict[str, Any]) -> None:
-    """Convert the members of the lists one by one: the message of the whole would not say which one is wrong."""
+    """Convert the members of the lists one by one: the message of the whole would not name the wrong one."""
     for key, kind in _LISTS.items():
         members = value.get(key)
         if not isinstance(members, list):

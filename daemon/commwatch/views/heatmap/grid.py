@@ -1,4 +1,4 @@
-"""What is drawn, whatever draws it: numbers in one unit, the ends of the colour scale, and marks; pure."""
+"""The content of a heat map in any format: numbers in one unit, the ends of the colour scale, and marks; pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class View:
     """One picture, whatever draws it."""
 
     heading: str
-    """What is shown; says what 100 % is where the unit is percent."""
+    """Title with the quantity; defines 100 % if the unit is percent."""
     facts: tuple[str, ...]
     """Sizes, versions, time."""
     unit: str
@@ -44,9 +44,9 @@ class View:
     marks: Mapping[Pair, str]
     """A letter for each suspect, by the cells that it explains; ``LOW`` for other cells that are low."""
     notes: tuple[str, ...] = ()
-    """What the marks mean: each mark, two blanks, and a sentence."""
+    """Explanations of the marks: each mark, two blanks, and a sentence."""
     extremes: tuple[str, str] = ("Slowest", "fastest")
-    """What the darkest and the brightest cell are called."""
+    """Names for the darkest and the brightest cell."""
     simulated: str = ""
     """Name of the simulated node; empty for a real one."""
 
@@ -103,7 +103,7 @@ def summary(view: View) -> str:
 
 
 def legend(view: View) -> Iterator[str]:
-    """What signs in place of numbers mean, in the form of the notes."""
+    """Explanations of the signs that replace numbers, in the form of the notes."""
     places = range(len(view.names))
     if any(view.text((row, column)) == "-" for row in places for column in places):
         yield "-  not measured"

@@ -1,4 +1,4 @@
-"""What is drawn of a pair matrix: what its cells are compared with, and what is marked; pure."""
+"""The heat map of a pair matrix: the reference of each cell, and the marks; pure."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _basis(quantity: Quantity) -> str:
 
 
 def _references(matrix: PairMatrix, quantity: Quantity) -> dict[Pair, float]:
-    """What each cell should be: the expected bandwidth; of latency the median of its path class, from 3 cells on."""
+    """The reference of each cell: the expected bandwidth; for latency the median of its path class, from 3 cells on."""
     if quantity != "latency":
         return {
             (cell.source, cell.destination): cell.expected_bandwidth
@@ -128,7 +128,7 @@ def unit_of(values: Iterable[float], quantity: Quantity) -> tuple[str, float]:
 def scale_of(numbers: Sequence[float], quantity: Quantity, relative: bool) -> tuple[float, float]:
     """Bandwidth from 0 to its largest, rounded up, or to 100 %; latency from its smallest to four times that, at least.
 
-    So a healthy matrix looks even, whatever its noise.
+    A healthy matrix therefore has an even colour despite noise.
     """
     if quantity == "latency":
         smallest = min(numbers, default=1.0)

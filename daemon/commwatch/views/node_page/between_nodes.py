@@ -34,7 +34,7 @@ def between_nodes_table(node: Node) -> str:
 
 
 def last_check(node: Node) -> str:
-    """What the last check between nodes blames this node for; nothing where there is none that counts."""
+    """The causes for which the last check between nodes blames this node; empty if no current check exists."""
     if not (failed := node.part(ClusterCheck).failed):
         return ""
     causes = ", ".join(cause for cause, checks in failed.items() if checks)

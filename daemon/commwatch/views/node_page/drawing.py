@@ -40,7 +40,7 @@ def use_class(send: float | None, receive: float | None) -> str:
 
 
 def picture(fabric: Fabric) -> str:
-    """The section with the picture, which says the same in words for those who do not see it."""
+    """The section with the picture, and the same in words for readers who cannot see it."""
     if not fabric.branches:
         return section(
             "picture", "GPUs and links", '<p class="dim">Neither a GPU nor an adapter is read at present.</p>'
@@ -58,7 +58,7 @@ def picture(fabric: Fabric) -> str:
 
 
 def _legend(fabric: Fabric) -> str:
-    """What the lines and signs mean."""
+    """The legend of lines and signs."""
     rows = [("pcie good", "PCIe"), ("cpu", "through the CPU")]
     if any(gpu.links for gpu in fabric.gpus):
         rows = [("nv u0", "NVLink, idle"), ("nv u3", "in use: the heavier, the more"), ("nv bad", "✕ down"),

@@ -1,4 +1,4 @@
-"""What the picture shows: adapters, PCIe switches, GPUs, NVLinks and NVSwitches with state and use; values only."""
+"""The content of the picture: adapters, PCIe switches, GPUs, NVLinks and NVSwitches with state and use; values only."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """What hangs below one PCIe switch, or one device with a root port of its own."""
+    """The devices below one PCIe switch, or one device with a root port of its own."""
 
     numa: str
     """Number of the NUMA node; empty where not known."""

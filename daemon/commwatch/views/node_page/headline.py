@@ -1,4 +1,4 @@
-"""What the page says first: how communication is, what is wrong, and what to do next."""
+"""The top of the page: the verdict on communication, the findings, and the next steps."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def verdict_card(status: Status) -> str:
 
 
 def _places(findings: Sequence[Finding]) -> str:
-    """Where someone must look, most severe first: at the part that is to blame, where one is known.
+    """The components to check, most severe first: the component to blame, if it is known.
 
-    A single place stands in the line of the verdict.
+    Empty for a single component, which the verdict's line names already.
     """
     parts = [(one.causes[0] if one.causes else one).component for one in findings if level_of(one.severity) != "info"]
     places = list(dict.fromkeys(part.words.partition(" (")[0] for part in parts))
@@ -79,7 +79,7 @@ def _score_part(name: str, ratio: float | None) -> str:
 
 
 def findings_section(findings: Sequence[Finding], time: float, documentation: str) -> str:
-    """What is wrong and what to do next, most severe first; nothing where nothing is."""
+    """The findings with their next steps, most severe first; empty if there are none."""
     if not findings:
         return ""
     articles = "".join([_finding(one, time, documentation) for one in findings[:_MOST_FINDINGS]])
@@ -89,7 +89,7 @@ def findings_section(findings: Sequence[Finding], time: float, documentation: st
 
 
 def closed_table(closed: Sequence[ClosedRecord]) -> str:
-    """What was wrong in the last day and is not any more, with both times; nothing where nothing was."""
+    """The findings that closed in the last day, with both times; empty if there are none."""
     if not closed:
         return ""
     rows = [
@@ -107,7 +107,7 @@ def closed_table(closed: Sequence[ClosedRecord]) -> str:
 
 
 def _finding(finding: Finding, time: float, documentation: str) -> str:
-    """What is wrong and why, or the cause first where that leads."""
+    """A finding and its evidence, or its cause first if that leads."""
     level, lead = level_of(finding.severity), finding.lead
     others = finding.causes if lead is finding else finding.causes[1:]
     left = len(others) - _MOST_CAUSES

@@ -13,7 +13,7 @@ _UNSEEN = {*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x20
 _REPLACED = dict.fromkeys(_UNSEEN - {0x20}, "\ufffd")
 
 GLYPHS: Final = {"good": "✓", "warn": "!", "bad": "✕", "info": "i", "plain": "·"}
-"""What says the same as each colour."""
+"""The sign with the same meaning as each colour."""
 
 _LEVELS: Final = {"critical": "bad", "warning": "warn", "info": "info"}
 
@@ -29,7 +29,7 @@ def level_of(severity: str) -> str:
 
 
 def tag(level: str, words: str) -> str:
-    """A state with its sign, so that the colour alone says nothing."""
+    """A state with its sign, so that it does not depend on the colour alone."""
     return f'<span class="tag {level}"><span aria-hidden="true">{GLYPHS[level]}</span> {text(words)}</span>'
 
 
@@ -44,7 +44,7 @@ def number(value: str) -> str:
 
 
 def judged(level: str, value: str) -> str:
-    """A cell that says whether something is well."""
+    """A cell that shows whether something is well."""
     return f'<td class="{level}">{text(value)} <span aria-hidden="true">{GLYPHS[level]}</span></td>'
 
 
@@ -70,7 +70,7 @@ def table(
         headings: of the columns.
         rows: cells as HTML.
         empty: the text in place of a table without rows.
-        stacks: whether the cells of a row stand below each other on a phone, each with its heading.
+        stacks: whether the cells of a row are stacked on a phone, each with its heading.
     """
     if not rows:
         return section(identity, title, f'<p class="dim">{empty}</p>')

@@ -28,8 +28,8 @@ class NodePage:
     """The page of a node in its two forms, by path.
 
     Args:
-        snapshot: What is known of the node now.
-        status: What the daemon says beside it.
+        snapshot: The current one of the node.
+        status: The page's contents besides the snapshot.
         telemetry_path: Where the metrics are.
     """
 
@@ -40,7 +40,7 @@ class NodePage:
         self._telemetry_path = telemetry_path
 
     def pages(self) -> dict[str, Callable[[], bytes]]:
-        """What makes the HTML of each path."""
+        """The functions that make the HTML, by path."""
         return {"/": partial(self._html, refreshes=True), STILL_PATH: partial(self._html, refreshes=False)}
 
     def _html(self, *, refreshes: bool) -> bytes:
@@ -54,7 +54,7 @@ def render_node_page(node: Node, status: Status, telemetry_path: str, *, refresh
 
     Args:
         node: at this moment.
-        status: what the daemon says beside it.
+        status: the page's contents besides the node.
         telemetry_path: where the metrics are.
         refreshes: whether the browser is to load it again by itself.
     """
@@ -105,7 +105,7 @@ def _notices(node: Node, status: Status) -> str:
 
 
 def _facts(facts: Sequence[Fact]) -> str:
-    """What this node is; what is short of the expected is marked."""
+    """Facts about this node; values short of the expected are marked."""
     if not facts:
         return ""
     rows = "".join([f"<div><dt>{text(one.term)}</dt>{_fact_words(one)}</div>" for one in facts])

@@ -1,4 +1,4 @@
-"""What the node's page says beside the snapshot: plain records that the daemon fills."""
+"""Contents of the node's page besides the snapshot: plain records that the daemon fills."""
 
 from __future__ import annotations
 
@@ -50,30 +50,30 @@ NOT_LOOKED_YET: Final = Verdict("Unknown", "the daemon has just started and has 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What the page says beside the snapshot."""
+    """Contents of the page besides the snapshot."""
 
     version: str
     time: float = 0.0
     """Seconds since 1970."""
     name: str = ""
-    """What the node is called; empty where that is not known."""
+    """Name of the node; empty if it is not known."""
     simulated: str = ""
     """Name of the simulated node; empty for a real one."""
     verdict: Verdict = NOT_LOOKED_YET
     facts: Sequence[Fact] = ()
     notices: Sequence[str] = ()
-    """What the reader should know or do first."""
+    """Notices that the reader should see first."""
     findings: Sequence[Finding] = ()
-    """What is wrong, most severe first."""
+    """Open findings, most severe first."""
     closed: Sequence[ClosedRecord] = ()
-    """What was wrong in the last day and is not any more, the latest first."""
+    """Findings that closed in the last day, the latest first."""
     marks: Mapping[str, Mark] = field(default_factory=dict)
     """By identity of the component (``nvlink/0000:17:00.0/3``) what is wrong with it."""
     score: Score | None = None
     pairs: View | None = None
-    """What every GPU sent to every other one in the last cycle over pairs; None where none is young enough."""
+    """Bandwidth from every GPU to every other one in the last cycle over pairs; None if there is no recent one."""
     pairs_probe: ProbeStatus | None = None
-    """What measures them; None where no probe does."""
+    """The probe that measures pairs; None if there is none."""
     collectors: Sequence[CollectorStatus] = ()
     probes: Sequence[ProbeStatus] = ()
     documentation: str = ""

@@ -1,4 +1,4 @@
-"""What the daemon does itself: probes with their course, and collectors with their age."""
+"""The daemon's own activity: probes with their trend, and collectors with their age."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ def sparkline(trend: Trend) -> str:
 
 
 def _range(trend: Trend) -> tuple[float, float]:
-    """Ends of the scale: all results and the baseline, and at least a third of it, so that noise looks like noise."""
+    """Ends of the scale: all results and the baseline, and at least a third of it, so that noise does not fill the
+    scale."""
     known = [*trend.values, *([] if trend.baseline is None else [trend.baseline])]
     low, high = min(known, default=0.0), max(known, default=1.0)
     middle = trend.baseline if trend.baseline is not None else (low + high) / 2

@@ -1,4 +1,4 @@
-"""How the node's page looks: light and dark, from the phone to the wide screen; every text has a contrast of 4.5."""
+"""Style of the node's page: light and dark, from the phone to the wide screen; every text has a contrast of 4.5."""
 
 from __future__ import annotations
 

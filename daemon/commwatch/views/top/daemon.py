@@ -29,7 +29,7 @@ DEADLINE_SECONDS = 5.0
 _LONGEST_PASSWORD = 4096
 _DEFAULT_PORT = 28029
 _ABOUT_US = re.compile("ALERT_(CERTIFICATE|BAD_CERTIFICATE|UNSUPPORTED_CERTIFICATE|UNKNOWN_CA|HANDSHAKE_FAILURE)")
-"""OpenSSL's names of what a server says that wants another certificate, or any."""
+"""OpenSSL's names of the alerts of a server that requires another certificate, or any."""
 _Document = TypeVar("_Document", bound=msgspec.Struct)
 
 
@@ -40,7 +40,7 @@ class Refused(CommwatchError):
 class Endpoint:
     """The endpoint of a daemon.
 
-    The connection is kept, so that one who looks every two seconds costs the daemon one handshake. Neither redirects
+    The connection is kept, so that a refresh every two seconds costs the daemon one handshake in all. Neither redirects
     nor proxies are followed: the password goes to the named host alone.
     """
 
@@ -62,7 +62,7 @@ class Endpoint:
         self._connection = Connection(host, port) if parts.scheme == "http" else _TlsConnection(host, port, context)
 
     def ask(self) -> Documents:
-        """What it says now.
+        """The current documents of the daemon.
 
         Raises:
             DaemonAbsent: nothing answers there.
@@ -133,8 +133,8 @@ class _TlsConnection(Connection):
 class LocalDaemon:
     """Asks the daemon of the state directory: over its control socket, or where that is closed to us, its endpoint.
 
-    A user who may not use its control socket, or has a state directory of his own, is given what the endpoint returns
-    everyone; not where the command line or the configuration says which daemon is meant.
+    A user who may not use its control socket, or has a state directory of his own, gets the public answers of the
+    endpoint, unless the command line or the configuration names the daemon.
     """
 
     def __init__(self, config: Config) -> None:
@@ -144,7 +144,7 @@ class LocalDaemon:
         self._endpoint = None if port is None else Endpoint(f"http://127.0.0.1:{port}")
 
     def ask(self) -> Documents:
-        """What it says now.
+        """The current documents of the daemon.
 
         Raises:
             DaemonAbsent: none answers.
@@ -224,7 +224,7 @@ def read_password(file: Path) -> str:
 
 
 def tls_context(ca_file: str, cert_file: str, key_file: str) -> ssl.SSLContext:
-    """What is trusted, and who we are.
+    """The TLS context of a client: trusted authorities, and the client's own certificate.
 
     Args:
         ca_file: of the authorities to trust; empty: those of the system.

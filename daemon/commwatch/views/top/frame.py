@@ -1,4 +1,4 @@
-"""What one screen is made of: the documents of a daemon, and what is known of the asking itself."""
+"""The content of one screen: the documents of a daemon, and the state of the requests for them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Documents(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What is shown."""
+    """The content to display."""
 
     source: str
     """Who is asked: a host name, or the address of an endpoint."""
     thresholds: Thresholds
-    """Of the one who looks: which pairs are slow, what a score is called."""
+    """Thresholds of the viewer: which pairs are slow, how a score is named."""
     documents: Documents | None = None
     """The last answer; None before the first."""
     first: SnapshotDocument | None = None

@@ -27,7 +27,7 @@ then."""
 
 
 def title_lines(view: View, width: int, now: float) -> Iterator[Line]:
-    """The lines that stay in place while the rest is scrolled: who and when, and whether the daemon answers."""
+    """The lines that stay in place while the body scrolls: source, time, and whether the daemon answers."""
     moment = datetime.fromtimestamp(now, timezone.utc).strftime("%H:%M:%S UTC")
     name = f"commwatch top  {view.source}"
     yield [(name.ljust(width - len(moment) - 1) + " ", HEADING), (moment, "")]
@@ -43,7 +43,7 @@ def title_lines(view: View, width: int, now: float) -> Iterator[Line]:
 def node_lines(
     node: Node, findings: FindingsDocument, thresholds: Thresholds, width: int, now: float
 ) -> Iterator[Line]:
-    """What the node is, the verdict on it, and its score."""
+    """The node's identity, its verdict and its score."""
     yield from folded([(_identity(node, findings.version), DIM)], width, 2)
     verdict = verdict_of(findings, now)
     yield from folded([(f"{verdict.word}: ", _WORD_STYLES[verdict.word]), (verdict.line, "")], width, 2)

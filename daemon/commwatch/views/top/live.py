@@ -19,15 +19,15 @@ from commwatch.views.top.screen import Place, screen
 from commwatch.views.top.terminal import Key, Terminal
 
 _PAST_SECONDS = 0.01
-"""So long after a whole second it is drawn: a timer may come a moment early."""
+"""Delay of each drawing after a whole second: a timer may come a moment early."""
 _CLOCK_SECONDS = 1.0
-"""An answer that was under way so much longer than another one does not move the clock that is shown: it would stand
-still or go back for a second."""
+"""An answer that was under way this much longer than another one does not move the displayed clock, which would
+otherwise stop or go back for a second."""
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class Looking:
-    """What has been answered until now, as a view."""
+    """All answers so far, as a view."""
 
     def __init__(self, source: str, thresholds: Thresholds, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.view = View(source, thresholds)
@@ -114,7 +114,7 @@ class Live:
         if now >= self._ask_due and not self._is_asking and not self._place.is_paused:
             self._is_asking = True
             self._ask_due = now + self._interval
-            # A thread that nobody waits for: the end must not hang on a daemon that does not answer.
+            # A daemon thread: the end must not wait for a commwatch daemon that does not answer.
             threading.Thread(target=self._ask, name="ask", daemon=True).start()
         self._draw()
         # At the next whole second of the clock that is shown: drawn each second from now it would skip one at times.

@@ -31,7 +31,7 @@ HELP = (
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What the one who looks has chosen to see."""
+    """The viewer's position and display options."""
 
     offset: int = 0
     """Lines of the body that are scrolled away."""
@@ -63,7 +63,7 @@ def page_lines(view: View, width: int, now: float) -> list[Line]:
 
 
 def screen(view: View, place: Place, size: tuple[int, int], now: float) -> Screen:
-    """What a terminal of a size shows.
+    """The content of a terminal of a given size.
 
     Args:
         view: what is shown.
@@ -114,7 +114,7 @@ def _foot(place: Place, offset: int, page: int, total: int, width: int) -> Line:
 
 
 def _printable(line: Line) -> Line:
-    """A line without what would move a terminal's cursor: much of it comes from outside."""
+    """A line without characters that move a terminal's cursor: much of the text comes from outside."""
     return [(printable(text), style) for text, style in line]
 
 

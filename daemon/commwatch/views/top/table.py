@@ -43,7 +43,7 @@ def errors(now: float | None, before: float | None) -> Segment:
 
     Args:
         now: so far; None where they were not read.
-        before: at the first look; None where they were not read then, or this is the first look.
+        before: at the first refresh; None if they were not read then, or if this is the first refresh.
     """
     if now is None:
         return ABSENT, ""

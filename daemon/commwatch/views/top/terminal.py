@@ -67,12 +67,12 @@ class Terminal:
                 os.dup2(nowhere.fileno(), self._out)
         if self.keyboard is not None and self._modes is not None:
             with contextlib.suppress(termios.error):
-                # What was typed for us and not read is not for the shell.
+                # Unread keys were typed for us, not for the shell.
                 termios.tcsetattr(self.keyboard, termios.TCSAFLUSH, self._modes)
 
     @property
     def size(self) -> tuple[int, int]:
-        """Columns and rows now, whatever COLUMNS says: a window changes its size."""
+        """Current columns and rows, whatever COLUMNS is: a window changes its size."""
         try:
             columns, rows = os.get_terminal_size(self._out)
         except OSError:
@@ -126,7 +126,7 @@ _LONGEST = 32
 
 
 def keys(data: bytes) -> tuple[list[Key], bytes]:
-    """The keys that mean something, and the beginning of a sequence of which the rest has not come yet."""
+    """The keys that have a meaning, and the beginning of an incomplete sequence."""
     found: list[Key] = []
     place = 0
     while token := _TOKEN.match(data, place):

@@ -1,1 +1,1 @@
-"""What goes wrong on a simulated node, where and when: kinds of fault, and the file that names them."""
+"""Faults of a simulated node, with place and time: kinds of fault, and the file that names them."""

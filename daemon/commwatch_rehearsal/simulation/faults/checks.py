@@ -1,4 +1,4 @@
-"""What must hold between the keys of a fault; each check gives key and problem."""
+"""Constraints between the keys of a fault; each check gives key and problem."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a fault and a kind of fault are."""
+"""The records of a fault and of a kind of fault."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from commwatch_rehearsal.simulation.presets.parts import Preset
 
 Target: TypeAlias = Literal["link", "gpu", "gpus", "pair", "switch", "interface", "rdma", "pci", "nvswitch", "node"]
-"""What a kind of fault strikes: links of one GPU, one GPU, some or all GPUs, two GPUs, a PCIe switch or NVSwitch, a
+"""Targets of a kind of fault: links of one GPU, one GPU, some or all GPUs, two GPUs, a PCIe switch or NVSwitch, a
 network interface, the ports of an RDMA device, a PCIe device, a port of an NVSwitch, the whole node."""
 
 TARGET_KEYS: Mapping[Target, tuple[str, ...]] = {
@@ -83,7 +83,7 @@ class Setting:
     parse: Callable[[str], float | str]
     """Reads the text of the file; raises ValueError that says what is expected."""
     accepts: str
-    """What may stand there, for people."""
+    """The accepted values, for people."""
     default: float | str | None = None
     """None: the key must be there."""
 
@@ -94,11 +94,11 @@ class Kind:
 
     target: Target
     help: str
-    """What happens, as ``commwatch simulate --list`` says it."""
+    """The effect, as ``commwatch simulate --list`` prints it."""
     example: str
-    """What follows ``fault: KIND`` in an example, without braces."""
+    """The text after ``fault: KIND`` in an example, without braces."""
     settings: Mapping[str, Setting] = field(default_factory=dict)
     problems: Callable[[Fault, Preset], Iterable[tuple[str, str]]] = lambda _fault, _preset: ()
-    """What is wrong with a fault whose keys are each right: key and problem."""
+    """The errors of a fault whose keys are each valid: key and problem."""
     preset: str = "h100x8"
     """The node that the example is for."""

@@ -16,7 +16,7 @@ ADAPTER_LINES: Mapping[str, str] = {
     "module_hot": "Port module event[error]: module 0, Cable error, High Temperature",
     "slot_power_low": "mlx5_pcie_event:299:(pid 2701): Detected insufficient power on the PCIe slot (27W).",
 }
-"""What mlx5_core writes, after its name and the address."""
+"""Messages of mlx5_core, after its name and the address."""
 
 AER: Mapping[str, Kind] = {
     "pcie_aer": Kind(

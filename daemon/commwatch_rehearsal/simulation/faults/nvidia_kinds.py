@@ -57,7 +57,7 @@ FABRIC_CHECKS = (
     "connection",
     "registration",
 )
-"""What can be wrong with the fabric: bits of the health mask, and a registration that does not complete."""
+"""Possible faults of the fabric: bits of the health mask, and a registration that does not complete."""
 
 THROTTLE_REASONS: Mapping[str, int] = {
     "sw_power_cap": 0x4,
@@ -69,7 +69,7 @@ THROTTLE_REASONS: Mapping[str, int] = {
 """Why clocks are lower than they could be, and the bit of the mask."""
 
 RECOVERY_ACTIONS: Mapping[str, int] = {"gpu_reset": 1, "node_reboot": 2, "drain_p2p": 3, "drain_and_reset": 4}
-"""What the driver asks for, and its code in NVML field 230."""
+"""Recovery actions of the driver, and their codes in NVML field 230."""
 
 DRIVER_ERRORS: Mapping[str, int] = {
     "version_mismatch": 18,
@@ -84,7 +84,7 @@ CALL_ERRORS: Mapping[str, int] = {
     "unknown": 999, "no_permission": 4, "timeout": 10, "irq_issue": 11, "operating_system": 17, "in_use": 19,
     "memory": 20, "insufficient_resources": 23, "not_ready": 27, "invalid_state": 29,
 }  # fmt: skip
-"""What each call on a GPU answers, and its code."""
+"""Answers of each call on a GPU, and their codes."""
 
 _USES = tuple(f"{part}_utilization" for part in ("gpu", "nvlink", "pcie", "rdma", "ethernet"))
 JOB_PHASES: Mapping[str, Mapping[str, float]] = {
@@ -99,7 +99,7 @@ JOB_PHASES: Mapping[str, Mapping[str, float]] = {
         "hang": (0.2, 1.0, 0.0, 0.0, 0.0, 0.0),
     }.items()
 }
-"""What a job does in each phase, in place of its own numbers. ``hang``: the kernels of a collective spin, as reported
+"""The numbers of a job in each phase, in place of its own. ``hang``: the kernels of a collective spin, as reported
 of an H100 that takes 100 to 150 of 700 W; of other models it is not known."""
 
 NVLINK: Mapping[str, Kind] = {

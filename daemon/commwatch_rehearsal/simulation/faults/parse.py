@@ -53,7 +53,7 @@ def parse_faults(text: str, file: str, preset: Preset, started_at: float, writte
 
 
 _Struck: TypeAlias = dict[str, Any]
-"""What a fault strikes, by the fields of ``Fault``."""
+"""The targets of a fault, by the fields of ``Fault``."""
 
 
 class _Entry:

@@ -19,7 +19,7 @@ from commwatch_rehearsal.simulation.presets.parts import (
 from commwatch_rehearsal.simulation.presets.platform import Platform, gpu_part, part, preset_of
 
 VIRTUAL_MACHINE_NUMA_NODE = -1
-"""The firmware of the machine says nothing about NUMA."""
+"""The firmware of the machine gives no NUMA node."""
 
 _H100 = GpuModel(
     name="NVIDIA H100 80GB HBM3",
@@ -99,7 +99,7 @@ def _h200x1() -> Preset:
 
     Inferred, not seen: all 18 links are active and lead to switches of the board, which the guest does not see, so that
     their bus addresses are empty. Where a host leaves them untrained, faults ``nvlink_down`` and ``fabric_unhealthy``
-    (``check: registration``) show what that looks like.
+    (``check: registration``) show the result.
     """
     model = replace(
         _H100, name="NVIDIA H200", pci_device_id=0x2335, pci_subsystem_id=0x18BE10DE, memory_bytes=143771 * 2**20

@@ -1,4 +1,4 @@
-"""What a simulated node consists of: GPUs, NVLinks, PCIe tree, network interfaces, RDMA ports."""
+"""Parts of a simulated node: GPUs, NVLinks, PCIe tree, network interfaces, RDMA ports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NVLINK_5 = 7
 
 
 Remote: TypeAlias = Literal["switch", "gpu", "bridge", "none"]
-"""What the links of a GPU lead to.
+"""The remote ends of a GPU's links.
 
 ``switch``: NVSwitches; ``gpu``: all other GPUs, evenly; ``bridge``: all links of GPU 0 lead to GPU 1, those of GPU 2 to
 GPU 3, and so on; ``none``: no bridge is fitted, every link is inactive.
@@ -38,7 +38,7 @@ class NVLinkModel:
 
 @dataclass(frozen=True, slots=True)
 class GpuModel:
-    """What all GPUs of a node have in common."""
+    """The model of all GPUs of a node."""
 
     name: str
     architecture: int
@@ -51,7 +51,7 @@ class GpuModel:
     pcie_width: int = 16
     """Lanes."""
     idle_pcie_generation: int = 1
-    """What the link falls back to while the GPU has no work."""
+    """Generation of the link while the GPU is idle."""
     power_limit_watts: int = 300
     pcie_peer_access: bool = True
     """Whether GPUs may reach each other over PCIe; GeForce drivers refuse it."""
@@ -115,7 +115,7 @@ class RdmaPort:
     pci_address: str
     link_layer: Literal["InfiniBand", "Ethernet"]
     rate_gigabits_per_second: int
-    """As the port's ``rate`` file says: 400 for four lanes of NDR."""
+    """As in the port's ``rate`` file: 400 for four lanes of NDR."""
     lanes: int = 4
     speed_name: str = "NDR"
     interface: str = ""
@@ -142,7 +142,7 @@ class Preset:
     """1000 × major + 10 × minor."""
 
     def ancestors(self, address: str) -> tuple[str, ...]:
-        """What lies above a device, the nearest first, the host bridge (``pciDDDD:BB``) last."""
+        """The ancestors of a device, the nearest first, the host bridge (``pciDDDD:BB``) last."""
         parents = {device.address: device.parent for device in self.devices}
         above = []
         while address in parents:

@@ -67,10 +67,9 @@ class _Reader:
         for source in row.sources:
             if source.name in sources:
                 for collector in source.collectors:
-                    if not collector.only_for:
-                        every = float(getattr(source.section(config.sources), collector.interval))
-                        cadence = self._cadences[source.name, collector.key] = Cadence()
-                        cadence.order(every, time.monotonic(), at_once=True)
+                    every = float(getattr(source.section(config.sources), collector.interval))
+                    cadence = self._cadences[source.name, collector.key] = Cadence()
+                    cadence.order(every, time.monotonic(), at_once=True)
 
     def run(self, stop: threading.Event) -> None:
         """Run due collectors until the event is set."""

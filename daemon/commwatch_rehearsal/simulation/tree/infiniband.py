@@ -25,7 +25,7 @@ _VERSION_1, _VERSION_2 = "IB/RoCE v1", "RoCE v2"
 """Types of GIDs; those of InfiniBand have the first as well."""
 _CAPABILITIES = {"InfiniBand": "0xa751e848", "Ethernet": "0x00010000"}
 _RATE_WHEN_DOWN = {"InfiniBand": "10 Gb/sec (4X SDR)", "Ethernet": "40 Gb/sec (4X QDR)"}
-"""What the mlx5 driver says of a port that is down."""
+"""The mlx5 driver's rate of a port that is down."""
 
 
 class InfinibandPart:
@@ -42,7 +42,7 @@ class InfinibandPart:
         self._seen: dict[str, PortStretch] = {}
 
     def update(self, writer: TreeWriter, hardware: Hardware, time: float) -> None:
-        """Bring the files up to date: what stands still only when something changed."""
+        """Bring the files up to date: constant ones only when something changed."""
         if hardware is not self._hardware:
             self._hardware, self._seen = hardware, {}
             self._ports = [

@@ -14,7 +14,7 @@ from commwatch_rehearsal.simulation.tree.writer import TreeWriter
 _TRANSFER_RATES = {1: "2.5", 2: "5.0", 3: "8.0", 4: "16.0", 5: "32.0", 6: "64.0"}
 """PCIe generation: GT/s as the kernel writes it."""
 _OFF_THE_BUS_WIDTH = 63
-"""What the kernel makes of a link status register that reads as all ones."""
+"""The kernel's width for a link status register that reads as all ones."""
 _CORES_PER_NUMA_NODE = 48
 """Two threads each; the second threads are numbered after all first ones, as firmware usually does."""
 

@@ -38,7 +38,7 @@ class ProcfsTree:
 
     Args:
         preset: the node.
-        identity: tells this node from others, so that its boots have names of their own.
+        identity: of this node, so that its boots have unique names.
     """
 
     def __init__(self, preset: Preset, identity: str) -> None:
@@ -100,7 +100,7 @@ class ProcfsTree:
                 if fault.kind == "service_stopped" and fault.words["service"] == name and fault.start <= time
             ]
             if not any(fault.active(time) for fault in stops):
-                # What was started again is another process.
+                # A restarted program is another process.
                 running[first + len(stops)] = (name, f"/usr/bin/{name} {arguments}")
         return running
 
@@ -115,7 +115,8 @@ def _jobs(hardware: Hardware, time: float) -> dict[int, Mapping[str, str]]:
 
 
 def _put_job(writer: TreeWriter, process: int, environment: Mapping[str, str]) -> None:
-    """What the kernel shows of a process beside its name: environment, user, libraries and the files that it sees."""
+    """Write the kernel's files of a process besides its name: environment, user, libraries and its view of other
+    files."""
     writer.put(f"{process}/environ", "".join(f"{name}={value}\0" for name, value in environment.items()), end="")
     writer.put(f"{process}/status", f"Name:\tpython3\nUid:\t{USER_ID}\t{USER_ID}\t{USER_ID}\t{USER_ID}")
     # Asleep, started with the node; how long it ran on a CPU is not played.

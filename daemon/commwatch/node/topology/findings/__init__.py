@@ -1,4 +1,4 @@
-"""What is uneven in a topology, and what that means for those who use it; pure."""
+"""Irregularities in a topology, and their meaning for users; pure."""
 
 from __future__ import annotations
 

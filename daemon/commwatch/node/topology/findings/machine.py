@@ -1,4 +1,4 @@
-"""What a finding is, and one machine as the finders look at it."""
+"""The record of a finding, and the view of one machine for the finders."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class TopologyFinding:
     components: tuple[str, ...]
     """Labels or PCI addresses of the parts that it is about."""
     text: str
-    """What is so."""
+    """The observation."""
     meaning: str
-    """What follows for the user."""
+    """The consequence for the user."""
 
 
 class NodeView:
@@ -49,7 +49,7 @@ class NodeView:
 
     def __init__(self, node: Topology, measured: Measured | None = None) -> None:
         self.measured = measured
-        """What was measured between the GPUs; None where nothing is known."""
+        """Measurements between the GPUs; None if there are none."""
         self.node = node
         self.ways = all_paths(node, node.gpus)
         """Between the GPUs, each pair once."""

@@ -141,7 +141,7 @@ def _slow_finding(view: NodeView, label: str, values: Mapping[Pair, float], slow
 
 
 def _usual(view: NodeView, label: str, values: Mapping[Pair, float], slow: Sequence[Pair]) -> str:
-    """What the other pairs of the class carry, or what slow ones should where there is no other."""
+    """The rate of the other pairs of the class, or the expected rate of the slow ones if there is no other."""
     if others := [value for pair, value in values.items() if view.way(*pair).label == label and pair not in slow]:
         return f"the other {label} pairs carry {format_rate(median(others))} in the median"
     cell = None if view.measured is None else view.measured.cells.get(slow[0])

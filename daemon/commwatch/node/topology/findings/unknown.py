@@ -1,4 +1,4 @@
-"""What a topology does not show."""
+"""Gaps in the knowledge of a topology."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the driver says of a GPU's place in the fabric of NVSwitches: the structure that it fills, and its numbers."""
+"""A GPU's place in the fabric of NVSwitches: the structure that the driver fills, and its numbers."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def _memory(memory: Any) -> tuple[Value, Value]:  # the binding has no types
 
 
 def _current_mig_mode(modes: Any) -> Value:  # the binding has no types
-    """1 while MIG is on; the second value says what it will be after a reset."""
+    """1 while MIG is on; the second value is the mode after a reset."""
     return int(modes[0])
 
 

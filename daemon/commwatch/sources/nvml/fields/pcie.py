@@ -17,7 +17,7 @@ def _count(value: int) -> int | None:
 
 
 def _kilobytes(value: int) -> int | None:
-    """Bytes of kilobytes; NVML does not say which it means, and its tools take 1,000."""
+    """Bytes of kilobytes; NVML does not define which, and its tools take 1,000."""
     return None if value == _NOT_AVAILABLE else value * 1000
 
 
@@ -66,4 +66,4 @@ ROWS: Final[tuple[Counter, ...]] = (
     _sampled("receive", pynvml.NVML_PCIE_UTIL_RX_BYTES),
 )
 SAMPLED: Final = tuple(row for row in ROWS if isinstance(row, CallCounter) and row.collector == "pcie_sampled")
-"""What ``samples.py`` reads."""
+"""The counters that ``samples.py`` reads."""

@@ -35,7 +35,7 @@ class FieldCounter:
     decode: Callable[[int], float] | None = None
     """For a number that is packed, or in a smaller unit than the metric; the scale is 1 then."""
     answers_inactive: bool = False
-    """Whether an inactive link gives it, so that a refusal there says that the driver does not know it."""
+    """Whether an inactive link gives it, so that a refusal there shows that the driver does not know it."""
     labels: tuple[str, ...] = ()
     """Values of the labels that the metric has beside those of its scope."""
 
@@ -77,7 +77,7 @@ class CallReport:
 
     @property
     def metric(self) -> str:
-        """The first metric, which stands for the report where several rows give the same."""
+        """The first metric, which represents the report if several rows give the same."""
         return self.series[0][0]
 
     @property
