@@ -288,6 +288,16 @@ def test_processes_of_an_unknown_launcher_are_one_job(node: Node) -> None:
     assert node.shown(STUCK) == {("0",): 300}
 
 
+def test_a_process_that_joins_those_of_unknown_launchers_may_be_another_job(node: Node) -> None:
+    """Beside a monitor that stays on its GPU, a new job whose ranks wait for the first one's data set is not stuck."""
+    node.store.jobs = {}
+    node.store.occupants = dict.fromkeys(SLOTS, (PIDS[0],))
+    node.stops(20, *[IDLE] * 4)
+    node.store.occupants = {slot: (PIDS[0], pid) for slot, pid in zip(SLOTS, PIDS, strict=True)}
+    node.stops(1200, IDLE, SPINS, SPINS, SPINS)
+    assert not node.shown(STUCK)
+
+
 def test_nothing_is_read_of_processes_before_a_suspicion(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not one file while the job works, nor in the first half minute."""
     monkeypatch.setattr("commwatch.jobs.stuck.read_rank", lambda *_: pytest.fail("a process was read"))

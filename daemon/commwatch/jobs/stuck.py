@@ -240,6 +240,8 @@ class StuckJobs(Tracker):
         for number, members in pids.items():
             known = next((one for one in self._jobs if one.pids & members and one not in found), None)
             course = known or _Job(frozenset(members))
+            if number == 0 and not members <= course.pids:
+                course.begin()  # the launcher is not known: a process that joins may be another job's
             course.pids = frozenset(members)
             found[course] = frozenset(devices[number])
         return found
