@@ -48,11 +48,11 @@ SEVERITIES = {
         "DaemonAbsent",
         "FabricUnhealthy", "FabricNotJoined", "XidFabric", "SxidFatal", "PcieFatal",
         "RdmaPortDown", "AdapterFailed", "RdmaPortFlapping", "EthernetFlapping",
-        "ProbeWrongResult", "LeafFailing", "JobHung",
+        "ProbeWrongResult", "LeafFailing",
     },
     OF_WHAT_IT_COUNTS: {"FaultOnManyNodes"},
     "warning": {
-        "ProbeLatencyStreak", "ProbeBandwidthLow", "ProbeBandwidthLost", "ProbeBandwidthShort",
+        "JobHung", "ProbeLatencyStreak", "ProbeBandwidthLow", "ProbeBandwidthLost", "ProbeBandwidthShort",
         "ProbeErrorRateRise", "DaemonDown", "CollectorFailing", "DataStale", "DeviceUnread",
         "TextfileStale", "GpuRecoveryOther", "GpuSlowedDown", "FabricDegraded", "FabricMisconfigured",
         "FabricServiceDown",

@@ -39,6 +39,7 @@ USES = {
     for family in ("nvlink", "pcie")
 }
 PORT = Layout([("commwatch_rdma_port_receive_bytes_total", ("mlx5_0", "1"))])
+STATE = Layout([("commwatch_rdma_port_state", ("irdma0", "1"))])
 GPUS = {
     slot: Layout(
         (f"commwatch_gpu_{name}", (str(index), slot))
@@ -61,8 +62,8 @@ class Node:
         self.gpus: list[tuple[Value, Value]] = [COMPUTES] * 4
         self.nvlink: Value = 0.3
         self.pcie: Value = 0.002
-        self.port_bytes = 0.0
-        self.port_rate = 0.0
+        self.port_bytes: Value = 0.0
+        self.port_rate: float | None = 0.0
         self.disk_rate = 0.0
         self.cpu = dict.fromkeys(PIDS, 1.0)
         """Cores that each process uses."""
@@ -102,7 +103,8 @@ class Node:
         """Let time pass in which all stays as it is."""
         for _ in range(int(seconds / STEP)):
             self.now += STEP
-            self.port_bytes += self.port_rate * STEP
+            if self.port_bytes is not None and self.port_rate is not None:
+                self.port_bytes += self.port_rate * STEP
             self._disk += self.disk_rate * STEP
             for pid in PIDS:
                 self._ran[pid] += self.cpu[pid] * STEP
@@ -204,6 +206,15 @@ def test_a_job_that_computes_or_moves_anything_is_not_stuck(
     assert not node.shown(SILENT)
 
 
+def test_what_an_efa_adapter_writes_remotely_is_traffic(node: Node) -> None:
+    """It counts that apart from what is sent."""
+    efa = Layout((f"commwatch_rdma_{name}_bytes_total", ("efa_0", "1")) for name in ("transmit", "write"))
+    for number in range(60):
+        node.store.put("rdma", "efa_0", Block(efa, [0.0, number * 2e9], node.now + STEP), 1e9)
+        node.stops(STEP)
+    assert node.shown(STUCK) == {("0",): 0}
+
+
 def test_a_job_that_never_moved_data_for_ten_minutes_is_not_judged(tmp_path: Path) -> None:
     """An inference server that idles at full use and low power, or whose requests have pauses of over a minute."""
     node = Node(tmp_path)
@@ -223,6 +234,8 @@ def test_a_job_that_never_moved_data_for_ten_minutes_is_not_judged(tmp_path: Pat
         (_change(nvlink=None), "nvlink"),
         (_change(pcie=None), "pcie"),
         (lambda node: node.store.drop_group("nvml_identity"), "nvlink"),
+        (lambda node: node.store.put("rdma", "irdma0", Block(STATE, [4], node.now), 1e9), "rdma"),
+        (_change(port_bytes=None, port_rate=None), "rdma"),
         (lambda node: (node.procfs / "2/comm").unlink(), "processes"),
         (_change(disk_rate=float("nan")), "storage"),
     ],
@@ -286,6 +299,16 @@ def test_processes_of_an_unknown_launcher_are_one_job(node: Node) -> None:
     node.store.jobs = {}
     node.stops(300)
     assert node.shown(STUCK) == {("0",): 300}
+
+
+def test_a_process_that_joins_those_of_unknown_launchers_may_be_another_job(node: Node) -> None:
+    """Beside a monitor that stays on its GPU, a new job whose ranks wait for the first one's data set is not stuck."""
+    node.store.jobs = {}
+    node.store.occupants = dict.fromkeys(SLOTS, (PIDS[0],))
+    node.stops(20, *[IDLE] * 4)
+    node.store.occupants = {slot: (PIDS[0], pid) for slot, pid in zip(SLOTS, PIDS, strict=True)}
+    node.stops(1200, IDLE, SPINS, SPINS, SPINS)
+    assert not node.shown(STUCK)
 
 
 def test_nothing_is_read_of_processes_before_a_suspicion(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

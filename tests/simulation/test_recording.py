@@ -62,6 +62,7 @@ def test_names_are_replaced_and_nothing_else_is(tmp_path: Path, monkeypatch: pyt
         ("class/net/ens1/some", "peer 192.168.17.23 of fe80::bace:f6ff:fe12:3456"),
         ("a/b/serial", "MT2249X01234"),
         ("x", "NVRM: Xid (PCI:0000:17:00): 31, pid=4711, name=train_secret, Ch 1"),
+        ("v", "NVRM: Xid (PCI:0000:17:00): 31, pid=4711, name=a,secret,b, Ch 1"),
         ("w", "NVRM: GPU Board Serial Number: 16522490135"),
         ("y", "built by alice@builder17 in /home/alice"),
     ],

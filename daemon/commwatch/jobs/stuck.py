@@ -30,6 +30,10 @@ _IDENTITY: Final = "nvml_identity"
 _FAMILIES: Final = {"nvml_nvlink": "nvlink", "nvml_gpm": "pcie"}
 """Kind of link by the collector whose readings show its use."""
 _NETWORKS: Final = ("rdma", "network")
+_PAYLOAD: Final = tuple(f"_{way}_bytes_total" for way in ("transmit", "receive", "read", "read_response", "write"))
+"""Ends of the names of counters of payload: EFA counts what is read and written remotely apart from what is sent."""
+_RDMA_BYTES: Final = ("commwatch_rdma_port_transmit_bytes_total", "commwatch_rdma_transmit_bytes_total")
+"""Of the port and, where a driver has none of those, such as EFA, of the adapter."""
 _SILENT: Final = tuple(f"commwatch_job_{name}" for name in ("stuck_seconds", "silent_seconds", "stopped_processes"))
 """Without a series while there is no job."""
 _DETAILS: Final = ("commwatch_job_stuck_unread", "commwatch_job_odd_rank")
@@ -138,6 +142,12 @@ class _Reading(NamedTuple):
     limit: Value
 
 
+def _bytes_of(block: Block) -> list[Value]:
+    """The counters of payload of a port or an interface; None for one that was not read, and where there is none."""
+    series = zip(block.layout.series, block.values, strict=True)
+    return [value for (metric, _), value in series if metric.endswith(_PAYLOAD)] or [None]
+
+
 class StuckJobs(Tracker):
     """Says of each job that has moved data for ten minutes whether it still does, computes, or is stuck.
 
@@ -217,11 +227,7 @@ class StuckJobs(Tracker):
         """Payload of any port or interface of the node: whose it is cannot be told."""
         for collector in _NETWORKS:
             for device, block in self._store.group(collector).items():
-                moved = sum(
-                    value
-                    for (metric, _), value in zip(block.layout.series, block.values, strict=True)
-                    if value is not None and metric.endswith(("_transmit_bytes_total", "_receive_bytes_total"))
-                )
+                moved = sum(value for value in _bytes_of(block) if value is not None)
                 time, before = self._traffic.get((collector, device), (block.time, moved))
                 if block.time > time and (moved - before) / (block.time - time) >= self._limits.job_stuck_other_bytes:
                     self._network_at = now
@@ -240,6 +246,8 @@ class StuckJobs(Tracker):
         for number, members in pids.items():
             known = next((one for one in self._jobs if one.pids & members and one not in found), None)
             course = known or _Job(frozenset(members))
+            if number == 0 and not members <= course.pids:
+                course.begin()  # the launcher is not known: a process that joins may be another job's
             course.pids = frozenset(members)
             found[course] = frozenset(devices[number])
         return found
@@ -299,7 +307,8 @@ class StuckJobs(Tracker):
                 yield "nvlink"
             if device not in pcie:
                 yield "pcie"
-        if self._store.holders("commwatch_rdma_port_transmit_bytes_total") and not self._store.group("rdma"):
+        ports = self._store.group("rdma").values()
+        if (not ports and any(map(self._store.holders, _RDMA_BYTES))) or any(None in _bytes_of(one) for one in ports):
             yield "rdma"
 
     def _least_of_work(self, device: str, reading: _Reading) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from commwatch.findings.codes import CODES
 from commwatch.findings.facts import Facts
 from support.facts import facts_of, seen_by
 
@@ -34,6 +35,14 @@ def test_a_stuck_job_is_graver_with_time(seconds: float, code: str) -> None:
     assert [one.code for one in found] == ([code] if code else [])
     assert {one.component.words for one in found} <= {"job on GPU0, GPU1 (0000:17:00.0)"}
     assert not seen_by("job_stuck", facts_of({}))
+
+
+def test_no_job_that_looks_stuck_pages_anybody() -> None:
+    """A service whose kernels spin by night, a rank that merges a checkpoint, and decoding look the same for hours."""
+    for seconds in (60, 900, 36_000):
+        [match] = seen_by("job_stuck", stuck(seconds))
+
+        assert CODES[match.code].severity in ("info", "warning")
 
 
 @pytest.mark.parametrize(

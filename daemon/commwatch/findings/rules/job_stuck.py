@@ -111,10 +111,10 @@ JOB_STUCK = RuleSet(
         FindingCode(
             name="job_stuck_long",
             title="Job has been stuck for long",
-            severity="critical",
+            severity="warning",
             role="symptom",
-            meaning="For 15 min, longer than the usual time-out of a collective, nothing has moved. The job "
-            "will hardly go on by itself.",
+            meaning="For 15 min, longer than the usual time-out of a collective, nothing has moved. A service without "
+            "requests whose kernels spin, and a rank that merges a checkpoint, look the same.",
             next_step="Save dumps of all ranks (Flight Recorder, py-spy), then have its owner end and restart it.",
             alert="CommwatchJobHung",
             opens_after=0.0,

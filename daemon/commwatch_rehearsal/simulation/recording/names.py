@@ -32,7 +32,7 @@ _IPV4: Final = re.compile(r"(?<![\w.])(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25
 _IPV6: Final = re.compile(r"(?<![\w:])(?=[0-9a-f:]*::)(?:[0-9a-f]{1,4}:|:){2,7}[0-9a-f]{0,4}(?![\w:])", re.I)
 _AT: Final = re.compile(r"[A-Za-z0-9_.+-]+@[A-Za-z0-9_.-]+")
 _HOME: Final = re.compile(r"(/home/|/Users/|/root/)([^/\s\0]+)")
-_PROCESS: Final = re.compile(r"(\bname=)(?!<unknown>|'<unknown>')([^,\n]+)")
+_PROCESS: Final = re.compile(r"(\bname=)(?!<unknown>|'<unknown>')((?:(?!, )[^\n])+)")
 _SERIAL: Final = re.compile(r"(\bserial(?: number)?[:= ]+)([A-Za-z0-9]{6,})", re.I)
 _IPV4_IN_GID: Final = "0000:0000:0000:0000:0000:ffff:"
 _WORDS_OF_GID: Final = ("fe80:0000:0000:0000", "0000:0000:0000:0000")
