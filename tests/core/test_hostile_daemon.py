@@ -293,7 +293,7 @@ STATE_FILES = (
     "cluster.json", "setting-trials.json", "healthcheck.json", "probe.lock", "lock",
 )  # fmt: skip
 WITHOUT_A_DAEMON = (
-    "score", "inventory", "top --once", "diagnose", "healthcheck", "pause", "resume", "yield --wait 0s",
+    "inventory", "top --once", "diagnose", "healthcheck", "pause", "resume", "yield --wait 0s",
     "yield --end", "heatmap", "estimate --parameters 7B --tokens 4096",
     "estimate --parameters 7B --tokens 4096 --network measured",
 )  # fmt: skip
@@ -390,6 +390,6 @@ def test_planted_simulated_nodes_are_not_shown(tmp_path: Path, capsys: Output) -
     with contextlib.ExitStack() as daemons:
         for name in ("simulated-\x1b[2J", "simulated-x.yaml", f"simulated-{'x' * 99}"):
             daemons.enter_context(answering(tmp_path / name, lambda connection: connection.sendall(b"{}")))
-        code, output = run(tmp_path, "score", capsys)
+        code, output = run(tmp_path, "top --once", capsys)
     assert code == ExitCode.NO_DAEMON
     assert "simulated node" not in output.replace("if the node is simulated", "")

@@ -80,7 +80,7 @@ def test_the_likeliest_cause_leads() -> None:
 
 UNMEASURED_FAMILIES = {
     "NVLink errors", "PCIe errors", "Kernel log", "Network adapters", "Network interfaces", "Between nodes", "Jobs",
-    "The daemon itself", "Use of GPUs by jobs",
+    "The daemon itself", "Use of GPUs by jobs", "Stuck jobs",
 }  # fmt: skip
 """Events, error counters, and what is no part of a GPU's way: the findings alone name them."""
 UNMEASURED = {

@@ -147,7 +147,7 @@ def test_a_fresh_matrix_is_measured(tmp_path: Path, capsys: pytest.CaptureFixtur
     out, err = capsys.readouterr()
     assert out.startswith("Simulated node rtx3090x4: none of this is real.")
     assert [line.split()[0] for line in out.splitlines() if line.startswith("GPU")] == ["GPU0", "GPU2", "GPU3"]
-    assert "pairs: measure" in err
+    assert "pairs: done after" in err
     assert error_of(config)[0] == 1
 
 

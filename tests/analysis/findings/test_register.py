@@ -126,6 +126,8 @@ def test_the_degrees_of_a_fault() -> None:
         ("probe_bandwidth_low", "probe_bandwidth_short"), ("probe_bandwidth_lost", "probe_bandwidth_short"),
         ("job_network_bound", "job_half_used"), ("job_pcie_bound", "job_half_used"),
         ("job_nvlink_bound", "job_half_used"), ("job_gpu_bound", "job_half_used"), ("job_gpu_bound", "job_uneven"),
+        ("job_stuck_long", "job_stuck"), ("job_stuck_long", "job_stuck_suspected"),
+        ("job_stuck", "job_stuck_suspected"),
     }  # fmt: skip
     for greater, lesser in DEGREES:
         assert SEVERITIES.index(CODES[greater].severity) <= SEVERITIES.index(CODES[lesser].severity)
