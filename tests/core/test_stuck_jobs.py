@@ -206,6 +206,16 @@ def test_a_job_that_computes_or_moves_anything_is_not_stuck(
     assert not node.shown(SILENT)
 
 
+def test_traffic_of_the_node_alone_makes_no_job_one_that_exchanges_data(tmp_path: Path) -> None:
+    """A small model on one GPU whose data set is cached in memory by now, or a service beside the pull of an image."""
+    node = Node(tmp_path)
+    node.port_rate = 100e6
+    node.stops(900)
+    node.port_rate = 0.0
+    node.read(1200)
+    assert not node.store.group(GROUP)
+
+
 def test_what_an_efa_adapter_writes_remotely_is_traffic(node: Node) -> None:
     """It counts that apart from what is sent."""
     efa = Layout((f"commwatch_rdma_{name}_bytes_total", ("efa_0", "1")) for name in ("transmit", "write"))
