@@ -60,6 +60,8 @@ class Node:
         self.tracker = StuckJobs(self.store, shipped(), {"H100": 0.45}, procfs)
         self.now = 10_000.0
         self.gpus: list[tuple[Value, Value]] = [COMPUTES] * 4
+        self.layouts = dict(GPUS)
+        self.held: list[Value] = []
         self.nvlink: Value = 0.3
         self.pcie: Value = 0.002
         self.port_bytes: Value = 0.0
@@ -115,7 +117,9 @@ class Node:
                 self._run({"nvlink": "nvml_nvlink", "pcie": "nvml_gpm"}[family], {})
             self.store.put("rdma", "mlx5_0", Block(PORT, [self.port_bytes], self.now), self.now + 60)
             readings = zip(SLOTS, self.gpus, strict=True)
-            self._run("nvml_gpu", {slot: Block(GPUS[slot], [*values, LIMIT], self.now) for slot, values in readings})
+            self._run("nvml_gpu", {
+                slot: Block(self.layouts[slot], [*values, LIMIT, *self.held], self.now) for slot, values in readings
+            })  # fmt: skip
 
     def _run(self, name: str, blocks: Mapping[str, Block]) -> None:
         self.tracker.on_batch(Outcome(COLLECTORS[name], collected(blocks), time=self.now))
@@ -263,6 +267,20 @@ def test_without_one_signal_it_is_named_and_nothing_else_said(
         missing(node)
     node.read(20)
     assert {labels[1] for labels in node.shown(UNREAD)} >= {signal}
+    assert not node.shown(STUCK)
+
+
+def test_low_power_of_a_gpu_that_the_hardware_slows_down_is_no_sign(node: Node) -> None:
+    """It works, slowly: too hot, or with the power brake from outside; another alert has that."""
+    for slot, layout in node.layouts.items():
+        reason = ("commwatch_gpu_clocks_event_reason", (*layout.series[0][1], "hw_power_brake_slowdown"))
+        node.layouts[slot] = Layout([*layout.series, reason])
+    node.held = [0]
+    node.stops(60)
+    assert node.shown(STUCK) == {("0",): 60}
+    node.held = [1]
+    node.read(1200)
+    assert node.shown(UNREAD) == {("0", "clocks"): 1}
     assert not node.shown(STUCK)
 
 

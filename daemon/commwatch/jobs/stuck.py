@@ -146,6 +146,8 @@ class _Reading(NamedTuple):
     use: Value
     watts: Value
     limit: Value
+    is_slowed: bool
+    """By the hardware, such as for heat: its power is low while it works."""
 
 
 def _bytes_of(block: Block) -> list[Value]:
@@ -218,7 +220,11 @@ class StuckJobs(Tracker):
             )
             if use is not None and watts is not None:
                 self._gpus.setdefault(device, _Gpu()).take(block.time, use, watts)
-            yield device, _Reading(labels, use, watts, limit)
+            is_slowed = any(
+                metric == "commwatch_gpu_clocks_event_reason" and values[-1].endswith("_slowdown") and flag == 1
+                for (metric, values), flag in zip(block.layout.series, block.values, strict=True)
+            )
+            yield device, _Reading(labels, use, watts, limit, is_slowed)
 
     def _shares(self, family: str) -> dict[str, float]:
         """The use of a kind of link, by GPU, the busier direction."""
@@ -307,6 +313,8 @@ class StuckJobs(Tracker):
                 yield "use"
             if reading.watts is None or self._least_of_work(device, reading) is None:
                 yield "power"
+            if reading.is_slowed:
+                yield "clocks"
             identity = self._store.get(_IDENTITY, device)
             links = None if identity is None else identity.get("commwatch_nvlink_links", *reading.labels)
             if links is None or (links and device not in nvlink):
