@@ -39,6 +39,7 @@ USES = {
     for family in ("nvlink", "pcie")
 }
 PORT = Layout([("commwatch_rdma_port_receive_bytes_total", ("mlx5_0", "1"))])
+INTERFACE = Layout([("commwatch_ethernet_receive_bytes_total", ("eth0",))])
 STATE = Layout([("commwatch_rdma_port_state", ("irdma0", "1"))])
 GPUS = {
     slot: Layout(
@@ -80,6 +81,7 @@ class Node:
             labels = (str(index), slot)
             info = ("commwatch_gpu_info", (*labels, "", "", model, "hopper"))
             self.store.put("nvml_identity", slot, block({info: 1, ("commwatch_nvlink_links", labels): links}, 0.0), 1e9)
+        self.store.put("network", "eth0", Block(INTERFACE, [0], 0.0), 1e9)
         self.write()
 
     def write(self) -> None:
@@ -250,6 +252,7 @@ def test_a_job_that_never_moved_data_for_ten_minutes_is_not_judged(tmp_path: Pat
         (lambda node: node.store.drop_group("nvml_identity"), "nvlink"),
         (lambda node: node.store.put("rdma", "irdma0", Block(STATE, [4], node.now), 1e9), "rdma"),
         (_change(port_bytes=None, port_rate=None), "rdma"),
+        (lambda node: node.store.drop_group("network"), "network"),
         (lambda node: (node.procfs / "2/comm").unlink(), "processes"),
         (_change(disk_rate=float("nan")), "storage"),
     ],

@@ -324,6 +324,8 @@ class StuckJobs(Tracker):
         ports = self._store.group("rdma").values()
         if (not ports and any(map(self._store.holders, _RDMA_BYTES))) or any(None in _bytes_of(one) for one in ports):
             yield "rdma"
+        if not self._store.group("network"):
+            yield "network"  # storage that is reached by it cannot be seen
 
     def _least_of_work(self, device: str, reading: _Reading) -> float | None:
         """Watts that a GPU draws at least while it computes."""
