@@ -137,6 +137,8 @@ class Player:
                 [("commwatch_gpu_info", (*gpu, "", "", "NVIDIA H100", "")), ("commwatch_nvlink_links", gpu)]
             )
             self.store.put("nvml_identity", gpu[1], Block(layout, [1, 18], 0.0), 1e12)
+        interface = Layout([("commwatch_ethernet_receive_bytes_total", ("eth0",))])
+        self.store.put("network", "eth0", Block(interface, [0], 0.0), 1e12)
 
     def play(self, stretches: Iterator[Stretch]) -> None:
         """All of them; counts how often a job was called stuck for five minutes, and hangs that were found."""

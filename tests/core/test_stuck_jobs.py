@@ -39,6 +39,7 @@ USES = {
     for family in ("nvlink", "pcie")
 }
 PORT = Layout([("commwatch_rdma_port_receive_bytes_total", ("mlx5_0", "1"))])
+INTERFACE = Layout([("commwatch_ethernet_receive_bytes_total", ("eth0",))])
 STATE = Layout([("commwatch_rdma_port_state", ("irdma0", "1"))])
 GPUS = {
     slot: Layout(
@@ -60,6 +61,8 @@ class Node:
         self.tracker = StuckJobs(self.store, shipped(), {"H100": 0.45}, procfs)
         self.now = 10_000.0
         self.gpus: list[tuple[Value, Value]] = [COMPUTES] * 4
+        self.layouts = dict(GPUS)
+        self.held: list[Value] = []
         self.nvlink: Value = 0.3
         self.pcie: Value = 0.002
         self.port_bytes: Value = 0.0
@@ -78,6 +81,7 @@ class Node:
             labels = (str(index), slot)
             info = ("commwatch_gpu_info", (*labels, "", "", model, "hopper"))
             self.store.put("nvml_identity", slot, block({info: 1, ("commwatch_nvlink_links", labels): links}, 0.0), 1e9)
+        self.store.put("network", "eth0", Block(INTERFACE, [0], 0.0), 1e9)
         self.write()
 
     def write(self) -> None:
@@ -115,7 +119,9 @@ class Node:
                 self._run({"nvlink": "nvml_nvlink", "pcie": "nvml_gpm"}[family], {})
             self.store.put("rdma", "mlx5_0", Block(PORT, [self.port_bytes], self.now), self.now + 60)
             readings = zip(SLOTS, self.gpus, strict=True)
-            self._run("nvml_gpu", {slot: Block(GPUS[slot], [*values, LIMIT], self.now) for slot, values in readings})
+            self._run("nvml_gpu", {
+                slot: Block(self.layouts[slot], [*values, LIMIT, *self.held], self.now) for slot, values in readings
+            })  # fmt: skip
 
     def _run(self, name: str, blocks: Mapping[str, Block]) -> None:
         self.tracker.on_batch(Outcome(COLLECTORS[name], collected(blocks), time=self.now))
@@ -206,6 +212,16 @@ def test_a_job_that_computes_or_moves_anything_is_not_stuck(
     assert not node.shown(SILENT)
 
 
+def test_traffic_of_the_node_alone_makes_no_job_one_that_exchanges_data(tmp_path: Path) -> None:
+    """A small model on one GPU whose data set is cached in memory by now, or a service beside the pull of an image."""
+    node = Node(tmp_path)
+    node.port_rate = 100e6
+    node.stops(900)
+    node.port_rate = 0.0
+    node.read(1200)
+    assert not node.store.group(GROUP)
+
+
 def test_what_an_efa_adapter_writes_remotely_is_traffic(node: Node) -> None:
     """It counts that apart from what is sent."""
     efa = Layout((f"commwatch_rdma_{name}_bytes_total", ("efa_0", "1")) for name in ("transmit", "write"))
@@ -236,6 +252,7 @@ def test_a_job_that_never_moved_data_for_ten_minutes_is_not_judged(tmp_path: Pat
         (lambda node: node.store.drop_group("nvml_identity"), "nvlink"),
         (lambda node: node.store.put("rdma", "irdma0", Block(STATE, [4], node.now), 1e9), "rdma"),
         (_change(port_bytes=None, port_rate=None), "rdma"),
+        (lambda node: node.store.drop_group("network"), "network"),
         (lambda node: (node.procfs / "2/comm").unlink(), "processes"),
         (_change(disk_rate=float("nan")), "storage"),
     ],
@@ -253,6 +270,20 @@ def test_without_one_signal_it_is_named_and_nothing_else_said(
         missing(node)
     node.read(20)
     assert {labels[1] for labels in node.shown(UNREAD)} >= {signal}
+    assert not node.shown(STUCK)
+
+
+def test_low_power_of_a_gpu_that_the_hardware_slows_down_is_no_sign(node: Node) -> None:
+    """It works, slowly: too hot, or with the power brake from outside; another alert has that."""
+    for slot, layout in node.layouts.items():
+        reason = ("commwatch_gpu_clocks_event_reason", (*layout.series[0][1], "hw_power_brake_slowdown"))
+        node.layouts[slot] = Layout([*layout.series, reason])
+    node.held = [0]
+    node.stops(60)
+    assert node.shown(STUCK) == {("0",): 60}
+    node.held = [1]
+    node.read(1200)
+    assert node.shown(UNREAD) == {("0", "clocks"): 1}
     assert not node.shown(STUCK)
 
 

@@ -89,8 +89,10 @@ class _Job:
 
     def begin(self) -> None:
         """Forget its course: what came before a gap says nothing of what follows."""
-        self.run_since = self.moved_at = float("-inf")
-        """Begin and last moment of its payload without a pause of a minute."""
+        self.run_since = self.exchanged_at = float("-inf")
+        """Begin and last moment of the payload of its GPUs without a pause of a minute."""
+        self.moved_at = float("-inf")
+        """Last moment of that or of other traffic of the node."""
         self.act: _Act = ""
         self.since = 0.0
         """When it began to do that."""
@@ -112,11 +114,15 @@ class _Job:
             self.samples.clear()
             self.storage = None
         if moved:
-            if moved_at - self.moved_at > _PAUSE_SECONDS:
-                self.run_since = moved_at
             self.moved_at = moved_at
         if act != self.act:
             self.act, self.since = act, earlier
+
+    def exchange(self, at: float) -> None:
+        """Take the last moment of payload over NVLink or PCIe of its GPUs."""
+        if at - self.exchanged_at > _PAUSE_SECONDS:
+            self.run_since = at
+        self.exchanged_at = at
 
     def paused(self, now: float) -> float:
         """Seconds for which nothing has moved and nothing computes."""
@@ -140,6 +146,8 @@ class _Reading(NamedTuple):
     use: Value
     watts: Value
     limit: Value
+    is_slowed: bool
+    """By the hardware, such as for heat: its power is low while it works."""
 
 
 def _bytes_of(block: Block) -> list[Value]:
@@ -212,7 +220,11 @@ class StuckJobs(Tracker):
             )
             if use is not None and watts is not None:
                 self._gpus.setdefault(device, _Gpu()).take(block.time, use, watts)
-            yield device, _Reading(labels, use, watts, limit)
+            is_slowed = any(
+                metric == "commwatch_gpu_clocks_event_reason" and values[-1].endswith("_slowdown") and flag == 1
+                for (metric, values), flag in zip(block.layout.series, block.values, strict=True)
+            )
+            yield device, _Reading(labels, use, watts, limit, is_slowed)
 
     def _shares(self, family: str) -> dict[str, float]:
         """The use of a kind of link, by GPU, the busier direction."""
@@ -266,8 +278,8 @@ class StuckJobs(Tracker):
             if now - job.read_at > _MAX_GAP_SECONDS:
                 job.begin()
             earlier, job.read_at = max(job.read_at, now - _MAX_GAP_SECONDS), now
-            moved_at = max([self._network_at, *(self._gpus[one].moved_at for one in gpus)])
-            job.take(self._act(gpus), earlier, moved_at)
+            job.exchange(max(self._gpus[one].moved_at for one in gpus))
+            job.take(self._act(gpus), earlier, max(self._network_at, job.exchanged_at))
             if job.act and job.paused(now) >= SUSPECTED_SECONDS:
                 unread = self._follow_storage(job, now)
                 if not unread and self._is_judged(job):
@@ -290,8 +302,8 @@ class StuckJobs(Tracker):
                     shown["commwatch_job_odd_rank", (*reading.labels, odd.reason)] = 2 if odd.is_full else 1
 
     def _is_judged(self, job: _Job) -> bool:
-        """Whether it had payload for long enough to be missed."""
-        return job.moved_at - job.run_since >= self._limits.job_stuck_payload_seconds
+        """Whether its GPUs had payload for long enough to be missed: other traffic of the node may be another's."""
+        return job.exchanged_at - job.run_since >= self._limits.job_stuck_payload_seconds
 
     def _unread(self, gpus: Mapping[str, _Reading]) -> Iterator[str]:
         """The signals without which nothing is said of a job."""
@@ -301,6 +313,8 @@ class StuckJobs(Tracker):
                 yield "use"
             if reading.watts is None or self._least_of_work(device, reading) is None:
                 yield "power"
+            if reading.is_slowed:
+                yield "clocks"
             identity = self._store.get(_IDENTITY, device)
             links = None if identity is None else identity.get("commwatch_nvlink_links", *reading.labels)
             if links is None or (links and device not in nvlink):
@@ -310,6 +324,8 @@ class StuckJobs(Tracker):
         ports = self._store.group("rdma").values()
         if (not ports and any(map(self._store.holders, _RDMA_BYTES))) or any(None in _bytes_of(one) for one in ports):
             yield "rdma"
+        if not self._store.group("network"):
+            yield "network"  # storage that is reached by it cannot be seen
 
     def _least_of_work(self, device: str, reading: _Reading) -> float | None:
         """Watts that a GPU draws at least while it computes."""
