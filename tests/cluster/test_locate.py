@@ -165,6 +165,16 @@ def test_latency_of_a_node_is_named() -> None:
     assert verdict.named[0].ratio == pytest.approx(2.0)
 
 
+def test_latencies_that_spread_evenly_name_no_one() -> None:
+    """Four nodes over TCP on a busy host, as they were measured: one that sends slowly, and latencies of 7 to 39 µs."""
+    rates = [(1, 0, 2, 120e6, 120e6, 12.9e-6), (1, 1, 3, 85e6, 120e6, 9.6e-6), (2, 0, 3, 121e6, 121e6, 13.0e-6),
+             (2, 1, 2, 84e6, 120e6, 6.8e-6), (3, 0, 1, 120e6, 84e6, 19.8e-6), (3, 2, 3, 120e6, 120e6, 6.9e-6),
+             (3, 0, 2, 120e6, 120e6, 39.0e-6)]  # fmt: skip
+    measured = [Measured(number, a, b, 0, there, back, latency=latency) for number, a, b, there, back, latency in rates]
+
+    assert said(locate(run_of("abcd", measured))) == [("nic", "bandwidth", ("b",), (0,), "out")]
+
+
 # --- networks that are not ideal ---
 
 

@@ -28,6 +28,9 @@ SLOW_SHARE: Final = 0.85
 """Below this share of what is usual in its class, a cell is slow; noise is about 3 %."""
 SLOW_LATENCY: Final = 1.5
 """A latency is slow from this multiple of the usual one on, as within a node."""
+FEW_LATENCIES: Final = 16
+"""Up to this number, as of 3 and 4 nodes, latencies are judged only where the slow ones are as far above the others:
+over sockets of a busy host they spread evenly over a factor of 5, and a node would be named by chance."""
 MOST: Final = 0.6
 """Share of the cells of a leaf that must be bad."""
 UPLINK_MOST: Final = 0.8
@@ -392,11 +395,18 @@ def _latency_cells(
     ]
     usual = _usual_speeds(run, speeds, 1 / SLOW_LATENCY)
     paths = _paths_of(run, speeds, usual, 1 / SLOW_LATENCY)
-    for one in speeds:
-        if (speed := usual.get(one.of)) is not None:
-            # What an end adds is seen on a slower path too.
-            ratio = speed * paths.share(one.source, one.destination) / one.value
-            yield from _both_ways(one.one, ratio > SLOW_LATENCY, ratio)
+    # An end adds its latency on a slower path, too.
+    ratios = [
+        (one, speed * paths.share(one.source, one.destination) / one.value)
+        for one in speeds
+        if (speed := usual.get(one.of)) is not None
+    ]
+    slow = [ratio for _, ratio in ratios if ratio > SLOW_LATENCY]
+    well = [ratio for _, ratio in ratios if ratio <= SLOW_LATENCY]
+    if len(ratios) <= FEW_LATENCIES and slow and well and min(slow) < SLOW_LATENCY * max(well):
+        return
+    for one, ratio in ratios:
+        yield from _both_ways(one.one, ratio > SLOW_LATENCY, ratio)
 
 
 # --- slower paths ---
