@@ -288,7 +288,7 @@ def test_low_power_of_a_gpu_that_the_hardware_slows_down_is_no_sign(node: Node) 
 
 
 def test_another_model_is_compared_with_its_own_hour(tmp_path: Path) -> None:
-    """Below idle and a quarter of the range up to its highest power; without a reading of idle nothing is said."""
+    """Below idle and a quarter of the range up to its highest power; without an idle reading no job is stuck."""
     node = Node(tmp_path, "NVIDIA B200")
     node.read(620)
     assert node.shown(UNREAD) == {("0", "power"): 1}
@@ -470,6 +470,6 @@ def _until_it_does_so(pid: int, fault: str) -> None:
 
 
 def _let_run(pid: int, seconds: float) -> None:
-    """Wait until a process has had a core for so long."""
+    """Wait until a process has used a core for this time."""
     begin = _read_all([pid])[pid].cpu
     wait_until(lambda: _read_all([pid])[pid].cpu >= begin + seconds)

@@ -253,7 +253,7 @@ def test_the_gpus_of_this_node_are_known_by_name(config: Config, tmp_path: Path,
 def test_what_the_daemon_remembers_of_this_node(config: Config, tmp_path: Path, capsys: Output) -> None:
     """Number, model, memory and PCIe of the GPUs, and the line rate of all RDMA ports, at the slow end half of it.
 
-    What the driver has said of the memory counts before the table, and the model that is asked for before the driver.
+    The memory that the driver reports counts before the table, and the model that is asked for before the driver.
     """
     seen = {"expected": 25e9}
     gpus: dict[str, dict[str, Any]] = {

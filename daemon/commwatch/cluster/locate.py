@@ -73,7 +73,7 @@ SAME_LEVEL: Final = 0.1
 CLASS_VALUES: Final = 3
 """A class with fewer values has no usual one."""
 MANY_VALUES: Final = 200
-"""Of more, the fastest tenth says what is fast; of fewer, so many as a pair of nodes with 8 rails has to spare:"""
+"""Of more, the fastest tenth says what is fast; of fewer, the number that a pair of nodes with 8 rails has to spare:"""
 FAST_VALUES: Final = 9
 
 

@@ -116,7 +116,7 @@ def screen_lines(document: Diagnosis, *, width: int = WIDTH) -> Iterator[Line]:
 
 
 def _first_finding(group: Sequence[Finding], now: float, width: int, most: int) -> list[Line]:
-    """A finding in so many lines: its title, causes and next step, and of the rest what fits."""
+    """A finding in a given number of lines: its title, causes and next step, and of the rest what fits."""
     parts = [list(folded(line, width, indent)) for line, indent in _finding_lines(group, now)]
     # The title, the next step, the likeliest cause with its evidence, the other causes; then the rest in its order.
     ranks, cause = [0], 0

@@ -44,7 +44,7 @@ _IDLE_RATIO: Final = 0.05
 _MINUTES: Final = 60
 """Of the highest power of each: an hour."""
 _PAUSE_SECONDS: Final = 60.0
-"""Of payload, which begins the time anew for which a job has moved data."""
+"""Seconds without payload after which the time of moving data starts from zero."""
 _MAX_GAP_SECONDS: Final = 120.0
 """Readings further apart say nothing of the time between them."""
 
@@ -306,7 +306,7 @@ class StuckJobs(Tracker):
         return job.exchanged_at - job.run_since >= self._limits.job_stuck_payload_seconds
 
     def _unread(self, gpus: Mapping[str, _Reading]) -> Iterator[str]:
-        """The signals without which nothing is said of a job."""
+        """The signals without which a job is not judged."""
         nvlink, pcie = self._shares("nvlink"), self._shares("pcie")
         for device, reading in gpus.items():
             if reading.use is None:

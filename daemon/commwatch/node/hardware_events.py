@@ -94,7 +94,7 @@ class HardwareEvents:
 
     Args:
         state: what was kept from earlier runs; it is changed in place.
-        recent_seconds: for so long an event counts as recent after it was read.
+        recent_seconds: time for which an event counts as recent after it was read.
     """
 
     def __init__(self, state: HardwareEventsState, recent_seconds: float = RECENT_SECONDS) -> None:

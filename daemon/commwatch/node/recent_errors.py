@@ -38,7 +38,7 @@ class RecentErrors(Tracker):
 
     Args:
         store: takes the recent rises.
-        seconds: for so long a rise is recent.
+        seconds: time for which a rise is recent.
         before: what counters showed last to an earlier daemon in this boot.
     """
 

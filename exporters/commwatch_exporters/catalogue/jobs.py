@@ -34,7 +34,7 @@ ROWS: tuple[Metric, ...] = (
           "as job_stuck_seconds, and CPU time of the processes", "seconds"),
     gauge("job_stopped_processes", GPU, "Processes of a job without traffic that a signal or a debugger stopped.",
           "/proc/PID/stat"),
-    gauge("job_stuck_unread", f"{GPU} signal", "1 while nothing is said of the job because this signal is not read.",
+    gauge("job_stuck_unread", f"{GPU} signal", "1 while the job is not judged because this signal is not read.",
           "as job_stuck_seconds"),
     gauge("job_odd_rank", f"{GPU} reason",
           "GPU of the one rank that differs from its peers; 1: seen as any user, 2: as root or the job's user.",

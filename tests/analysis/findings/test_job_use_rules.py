@@ -105,7 +105,7 @@ ALL_CODES = ("job_half_used", "job_uneven", "job_network_bound", "job_pcie_bound
 
 
 def codes_of(facts: Facts) -> set[str]:
-    """What is said of jobs."""
+    """The words about jobs."""
     return {match.code for code in ALL_CODES for match in seen_by(code, facts)}
 
 

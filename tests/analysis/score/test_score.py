@@ -189,7 +189,7 @@ def test_a_critical_finding_keeps_the_score_below_good() -> None:
 
 
 def test_the_word_of_a_job_stands_beside_the_score_of_the_node() -> None:
-    """By the finding about it, the gravest first; without one by what its GPUs do. No job, no word."""
+    """By the finding about it, the highest severity first; without one by the state of its GPUs. No job, no word."""
     name = "job on GPU0, GPU1"
     job = Component("process", GPU0[1], name)
     waits = [finding("job_network_bound", job), finding("job_uneven", job)]

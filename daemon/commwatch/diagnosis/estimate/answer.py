@@ -56,7 +56,7 @@ SLOWEST_NVLINK_RATE = 10e9
 """The same for each NVLink of GPUs that are soldered to a board: half of what NCCL plans with for NVLink 2 and newer,
 since the messages of a step may be small."""
 _MESH_GPUS, _MESH_SHARE = 4, 3
-"""A board of so many GPUs has no NVSwitches: a pair of them is joined by a third of their NVLinks."""
+"""A board with this number of GPUs has no NVSwitches: a pair of them is joined by a third of their NVLinks."""
 _TCP_RATE = 100e9 / 8
 """Bytes per second of a node, below which its network is taken for TCP."""
 _HOP_SECONDS, _RDMA_HOP_SECONDS, _TCP_HOP_SECONDS = 5e-6, 15e-6, 50e-6

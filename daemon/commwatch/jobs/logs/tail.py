@@ -123,7 +123,7 @@ class LogTail:
         return self._descriptor >= 0
 
     def begin_job(self) -> None:
-        """Forget what another job said of its transport."""
+        """Forget the transport of another job."""
         self.transport, self.fallback, self.pids, self.goes_on = TransportLines(), "", set(), False
 
     def take_hosts(self, hosts: Iterable[str]) -> None:
