@@ -1,0 +1,1 @@
+"""``make hardware``: what a machine with an NVIDIA GPU shows in eight minutes, without a network."""
