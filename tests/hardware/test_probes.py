@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-
 from benchmarks.hardware.programs import TORCH_PYTHON
 
 from commwatch.config import settings
