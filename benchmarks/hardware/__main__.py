@@ -60,6 +60,8 @@ SECTIONS = (
 WHOLE_SECONDS = 460.0
 """Of all sections together: the later ones have what is left."""
 _SHORTEST_SECONDS = 5.0
+MOST_USED_MEBIBYTES = 1024
+"""Of a free GPU: processes of another container are not listed, but their memory is counted."""
 
 
 def main() -> None:
@@ -134,6 +136,8 @@ def _why_not(section: Section, facts: Mapping[str, Any], outcomes: Mapping[str, 
         return first.reason
     if section.uses_gpu and facts.get("compute_processes"):
         return f"{facts['compute_processes']} processes compute on the GPUs; run it on a free node"
+    if section.uses_gpu and facts.get("memory_used_mebibytes", 0) > MOST_USED_MEBIBYTES:
+        return f"{facts['memory_used_mebibytes']:.0f} MiB of a GPU are in use; run it on a free node"
     if section.uses_gpu and facts.get("mig"):
         return "the GPU is divided (MIG)"
     return outcomes["torch"].reason if section.needs_torch else ""

@@ -51,13 +51,19 @@ def driver(place: Place) -> None:
         gpu_name=text_of(pynvml.nvmlDeviceGetName(handle)),
         architecture=answer(pynvml.nvmlDeviceGetArchitecture, handle)[0],
         compute_processes=sum(processes),
+        memory_used_mebibytes=max(_used(one) for one in handles) / 2**20,
         mig=bool((answer(pynvml.nvmlDeviceGetMigMode, handle)[0] or (0,))[0]),
     )
-    report(**_nvlink(handle))
-    report(**_fields(handle))
-    report(**_others(handle))
-    report(**_call_costs(handle))
+    for part in (_nvlink, _fields, _others, _call_costs):
+        found, error = answer(part, handle)
+        report(**(found or {f"error_of{part.__name__}": error}))
     _group_costs(place, len(handles))
+
+
+def _used(handle: Any) -> int:
+    """Bytes in use beside the driver's own, as far as the driver tells them apart."""
+    memory, error = answer(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
+    return int(pynvml.nvmlDeviceGetMemoryInfo(handle).used if error else memory.used)
 
 
 def _nvlink(handle: Any) -> dict[str, Fact]:
@@ -184,7 +190,9 @@ def events(place: Place) -> None:
     handle = place.open_driver()[0]
     types, error = answer(pynvml.nvmlDeviceGetSupportedEventTypes, handle)
     report(event_types="" if types is None else hex(types), event_types_error=error)
-    events = pynvml.nvmlEventSetCreate()
+    events, error = answer(pynvml.nvmlEventSetCreate)
+    if error:
+        raise CannotRun(f"nvmlEventSetCreate: {error}")
     try:
         started = time.perf_counter()
         _, error = answer(pynvml.nvmlEventSetWait_v2, events, 100)
@@ -273,3 +281,5 @@ def _copies(address: str) -> Iterator[Callable[[], float]]:
     finally:
         over.set()
         thread.join()
+    if errors:
+        raise errors[0]

@@ -56,8 +56,9 @@ def _output(*arguments: str) -> str:
 
 def suite(place: Place) -> None:
     """The tests of ``tests/hardware``; each outcome counts as soon as it is there."""
-    if importlib.util.find_spec("pytest") is None:
-        raise CannotRun("pytest is not installed")
+    missing = [name for name in ("pytest", "hypothesis") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise CannotRun(f"{' and '.join(missing)} not installed; `make test` installs what the tests need")
     command = [
         sys.executable, "-m", "pytest", "tests/hardware", "-v", "-p", "no:xdist", "-p", "no:cacheprovider",
         f"--basetemp={place.out / 'pytest'}", "--color=no",

@@ -27,7 +27,6 @@ from commwatch.probes.cycle.launch import Launcher
 from commwatch.probes.gate.watch import Halt
 from commwatch.probes.plan import CyclePlan, CycleResult, Measure, Measured
 from commwatch.probes.rank_plan import Phase, SimulatedNodePlan
-from commwatch.probes.results.bus_bandwidth import bus_bandwidth
 from commwatch.probes.workload import plan_cycle, step_of
 
 MIB = 2**20
@@ -113,16 +112,26 @@ def probes(place: Place) -> None:
             f"{name}_memory_mebibytes": (highest() - before) / MIB, f"{name}_left_mebibytes": (after - before) / MIB,
             f"{name}_stuck": len(launcher.stuck),
         })  # fmt: skip
-        _report_result(name, result)
+        _report_result(name, result, plan)
 
 
-def _report_result(name: str, result: CycleResult) -> None:
+def _words(result: CycleResult, plan: CyclePlan) -> str:
+    """A cycle's result without the identity of the GPU."""
+    if isinstance(result, Measured):
+        return "right"
+    detail = result.detail
+    for number, device in enumerate(plan.devices):
+        detail = detail.replace(device, f"GPU {number}")
+    return f"{type(result).__name__.lower()}: {result.reason}: {detail}"
+
+
+def _report_result(name: str, result: CycleResult, plan: CyclePlan) -> None:
+    report(**{f"{name}_result": _words(result, plan)})
     if not isinstance(result, Measured):
-        report(**{f"{name}_result": f"{type(result).__name__.lower()}: {result.reason}: {result.detail}"})
         return
     report(torch_version=result.torch_version, nccl_version=result.nccl_version)
     found: dict[str, Fact] = {
-        f"{name}_result": "right", f"{name}_setup_seconds": result.setup_seconds,
+        f"{name}_setup_seconds": result.setup_seconds,
         f"{name}_occupied_seconds": result.occupied_seconds, f"{name}_transports": result.nccl.transports,
     }  # fmt: skip
     report(**found)
@@ -131,8 +140,7 @@ def _report_result(name: str, result: CycleResult) -> None:
         if step.purpose == "latency":
             report(**{f"{name}_latency_microseconds": outcome.slowest_seconds * 1e6})
         else:
-            rate = bus_bandwidth(step.operation, max(2, len(step.members)), step.size_bytes, outcome.slowest_seconds)
-            report(**{f"{name}_{step.operation}_bytes_per_second": rate})
+            report(**{f"{name}_{step.operation}_bytes_per_second": step.size_bytes / outcome.slowest_seconds})
 
 
 @contextmanager
@@ -163,9 +171,9 @@ def waiting(place: Place) -> None:
     report(power_idle_watts=_watts(handle), power_limit_watts=_limit(handle))
     result, samples = asyncio.run(_wait_for_stopped(place, handle, launcher, plan))
     if not samples:
-        raise CannotRun(f"the ranks did not come as far as their first call: {result}")
+        raise CannotRun(f"the ranks did not come as far as their first call: {_words(result, plan)}")
     _report_wait(samples)
-    report(waiting_ends=type(result).__name__.lower(), stuck=len(launcher.stuck))
+    report(waiting_ends=_words(result, plan), stuck=len(launcher.stuck))
 
 
 async def _wait_for_stopped(

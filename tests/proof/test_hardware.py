@@ -46,7 +46,7 @@ def test_every_section_runs_on_a_simulated_node(tmp_path: Path) -> None:
     found = facts(document)
     assert found["replayed_gpus"] == found["gpus"] == 8
     assert [found[f"ranks_{count}_result"] for count in (1, 2, 4)] == ["right"] * 3
-    assert (found["stopped_state"], found["waiting_states"], found["waiting_ends"]) == ("T", "S", "measured")
+    assert (found["stopped_state"], found["waiting_states"], found["waiting_ends"]) == ("T", "S", "right")
     assert found["step_beside_count"] > 0
     rows = document["comparison"]
     wrong = {row["words"] for row in rows if row["agrees"] is False}
