@@ -1,1 +1,1 @@
-"""``make hardware``: what a machine with an NVIDIA GPU shows in eight minutes, without a network."""
+"""``make hardware`` measures in eight minutes, without a network, all that a machine with an NVIDIA GPU can show."""

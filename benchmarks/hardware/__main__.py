@@ -1,13 +1,13 @@
-"""What a machine with an NVIDIA GPU shows, in eight minutes at most and without a network; ``make hardware`` runs it.
+"""Measure on a machine with an NVIDIA GPU all that it can show, in eight minutes at most and without a network.
 
-It reads the driver with the real readers, records the node, runs NCCL between ranks on the first GPU, measures what a
-busy GPU feels of the daemon, and runs tests/hardware. Each section is a process of its own with a deadline. The results
-are OUT/hardware.json, OUT/hardware.txt, OUT/node.cwrec and a log of each section.
+``make hardware`` runs it. It reads the driver with the real readers, records the node, runs NCCL between ranks on the
+first GPU, measures what a busy GPU feels of the daemon, and runs tests/hardware. Each section is a process of its own
+with a deadline. The results are OUT/hardware.json, OUT/hardware.txt, OUT/node.cwrec and a log of each section.
 
 Exit codes: 0 each section ran or has a reason not to; 1 one crashed or hung; 2 wrong use; 3 there is no driver.
 
 Examples: python -m benchmarks.hardware --out results
-          python -m benchmarks.hardware --out tried --simulate a100x4 --pace 0.1
+          python -m benchmarks.hardware --out tried --simulate h100x8 --pace 0.1
 """
 
 from __future__ import annotations
@@ -136,6 +136,8 @@ def _why_not(section: Section, facts: Mapping[str, Any], outcomes: Mapping[str, 
         return first.reason
     if section.uses_gpu and facts.get("compute_processes"):
         return f"{facts['compute_processes']} processes compute on the GPUs; run it on a free node"
+    if section.uses_gpu and facts.get("stuck_ranks"):
+        return "a rank of an earlier section sits in the kernel"
     if section.uses_gpu and facts.get("memory_used_mebibytes", 0) > MOST_USED_MEBIBYTES:
         return f"{facts['memory_used_mebibytes']:.0f} MiB of a GPU are in use; run it on a free node"
     if section.uses_gpu and facts.get("mig"):

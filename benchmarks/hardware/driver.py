@@ -39,7 +39,7 @@ _CALLS: tuple[tuple[str, str, tuple[int, ...]], ...] = (
 
 
 def driver(place: Place) -> None:
-    """What the driver answers about the first GPU, and what each group of counters costs."""
+    """Read the first GPU through single calls, and time each group of counters of the daemon's reader."""
     handles = place.open_driver()
     handle = handles[0]
     processes = [len(answer(pynvml.nvmlDeviceGetComputeRunningProcesses, one)[0] or ()) for one in handles]

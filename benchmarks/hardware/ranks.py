@@ -40,7 +40,7 @@ _LIMITS = settings.Probes(
 )  # fmt: skip
 _WAIT_SECONDS = 8.0
 _SETTLES_SECONDS = 2.0
-"""After the peer was stopped: what the GPU had queued is done by then."""
+"""After the peer was stopped: the GPU has done by then all that was queued."""
 _FREED_SECONDS = 3.0
 _SAMPLE_SECONDS = 0.25
 
@@ -79,7 +79,7 @@ def torch(place: Place) -> None:
     asked = subprocess.run([place.torch_python or sys.executable, "-c", _ASKS_TORCH], capture_output=True, text=True)
     if asked.returncode:
         raise CannotRun(f"torch cannot be imported: {asked.stderr.strip().splitlines()[-1:]}")
-    version, cuda, problem = json.loads(asked.stdout)
+    version, cuda, problem = json.loads(asked.stdout.splitlines()[-1])
     report(torch_version=version, torch_cuda=cuda, torch_import_seconds=time.monotonic() - began)
     if problem:
         raise CannotRun(f"torch {version}: {problem}")
@@ -110,9 +110,20 @@ def probes(place: Place) -> None:
         after = pynvml.nvmlDeviceGetMemoryInfo(handle).used
         report(**{
             f"{name}_memory_mebibytes": (highest() - before) / MIB, f"{name}_left_mebibytes": (after - before) / MIB,
-            f"{name}_stuck": len(launcher.stuck),
         })  # fmt: skip
         _report_result(name, result, plan)
+        _stop_if_stuck(launcher)
+
+
+def _stop_if_stuck(launcher: Launcher) -> None:
+    """Nothing more is started on a GPU in whose driver a rank sits.
+
+    Raises:
+        CannotRun: a rank does.
+    """
+    if stuck := launcher.stuck:
+        report(stuck_ranks=len(stuck))
+        raise CannotRun(f"{len(stuck)} ranks sit in the kernel and are left alone")
 
 
 def _words(result: CycleResult, plan: CyclePlan) -> str:
@@ -173,7 +184,8 @@ def waiting(place: Place) -> None:
     if not samples:
         raise CannotRun(f"the ranks did not come as far as their first call: {_words(result, plan)}")
     _report_wait(samples)
-    report(waiting_ends=_words(result, plan), stuck=len(launcher.stuck))
+    report(waiting_ends=_words(result, plan))
+    _stop_if_stuck(launcher)
 
 
 async def _wait_for_stopped(

@@ -12,7 +12,7 @@ _WIDTH = 118
 
 
 def summary(facts: Mapping[str, Any], sections: Mapping[str, Outcome], rows: Sequence[Row], simulated: str) -> str:
-    """What ran, what agreed with the references and what did not."""
+    """The sections, the values that agree with their reference, those that differ, and those without one."""
     return "\n".join(_lines(facts, sections, rows, simulated)) + "\n"
 
 
