@@ -101,6 +101,7 @@ def probes(place: Place) -> None:
     """One cycle with each number of ranks, and one of copies; what they take of the GPU, and leave on it."""
     handles = place.open_driver()
     handle, launcher = handles[0], Launcher(python=place.torch_python)
+    left = 0.0
     for name, measure, ranks in CYCLES:
         plan = _plan(place, measure, ranks, _uuids(handles))
         before = pynvml.nvmlDeviceGetMemoryInfo(handle).used
@@ -108,9 +109,8 @@ def probes(place: Place) -> None:
             result = asyncio.run(launcher.run(plan, _nobody))
         time.sleep(_FREED_SECONDS * place.pace)
         after = pynvml.nvmlDeviceGetMemoryInfo(handle).used
-        report(**{
-            f"{name}_memory_mebibytes": (highest() - before) / MIB, f"{name}_left_mebibytes": (after - before) / MIB,
-        })  # fmt: skip
+        left = max(left, (after - before) / MIB)
+        report(**{f"{name}_memory_mebibytes": (highest() - before) / MIB, "left_mebibytes": left})
         _report_result(name, result, plan)
         _stop_if_stuck(launcher)
 
