@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from benchmarks.hardware.expected import compare
 from benchmarks.hardware.place import ROOT
-from benchmarks.hardware.run import Outcome, run_child
+from benchmarks.hardware.run import Outcome, Section, run_child, why_not
 from benchmarks.hardware.text import summary
 
 from support.waiting import PATIENCE_SECONDS
@@ -36,6 +36,35 @@ def test_a_section_ends_and_what_it_had_found_is_kept(then: str, reason: str, cr
     limit = 1.0 if "sleep" in then else PATIENCE_SECONDS
     outcome = run_child("one", ["sh", "-c", f"echo '{{\"links\": 18}}'; {then}"], limit, tmp_path)
     assert (outcome.facts, outcome.reason, outcome.crashed) == ({"links": 18}, reason, crashed)
+
+
+DRIVER = {"driver": Outcome({"gpus": 1})}
+FREE = {"gpus": 1, "compute_processes": 0, "memory_used_mebibytes": 5.0, "mig": False}
+CASES: list[tuple[dict[str, Any], dict[str, Outcome], bool, str]] = [
+    ({}, {}, True, ""),
+    ({}, {"driver": Outcome({}, "no driver")}, False, "no driver"),
+    (FREE, DRIVER, True, ""),
+    ({**FREE, "compute_processes": 1}, DRIVER, True, "1 processes compute on the GPUs; run it on a free node"),
+    ({**FREE, "compute_processes": 1}, DRIVER, False, ""),
+    ({**FREE, "memory_used_mebibytes": 2e4}, DRIVER, True, "20000 MiB of a GPU are in use; run it on a free node"),
+    ({**FREE, "mig": True}, DRIVER, True, "the GPU is divided (MIG)"),
+    ({**FREE, "stuck_ranks": 1}, DRIVER, True, "an earlier section sits in the kernel"),
+    (FREE, {**DRIVER, "pcie": Outcome({}, "late", left_alone=True)}, True, "an earlier section sits in the kernel"),
+]
+
+
+@pytest.mark.parametrize(("facts", "outcomes", "uses_gpu", "reason"), CASES)
+def test_a_section_that_uses_the_gpu_leaves_a_job_alone(
+    facts: dict[str, Any], outcomes: dict[str, Outcome], uses_gpu: bool, reason: str
+) -> None:
+    """And without a driver none runs but the one that looks for it."""
+    assert why_not(Section("jitter", "step:jitter", 1.0, uses_gpu=uses_gpu), facts, outcomes) == reason
+
+
+def test_nccl_is_not_tried_where_torch_cannot_use_the_gpu() -> None:
+    outcomes = {**DRIVER, "torch": Outcome({}, "torch 2.13: built without CUDA and NCCL")}
+    section = Section("probes", "ranks:probes", 1.0, uses_gpu=True, needs_torch=True)
+    assert why_not(section, FREE, outcomes) == "torch 2.13: built without CUDA and NCCL"
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "daemon"), str(ROOT / "exporters")]
 try:
     from benchmarks.hardware.expected import compare
     from benchmarks.hardware.place import REASON, CannotRun, Place, report
-    from benchmarks.hardware.run import Outcome, Section, run_child
+    from benchmarks.hardware.run import Outcome, Section, run_child, why_not
     from benchmarks.hardware.text import summary
 
     from commwatch import __version__
@@ -60,8 +60,6 @@ SECTIONS = (
 WHOLE_SECONDS = 460.0
 """Of all sections together: the later ones have what is left."""
 _SHORTEST_SECONDS = 5.0
-MOST_USED_MEBIBYTES = 1024
-"""Of a free GPU: processes of another container are not listed, but their memory is counted."""
 
 
 def main() -> None:
@@ -118,7 +116,7 @@ def _run_all(given: argparse.Namespace) -> int:
     ]  # fmt: skip
     for section in SECTIONS:
         limit = min(section.seconds, ends - time.monotonic())
-        reason = _why_not(section, facts, outcomes) or ("no time is left" if limit < _SHORTEST_SECONDS else "")
+        reason = why_not(section, facts, outcomes) or ("no time is left" if limit < _SHORTEST_SECONDS else "")
         print(f"{section.name} ... ", end="", flush=True)
         outcome = Outcome({}, reason) if reason else run_child(
             section.name, [*command, "--section", section.name], limit, out
@@ -127,22 +125,6 @@ def _run_all(given: argparse.Namespace) -> int:
         facts |= outcome.facts
         outcomes[section.name] = outcome
     return _write(out, facts, outcomes, given.simulate)
-
-
-def _why_not(section: Section, facts: Mapping[str, Any], outcomes: Mapping[str, Outcome]) -> str:
-    """The known reason why a section cannot run; empty if there is none."""
-    first = outcomes.get(SECTIONS[0].name)
-    if first is not None and "gpus" not in facts:
-        return first.reason
-    if section.uses_gpu and facts.get("compute_processes"):
-        return f"{facts['compute_processes']} processes compute on the GPUs; run it on a free node"
-    if section.uses_gpu and facts.get("stuck_ranks"):
-        return "a rank of an earlier section sits in the kernel"
-    if section.uses_gpu and facts.get("memory_used_mebibytes", 0) > MOST_USED_MEBIBYTES:
-        return f"{facts['memory_used_mebibytes']:.0f} MiB of a GPU are in use; run it on a free node"
-    if section.uses_gpu and facts.get("mig"):
-        return "the GPU is divided (MIG)"
-    return outcomes["torch"].reason if section.needs_torch else ""
 
 
 def _torch_python() -> str:

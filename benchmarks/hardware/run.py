@@ -16,6 +16,9 @@ from benchmarks.hardware.place import REASON, ROOT, python_path
 
 from commwatch.workers.process_state import uninterruptible
 
+MOST_USED_MEBIBYTES = 1024
+"""Of a free GPU: processes of another container are not listed, but their memory is counted."""
+_LEFT_ALONE = "it sits in the kernel and is left alone"
 _ASKED_SECONDS, _KILLED_SECONDS = 5.0, 2.0
 """That a section over its deadline has to end its children, and to be gone."""
 
@@ -45,6 +48,29 @@ class Outcome:
     seconds: float = 0.0
     crashed: bool = False
     """It crashed or hung."""
+    left_alone: bool = False
+    """It sits in the kernel."""
+
+
+def why_not(section: Section, facts: Mapping[str, Any], outcomes: Mapping[str, Outcome]) -> str:
+    """The known reason why a section cannot run; empty if there is none.
+
+    Args:
+        section: which one.
+        facts: all that were found so far.
+        outcomes: of the sections so far, by name; that of the driver is the first.
+    """
+    if outcomes and "gpus" not in facts:
+        return next(iter(outcomes.values())).reason
+    if section.uses_gpu and facts.get("compute_processes"):
+        return f"{facts['compute_processes']} processes compute on the GPUs; run it on a free node"
+    if section.uses_gpu and (facts.get("stuck_ranks") or any(one.left_alone for one in outcomes.values())):
+        return "an earlier section sits in the kernel"
+    if section.uses_gpu and facts.get("memory_used_mebibytes", 0) > MOST_USED_MEBIBYTES:
+        return f"{facts['memory_used_mebibytes']:.0f} MiB of a GPU are in use; run it on a free node"
+    if section.uses_gpu and facts.get("mig"):
+        return "the GPU is divided (MIG)"
+    return outcomes["torch"].reason if section.needs_torch else ""
 
 
 def run_child(name: str, command: Sequence[str], limit: float, out: Path) -> Outcome:
@@ -73,7 +99,8 @@ def run_child(name: str, command: Sequence[str], limit: float, out: Path) -> Out
             facts |= json.loads(line)
     reason = str(facts.pop(REASON, ""))
     if late:
-        return Outcome(facts, f"no end within {limit:.3g} s; {late}", seconds, crashed=True)
+        reason = f"no end within {limit:.3g} s; {late}"
+        return Outcome(facts, reason, seconds, crashed=True, left_alone=late == _LEFT_ALONE)
     if process.returncode:
         last = [line for line in log_file.read_text(errors="replace").splitlines() if line.strip()][-1:]
         return Outcome(facts, f"ended with {process.returncode}: {' '.join(last)}", seconds, crashed=True)
@@ -87,7 +114,7 @@ def _wait(process: subprocess.Popen[bytes], limit: float) -> str:
         return ""
     except subprocess.TimeoutExpired:
         if uninterruptible(Path("/proc"), process.pid):
-            return "it sits in the kernel and is left alone"  # one that was killed inside the driver has frozen GPUs
+            return _LEFT_ALONE  # one that was killed inside the driver has frozen GPUs
     for number, patience in ((signal.SIGTERM, _ASKED_SECONDS), (signal.SIGKILL, _KILLED_SECONDS)):
         os.killpg(process.pid, number)
         try:
@@ -95,4 +122,4 @@ def _wait(process: subprocess.Popen[bytes], limit: float) -> str:
             return "it was ended"
         except subprocess.TimeoutExpired:
             continue
-    return "it cannot be ended"
+    return _LEFT_ALONE
