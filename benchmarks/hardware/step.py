@@ -17,7 +17,7 @@ from collections.abc import Callable
 import pynvml
 from benchmarks.daemon import command_of
 from benchmarks.hardware.cuda import Cuda, CudaError
-from benchmarks.hardware.place import ROOT, CannotRun, Fact, Place, report
+from benchmarks.hardware.place import ROOT, CannotRun, Place, report
 from benchmarks.jitter import scraped
 
 from commwatch.sources.nvml.gpu import pci_bus_id
@@ -49,12 +49,10 @@ def jitter(place: Place) -> None:
         else:
             count, found = _steps(place, address, count)
         times[kind] += found
-        report(**_figures(kind, times[kind]))
-    report(**{
-        f"step_ratio_{name}": _figures("", times["beside"])[f"step__{name}_milliseconds"]  # type: ignore[operator]
-        / _figures("", times["alone"])[f"step__{name}_milliseconds"]
-        for name in ("median", "p99")
-    })  # fmt: skip
+        report(**{f"step_{kind}_{name}": figure for name, figure in _figures(times[kind]).items()})
+    alone, beside = _figures(times["alone"]), _figures(times["beside"])
+    for name in ("median", "p99"):
+        report(**{f"step_ratio_{name}": beside[f"{name}_milliseconds"] / alone[f"{name}_milliseconds"]})
 
 
 def _free_port() -> int:
@@ -75,14 +73,14 @@ def _steps(place: Place, address: str, count: int) -> tuple[int, list[float]]:
     return count, times
 
 
-def _figures(kind: str, times: list[float]) -> dict[str, Fact]:
+def _figures(times: list[float]) -> dict[str, float]:
     cuts = statistics.quantiles(times, n=1000, method="inclusive")
     return {
-        f"step_{kind}_median_milliseconds": cuts[499] * 1e3,
-        f"step_{kind}_p99_milliseconds": cuts[989] * 1e3,
-        f"step_{kind}_p999_milliseconds": cuts[998] * 1e3,
-        f"step_{kind}_longest_milliseconds": max(times) * 1e3,
-        f"step_{kind}_count": len(times),
+        "median_milliseconds": cuts[499] * 1e3,
+        "p99_milliseconds": cuts[989] * 1e3,
+        "p999_milliseconds": cuts[998] * 1e3,
+        "longest_milliseconds": max(times) * 1e3,
+        "count": len(times),
     }
 
 

@@ -17,8 +17,8 @@ CUDA = ROOT / "benchmarks" / "driver" / "cuda.c"
 WHOLE_SECONDS = 480
 PACE = "0.05"
 NOT_SIMULATED = {
-    "type of fields 197 and 198 (1: 32 bits, 3: 64 bits)", "busy", "first import of torch",
-    "its unit, by copies of a known rate", "failed tests of tests/hardware",
+    "type of fields 197 and 198 (1: 32 bits, 3: 64 bits)", "PCIe generation, busy", "first import of torch",
+    "unit of PCIe throughput, by copies of a known rate", "failed tests of tests/hardware",
 }  # fmt: skip
 """Rows of the table that a simulated node cannot fill; a row that no section fills would be among them."""
 
