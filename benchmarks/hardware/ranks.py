@@ -74,7 +74,7 @@ def torch(place: Place) -> None:
         report(torch_version="", torch_import_seconds=None)  # simulated ranks need none
         return
     if why := why_no_torch(place.torch_python):
-        raise CannotRun(why)
+        raise CannotRun(f"{why.partition(';')[0]}; --torch-python names an interpreter that has it")
     began = time.monotonic()
     asked = subprocess.run([place.torch_python or sys.executable, "-c", _ASKS_TORCH], capture_output=True, text=True)
     if asked.returncode:
