@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 # More processes than cores, since many tests wait; all tests of a file in one of them, so that what they share is made once.
 IN_PARALLEL := --numprocesses 4 --dist loadfile --no-loadscope-reorder
 PROOF_LIMIT ?= 2h
+OUT ?= hardware-results
 # For every Python and platform that commwatch runs on (tzdata is for Windows); the hashes of all files of a version, as the registry publishes them.
 PIN = $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-annotate --upgrade \
 	--no-emit-package tzdata --custom-compile-command 'make requirements' --constraint constraints.txt
@@ -12,7 +13,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 # Hundreds of interpreters start in the tests: the code is compiled once and not in each of them.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run demo test proof prove prove-hour mutants lint format types check docs alerts cases bench drill soak requirements packages release chart clean
+.PHONY: help run demo test proof prove prove-hour mutants lint format types check docs alerts cases bench hardware drill soak requirements packages release chart clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1: /p' $(MAKEFILE_LIST)
@@ -88,6 +89,10 @@ bench: $(BIN)/.dev  ## measure against the budgets of docs/engineering/performan
 	$(BIN)/python -m benchmarks.sampling
 	$(BIN)/python -m benchmarks.scrape
 	$(BIN)/python -m benchmarks.daemon
+
+# Installs nothing: a node with GPUs often has no network.
+hardware:  ## on a machine with a GPU, 8 minutes at most: measure what is known from documents alone, into OUT=
+	$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m benchmarks.hardware --out "$(OUT)" $(ARGS)
 
 drill: $(BIN)/.run  ## play every fault of the catalogue until it pages and resolves; writes docs/reference/detection.md
 	$(BIN)/commwatch drill --nodes 28 --report docs/reference/detection.md $(ARGS)

@@ -31,8 +31,8 @@ class SimulatedNode(Protocol):
 class Rehearsal(Protocol):
     """The interface of the rehearsal package."""
 
-    def check_preset(self, preset: str) -> None:
-        """Refuse an argument of ``--simulate`` that names no usable node.
+    def check_preset(self, preset: str) -> float | None:
+        """Refuse an argument of ``--simulate`` that names no usable node; seconds that a recording lasts, else None.
 
         Raises:
             ConfigError: there is none, or its file cannot be used.

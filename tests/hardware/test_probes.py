@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from benchmarks.hardware.programs import TORCH_PYTHON
 
 from commwatch.config import settings
 from commwatch.probes.cycle.launch import Launcher
@@ -50,8 +51,13 @@ async def nobody(_ranks: frozenset[int]) -> Halt | None:
     return None
 
 
+def launcher() -> Launcher:
+    """Of ranks on the interpreter that has torch."""
+    return Launcher(python=os.environ.get(TORCH_PYTHON, ""))
+
+
 def run(plan: CyclePlan) -> CycleResult:
-    return asyncio.run(Launcher().run(plan, nobody))
+    return asyncio.run(launcher().run(plan, nobody))
 
 
 @pytest.mark.parametrize("measure", [*get_args(Collective), "pairs"])
@@ -88,7 +94,7 @@ def test_a_cycle_leaves_no_memory_on_the_gpu(ranks: int) -> None:
 def test_a_killed_rank_is_a_crash_and_leaves_no_memory() -> None:
     """SIGKILL while NCCL is at work: the other rank ends too, and the GPU is free again."""
     before = memory_used()
-    launcher = Launcher()
+    ours = launcher()
 
     async def body() -> CycleResult:
         async def kill(ranks: frozenset[int]) -> Halt | None:
@@ -98,7 +104,7 @@ def test_a_killed_rank_is_a_crash_and_leaves_no_memory() -> None:
             return None
 
         reached: set[str] = set()
-        return await launcher.run(
+        return await ours.run(
             one_gpu_plan("all_reduce", ranks=2), kill, lambda phase, _step, _seconds: reached.add(phase)
         )
 
@@ -106,7 +112,7 @@ def test_a_killed_rank_is_a_crash_and_leaves_no_memory() -> None:
 
     assert isinstance(result, Failed), result
     assert result.reason in ("crashed", "nccl_error")
-    assert launcher.stuck == ()
+    assert ours.stuck == ()
     wait_until_freed(before)
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from benchmarks.daemon import stand_in
 
 from commwatch_rehearsal.simulation.presets import PRESETS
 from commwatch_rehearsal.simulation.recording.file import read_recording
@@ -29,6 +32,9 @@ FAULTS = {
 - {fault: driver_reload, at: 3605s, for: 15s}
 """,
 }
+RECORDED_SECONDS = 60
+MOST_CORES = 0.02
+MOST_BYTES_PER_MINUTE = 5e6
 CASES = [*((preset, "") for preset in PRESETS), *(("h100x8ndr", faults) for faults in FAULTS)]
 
 
@@ -40,6 +46,25 @@ def test_a_replayed_node_has_the_page_of_the_recorded_one(
     _, lived, replayed = recorded_and_replayed(preset, FAULTS.get(faults, ""), True, tmp_path, monkeypatch)
     assert min(map(len, lived)) > 300
     assert replayed == lived
+
+
+def test_recording_costs_little_and_its_file_is_small(tmp_path: Path) -> None:
+    """Of 8 GPUs and 10 RDMA ports with a driver in C, so that no simulation is counted: CPU of the whole process."""
+    trees, environment = stand_in("h100x8ndr", tmp_path)
+    file = tmp_path / "node.cwrec"
+    command = [
+        sys.executable, "-m", "commwatch", "record", "-o", str(file), "--for", f"{RECORDED_SECONDS}s",
+        "--path.state", str(tmp_path), *trees,
+    ]  # fmt: skip
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, env={**os.environ, **environment}, check=True, timeout=RECORDED_SECONDS + PATIENCE_SECONDS)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    print(f"{cpu:.2f} s of CPU and {file.stat().st_size} bytes in {RECORDED_SECONDS} s")
+    held = read_recording(file)
+    assert {"nvml", "fields", "gpm"} <= {one.__struct_config__.tag for one in held.answers}
+    assert cpu / RECORDED_SECONDS <= MOST_CORES
+    assert file.stat().st_size / RECORDED_SECONDS * 60 <= MOST_BYTES_PER_MINUTE
 
 
 def test_a_reader_that_hangs_is_noted_and_keeps_no_other_from_being_recorded(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from commwatch_rehearsal.simulation.presets import PRESETS
 from support.pages import first_gpu_lines, samples
 from support.simulated_daemon import rehearsed
 
@@ -29,7 +30,7 @@ def test_a_recording_gives_its_page(
     assert samples(page.read_text(encoding="utf-8")) == samples(text), "if this is meant: --update-golden"
 
 
-def test_there_are_recordings() -> None:
-    """Of at least two nodes, and none is larger than a few seconds of one."""
-    assert len(RECORDINGS) >= 2
+def test_every_preset_has_a_small_recording() -> None:
+    """Recordings of real nodes come beside them; each is of a few seconds."""
+    assert {one.stem for one in RECORDINGS} >= set(PRESETS)
     assert max(one.stat().st_size for one in RECORDINGS) < 100_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import gzip
+import json
 import stat
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from commwatch_rehearsal.simulation.recording.lines import Head
 from commwatch_rehearsal.simulation.recording.names import Names
 from commwatch_rehearsal.simulation.recording.node import RecordedNode
 from support.command_line import run_command
+from support.daemon import command
 from support.recorded import END, FILE, HEAD, STATISTICS, packed, recorded_and_replayed, whole
 
 FAULTS = """
@@ -213,6 +215,18 @@ def test_what_is_no_recording_is_refused_in_one_line(content: bytes, tmp_path: P
     assert "\n" not in message
     assert len(message) < 400
     assert [one.name for one in tmp_path.iterdir()] == ["node.cwrec"]
+
+
+def test_a_recording_that_is_played_once_ends_the_daemon_each_time(tmp_path: Path) -> None:
+    """Though the node of its state directory is over when it starts for the second time."""
+    file = tmp_path / "node.cwrec"
+    file.write_bytes(whole(FILE, seconds=0.5))
+    arguments = ("--simulate", str(file), "--simulate.playback", "once", "--path.state", str(tmp_path / "state"))
+    for _ in range(2):
+        ended = command("run", *arguments, "--web.listen-address", "127.0.0.1:0", "--log.format", "json")
+        assert ended.returncode == 0, ended.stderr
+        said = [json.loads(line)["msg"] for line in ended.stderr.splitlines()]
+        assert [one for one in said if one in ("ready", "stopping", "stopped")] == ["ready", "stopping", "stopped"]
 
 
 @pytest.mark.parametrize(

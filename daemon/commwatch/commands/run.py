@@ -22,10 +22,13 @@ def run(args: argparse.Namespace, config: Config) -> int:
     from commwatch.workers.sources import lasting_readers
     from commwatch.workers.start import Spares, take_kernel_log
 
+    ends_after = None
     if config.simulation.preset:
         from commwatch.rehearsal import rehearsal
 
-        rehearsal().check_preset(config.simulation.preset)  # before the state directory of such a node is made
+        # Before the state directory of such a node is made.
+        length = rehearsal().check_preset(config.simulation.preset)
+        ends_after = length if config.simulation.playback == "once" else None
     _confine(config.process)
     kernel_log = take_kernel_log()
     with Spares(lasting_readers(config.sources)) as spares:  # before what only the daemon needs is imported
@@ -36,7 +39,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
         from commwatch.service.log import configure_logging
 
         configure_logging(config.log)
-        return asyncio.run(Daemon(config, partial(config_from, args), spares, kernel_log).run())
+        return asyncio.run(Daemon(config, partial(config_from, args), spares, kernel_log, ends_after).run())
 
 
 def _confine(settings: Process) -> None:

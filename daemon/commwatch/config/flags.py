@@ -30,7 +30,7 @@ _FLAGS: tuple[tuple[str, Steps, str], ...] = (
         "a recording; to ask its daemon, with the same --path.state",
     ),
     ("--simulate.faults", ("simulation", "faults"), "file of faults for the simulated node"),
-    ("--simulate.playback", ("simulation", "playback"), "after the end of a recording: hold (default) or loop"),
+    ("--simulate.playback", ("simulation", "playback"), "after a recording: hold (default), loop, or once, to end"),
 )
 _LISTS = {"--web.listen-address"}
 _SWITCHES = {"--web.systemd-socket"}

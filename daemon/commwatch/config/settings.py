@@ -148,8 +148,9 @@ class Simulation(Section, frozen=True):
     """A preset such as h100x8 (commwatch simulate --list), a file of one's own or a recording; empty: the real node."""
     faults: str = ""
     """File of faults (docs/using/simulation.md); read again when it changes."""
-    playback: Literal["hold", "loop"] = "hold"
-    """After the end of a recording: hold its last answers, or loop back to its beginning."""
+    playback: Literal["hold", "loop", "once"] = "hold"
+    """After the end of a recording: hold its last answers, loop back to its beginning, or (once) end the daemon, which
+    then always starts at the beginning."""
 
 
 class NvmlSection(SourceSection, frozen=True):

@@ -43,4 +43,4 @@ class SimulationPlan(msgspec.Struct, array_like=True, frozen=True):
     procfs: str
     """Folder of the generated tree of ``/proc``; the daemon's own processes are not in it."""
     playback: str = "hold"
-    """Of a recording: ``hold`` or ``loop``."""
+    """Of a recording: ``hold``, ``loop`` or ``once``, as the configuration has it."""

@@ -73,15 +73,19 @@ class Daemon:
         reload_config: reads it again.
         spares: become its workers.
         kernel_log: see ``take_kernel_log``.
+        ends_after: seconds after which a daemon that is ready ends by itself, as a recording that is played once; None:
+            it does not.
     """
 
     def __init__(
-        self, config: Config, reload_config: Callable[[], Config], spares: Spares, kernel_log: int | None = None
-    ) -> None:
+        self, config: Config, reload_config: Callable[[], Config], spares: Spares, kernel_log: int | None = None,
+        ends_after: float | None = None,
+    ) -> None:  # fmt: skip
         self.config = config
         """In force."""
         self._spares = spares
         self._kernel_log = kernel_log
+        self._ends_after = ends_after
         self._reload_config = reload_config
         self._notifier = Notifier.from_environment()
         self._instruments = Instruments()
@@ -115,9 +119,11 @@ class Daemon:
         try:
             self._handle_signals()
             if self.config.simulation.preset:
-                from commwatch.service.simulated import remove_trees
+                from commwatch.service.simulated import remove_start, remove_trees
 
                 remove_trees(self._state)
+                if self._ends_after is not None:
+                    remove_start(self._state)
             prepared = self._prepare(self.config)
             spare_the_garbage_collector()
             self.engine = self._build(self.config, prepared)
@@ -211,6 +217,8 @@ class Daemon:
         self._plan()
         heart = asyncio.create_task(self._live())
         self._reloading = asyncio.create_task(self._reload_when_asked())
+        if self._ends_after is not None:
+            asyncio.get_running_loop().call_later(self._ends_after, self._stop.set)
         await stop
         heart.cancel()
 

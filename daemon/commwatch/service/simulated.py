@@ -23,6 +23,11 @@ def remove_trees(state: StateDirectory) -> None:
         shutil.rmtree(state.path / name, ignore_errors=True)
 
 
+def remove_start(state: StateDirectory) -> None:
+    """Forget when the node booted: the next one begins at its beginning."""
+    (state.path / f"{STATE_NAME}.json").unlink(missing_ok=True)
+
+
 def _begun(start: SimulationStart | None) -> SimulationStart | None:
     if start is not None and start.started_at > time.time():
         raise ValueError("the node has not booted yet")

@@ -21,18 +21,20 @@ if TYPE_CHECKING:
     Node: TypeAlias = SimulatedNode | RecordedNode
 
 
-def check_preset(preset: str) -> None:
-    """Refuse what ``--simulate`` names if there is no such node.
+def check_preset(preset: str) -> float | None:
+    """Refuse what ``--simulate`` names if there is no such node; seconds that a recording lasts, else None.
 
     Raises:
         ConfigError: there is none, or its file cannot be used.
     """
     if is_recording(preset):
-        make_node(preset, None, 0.0)
-        return
+        from commwatch_rehearsal.simulation.recording.node import RecordedNode
+
+        return RecordedNode(Path(preset), None, 0.0).recording.seconds
     from commwatch_rehearsal.simulation.presets import find_preset
 
     find_preset(preset)
+    return None
 
 
 def make_node(preset: str, faults_file: Path | None, started_at: float, playback: str = "hold") -> Node:
