@@ -326,11 +326,11 @@ class Anomalies(Tracker):
         evidence of a fault.
         """
         job = self._job_of(device)
-        links = self._store.get("nvlink_use", "")
+        links = self._store.get("nvlink_use", device)
         nvlink = () if links is None else zip(links.layout.series, links.values, strict=True)
         peers = (watch for other, watch in self._fed.items() if other != device and job & self._job_of(other))
         return any(watch.moved for watch in peers) or any(
-            metric.endswith("utilization_ratio") and labels[1] == device and value for (metric, labels), value in nvlink
+            metric.endswith("utilization_ratio") and value for (metric, _), value in nvlink
         )
 
     def _job_of(self, device: str) -> frozenset[int]:

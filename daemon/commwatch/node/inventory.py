@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sized
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from commwatch.node.boards import WHOLE_BOARD
 from commwatch.node.capacity import pcie_rate
@@ -25,7 +25,6 @@ from commwatch.node.inventory_state import (
     stable_ports,
 )
 from commwatch.node.observation import Observation, SeenGpu, SeenPort
-from commwatch.node.utilisation import NvlinkExpectation
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
 
 IDENTITY: Final = "nvml_identity"
@@ -34,6 +33,15 @@ Kind: TypeAlias = Literal["gpu", "nvlink", "pcie_lane", "rdma_port", "ethernet_p
 KINDS: tuple[Kind, ...] = ("gpu", "nvlink", "pcie_lane", "rdma_port", "ethernet_port")
 Origin: TypeAlias = Literal["configured", "accepted", "board", "learned"]
 """Where an expectation comes from, the strongest first."""
+
+
+class NvlinkExpectation(NamedTuple):
+    """The NVLinks that one GPU should have."""
+
+    links: frozenset[int]
+    capacity_bytes_per_second: float | None
+    """Nominal rate of the links together, one direction; None where it is not known."""
+
 
 LinkEnd: TypeAlias = tuple[str, str, str]
 """``switch`` or ``gpu``, its PCI address, and the number that the link has there."""

@@ -24,7 +24,7 @@ from commwatch.node.inventory_state import InventoryState
 from commwatch.node.inventory_tracker import GROUP, OBSERVE_SECONDS, InventoryTracker, Suspecting
 from commwatch.node.job_use import JobUse
 from commwatch.node.link_flaps import LinkFlaps
-from commwatch.node.link_shares import Shares
+from commwatch.node.link_shares import LinkShares
 from commwatch.node.links_down import LinksDown
 from commwatch.node.pcie_samples import WithoutGpm
 from commwatch.node.pcie_tracker import PcieLinks
@@ -35,7 +35,7 @@ from commwatch.node.silent_gpus import SilentGpus
 from commwatch.node.store import Store
 from commwatch.node.tracker import Tracker
 from commwatch.node.unread_tracker import UnreadDevices
-from commwatch.node.utilisation_tracker import Uses
+from commwatch.node.utilisation import Uses
 from commwatch.node.wrap import Wraps
 from commwatch.service.counter_resets import CounterResets
 from commwatch.service.instruments import Instruments
@@ -96,7 +96,7 @@ class Pipeline:
         self.trackers: tuple[Tracker, ...] = (
             CounterResets(store, instruments),
             Uses(store, parts),
-            Shares(store),
+            LinkShares(store),
             Flaps(store, self.link_flaps),
             self.link_flaps,
             Anomalies(store),
