@@ -43,7 +43,7 @@ class Clock:
         return self.WALL_START + self.now
 
 
-_ON_THE_CLOCK = ("commwatch.service.", "commwatch.probes.node", "commwatch.jobs.logs.tracker")
+_ON_THE_CLOCK = ("commwatch.service.", "commwatch.node.", "commwatch.probes.node", "commwatch.jobs.logs.tracker")
 """Modules that read the daemon's clocks."""
 
 

@@ -14,7 +14,7 @@ from commwatch.node.inventory import Inventory
 from commwatch.node.rises import Rises
 from commwatch.node.run import Outcome
 from commwatch.node.store import Store
-from commwatch.node.tracker import Clock, Tracker
+from commwatch.node.tracker import Tracker
 from commwatch.node.xids import meaning_of
 from commwatch.readings import HardwareEvent
 from commwatch.sources.kernel_log_lines import INIT_FAILED, details, init_failure, is_fatal, is_nonfatal
@@ -308,7 +308,6 @@ class HardwareLog(Tracker):
     Args:
         state: of an earlier daemon; it is changed in place.
         recent_seconds: as for ``HardwareEvents``.
-        clock: usually the module ``time``.
     """
 
     collectors = (_IDENTITY, _DEVICES, "nvml_events", "kernel_log")
@@ -316,11 +315,10 @@ class HardwareLog(Tracker):
 
     def __init__(
         self, state: HardwareEventsState, store: Store, inventory: Inventory,
-        recent_seconds: float = RECENT_SECONDS, clock: Clock = time,
+        recent_seconds: float = RECENT_SECONDS,
     ) -> None:  # fmt: skip
         super().__init__(store)
         store.declare(GROUP)
-        self._clock = clock
         self._inventory = inventory
         self._events = HardwareEvents(state, recent_seconds)
 
@@ -332,7 +330,7 @@ class HardwareLog(Tracker):
     def resume(self) -> None:
         """Forget the recent events: those during maintenance were meant. The totals are kept."""
         self._events.forget_recent()
-        self._store.put(GROUP, "", self._events.block(self._clock.monotonic()), float("inf"))
+        self._store.put(GROUP, "", self._events.block(time.monotonic()), float("inf"))
 
     def on_batch(self, outcome: Outcome) -> None:
         """Process the events of one run of a collector, and update the list of devices."""
@@ -341,7 +339,7 @@ class HardwareLog(Tracker):
         if outcome.collector.name in (_IDENTITY, _DEVICES):
             self._know()
         if events:
-            self._announce(self._events.take(events, self._clock.time(), outcome.time))
+            self._announce(self._events.take(events, time.time(), outcome.time))
             self.version = self._events.version
         self._store.put(GROUP, "", self._events.block(outcome.time), float("inf"))
 

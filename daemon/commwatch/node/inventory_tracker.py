@@ -22,7 +22,7 @@ from commwatch.node.pcie_samples import COLLECTOR as PCIE_SAMPLES
 from commwatch.node.run import Collector, Outcome, is_everywhere
 from commwatch.node.silent_gpus import SilentGpus
 from commwatch.node.store import Store
-from commwatch.node.tracker import Clock, Tracker
+from commwatch.node.tracker import Tracker
 from commwatch.readings import Absence
 from commwatch_exporters.snapshot import Block, Layout, Series
 from commwatch_exporters.state_words import GPU_STATES, word_of
@@ -66,7 +66,6 @@ class InventoryTracker(Tracker):
         readers: of this node.
         is_virtual: the node is a virtual machine; None where that is not known.
         observe_seconds: longest time between two observations.
-        clock: usually the module ``time``.
     """
 
     def __init__(
@@ -80,7 +79,6 @@ class InventoryTracker(Tracker):
         *,
         is_virtual: bool | None = None,
         observe_seconds: float = OBSERVE_SECONDS,
-        clock: Clock = time,
     ) -> None:
         super().__init__(store)
         store.declare(GROUP, _OBSERVED)
@@ -92,7 +90,6 @@ class InventoryTracker(Tracker):
         self._readers = readers
         self._is_virtual = is_virtual
         self._observe_seconds = observe_seconds
-        self._clock = clock
         self._absences: dict[str, frozenset[Absence]] = {}
         """By collector: those of its last run."""
         self._judged_silent: Mapping[str, float] = {}
@@ -177,7 +174,7 @@ class InventoryTracker(Tracker):
         self._working = seen.without(not_working(self._states))
         strangers = self._states.keys() - {(str(gpu.index), gpu.pci_bus_id) for gpu in known}
         self._faulty_strangers = sum(self._states[one] != 0 for one in strangers)
-        offset = self._clock.time() - self._clock.monotonic()
+        offset = time.time() - time.monotonic()
         since = {device: round(read + offset, 3) for device, read in silent.items()}
         return state_block(self._states, known, seen, now, failing_gpus(known, seen, absences, on_bus), since, on_bus)
 
@@ -213,7 +210,7 @@ class InventoryTracker(Tracker):
         given_up = self._inventory.accept()
         for sentence in given_up:
             log.warning("accepted", what=sentence)
-        self.observe(self._clock.monotonic())
+        self.observe(time.monotonic())
         return given_up
 
     def describe(self) -> dict[str, Any]:

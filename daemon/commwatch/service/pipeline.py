@@ -28,7 +28,6 @@ from commwatch.node.link_shares import LinkShares
 from commwatch.node.links_down import LinksDown
 from commwatch.node.pcie_samples import WithoutGpm
 from commwatch.node.pcie_tracker import PcieLinks
-from commwatch.node.port_flaps import Flaps
 from commwatch.node.recent_errors import METRICS, RecentErrors
 from commwatch.node.run import Collector, Outcome
 from commwatch.node.silent_gpus import SilentGpus
@@ -97,7 +96,6 @@ class Pipeline:
             CounterResets(store, instruments),
             Uses(store, parts),
             LinkShares(store),
-            Flaps(store, self.link_flaps),
             self.link_flaps,
             Anomalies(store),
             JobUse(store),
