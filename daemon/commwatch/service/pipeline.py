@@ -47,9 +47,8 @@ STATE_NAME = GROUP
 
 
 def _known_inventory(settings: InventorySection, boot: str, record: InventoryState | None) -> Inventory:
-    state = record or InventoryState()
-    state.begin(boot)
-    inventory = Inventory(state, settings.expected, settings.learn_after)
+    inventory = Inventory(record or InventoryState(), settings.expected, settings.learn_after)
+    inventory.begin(boot)
     inventory.block(0.0)  # it can be shown
     return inventory
 
