@@ -26,8 +26,8 @@ from commwatch.node.job_use import JobUse
 from commwatch.node.link_flaps import LinkFlaps
 from commwatch.node.link_shares import LinkShares
 from commwatch.node.links_down import LinksDown
+from commwatch.node.pcie_links import PcieLinks
 from commwatch.node.pcie_samples import WithoutGpm
-from commwatch.node.pcie_tracker import PcieLinks
 from commwatch.node.recent_errors import METRICS, RecentErrors
 from commwatch.node.run import Collector, Outcome
 from commwatch.node.silent_gpus import SilentGpus
