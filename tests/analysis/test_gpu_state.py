@@ -38,11 +38,6 @@ def seen(*numbers: int) -> Observation:
     return Observation(gpus=tuple(SeenGpu(f"GPU-{number}", number, SLOTS[number]) for number in numbers))
 
 
-def test_all_that_answer_are_ok() -> None:
-    """A GPU that returned its identity, and of which nothing else is said, is ok, known before or not."""
-    assert gpu_states((), seen(0, 1, 2), (), ()) == dict.fromkeys(NAMES, OK)
-
-
 @pytest.mark.parametrize(
     ("reason", "state"),
     [
@@ -85,29 +80,6 @@ def test_the_most_severe_evidence_counts() -> None:
     absences = [Absence(SLOTS[1], "deadline", ""), Absence(SLOTS[1], "lost", ""), Absence("index:1", "not_found", "")]
 
     assert gpu_states(KNOWN, seen(0, 2), absences, [SLOTS[1]])[NAMES[1]] == LOST
-
-
-def test_a_suspect_does_not_answer() -> None:
-    """A GPU on which a worker is stuck is not answering, even while the driver lists nothing."""
-    assert gpu_states(KNOWN, seen(0, 2), (), [SLOTS[1]])[NAMES[1]] == NOT_ANSWERING
-    assert gpu_states(KNOWN, Observation(), (), [SLOTS[1]]) == {NAMES[1]: NOT_ANSWERING}
-
-
-def test_an_expected_gpu_that_is_not_listed_is_missing() -> None:
-    """Missing is what was learned and is no longer listed; what was never learned is not missed."""
-    gpus = (known(0), known(1), known(2, is_expected=False))
-
-    assert gpu_states(gpus, seen(0), (), ()) == {NAMES[0]: OK, NAMES[1]: MISSING}
-
-
-def test_without_the_driver_no_gpu_has_a_state() -> None:
-    """A driver that is not loaded is a failing collector, not missing GPUs."""
-    assert gpu_states(KNOWN, Observation(), [Absence("", "no_driver", "not loaded")], ()) == {}
-
-
-def test_an_empty_list_of_the_driver_is_a_list() -> None:
-    """A driver that answers and lists no GPU misses all that are expected."""
-    assert gpu_states(KNOWN, seen(), (), ()) == dict.fromkeys(NAMES, MISSING)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,6 @@ from commwatch.errors import CommwatchError, ListenError
 from commwatch.footprint import spare_the_garbage_collector
 from commwatch.node.run import TEND_SECONDS
 from commwatch.node.starvation import Starvation
-from commwatch.probes.results.records import ProbeStatus
 from commwatch.service.api import Answers
 from commwatch.service.engine import Engine
 from commwatch.service.instruments import Instruments
@@ -94,7 +93,6 @@ class Daemon:
         self._reload = asyncio.Event()
         self._ready = False
         self._web: WebAccess | None = None
-        self._answers = Answers(self)
         self._metrics = MetricsPage(self.snapshot, self._instruments.registry)
         self._textfile = TextfileWriter(self._metrics.textfile)
         self._changing = asyncio.Lock()
@@ -103,6 +101,7 @@ class Daemon:
         """Whether there is an engine that runs; a defect of ours may have kept one from taking over from another."""
         self.engine: Engine
         """Of the configuration in force."""
+        self._answers: Answers
         self._endpoint: Endpoint
 
     async def run(self) -> int:
@@ -121,6 +120,7 @@ class Daemon:
             prepared = self._prepare(self.config)
             spare_the_garbage_collector()
             self.engine = self._build(self.config, prepared)
+            self._answers = Answers(self.engine)
             await self._start_endpoint()
             control = ControlServer(
                 self._state.path,
@@ -320,17 +320,9 @@ class Daemon:
         except OSError as error:
             log.debug("the counts of healthcheck are not exposed", error=str(error))
 
-    def probe_statuses(self, now: float) -> list[ProbeStatus]:
-        """The probes at a time in seconds since 1970."""
-        return self.engine.probing.status(now)
-
     def snapshot(self) -> Snapshot:
         """The snapshot for a scrape: all current values, the same object until something changes."""
         return self.engine.store.snapshot()
-
-    def whole_snapshot(self) -> Snapshot:
-        """The same, with the metrics of the daemon itself."""
-        return self.engine.whole_snapshot()
 
     async def _look_at_maintenance(self) -> None:
         async with self._changing:
@@ -390,7 +382,7 @@ class Daemon:
                 await engine.pause(self.engine.maintenance)
             await engine.start()
         finally:  # also where the daemon is stopped meanwhile: this engine has the processes that are to be ended
-            self.engine = engine
+            self.engine = self._answers.engine = engine
         self._plan_textfile()
         gc.collect()  # the old one: 2 ms, on nodes of 3,000 series 12 to 20
         log.info("the new configuration is in force")
