@@ -111,7 +111,7 @@ def test_a_part_that_one_reading_has_shown_is_expected_from_then_on() -> None:
 
     assert subject.expected() == {**ALL_PARTS, "ethernet_port": None, "rdma_port": 1}
     assert (subject.present()["gpu"], subject.present()["rdma_port"]) == (3, 0)
-    assert [one.uuid for one in subject.known_gpus() if one.is_expected] == ["GPU-0", "GPU-1", "GPU-2", "GPU-3"]
+    assert [uuid for uuid, one in subject.state.gpus.items() if one.is_expected] == ["GPU-0", "GPU-1", "GPU-2", "GPU-3"]
     block = subject.block(10)
     assert block.get("commwatch_nvlink_link_expected", "0", SLOTS[0], "1") == 1
     assert block.get("commwatch_pcie_link_width_expected_lanes", "0", SLOTS[0]) == 16
@@ -148,7 +148,7 @@ def test_a_gpu_whose_uuid_was_not_read_at_first_is_one_gpu() -> None:
     subject.observe(node(gpu(0)), 10)
 
     assert subject.expected()["gpu"] == 1
-    assert [one.uuid for one in subject.known_gpus() if one.is_expected] == ["GPU-0"]
+    assert [uuid for uuid, one in subject.state.gpus.items() if one.is_expected] == ["GPU-0"]
 
 
 def test_an_inventory_of_the_first_version_is_read_as_it_was_meant() -> None:
@@ -299,7 +299,7 @@ def test_a_swapped_gpu_is_missing_until_accepted() -> None:
     watch(subject, swapped, 660, 1260)
 
     assert (subject.expected()["gpu"], subject.present()["gpu"]) == (5, 4)
-    assert [known.uuid for known in subject.known_gpus() if known.is_replaced] == ["GPU-3"]
+    assert [uuid for uuid, one in subject.state.gpus.items() if one.is_replaced] == ["GPU-3"]
     assert subject.block(1260).get("commwatch_nvlink_link_expected", "3", SLOTS[3], "1") == 1
     assert subject.accept() == [f"GPU 3 (H100, GPU-3, {SLOTS[3]}) is no longer expected"]
     assert subject.expected() == subject.present()

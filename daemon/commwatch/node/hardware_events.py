@@ -344,7 +344,7 @@ class HardwareLog(Tracker):
         self._store.put(GROUP, "", self._events.block(outcome.time), float("inf"))
 
     def _know(self) -> None:
-        gpus = {gpu.pci_bus_id: str(gpu.index) for gpu in self._inventory.known_gpus() if not gpu.is_replaced}
+        gpus = {gpu.pci_bus_id: str(gpu.index) for gpu in self._inventory.state.gpus.values() if not gpu.is_replaced}
         infos = self._labels(_IDENTITY, "commwatch_gpu_info")
         nvlink5 = [labels[1] for labels in infos if _has_nvlink5(labels[5])]
         devices = self._labels(_DEVICES, "commwatch_pcie_device_info")

@@ -63,22 +63,6 @@ LONGEST_STEP_SECONDS = 180.0
 
 
 @dataclass(frozen=True, slots=True)
-class KnownGpu:
-    """A GPU that is or was here."""
-
-    uuid: str
-    index: int
-    """NVML index it had last."""
-    pci_bus_id: str
-    is_expected: bool
-    is_replaced: bool
-    """Another GPU holds its slot now."""
-    name: str = ""
-    serial: str = ""
-    architecture: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class _Expected:
     """What is expected of each part, worked out once for each observation; of GPUs by UUID."""
 
@@ -171,7 +155,7 @@ class Inventory:
         if self._seen.gpus is not None:
             for uuid in [uuid for uuid in self.state.gpus if uuid not in self._here]:
                 record = self.state.gpus.pop(uuid)
-                if record.presence.due is not None:
+                if record.is_expected:
                     given_up.append(f"{_describe(uuid, record)} is no longer expected")
             for uuid, gpu in self._here.items():
                 _accept_gpu(gpu, self.state.gpus[uuid], given_up)
@@ -234,7 +218,7 @@ class Inventory:
         }
         # One or several for each GPU are rails; of others any may be left without a cable.
         size = Counter(equal_in for equal_in, _ in up.values())
-        number = sum(gpu.presence.due is not None and not gpu.is_replaced for gpu in self.state.gpus.values())
+        number = sum(gpu.is_expected and not gpu.is_replaced for gpu in self.state.gpus.values())
         rails = {part: one for part, one in up.items() if number and size[one[0]] % number == 0}
         ports = self._not_accepted(shortfalls(rails, 0.0))
         return self._not_accepted(gpus), {name: less for (name, _), less in ports.items()}
@@ -266,22 +250,6 @@ class Inventory:
         accepted = self.state.accepted
         return {part: 0 if less <= accepted.get(_accepted_as(part), 0) else less for part, less in parts.items()}
 
-    def known_gpus(self) -> tuple[KnownGpu, ...]:
-        """The GPUs that are or were here."""
-        return tuple(
-            KnownGpu(
-                uuid,
-                record.index,
-                record.pci_bus_id,
-                record.presence.due is not None,
-                record.is_replaced,
-                record.name,
-                record.serial,
-                record.architecture,
-            )
-            for uuid, record in self.state.gpus.items()
-        )
-
     def link_ends(self) -> Mapping[Link, LinkEnd]:
         """Where NVLinks lead, as the driver said while they were up."""
         return {
@@ -298,7 +266,7 @@ class Inventory:
             device: a PCI address, ``index:N``, or the key of another device, which stays as it is.
             listed: PCI addresses of the GPUs that the driver lists.
         """
-        known = {f"index:{gpu.index}": gpu.pci_bus_id for gpu in self.known_gpus()
+        known = {f"index:{gpu.index}": gpu.pci_bus_id for gpu in self.state.gpus.values()
                  if not gpu.is_replaced and gpu.pci_bus_id not in listed}  # fmt: skip
         return known.get(device, device)
 
@@ -314,7 +282,7 @@ class Inventory:
             return len(self._expected.rdma_ports) or None
         if kind == "ethernet_port":
             return len(stable_ports(self.state.ports)) or None
-        gpus = [uuid for uuid, record in self.state.gpus.items() if record.presence.due is not None]
+        gpus = [uuid for uuid, record in self.state.gpus.items() if record.is_expected]
         if kind == "gpu":
             return len(gpus) or None
         if kind == "nvlink":
@@ -566,7 +534,7 @@ class Inventory:
         never_seen = self.never_seen(faulty_strangers)
         readings.update({("commwatch_never_seen", (kind,)): number for kind, number in never_seen.items()})
         for uuid, record in self.state.gpus.items():
-            is_known = uuid in self._here or record.presence.due is not None
+            is_known = uuid in self._here or record.is_expected
             if is_known and not record.is_replaced:
                 readings.update(self._gpu_readings(uuid, record))
         for name in self._expected.rdma_ports:

@@ -167,12 +167,12 @@ class InventoryTracker(Tracker):
         absences = frozenset().union(*(self._absences[name] for name in of_driver))
         suspects = frozenset().union(*(reader.suspects for reader in self._readers)) - {""}
         silent = self._judged_silent = self.silent_gpus
-        known = self._inventory.known_gpus()
+        known = self._inventory.state.gpus
         named = {*(one.device for one in absences), *suspects}
         on_bus = self._bus.to_list() if any(one.startswith("index:") for one in named) else frozenset()
         self._states = gpu_states(known, seen, absences, suspects | silent.keys(), on_bus)
         self._working = seen.without(not_working(self._states))
-        strangers = self._states.keys() - {(str(gpu.index), gpu.pci_bus_id) for gpu in known}
+        strangers = self._states.keys() - {(str(gpu.index), gpu.pci_bus_id) for gpu in known.values()}
         self._faulty_strangers = sum(self._states[one] != 0 for one in strangers)
         offset = time.time() - time.monotonic()
         since = {device: round(read + offset, 3) for device, read in silent.items()}
