@@ -101,8 +101,8 @@ class GpusNow:
 
 def _either(later: GpuFacts, earlier: GpuFacts | None) -> bool | None:
     """Whether a GPU was busy in one of two readings; None if one had no value and the other was "no"."""
-    looks = (later.busy, earlier.busy if earlier is not None else None)
-    return True if True in looks else None if None in looks else False
+    readings = (later.busy, earlier.busy if earlier is not None else None)
+    return True if True in readings else None if None in readings else False
 
 
 @dataclass(frozen=True, slots=True)

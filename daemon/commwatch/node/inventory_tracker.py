@@ -114,8 +114,8 @@ class InventoryTracker(Tracker):
         identified = collector.name == IDENTITY
         if collector.source == "nvml" and not identified:
             # Its identity was dropped at this word, so the word holds until the identity is read again.
-            told = frozenset(one for one in absences if one.device and is_everywhere(one))
-            self._absences[IDENTITY] = self._absences.get(IDENTITY, frozenset()) | told
+            of_devices = frozenset(one for one in absences if one.device and is_everywhere(one))
+            self._absences[IDENTITY] = self._absences.get(IDENTITY, frozenset()) | of_devices
         if changed or identified or outcome.time - self.observed_at >= self._observe_seconds:
             self.observe(outcome.time)
         if identified:

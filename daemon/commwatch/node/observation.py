@@ -172,8 +172,8 @@ def _lanes_max(blocks: Collection[Block]) -> dict[str, int]:
     driver = {labels[1]: int(value) for labels, value in _samples(blocks, "commwatch_pcie_link_width_max_lanes")}
     found = {}
     for address in {*driver, *ends}:
-        told = (driver.get(address), ends.get(address), ends.get(above.get(address, "")))
-        found[address] = min(lanes for lanes in told if lanes is not None)
+        reported = (driver.get(address), ends.get(address), ends.get(above.get(address, "")))
+        found[address] = min(lanes for lanes in reported if lanes is not None)
     return found
 
 

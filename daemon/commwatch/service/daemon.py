@@ -217,7 +217,7 @@ class Daemon:
     def _plan(self) -> None:
         """Plan what the daemon does beside an engine."""
         self._scheduler.add(HOUSEKEEPING, self._keep_house, TEND_SECONDS, delay=0.0, owner="daemon")
-        self._scheduler.add(LOOK, self._look, LOOK_SECONDS, owner="daemon")
+        self._scheduler.add(LOOK, self._evaluate, LOOK_SECONDS, owner="daemon")
         self._plan_textfile()
         if self._web is not None:
             self._scheduler.add(WEB_FILES, self._web.look, WEB_LOOK_SECONDS, owner="daemon")
@@ -231,10 +231,10 @@ class Daemon:
 
     async def _begin(self) -> None:
         """The first run of everything; then the daemon is ready."""
-        await self._look_at_maintenance()
+        await self._follow_maintenance()
         await self.engine.start()
         self._ready = True
-        self._look_at_all()
+        self._measure_and_evaluate()
         self._notifier.ready(self._status_line())
         log.info("ready", status=self._status_line())
         self._spares.end()
@@ -294,16 +294,16 @@ class Daemon:
 
     async def _keep_house(self) -> None:
         """See to maintenance, and to which collectors run, and forget what is too old."""
-        await self._look_at_maintenance()
+        await self._follow_maintenance()
         async with self._changing:  # an engine that is being replaced reads no more
             self.engine.collection.tend()
             self.engine.expire()
 
-    async def _look(self) -> None:
+    async def _evaluate(self) -> None:
         async with self._changing:
-            self._look_at_all()
+            self._measure_and_evaluate()
 
-    def _look_at_all(self) -> None:
+    def _measure_and_evaluate(self) -> None:
         """Measure the daemon's processes and evaluate the rules."""
         processes = [("daemon", [os.getpid()]), *self.engine.processes()]
         self._instruments.measure_processes(Path(self.config.paths.procfs), processes)
@@ -324,7 +324,7 @@ class Daemon:
         """The snapshot for a scrape: all current values, the same object until something changes."""
         return self.engine.store.snapshot()
 
-    async def _look_at_maintenance(self) -> None:
+    async def _follow_maintenance(self) -> None:
         async with self._changing:
             maintenance = self._maintenance_file.read(time.time())
             reason = None if maintenance is None else maintenance.reason
@@ -388,7 +388,7 @@ class Daemon:
         log.info("the new configuration is in force")
 
     async def _control_maintenance(self) -> dict[str, Any]:
-        await self._look_at_maintenance()
+        await self._follow_maintenance()
         held = {str(pid): paths for pid, paths in self.engine.held().items()}
         return {"daemon": True, "paused": self.engine.maintenance, "released": self.engine.released(), "held": held}
 

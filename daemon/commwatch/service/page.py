@@ -43,7 +43,7 @@ def describe(engine: Engine, snapshot: Snapshot) -> Status:
     verdict, settings = engine.verdict, engine.config
     simulated = node_name(settings.simulation.preset) if settings.simulation.preset else ""
     absent = engine.collection.absent_sources
-    told = verdict.document(
+    document = verdict.document(
         {"version": __version__, "time": now, "simulated": simulated or None, "maintenance": engine.maintenance}
     )
     with node_at(snapshot) as node:
@@ -53,11 +53,11 @@ def describe(engine: Engine, snapshot: Snapshot) -> Status:
         time=now,
         name=simulated or socket.gethostname(),
         simulated=simulated,
-        verdict=told.verdict or NOT_LOOKED_YET,
+        verdict=document.verdict or NOT_LOOKED_YET,
         facts=facts,
         notices=tuple(_notices(engine)),
-        findings=told.findings,
-        closed=told.closed,
+        findings=document.findings,
+        closed=document.closed,
         marks=marks_of(verdict.findings),
         score=None if verdict.looked_at is None else verdict.score(),
         pairs=_pairs(engine, now),
