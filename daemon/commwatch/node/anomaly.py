@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from itertools import groupby
 from typing import Final, TypeAlias
 
@@ -133,17 +133,14 @@ class _Device:
             if (second, labels) in layout.index
         ]
 
-    def check(self, block: Block, silent: Container[str]) -> dict[_Counter, int]:
-        """Anomalies in the counters of a reading: ``BLANK``, ``STALE`` or ``SATURATED``.
+    def blank(self, block: Block) -> list[tuple[str, _Counter]]:
+        """The counters of a reading without a number, each with its link; none where nothing was read at all."""
+        blank = [(link, counter) for place, link, counter in self._counters if block.values[place] is None]
+        return blank if any(value is not None for value in block.values) else []
 
-        Args:
-            block: the reading.
-            silent: links whose counters have no number for a reason: they are down or were not read.
-        """
+    def check(self, block: Block) -> dict[_Counter, int]:
+        """The counters of a reading that have a number which cannot be trusted."""
         found: dict[_Counter, int] = {}
-        if any(value is not None for value in block.values):
-            blank = (one for one in self._counters if block.values[one[0]] is None and one[1] not in silent)
-            found.update({counter: BLANK for _, _, counter in blank})
         for place, limit, counter in self._limits:
             if (block.values[place] or 0) >= limit:
                 found[counter] = SATURATED
@@ -214,7 +211,10 @@ class Anomalies(Tracker):
         device = devices.get(key)
         if device is None or device.layout is not block.layout:
             device = devices[key] = _Device(block.layout, blanks=is_driver)
-        found = device.check(block, self._silent(key) if is_driver else ())
+        found = device.check(block)
+        if blank := device.blank(block):
+            silent = self._silent(key)
+            found |= {counter: BLANK for link, counter in blank if link not in silent}
         if collector.name == "nvml_gpm":
             found |= self._unfed(key, block)
         new = [(counter, code, part) for (part, counter), code in found.items()
@@ -231,7 +231,7 @@ class Anomalies(Tracker):
         device.known = found
 
     def _silent(self, device: str) -> frozenset[str]:
-        """The links of a GPU that were not read as active: their counters need not have a number."""
+        """The links of a GPU that were not read as active: their counters have no number for a reason."""
         block = self._store.get("nvml_nvlink", device)
         if block is None:
             return frozenset()

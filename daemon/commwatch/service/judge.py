@@ -132,9 +132,9 @@ class Judge:
         self._observability.take(self._engine.facts.node)
         self._matches = matches
         changes = self.register.update(matches, self, now)
-        measured = measured_of(self._engine.facts)
-        self._pairs_well_at = well_at(measured) or self._pairs_well_at
-        self.findings = join(self.register.open_incidents(), measured=measured)
+        self._pairs_well_at = well_at(self._engine.facts) or self._pairs_well_at
+        incidents = self.register.open_incidents()
+        self.findings = join(incidents, measured=measured_of(self._engine.facts)) if incidents else []
         self.looked_at, self._before = now, snapshot
         self._announce(changes, now)
         self._publish(self._engine.facts)
