@@ -134,7 +134,7 @@ class Judge:
         changes = self.register.update(matches, self, now)
         self._pairs_well_at = well_at(self._engine.facts) or self._pairs_well_at
         incidents = self.register.open_incidents()
-        self.findings = join(incidents, measured=measured_of(self._engine.facts)) if incidents else []
+        self.findings = join(incidents, measured=measured_of(self._engine.facts) if incidents else ())
         self.looked_at, self._before = now, snapshot
         self._announce(changes, now)
         self._publish(self._engine.facts)
