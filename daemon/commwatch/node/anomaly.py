@@ -129,7 +129,7 @@ class _Device:
         self._twins = [
             _Twins(layout, ((first, labels), (second, labels)))
             for first, second in TWINS
-            for labels in (layout.series[place][1] for place in layout.families.get(first, ()))
+            for labels in [layout.series[place][1] for place in layout.families.get(first, ())]
             if (second, labels) in layout.index
         ]
 

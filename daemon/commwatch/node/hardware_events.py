@@ -354,8 +354,7 @@ class HardwareLog(Tracker):
     def _labels(self, group: str, family: str) -> Iterable[tuple[str, ...]]:
         """Label values of the series of an info family."""
         for block in self._store.group(group).values():
-            for position in block.layout.families.get(family, ()):
-                yield block.layout.series[position][1]
+            yield from block.labels(family)
 
     def _announce(self, events: list[HardwareEvent]) -> None:
         for event in events[-LOGGED_PER_RUN:]:

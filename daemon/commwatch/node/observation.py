@@ -123,10 +123,7 @@ def _adapters(blocks: Collection[Block]) -> dict[str, int]:
 def _samples(blocks: Iterable[Block], metric: str) -> Iterator[tuple[tuple[str, ...], int | float]]:
     """Label values and number of each series of a metric that was read."""
     for block in blocks:
-        for position in block.layout.families.get(metric, ()):
-            value = block.values[position]
-            if value is not None:
-                yield block.layout.series[position][1], value
+        yield from block.samples(metric)
 
 
 def _gpus(blocks: Collection[Block]) -> tuple[SeenGpu, ...]:

@@ -173,5 +173,4 @@ class Store:
 
 def number_of(block: Block, metric: str) -> Value:
     """The number of a metric of which a block has one series, whatever its labels; None where it was not read."""
-    places = block.layout.families.get(metric)
-    return None if places is None else block.values[places[0]]
+    return next((number for _, number in block.samples(metric)), None)

@@ -49,11 +49,9 @@ class UnreadDevices(Tracker):
         """A device by its address as far as that is known, also by the PCI bus for a GPU."""
         known = self._inventory.address_of(device, self._store.devices(IDENTITY))
         states = self._store.get(STATES, "")
-        if states is not None:
-            for place in states.layout.families.get("commwatch_gpu_state", ()):
-                gpu, pci_bus_id = states.layout.series[place][1]
-                if known == f"index:{gpu}" and states.values[place]:
-                    return pci_bus_id or known
+        for (gpu, pci_bus_id), state in states.samples("commwatch_gpu_state") if states is not None else ():
+            if known == f"index:{gpu}" and state:
+                return pci_bus_id or known
         return known
 
     def pause(self) -> None:
