@@ -409,7 +409,7 @@ class Daemon:
         return self._ready, [] if self._ready else ["the first run of the collectors is not over"]
 
     def _status(self) -> Status:
-        return describe(self.engine, self.snapshot())
+        return describe(self._answers, self.snapshot())
 
     def _status_line(self) -> str:
         collectors = self.engine.collection.collectors.values()
