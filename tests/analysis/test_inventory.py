@@ -454,13 +454,6 @@ def test_a_gpu_without_nvlink_has_none() -> None:
     assert subject.nvlink_expectation(SLOTS[0]) is None
 
 
-def test_the_block_keeps_its_layout() -> None:
-    """Blocks with the same series share one layout, so that their text is prepared once."""
-    subject = learned_four()
-
-    assert subject.block(600).layout is subject.block(601).layout
-
-
 PARTS = st.builds(
     lambda numbers, up, lanes: node(*(replace(gpu(number), links_up=up, pcie_lanes=lanes) for number in numbers)),
     st.sets(st.integers(0, 3)),

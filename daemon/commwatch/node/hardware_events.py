@@ -19,7 +19,7 @@ from commwatch.node.xids import meaning_of
 from commwatch.readings import HardwareEvent
 from commwatch.sources.kernel_log_lines import INIT_FAILED, details, init_failure, is_fatal, is_nonfatal
 from commwatch.state.records import Count, Timestamp
-from commwatch_exporters.snapshot import Block, Layout, Series, Value
+from commwatch_exporters.snapshot import Series, Value
 
 FABRIC_XIDS: Final = ("74", "79", "108", "121", "136", "137", "155", "167", "173", "176")
 """Xids that bear on the paths between GPUs; exposed with 0 before the first, so that an increase is seen."""
@@ -105,7 +105,6 @@ class HardwareEvents:
         """By table, address and code."""
         self._gpus: Mapping[str, str] = {}
         self._switches: frozenset[str] = frozenset()
-        self._layout = Layout(())
 
     def forget_recent(self) -> None:
         """Count no event so far as recent; the totals are kept."""
@@ -222,8 +221,8 @@ class HardwareEvents:
                 device = ""
         return totals.setdefault(device, {}), device
 
-    def block(self, time: float) -> Block:
-        """All totals and the recent events, with the layout of before where no series was added.
+    def readings(self, time: float) -> dict[Series, Value]:
+        """All totals and the recent events.
 
         Args:
             time: monotonic seconds.
@@ -243,9 +242,7 @@ class HardwareEvents:
             readings["commwatch_gpu_init_failed", (gpus.get(device, ""), device, why)] = 1
         for device, last in self.state.last_xids.items():
             readings["commwatch_gpu_last_xid_timestamp_seconds", (gpus.get(device, ""), device)] = round(last, 3)
-        if tuple(readings) != self._layout.series:
-            self._layout = Layout(readings)
-        return Block(self._layout, list(readings.values()), time)
+        return readings
 
 
 METRICS: Final[Mapping[Table, str]] = {
@@ -330,7 +327,7 @@ class HardwareLog(Tracker):
     def resume(self) -> None:
         """Forget the recent events: those during maintenance were meant. The totals are kept."""
         self._events.forget_recent()
-        self._store.put(GROUP, "", self._events.block(time.monotonic()), float("inf"))
+        self._show(time.monotonic())
 
     def on_batch(self, outcome: Outcome) -> None:
         """Process the events of one run of a collector, and update the list of devices."""
@@ -341,7 +338,10 @@ class HardwareLog(Tracker):
         if events:
             self._announce(self._events.take(events, time.time(), outcome.time))
             self.version = self._events.version
-        self._store.put(GROUP, "", self._events.block(outcome.time), float("inf"))
+        self._show(outcome.time)
+
+    def _show(self, now: float) -> None:
+        self._store.show(GROUP, "", self._events.readings(now), now)
 
     def _know(self) -> None:
         gpus = {gpu.pci_bus_id: str(gpu.index) for gpu in self._inventory.state.gpus.values() if not gpu.is_replaced}

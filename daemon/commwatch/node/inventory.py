@@ -104,7 +104,6 @@ class Inventory:
         self._here: Mapping[str, SeenGpu] = {}
         """GPUs of the last observation by UUID."""
         self._time: float | None = None
-        self._layout = Layout(())
         self.learned = 0
         """Grows whenever a part is known, watched or expected that was not before, or a larger value of it."""
         self._learned_links: Mapping[str, Mapping[int, float]] = {}
@@ -555,10 +554,7 @@ class Inventory:
                     for uuid, number in self._dark_gpus().items()
                 }
             )
-        series = tuple(readings)
-        if series != self._layout.series:
-            self._layout = Layout(series)
-        return Block(self._layout, tuple(readings.values()), time)
+        return Block(Layout(readings), tuple(readings.values()), time)
 
     def _named(self, uuid: str, aspect: str) -> int:
         """How much of what a GPU lacks has a series that names it, although no reading has shown it."""

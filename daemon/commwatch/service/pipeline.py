@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from commwatch.node.links_down import LinksDown
 from commwatch.node.pcie_links import PcieLinks
 from commwatch.node.pcie_samples import WithoutGpm
 from commwatch.node.recent_errors import METRICS, RecentErrors
-from commwatch.node.run import Collector, Outcome
+from commwatch.node.run import Outcome
 from commwatch.node.silent_gpus import SilentGpus
 from commwatch.node.store import Store
 from commwatch.node.tracker import Tracker
@@ -115,21 +115,14 @@ class Pipeline:
             *([JobIdentity(store)] if config.jobs.identity else []),
         )
         """All of them, each once."""
-        self._following: dict[str, Sequence[Tracker]] = {}
-        """By collector that has run."""
 
     def on_batch(self, outcome: Outcome) -> None:
         """Take one run of a collector; what it read is in the store."""
-        for tracker in self._following_of(outcome.collector):
-            tracker.on_batch(outcome)
+        for tracker in self.trackers:
+            if tracker.follows(outcome.collector):
+                tracker.on_batch(outcome)
         if self.inventory.observed_at == outcome.time:
             self._tick(outcome.time)
-
-    def _following_of(self, collector: Collector) -> Sequence[Tracker]:
-        following = self._following.get(collector.name)
-        if following is None:
-            following = self._following[collector.name] = [one for one in self.trackers if one.follows(collector)]
-        return following
 
     def observe(self, now: float) -> None:
         """Compare what is here with what should be, and drop what is of devices that are no longer read.

@@ -87,8 +87,8 @@ def _snapshot(batch: Batch, now: float) -> Snapshot:
     }
     events = HardwareEvents(HardwareEventsState())
     events.take((replace(event, time=now) for event in batch.events), now, now)
-    degraded = DeviceTree().degraded(devices, ())
-    blocks = (*read, Block(Layout(degraded), list(degraded.values()), now), events.block(now))
+    derived = DeviceTree().degraded(devices, ()) | events.readings(now)
+    blocks = (*read, Block(Layout(derived), list(derived.values()), now))
     assumed = dict(_assumed(Node(Snapshot(blocks))))
     return Snapshot((*blocks, Block(Layout(assumed), list(assumed.values()), now)))
 
