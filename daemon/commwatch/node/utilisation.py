@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from commwatch.node.inventory import Inventory
 from commwatch.node.pcie_samples import COLLECTOR as PCIE_SAMPLES
-from commwatch.node.rate import DIRECTIONS, increase, interval
+from commwatch.node.rate import DIRECTIONS, interval
 from commwatch.node.run import Outcome
 from commwatch.node.store import Store
 from commwatch.node.tracker import Tracker
@@ -139,12 +139,12 @@ class Uses(Tracker):
         all_places = device.places(family, block.layout, links)
         for direction, places, peak in zip(DIRECTIONS, all_places, device.peaks, strict=True):
             if collector == PCIE_SAMPLES:
-                rate = _total(block, None, places)
+                rate = None if (place := places[0][1]) is None else block.values[place]
             elif previous is None or previous.layout is not block.layout:
                 rate = None
             else:
                 seconds = interval(previous.time, block.time, max_gap_seconds)
-                total = None if seconds is None else _total(block, previous, places)
+                total = None if seconds is None else _total(block.values, previous.values, places)
                 rate = None if seconds is None or total is None else total / seconds
             ratio = rate / capacity if rate is not None and capacity else None
             if ratio is not None:
@@ -175,22 +175,16 @@ class Uses(Tracker):
                 self._store.drop(_FAMILIES[collector].group, key)
 
 
-def _total(block: Block, previous: Block | None, places: _Places) -> int | float | None:
-    """The sum of some counters' increases, or of their values; None where one that carries traffic has none.
-
-    Args:
-        block: the last reading.
-        previous: the one before, from which the increase is taken; None: the values themselves are summed.
-        places: in both.
-    """
+def _total(values: Sequence[Value], previous: Sequence[Value], places: _Places) -> int | float | None:
+    """The increase of some counters together between two readings; None where one that carries traffic has none."""
     total: int | float = 0
     for state, counter in places:
-        if state is not None and block.values[state] == _INACTIVE:
+        if state is not None and values[state] == _INACTIVE:
             continue
-        now = None if counter is None else block.values[counter]
-        if counter is not None and previous is not None:
-            now = increase(previous.values[counter], now)
-        if now is None:
+        if counter is None:
             return None
-        total += now
+        now, before = values[counter], previous[counter]
+        if now is None or before is None or now < before:
+            return None
+        total += now - before
     return total

@@ -42,11 +42,14 @@ class CounterResets(Tracker):
         collector = outcome.collector
         devices = self._last.setdefault(collector.name, {})
         for device, block in outcome.collected.blocks.items():
-            if block.layout.counters:
-                resets = self._instruments.counter_resets.labels(collector.source, device)
-                if _fell(block, devices.setdefault(device, {})):
-                    resets.inc()
-                    log.info("counters started again", collector=collector.name, device=device)
+            if not block.layout.counters:
+                continue
+            if device not in devices:
+                devices[device] = {}
+                self._instruments.counter_resets.labels(collector.source, device)  # shown from the first reading on
+            if _fell(block, devices[device]):
+                self._instruments.counter_resets.labels(collector.source, device).inc()
+                log.info("counters started again", collector=collector.name, device=device)
 
     def on_tick(self, now: float) -> None:
         """Forget interfaces and RDMA devices that are gone: on some nodes they come and go by the thousand."""
