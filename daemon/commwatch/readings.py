@@ -102,7 +102,7 @@ class LogErrors:
     rank: Annotated[int, Meta(ge=0, le=2**31)] | None = None
     """That wrote them, of time-outs; None where they name none."""
     fallback: Word = ""
-    """One of ``jobs.logs.transport.FALLBACKS``: the log shows that a job left a faster transport, which is counted by
+    """One of ``jobs.logs.fallbacks.FALLBACKS``: the log shows that a job left a faster transport, which is counted by
     itself and is no error; empty of errors."""
 
 

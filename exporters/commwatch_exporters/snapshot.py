@@ -83,6 +83,18 @@ class Block:
         position = self.layout.index.get((metric, labels))
         return None if position is None else self.values[position]
 
+    def labels(self, family: str) -> Iterator[tuple[str, ...]]:
+        """The label values of each series of a family, whether or not it was read."""
+        for position in self.layout.families.get(family, ()):
+            yield self.layout.series[position][1]
+
+    def samples(self, family: str) -> Iterator[tuple[tuple[str, ...], int | float]]:
+        """The label values and the number of each series of a family that was read."""
+        for position in self.layout.families.get(family, ()):
+            value = self.values[position]
+            if value is not None:
+                yield self.layout.series[position][1], value
+
 
 class Snapshot:
     """All that is known at one moment; every scrape until the next snapshot shares its rendering."""

@@ -263,7 +263,7 @@ def fed(node: Node, *readings: tuple[float, Value, Value], more: float = 0.0, jo
             for gpu, slot in enumerate(SLOTS)
         })  # fmt: skip
         use: dict[Series, Value] = {("commwatch_nvlink_transmit_utilization_ratio", ("0", SLOTS[0])): nvlink}
-        node.engine.store.put("nvlink_use", "", node.block(use), float("inf"))
+        node.engine.store.put("nvlink_use", SLOTS[0], node.block(use), float("inf"))
         node.feed("nvml_gpm", {
             slot: {(f"commwatch_pcie_{way}_bytes_total", (str(gpu), slot)): got if gpu == 0 else more * time
                    for way in ("transmit", "receive")}

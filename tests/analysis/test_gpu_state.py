@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from commwatch.node.gpu_state import (
@@ -18,7 +16,7 @@ from commwatch.node.gpu_state import (
     not_working,
     state_block,
 )
-from commwatch.node.inventory import KnownGpu
+from commwatch.node.inventory_state import GpuRecord, Learned
 from commwatch.node.observation import Observation, SeenGpu
 from commwatch.readings import Absence, Reason
 from support.pages import lines_of
@@ -27,20 +25,17 @@ SLOTS = ("0000:17:00.0", "0000:3d:00.0", "0000:60:00.0")
 NAMES = [(str(number), slot) for number, slot in enumerate(SLOTS)]
 
 
-def known(number: int, uuid: str = "", is_expected: bool = True, is_replaced: bool = False) -> KnownGpu:
-    return KnownGpu(uuid or f"GPU-{number}", number, SLOTS[number], is_expected, is_replaced)
+def known(number: int, uuid: str = "", *, is_replaced: bool = False, name: str = "") -> dict[str, GpuRecord]:
+    """An expected GPU."""
+    record = GpuRecord(number, SLOTS[number], name, is_replaced=is_replaced, presence=Learned(1.0))
+    return {uuid or f"GPU-{number}": record}
 
 
-KNOWN = tuple(known(number) for number in range(3))
+KNOWN = known(0) | known(1) | known(2)
 
 
 def seen(*numbers: int) -> Observation:
     return Observation(gpus=tuple(SeenGpu(f"GPU-{number}", number, SLOTS[number]) for number in numbers))
-
-
-def test_all_that_answer_are_ok() -> None:
-    """A GPU that returned its identity, and of which nothing else is said, is ok, known before or not."""
-    assert gpu_states((), seen(0, 1, 2), (), ()) == dict.fromkeys(NAMES, OK)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +71,7 @@ def test_a_gpu_that_was_never_read_is_not_listed_by_its_address() -> None:
     """From the first boot on, when nothing is known of it; a known one keeps the index that it had last."""
     absence = Absence(SLOTS[1], "not_listed", "")
 
-    assert gpu_states((), seen(0, 2), [absence], ()) == {NAMES[0]: OK, NAMES[2]: OK, ("", SLOTS[1]): NOT_LISTED}
+    assert gpu_states({}, seen(0, 2), [absence], ()) == {NAMES[0]: OK, NAMES[2]: OK, ("", SLOTS[1]): NOT_LISTED}
     assert gpu_states(KNOWN, seen(0, 2), [absence], ())[NAMES[1]] == NOT_LISTED
 
 
@@ -85,29 +80,6 @@ def test_the_most_severe_evidence_counts() -> None:
     absences = [Absence(SLOTS[1], "deadline", ""), Absence(SLOTS[1], "lost", ""), Absence("index:1", "not_found", "")]
 
     assert gpu_states(KNOWN, seen(0, 2), absences, [SLOTS[1]])[NAMES[1]] == LOST
-
-
-def test_a_suspect_does_not_answer() -> None:
-    """A GPU on which a worker is stuck is not answering, even while the driver lists nothing."""
-    assert gpu_states(KNOWN, seen(0, 2), (), [SLOTS[1]])[NAMES[1]] == NOT_ANSWERING
-    assert gpu_states(KNOWN, Observation(), (), [SLOTS[1]]) == {NAMES[1]: NOT_ANSWERING}
-
-
-def test_an_expected_gpu_that_is_not_listed_is_missing() -> None:
-    """Missing is what was learned and is no longer listed; what was never learned is not missed."""
-    gpus = (known(0), known(1), known(2, is_expected=False))
-
-    assert gpu_states(gpus, seen(0), (), ()) == {NAMES[0]: OK, NAMES[1]: MISSING}
-
-
-def test_without_the_driver_no_gpu_has_a_state() -> None:
-    """A driver that is not loaded is a failing collector, not missing GPUs."""
-    assert gpu_states(KNOWN, Observation(), [Absence("", "no_driver", "not loaded")], ()) == {}
-
-
-def test_an_empty_list_of_the_driver_is_a_list() -> None:
-    """A driver that answers and lists no GPU misses all that are expected."""
-    assert gpu_states(KNOWN, seen(), (), ()) == dict.fromkeys(NAMES, MISSING)
 
 
 @pytest.mark.parametrize(
@@ -134,8 +106,8 @@ def test_a_replaced_gpu_is_missing_beside_the_new_one() -> None:
     new = Observation(gpus=(SeenGpu("GPU-new", 1, SLOTS[1]),))
     expected = {NAMES[1]: OK, ("", SLOTS[1]): MISSING}
 
-    assert gpu_states([known(1)], new, (), ()) == expected
-    states = gpu_states([known(1, is_replaced=True), known(1, uuid="GPU-new")], new, (), ())
+    assert gpu_states(known(1), new, (), ()) == expected
+    states = gpu_states(known(1, is_replaced=True) | known(1, uuid="GPU-new"), new, (), ())
     assert states == expected
     assert not_working(states) == frozenset()
 
@@ -144,7 +116,7 @@ def test_a_gpu_that_moved_to_another_slot_is_not_missing() -> None:
     """A card is known by its UUID, wherever it is."""
     moved = Observation(gpus=(SeenGpu("GPU-1", 0, SLOTS[2]),))
 
-    assert gpu_states([known(1)], moved, (), ()) == {("0", SLOTS[2]): OK}
+    assert gpu_states(known(1), moved, (), ()) == {("0", SLOTS[2]): OK}
 
 
 @pytest.mark.parametrize(
@@ -166,7 +138,7 @@ def test_the_bus_tells_the_address_of_a_gpu_that_was_never_read(
     """Where one alone is bound to the driver and not listed, whether it is lost or hangs; else none is made up."""
     absences = [] if is_stuck else [Absence(device, "lost", "") for device in devices]
 
-    states = gpu_states((), seen(*listed), absences, devices if is_stuck else (), on_bus)
+    states = gpu_states({}, seen(*listed), absences, devices if is_stuck else (), on_bus)
 
     assert {one for one, state in states.items() if state} == {*labels}
 
@@ -186,20 +158,20 @@ def test_a_card_that_is_not_on_the_bus_is_missing_whatever_fails_under_its_index
 
 def test_a_gpu_without_an_address_has_those_that_it_may_have() -> None:
     """Of the bus, without the GPUs that are known; one whose address is known has none."""
-    states = gpu_states((), seen(0), [Absence("index:1", "lost", "")], (), SLOTS)
+    states = gpu_states({}, seen(0), [Absence("index:1", "lost", "")], (), SLOTS)
     possible = ("commwatch_gpu_possible_address", ("1", ""))
 
-    block = state_block(states, (), seen(0), 5.0, on_bus=SLOTS)
+    block = state_block(states, {}, seen(0), 5.0, on_bus=SLOTS)
 
     found = [labels for metric, labels in block.layout.series if metric == possible[0]]
     assert found == [(*possible[1], SLOTS[1]), (*possible[1], SLOTS[2])]
-    named = state_block({NAMES[0]: OK, NAMES[1]: LOST}, (), seen(0), 5.0, on_bus=SLOTS)
+    named = state_block({NAMES[0]: OK, NAMES[1]: LOST}, {}, seen(0), 5.0, on_bus=SLOTS)
     assert lines_of(named, possible[0]) == ""
 
 
 def test_states_become_a_block() -> None:
     """Each state is a series of the catalogue."""
-    block = state_block({NAMES[0]: OK, NAMES[1]: MISSING}, [], seen(0), 5.0)
+    block = state_block({NAMES[0]: OK, NAMES[1]: MISSING}, {}, seen(0), 5.0)
 
     assert block.get("commwatch_gpu_state", *NAMES[1]) == MISSING
     assert lines_of(block, "commwatch_gpu_state").count("\n") == 2
@@ -207,11 +179,13 @@ def test_states_become_a_block() -> None:
 
 def test_a_gpu_that_cannot_say_who_it_is_keeps_its_identity() -> None:
     """One that is lost is named as it was; one that answers names itself, and one that was replaced has none."""
-    named = replace(known(1), name="H100", serial="S1", architecture="Hopper")
+    named = known(1, name="H100")
+    named["GPU-1"].serial, named["GPU-1"].architecture = "S1", "Hopper"
 
-    lost = state_block({NAMES[0]: OK, NAMES[1]: LOST}, [known(0), named], seen(0), 5.0)
-    here = state_block({NAMES[0]: OK, NAMES[1]: LOST}, [known(0), named], seen(0, 1), 5.0)
-    replaced = state_block({NAMES[0]: OK, ("", SLOTS[1]): MISSING}, [replace(named, is_replaced=True)], seen(0), 5.0)
+    lost = state_block({NAMES[0]: OK, NAMES[1]: LOST}, known(0) | named, seen(0), 5.0)
+    here = state_block({NAMES[0]: OK, NAMES[1]: LOST}, known(0) | named, seen(0, 1), 5.0)
+    named["GPU-1"].is_replaced = True
+    replaced = state_block({NAMES[0]: OK, ("", SLOTS[1]): MISSING}, named, seen(0), 5.0)
 
     assert lost.get("commwatch_gpu_info", *NAMES[1], "GPU-1", "S1", "H100", "Hopper") == 1
     assert [lines_of(block, "commwatch_gpu_info") for block in (here, replaced)] == ["", ""]

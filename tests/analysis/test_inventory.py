@@ -71,7 +71,7 @@ def restarted(subject: Inventory) -> Inventory:
 def rebooted(subject: Inventory) -> Inventory:
     """The same after the node has booted again."""
     subject = restarted(subject)
-    subject.state.begin("the next boot")
+    subject.begin("the next boot")
     return subject
 
 
@@ -100,18 +100,18 @@ def test_a_part_that_one_reading_has_shown_is_expected_from_then_on() -> None:
     """GPUs, links, lanes and RDMA ports, in this boot, also after a restart of the daemon; an interface is not yet."""
     subject = inventory()
     ports = {"mlx5_0:1": SeenPort(is_up=True, speed=50e9), "mlx5_1:1": SeenPort(is_up=False)}
-    subject.state.begin("this boot")
+    subject.begin("this boot")
     subject.observe(replace(FOUR, rdma_ports=ports), 0)
     assert subject.expected() == {**ALL_PARTS, "ethernet_port": None, "rdma_port": 1}
     down = {name: SeenPort(is_up=False) for name in ports}
     odd = replace(gpu(0), links_up={0: 25e9}, links_down=frozenset({1}), pcie_lanes=8)
     subject = restarted(subject)
-    subject.state.begin("this boot")
+    subject.begin("this boot")
     subject.observe(replace(node(odd, gpu(1), gpu(2)), rdma_ports=down), 10)
 
     assert subject.expected() == {**ALL_PARTS, "ethernet_port": None, "rdma_port": 1}
     assert (subject.present()["gpu"], subject.present()["rdma_port"]) == (3, 0)
-    assert [one.uuid for one in subject.known_gpus() if one.is_expected] == ["GPU-0", "GPU-1", "GPU-2", "GPU-3"]
+    assert [uuid for uuid, one in subject.state.gpus.items() if one.is_expected] == ["GPU-0", "GPU-1", "GPU-2", "GPU-3"]
     block = subject.block(10)
     assert block.get("commwatch_nvlink_link_expected", "0", SLOTS[0], "1") == 1
     assert block.get("commwatch_pcie_link_width_expected_lanes", "0", SLOTS[0]) == 16
@@ -123,7 +123,7 @@ def test_what_an_unknown_boot_has_shown_is_not_expected() -> None:
     subject = inventory()
     subject.observe(FOUR, 0)
     subject = restarted(subject)
-    subject.state.begin("")
+    subject.begin("")
 
     assert subject.expected() == NO_PARTS
 
@@ -148,7 +148,7 @@ def test_a_gpu_whose_uuid_was_not_read_at_first_is_one_gpu() -> None:
     subject.observe(node(gpu(0)), 10)
 
     assert subject.expected()["gpu"] == 1
-    assert [one.uuid for one in subject.known_gpus() if one.is_expected] == ["GPU-0"]
+    assert [uuid for uuid, one in subject.state.gpus.items() if one.is_expected] == ["GPU-0"]
 
 
 def test_an_inventory_of_the_first_version_is_read_as_it_was_meant() -> None:
@@ -299,7 +299,7 @@ def test_a_swapped_gpu_is_missing_until_accepted() -> None:
     watch(subject, swapped, 660, 1260)
 
     assert (subject.expected()["gpu"], subject.present()["gpu"]) == (5, 4)
-    assert [known.uuid for known in subject.known_gpus() if known.is_replaced] == ["GPU-3"]
+    assert [uuid for uuid, one in subject.state.gpus.items() if one.is_replaced] == ["GPU-3"]
     assert subject.block(1260).get("commwatch_nvlink_link_expected", "3", SLOTS[3], "1") == 1
     assert subject.accept() == [f"GPU 3 (H100, GPU-3, {SLOTS[3]}) is no longer expected"]
     assert subject.expected() == subject.present()
@@ -391,7 +391,7 @@ def test_an_interface_that_one_reading_has_shown_up_is_expected_while_it_is_here
     """In this boot, without its speed, which may settle. One that never was up is not; nor is one that has been moved
     into a container, also when it comes back."""
     subject = inventory()
-    subject.state.begin("this boot")
+    subject.begin("this boot")
 
     def expected(**up: bool) -> list[Value]:
         seen = {name: SeenPort(is_up, 12.5e9 if is_up else None) for name, is_up in up.items()}
@@ -403,12 +403,12 @@ def test_an_interface_that_one_reading_has_shown_up_is_expected_while_it_is_here
     assert expected(eth0=True, eth1=False) == [1, None]
     assert expected(eth0=False, eth1=False) == [1, None]
     subject = restarted(subject)
-    subject.state.begin("this boot")
+    subject.begin("this boot")
     assert expected(eth0=False, eth1=False) == [1, None]
     assert expected(eth1=False) == [None, None]
     assert expected(eth0=False, eth1=False) == [None, None]
     assert expected(eth0=True, eth1=False) == [1, None]
-    subject.state.begin("another boot")
+    subject.begin("another boot")
     assert expected(eth0=False, eth1=False) == [None, None]
 
 
@@ -452,13 +452,6 @@ def test_a_gpu_without_nvlink_has_none() -> None:
 
     assert (subject.expected()["nvlink"], subject.present()["nvlink"]) == (None, 0)
     assert subject.nvlink_expectation(SLOTS[0]) is None
-
-
-def test_the_block_keeps_its_layout() -> None:
-    """Blocks with the same series share one layout, so that their text is prepared once."""
-    subject = learned_four()
-
-    assert subject.block(600).layout is subject.block(601).layout
 
 
 PARTS = st.builds(

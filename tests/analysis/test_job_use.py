@@ -166,7 +166,7 @@ def test_the_use_of_pcie_is_that_of_samples_where_the_gpu_does_not_measure_it(gr
     for now in (60.0 * minute for minute in range(62)):
         ways: dict[Series, Value] = {("commwatch_pcie_transmit_utilization_ratio", labels): 0.1,
                                      ("commwatch_pcie_receive_utilization_ratio", labels): 0.2}  # fmt: skip
-        store.put(group, "", block(ways, now), float("inf"))
+        store.put(group, SLOTS[0], block(ways, now), float("inf"))
         reading: dict[Series, Value] = {("commwatch_gpu_utilization_ratio", labels): 0.5}
         use.on_batch(Outcome(asked, collected({SLOTS[0]: block(reading, now)}), time=now))
 

@@ -10,14 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.jobs.logs.categories import PRECEDENCE, SIDES, Category
+from commwatch.jobs.logs.culprit import Finding, first_culprit
 from commwatch.jobs.logs.lines import (
-    Finding,
     LogLine,
     find_in_line,
     find_in_text,
     find_in_warning,
     find_sign,
-    first_culprit,
     parse_line,
     setting_of,
     telling_lines,

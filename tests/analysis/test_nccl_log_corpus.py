@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from commwatch.jobs.logs.categories import SIDES
-from commwatch.jobs.logs.lines import find_in_line, first_culprit
+from commwatch.jobs.logs.culprit import first_culprit
+from commwatch.jobs.logs.lines import find_in_line
 from commwatch.jobs.logs.reading import read_log
 from commwatch.jobs.logs.story import tell
 

@@ -52,7 +52,7 @@ def test_later_garbage_is_found() -> None:
     assert gone() is None
 
 
-def test_ten_minutes_leave_the_collector_nothing(tmp_path: Path) -> None:
+def test_five_minutes_leave_the_collector_nothing(tmp_path: Path) -> None:
     """Readings, rules, probes and scrapes are freed at once; with rings in them the daemon grows by MiB until the
     collector comes, after 20,000 objects."""
     with simulated("h100x8ndr", tmp_path) as daemon:
@@ -66,11 +66,11 @@ def test_ten_minutes_leave_the_collector_nothing(tmp_path: Path) -> None:
         gc.collect()
         gc.disable()
         try:
-            minutes(6, 16)
+            minutes(6, 11)
             left = gc.collect()
         finally:
             gc.enable()
         probes = sum(number for _, number in daemon.exposed().samples("commwatch_probe_attempts_total"))
 
-    assert probes > 2
+    assert probes > 1
     assert left < 60, "of the ctypes of pynvml some dozen"

@@ -71,7 +71,7 @@ class _Living(Daemon):
         if self.hangs:
             await asyncio.Event().wait()
 
-    async def _look(self) -> None:
+    async def _evaluate(self) -> None:
         self.runs.append(("look", self.clock.now // 1))
 
     async def live(self, seconds: float, *, is_scheduled: bool = True) -> int:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from commwatch.jobs.logs.categories import SIDES
-from commwatch.jobs.logs.transport import FALLBACKS
+from commwatch.jobs.logs.fallbacks import FALLBACKS
 from commwatch.node.run import Collected
 from commwatch.readings import LogErrors, SourceUnavailable
 from commwatch_exporters.snapshot import Value

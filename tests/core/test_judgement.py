@@ -178,7 +178,7 @@ def opened(daemon: SimulatedDaemon, folder: Path, record: Judgement) -> set[tupl
     assert known is not None
     indexes = {labels[1]: labels[0] for metric, labels in known.layout.series if metric.startswith("commwatch_gpu_xid")}
     events.know(indexes, (), list(record.events.sxids))
-    store.put("hardware_events", "", events.block(0.0), float("inf"))
+    store.show("hardware_events", "", events.readings(0.0), 0.0)
     judge = Judge(shipped(), kept.history, kept.register, store, daemon.instruments, daemon.engine.collection)
     for seconds in (10.0, 30.0):
         judge.evaluate(store.snapshot(), BOOTED_AT + daemon.time + seconds)

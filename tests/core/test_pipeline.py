@@ -132,42 +132,6 @@ def test_what_a_worker_counts_itself_is_no_hardware(node: Node) -> None:
     assert node.reset_count("kernel", "") is None
 
 
-def test_gauges_have_no_resets(node: Node) -> None:
-    """A collector without a counter makes no series."""
-    node.identify(*SLOTS)
-
-    assert node.reset_count("nvml", SLOTS[0]) is None
-
-
-def test_use_needs_two_readings_and_something_to_expect(node: Node) -> None:
-    """Without an inventory there is no capacity, and without an earlier reading no rate; a ratio is of both."""
-    node.links(0, SLOTS[0])
-    node.clock.now += 1
-    node.links(10**9, SLOTS[0])
-    assert node.value(NVLINK_USE, *LABELS[SLOTS[0]]) is None  # the GPU has not told who it is
-
-    node.identify(SLOTS[0])
-    node.clock.now += 1
-    node.links(6 * 10**9, SLOTS[0])
-
-    assert node.value(NVLINK_USE, *LABELS[SLOTS[0]]) == pytest.approx(5e9 / 25e9)
-    assert node.value("nvlink_receive_utilization_ratio", *LABELS[SLOTS[0]]) is None
-
-
-def test_use_of_a_reading_that_failed_is_absent(node: Node) -> None:
-    """Neither a hole nor a reset makes a ratio; the peak of the last minute stays."""
-    node.links(0, SLOTS[0])
-    node.identify(SLOTS[0])
-    ratios = []
-    for sent in (5 * 10**9, None, 9 * 10**9, 1 * 10**9, 6 * 10**9):
-        node.clock.now += 1
-        node.links(sent, SLOTS[0])
-        ratios.append(node.value(NVLINK_USE, *LABELS[SLOTS[0]]))
-
-    assert ratios == [pytest.approx(0.2), None, None, None, pytest.approx(0.2)]
-    assert node.value("nvlink_transmit_utilization_peak_ratio", *LABELS[SLOTS[0]]) == pytest.approx(0.2)
-
-
 def test_use_goes_with_its_device(node: Node) -> None:
     """A GPU whose links cannot be read has no use, at once."""
     for sent in (0, 10**9):
@@ -204,15 +168,6 @@ def used(node: Node, slot: str) -> bool:
     return LABELS[slot] in node.series(NVLINK_USE)
 
 
-def test_the_use_of_an_interface_is_of_its_speed(node: Node) -> None:
-    """Bytes a second over the speed seen first; one whose speed is not known has no use."""
-    node.port(0)
-    node.clock.now += 2
-    node.port(10**9)
-
-    assert node.value(ETHERNET_USE, "eth0") == pytest.approx(0.5e9 / 1.25e9)
-
-
 def test_an_interface_without_a_device_has_use_and_is_never_missed(node: Node) -> None:
     """The end of a container or a bond: its own speed is what it can do, and it goes as it came."""
     for sent in (0, 10**9, 2 * 10**9):
@@ -241,15 +196,6 @@ def test_an_interface_that_is_gone_leaves_no_count_of_resets(node: Node) -> None
     node.observe()
 
     assert [node.reset_count(source, "eth0") for source in (NETWORK, ETHTOOL)] == [None, None]
-
-
-def test_an_interface_without_a_known_speed_has_no_use(node: Node) -> None:
-    """No capacity, no ratio."""
-    node.port(0, speed=None)
-    node.clock.now += 2
-    node.port(10**9, speed=None)
-
-    assert node.value(ETHERNET_USE, "eth0") is None
 
 
 def test_what_is_there_for_the_learning_time_is_expected(node: Node) -> None:
@@ -322,15 +268,6 @@ def test_accepting_forgets_what_is_gone(node: Node) -> None:
     node.save()
     node.restart()
     assert node.engine.pipeline.inventory.expects("gpu") == 1
-
-
-def test_a_configured_number_needs_no_learning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The operator's count is expected from the start."""
-    node = Node(tmp_path, monkeypatch, expected={"gpu": 8})
-
-    assert node.engine.pipeline.inventory.expects("gpu") == 8
-    node.identify(*SLOTS)
-    assert (node.value("expected", "gpu"), node.value("present", "gpu")) == (8, 2)
 
 
 def test_a_stuck_worker_makes_its_gpu_not_answering(node: Node) -> None:

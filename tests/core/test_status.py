@@ -15,6 +15,7 @@ from commwatch.findings.register import Closed, Register, RegisterState
 from commwatch.findings.verdict import Verdict
 from commwatch.node.topology.pair_matrix import PairCell, PairEndpoint, PairMatrix
 from commwatch.readings import Absence
+from commwatch.service.api import Answers
 from commwatch.service.engine import Engine
 from commwatch.service.judge import Judge
 from commwatch.service.page import NO_DRIVER, describe, marks_of
@@ -48,7 +49,7 @@ def running(daemon: FedDaemon) -> Engine:
 
 
 def told(running: Engine, snapshot: Snapshot = EMPTY) -> Status:
-    return describe(running, snapshot)
+    return describe(Answers(running), snapshot)
 
 
 def page(values: Mapping[Series, Value]) -> Snapshot:

@@ -239,16 +239,6 @@ def test_systemd_hears_ready_and_progress_and_stopping(tmp_path: Path) -> None:
             heard.append(systemd.recv(1000))
 
 
-def test_a_crashed_worker_is_replaced(tmp_path: Path) -> None:
-    """The values come back, and the crash is counted."""
-    with running(tmp_path, *H100) as daemon:
-        daemon.until(lambda: daemon.count("nvlink_link_state") == 144)
-        for pid in daemon.children():
-            os.kill(pid, signal.SIGKILL)
-        daemon.until(lambda: daemon.value("worker_restarts_total", worker="nvml", reason="crashed") == 1)
-        daemon.until(lambda: daemon.value("collector_success", collector="nvml_nvlink") == 1)
-
-
 def test_workers_end_with_a_daemon_that_was_killed(tmp_path: Path) -> None:
     """SIGKILL of the daemon leaves no process behind."""
     with running(tmp_path, *H100) as daemon:
@@ -290,28 +280,6 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
     assert len(lines) == 1
     assert f"127.0.0.1:{port}" in lines[0]
     assert "--web.listen-address" in lines[0]
-
-
-def test_a_damaged_state_file_is_set_aside(tmp_path: Path) -> None:
-    """The daemon warns, goes on, and keeps the damaged file."""
-    (tmp_path / "state").mkdir()
-    (tmp_path / "state" / "inventory.json").write_text("{half")
-
-    with running(tmp_path) as daemon:
-        assert daemon.events("a state file is damaged and set aside")
-        assert daemon.get("/healthz")[0] == 200
-    assert list((tmp_path / "state").glob("inventory.damaged-*"))
-
-
-def test_check_config_tries_the_sources(tmp_path: Path) -> None:
-    """Each source has a verdict; a node without a driver is no failure."""
-    result = command("check-config", "--runtime", "--json", "--path.state", str(tmp_path), "--web.listen-address", ":0")
-
-    checks = {check["what"]: check for check in json.loads(result.stdout)}
-    assert checks["source network"]["verdict"] == "ok"
-    if not Path("/proc/driver/nvidia/version").exists():
-        assert checks["source nvml"]["verdict"] == "absent"
-    assert result.returncode == 0, result.stdout
 
 
 def test_every_command_has_help_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:

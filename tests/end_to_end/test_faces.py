@@ -56,7 +56,7 @@ def told_by(daemon: SimulatedDaemon) -> FindingsDocument:
 
 def page_of(daemon: SimulatedDaemon) -> Page:
     snapshot = daemon.snapshot()
-    return check(render_node_page(Node(snapshot), describe(daemon.engine, snapshot), "/metrics"))
+    return check(render_node_page(Node(snapshot), describe(daemon.answers, snapshot), "/metrics"))
 
 
 def printed(daemon: SimulatedDaemon, *arguments: str) -> str:

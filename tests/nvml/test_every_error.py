@@ -42,8 +42,8 @@ OF_A_GPU = {"INVALID_ARGUMENT", "NOT_FOUND", "GPU_IS_LOST", "RESET_REQUIRED", "G
 OF_THE_DRIVER = {"UNINITIALIZED", "DRIVER_NOT_LOADED", "LIBRARY_NOT_FOUND", "LIB_RM_VERSION_MISMATCH"}
 """Answers about the driver, whichever GPU was asked for."""
 COLLECTORS = ("identity", "gpu", "nvlink", "pcie")
-STEP, HEALTHY_STEPS, BROKEN_STEPS = 40.0, 4, 18
-"""Seconds; 18 steps are twelve minutes."""
+STEP, HEALTHY_STEPS, BROKEN_STEPS = 60.0, 3, 12
+"""Seconds; 12 steps are twelve minutes."""
 BROKEN, SHARE = 1, 0.1
 """Index of the GPU, of three, and the share of its calls that fail once in ten."""
 
@@ -268,7 +268,7 @@ The table shows how commwatch reports each error of NVML after twelve minutes, o
 `commwatch_driver_unusable` by reason ("driver"), `commwatch_gpu_state` ("GPU"), `commwatch_collector_device_failing` by
 reason ("device"), and the open [findings](findings/README.md). A page is of severity critical, a ticket of severity
 warning. A GPU whose calls do not return gives no error: it is "not answering", a page. `NOT_SUPPORTED` or
-`INVALID_ARGUMENT` of a single call means that the counter does not exist. Collectors run every 40 s here, so a GPU that
+`INVALID_ARGUMENT` of a single call means that the counter does not exist. Collectors run every 60 s here, so a GPU that
 was not found once is missing for that time; a daemon checks again at once.
 `pytest tests/nvml/test_every_error.py --update-golden` writes this page.
 

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from commwatch.jobs.logs import source
 from commwatch.jobs.logs.categories import SIDES
+from commwatch.jobs.logs.fallbacks import FALLBACKS
 from commwatch.jobs.logs.source import LOOK_SECONDS, SET_UP_SECONDS, NcclLogsSource
-from commwatch.jobs.logs.transport import FALLBACKS
 from commwatch.readings import Batch
 from commwatch_exporters.snapshot import Layout, Value
 from support.examples import examples

@@ -16,7 +16,6 @@ from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED, EVENT_JOB_SU
 
 from commwatch.node.run import Collected, Collector, failed
 from commwatch.readings import Absence, SourceUnavailable
-from commwatch.service.instruments import Instruments
 from commwatch.service.scheduling import Owner, Scheduler, Work
 from commwatch.workers.reader import Reader, ReaderSettings
 from commwatch.workers.sources import SOURCES
@@ -43,7 +42,7 @@ class Clock:
         return self.WALL_START + self.now
 
 
-_ON_THE_CLOCK = ("commwatch.service.", "commwatch.probes.node", "commwatch.jobs.logs.tracker")
+_ON_THE_CLOCK = ("commwatch.service.", "commwatch.node.", "commwatch.probes.node", "commwatch.jobs.logs.tracker")
 """Modules that read the daemon's clocks."""
 
 
@@ -151,7 +150,7 @@ class ScriptedReader(Reader):
 
     def __init__(self, name: str = "nvml", deadline: float = 2.0) -> None:
         settings = ReaderSettings(WorkerPlan(name, (name,)), deadline, 60.0, Path("/nonexistent"))
-        super().__init__(settings, Instruments())
+        super().__init__(settings)
         self.answers: deque[Collected | SourceUnavailable] = deque()
         self.asked: list[str] = []
         """Collectors that were to run now."""

@@ -70,7 +70,7 @@ def faces_agree(daemon: SimulatedDaemon) -> FindingsDocument:
     verdict = told.verdict
     assert verdict is not None
     snapshot = daemon.snapshot()
-    page = check(render_node_page(Node(snapshot), describe(daemon.engine, snapshot), "/metrics"))
+    page = check(render_node_page(Node(snapshot), describe(daemon.answers, snapshot), "/metrics"))
     text = {"page": _line(" ".join(page.texts))}
     for face in ("top --once", "healthcheck"):
         text[face] = _line(daemon.command(*face.split(), simulated=False)[1])

@@ -10,7 +10,7 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -27,6 +27,7 @@ from commwatch import __main__
 from commwatch.__main__ import build_parser
 from commwatch.config.settings import Config, Metrics, NcclLogsSection, Paths, Simulation, Sources
 from commwatch.config.simulated import SimulationPlan, absolute, is_recording
+from commwatch.findings.api_documents import SnapshotDocument, metric_records
 from commwatch.node.run import Collected, Collector
 from commwatch.node.starvation import Starvation
 from commwatch.node.topology.sysfs import SysfsFacts, read_sysfs
@@ -219,6 +220,14 @@ def _restless(change_seconds: float) -> type:
     return Restless
 
 
+class _Answers(Answers):
+    """The documents, without the daemon's own metrics, which differ from run to run."""
+
+    def snapshot(self) -> SnapshotDocument:
+        self.engine.store.drop_group("daemon")
+        return SnapshotDocument(**self._about(), metrics=metric_records(self.engine.store.snapshot()))
+
+
 class SimulatedDaemon:
     """A daemon of a simulated node as time passes.
 
@@ -298,9 +307,7 @@ class SimulatedDaemon:
         give_clock(self.engine, self.clock)
         self.verdict, self.store = self.engine.verdict, self.engine.store
         self.job_settings = self.engine.job_settings
-        self.answers = Answers(self)
-        self.statuses: Callable[[float], Sequence[Any]] = lambda now: ()
-        """The document of probes."""
+        self.answers = _Answers(self.engine)
         self.changes: list[Change] = []
         """The findings that opened and closed until now."""
         self._measure_without_ranks()
@@ -381,14 +388,6 @@ class SimulatedDaemon:
         """The series that would be exposed now, without the daemon's own metrics."""
         self.store.drop_group("daemon")
         return self.store.snapshot()
-
-    def whole_snapshot(self) -> Snapshot:
-        """The snapshot that documents are made of."""
-        return self.snapshot()
-
-    def probe_statuses(self, now: float) -> Sequence[Any]:
-        """The document of probes at a time in seconds since 1970."""
-        return self.statuses(now)
 
     def exposed(self) -> Snapshot:
         """The node as a scrape gets it."""

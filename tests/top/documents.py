@@ -57,7 +57,7 @@ def healthy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Documents:
 
 
 def _documents(daemon: SimulatedDaemon) -> Documents:
-    daemon.statuses = partial(_statuses, daemon)
+    daemon.engine.probing.status = partial(_statuses, daemon)  # type: ignore[method-assign]  # at times of its own
     answers = daemon.answers
     said = Documents(answers.findings(), answers.probes(), answers.snapshot())
     return with_version(said, "1.2.3")

@@ -231,7 +231,7 @@ def test_paths(authority: Authority) -> None:
     assert wrong == []
 
 
-def test_wrong_credentials_by_the_thousand(authority: Authority) -> None:
+def test_wrong_credentials_by_the_hundred(authority: Authority) -> None:
     """Each guess is refused, as wrong or as too many; what is kept of them is bounded, and the right one counts."""
     found: dict[int, int] = {}
 
@@ -242,7 +242,7 @@ def test_wrong_credentials_by_the_thousand(authority: Authority) -> None:
 
     async def guess_on(site: Besieged, chance: random.Random) -> None:
         async with connected(site.port, tls=site.trusting) as client:
-            for number in range(125):
+            for number in range(60):
                 user = chance.choice(["prometheus", "root", "", "prometheus" * 50, "\0", "größe"])
                 password = chance.choice([str(chance.random()), "x" * chance.randrange(3000), "\0", ""])
                 header = authorization(user, password)
@@ -260,21 +260,21 @@ def test_wrong_credentials_by_the_thousand(authority: Authority) -> None:
 
     asyncio.run(test())
 
-    assert sum(found.values()) == 1000
+    assert sum(found.values()) == 480
     assert set(found) <= {401, 429}
     assert found[401]
 
 
 def test_a_flood_of_requests_on_one_connection(authority: Authority) -> None:
-    """3,000 requests in one go are answered one after the other, while others have their turn."""
+    """1,000 requests in one go are answered one after the other, while others have their turn."""
 
     async def test() -> None:
         async with besieged(authority) as site, connected(site.port, tls=site.trusting) as flooding:
             request = b"GET /healthz HTTP/1.1\r\nHost: node\r\n\r\n"
-            flooding.send(request * 3000)
+            flooding.send(request * 1000)
             for _ in range(20):
                 assert statuses(await site.said(SECOND[:-2] + b"Connection: close\r\n\r\n")) == [200]
-            for _ in range(3000):
+            for _ in range(1000):
                 assert (await flooding.answer()).status == 200
 
     asyncio.run(test())

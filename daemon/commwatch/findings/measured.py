@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple
 
 from commwatch.findings.facts import Facts
@@ -32,28 +32,30 @@ def measured_of(facts: Facts) -> tuple[Measured, ...]:
     return (*_pairs(facts), *_copies(facts))
 
 
-def well_at(measured: Iterable[Measured]) -> float | None:
-    """When all pairs reached their expectation, seconds since 1970; None if the current matrix does not show it.
-
-    Args:
-        measured: of this moment.
-    """
-    pairs = [one for one in measured if one.kind == "pair"]
-    return min(one.at for one in pairs) if pairs and min(one.share for one in pairs) >= WELL_FROM else None
+def well_at(facts: Facts) -> float | None:
+    """When all pairs reached their expectation, seconds since 1970; None if the current matrix does not show it."""
+    at, shares = _matrix(facts)
+    return at if shares and min(shares.values()) >= WELL_FROM else None
 
 
-def _pairs(facts: Facts) -> Iterator[Measured]:
+def _matrix(facts: Facts) -> tuple[float, Mapping[frozenset[str], float]]:
+    """The end of the last matrix, seconds since 1970, and by both GPUs of a pair its share of what is expected."""
     times = [at for probe, at in facts.each(Probe.last_completion_timestamp_seconds) if probe.collective == "pairs"]
-    if not times:
-        return
-    at = max(times)
-    gpus, ways = facts.derived(gpus_of), facts.derived(ways_of)
     shares: dict[frozenset[str], float] = {}
+    if not times:
+        return 0.0, shares
+    gpus = facts.derived(gpus_of)
     for pair, rate in facts.each(Pair.bandwidth_bytes_per_second):
         expected = pair.expected_bandwidth_bytes_per_second
         ends = frozenset(gpus.get(one, "") for one in (pair.source, pair.target))
         if expected and pair.backend != "gloo" and len(ends) == 2 and "" not in ends:
             shares[ends] = min(rate / expected, shares.get(ends, rate / expected))
+    return max(times), shares
+
+
+def _pairs(facts: Facts) -> Iterator[Measured]:
+    at, shares = _matrix(facts)
+    ways = facts.derived(ways_of)
     for ends, share in shares.items():
         first, second = sorted(ends)
         is_known = ways.over_nvlink(first, second) or ways.only_over_pcie(first, second)

@@ -229,10 +229,10 @@ class StuckJobs(Tracker):
     def _shares(self, family: str) -> dict[str, float]:
         """The use of a kind of link, by GPU, the busier direction."""
         shares: dict[str, float] = {}
-        block = self._store.get(f"{family}_use", "")
-        for (metric, labels), value in zip(block.layout.series, block.values, strict=True) if block else ():
-            if value is not None and metric.endswith("_utilization_ratio"):
-                shares[labels[1]] = max(value, shares.get(labels[1], 0.0))
+        for block in self._store.group(f"{family}_use").values():
+            for (metric, labels), value in zip(block.layout.series, block.values, strict=True):
+                if value is not None and metric.endswith("_utilization_ratio"):
+                    shares[labels[1]] = max(value, shares.get(labels[1], 0.0))
         return shares
 
     def _follow_network(self, now: float) -> None:

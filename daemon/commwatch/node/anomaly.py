@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from itertools import groupby
-from operator import gt
 from typing import Final, TypeAlias
 
 import structlog
 
+from commwatch.node.rate import DIRECTIONS
 from commwatch.node.run import Collector, Outcome
 from commwatch.node.store import Store, number_of
 from commwatch.node.tracker import Tracker
 from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
 from commwatch_exporters.state_words import COUNTER_ANOMALIES
+
+log = structlog.get_logger("commwatch.anomalies")
 
 BLANK: Final = 2
 """Supported, and yet without a number; or 0 while its twin counts."""
@@ -30,26 +31,31 @@ BUSY_SECONDS: Final = 60.0
 BUSY_SHARE: Final = 0.9
 """A GPU that works this much of the time is fed over PCIe, as kernel launches alone move bytes, unless one call never
 ends."""
-
-_LINK_LABELS: Final = 3
-"""Labels that name a link: index and address of its GPU, and its number."""
+LOOK_SECONDS: Final = 10.0
+"""Between two checks of a collector's counters: none of the anomalies comes and goes quickly."""
+_EARLY_SECONDS: Final = 0.5
+"""A run comes a little early where the one before was late."""
 _LEAST_BYTES: Final = 2**20
 _LEAST_PACKETS: Final = 10_000
 """Least rise of a counter before its unmoving twin is judged."""
 
-
-def _twins(family: str, others: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    for direction in ("transmit", "receive"):
-        for other in others:
-            yield f"commwatch_{family}_{direction}_bytes_total", f"commwatch_{family}_{direction}_{other}_total"
-
-
-TWINS: Final = (
-    *_twins("nvlink", ("packets", "raw_bytes")),
-    *_twins("rdma_port", ("packets",)),
-    *_twins("ethernet_phy", ("packets",)),
+GROUP: Final = "counters_anomaly"
+_ANOMALY: Final = "commwatch_counters_anomaly"
+_LINK_STATE: Final = "commwatch_nvlink_link_state"
+_USE, _SENT, _RECEIVED = (
+    f"commwatch_{name}" for name in ("gpu_utilization_ratio", "pcie_transmit_bytes_total", "pcie_receive_bytes_total")
 )
+TWINS: Final = tuple(
+    (f"commwatch_{family}_{direction}_bytes_total", f"commwatch_{family}_{direction}_{other}_total")
+    for family, other in (
+        ("nvlink", "packets"), ("nvlink", "raw_bytes"), ("rdma_port", "packets"), ("ethernet_phy", "packets")
+    )
+    for direction in DIRECTIONS
+)  # fmt: skip
 """Pairs that one transfer moves together: what passes in one direction, counted in two ways."""
+
+_Counter: TypeAlias = tuple[str, str]
+"""Device and counter, as the labels of an anomaly."""
 
 
 def device_of(labels: tuple[str, ...]) -> str:
@@ -63,72 +69,40 @@ def counter_of(metric: str) -> str:
     return metric.removeprefix("commwatch_")
 
 
-_NONE: Final = frozenset({type(None)})
-
-_Pair: TypeAlias = "tuple[Value, Value]"
-"""The values of two twins."""
-
-
 class _Twins:
-    """Two counters of each link or port of a device, and how they stood when both last moved, or neither.
+    """Two counters of one link or port, and how they stood when both last moved, or neither.
 
     Args:
-        metrics: the two.
-        places: of both in a block, for each link or port.
-        devices: these, as the anomalies name them.
+        layout: of the blocks that follow.
+        series: the two.
     """
 
-    def __init__(self, metrics: tuple[str, str], places: Sequence[tuple[int, int]], devices: Sequence[str]) -> None:
-        self._counters = counter_of(metrics[0]), counter_of(metrics[1])
-        self._least = _least(metrics[0]), _least(metrics[1])
-        self._devices = devices
-        self._firsts, self._seconds = [first for first, _ in places], [second for _, second in places]
-        self._time = 0.0
-        self._seen: tuple[Sequence[Value], Sequence[Value]] = ([None] * len(places), [None] * len(places))
-        """At the last reading, by counter."""
-        self._apart: dict[int, tuple[float, _Pair]] = {}
-        """Of those that did not move together since then: that time, and what they showed."""
+    def __init__(self, layout: Layout, series: tuple[Series, Series]) -> None:
+        self._places = [layout.index[one] for one in series]
+        self._counters = [(device_of(labels), counter_of(metric)) for metric, labels in series]
+        self._least = [
+            _LEAST_BYTES if CATALOGUE[metric].unit == "bytes" else _LEAST_PACKETS for metric, _ in series
+        ]  # fmt: skip
+        self._together: tuple[float, list[int | float]] | None = None
+        """Time and numbers; None until both were read."""
 
-    def judge(self, block: Block) -> Iterator[tuple[str, str, int]]:
-        """The counters that do not move while their twin counts: device, counter, and the verdict."""
-        read = block.values.__getitem__
-        seen = list(map(read, self._firsts)), list(map(read, self._seconds))
-        if self._apart or not self._move_together(seen):
-            apart = {}
-            for at, pair in enumerate(zip(*seen, strict=True)):
-                time, was = self._apart.get(at) or (self._time, (self._seen[0][at], self._seen[1][at]))
-                if _are_together(pair, was):
-                    continue
-                apart[at] = time, was
-                mover = 0 if _rise(pair[0], was[0]) > 0 else 1
-                if _rise(pair[mover], was[mover]) >= self._least[mover] and block.time - time >= TWIN_SECONDS:
-                    yield self._devices[at], self._counters[1 - mover], STALE if was[1 - mover] else BLANK
-            self._apart = apart
-        self._seen, self._time = seen, block.time
-
-    def _move_together(self, now: tuple[Sequence[Value], Sequence[Value]]) -> bool:
-        """Whether the two counters of every pair have either both risen since the last reading, or neither: the usual
-        case, tested in one pass."""
-        earlier = self._seen
-        try:
-            return list(map(gt, now[0], earlier[0])) == list(map(gt, now[1], earlier[1]))  # type: ignore[arg-type]
-        except TypeError:  # one was not read now or then
-            return False
+    def judge(self, block: Block) -> Iterator[tuple[_Counter, int]]:
+        """The counter that does not move while the other counts, with the verdict."""
+        numbers = [value for place in self._places if (value := block.values[place]) is not None]
+        if len(numbers) < len(self._places):
+            self._together = None
+            return
+        time, before = self._together or (block.time, numbers)
+        moved = [now - earlier for now, earlier in zip(numbers, before, strict=True)]
+        if (moved[0] > 0) == (moved[1] > 0) or min(moved) < 0:  # also where one began again
+            self._together = block.time, numbers
+            return
+        mover = 0 if moved[0] > 0 else 1
+        if moved[mover] >= self._least[mover] and block.time - time >= TWIN_SECONDS:
+            yield self._counters[1 - mover], STALE if before[1 - mover] else BLANK
 
 
-def _are_together(now: _Pair, was: _Pair) -> bool:
-    """Whether two counters moved together, or neither did, or they began again, or are read for the first time."""
-    if None in now or None in was:
-        return True
-    moved = _rise(now[0], was[0]), _rise(now[1], was[1])
-    return (moved[0] > 0) == (moved[1] > 0) or min(moved) < 0
-
-
-def _rise(now: Value, was: Value) -> float:
-    return (now or 0) - (was or 0)
-
-
-class CounterWatch:
+class _Device:
     """The counters of one device and collector, watched from reading to reading.
 
     Args:
@@ -138,83 +112,54 @@ class CounterWatch:
     """
 
     def __init__(self, layout: Layout, *, blanks: bool) -> None:
-        self._limits = []
-        self._counters = []
-        for place, (metric, labels) in enumerate(layout.series):
-            family = CATALOGUE.get(metric)
-            if family is None or family.type != "counter":
-                continue
-            key = (device_of(labels), counter_of(metric))
-            if family.saturates_at is not None:
-                self._limits.append((place, family.saturates_at, key))
+        self.layout = layout
+        self.known: dict[_Counter, int] = {}
+        """Result of the last check."""
+        self._limits: list[tuple[int, int, _Counter]] = []
+        """Place and greatest number of those that saturate."""
+        self._counters: list[tuple[int, str, _Counter]] = []
+        """Place and link of those that may be blank: a lane or a bin of a link is silent with its link."""
+        for place in layout.counters:
+            metric, labels = layout.series[place]
+            counter, limit = (device_of(labels), counter_of(metric)), CATALOGUE[layout.family_at[place]].saturates_at
+            if limit is not None:
+                self._limits.append((place, limit, counter))
             if blanks:
-                # A lane or a bin of a link is silent with its link.
-                self._counters.append((place, key, device_of(labels[:_LINK_LABELS])))
-        self._twins = list(_twins_of(layout))
-        self._complete: Sequence[Value] = ()
-        """The last reading that lacked no value."""
+                self._counters.append((place, device_of(labels[:3]), counter))
+        self._twins = [
+            _Twins(layout, ((first, labels), (second, labels)))
+            for first, second in TWINS
+            for labels in [layout.series[place][1] for place in layout.families.get(first, ())]
+            if (second, labels) in layout.index
+        ]
 
-    @property
-    def is_needed(self) -> bool:
-        """Whether there is anything to watch."""
-        return bool(self._limits or self._counters or self._twins)
+    def blank(self, block: Block) -> list[tuple[str, _Counter]]:
+        """The counters of a reading without a number, each with its link; none where nothing was read at all."""
+        blank = [(link, counter) for place, link, counter in self._counters if block.values[place] is None]
+        return blank if any(value is not None for value in block.values) else []
 
-    def update(self, block: Block, silent: Container[str] = ()) -> dict[tuple[str, str], int]:
-        """Anomalies in the counters of a reading: ``BLANK``, ``STALE`` or ``SATURATED`` by device and counter.
-
-        Args:
-            block: the reading.
-            silent: links whose counters have no number for a reason: they are down or were not read.
-        """
-        found: dict[tuple[str, str], int] = {}
-        if self._counters and not self._is_complete(block.values) and any(one is not None for one in block.values):
-            for place, key, link in self._counters:
-                if block.values[place] is None and link not in silent:
-                    found[key] = BLANK
-        for place, limit, key in self._limits:
-            value = block.values[place]
-            if value is not None and value >= limit:
-                found[key] = SATURATED
+    def check(self, block: Block) -> dict[_Counter, int]:
+        """The counters of a reading that have a number which cannot be trusted."""
+        found: dict[_Counter, int] = {}
+        for place, limit, counter in self._limits:
+            if (block.values[place] or 0) >= limit:
+                found[counter] = SATURATED
         for twins in self._twins:
-            for device, counter, code in twins.judge(block):
-                found[device, counter] = code
+            found.update(twins.judge(block))
         return found
 
-    def _is_complete(self, values: Sequence[Value]) -> bool:
-        """Whether all has a number; most counters show the same each time, which is known sooner."""
-        if values != self._complete:
-            if not _NONE.isdisjoint(map(type, values)):
-                return False
-            self._complete = values
-        return True
 
-
-def _twins_of(layout: Layout) -> Iterator[_Twins]:
-    for first, second in TWINS:
-        labels = [layout.series[place][1] for place in layout.families.get(first, ())]
-        both = [one for one in labels if (second, one) in layout.index]
-        if both:
-            places = [(layout.index[first, one], layout.index[second, one]) for one in both]
-            yield _Twins((first, second), places, [device_of(one) for one in both])
-
-
-def _least(metric: str) -> int:
-    return _LEAST_BYTES if CATALOGUE[metric].unit == "bytes" else _LEAST_PACKETS
-
-
-class FedWatch:
-    """Detects stalled PCIe byte counters of a GPU: it works without pause, and not one byte is counted either way.
-
-    A job that hangs in one call looks the same; other counters show whether it does.
-    """
+class _Feed:
+    """The PCIe byte counters of a GPU that works without pause."""
 
     def __init__(self) -> None:
         self._since: float | None = None
-        self._seen: tuple[float, float] | None = None
+        """Monotonic seconds from which on they have stood still."""
+        self._seen: tuple[Value, Value] | None = None
         self.moved = False
         """Whether a working GPU was fed between the last two readings."""
 
-    def update(self, time: float, utilisation: float | None, transmitted: float | None, received: float | None) -> bool:
+    def stalls(self, time: float, utilisation: Value, transmitted: Value, received: Value) -> bool:
         """Take the next reading; whether the counters have stood still for long enough.
 
         Args:
@@ -233,38 +178,17 @@ class FedWatch:
         return time - self._since >= BUSY_SECONDS
 
 
-log = structlog.get_logger("commwatch.anomalies")
-
-LOOK_SECONDS = 10.0
-"""Between two checks of a collector's counters: none of the anomalies comes and goes quickly."""
-_EARLY_SECONDS = 0.5
-"""A run comes a little early where the one before was late."""
-GROUP = "counters_anomaly"
-_ANOMALY = "commwatch_counters_anomaly"
-_USE, _SENT, _RECEIVED = (
-    f"commwatch_{name}" for name in ("gpu_utilization_ratio", "pcie_transmit_bytes_total", "pcie_receive_bytes_total")
-)
-
-
-@dataclass
-class _Watched:
-    layout: Layout
-    watch: CounterWatch
-    found: Mapping[tuple[str, str], int] | None = None
-    """Result of the last check; None before the first one."""
-
-
 class Anomalies(Tracker):
     """The anomalies of all counters, put into the store while they last."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         store.declare(GROUP, silent=[_ANOMALY])
-        self._watched: dict[str, dict[str, _Watched]] = {}
+        self._devices: dict[str, dict[str, _Device]] = {}
         """By collector, and by device."""
         self._due: dict[str, float] = {}
         """Monotonic seconds of the next check, by collector."""
-        self._fed: dict[str, FedWatch] = {}
+        self._feeds: dict[str, _Feed] = {}
         """By the PCI address of the GPU."""
 
     def follows(self, collector: Collector) -> bool:
@@ -272,7 +196,7 @@ class Anomalies(Tracker):
         return True
 
     def on_batch(self, outcome: Outcome) -> None:
-        """Look at the counters of a collector, each ``LOOK_SECONDS``."""
+        """Check the counters of a collector, each ``LOOK_SECONDS``."""
         collector, collected = outcome.collector, outcome.collected
         if outcome.time < self._due.get(collector.name, 0.0):
             return
@@ -280,42 +204,52 @@ class Anomalies(Tracker):
         failed = {absence.device for absence in collected.absences}  # of these a missing number is no blank
         for device, block in collected.blocks.items():
             if block.layout.counters and device not in failed:
-                self._look(collector, device, block)
+                self._check(collector, device, block)
 
-    def _look(self, collector: Collector, device: str, block: Block) -> None:
-        devices = self._watched.setdefault(collector.name, {})
-        watched = devices.get(device)
-        if watched is None or watched.layout is not block.layout:
-            watch = CounterWatch(block.layout, blanks=collector.source == "nvml")
-            watched = devices[device] = _Watched(block.layout, watch)
-        if not watched.watch.is_needed:
-            return
-        found = watched.watch.update(block, self._silent(device) if collector.source == "nvml" else ())
+    def _check(self, collector: Collector, key: str, block: Block) -> None:
+        devices, is_driver = self._devices.setdefault(collector.name, {}), collector.source == "nvml"
+        device = devices.get(key)
+        if device is None or device.layout is not block.layout:
+            device = devices[key] = _Device(block.layout, blanks=is_driver)
+        found = device.check(block)
+        if blank := device.blank(block):
+            silent = self._silent(key)
+            found |= {counter: BLANK for link, counter in blank if link not in silent}
         if collector.name == "nvml_gpm":
-            found |= self._unfed(device, block)
-        self._keep(collector, device, watched, found, block.time)
+            found |= self._unfed(key, block)
+        new = [(counter, code, part) for (part, counter), code in found.items()
+               if device.known.get((part, counter)) != code]  # fmt: skip
+        # A GPU in trouble has it on all its links at once: one line for each counter.
+        for (counter, code), parts in groupby(sorted(new), key=lambda one: one[:2]):
+            places = [part for _, _, part in parts]
+            log.warning("a counter cannot be trusted", devices=places, counter=counter, state=COUNTER_ANOMALIES[code])
+        shown: dict[Series, Value] = {
+            (_ANOMALY, (collector.source, *counter)): code for counter, code in sorted(found.items())
+        }
+        expires = block.time + LOOK_SECONDS + collector.lifetime
+        self._store.show(GROUP, f"{collector.name} {key}", shown, block.time, expires)
+        device.known = found
 
     def _silent(self, device: str) -> frozenset[str]:
-        """The links of a GPU that were not read as active: their counters need not have a number."""
-        metric, block = "commwatch_nvlink_link_state", self._store.get("nvml_nvlink", device)
-        if block is None or metric not in block.layout.families:
+        """The links of a GPU that were not read as active: their counters have no number for a reason."""
+        block = self._store.get("nvml_nvlink", device)
+        if block is None:
             return frozenset()
-        layout, values = block.layout, block.values
-        places = layout.families[metric]
-        if values[layout.slices[metric]].count(1) == len(places) == len(values[layout.slices[metric]]):
-            return frozenset()  # as a rule all are
-        return frozenset(f"{device}/{layout.series[place][1][2]}" for place in places if values[place] != 1)
+        return frozenset(
+            device_of(labels) for labels in block.labels(_LINK_STATE) if block.get(_LINK_STATE, *labels) != 1
+        )
 
-    def _unfed(self, device: str, block: Block) -> dict[tuple[str, str], int]:
+    def _unfed(self, device: str, block: Block) -> dict[_Counter, int]:
+        """The PCIe counters of a GPU that works, and not one byte is counted either way while its job goes on.
+
+        A job that hangs in one call looks the same; other counters show whether it does.
+        """
         use = self._store.get("nvml_gpu", device)
         if use is None or not block.layout.series:
             return {}
-        watch = self._fed.get(device)
-        if watch is None:
-            watch = self._fed[device] = FedWatch()
-        sent, received = number_of(block, _SENT), number_of(block, _RECEIVED)
-        is_still = watch.update(block.time, number_of(use, _USE), sent, received)
-        if not is_still or not self._job_goes_on(device):
+        feed = self._feeds.setdefault(device, _Feed())
+        stalls = feed.stalls(block.time, number_of(use, _USE), number_of(block, _SENT), number_of(block, _RECEIVED))
+        if not stalls or not self._job_goes_on(device):
             return {}
         return {(device, counter_of(metric)): BLANK for metric in (_SENT, _RECEIVED)}
 
@@ -326,39 +260,21 @@ class Anomalies(Tracker):
         evidence of a fault.
         """
         job = self._job_of(device)
-        links = self._store.get("nvlink_use", "")
-        nvlink = () if links is None else zip(links.layout.series, links.values, strict=True)
-        peers = (watch for other, watch in self._fed.items() if other != device and job & self._job_of(other))
-        return any(watch.moved for watch in peers) or any(
-            metric.endswith("utilization_ratio") and labels[1] == device and value for (metric, labels), value in nvlink
+        peers = (feed for other, feed in self._feeds.items() if other != device and job & self._job_of(other))
+        links = self._store.get("nvlink_use", device)
+        uses = (f"commwatch_nvlink_{direction}_utilization_ratio" for direction in DIRECTIONS)
+        return any(feed.moved for feed in peers) or (
+            links is not None and any(value for use in uses for _, value in links.samples(use))
         )
 
     def _job_of(self, device: str) -> frozenset[int]:
         """The identities of the jobs on a GPU."""
         return frozenset(self._store.jobs.get(one, one) for one in self._store.occupants.get(device, ()))
 
-    def _keep(
-        self, collector: Collector, device: str, watched: _Watched, found: Mapping[tuple[str, str], int], time: float
-    ) -> None:
-        if not found and watched.found == {}:
-            return
-        known = watched.found or {}
-        new = [(counter, code, part) for (part, counter), code in found.items() if known.get((part, counter)) != code]
-        # A GPU in trouble has it on all its links at once: one line for each counter.
-        for (counter, code), parts in groupby(sorted(new), key=lambda one: one[:2]):
-            places = [part for _, _, part in parts]
-            log.warning("a counter cannot be trusted", devices=places, counter=counter, state=COUNTER_ANOMALIES[code])
-        name = f"{collector.name} {device}"
-        shown: dict[Series, Value] = {
-            (_ANOMALY, (collector.source, part, counter)): code for (part, counter), code in sorted(found.items())
-        }
-        self._store.show(GROUP, name, shown, time, time + LOOK_SECONDS + collector.lifetime)
-        watched.found = found
-
     def on_tick(self, now: float) -> None:
         """Forget the anomalies of devices that are no longer read."""
-        for collector, devices in self._watched.items():
+        for collector, devices in self._devices.items():
             for device in devices.keys() - self._store.devices(collector):
                 del devices[device]
                 self._store.drop(GROUP, f"{collector} {device}")
-                self._fed.pop(device, None)
+                self._feeds.pop(device, None)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from commwatch.node.inventory import KnownGpu
+from commwatch.node.inventory_state import GpuRecord
 from commwatch.node.observation import Observation
 from commwatch.readings import Absence, Reason
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
@@ -32,7 +32,7 @@ _MOST_SEVERE_FIRST = (LOST, RESET_REQUIRED, NOT_LISTED, MISSING, NOT_ANSWERING)
 
 
 def gpu_states(
-    known: Iterable[KnownGpu],
+    known: Mapping[str, GpuRecord],
     seen: Observation,
     absences: Collection[Absence],
     suspects: Iterable[str],
@@ -51,7 +51,7 @@ def gpu_states(
     accepted.
 
     Args:
-        known: what ``Inventory.known_gpus`` gives.
+        known: the GPUs that are or were here, by UUID.
         seen: what ``observe_blocks`` gives; ``gpus`` is None while the driver lists none.
         absences: those of the last run of each collector of the driver.
         suspects: devices on which a worker is stuck, and those that fail every call (``silent_gpus``): PCI addresses,
@@ -78,7 +78,7 @@ def gpu_states(
 
 
 def failing_gpus(
-    known: Iterable[KnownGpu], seen: Observation, absences: Collection[Absence], on_bus: Collection[str] = ()
+    known: Mapping[str, GpuRecord], seen: Observation, absences: Collection[Absence], on_bus: Collection[str] = ()
 ) -> frozenset[str]:
     """PCI addresses of the GPUs with an absence whose reason does not concern their state."""
     here, _, gone = _places(known, seen)
@@ -97,7 +97,7 @@ def not_working(states: Mapping[GpuLabels, int]) -> frozenset[str]:
 
 def state_block(
     states: Mapping[GpuLabels, int],
-    known: Iterable[KnownGpu],
+    known: Mapping[str, GpuRecord],
     seen: Observation,
     time: float,
     failing: Collection[str] = (),
@@ -108,7 +108,7 @@ def state_block(
 
     Args:
         states: what ``gpu_states`` gives.
-        known: what ``Inventory.known_gpus`` gives.
+        known: the GPUs that are or were here, by UUID.
         seen: what ``observe_blocks`` gives.
         time: monotonic seconds.
         failing: what ``failing_gpus`` gives.
@@ -125,20 +125,22 @@ def state_block(
     possible = sorted(set(on_bus) - placed)
     readings.update({("commwatch_gpu_possible_address", (index, "", one)): 1 for index in nameless for one in possible})
     here = {gpu.pci_bus_id for gpu in seen.gpus or ()}
-    for gpu in known:
+    for uuid, gpu in known.items():
         labels = (str(gpu.index), gpu.pci_bus_id)
         is_away = states.get(labels, OK) != OK or gpu.pci_bus_id in failing
         if is_away and gpu.pci_bus_id not in here and not gpu.is_replaced:
-            uuid = "" if gpu.uuid == gpu.pci_bus_id else gpu.uuid
-            readings["commwatch_gpu_info", (*labels, uuid, gpu.serial, gpu.name, gpu.architecture)] = 1
+            shown = "" if uuid == gpu.pci_bus_id else uuid
+            readings["commwatch_gpu_info", (*labels, shown, gpu.serial, gpu.name, gpu.architecture)] = 1
     return Block(Layout(readings), tuple(readings.values()), time)
 
 
-def _places(known: Iterable[KnownGpu], seen: Observation) -> tuple[dict[str, str], list[KnownGpu], dict[str, str]]:
+def _places(
+    known: Mapping[str, GpuRecord], seen: Observation
+) -> tuple[dict[str, str], list[GpuRecord], dict[str, str]]:
     """The GPUs that the driver lists, by PCI address with their index; those that it does not; and these by address."""
     here = {gpu.pci_bus_id: str(gpu.index) for gpu in seen.gpus or ()}
     uuids = {gpu.uuid for gpu in seen.gpus or ()}
-    away = [gpu for gpu in known if gpu.uuid not in uuids]
+    away = [gpu for uuid, gpu in known.items() if uuid not in uuids]
     gone = {gpu.pci_bus_id: str(gpu.index) for gpu in away if gpu.pci_bus_id not in here and not gpu.is_replaced}
     return here, away, gone
 

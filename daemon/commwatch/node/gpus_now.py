@@ -6,7 +6,10 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
+from commwatch.node.gpu_state import GROUP as STATES
+from commwatch.node.inventory import IDENTITY
 from commwatch.node.store import Store
 from commwatch_exporters.node.model import Gpu, Source, node_at
 from commwatch_exporters.snapshot import Snapshot
@@ -41,10 +44,14 @@ class GpusNow:
         self._store = store
 
     def gpus(self) -> list[ProbeGpu]:
-        """Those that answer, by index."""
-        with node_at(self._store.snapshot()) as node:
-            gpus = [ProbeGpu(int(gpu.index), gpu.uuid, gpu.address, gpu.name) for gpu, _ in node.each(Gpu.info)]
-        return sorted(gpus, key=lambda gpu: gpu.index)
+        """Those that answer, and those whose identity is known though they do not, by index."""
+        gpus = [
+            ProbeGpu(int(index), uuid, pci_bus_id, name)
+            for group in (IDENTITY, STATES)
+            for block in self._store.group(group).values()
+            for index, pci_bus_id, uuid, _, name, _ in block.labels("commwatch_gpu_info")
+        ]
+        return sorted(gpus, key=attrgetter("index"))
 
     def facts(self, fresh_from: float) -> tuple[GpuFacts, ...]:
         """The readings of each GPU since a monotonic time; older ones do not show that it is free now."""
@@ -94,8 +101,8 @@ class GpusNow:
 
 def _either(later: GpuFacts, earlier: GpuFacts | None) -> bool | None:
     """Whether a GPU was busy in one of two readings; None if one had no value and the other was "no"."""
-    looks = (later.busy, earlier.busy if earlier is not None else None)
-    return True if True in looks else None if None in looks else False
+    readings = (later.busy, earlier.busy if earlier is not None else None)
+    return True if True in readings else None if None in readings else False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final
 
 from commwatch.node.inventory import Inventory
-from commwatch.node.tracker import Clock
 from commwatch.sources.gpu_bus import gpus_to_list
 from commwatch.sources.presence import NvidiaGpus, nvidia_gpus
 
@@ -21,22 +20,18 @@ class GpusOnBus:
         sysfs: usually ``/sys``.
         procfs: usually ``/proc``.
         is_simulated: the node has no device files.
-        clock: usually the module ``time``.
     """
 
-    def __init__(
-        self, inventory: Inventory, sysfs: Path, procfs: Path, *, is_simulated: bool = False, clock: Clock = time
-    ) -> None:
+    def __init__(self, inventory: Inventory, sysfs: Path, procfs: Path, *, is_simulated: bool = False) -> None:
         self._inventory = inventory
         self._sysfs, self._procfs = sysfs, procfs
         self._devices = (None,) if is_simulated else ()
-        self._clock = clock
         self._gpus = NvidiaGpus(0, 0)
         self._read_at = float("-inf")
 
     def gpus(self) -> NvidiaGpus:
         """Those that are there, read each 10 s at most."""
-        now = self._clock.monotonic()
+        now = time.monotonic()
         if now - self._read_at >= _LOOK_SECONDS:
             self._read_at, self._gpus = now, nvidia_gpus(self._sysfs)
         return self._gpus

@@ -14,12 +14,12 @@ from commwatch.node.inventory import Inventory
 from commwatch.node.rises import Rises
 from commwatch.node.run import Outcome
 from commwatch.node.store import Store
-from commwatch.node.tracker import Clock, Tracker
+from commwatch.node.tracker import Tracker
 from commwatch.node.xids import meaning_of
 from commwatch.readings import HardwareEvent
 from commwatch.sources.kernel_log_lines import INIT_FAILED, details, init_failure, is_fatal, is_nonfatal
 from commwatch.state.records import Count, Timestamp
-from commwatch_exporters.snapshot import Block, Layout, Series, Value
+from commwatch_exporters.snapshot import Series, Value
 
 FABRIC_XIDS: Final = ("74", "79", "108", "121", "136", "137", "155", "167", "173", "176")
 """Xids that bear on the paths between GPUs; exposed with 0 before the first, so that an increase is seen."""
@@ -105,7 +105,6 @@ class HardwareEvents:
         """By table, address and code."""
         self._gpus: Mapping[str, str] = {}
         self._switches: frozenset[str] = frozenset()
-        self._layout = Layout(())
 
     def forget_recent(self) -> None:
         """Count no event so far as recent; the totals are kept."""
@@ -222,8 +221,8 @@ class HardwareEvents:
                 device = ""
         return totals.setdefault(device, {}), device
 
-    def block(self, time: float) -> Block:
-        """All totals and the recent events, with the layout of before where no series was added.
+    def readings(self, time: float) -> dict[Series, Value]:
+        """All totals and the recent events.
 
         Args:
             time: monotonic seconds.
@@ -243,9 +242,7 @@ class HardwareEvents:
             readings["commwatch_gpu_init_failed", (gpus.get(device, ""), device, why)] = 1
         for device, last in self.state.last_xids.items():
             readings["commwatch_gpu_last_xid_timestamp_seconds", (gpus.get(device, ""), device)] = round(last, 3)
-        if tuple(readings) != self._layout.series:
-            self._layout = Layout(readings)
-        return Block(self._layout, list(readings.values()), time)
+        return readings
 
 
 METRICS: Final[Mapping[Table, str]] = {
@@ -308,7 +305,6 @@ class HardwareLog(Tracker):
     Args:
         state: of an earlier daemon; it is changed in place.
         recent_seconds: as for ``HardwareEvents``.
-        clock: usually the module ``time``.
     """
 
     collectors = (_IDENTITY, _DEVICES, "nvml_events", "kernel_log")
@@ -316,11 +312,10 @@ class HardwareLog(Tracker):
 
     def __init__(
         self, state: HardwareEventsState, store: Store, inventory: Inventory,
-        recent_seconds: float = RECENT_SECONDS, clock: Clock = time,
+        recent_seconds: float = RECENT_SECONDS,
     ) -> None:  # fmt: skip
         super().__init__(store)
         store.declare(GROUP)
-        self._clock = clock
         self._inventory = inventory
         self._events = HardwareEvents(state, recent_seconds)
 
@@ -332,7 +327,7 @@ class HardwareLog(Tracker):
     def resume(self) -> None:
         """Forget the recent events: those during maintenance were meant. The totals are kept."""
         self._events.forget_recent()
-        self._store.put(GROUP, "", self._events.block(self._clock.monotonic()), float("inf"))
+        self._show(time.monotonic())
 
     def on_batch(self, outcome: Outcome) -> None:
         """Process the events of one run of a collector, and update the list of devices."""
@@ -341,12 +336,15 @@ class HardwareLog(Tracker):
         if outcome.collector.name in (_IDENTITY, _DEVICES):
             self._know()
         if events:
-            self._announce(self._events.take(events, self._clock.time(), outcome.time))
+            self._announce(self._events.take(events, time.time(), outcome.time))
             self.version = self._events.version
-        self._store.put(GROUP, "", self._events.block(outcome.time), float("inf"))
+        self._show(outcome.time)
+
+    def _show(self, now: float) -> None:
+        self._store.show(GROUP, "", self._events.readings(now), now)
 
     def _know(self) -> None:
-        gpus = {gpu.pci_bus_id: str(gpu.index) for gpu in self._inventory.known_gpus() if not gpu.is_replaced}
+        gpus = {gpu.pci_bus_id: str(gpu.index) for gpu in self._inventory.state.gpus.values() if not gpu.is_replaced}
         infos = self._labels(_IDENTITY, "commwatch_gpu_info")
         nvlink5 = [labels[1] for labels in infos if _has_nvlink5(labels[5])]
         devices = self._labels(_DEVICES, "commwatch_pcie_device_info")
@@ -356,8 +354,7 @@ class HardwareLog(Tracker):
     def _labels(self, group: str, family: str) -> Iterable[tuple[str, ...]]:
         """Label values of the series of an info family."""
         for block in self._store.group(group).values():
-            for position in block.layout.families.get(family, ()):
-                yield block.layout.series[position][1]
+            yield from block.labels(family)
 
     def _announce(self, events: list[HardwareEvent]) -> None:
         for event in events[-LOGGED_PER_RUN:]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sized
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from commwatch.node.boards import WHOLE_BOARD
 from commwatch.node.capacity import pcie_rate
@@ -25,7 +25,6 @@ from commwatch.node.inventory_state import (
     stable_ports,
 )
 from commwatch.node.observation import Observation, SeenGpu, SeenPort
-from commwatch.node.utilisation import NvlinkExpectation
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
 
 IDENTITY: Final = "nvml_identity"
@@ -34,6 +33,15 @@ Kind: TypeAlias = Literal["gpu", "nvlink", "pcie_lane", "rdma_port", "ethernet_p
 KINDS: tuple[Kind, ...] = ("gpu", "nvlink", "pcie_lane", "rdma_port", "ethernet_port")
 Origin: TypeAlias = Literal["configured", "accepted", "board", "learned"]
 """Where an expectation comes from, the strongest first."""
+
+
+class NvlinkExpectation(NamedTuple):
+    """The NVLinks that one GPU should have."""
+
+    links: frozenset[int]
+    capacity_bytes_per_second: float | None
+    """Nominal rate of the links together, one direction; None where it is not known."""
+
 
 LinkEnd: TypeAlias = tuple[str, str, str]
 """``switch`` or ``gpu``, its PCI address, and the number that the link has there."""
@@ -55,30 +63,22 @@ LONGEST_STEP_SECONDS = 180.0
 
 
 @dataclass(frozen=True, slots=True)
-class KnownGpu:
-    """A GPU that is or was here."""
+class _Expected:
+    """What is expected of each part, worked out once for each observation; of GPUs by UUID."""
 
-    uuid: str
-    index: int
-    """NVML index it had last."""
-    pci_bus_id: str
-    is_expected: bool
-    is_replaced: bool
-    """Another GPU holds its slot now."""
-    name: str = ""
-    serial: str = ""
-    architecture: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _AskedParts:
-    """Requirements of board, configuration and equal parts for single parts, regardless of their readings."""
-
-    links: Mapping[str, frozenset[int]]
-    """NVLinks by UUID of the GPU."""
-    lanes: Mapping[str, int]
-    """PCIe lanes, likewise."""
-    rdma_ports: frozenset[str]
+    below_equals: Mapping[tuple[str, str], int]
+    """By UUID and aspect, how much less a GPU has than its equals."""
+    ports_below_equals: Mapping[str, int]
+    """By name, 1 for an RDMA port that is down while its equals are up, else 0."""
+    links: Mapping[str, Mapping[int, float]]
+    """The NVLinks that a GPU should have, with their nominal rates in bytes per second, 0 where not known."""
+    nvlinks: Mapping[str, NvlinkExpectation | None]
+    lanes: Mapping[str, int | None]
+    """The PCIe lanes that a GPU should have; None if their number is not known."""
+    rdma_ports: Sequence[str]
+    """Names of the RDMA ports that should be active."""
+    slots: Mapping[str, str]
+    """UUID of the GPU in a slot, by PCI address."""
 
 
 class Inventory:
@@ -103,16 +103,18 @@ class Inventory:
         self._seen = Observation()
         self._here: Mapping[str, SeenGpu] = {}
         """GPUs of the last observation by UUID."""
-        self._expectations: dict[str, NvlinkExpectation | None] = {}
-        """By PCI address; asked for with each reading, and the same until the next observation."""
-        self._asked_parts: _AskedParts | None = None
-        """Likewise."""
-        self._records: Mapping[str, tuple[str, GpuRecord]] | None = None
-        """By PCI address: the GPU in the slot; likewise, and None until it is asked for."""
         self._time: float | None = None
-        self._layout = Layout(())
         self.learned = 0
         """Grows whenever a part is known, watched or expected that was not before, or a larger value of it."""
+        self._learned_links: Mapping[str, Mapping[int, float]] = {}
+        """By UUID of the GPU, the links that were learned, with their nominal rates."""
+        self._expected: _Expected
+        self._work_out_expected()
+
+    def begin(self, boot: str) -> None:
+        """See ``InventoryState.begin``; call before the first observation."""
+        self.state.begin(boot)
+        self._work_out_expected()
 
     def observe(self, seen: Observation, now: float) -> list[str]:
         """Take what is here now; returns what is expected from now on, in sentences.
@@ -139,14 +141,8 @@ class Inventory:
                 self.state.rdma_ports, seen.rdma_ports, "RDMA port", elapsed, self._learn_after, is_missed=True
             )
         self.learned += bool(learned or self.state.watched() != watched_before)
-        self._begin_anew()
+        self._work_out_expected()
         return learned
-
-    def _begin_anew(self) -> None:
-        """Discard the values that were derived from the present and expected parts."""
-        self._expectations = {}
-        self._records = None
-        self._asked_parts = None
 
     def accept(self) -> list[str]:
         """Expect what is here now, also where that is less; what was not read stays. Returns what is given up, or odd.
@@ -158,7 +154,7 @@ class Inventory:
         if self._seen.gpus is not None:
             for uuid in [uuid for uuid in self.state.gpus if uuid not in self._here]:
                 record = self.state.gpus.pop(uuid)
-                if record.presence.due is not None:
+                if record.is_expected:
                     given_up.append(f"{_describe(uuid, record)} is no longer expected")
             for uuid, gpu in self._here.items():
                 _accept_gpu(gpu, self.state.gpus[uuid], given_up)
@@ -168,28 +164,29 @@ class Inventory:
             given_up += accept_ports(self.state.rdma_ports, self._seen.rdma_ports, "RDMA port")
         self.state.is_accepted = True
         self.state.accepted = {}
-        gpus, ports = self._below_equals()
-        self._accept_odd((*gpus.items(), *ports.items()))
-        self._accept_odd(self._below_product().items())
-        self._begin_anew()
+        self._work_out_expected()
+        self._accept_odd(self._expected.below_equals)
+        self._accept_odd({(name, "port"): less for name, less in self._expected.ports_below_equals.items()})
+        self._work_out_expected()  # nothing is asked any more of what was accepted
+        self._accept_odd(self._below_product())
+        self._work_out_expected()
         return given_up
 
-    def _accept_odd(self, odd: Iterable[tuple[tuple[str, str], int]]) -> None:
-        self.state.accepted |= {_accepted_as(part): less for part, less in odd if less}
-        self._asked_parts = None  # nothing is asked any more of what was accepted
+    def _accept_odd(self, odd: Mapping[tuple[str, str], int]) -> None:
+        self.state.accepted |= {_accepted_as(part): less for part, less in odd.items() if less}
 
     def odd(self) -> list[str]:
         """The parts that have less than their equals or their product and were not accepted so, in sentences."""
-        gpus, ports = self._below_equals()
+        ports = self._expected.ports_below_equals
         return [
             f"{_describe(uuid, self.state.gpus[uuid])}: {less} {_ASPECTS[aspect.removeprefix(_PRODUCT)]} less than its "
             f"{than}"
-            for parts, than in ((gpus, "equals"), (self._below_product(), "product"))
+            for parts, than in ((self._expected.below_equals, "equals"), (self._below_product(), "product"))
             for (uuid, aspect), less in parts.items()
             if less
-        ] + [f"RDMA port {name} is down, and all its equals are up" for (name, _), less in ports.items() if less]
+        ] + [f"RDMA port {name} is down, and all its equals are up" for name, less in ports.items() if less]
 
-    def _below_equals(self) -> tuple[dict[tuple[str, str], int], dict[tuple[str, str], int]]:
+    def _below_equals(self) -> tuple[Mapping[tuple[str, str], int], Mapping[str, int]]:
         """Shortfalls of the present GPUs, by UUID and aspect, and RDMA ports, by name, against their equals.
 
         A learned quantity that is gone has its own series, and counts as present.
@@ -198,7 +195,7 @@ class Inventory:
         for uuid, gpu in self._here.items():
             record = self.state.gpus[uuid]
             if gpu.links_up is not None:
-                links = record.expected_links().keys() | gpu.links_up.keys()
+                links = self._learned_links[uuid].keys() | gpu.links_up.keys()
                 has["nvlinks"][uuid, "nvlinks"] = gpu.name, len(links)
             for aspect, now, learned in (
                 ("lanes", gpu.pcie_lanes, record.pcie_lanes),
@@ -220,9 +217,10 @@ class Inventory:
         }
         # One or several for each GPU are rails; of others any may be left without a cable.
         size = Counter(equal_in for equal_in, _ in up.values())
-        number = sum(gpu.presence.due is not None and not gpu.is_replaced for gpu in self.state.gpus.values())
+        number = sum(gpu.is_expected and not gpu.is_replaced for gpu in self.state.gpus.values())
         rails = {part: one for part, one in up.items() if number and size[one[0]] % number == 0}
-        return self._not_accepted(gpus), self._not_accepted(shortfalls(rails, 0.0))
+        ports = self._not_accepted(shortfalls(rails, 0.0))
+        return self._not_accepted(gpus), {name: less for (name, _), less in ports.items()}
 
     def _below_product(self) -> dict[tuple[str, str], int]:
         """Shortfalls of the present GPUs against their product, by UUID and aspect.
@@ -233,39 +231,23 @@ class Inventory:
         has: dict[tuple[str, str], int] = {}
         models = Counter(gpu.name for gpu in self._here.values())
         for uuid, gpu in self._here.items():
-            product, record = product_of(gpu.name), self.state.gpus[uuid]
+            product = product_of(gpu.name)
             if product is None:
                 continue
             if gpu.pcie_lanes is not None:
-                lanes = max(gpu.pcie_lanes, self._lanes_due(uuid, record) or 0)
+                lanes = max(gpu.pcie_lanes, self._expected.lanes[uuid] or 0)
                 has[uuid, _PRODUCT + "lanes"] = min(product.lanes, gpu.pcie_lanes_max or product.lanes) - lanes
             if gpu.pcie_own_generation is not None:
                 has[uuid, _PRODUCT + "generation"] = product.generation - gpu.pcie_own_generation
             is_whole = self._seen.is_virtual is False or models[gpu.name] >= WHOLE_BOARD
             if gpu.links_up and is_whole and "nvlink" not in self._asked():
-                links = self._links_due(uuid, record).keys() | gpu.links_up.keys()
+                links = self._expected.links[uuid].keys() | gpu.links_up.keys()
                 has[uuid, _PRODUCT + "nvlinks"] = product.nvlinks - len(links)
         return self._not_accepted({part: max(0, less) for part, less in has.items()})
 
     def _not_accepted(self, parts: dict[tuple[str, str], int]) -> dict[tuple[str, str], int]:
         accepted = self.state.accepted
         return {part: 0 if less <= accepted.get(_accepted_as(part), 0) else less for part, less in parts.items()}
-
-    def known_gpus(self) -> tuple[KnownGpu, ...]:
-        """The GPUs that are or were here."""
-        return tuple(
-            KnownGpu(
-                uuid,
-                record.index,
-                record.pci_bus_id,
-                record.presence.due is not None,
-                record.is_replaced,
-                record.name,
-                record.serial,
-                record.architecture,
-            )
-            for uuid, record in self.state.gpus.items()
-        )
 
     def link_ends(self) -> Mapping[Link, LinkEnd]:
         """Where NVLinks lead, as the driver said while they were up."""
@@ -283,7 +265,7 @@ class Inventory:
             device: a PCI address, ``index:N``, or the key of another device, which stays as it is.
             listed: PCI addresses of the GPUs that the driver lists.
         """
-        known = {f"index:{gpu.index}": gpu.pci_bus_id for gpu in self.known_gpus()
+        known = {f"index:{gpu.index}": gpu.pci_bus_id for gpu in self.state.gpus.values()
                  if not gpu.is_replaced and gpu.pci_bus_id not in listed}  # fmt: skip
         return known.get(device, device)
 
@@ -296,15 +278,15 @@ class Inventory:
         if (asked := self._asked().get(kind)) is not None:
             return asked
         if kind == "rdma_port":
-            return len(self._rdma_ports_due()) or None
+            return len(self._expected.rdma_ports) or None
         if kind == "ethernet_port":
             return len(stable_ports(self.state.ports)) or None
-        gpus = {uuid: record for uuid, record in self.state.gpus.items() if record.presence.due is not None}
+        gpus = [uuid for uuid, record in self.state.gpus.items() if record.is_expected]
         if kind == "gpu":
             return len(gpus) or None
         if kind == "nvlink":
-            return sum(len(self._links_due(uuid, gpu)) for uuid, gpu in gpus.items()) or None
-        return sum(self._lanes_due(uuid, gpu) or 0 for uuid, gpu in gpus.items()) or None
+            return sum(len(self._expected.links[uuid]) for uuid in gpus) or None
+        return sum(self._expected.lanes[uuid] or 0 for uuid in gpus) or None
 
     def _asked(self) -> dict[Kind, int]:
         """Totals that are expected without learning: by the configuration, else by the boards."""
@@ -320,8 +302,8 @@ class Inventory:
             return {"gpu": gpus}
         return {"gpu": gpus, "nvlink": gpus * product.nvlinks}
 
-    def _asked_of_parts(self) -> _AskedParts:
-        """The requirements for the present parts beyond their readings.
+    def _work_out_expected(self) -> None:
+        """Work out what is expected of each part that was learned, or is here.
 
         A total of the configuration or the board is asked of single parts where no more of them are here than it names:
         of each link of a GPU of which some link has come up, or of whose equals, since before that its fabric may not
@@ -331,36 +313,69 @@ class Inventory:
         of the others as well, however few they are: a GPU that is gone does not hide what another lacks. Where GPUs are
         joined directly, one without a link takes a link of each other along, and all are asked.
         """
-        if self._asked_parts is None:
-            asked = self._asked()
-            less, ports = self._below_equals()
-            links, lanes = {}, {}
-            listed = sum(len(gpu.links_down) + len(gpu.links_up or ()) for gpu in self._here.values())
-            each, rest = divmod(asked.get("pcie_lane", 0), asked.get("gpu", len(self._here)) or 1)
-            dark = {
-                gpu.name for uuid, gpu in self._here.items()
-                if gpu.links_down and not self._links_shown(uuid)
-                and (less.get((uuid, "nvlinks")) or (self._seen.is_virtual is False and not self.state.is_accepted))
-            }  # fmt: skip
-            for uuid, gpu in self._here.items():
-                record, is_soldered = self.state.gpus[uuid], product_of(gpu.name) is not None
-                usual = self._usual_links(gpu.name) if gpu.links_down and is_soldered else frozenset[int]()
-                if listed <= asked.get("nvlink", 0):
-                    if gpu.links_down and (self._links_shown(uuid) or less.get((uuid, "nvlinks")) or usual):
-                        links[uuid] = gpu.links_down
-                elif usual and gpu.name in dark and self._is_joined_directly(gpu):
+        records = self.state.gpus
+        self._learned_links = {uuid: record.expected_links() for uuid, record in records.items()}
+        less, ports = self._below_equals()
+        links: dict[str, Mapping[int, float]] = {}
+        nvlinks = {}
+        for uuid, asked in self._asked_links(less).items():
+            links[uuid] = {**dict.fromkeys(asked, max(self._learned_links[uuid].values(), default=0.0)),
+                           **self._learned_links[uuid]}  # fmt: skip
+        for uuid in records:
+            here = self._here.get(uuid)
+            if here is not None and here.is_split:
+                links[uuid] = {}  # in MIG mode it has none
+            rates: Mapping[int, float | None] = links.setdefault(uuid, self._learned_links[uuid])
+            rates = rates or (here.links_up if here is not None else None) or {}
+            known = [rate for rate in rates.values() if rate]
+            capacity = sum(known) if len(known) == len(rates) else None
+            nvlinks[uuid] = NvlinkExpectation(frozenset(rates), capacity) if rates else None
+        seen = self._seen.rdma_ports or {}
+        names = {*expected_ports(self.state.rdma_ports), *(name for name, number in ports.items() if number)}
+        names |= seen.keys() if len(seen) <= self._asked().get("rdma_port", 0) else set()
+        # Of several GPUs in one slot the first: it is written last.
+        slots = {one.pci_bus_id: uuid for uuid, one in reversed(records.items()) if not one.is_replaced}
+        self._expected = _Expected(less, ports, links, nvlinks, self._lanes(less), sorted(names), slots)
+
+    def _asked_links(self, less: Mapping[tuple[str, str], int]) -> dict[str, Collection[int]]:
+        """NVLinks that are down and asked of a GPU, by UUID, whether or not they were learned.
+
+        Args:
+            less: what GPUs have less than their equals, by UUID and aspect.
+        """
+        listed = sum(len(gpu.links_down) + len(gpu.links_up or ()) for gpu in self._here.values())
+        dark = {
+            gpu.name for uuid, gpu in self._here.items()
+            if gpu.links_down and not self._links_shown(uuid)
+            and (less.get((uuid, "nvlinks")) or (self._seen.is_virtual is False and not self.state.is_accepted))
+        }  # fmt: skip
+        links: dict[str, Collection[int]] = {}
+        for uuid, gpu in self._here.items():
+            is_soldered = product_of(gpu.name) is not None
+            usual = self._usual_links(gpu.name) if gpu.links_down and is_soldered else frozenset[int]()
+            if listed <= self._asked().get("nvlink", 0):
+                if gpu.links_down and (self._links_shown(uuid) or less.get((uuid, "nvlinks")) or usual):
                     links[uuid] = gpu.links_down
-                elif usual and (less.get((uuid, "nvlinks")) or self._lacks_links_of_product(gpu, usual)):
-                    links[uuid] = gpu.links_down & usual
-                if each and not rest:
-                    lanes[uuid] = each
-                elif is_soldered and (lacking := less.get((uuid, "lanes"))):
-                    lanes[uuid] = int(max(gpu.pcie_lanes or 0, record.pcie_lanes.due or 0)) + lacking
-            seen = self._seen.rdma_ports or {}
-            names = {name for (name, _), number in ports.items() if number}
-            names |= seen.keys() if len(seen) <= asked.get("rdma_port", 0) else set()
-            self._asked_parts = _AskedParts(links, lanes, frozenset(names))
-        return self._asked_parts
+            elif usual and gpu.name in dark and self._is_joined_directly(gpu):
+                links[uuid] = gpu.links_down
+            elif usual and (less.get((uuid, "nvlinks")) or self._lacks_links_of_product(gpu, usual)):
+                links[uuid] = gpu.links_down & usual
+        return links
+
+    def _lanes(self, less: Mapping[tuple[str, str], int]) -> dict[str, int | None]:
+        """The PCIe lanes that each GPU should have, by UUID; ``less`` as above."""
+        asked = self._asked()
+        each, rest = divmod(asked.get("pcie_lane", 0), asked.get("gpu", len(self._here)) or 1)
+        lanes: dict[str, int | None] = {}
+        for uuid, record in self.state.gpus.items():
+            here, learned = self._here.get(uuid), record.pcie_lanes.due
+            found = [] if learned is None else [int(learned)]
+            if here is not None and each and not rest:
+                found.append(each)
+            elif here is not None and product_of(here.name) is not None and (lacking := less.get((uuid, "lanes"))):
+                found.append(int(max(here.pcie_lanes or 0, learned or 0)) + lacking)
+            lanes[uuid] = max(found, default=None)
+        return lanes
 
     def _lacks_links_of_product(self, gpu: SeenGpu, usual: Sized) -> bool:
         """Whether a GPU of which some links are up has fewer than its product, and its equals have all; False once an
@@ -372,7 +387,7 @@ class Inventory:
 
     def _links_shown(self, uuid: str) -> bool:
         """Whether a link of a GPU that is here is up, or was."""
-        return bool(self._here[uuid].links_up or self.state.gpus[uuid].expected_links())
+        return bool(self._here[uuid].links_up or self._learned_links[uuid])
 
     def _is_joined_directly(self, gpu: SeenGpu) -> bool:
         """Whether the links of GPUs of a product lead from one to the other, and this one lists all that it has."""
@@ -388,29 +403,11 @@ class Inventory:
         Of the GPUs that are here; their links that are down with a GPU that is gone are among them.
         """
         here = [uuid for uuid, gpu in self._here.items() if gpu.name == name]
-        links = [{*(self._here[uuid].links_up or ()), *self.state.gpus[uuid].expected_links()} for uuid in here]
+        links = [{*(self._here[uuid].links_up or ()), *self._learned_links[uuid]} for uuid in here]
         numbers = Counter(link for own in links for link in own)
         product = product_of(name)
         whole = {link for own in links if product is not None and len(own) >= product.nvlinks for link in own}
         return frozenset(link for link, number in numbers.items() if 2 * number >= len(here) or link in whole)
-
-    def _links_due(self, uuid: str, record: GpuRecord) -> dict[int, float]:
-        """The NVLinks that a GPU should have, with their nominal rates, 0 where not known."""
-        here = self._here.get(uuid)
-        if here is not None and here.is_split:
-            return {}  # in MIG mode it has none
-        links = record.expected_links()
-        usual = max(links.values(), default=0.0)
-        return {**dict.fromkeys(self._asked_of_parts().links.get(uuid, ()), usual), **links}
-
-    def _lanes_due(self, uuid: str, record: GpuRecord) -> int | None:
-        """The PCIe lanes that a GPU should have; None if their number is not known."""
-        lanes = [record.pcie_lanes.due, self._asked_of_parts().lanes.get(uuid)]
-        return max((int(one) for one in lanes if one is not None), default=None)
-
-    def _rdma_ports_due(self) -> list[str]:
-        """Names of the RDMA ports that should be active."""
-        return sorted({*expected_ports(self.state.rdma_ports), *self._asked_of_parts().rdma_ports})
 
     def origins(self) -> dict[Kind, Origin]:
         """Where the expectation of each kind comes from; without those of which nothing is expected yet."""
@@ -448,7 +445,7 @@ class Inventory:
             "gpu": None if gpus is None else len(gpus),
             "nvlink": None if gpus is None else _total(self._links_up(gpu) for gpu in gpus),
             "pcie_lane": None if gpus is None else _total(gpu.pcie_lanes for gpu in gpus),
-            "rdma_port": None if rdma_ports is None else ports_up(self._rdma_ports_due(), rdma_ports),
+            "rdma_port": None if rdma_ports is None else ports_up(self._expected.rdma_ports, rdma_ports),
             "ethernet_port": None if ports is None else ports_up(stable_ports(self.state.ports), ports),
         }
 
@@ -461,7 +458,7 @@ class Inventory:
             faulty_strangers: GPUs that were never read whole and whose state is known: something else names them.
         """
         present, asked = self.present(), self._asked()
-        known = {**self._known_of_gpus(), "rdma_port": _known_ports(self._rdma_ports_due(), self._seen.rdma_ports),
+        known = {**self._known_of_gpus(), "rdma_port": _known_ports(self._expected.rdma_ports, self._seen.rdma_ports),
                  "ethernet_port": _known_ports(stable_ports(self.state.ports), self._seen.ports)}  # fmt: skip
         gpus, absent_gpus = asked.get("gpu", 0), 0
         if gpus:
@@ -472,19 +469,17 @@ class Inventory:
             known[kind] += asked.get(kind, 0) * absent_gpus // max(gpus, 1)
         return {kind: None if present[kind] is None else max(0, number - known[kind]) for kind, number in asked.items()}
 
-    def _links_known(self, uuid: str, record: GpuRecord) -> set[int]:
+    def _links_known(self, uuid: str) -> set[int]:
         """The NVLinks of a GPU that are up or have a series that names them."""
         here = self._here.get(uuid)
-        return {*self._links_due(uuid, record), *((here.links_up if here is not None else None) or ())}
+        return {*self._expected.links[uuid], *((here.links_up if here is not None else None) or ())}
 
     def _dark_gpus(self) -> dict[str, int]:
         """NVLinks that each GPU lacks of its share of the expected ones, by UUID; empty if shares differ."""
         asked = self._asked()
         each, rest = divmod(asked.get("nvlink", 0), asked.get("gpu", len(self._here)) or 1)
         lacking = {
-            uuid: each - len(self._links_known(uuid, self.state.gpus[uuid]))
-            for uuid, gpu in self._here.items()
-            if gpu.links_up is not None
+            uuid: each - len(self._links_known(uuid)) for uuid, gpu in self._here.items() if gpu.links_up is not None
         }
         return {} if rest else {uuid: number for uuid, number in lacking.items() if number > 0}
 
@@ -496,44 +491,27 @@ class Inventory:
             if record.is_replaced or (here is None and record.presence.due is None):
                 continue
             gpus += 1
-            links += len(self._links_known(uuid, record))
-            lanes += max(self._lanes_due(uuid, record) or 0, (here.pcie_lanes if here is not None else None) or 0)
+            links += len(self._links_known(uuid))
+            lanes += max(self._expected.lanes[uuid] or 0, (here.pcie_lanes if here is not None else None) or 0)
         return {"gpu": gpus, "nvlink": links, "pcie_lane": lanes}
 
     def nvlink_expectation(self, pci_bus_id: str) -> NvlinkExpectation | None:
         """The NVLinks that the GPU in a slot should have, while none was learned those that are up; None for none."""
-        if pci_bus_id not in self._expectations:
-            found = (
-                self._nvlink_expectation(uuid, record)
-                for uuid, record in self.state.gpus.items()
-                if record.pci_bus_id == pci_bus_id and not record.is_replaced
-            )
-            self._expectations[pci_bus_id] = next(found, None)
-        return self._expectations[pci_bus_id]
+        return self._expected.nvlinks.get(self._expected.slots.get(pci_bus_id, ""))
 
     def pcie_expected_lanes(self, pci_bus_id: str) -> int | None:
         """The PCIe lanes that the GPU in a slot should have; None while none were learned."""
-        found = self._record_in(pci_bus_id)
-        return None if found is None else self._lanes_due(*found)
+        return self._expected.lanes.get(self._expected.slots.get(pci_bus_id, ""))
 
     def pcie_capacity(self, pci_bus_id: str) -> float | None:
         """Rate of the PCIe link that the GPU in a slot should have, bytes per second in one direction.
 
         While none was learned it is that of the present link at its highest generation.
         """
-        found = self._record_in(pci_bus_id)
-        return None if found is None else self._pcie_capacity(*found)
-
-    def _pcie_capacity(self, uuid: str, record: GpuRecord) -> float | None:
-        return pcie_rate(int(record.pcie_generation.due or 0), self._lanes_due(uuid, record) or 0)
-
-    def _record_in(self, pci_bus_id: str) -> tuple[str, GpuRecord] | None:
-        """The GPU in a slot, with its UUID."""
-        if self._records is None:
-            # Of several the first: it is written last.
-            records = reversed(self.state.gpus.items())
-            self._records = {record.pci_bus_id: (uuid, record) for uuid, record in records if not record.is_replaced}
-        return self._records.get(pci_bus_id)
+        uuid = self._expected.slots.get(pci_bus_id)
+        if uuid is None:
+            return None
+        return pcie_rate(int(self.state.gpus[uuid].pcie_generation.due or 0), self._expected.lanes[uuid] or 0)
 
     def ethernet_capacity(self, device: str) -> float | None:
         """Expected speed of an interface, bytes per second; while none was learned the present one."""
@@ -555,17 +533,16 @@ class Inventory:
         never_seen = self.never_seen(faulty_strangers)
         readings.update({("commwatch_never_seen", (kind,)): number for kind, number in never_seen.items()})
         for uuid, record in self.state.gpus.items():
-            is_known = uuid in self._here or record.presence.due is not None
+            is_known = uuid in self._here or record.is_expected
             if is_known and not record.is_replaced:
                 readings.update(self._gpu_readings(uuid, record))
-        for name in self._rdma_ports_due():
+        for name in self._expected.rdma_ports:
             device, _, port = name.rpartition(":")
             speed = self.state.rdma_ports.get(name, Learned()).due
             readings |= _port_readings("rdma_port", (device, port), speed)
         for name in expected_ports(self.state.ports):
             readings |= _port_readings("ethernet", (name,), self.state.ports[name].expected)
-        gpus, _ = self._below_equals()
-        for (uuid, aspect), less in gpus.items():
+        for (uuid, aspect), less in self._expected.below_equals.items():
             lacking = max(0, less - self._named(uuid, aspect))
             readings["commwatch_gpu_below_equals", (*self._labels(uuid), aspect)] = lacking
         for (uuid, aspect), less in self._below_product().items():
@@ -577,18 +554,15 @@ class Inventory:
                     for uuid, number in self._dark_gpus().items()
                 }
             )
-        series = tuple(readings)
-        if series != self._layout.series:
-            self._layout = Layout(series)
-        return Block(self._layout, tuple(readings.values()), time)
+        return Block(Layout(readings), tuple(readings.values()), time)
 
     def _named(self, uuid: str, aspect: str) -> int:
         """How much of what a GPU lacks has a series that names it, although no reading has shown it."""
         record, here = self.state.gpus[uuid], self._here[uuid]
         if aspect == "nvlinks":
-            return len(self._links_due(uuid, record).keys() - record.expected_links().keys())
+            return len(self._expected.links[uuid].keys() - self._learned_links[uuid].keys())
         if aspect == "lanes":
-            return (self._lanes_due(uuid, record) or 0) - int(max(record.pcie_lanes.due or 0, here.pcie_lanes or 0))
+            return (self._expected.lanes[uuid] or 0) - int(max(record.pcie_lanes.due or 0, here.pcie_lanes or 0))
         return 0
 
     def _labels(self, uuid: str) -> tuple[str, str]:
@@ -621,30 +595,19 @@ class Inventory:
         """How many NVLinks of a GPU are up; None where one that is expected was not read."""
         if gpu.links_up is None:
             return None
-        expected = self._links_due(gpu.uuid, self.state.gpus[gpu.uuid])
+        expected = self._expected.links[gpu.uuid]
         return len(gpu.links_up) if expected.keys() <= gpu.links_up.keys() | gpu.links_down else None
 
-    def _nvlink_expectation(self, uuid: str, record: GpuRecord) -> NvlinkExpectation | None:
-        rates: Mapping[int, float | None] = self._links_due(uuid, record)
-        if not rates and uuid in self._here:
-            rates = self._here[uuid].links_up or {}
-        if not rates:
-            return None
-        known = [rate for rate in rates.values() if rate]
-        return NvlinkExpectation(frozenset(rates), sum(known) if len(known) == len(rates) else None)
-
     def _gpu_readings(self, uuid: str, record: GpuRecord) -> dict[Series, Value]:
-        labels = (str(record.index), record.pci_bus_id)
-        nvlink = self._nvlink_expectation(uuid, record)
+        labels, nvlink = self._labels(uuid), self._expected.nvlinks[uuid]
         readings: dict[Series, Value] = {
-            ("commwatch_nvlink_link_expected", (*labels, str(link))): 1
-            for link in sorted(self._links_due(uuid, record))
+            ("commwatch_nvlink_link_expected", (*labels, str(link))): 1 for link in sorted(self._expected.links[uuid])
         }
         readings["commwatch_nvlink_capacity_bytes_per_second", labels] = (
             None if nvlink is None else nvlink.capacity_bytes_per_second
         )
-        readings["commwatch_pcie_link_width_expected_lanes", labels] = self._lanes_due(uuid, record)
-        readings["commwatch_pcie_capacity_bytes_per_second", labels] = self._pcie_capacity(uuid, record)
+        readings["commwatch_pcie_link_width_expected_lanes", labels] = self._expected.lanes[uuid]
+        readings["commwatch_pcie_capacity_bytes_per_second", labels] = self.pcie_capacity(record.pci_bus_id)
         return readings
 
 

@@ -109,6 +109,11 @@ class GpuRecord(msgspec.Struct):
         for quantity, most in counted:
             quantity.check(most)
 
+    @property
+    def is_expected(self) -> bool:
+        """Whether it should be here."""
+        return self.presence.due is not None
+
     def quantities(self) -> tuple[Learned, ...]:
         """All that is learned of it."""
         return (self.presence, self.pcie_lanes, self.pcie_generation, self.adapters, *self.links.values())

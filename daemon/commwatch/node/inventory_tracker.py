@@ -22,7 +22,7 @@ from commwatch.node.pcie_samples import COLLECTOR as PCIE_SAMPLES
 from commwatch.node.run import Collector, Outcome, is_everywhere
 from commwatch.node.silent_gpus import SilentGpus
 from commwatch.node.store import Store
-from commwatch.node.tracker import Clock, Tracker
+from commwatch.node.tracker import Tracker
 from commwatch.readings import Absence
 from commwatch_exporters.snapshot import Block, Layout, Series
 from commwatch_exporters.state_words import GPU_STATES, word_of
@@ -66,7 +66,6 @@ class InventoryTracker(Tracker):
         readers: of this node.
         is_virtual: the node is a virtual machine; None where that is not known.
         observe_seconds: longest time between two observations.
-        clock: usually the module ``time``.
     """
 
     def __init__(
@@ -80,7 +79,6 @@ class InventoryTracker(Tracker):
         *,
         is_virtual: bool | None = None,
         observe_seconds: float = OBSERVE_SECONDS,
-        clock: Clock = time,
     ) -> None:
         super().__init__(store)
         store.declare(GROUP, _OBSERVED)
@@ -92,7 +90,6 @@ class InventoryTracker(Tracker):
         self._readers = readers
         self._is_virtual = is_virtual
         self._observe_seconds = observe_seconds
-        self._clock = clock
         self._absences: dict[str, frozenset[Absence]] = {}
         """By collector: those of its last run."""
         self._judged_silent: Mapping[str, float] = {}
@@ -117,8 +114,8 @@ class InventoryTracker(Tracker):
         identified = collector.name == IDENTITY
         if collector.source == "nvml" and not identified:
             # Its identity was dropped at this word, so the word holds until the identity is read again.
-            told = frozenset(one for one in absences if one.device and is_everywhere(one))
-            self._absences[IDENTITY] = self._absences.get(IDENTITY, frozenset()) | told
+            of_devices = frozenset(one for one in absences if one.device and is_everywhere(one))
+            self._absences[IDENTITY] = self._absences.get(IDENTITY, frozenset()) | of_devices
         if changed or identified or outcome.time - self.observed_at >= self._observe_seconds:
             self.observe(outcome.time)
         if identified:
@@ -170,14 +167,14 @@ class InventoryTracker(Tracker):
         absences = frozenset().union(*(self._absences[name] for name in of_driver))
         suspects = frozenset().union(*(reader.suspects for reader in self._readers)) - {""}
         silent = self._judged_silent = self.silent_gpus
-        known = self._inventory.known_gpus()
+        known = self._inventory.state.gpus
         named = {*(one.device for one in absences), *suspects}
         on_bus = self._bus.to_list() if any(one.startswith("index:") for one in named) else frozenset()
         self._states = gpu_states(known, seen, absences, suspects | silent.keys(), on_bus)
         self._working = seen.without(not_working(self._states))
-        strangers = self._states.keys() - {(str(gpu.index), gpu.pci_bus_id) for gpu in known}
+        strangers = self._states.keys() - {(str(gpu.index), gpu.pci_bus_id) for gpu in known.values()}
         self._faulty_strangers = sum(self._states[one] != 0 for one in strangers)
-        offset = self._clock.time() - self._clock.monotonic()
+        offset = time.time() - time.monotonic()
         since = {device: round(read + offset, 3) for device, read in silent.items()}
         return state_block(self._states, known, seen, now, failing_gpus(known, seen, absences, on_bus), since, on_bus)
 
@@ -213,7 +210,7 @@ class InventoryTracker(Tracker):
         given_up = self._inventory.accept()
         for sentence in given_up:
             log.warning("accepted", what=sentence)
-        self.observe(self._clock.monotonic())
+        self.observe(time.monotonic())
         return given_up
 
     def describe(self) -> dict[str, Any]:

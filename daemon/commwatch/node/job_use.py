@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from commwatch.node.gpus_now import PROCESS_COLLECTOR
+from commwatch.node.rate import DIRECTIONS
 from commwatch.node.run import Outcome
 from commwatch.node.store import Store
 from commwatch.node.tracker import Tracker
-from commwatch.node.utilisation import DIRECTIONS
 from commwatch_exporters.snapshot import Block, Layout, Value
 
 GROUP: Final = "job_use"
@@ -129,7 +129,7 @@ class JobUse(Tracker):
             labels = block.layout.series[0][1][:2]
             values = (
                 block.get("commwatch_gpu_utilization_ratio", *labels),
-                *(self._use(family, labels) for family in ("nvlink", "pcie")),
+                *(self._use(family, device, labels) for family in ("nvlink", "pcie")),
                 network,
             )
             course = self._courses.setdefault(device, Course())
@@ -163,8 +163,8 @@ class JobUse(Tracker):
         jobs = {self._store.jobs.get(process, process) for process in processes}
         return jobs.pop() if len(jobs) == 1 else 0
 
-    def _use(self, family: str, labels: tuple[str, ...]) -> Value:
-        blocks = [self._store.get(group, "") for group in (f"{family}_use", f"{family}_sampled_use")]
+    def _use(self, family: str, device: str, labels: tuple[str, ...]) -> Value:
+        blocks = [self._store.get(group, device) for group in (f"{family}_use", f"{family}_sampled_use")]
         metrics = [f"commwatch_{family}_{way}_utilization_ratio" for way in DIRECTIONS]
         known = (one.get(metric, *labels) for one in blocks if one is not None for metric in metrics)
         return max((one for one in known if one is not None), default=None)

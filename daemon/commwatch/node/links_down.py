@@ -33,6 +33,7 @@ ALL: Final = "all"
 SEVERAL: Final = "several"
 """Label ``link`` of what is the fault of several links."""
 _LINKS: Final = "nvml_nvlink"
+_STATE: Final = "commwatch_nvlink_link_state"
 _SEVERAL_GPUS: Final = 3
 _SEVERAL_NUMBERS: Final = 4
 """In which two GPUs lead to the same NVSwitches by more than chance."""
@@ -118,10 +119,7 @@ class LinksDown(Tracker):
     def _could_not_recover(self) -> set[Link]:
         """Links that lately went down since they could not be trained again, however short that was."""
         block = self._store.get(ERRORS, "")
-        if block is None:
-            return set()
-        labels = [block.layout.series[place][1] for place in block.layout.families.get(_RECOVERY_FAILED, ())]
-        return {(address, link) for _, address, link in labels}
+        return {(address, link) for _, address, link in block.labels(_RECOVERY_FAILED)} if block else set()
 
     def _coming_back(
         self, lately: Mapping[Link, Sequence[float]], failed: Collection[Link], ends: FarEnds
@@ -141,8 +139,7 @@ class LinksDown(Tracker):
         if block is None:
             return
         for family, nonfatal, numbers in _DRIVER_ERRORS:
-            for place in block.layout.families.get(family, ()):
-                labels, count = block.layout.series[place][1], block.values[place] or 0
+            for labels, count in block.samples(family):
                 if numbers.fullmatch(labels[-1]) and count > (block.get(nonfatal, *labels) or 0):
                     yield labels[-2]
 
@@ -178,9 +175,7 @@ def _switches_of_all(ends: FarEnds) -> dict[str, str]:
 
 def _expected(inventory: Block) -> list[tuple[str, ...]]:
     """Labels of the links that should be up: ``gpu``, ``pci_bus_id`` and ``link``."""
-    series, values = inventory.layout.series, inventory.values
-    places = inventory.layout.families.get("commwatch_nvlink_link_expected", ())
-    return [series[place][1] for place in places if values[place] == 1]
+    return [labels for labels, flag in inventory.samples("commwatch_nvlink_link_expected") if flag == 1]
 
 
 def _labels(fault: DownLinks, gpus: Mapping[str, str]) -> tuple[str, str, str, str]:
@@ -193,12 +188,7 @@ def _labels(fault: DownLinks, gpus: Mapping[str, str]) -> tuple[str, str, str, s
 
 def _states(block: Block, *, all_of_them: bool) -> list[tuple[tuple[str, ...], int | float]]:
     """Labels and state of the links that carry no traffic, or of all; nothing of those that were not read."""
-    values, series = block.values, block.layout.series
-    states = block.layout.slices.get("commwatch_nvlink_link_state")
-    if states is None or (not all_of_them and NVLINK_UP.issuperset(values[states])):
-        return []
-    return [
-        (series[place][1], state)
-        for place in block.layout.families.get("commwatch_nvlink_link_state", ())
-        if (state := values[place]) is not None and (all_of_them or state not in NVLINK_UP)
-    ]
+    states = block.layout.slices.get(_STATE)
+    if states is None or (not all_of_them and NVLINK_UP.issuperset(block.values[states])):
+        return []  # as a rule all are up
+    return [(labels, state) for labels, state in block.samples(_STATE) if all_of_them or state not in NVLINK_UP]

@@ -123,10 +123,7 @@ def _adapters(blocks: Collection[Block]) -> dict[str, int]:
 def _samples(blocks: Iterable[Block], metric: str) -> Iterator[tuple[tuple[str, ...], int | float]]:
     """Label values and number of each series of a metric that was read."""
     for block in blocks:
-        for position in block.layout.families.get(metric, ()):
-            value = block.values[position]
-            if value is not None:
-                yield block.layout.series[position][1], value
+        yield from block.samples(metric)
 
 
 def _gpus(blocks: Collection[Block]) -> tuple[SeenGpu, ...]:
@@ -172,8 +169,8 @@ def _lanes_max(blocks: Collection[Block]) -> dict[str, int]:
     driver = {labels[1]: int(value) for labels, value in _samples(blocks, "commwatch_pcie_link_width_max_lanes")}
     found = {}
     for address in {*driver, *ends}:
-        told = (driver.get(address), ends.get(address), ends.get(above.get(address, "")))
-        found[address] = min(lanes for lanes in told if lanes is not None)
+        reported = (driver.get(address), ends.get(address), ends.get(above.get(address, "")))
+        found[address] = min(lanes for lanes in reported if lanes is not None)
     return found
 
 

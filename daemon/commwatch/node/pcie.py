@@ -1,13 +1,14 @@
-"""Whether the PCIe link of a GPU is degraded: narrower than expected, or slower than it should be under load."""
+"""Which PCIe links are narrower than they should be, or slower: pure functions, and the tree of the devices."""
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple, TypeAlias
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final, NamedTuple
 
-from commwatch_exporters.snapshot import Block, Layout
+from commwatch_exporters.node.model import PCIE_PORTS, PcieDevice, node_at
+from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
 
-Aspect: TypeAlias = Literal["width", "generation"]
-ASPECTS: Final[tuple[Aspect, ...]] = ("width", "generation")
+ASPECTS: Final = ("width", "generation")
 
 LOAD_UTILISATION: Final = 0.5
 """A GPU on which kernels run for half of the driver's sample period or more is under load.
@@ -20,34 +21,17 @@ LOAD_BYTES_PER_SECOND: Final = 500e6
 Far above what an idle GPU moves (kilobytes), and half of what four lanes carry at generation 1, so that a link which
 is stuck there cannot hide its own fault.
 """
-
-
-class LinkReading(NamedTuple):
-    """One reading of a GPU's link, and the values that it is compared with; None if not known."""
-
-    time: float
-    """Monotonic seconds."""
-    width: int | None
-    expected_width: int | None
-    """The value that the inventory has learned or the operator accepted."""
-    width_max: int | None
-    """Lanes that both ends can use."""
-    generation: int | None
-    generation_max: int | None
-    """Highest generation of both ends."""
-
-
 HIGHEST_PERFORMANCE_STATE: Final = 0
 """P0, the only state in which a GPU keeps its link at full speed whatever the board: in P2 some run at generation 3."""
+_LINK: Final = "commwatch_pcie_device_link"
 
 
-def of_both_ends(*maxima: float | None) -> int | None:
+def of_both_ends(*maxima: Value) -> int | None:
     """The least of the maxima that are known; None where none is."""
-    known = [maximum for maximum in maxima if maximum is not None]
-    return int(min(known)) if known else None
+    return min((int(maximum) for maximum in maxima if maximum is not None), default=None)
 
 
-def is_narrow(width: float | None, expected: float | None, maximum: float | None) -> bool | None:
+def is_narrow(width: Value, expected: Value, maximum: Value) -> bool | None:
     """Whether a link has fewer lanes than it should; None where that is not known.
 
     The learned width takes precedence over the maximum: a slot that was never wired wider, or that the operator has
@@ -57,12 +41,12 @@ def is_narrow(width: float | None, expected: float | None, maximum: float | None
     return None if width is None or limit is None else width < limit
 
 
-def is_slow(generation: float | None, maximum: float | None) -> bool | None:
+def is_slow(generation: Value, maximum: Value) -> bool | None:
     """Whether a link runs below its highest generation; None where that is not known."""
     return None if generation is None or maximum is None else generation < maximum
 
 
-def is_loaded(utilisation: float | None, *rates: float | None, performance_state: float | None = None) -> bool:
+def is_loaded(utilisation: Value, *rates: Value, performance_state: Value = None) -> bool:
     """Whether a GPU is under load, so that its link should run at full speed.
 
     Args:
@@ -76,90 +60,87 @@ def is_loaded(utilisation: float | None, *rates: float | None, performance_state
     return busy or any(rate is not None and rate >= LOAD_BYTES_PER_SECOND for rate in rates)
 
 
-class _LinkVerdict:
-    """The state of one aspect, and the time for which it was bad."""
+class DeviceLink(NamedTuple):
+    """The link above one device."""
 
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self._is_bad: bool | None = None
-        self._time = float("-inf")
-
-    def judge(self, time: float, is_bad: bool | None, max_gap_seconds: float) -> None:
-        """Take the verdict of a reading; only the time between two bad readings counts as bad."""
-        if is_bad and self._is_bad and 0.0 < time - self._time <= max_gap_seconds:
-            self.seconds += time - self._time
-        self._is_bad, self._time = is_bad, time
-
-    def value(self, now: float, max_gap_seconds: float) -> int | None:
-        """1 while it is bad, 0 while it is not; None if the last reading that could show it is too old."""
-        is_current = self._is_bad is not None and now - self._time <= max_gap_seconds
-        return int(bool(self._is_bad)) if is_current else None
+    device: str
+    """The lower end."""
+    role: str
+    port: str
+    """The upper end."""
+    below: frozenset[str]
+    """Roles of the adapters, GPUs and NVSwitches that it serves."""
+    gpus: frozenset[str]
+    """Addresses of the GPUs that it serves."""
 
 
-class GpuLinkWatch:
-    """The link of one GPU, followed from reading to reading.
-
-    Width is judged at once. The generation follows the performance state of the GPU, and so is judged only where the
-    GPU was under load, and in P0 where its state is known, before and after the reading; until the load after it is
-    known, the reading waits.
+def device_links(devices: Iterable[PcieDevice]) -> tuple[DeviceLink, ...]:
+    """The links whose lower end is an adapter, an NVSwitch or a switch, each once; those of GPUs have other metrics.
 
     Args:
-        gpu: NVML index, as a label.
-        pci_bus_id: PCI address, as a label.
-        max_gap_seconds: readings further apart say nothing of the time between them.
+        devices: of a node, all of them.
     """
+    served: dict[str, list[PcieDevice]] = {}
+    links = []
+    by_address = sorted(devices, key=lambda device: device.address)
+    for device in by_address:
+        if device.role not in PCIE_PORTS:
+            for one in (device, *device.above):
+                served.setdefault(one.address, []).append(device)
+    for device in by_address:
+        if device.role != "gpu" and (port := device.port) is not None:
+            below = served.get(device.address, [])
+            gpus = frozenset(one.address for one in below if one.role == "gpu")
+            roles = frozenset(one.role for one in below)
+            links.append(DeviceLink(device.address, device.role, port.address, roles, gpus))
+    return tuple(links)
 
-    def __init__(self, gpu: str, pci_bus_id: str, max_gap_seconds: float) -> None:
-        self.max_gap_seconds = max_gap_seconds
-        labels = (gpu, pci_bus_id)
-        self._layout = Layout(
-            (f"commwatch_pcie_link_degraded{suffix}", (*labels, aspect))
-            for suffix in ("", "_seconds_total")
-            for aspect in ASPECTS
-        )
-        self._width, self._generation = _LinkVerdict(), _LinkVerdict()
-        self._waiting: list[tuple[float, bool | None]] = []
-        """Time and verdict of the readings whose load afterwards is not known yet."""
-        self._loads: dict[str, tuple[float, bool, bool]] = {}
-        """By evidence: time, whether the GPU was loaded then, and whether it was the time before as well."""
 
-    def take_link(self, reading: LinkReading) -> None:
-        """Take a reading of the link; times must not fall."""
-        narrow = is_narrow(reading.width, reading.expected_width, reading.width_max)
-        self._width.judge(reading.time, narrow, self.max_gap_seconds)
-        self._forget_before(reading.time - self.max_gap_seconds)
-        self._waiting.append((reading.time, is_slow(reading.generation, reading.generation_max)))
+class DeviceTree:
+    """The links above adapters and switches; worked out anew where a device comes or goes."""
 
-    def take_load(self, evidence: str, time: float, loaded: bool) -> None:
-        """Take whether the GPU is under load.
+    def __init__(self) -> None:
+        self._layouts: list[Layout] = []
+        self._links: tuple[DeviceLink, ...] = ()
+        self.ports: Mapping[str, str] = {}
+        """By address of a device: the port at the upper end of its link, where it has one."""
+
+    def degraded(self, blocks: Mapping[str, Block], loaded: Collection[str]) -> dict[Series, Value]:
+        """Judge the links.
+
+        A link that a network adapter uses keeps its generation when idle. One that serves GPUs alone is judged while
+        one of them is under load, and one of NVSwitches never: whether they slow down is not established. Without the
+        maximum of both ends nothing is judged.
 
         Args:
-            evidence: what says so; two kinds of evidence are not mixed.
-            time: monotonic seconds; must not fall for one evidence.
-            loaded: what ``is_loaded`` says.
+            blocks: the present blocks of ``pci`` by device.
+            loaded: addresses of the GPUs under load.
         """
-        earlier, was_loaded, _ = self._loads.get(evidence, (float("-inf"), False, False))
-        lasted = loaded and was_loaded and 0.0 < time - earlier <= self.max_gap_seconds
-        self._loads[evidence] = (time, loaded, lasted)
-        if lasted:
-            for reading in [one for one in self._waiting if earlier <= one[0] <= time]:
-                self._generation.judge(*reading, self.max_gap_seconds)
-                self._waiting.remove(reading)
-        elif not any(one[1] and time - one[0] <= self.max_gap_seconds for one in self._loads.values()):
-            self._generation.judge(time, None, self.max_gap_seconds)
-            self._waiting.clear()
-        self._forget_before(time - self.max_gap_seconds)
+        layouts = [block.layout for block in blocks.values()]
+        if layouts != self._layouts:
+            self._layouts = layouts
+            with node_at(Snapshot(blocks.values())) as node:
+                devices = node.pcie_devices
+                self.ports = {one.address: port.address for one in devices if (port := one.port) is not None}
+                self._links = device_links(devices)
+        shown: dict[Series, Value] = {}
+        for link in self._links:
+            is_judged = "nic" in link.below or not link.gpus.isdisjoint(loaded)
+            width, width_max = _of_link(blocks, link, "width_lanes", "width_max_lanes")
+            generation, generation_max = _of_link(blocks, link, "generation", "generation_max")
+            verdicts = is_narrow(width, None, width_max), is_slow(generation, generation_max) if is_judged else None
+            for aspect, verdict in zip(ASPECTS, verdicts, strict=True):
+                shown[f"{_LINK}_degraded", (link.device, link.role, aspect)] = None if verdict is None else int(verdict)
+        return shown
 
-    def is_under_load(self, now: float) -> bool:
-        """Whether the GPU was under load in the last two readings."""
-        return any(lasted and now - time <= self.max_gap_seconds for time, _, lasted in self._loads.values())
 
-    def block(self, time: float) -> Block:
-        """The verdicts at a time, and the seconds for which the link was seen to be degraded."""
-        width, generation, gap = self._width, self._generation, self.max_gap_seconds
-        values = [width.value(time, gap), generation.value(time, gap), width.seconds, generation.seconds]
-        return Block(self._layout, values, time)
-
-    def _forget_before(self, time: float) -> None:
-        if self._waiting and self._waiting[0][0] < time:  # they are in order
-            self._waiting = [one for one in self._waiting if one[0] >= time]
+def _of_link(blocks: Mapping[str, Block], link: DeviceLink, now: str, most: str) -> tuple[Value, Value]:
+    """A value of a link now, and the lesser maximum of both ends; None where one is not known."""
+    lower, upper = blocks.get(link.device), blocks.get(link.port)
+    if lower is None:
+        return None, None
+    maxima = (
+        lower.get(f"{_LINK}_{most}", link.device),
+        None if upper is None else upper.get(f"{_LINK}_{most}", link.port),
+    )
+    return lower.get(f"{_LINK}_{now}", link.device), None if None in maxima else of_both_ends(*maxima)

@@ -56,10 +56,9 @@ class RecentErrors(Tracker):
         """Take what one run of a collector gave."""
         for block in outcome.collected.blocks.values():
             for family in METRICS.keys() & block.layout.families.keys():
-                for place in block.layout.families[family]:
-                    series, total = block.layout.series[place], block.values[place]
-                    if total is not None and not _HARMLESS.intersection(series[1]):
-                        self._rises.take(series, total, block.time)
+                for labels, total in block.samples(family):
+                    if not _HARMLESS.intersection(labels):
+                        self._rises.take((family, labels), total, block.time)
         risen = self._rises.within(outcome.time)
         recent = {(METRICS[family], labels): rise for (family, labels), rise in risen.items()}
         self._leave_out_upper_ends(recent)
@@ -70,8 +69,7 @@ class RecentErrors(Tracker):
         links."""
         reporting = {labels[0] for name, labels in recent if name == _AER}
         for block in self._store.group(_DEVICES).values() if reporting else ():
-            for place in block.layout.families.get("commwatch_pcie_device_info", ()):
-                device, _, parent, *_ = block.layout.series[place][1]
+            for device, _, parent, *_ in block.labels("commwatch_pcie_device_info"):
                 if device in reporting and parent in reporting:
                     for series in [one for one in recent if one[0] == _AER and one[1][0] == parent]:
                         del recent[series]

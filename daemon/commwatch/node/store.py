@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from typing import NamedTuple
 
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
 
 
-class _Kept:
+class _Kept(NamedTuple):
     """A block in the store."""
 
-    __slots__ = ("block", "expires", "place")
-
-    def __init__(self, block: Block, expires: float) -> None:
-        self.block = block
-        self.expires = expires
-        """Monotonic time."""
-        self.place = -1
-        """In the order of the page."""
+    block: Block
+    expires: float
+    """Monotonic time."""
 
 
 class Store:
@@ -42,10 +38,6 @@ class Store:
         self._hidden = hidden
         self._unexported = unexported
         self._blocks: dict[str, dict[str, _Kept]] = {}
-        self._current: list[Block] | None = None
-        """All blocks in the order of the page; None after one has come or gone."""
-        self._first_expiry = float("inf")
-        """No block expires before this monotonic time."""
         self._snapshot: Snapshot | None = None
         """Of what is current; None after a change."""
 
@@ -76,21 +68,13 @@ class Store:
     def put(self, group: str, device: str, block: Block, expires: float) -> None:
         """Keep a block until a monotonic time."""
         devices = self._blocks.setdefault(group, {})
-        kept = devices.get(device)
-        if kept is None:
-            devices[device] = _Kept(block, expires)
-            self._current = None
-            self._note(group, block)
+        earlier = None if (kept := devices.get(device)) is None else kept.block.layout
+        if earlier is not None and block.layout.series == earlier.series:
+            block.layout = earlier  # for another one the whole page would be laid out again
         else:
-            earlier = kept.block
-            if block.layout is not earlier.layout and block.layout.series == earlier.layout.series:
-                block.layout = earlier.layout  # for another one the whole page would be laid out again
-            if block.layout is not earlier.layout:
-                self._note(group, block)
-            kept.block, kept.expires = block, expires
-            if self._current is not None:
-                self._current[kept.place] = block
-        self._first_expiry = min(self._first_expiry, expires)
+            for metric in block.layout.families:
+                self._holders.setdefault(metric, set()).add(group)
+        devices[device] = _Kept(block, expires)
         self._snapshot = None
 
     def show(
@@ -113,29 +97,21 @@ class Store:
         layout = earlier.layout if earlier is not None and is_alike else Layout(readings)
         self.put(group, device, Block(layout, list(readings.values()), time), expires)
 
-    def _note(self, group: str, block: Block) -> None:
-        for metric in block.layout.families:
-            self._holders.setdefault(metric, set()).add(group)
-
     def drop(self, group: str, device: str) -> None:
         """Forget one block: its device failed or went away."""
         if self._blocks.get(group, {}).pop(device, None) is not None:
-            self._current = self._snapshot = None
+            self._snapshot = None
 
     def drop_group(self, group: str) -> None:
         """Forget all blocks of a group."""
         if self._blocks.pop(group, None):
-            self._current = self._snapshot = None
+            self._snapshot = None
 
     def expire(self, now: float) -> None:
         """Forget what has grown too old to count as current."""
-        if now <= self._first_expiry:
-            return
         for group, devices in self._blocks.items():
             for device in [device for device, kept in devices.items() if kept.expires < now]:
                 self.drop(group, device)
-        times = (kept.expires for devices in self._blocks.values() for kept in devices.values())
-        self._first_expiry = min(times, default=float("inf"))
 
     def group(self, group: str) -> dict[str, Block]:
         """The current blocks of a group by device."""
@@ -159,19 +135,12 @@ class Store:
     def snapshot(self) -> Snapshot:
         """All current blocks; the same object as before while nothing has changed."""
         if self._snapshot is None:
-            if self._current is None:
-                self._current = self._in_order()
-            self._snapshot = Snapshot(self._current, self._hidden, self._unexported)
+            # In the order of the page.
+            blocks = [devices[device].block for devices in self._blocks.values() for device in sorted(devices)]
+            self._snapshot = Snapshot(blocks, self._hidden, self._unexported)
         return self._snapshot
-
-    def _in_order(self) -> list[Block]:
-        order = [devices[device] for devices in self._blocks.values() for device in sorted(devices)]
-        for place, kept in enumerate(order):
-            kept.place = place
-        return [kept.block for kept in order]
 
 
 def number_of(block: Block, metric: str) -> Value:
     """The number of a metric of which a block has one series, whatever its labels; None where it was not read."""
-    places = block.layout.families.get(metric)
-    return None if places is None else block.values[places[0]]
+    return next((number for _, number in block.samples(metric)), None)

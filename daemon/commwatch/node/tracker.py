@@ -3,20 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Protocol
 
 from commwatch.node.run import Collector, Outcome
 from commwatch.node.store import Store
-
-
-class Clock(Protocol):
-    """Both clocks; the module ``time`` is one."""
-
-    def monotonic(self) -> float:
-        """Seconds that never go back."""
-
-    def time(self) -> float:
-        """Seconds since 1970."""
 
 
 class Tracker:

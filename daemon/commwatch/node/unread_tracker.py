@@ -25,7 +25,7 @@ class UnreadDevices(Tracker):
         super().__init__(store)
         store.declare(GROUP, silent=[_FAILING])
         self._inventory = inventory
-        self._rests: dict[str, bool] = {}
+        self._needs_release: dict[str, bool] = {}
         """Whether a collector that has named some is paused during maintenance."""
 
     def follows(self, collector: Collector) -> bool:
@@ -37,10 +37,10 @@ class UnreadDevices(Tracker):
         collector = outcome.collector
         found = {(absence.device, absence.reason) for absence in outcome.collected.absences if absence.device}
         if not found:
-            if self._rests.pop(collector.name, None) is not None:
+            if self._needs_release.pop(collector.name, None) is not None:
                 self._store.drop(GROUP, collector.name)
             return
-        self._rests[collector.name] = collector.needs_release
+        self._needs_release[collector.name] = collector.needs_release
         named = sorted({(collector.name, self._place_of(device), reason) for device, reason in found})
         failing: dict[Series, Value] = {(_FAILING, labels): 1 for labels in islice(named, _MOST)}
         self._store.show(GROUP, collector.name, failing, outcome.time, outcome.time + collector.lifetime)
@@ -49,15 +49,13 @@ class UnreadDevices(Tracker):
         """A device by its address as far as that is known, also by the PCI bus for a GPU."""
         known = self._inventory.address_of(device, self._store.devices(IDENTITY))
         states = self._store.get(STATES, "")
-        if states is not None:
-            for place in states.layout.families.get("commwatch_gpu_state", ()):
-                gpu, pci_bus_id = states.layout.series[place][1]
-                if known == f"index:{gpu}" and states.values[place]:
-                    return pci_bus_id or known
+        for (gpu, pci_bus_id), state in states.samples("commwatch_gpu_state") if states is not None else ():
+            if known == f"index:{gpu}" and state:
+                return pci_bus_id or known
         return known
 
     def pause(self) -> None:
         """Name no device of the driver: its collectors do not run."""
-        for name, rests in self._rests.items():
-            if rests:
+        for name, needs_release in self._needs_release.items():
+            if needs_release:
                 self._store.drop(GROUP, name)

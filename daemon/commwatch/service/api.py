@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Protocol
 
 import msgspec
 
@@ -24,34 +23,16 @@ from commwatch.probes.results.records import ProbeStatus
 from commwatch.service.engine import Engine
 from commwatch.service.judge import About
 from commwatch.state.control import Handler
-from commwatch_exporters.snapshot import Snapshot
 
 _Give = Callable[[], msgspec.Struct]
 
 
-class Answering(Protocol):
-    """The daemon that is asked."""
-
-    @property
-    def engine(self) -> Engine:
-        """Of the configuration in force."""
-
-    def whole_snapshot(self) -> Snapshot:
-        """All that is current."""
-
-    def probe_statuses(self, now: float) -> Sequence[ProbeStatus]:
-        """The probes at a time in seconds since 1970."""
-
-
 class Answers:
-    """The documents of this moment.
+    """The documents of this moment."""
 
-    Args:
-        daemon: that is asked.
-    """
-
-    def __init__(self, daemon: Answering) -> None:
-        self._daemon = daemon
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        """Of the configuration in force."""
 
     def pages(self) -> Mapping[str, Callable[[], bytes]]:
         """By path of the endpoint what gives its JSON."""
@@ -72,17 +53,17 @@ class Answers:
 
     def findings(self) -> FindingsDocument:
         """The open findings, with the verdict."""
-        return self._daemon.engine.verdict.document(self._about())
+        return self.engine.verdict.document(self._about())
 
     def probes(self) -> ProbesDocument:
         """The last result of each probe and the time of its next run."""
         about = self._about()
-        statuses = self._daemon.probe_statuses(about["time"])
+        statuses = self.engine.probing.status(about["time"])
         return ProbesDocument(**about, probes=tuple(probe_record(one, about["time"]) for one in statuses))
 
     def score(self) -> ScoreDocument:
         """How well the GPUs communicate."""
-        judge, about = self._daemon.engine.verdict, self._about()
+        judge, about = self.engine.verdict, self._about()
         return ScoreDocument(
             **about, thresholds=judge.thresholds.digest, looked_at=judge.looked_at, score=judge.score(),
             verdict=judge.document(about).verdict,
@@ -90,21 +71,20 @@ class Answers:
 
     def settings(self) -> SettingsDocument:
         """The result of the last audit of NCCL settings."""
-        settings = self._daemon.engine.job_settings
+        settings = self.engine.job_settings
         return SettingsDocument(**self._about(), audited_at=settings.audited_at, audit=settings.record())
 
     def snapshot(self) -> SnapshotDocument:
         """All series."""
-        return SnapshotDocument(**self._about(), metrics=metric_records(self._daemon.whole_snapshot()))
+        return SnapshotDocument(**self._about(), metrics=metric_records(self.engine.whole_snapshot()))
 
     def _about(self) -> About:
-        engine = self._daemon.engine
-        preset = engine.config.simulation.preset
+        preset = self.engine.config.simulation.preset
         return {
             "version": __version__,
             "time": time.time(),
             "simulated": node_name(preset) if preset else None,
-            "maintenance": engine.maintenance,
+            "maintenance": self.engine.maintenance,
         }
 
 

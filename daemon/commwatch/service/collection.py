@@ -220,15 +220,9 @@ class Collection:
         self._record(collector, collected)
         if collector.devices_per_interval:
             self._spread(collector, len(collected.devices_read - {""}))
-        if collector.slow_runs or collector.stretch > 1 or collected.duration > SLOW_SHARE * collector.interval:
+        if collector.adapts:
             self._adapt(collector, collected.duration)
-        if (
-            collected.absences
-            or collector.seen is None
-            or collector.seen[1]
-            or collector.seen[0] != collected.blocks.keys()
-        ):
-            self._follow(collector, collected)
+        self._follow(collector, collected)
         return Outcome(collector, collected, time.monotonic())
 
     def lose(self, collector: str, absence: Absence) -> None:
@@ -327,8 +321,6 @@ class Collection:
 
     def _adapt(self, collector: Collector, duration: float) -> None:
         """Run half as often what takes too long, and as often as before once it is quick again."""
-        if not collector.adapts:
-            return
         slow = duration > SLOW_SHARE * collector.current_interval
         quick = duration < SLOW_SHARE * collector.current_interval / 4
         collector.slow_runs = collector.slow_runs + 1 if slow else 0

@@ -6,11 +6,11 @@ from typing import Final
 
 import structlog
 
-from commwatch.node.rate import ResetWatch
 from commwatch.node.run import Collector, Outcome
 from commwatch.node.store import Store
 from commwatch.node.tracker import Tracker
 from commwatch.service.instruments import Instruments
+from commwatch_exporters.snapshot import Block, Series
 
 log = structlog.get_logger("commwatch.pipeline")
 
@@ -21,13 +21,17 @@ _OWN_SUMS: Final = frozenset({"nvml_gpm", "kernel_log", "nccl_logs"})
 
 
 class CounterResets(Tracker):
-    """The resets of all devices, among the metrics of the daemon itself."""
+    """The resets of all devices, among the metrics of the daemon itself.
+
+    A counter that vanishes is compared with its last known value when it returns, so that the reset of a GPU counts
+    although the GPU gave nothing in between. Counters that fall in one reading are one reset.
+    """
 
     def __init__(self, store: Store, instruments: Instruments) -> None:
         super().__init__(store)
         self._instruments = instruments
-        self._watches: dict[str, dict[str, ResetWatch]] = {}
-        """By collector and device."""
+        self._last: dict[str, dict[str, dict[Series, int | float]]] = {}
+        """By collector and device, of each counter the last number that was read."""
 
     def follows(self, collector: Collector) -> bool:
         """All whose counters are the hardware's."""
@@ -36,22 +40,32 @@ class CounterResets(Tracker):
     def on_batch(self, outcome: Outcome) -> None:
         """Compare each reading with the one before."""
         collector = outcome.collector
-        watches = self._watches.setdefault(collector.name, {})
+        devices = self._last.setdefault(collector.name, {})
         for device, block in outcome.collected.blocks.items():
             if not block.layout.counters:
                 continue
-            watch = watches.get(device)
-            if watch is None:
-                watch = watches[device] = ResetWatch()
-                self._instruments.counter_resets.labels(collector.source, device)
-            if watch.update(block):
+            if device not in devices:
+                devices[device] = {}
+                self._instruments.counter_resets.labels(collector.source, device)  # shown from the first reading on
+            if _fell(block, devices[device]):
                 self._instruments.counter_resets.labels(collector.source, device).inc()
                 log.info("counters started again", collector=collector.name, device=device)
 
     def on_tick(self, now: float) -> None:
         """Forget interfaces and RDMA devices that are gone: on some nodes they come and go by the thousand."""
         for name in _PORTS:
-            watches = self._watches.get(name, {})
-            for device in watches.keys() - self._store.devices(name):
-                del watches[device]
+            devices = self._last.get(name, {})
+            for device in devices.keys() - self._store.devices(name):
+                del devices[device]
                 self._instruments.counter_resets.remove(name, device)
+
+
+def _fell(block: Block, last: dict[Series, int | float]) -> bool:
+    """Whether a counter has fallen since the number that it had last; takes the numbers of now."""
+    fell = False
+    for place in block.layout.counters:
+        series, value = block.layout.series[place], block.values[place]
+        if value is not None:
+            fell = fell or value < last.get(series, 0)
+            last[series] = value
+    return fell

@@ -25,7 +25,6 @@ from commwatch.errors import CommwatchError, ListenError
 from commwatch.footprint import spare_the_garbage_collector
 from commwatch.node.run import TEND_SECONDS
 from commwatch.node.starvation import Starvation
-from commwatch.probes.results.records import ProbeStatus
 from commwatch.service.api import Answers
 from commwatch.service.engine import Engine
 from commwatch.service.instruments import Instruments
@@ -98,7 +97,6 @@ class Daemon:
         self._reload = asyncio.Event()
         self._ready = False
         self._web: WebAccess | None = None
-        self._answers = Answers(self)
         self._metrics = MetricsPage(self.snapshot, self._instruments.registry)
         self._textfile = TextfileWriter(self._metrics.textfile)
         self._changing = asyncio.Lock()
@@ -107,6 +105,7 @@ class Daemon:
         """Whether there is an engine that runs; a defect of ours may have kept one from taking over from another."""
         self.engine: Engine
         """Of the configuration in force."""
+        self._answers: Answers
         self._endpoint: Endpoint
 
     async def run(self) -> int:
@@ -127,6 +126,7 @@ class Daemon:
             prepared = self._prepare(self.config)
             spare_the_garbage_collector()
             self.engine = self._build(self.config, prepared)
+            self._answers = Answers(self.engine)
             await self._start_endpoint()
             control = ControlServer(
                 self._state.path,
@@ -225,7 +225,7 @@ class Daemon:
     def _plan(self) -> None:
         """Plan what the daemon does beside an engine."""
         self._scheduler.add(HOUSEKEEPING, self._keep_house, TEND_SECONDS, delay=0.0, owner="daemon")
-        self._scheduler.add(LOOK, self._look, LOOK_SECONDS, owner="daemon")
+        self._scheduler.add(LOOK, self._evaluate, LOOK_SECONDS, owner="daemon")
         self._plan_textfile()
         if self._web is not None:
             self._scheduler.add(WEB_FILES, self._web.look, WEB_LOOK_SECONDS, owner="daemon")
@@ -239,10 +239,10 @@ class Daemon:
 
     async def _begin(self) -> None:
         """The first run of everything; then the daemon is ready."""
-        await self._look_at_maintenance()
+        await self._follow_maintenance()
         await self.engine.start()
         self._ready = True
-        self._look_at_all()
+        self._measure_and_evaluate()
         self._notifier.ready(self._status_line())
         log.info("ready", status=self._status_line())
         self._spares.end()
@@ -302,16 +302,16 @@ class Daemon:
 
     async def _keep_house(self) -> None:
         """See to maintenance, and to which collectors run, and forget what is too old."""
-        await self._look_at_maintenance()
+        await self._follow_maintenance()
         async with self._changing:  # an engine that is being replaced reads no more
             self.engine.collection.tend()
             self.engine.expire()
 
-    async def _look(self) -> None:
+    async def _evaluate(self) -> None:
         async with self._changing:
-            self._look_at_all()
+            self._measure_and_evaluate()
 
-    def _look_at_all(self) -> None:
+    def _measure_and_evaluate(self) -> None:
         """Measure the daemon's processes and evaluate the rules."""
         processes = [("daemon", [os.getpid()]), *self.engine.processes()]
         self._instruments.measure_processes(Path(self.config.paths.procfs), processes)
@@ -328,19 +328,11 @@ class Daemon:
         except OSError as error:
             log.debug("the counts of healthcheck are not exposed", error=str(error))
 
-    def probe_statuses(self, now: float) -> list[ProbeStatus]:
-        """The probes at a time in seconds since 1970."""
-        return self.engine.probing.status(now)
-
     def snapshot(self) -> Snapshot:
         """The snapshot for a scrape: all current values, the same object until something changes."""
         return self.engine.store.snapshot()
 
-    def whole_snapshot(self) -> Snapshot:
-        """The same, with the metrics of the daemon itself."""
-        return self.engine.whole_snapshot()
-
-    async def _look_at_maintenance(self) -> None:
+    async def _follow_maintenance(self) -> None:
         async with self._changing:
             maintenance = self._maintenance_file.read(time.time())
             reason = None if maintenance is None else maintenance.reason
@@ -398,13 +390,13 @@ class Daemon:
                 await engine.pause(self.engine.maintenance)
             await engine.start()
         finally:  # also where the daemon is stopped meanwhile: this engine has the processes that are to be ended
-            self.engine = engine
+            self.engine = self._answers.engine = engine
         self._plan_textfile()
         gc.collect()  # the old one: 2 ms, on nodes of 3,000 series 12 to 20
         log.info("the new configuration is in force")
 
     async def _control_maintenance(self) -> dict[str, Any]:
-        await self._look_at_maintenance()
+        await self._follow_maintenance()
         held = {str(pid): paths for pid, paths in self.engine.held().items()}
         return {"daemon": True, "paused": self.engine.maintenance, "released": self.engine.released(), "held": held}
 
@@ -425,7 +417,7 @@ class Daemon:
         return self._ready, [] if self._ready else ["the first run of the collectors is not over"]
 
     def _status(self) -> Status:
-        return describe(self.engine, self.snapshot())
+        return describe(self._answers, self.snapshot())
 
     def _status_line(self) -> str:
         collectors = self.engine.collection.collectors.values()

@@ -95,7 +95,7 @@ class Judge:
         self.register = register
         self._collection = collection
         self._observability = Observability(store, collection)
-        self._told: set[tuple[str, type[Exception]]] = set()
+        self._logged_failures: set[tuple[str, type[Exception]]] = set()
         self.looked_at: float | None = None
         """When the rules ran last, seconds since 1970."""
         self._matches: Sequence[Match] = ()
@@ -132,9 +132,9 @@ class Judge:
         self._observability.take(self._engine.facts.node)
         self._matches = matches
         changes = self.register.update(matches, self, now)
-        measured = measured_of(self._engine.facts)
-        self._pairs_well_at = well_at(measured) or self._pairs_well_at
-        self.findings = join(self.register.open_incidents(), measured=measured)
+        self._pairs_well_at = well_at(self._engine.facts) or self._pairs_well_at
+        incidents = self.register.open_incidents()
+        self.findings = join(incidents, measured=measured_of(self._engine.facts) if incidents else ())
         self.looked_at, self._before = now, snapshot
         self._announce(changes, now)
         self._publish(self._engine.facts)
@@ -188,8 +188,8 @@ class Judge:
         """Count a failure, and log it once for each rule and kind."""
         self._instruments.finding_rule_errors.labels(rule).inc()
         kind = (rule, type(error))
-        if kind not in self._told:
-            self._told.add(kind)
+        if kind not in self._logged_failures:
+            self._logged_failures.add(kind)
             log.error("a rule failed; what it sights is not known; further failures of this kind are only counted",
                       rule=rule, error=repr(error), exc_info=error)  # fmt: skip
 
@@ -257,7 +257,7 @@ class Judge:
         Args:
             about: the daemon, at this time.
         """
-        told = FindingsDocument(
+        document = FindingsDocument(
             **about,
             thresholds=self.thresholds.digest,
             looked_at=self.looked_at,
@@ -271,4 +271,4 @@ class Judge:
                 one.kind == "gpu" and one.source != "learned" for one, _ in self._engine.facts.each(ExpectedParts.info)
             ),
         )
-        return msgspec.structs.replace(told, verdict=verdict_of(told, told.time))
+        return msgspec.structs.replace(document, verdict=verdict_of(document, document.time))

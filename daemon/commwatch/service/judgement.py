@@ -98,7 +98,7 @@ def _in_use(record: Judgement, boot: str, now: float) -> Kept:
 
 def _show(kept: Kept, boot: str) -> None:
     """Make all that the daemon makes of it at its start: what raises must do so while the record can be set aside."""
-    HardwareEvents(kept.events).block(0.0)
+    HardwareEvents(kept.events).readings(0.0)
     JobLogs(kept.job_logs, Store()).show(0.0)
     Wraps(kept.wraps, boot)
     LinkFlaps(kept.flaps, Store()).on_tick(time.monotonic())

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from commwatch import __version__
-from commwatch.config.simulated import node_name
 from commwatch.findings.finding import SEVERITIES, Cause, Finding
 from commwatch.node.inventory_state import origin_words
 from commwatch.node.run import Collector
+from commwatch.service.api import Answers
 from commwatch.service.engine import Engine
 from commwatch.views.heatmap.grid import View
 from commwatch.views.heatmap.matrix_view import view_of
@@ -37,27 +35,23 @@ _KINDS = {
 }  # fmt: skip
 
 
-def describe(engine: Engine, snapshot: Snapshot) -> Status:
-    """The status of a running engine."""
-    now = time.time()
-    verdict, settings = engine.verdict, engine.config
-    simulated = node_name(settings.simulation.preset) if settings.simulation.preset else ""
+def describe(answers: Answers, snapshot: Snapshot) -> Status:
+    """The status of the engine that the answers are of."""
+    engine, document = answers.engine, answers.findings()
+    now, simulated, verdict = document.time, document.simulated or "", engine.verdict
     absent = engine.collection.absent_sources
-    told = verdict.document(
-        {"version": __version__, "time": now, "simulated": simulated or None, "maintenance": engine.maintenance}
-    )
     with node_at(snapshot) as node:
         facts = tuple(_facts(node, engine.inventory()["kinds"]))
     return Status(
-        version=__version__,
+        version=document.version,
         time=now,
         name=simulated or socket.gethostname(),
         simulated=simulated,
-        verdict=told.verdict or NOT_LOOKED_YET,
+        verdict=document.verdict or NOT_LOOKED_YET,
         facts=facts,
         notices=tuple(_notices(engine)),
-        findings=told.findings,
-        closed=told.closed,
+        findings=document.findings,
+        closed=document.closed,
         marks=marks_of(verdict.findings),
         score=None if verdict.looked_at is None else verdict.score(),
         pairs=_pairs(engine, now),
@@ -66,7 +60,7 @@ def describe(engine: Engine, snapshot: Snapshot) -> Status:
             _collector(one, now) for one in engine.collection.collectors.values() if one.source not in absent
         ],
         probes=engine.probing.status(now),
-        documentation=settings.web.documentation,
+        documentation=engine.config.web.documentation,
     )  # fmt: skip
 
 

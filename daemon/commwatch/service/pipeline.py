@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 
@@ -24,18 +24,17 @@ from commwatch.node.inventory_state import InventoryState
 from commwatch.node.inventory_tracker import GROUP, OBSERVE_SECONDS, InventoryTracker, Suspecting
 from commwatch.node.job_use import JobUse
 from commwatch.node.link_flaps import LinkFlaps
-from commwatch.node.link_shares import Shares
+from commwatch.node.link_shares import LinkShares
 from commwatch.node.links_down import LinksDown
+from commwatch.node.pcie_links import PcieLinks
 from commwatch.node.pcie_samples import WithoutGpm
-from commwatch.node.pcie_tracker import PcieLinks
-from commwatch.node.port_flaps import Flaps
 from commwatch.node.recent_errors import METRICS, RecentErrors
-from commwatch.node.run import Collector, Outcome
+from commwatch.node.run import Outcome
 from commwatch.node.silent_gpus import SilentGpus
 from commwatch.node.store import Store
 from commwatch.node.tracker import Tracker
 from commwatch.node.unread_tracker import UnreadDevices
-from commwatch.node.utilisation_tracker import Uses
+from commwatch.node.utilisation import Uses
 from commwatch.node.wrap import Wraps
 from commwatch.service.counter_resets import CounterResets
 from commwatch.service.instruments import Instruments
@@ -48,9 +47,8 @@ STATE_NAME = GROUP
 
 
 def _known_inventory(settings: InventorySection, boot: str, record: InventoryState | None) -> Inventory:
-    state = record or InventoryState()
-    state.begin(boot)
-    inventory = Inventory(state, settings.expected, settings.learn_after)
+    inventory = Inventory(record or InventoryState(), settings.expected, settings.learn_after)
+    inventory.begin(boot)
     inventory.block(0.0)  # it can be shown
     return inventory
 
@@ -96,8 +94,7 @@ class Pipeline:
         self.trackers: tuple[Tracker, ...] = (
             CounterResets(store, instruments),
             Uses(store, parts),
-            Shares(store),
-            Flaps(store, self.link_flaps),
+            LinkShares(store),
             self.link_flaps,
             Anomalies(store),
             JobUse(store),
@@ -118,21 +115,14 @@ class Pipeline:
             *([JobIdentity(store)] if config.jobs.identity else []),
         )
         """All of them, each once."""
-        self._following: dict[str, Sequence[Tracker]] = {}
-        """By collector that has run."""
 
     def on_batch(self, outcome: Outcome) -> None:
         """Take one run of a collector; what it read is in the store."""
-        for tracker in self._following_of(outcome.collector):
-            tracker.on_batch(outcome)
+        for tracker in self.trackers:
+            if tracker.follows(outcome.collector):
+                tracker.on_batch(outcome)
         if self.inventory.observed_at == outcome.time:
             self._tick(outcome.time)
-
-    def _following_of(self, collector: Collector) -> Sequence[Tracker]:
-        following = self._following.get(collector.name)
-        if following is None:
-            following = self._following[collector.name] = [one for one in self.trackers if one.follows(collector)]
-        return following
 
     def observe(self, now: float) -> None:
         """Compare what is here with what should be, and drop what is of devices that are no longer read.

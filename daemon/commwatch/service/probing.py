@@ -205,7 +205,7 @@ class Probing:
         if isinstance(result, Skipped) and result.reason in SCHEDULER_SKIPS | GPU_SKIPS:
             self._node_skip = (time.monotonic(), result)
         if pairs is not None and isinstance(result, Measured):
-            self._look_at_pairs_beside(name, pairs, result)
+            self._compare_pairs_beside(name, pairs, result)
         return result
 
     async def _pairs_beside(self, name: str, prospect: Prospect) -> Prospect | None:
@@ -227,7 +227,7 @@ class Probing:
         record.adopt_plan(pairs.plan)
         return pairs
 
-    def _look_at_pairs_beside(self, name: str, pairs: Prospect, result: Measured) -> None:
+    def _compare_pairs_beside(self, name: str, pairs: Prospect, result: Measured) -> None:
         """Have all pairs measured at once where those beside a collective are not as the last matrix shows them."""
         self._rotation.measured(sum(1 for one in result.outcomes if one.step.pairs), time.monotonic())
         other = pairs.plan.probe

@@ -44,7 +44,7 @@ class TextfileWriter:
         if self._is_stopped or (file is None and self._file is None):
             return
         if self._is_busy():
-            self._tell("the last write has not come back")
+            self._warn("the last write has not come back")
             return
         page = b"" if file is None else self._page()
         self._start(self._replace, self._file, file, page)
@@ -84,7 +84,7 @@ class TextfileWriter:
         try:
             replace_file(file, page, 0o644)  # node_exporter is another user
         except OSError as error:
-            self._tell(error.strerror or str(error))
+            self._warn(error.strerror or str(error))
         else:
             if self._trouble:
                 self._trouble = ""
@@ -96,7 +96,7 @@ class TextfileWriter:
         except OSError as error:
             log.warning("the textfile cannot be removed and will look old", file=str(file), error=error.strerror)
 
-    def _tell(self, trouble: str) -> None:
+    def _warn(self, trouble: str) -> None:
         """Log once what is wrong, until it is well or something else is wrong."""
         if trouble != self._trouble:
             self._trouble = trouble

@@ -31,16 +31,16 @@ class WebAccess:
     Args:
         path: The web configuration file.
         server: The server that it protects.
-        tell: Called after each reading with whether the files could be used.
+        show_success: Called after each reading with whether the files could be used.
 
     Raises:
         ConfigError: the file, or one that it names, cannot be used.
     """
 
-    def __init__(self, path: Path, server: HttpServer, tell: Callable[[bool], None]) -> None:
+    def __init__(self, path: Path, server: HttpServer, show_success: Callable[[bool], None]) -> None:
         self._path = path
         self._server = server
-        self._tell = tell
+        self._show_success = show_success
         self._problem = ""
         self._notes: tuple[str, ...] = ()
         self._rate_limit: tuple[float, int] | None = None
@@ -72,7 +72,7 @@ class WebAccess:
             if str(error) != self._problem:
                 log.error("the new web configuration is not used; the old one stays in force", error=str(error))
             self._problem = str(error)
-            self._tell(False)
+            self._show_success(False)
         else:
             log.info("the web configuration has been read again")
             self._problem = ""
@@ -102,7 +102,7 @@ class WebAccess:
         self._server.let_in(access)
         if before is not None and _asked_by_tls(before) != _asked_by_tls(config):
             self._server.hang_up()  # who was let in before might not be let in now
-        self._tell(True)
+        self._show_success(True)
 
     def _access(self, config: WebConfig) -> Access:
         """The server's access settings from a configuration."""

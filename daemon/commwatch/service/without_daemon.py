@@ -6,7 +6,6 @@ import asyncio
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -18,7 +17,6 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.diagnosis.known import Known, read_host_limits
 from commwatch.errors import CommwatchError, ExitCode
 from commwatch.node.starvation import Starvation
-from commwatch.probes.results.records import ProbeStatus
 from commwatch.service.api import Answers
 from commwatch.service.engine import Engine
 from commwatch.service.instruments import Instruments
@@ -27,33 +25,10 @@ from commwatch.service.simulated import simulation_plan
 from commwatch.sources.presence import nvidia_driver_present
 from commwatch.state.directory import StateDirectory, state_path
 from commwatch.state.maintenance import MaintenanceFile
-from commwatch_exporters.snapshot import Snapshot
 
 LOOKS = 3
 """A state that lasts is a finding after 15 s."""
 LOOK_SECONDS = 10.0
-
-
-class _ShortDaemon:
-    """The source of the documents; its scheduler is never started, so that it neither probes nor saves."""
-
-    def __init__(
-        self, config: Config, thresholds: Thresholds, state: StateDirectory, plan: SimulationPlan | None
-    ) -> None:
-        instruments = Instruments()
-        instruments.begin(thresholds.digest, is_simulated=plan is not None)
-        self.engine = Engine(
-            config, thresholds, state, plan, instruments, Scheduler(instruments.run_missed),
-            Starvation(Path(config.paths.procfs)),
-        )  # fmt: skip
-
-    def whole_snapshot(self) -> Snapshot:
-        """All that is current."""
-        return self.engine.whole_snapshot()
-
-    def probe_statuses(self, now: float) -> Sequence[ProbeStatus]:
-        """It runs none."""
-        return ()
 
 
 def read_without_daemon(config: Config, thresholds: Thresholds) -> Known:
@@ -82,13 +57,21 @@ def read_without_daemon(config: Config, thresholds: Thresholds) -> Known:
         state.open()
         try:
             plan = simulation_plan(own.simulation, state) if own.simulation.preset else None
-            return asyncio.run(_read(_ShortDaemon(own, thresholds, state, plan), thresholds))
+            return asyncio.run(_read(_engine(own, thresholds, state, plan), thresholds))
         finally:
             state.close()
 
 
-async def _read(daemon: _ShortDaemon, thresholds: Thresholds) -> Known:
-    engine, answers = daemon.engine, Answers(daemon)
+def _engine(config: Config, thresholds: Thresholds, state: StateDirectory, plan: SimulationPlan | None) -> Engine:
+    """Its scheduler is never started, so that it neither probes nor saves."""
+    instruments = Instruments()
+    instruments.begin(thresholds.digest, is_simulated=plan is not None)
+    scheduler, starvation = Scheduler(instruments.run_missed), Starvation(Path(config.paths.procfs))
+    return Engine(config, thresholds, state, plan, instruments, scheduler, starvation)
+
+
+async def _read(engine: Engine, thresholds: Thresholds) -> Known:
+    answers = Answers(engine)
     try:
         await engine.start()
         for _ in range(LOOKS - 1):

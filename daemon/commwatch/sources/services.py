@@ -78,7 +78,7 @@ class ServicesSource(Source):
         """Look at the process table once; see ``Source.collect``."""
         batch = Batch()
         now = time.monotonic()
-        self._look_for_processes(self._processes(), batch)
+        self._find_processes(self._processes(), batch)
         self._report("")
         shown = self._shown({absence.device for absence in batch.absences})
         found: dict[Series, Value] = {
@@ -107,7 +107,7 @@ class ServicesSource(Source):
             return {}
         return {way: int(flag) for way, flag in zip(WAYS, known, strict=True) if flag is not None}
 
-    def _look_for_processes(self, processes: frozenset[str], batch: Batch) -> None:
+    def _find_processes(self, processes: frozenset[str], batch: Batch) -> None:
         for service, process in tuple(self._running.items()):
             if process not in processes or not self._runs(process, service, batch):
                 del self._running[service]

@@ -237,7 +237,7 @@ class Reader:
             self._every[collector] = every
         else:
             self._every.pop(collector, None)
-        self._tell(Order(collector, every, now=begins))
+        self._send(Order(collector, every, now=begins))
         if not every:
             for slot in self._slots():
                 slot.batches.pop(collector, None)
@@ -245,7 +245,7 @@ class Reader:
 
     def hasten(self, collector: str) -> None:
         """Have a collector run now, beside its interval."""
-        self._tell(Order(collector, self._every.get(collector, 0.0), now=True))
+        self._send(Order(collector, self._every.get(collector, 0.0), now=True))
 
     async def now(self, collector: str) -> Collected:
         """Have a collector run now; returns once the keeper has what it gave."""
@@ -256,7 +256,7 @@ class Reader:
         self.hasten(collector)
         return await given
 
-    def _tell(self, order: Order) -> None:
+    def _send(self, order: Order) -> None:
         if self._stopped:
             return
         for slot in self._slots():

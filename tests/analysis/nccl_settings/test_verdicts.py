@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.nccl_settings.cases import CONSUMER, HGX, KNOWN, judged, port, process, said
-from commwatch.jobs.logs.transport import FALLBACKS
+from commwatch.jobs.logs.fallbacks import FALLBACKS
 from commwatch.jobs.settings.conditions import CONDITIONS, FIGURES
 from commwatch.jobs.settings.facts import Level, NodeFacts
 from commwatch.jobs.settings.judge import judge_settings, remark_counts

@@ -17,7 +17,7 @@ from commwatch.findings.rules.pcie import PCIE_LINKS
 from commwatch.findings.rules.pcie_errors import PCIE_ERRORS
 from commwatch.findings.rules.rdma import RDMA_PORTS
 from commwatch.node.hardware_events import HardwareEvents, HardwareEventsState
-from commwatch.node.pcie_tree import DeviceLinkWatch
+from commwatch.node.pcie import DeviceTree
 from commwatch.readings import Batch
 from commwatch_exporters.node.model import Gpu, Node, PcieDevice, RdmaPort
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
@@ -87,7 +87,8 @@ def _snapshot(batch: Batch, now: float) -> Snapshot:
     }
     events = HardwareEvents(HardwareEventsState())
     events.take((replace(event, time=now) for event in batch.events), now, now)
-    blocks = (*read, DeviceLinkWatch().update(devices, (), now), events.block(now))
+    derived = DeviceTree().degraded(devices, ()) | events.readings(now)
+    blocks = (*read, Block(Layout(derived), list(derived.values()), now))
     assumed = dict(_assumed(Node(Snapshot(blocks))))
     return Snapshot((*blocks, Block(Layout(assumed), list(assumed.values()), now)))
 

@@ -10,7 +10,7 @@ from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.gpu_ways import WAYS, GpuWays, by_nvlink, ways_of
 from commwatch.findings.rules.rule_set import COUNT_CLOSES_AFTER, DAY, HOUR, FindingCode, Rule, RuleSet
 from commwatch.jobs.logs.categories import SIDES, Side
-from commwatch.jobs.logs.transport import FALLBACKS, FallbackKind
+from commwatch.jobs.logs.fallbacks import FALLBACKS, FallbackKind
 from commwatch_exporters.node.model import (
     Interface,
     LogCategory,

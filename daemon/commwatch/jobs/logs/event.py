@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from commwatch.jobs.logs.categories import Category
-from commwatch.jobs.logs.lines import Finding, find_in_line, parse_line
+from commwatch.jobs.logs.culprit import Finding
+from commwatch.jobs.logs.lines import find_in_line, parse_line
 from commwatch.jobs.logs.meanings import shortened
 
 LONGEST_TEXT = 300

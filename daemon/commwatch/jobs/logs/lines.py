@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from commwatch.jobs.logs.categories import ENDINGS, PRECEDENCE, SEVERED, SIDES, Category
+from commwatch.jobs.logs.categories import Category
+from commwatch.jobs.logs.culprit import Finding
 from commwatch.jobs.logs.kinds import Kinds
 from commwatch.jobs.logs.meanings import category_of_report, refined, report_in
 from commwatch.jobs.logs.messages import MESSAGES_SAID, SAID_HINTS, SIGN_SAID_HINTS, SIGNS_SAID, Message
@@ -39,8 +40,6 @@ ALL_HINTS = (*HINTS, *SAID_HINTS)
 ALL_SIGN_HINTS = (*SIGN_HINTS, *SIGN_SAID_HINTS)
 """So for ``find_sign`` and ``find_doubt``."""
 
-_RANKS: dict[str, int] = {one: rank for rank, group in enumerate(PRECEDENCE) for one in group}
-_AFTER_CAUSES = len(PRECEDENCE)
 
 _LONGEST_LINE = 4096
 _LONGEST_PREFIX = 512
@@ -67,10 +66,6 @@ _CHANNEL = re.compile(
 )
 
 
-INCIDENT_SECONDS = 60.0
-"""Lines within this time after the first one belong to the same incident."""
-
-
 class LogLine(NamedTuple):
     """A line of NCCL's log, parsed. Fields that a version does not write are empty or None."""
 
@@ -85,14 +80,6 @@ class LogLine(NamedTuple):
     """File and line in NCCL, ``transport/net_ib.cc:2453``."""
     timestamp: str = ""
     """As NCCL wrote it; since 2.26, with warnings only unless asked for."""
-
-
-class Finding(NamedTuple):
-    """The category of one line."""
-
-    category: Category
-    certain: bool = True
-    """False where the line only gives the status of a call that failed, which names no cause."""
 
 
 def parse_line(line: str) -> LogLine | None:
@@ -212,35 +199,6 @@ def find_in_text(text: str) -> Iterator[Finding]:
             yield finding
         if parse_line(line) is None and (category := _category_of_message(line[:_LONGEST_MESSAGE])) is not None:
             yield Finding(category)
-
-
-def first_culprit(findings: Iterable[Finding]) -> Category | None:
-    """The likeliest cause among what was seen within about a minute; None for nothing.
-
-    Causes come before unknown warnings, these before symptoms, and a status that says nothing is last; of equals, the
-    first in the order given. A process that ended before the others lost their connections is why they lost them.
-    """
-    seen = list(findings)
-    best = min(seen, key=_rank, default=None)
-    if best is None:
-        return None
-    if best.category in SEVERED:
-        first = next((one for one in seen if one.certain and one.category in ENDINGS | SEVERED), best)
-        return first.category if first.category in ENDINGS else best.category
-    if best.category == "killed" and Finding("cancelled") in seen[: seen.index(best)]:
-        return "cancelled"  # the scheduler kills what does not end by itself
-    return best.category
-
-
-def _rank(finding: Finding) -> int:
-    """Smaller is likelier to be the cause."""
-    if SIDES[finding.category] == "symptom":
-        return _AFTER_CAUSES + (5 if finding.category == "teardown" else 3 if finding.certain else 4)
-    if finding.category == "other":
-        return _AFTER_CAUSES + (2 if finding.certain else 7)
-    if finding.category == "crash" and not finding.certain:
-        return _AFTER_CAUSES + 6
-    return _RANKS[finding.category] if finding.certain else _AFTER_CAUSES + 1
 
 
 def _category_of_message(message: str) -> Category | None:

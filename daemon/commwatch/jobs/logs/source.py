@@ -17,7 +17,8 @@ from commwatch.jobs.logs.categories import Category
 from commwatch.jobs.logs.event import LONGEST_TEXT, LogEvent, event_in_line
 from commwatch.jobs.logs.files import LogFile, find_logs, short_host, stat_log
 from commwatch.jobs.logs.lines import parse_line, telling_lines
-from commwatch.jobs.logs.tail import MOST_HOSTS, LogsPosition, LogTail, Position
+from commwatch.jobs.logs.position import LogsPosition, Position
+from commwatch.jobs.logs.tail import MOST_HOSTS, LogTail
 from commwatch.jobs.logs.transport import Transport, TransportLines
 from commwatch.readings import Absence, Batch, DeviceReadings, LogErrors
 from commwatch.sources import files

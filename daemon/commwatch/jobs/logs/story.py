@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from commwatch.jobs.logs.categories import SEVERED, SIDES, Category
+from commwatch.jobs.logs.culprit import INCIDENT_SECONDS, Finding, first_culprit
 from commwatch.jobs.logs.event import LogEvent
-from commwatch.jobs.logs.lines import INCIDENT_SECONDS, Finding, first_culprit
 from commwatch.jobs.logs.meanings import name_of_report, report_in
 
 _MOST_EVENTS = 5

@@ -9,11 +9,9 @@ import zlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
-import msgspec
-
 from commwatch.jobs.logs.files import LogFile, identity_of
+from commwatch.jobs.logs.position import Position
 from commwatch.jobs.logs.transport import TransportLines
-from commwatch.state.records import Count, Timestamp
 
 LONGEST_LINE = 64 * 1024
 """Of a longer line only the first 64 KiB are read, once they are there."""
@@ -26,29 +24,6 @@ UNFINISHED_SECONDS = 30.0
 _CHECKED_BYTES = 64
 MOST_HOSTS = 64
 _MOST_PIDS = 512
-
-
-class Position(msgspec.Struct, array_like=True):
-    """How far a file was read."""
-
-    offset: Count = 0
-    check: Count = 0
-    """Sum over the bytes before it: where it differs, the file is another one or was rewritten."""
-    skips: bool = False
-    """See ``Piece.skips``."""
-    told: bool = False
-    """Whether the fallback of the job that writes it was reported."""
-
-
-class LogsPosition(msgspec.Struct):
-    """State from which the next process of this source resumes."""
-
-    names: tuple[str, ...] = ()
-    """Configured names; files of others are not new because they were not known."""
-    looked: Timestamp = 0.0
-    """Time of the last search for files, seconds since 1970."""
-    files: dict[str, Position] = {}
-    """By identity."""
 
 
 class Piece(NamedTuple):

@@ -10,9 +10,9 @@ import msgspec
 import structlog
 
 from commwatch.jobs.logs.categories import SIDES, Category
-from commwatch.jobs.logs.lines import INCIDENT_SECONDS, Finding, first_culprit
-from commwatch.jobs.logs.tail import LogsPosition
-from commwatch.jobs.logs.transport import FALLBACKS, Needs
+from commwatch.jobs.logs.culprit import INCIDENT_SECONDS, Finding, first_culprit
+from commwatch.jobs.logs.fallbacks import FALLBACKS, Needs
+from commwatch.jobs.logs.position import LogsPosition
 from commwatch.node.run import Outcome
 from commwatch.node.store import Store, number_of
 from commwatch.node.tracker import Tracker

@@ -7,10 +7,23 @@ src/init.cc; the EFA plugin in its own words). A job on one node uses no network
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from commwatch.jobs.logs.categories import About, Category
+from commwatch.jobs.logs.fallbacks import (
+    FALLBACKS,
+    HCA,
+    NO_DEVICE,
+    NO_GDR,
+    NO_NVLS,
+    NO_P2P,
+    PROVIDER,
+    REASONS,
+    UNEXPLAINED,
+    UNSEEN,
+    WANTED,
+    FallbackKind,
+)
 from commwatch.jobs.logs.kinds import Kinds
 
 _LONGEST_LINE: Final = 1024
@@ -210,10 +223,10 @@ class Transport:
                 if found is not None:
                     return at, found
             if "provider" in log.seen and "Socket" not in log.channels:
-                return at, Slow("ib_setup", _PROVIDER, log.seen["provider"])
+                return at, Slow("ib_setup", PROVIDER, log.seen["provider"])
             if "no_gdr" in log.seen and "Socket" not in log.channels and not self._has_gdr and not self._has_geforce:
-                return at, Slow("ib_setup", _NO_GDR, log.seen["no_gdr"])
-        lost = ((at, Slow("nvls", _NO_NVLS, log.seen["no_nvls"])) for at, log in enumerate(self._logs)
+                return at, Slow("ib_setup", NO_GDR, log.seen["no_gdr"])
+        lost = ((at, Slow("nvls", NO_NVLS, log.seen["no_nvls"])) for at, log in enumerate(self._logs)
                 if "no_nvls" in log.seen)  # fmt: skip
         return next(lost, None)
 
@@ -228,11 +241,11 @@ class Transport:
             socket = log.seen.get("socket", log.channels.get("Socket"))
             if socket is not None and log.is_between_nodes and "rdma" not in log.seen and "IB" not in log.channels:
                 line = log.seen.get("no_device")
-                return Slow("ib_setup", _UNEXPLAINED, socket) if line is None else Slow("ib_setup", _UNSEEN, line)
+                return Slow("ib_setup", UNEXPLAINED, socket) if line is None else Slow("ib_setup", UNSEEN, line)
         if not self._has_several_on_a_node:
             return None
         lines = (log.seen["no_p2p"] for log in self._logs if "no_p2p" in log.seen)
-        return next((Slow("p2p", _NO_P2P, line) for line in lines), None)
+        return next((Slow("p2p", NO_P2P, line) for line in lines), None)
 
     @property
     def _has_gdr(self) -> bool:
@@ -252,7 +265,7 @@ class Transport:
         is_off = "no_gdr" in seen and not self._has_gdr and not self._has_geforce
         found = [self._between_nodes() or (_GDR_IS_OFF if is_off else "")]
         if "no_p2p" in seen and self._has_several_on_a_node:
-            found.append(f"{_NO_P2P.happened} {_NO_P2P.next_step}")
+            found.append(f"{NO_P2P.happened} {NO_P2P.next_step}")
         if "emulated" in seen:
             found.append(_EMULATED_LINK)
         return tuple(filter(None, found))
@@ -274,16 +287,16 @@ class Transport:
 
 def _why_socket(log: TransportLines) -> Slow | None:
     seen = log.seen
-    for name, about in _REASONS.items():
+    for name, about in REASONS.items():
         if name in seen:
             return Slow("ib_setup", about, seen[name])
     if "no_device" not in seen:
         return None
     if "hca" in seen:
-        return Slow("ib_setup", _HCA, seen["hca"])
+        return Slow("ib_setup", HCA, seen["hca"])
     if log.has_infiniband:
-        return Slow("ib_setup", _NO_DEVICE, seen["no_device"])
-    return Slow("ib_setup", _WANTED, seen["no_device"]) if "wanted" in seen else None
+        return Slow("ib_setup", NO_DEVICE, seen["no_device"])
+    return Slow("ib_setup", WANTED, seen["no_device"]) if "wanted" in seen else None
 
 
 OVER_TCP: Final = (
@@ -292,116 +305,15 @@ OVER_TCP: Final = (
     "have none, all is well."
 )
 """Whether such a job is slow depends on facts that its log does not have."""
-_GDR_IS_OFF: Final = (
-    "NCCL says that GPUDirect RDMA is off: what goes to other nodes passes through memory of the host. On data centre "
-    "GPUs load nvidia-peermem, or use a kernel and driver with DMA-BUF; GeForce cards have none."
-)
-_NO_P2P: Final = About("config",
-    "NCCL_P2P_DISABLE forbids transfers between the GPUs of a node: they go through memory of the host.",
-    "Remove it, unless these transfers are broken on the node (commwatch topology, nvidia-smi topo -p2p r).",
-)  # fmt: skip
 _EMULATED_LINK: Final = (
     "NCCL takes a PCIe link for one below 1 GB/s, as the emulated switches of virtual machines say of themselves, and "
     "plans its rings by it. Where the GPUs' own links are wide (nvidia-smi --query-gpu=pcie.link.width.max), give it "
     "the true tree with NCCL_TOPO_FILE; clouds bring one for each type of machine."
 )
-_TCP: Final = "Ranks on several nodes talk over TCP"
-_REASONS: Final[dict[str, About]] = {
-    "disabled": About("config", f"{_TCP}: NCCL_IB_DISABLE forbids RDMA.",
-        "Remove NCCL_IB_DISABLE, unless the nodes have no working RDMA adapter (commwatch cluster probe tries them)."),
-    "chosen": About("config", f"{_TCP}: NCCL_NET chooses sockets.",
-        "Remove NCCL_NET, unless the nodes have no working RDMA adapter."),
-    "no_library": About("config", f"{_TCP}: libibverbs is not in the image, so NCCL cannot use RDMA.",
-        "If the nodes have RDMA adapters (ls /sys/class/infiniband on the host): install libibverbs and the providers "
-        "(rdma-core) in the image, and give the container /dev/infiniband. If they have none, the network is what "
-        "limits the job: compare it with commwatch estimate."),
-    "not_opened": About("config", f"{_TCP}: NCCL saw an RDMA adapter and could not open it.",
-        "Give the container the device files and the right to lock memory: --device /dev/infiniband --ulimit "
-        "memlock=-1 (in Kubernetes the RDMA device plugin); then NCCL writes Using network IB."),
-}  # fmt: skip
-"""By mark, the most certain first."""
-_HCA: Final = About("config", f"{_TCP}: the list NCCL_IB_HCA names no adapter that this process sees.",
-    "Compare the list with ls /sys/class/infiniband inside the container; correct or remove NCCL_IB_HCA, and give the "
-    "container /dev/infiniband.")  # fmt: skip
-_NO_DEVICE: Final = About("config",
-    f"{_TCP} over an InfiniBand adapter's interface: the adapter itself is not in the container.",
-    "Give the container /dev/infiniband (--device /dev/infiniband, in Kubernetes the RDMA device plugin).")  # fmt: skip
-_WANTED: Final = About("config",
-    f"{_TCP}: the settings ask for RDMA, and NCCL found no adapter.",
-    "Look at ls /sys/class/infiniband on the host: if adapters are there, give the container /dev/infiniband and the "
-    "libraries of rdma-core; if none is, the network is what limits the job: compare it with commwatch estimate.",
-)  # fmt: skip
-_NO_GDR: Final = About("host",
-    "Transfers between nodes go through memory of the host: NCCL says that GPUDirect RDMA is off.",
-    "On data centre GPUs load nvidia-peermem (lsmod shows it), or use a kernel and driver with DMA-BUF; NCCL_DEBUG=INFO"
-    " then writes GDRDMA behind its channels.",
-)  # fmt: skip
-_NO_NVLS: Final = About("nvlink",
-    "The NVSwitches refused multicast (NVLink SHARP); NCCL goes on without it, slower within the node.",
-    "Look at the fabric manager and its log (systemctl status nvidia-fabricmanager, on B200 and newer NVLSM too), and "
-    "whether other jobs or groups of the job hold all multicast groups of the NVSwitches.",
-)  # fmt: skip
-_PROVIDER: Final = About("config", f"{_TCP}: libfabric chose the provider tcp and not efa.",
-    "Look whether the instance has EFA (fi_info -p efa inside the container), give the container /dev/infiniband, and "
-    "check the security group; FI_PROVIDER=efa makes the failure visible.")  # fmt: skip
-
-_UNSEEN: Final = About("config", f"{_TCP}: NCCL found no RDMA adapter.", _WANTED.next_step)
-_UNEXPLAINED: Final = About("config", f"{_TCP}; the log does not say why.",
-    "Run the job with NCCL_DEBUG=INFO and read what NCCL writes of NET/IB and of settings; compare ls "
-    "/sys/class/infiniband on the node and inside the container.")  # fmt: skip
-
-FallbackKind: TypeAlias = Literal[
-    "ib_disabled",
-    "net_socket",
-    "libibverbs_missing",
-    "adapter_not_opened",
-    "hca_list",
-    "adapter_missing",
-    "unexplained",
-    "provider_tcp",
-    "gpudirect_off",
-    "nvls_lost",
-    "p2p_disabled",
-]
-"""By what a job left a faster transport: a label of the daemon's counter."""
-Needs: TypeAlias = Literal["", "rdma", "gpudirect", "nvlink"]
-
-
-class Fallback(NamedTuple):
-    """A kind of fallback."""
-
-    abouts: tuple[About, ...]
-    """The sentences about it, the usual words first."""
-    step: str
-    """The next step if the node is known to have the transport that the job left."""
-    needs: Needs = "rdma"
-    """The requirement without which the job is well: an active RDMA port, that and GPUs that adapters can reach, or
-    NVLinks. Empty if the line itself proves that the node has it."""
-
-
-FALLBACKS: Final[Mapping[FallbackKind, Fallback]] = {
-    "ib_disabled": Fallback((_REASONS["disabled"],), "Remove NCCL_IB_DISABLE from the job."),
-    "net_socket": Fallback((_REASONS["chosen"],), "Remove NCCL_NET from the job."),
-    "libibverbs_missing": Fallback((_REASONS["no_library"],),
-        "Install libibverbs and the providers (rdma-core) in the image, and give the container /dev/infiniband."),
-    "adapter_not_opened": Fallback((_REASONS["not_opened"],), _REASONS["not_opened"].next_step, needs=""),
-    "hca_list": Fallback((_HCA,),
-        "Compare NCCL_IB_HCA with ls /sys/class/infiniband on this node and inside the container; correct or remove "
-        "it, and give the container /dev/infiniband."),
-    "adapter_missing": Fallback((_UNSEEN, _WANTED, _NO_DEVICE),
-        "Give the container /dev/infiniband (--device /dev/infiniband, in Kubernetes the RDMA device plugin) and the "
-        "libraries of rdma-core."),
-    "unexplained": Fallback((_UNEXPLAINED,), _UNEXPLAINED.next_step),
-    "provider_tcp": Fallback((_PROVIDER,), _PROVIDER.next_step),
-    "gpudirect_off": Fallback((_NO_GDR,),
-        "Load nvidia-peermem (lsmod shows it), or use a kernel and driver with DMA-BUF, and see that the container "
-        "has them.", needs="gpudirect"),
-    "nvls_lost": Fallback((_NO_NVLS,), _NO_NVLS.next_step, needs=""),
-    "p2p_disabled": Fallback((_NO_P2P,),
-        "Remove NCCL_P2P_DISABLE from the job, unless transfers between the GPUs are broken here (commwatch topology, "
-        "nvidia-smi topo -p2p r).", needs="nvlink"),
-}  # fmt: skip
-"""The kinds, for commands, the daemon's counter and its finding."""
+_GDR_IS_OFF: Final = (
+    "NCCL says that GPUDirect RDMA is off: what goes to other nodes passes through memory of the host. On data centre "
+    "GPUs load nvidia-peermem, or use a kernel and driver with DMA-BUF; GeForce cards have none."
+)
 
 
 def _line(number: int, line: bytes) -> Line:

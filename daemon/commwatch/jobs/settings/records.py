@@ -96,7 +96,7 @@ class SettingRemark(msgspec.Struct, frozen=True):
     pids: tuple[int, ...] = ()
     """Ascending; empty for what was given."""
     fallback: str = ""
-    """The kind of fallback of the transport that the log of such a job shows, one of ``jobs.logs.transport.FALLBACKS``,
+    """The kind of fallback of the transport that the log of such a job shows, one of ``jobs.logs.fallbacks.FALLBACKS``,
     or one of a later version; empty for none."""
 
     @property

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from commwatch.config.yaml_file import read_shipped
-from commwatch.jobs.logs.transport import FallbackKind
+from commwatch.jobs.logs.fallbacks import FallbackKind
 from commwatch.jobs.settings.records import RemarkCode, SettingSeverity
 
 _FILE = Path(__file__).resolve().parents[2] / "data/nccl_variables.yaml"

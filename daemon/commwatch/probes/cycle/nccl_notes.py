@@ -9,12 +9,11 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from commwatch.jobs.logs.culprit import Finding, first_culprit
 from commwatch.jobs.logs.lines import (
-    Finding,
     LogLine,
     find_in_text,
     find_in_warning,
-    first_culprit,
     parse_line,
     setting_of,
     transport_of,

@@ -8,7 +8,6 @@ from typing import NamedTuple, Protocol, cast, get_args
 
 import msgspec
 
-from commwatch.probes.cycle.nccl_notes import category_of
 from commwatch.probes.plan import CyclePlan, Failed, Measured, NcclNotes, Skipped, StepOutcome
 from commwatch.probes.rank_plan import ErrorEvent, FailureReason, Phase, RankResult, SkipReason
 
@@ -153,6 +152,8 @@ def failed(
     if problem.reason in get_args(SkipReason):
         reason = cast("SkipReason", problem.reason)
         return Skipped(finished_at=finished_at, occupied_seconds=occupied_seconds, reason=reason, detail=words)
+    from commwatch.probes.cycle.nccl_notes import category_of  # the rules for texts, only where ranks have failed
+
     category = notes.category or category_of(problem.words)
     where = "" if problem.rank is None else _named(plan, problem.rank)
     where += f" in phase {problem.phase}" if where and problem.phase else ""

@@ -170,7 +170,7 @@ class NvmlSource(Source):
             if collector == "identity":
                 self._follow_driver()
             elif collector == _PULSE:
-                self._look_at_devices()
+                self._check_devices()
             readable = [opened for opened in self._opened if opened.gone is None]
             if collector == "events":
                 self._listen(readable, batch)
@@ -257,7 +257,7 @@ class NvmlSource(Source):
         missing = (self._bound & self._to_list()) - left_out - {opened.gpu.device for opened in self._opened}
         return [Absence(address, "not_listed", _NOT_LISTED) for address in sorted(missing)]
 
-    def _look_at_devices(self) -> None:
+    def _check_devices(self) -> None:
         """Changes that need not wait for the next identity: the driver was bound or unbound, or has just been opened.
 
         A GPU that cannot be opened is retried for a minute, so that one failure is not taken for a faulty GPU.

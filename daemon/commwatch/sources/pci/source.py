@@ -84,7 +84,7 @@ class PciSource(Source):
         self._names: list[str] = []
         self._devices: dict[str, _Device] = {}
         self._absences: tuple[Absence, ...] = ()
-        self._looked_at = float("-inf")
+        self._listed_at = float("-inf")
 
     def open(self, report: Report, leave_out: frozenset[str], only: frozenset[str] | None) -> None:
         """Read the tree of devices; see ``Source.open``."""
@@ -142,8 +142,8 @@ class PciSource(Source):
         """Read the tree again where the list of devices, or what a device is or can do, has changed."""
         names, now = self._list(), self._monotonic()
         is_new = names != self._names or bool(self._absences)
-        if not is_new and now - self._looked_at >= _LOOK_SECONDS:
-            self._looked_at = now
+        if not is_new and now - self._listed_at >= _LOOK_SECONDS:
+            self._listed_at = now
             is_new = any(self._facts(one.address, one.facts.role) != one.facts for one in self._devices.values())
         if is_new:
             self._scan(names)
@@ -170,7 +170,7 @@ class PciSource(Source):
                 devices[address] = self._device(address, roles[address])
         self._report("")
         self._names, self._devices, self._absences = names, devices, tuple(absences)
-        self._looked_at = self._monotonic()
+        self._listed_at = self._monotonic()
 
     def _endpoint_role(self, address: str) -> str | None:
         base = f"{self._root}/{address}"

@@ -83,11 +83,11 @@ class RdmaSource(Source):
     def open(self, report: Report, leave_out: frozenset[str], only: frozenset[str] | None) -> None:
         """Find the ports; see ``Source.open``."""
         super().open(report, leave_out, only)
-        self._look()
+        self._find_ports()
 
     def collect(self, collector: str) -> Batch:
         """Read all ports that are here now; see ``Source.collect``."""
-        self._look()
+        self._find_ports()
         batch = Batch()
         for key, watched in self._ports.items():
             self._report(key)
@@ -134,7 +134,7 @@ class RdmaSource(Source):
         if absence is not None:
             batch.absences.append(absence)
 
-    def _look(self) -> None:
+    def _find_ports(self) -> None:
         """Compare the devices with those known, and the ports with them.
 
         Raises:

@@ -32,10 +32,10 @@ def contradictions(view: NodeView) -> Iterator[TopologyFinding]:
     values = _values(view)
     nearer = _nearer_slower(view, values)
     yield from _nearer_finding(view, values, nearer)
-    told = [pair for pairs in nearer.values() for pair in pairs]
+    known = [pair for pairs in nearer.values() for pair in pairs]
     by_class: dict[str, list[Pair]] = {}
     for pair in _slow(view, values):
-        if pair not in told:
+        if pair not in known:
             by_class.setdefault(view.way(*pair).label, []).append(pair)
     for label, slow in by_class.items():
         yield _slow_finding(view, label, values, slow)
@@ -94,7 +94,7 @@ def _nearer_finding(
             tuple(_name(pair) for pair in pairs),
             f"{names}, less than {_name(best)} {_LAYS[other]} with {format_rate(values[best])}, whatever the "
             f"topology promises.{more if len(pairs) > 1 else ''}",
-            f"{_choice(worst, choice)}{_look_at(kind)}",
+            f"{_choice(worst, choice)}{_next_step(kind)}",
         )
 
 
@@ -106,7 +106,7 @@ def _choice(slow: Pair, best: Pair) -> str:
     return f"Train on {good} rather than {bad}: CUDA_VISIBLE_DEVICES={good} with CUDA_DEVICE_ORDER=PCI_BUS_ID. "
 
 
-def _look_at(kind: PathClass) -> str:
+def _next_step(kind: PathClass) -> str:
     if kind == "NV":
         return "Look at the NVLinks of the slow pair: links that are down, error counters, NCCL_P2P settings."
     return (
