@@ -48,8 +48,6 @@ async def check(run: Run, progress: Progress, take: Callable[[CheckReport], None
     """Take part in a check, and host its store as member 0.
 
     Args:
-        run: as the member was started.
-        progress: receives the reason for waiting, in words.
         take: receives the report about the local node, if there is one.
 
     Raises:
@@ -167,8 +165,6 @@ def judge(contacts: Contacts, reports: Reports, size: int, names: Sequence[str] 
     Args:
         contacts: who has come, by rank.
         reports: what they found; who is missing here left, or did not answer in time.
-        size: how many the launcher promised.
-        names: how the launcher calls them.
     """
     reports = dict(sorted(reports.items()))
     members = tuple(_members(contacts, reports, size, names))

@@ -79,10 +79,6 @@ async def probe(
     """Take part in a probe, and host its store as member 0.
 
     Args:
-        run: as the member was started.
-        asked: what was asked for.
-        config: of the node.
-        progress: says what is waited for.
         take: receives the report about the local node, once the member has joined.
 
     Returns:
@@ -172,10 +168,7 @@ class Bench:
         """Nothing is started.
 
         Args:
-            config: of the node.
             node: watched while ranks run.
-            backend: of the run.
-            rails: of this node.
             lock: held over all turns.
             deadlines: of the ranks of a pair.
         """
@@ -254,7 +247,6 @@ class Bench:
 
         Args:
             turn: with whom, and where.
-            key: of the turn.
             said: the store's next message; if it comes first, this turn is no longer needed.
         """
         self.words = f"round {turn.round}: measures with {turn.peer}"

@@ -212,8 +212,6 @@ def full_scan(config: Config, thresholds: Thresholds, alone: Alone, scope: Scope
     Without a daemon the node is read before, and all is as it would be with one that has just begun.
 
     Args:
-        config: of the node.
-        thresholds: in force.
         alone: reads and judges the node where no daemon runs.
         scope: what may be used.
 
@@ -272,12 +270,7 @@ def _read(file: Path, kind: type[_History]) -> _History | None:
 
 
 def with_scan(known: Known, fresh: Sequence[FreshProbe]) -> Known:
-    """The known facts with the results of a scan's probes.
-
-    Args:
-        known: what the daemon knows after the scan.
-        fresh: the probes.
-    """
+    """The known facts with the results of a scan's probes."""
     matrix = next((one.matrix for one in fresh if one.matrix is not None), None)
     measured = replace(known, snapshot=overlaid(known.snapshot, fresh))
     findings = _findings(measured, fresh)
@@ -301,7 +294,6 @@ def _findings(known: Known, fresh: Sequence[FreshProbe]) -> list[Finding]:
 
     Args:
         known: with the fresh values in its snapshot.
-        fresh: the probes of the scan.
     """
     open_before = _flat([one for one in known.findings.findings if one.code in CODES])
     standing = {key: one for key, one in open_before.items() if not _judged_again(known.facts, one, fresh)}

@@ -148,8 +148,6 @@ def ask(config: Config, thresholds: Thresholds, seconds: float | None = None) ->
     """The daemon's current facts.
 
     Args:
-        config: of the node.
-        thresholds: in force.
         seconds: that the daemon has for all its answers together; None: 1.5.
 
     Raises:

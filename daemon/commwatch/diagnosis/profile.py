@@ -87,8 +87,6 @@ def checks_of(facts: Facts, asked: Asked, since: float = ALWAYS) -> Iterator[Che
     """The same of what is exposed.
 
     Args:
-        facts: what is exposed.
-        asked: which profiles.
         since: older results are left out, seconds since 1970.
     """
     yield from _hardware_marks(facts, since)
@@ -292,7 +290,6 @@ def _hardware_marks(facts: Facts, since: float) -> Iterator[Check]:
     """All of them but those of a model.
 
     Args:
-        facts: what is exposed.
         since: older results are left out, seconds since 1970.
     """
     yield _utilization(facts, since)
@@ -535,9 +532,6 @@ def all_reduce_check(mark: Mark, what: str, facts: Facts, since: float) -> Check
 
     Args:
         mark: in bytes per second.
-        what: how the check begins.
-        facts: what is exposed.
-        since: as above.
     """
     count = len(facts.derived(gpus_of))
     if count == 1:

@@ -42,8 +42,6 @@ def report(document: Diagnosis, identity: Identity, low_ratio: float) -> str:
     """The page.
 
     Args:
-        document: what is shown.
-        identity: of the node.
         low_ratio: a bandwidth below this share of the expected one is marked.
     """
     return "".join(_page(document, identity, low_ratio))

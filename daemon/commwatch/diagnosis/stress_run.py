@@ -72,8 +72,6 @@ def run_stress(
     """Load the GPUs for a time, if the node is free.
 
     Args:
-        config: of the node.
-        thresholds: in force.
         seconds: how long.
         gpus: NVML indexes; empty: all.
         ignore_scheduler: the operator says that the node is theirs.

@@ -81,7 +81,6 @@ def estimate(args: argparse.Namespace, config: Config, now: float, last_run: Las
 
     Args:
         args: of the command line.
-        config: of the node.
         now: seconds since 1970.
         last_run: what the last run between nodes gave, where the command line asks for that.
 

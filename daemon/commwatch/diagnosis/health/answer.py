@@ -154,7 +154,6 @@ def guarded(arguments: Sequence[str], run: Callable[[], int]) -> int:
 
     Args:
         arguments: of the command line.
-        run: understands them, does the work and gives the exit code.
     """
     try:
         return run()

@@ -123,7 +123,6 @@ def floors_text(floors: Sequence[SiteFloor], heading: Sequence[str]) -> str:
     """A file that ``read_floors`` reads back.
 
     Args:
-        floors: to write.
         heading: lines of the comment above them.
     """
     lines = [f"# {line}".rstrip() for line in heading]

@@ -164,7 +164,6 @@ class NodeByHand:
         """The facts for the gate's decision, gathered now; with GPUs this takes more than a second.
 
         Args:
-            plan: what would be run.
             wanted: NVML indexes of the GPUs that the probe names.
             ignore_scheduler: the operator says that the node is theirs; no scheduler is asked.
 

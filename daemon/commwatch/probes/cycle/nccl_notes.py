@@ -50,7 +50,6 @@ def read_notes(folder: Path, ours: Collection[str] = OURS) -> NcclNotes:
     A file that cannot be read, or is none (a link, a pipe), says nothing.
 
     Args:
-        folder: the cycle's private folder.
         ours: names of the settings that commwatch gave the ranks; they are left out.
     """
     settings: dict[str, list[str]] = {}

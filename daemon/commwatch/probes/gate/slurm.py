@@ -122,7 +122,6 @@ async def ask_slurm(cgroups: Path, name: str, deadline: float) -> SchedulerAnswe
 
     Args:
         cgroups: usually ``/sys/fs/cgroup``.
-        name: of this node, as Slurm knows it.
         deadline: seconds for ``scontrol``.
     """
     jobs = job_cgroups(cgroups)

@@ -32,7 +32,6 @@ def why_not(text: str, name: str, host: str) -> str | None:
 
     Args:
         text: what ``scontrol show node NAME`` printed.
-        name: of this node in Slurm.
         host: of the machine that we run on.
     """
     node = parse_node(text)
@@ -64,7 +63,6 @@ async def drain(name: str, reason: str, deadline: float) -> Drain:
     Another user may drain it between our check and our change: Slurm has no atomic operation for both.
 
     Args:
-        name: of this node in Slurm.
         reason: in plain ASCII, without quotes.
         deadline: seconds for everything.
     """

@@ -104,7 +104,6 @@ class NodeWatch:
         """Begin to watch: a request for a hold from now on makes the cycle yield.
 
         Args:
-            hold: of the state directory.
             gpus: the GPUs of the node; None for a cycle that touches none.
             read_processes: reads ``PROCESS_COLLECTOR`` into the store of that view now.
             cgroups: where Slurm's jobs appear, usually ``/sys/fs/cgroup``; None if Slurm is not asked.
@@ -174,7 +173,6 @@ def job_cgroup_root(settings: Config, backend: Backend, scheduler: SchedulerFact
     Args:
         settings: gate and root of sysfs.
         backend: of the cycle; a simulated one disturbs no job.
-        scheduler: what was found before the cycle.
     """
     if backend == "simulated" or scheduler.ignored or not asks_slurm(settings.probes.gate, slurmd=scheduler.slurmd):
         return None
