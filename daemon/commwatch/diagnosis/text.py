@@ -84,7 +84,7 @@ _OTHERS = 5
 
 
 def screen_lines(document: Diagnosis, *, width: int = WIDTH) -> Iterator[Line]:
-    """The answer on one screen: verdict, the first finding with causes and next step, the others by a line, the score."""
+    """The answer on one screen: verdict, first finding with causes and next step, the others by a line, score."""
     head: list[Line] = []
     if document.simulated is not None:
         head.append([(f"Simulated node {document.simulated}: none of this is real.", "")])
