@@ -102,7 +102,7 @@ def unread(*metrics: str) -> Numbers:
     return without(port(), *(f"commwatch_rdma_port_{metric}" for metric in metrics))
 
 
-CASES: list[tuple[str, str, tuple[Numbers, ...], CheckVerdict, dict[str, str]]] = [
+CASES: list[tuple[str, str, tuple[Numbers, ...], str, dict[str, str]]] = [
     ("an active port is well", STATE, (port(), LEARNED), "passed", {"measured": "active"}),
     ("a port that was active must be", STATE, (port(state=1), LEARNED), "failed", {"measured": "down"}),
     ("it may be on its way", STATE, (port(state=2), LEARNED), "failed", {"measured": "initialising"}),
@@ -177,7 +177,7 @@ CASES: list[tuple[str, str, tuple[Numbers, ...], CheckVerdict, dict[str, str]]] 
 
 @in_one_pass("name, what, parts, verdict, fields", CASES)
 def test_a_check_at_the_edge_of_its_mark(
-    name: str, what: str, parts: tuple[Numbers, ...], verdict: CheckVerdict, fields: dict[str, str]
+    name: str, what: str, parts: tuple[Numbers, ...], verdict: str, fields: dict[str, str]
 ) -> None:
     """Of the first port, or of all ports together."""
     ours = [one for one in checks(known_of(merged(*parts))) if one.what == what]

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from commwatch.diagnosis.check import Check, CheckVerdict
+from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.known import Known
 from commwatch.node.topology.pair_matrix import PairMatrix
 from commwatch.probes.by_hand.answer import Answer
@@ -150,7 +150,7 @@ def all_slow(count: int) -> PairMatrix:
 
 
 MANY = matrix(expected=371e9, factors=both(*((0, one) for one in range(1, 8)), (1, 2)))
-PAIR_CASES: list[tuple[PairMatrix, str, CheckVerdict, str]] = [
+PAIR_CASES: list[tuple[PairMatrix, str, str, str]] = [
     (matrix(), PAIRS, "passed", ""),
     (matrix(), LATE, "passed", ""),
     (over_pcie(both((0, 1))), PAIRS, "failed", "GPU0-GPU1"),
@@ -172,7 +172,7 @@ PAIR_CASES: list[tuple[PairMatrix, str, CheckVerdict, str]] = [
 
 
 @in_one_pass("made, what, verdict, where", PAIR_CASES)
-def test_slow_pairs_are_named(made: PairMatrix, what: str, verdict: CheckVerdict, where: str) -> None:
+def test_slow_pairs_are_named(made: PairMatrix, what: str, verdict: str, where: str) -> None:
     """By the part of a suspect that is sure, or by themselves."""
     shows(of_pairs(made)[what], verdict, where=where)
 
@@ -225,7 +225,7 @@ LOW_LARGE = {"bandwidth_utilization_ratio": 0.4, "low_bandwidth_streak": 3.0}
     ],
 )
 def test_a_probe_over_sizes_and_over_time(
-    what: str, values: dict[str, float], verdict: CheckVerdict, says: str
+    what: str, values: dict[str, float], verdict: str, says: str
 ) -> None:  # fmt: skip
     """One result is worth a notice; three in a row are a fault. A step is against the results just before it, a drift
     against the first ones."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from commwatch.diagnosis.check import Check, CheckVerdict
+from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.marks.profiles import PROFILES, Asked
 from commwatch.diagnosis.profile import checks_of
 from diagnosis.exposed import branch_of, known_of, shows
@@ -92,7 +92,7 @@ ROOMY = gpus(8, A10G, memory=200e9)
 UNHEARD = (gpus(2, "NVIDIA Unheard"), ring(11, 12, 2))
 MUST, MUST_IN_A_SECOND = Asked(PROFILES["7b"], 0.1), Asked(PROFILES["7b"], 1.0)
 
-CASES: list[tuple[str, tuple[NodeNumbers, ...], CheckVerdict, dict[str, str], Asked]] = [
+CASES: list[tuple[str, tuple[NodeNumbers, ...], str, dict[str, str], Asked]] = [
     (OF_7B, of_h100(ring(80)), "passed", {"what": "7b: all_reduce bus bandwidth, 64 MiB, 8 GPUs"}, ANY),
     (OF_7B, of_h100(ring(79.9)), "failed", {}, ANY),
     (OF_235B, of_h100(ring(120)), "passed", {"what": "235b: all_reduce bus bandwidth, 64 MiB, 8 GPUs"}, ANY),
@@ -166,7 +166,7 @@ CASES: list[tuple[str, tuple[NodeNumbers, ...], CheckVerdict, dict[str, str], As
 
 @in_one_pass("start, parts, verdict, fields, asked", CASES)
 def test_a_mark_at_its_edge(
-    start: str, parts: tuple[NodeNumbers, ...], verdict: CheckVerdict, fields: dict[str, str], asked: Asked
+    start: str, parts: tuple[NodeNumbers, ...], verdict: str, fields: dict[str, str], asked: Asked
 ) -> None:
     """Of hardware as it is published, and of a model's step; what fails says what to do."""
     [check] = [one for one in checks(asked, *parts) if one.what.startswith(start)]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.config.settings import Probe, Probes
-from commwatch.probes.cycle.environment import given_nccl_settings
+from commwatch.probes.cycle.environment import OWN_NCCL_SETTINGS, given_nccl_settings
 from commwatch.probes.cycle.nccl_notes import (
     HEAD_BYTES,
     LONGEST_WARNING,
@@ -18,7 +18,6 @@ from commwatch.probes.cycle.nccl_notes import (
     MOST_FILES,
     MOST_SETTINGS,
     MOST_WARNINGS,
-    OURS,
     TAIL_BYTES,
     category_of,
     read_notes,
@@ -74,7 +73,7 @@ def test_what_is_left_out_is_what_ranks_are_given() -> None:
     """A setting that is added to the environment of the ranks must not look like the site's own."""
     plan = plan_cycle("p", Probe(), Probes(), backend="nccl", devices=("GPU-0", "GPU-1"))
 
-    assert given_nccl_settings(plan) == OURS
+    assert given_nccl_settings(plan) == OWN_NCCL_SETTINGS
 
 
 def test_a_value_that_differs_between_ranks_is_told_with_both(tmp_path: Path) -> None:

@@ -11,8 +11,17 @@ import msgspec
 
 from commwatch.diagnosis.bandwidth import why_unmeasured
 from commwatch.diagnosis.check import Check, CheckVerdict
-from commwatch.diagnosis.estimate.gpus import ASSUMED_MFU, operations
-from commwatch.diagnosis.estimate.step import STRATEGIES, Fabric, Layout, Span, Step, estimate_step, span
+from commwatch.diagnosis.estimate.step import (
+    ASSUMED_MFU,
+    STRATEGIES,
+    Fabric,
+    Layout,
+    Span,
+    Step,
+    estimate_step,
+    operations,
+    span,
+)
 from commwatch.diagnosis.marks.floors import MACHINES, MACHINES_SOURCE, Machine
 from commwatch.diagnosis.marks.measures import bandwidths, measures_of
 from commwatch.diagnosis.marks.memory import PURPOSES, Need, fitting, least_gpus, needs, training_of

@@ -29,8 +29,7 @@ from commwatch.findings.health import (
 )  # fmt: skip
 from commwatch.findings.verdict import WORDS
 from commwatch.probes.gate.schedulers import find_daemons
-from commwatch.probes.gate.slurm import node_name
-from commwatch.probes.gate.slurm_drain import drain
+from commwatch.probes.gate.slurm import drain, node_name
 from commwatch.state.answer import document_of
 from commwatch.state.client import DaemonAbsent, ask_daemon
 from commwatch.state.directory import state_path
