@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped, Yielde
 from commwatch.probes.workload import plan_cycle
 from commwatch.state.client import DaemonAbsent
 from commwatch_exporters.node.model import Gpu, NvLink
-from commwatch_exporters.node.parts import AnyColumn
 from diagnosis.exposed import answer_of, branch_of, known_of
 from support.facts import NOW, Numbers, shipped
 
@@ -67,40 +66,57 @@ def test_bandwidth_that_holds_passes() -> None:
     assert check.measured == "first third 400 GB/s, last third 398 GB/s (100 %), lowest 370 GB/s"
 
 
-@pytest.mark.parametrize(("last", "verdict"), [(361e9, "passed"), (359e9, "failed")])
-def test_it_fails_from_a_tenth_less_on(last: float, verdict: str) -> None:
-    """The threshold is the shipped one."""
-    check = checks(run([400e9] * 10 + [last] * 5))[HELD]
-
-    assert (check.verdict, check.source) == (verdict, "stress_bandwidth_fall_max_ratio")
-
-
-def test_it_says_when_the_bandwidth_fell() -> None:
-    """After six of fifteen slices."""
-    check = checks(run([400e9] * 6 + [240e9] * 9))[HELD]
-
-    assert (check.verdict, check.detail) == ("failed", "It fell for good after 12 s.")
+HOT: dict[str, Any] = {"held": {"GPU3": ("too hot, by the driver",)}}
+RETRAINED, SENT_AGAIN = Rise(NvLink.recovery_errors, "GPU3 link 2", "", 1.0), Rise(Gpu.pcie_replays, "GPU1", "", 1.0)
+POWER = Rise(Gpu.performance_limited_seconds, "GPU1", "power", 12.0)
+ERROR = Failed(finished_at=NOW, occupied_seconds=9.0, reason="nccl_error", detail="system error")
+DEFECT = Failed(finished_at=NOW, occupied_seconds=0.0, reason="internal", detail="a defect")
+BUSY = Skipped(finished_at=NOW, reason="gpu_busy", detail="GPU1 has a process")
+GAVE_WAY = Yielded(finished_at=NOW, occupied_seconds=4.0, reason="process_appeared", detail="process 7 came")
+SINGLE = Skipped(finished_at=NOW, reason="single_gpu", detail="one rank")
 
 
-def test_a_single_slow_slice_is_no_fall() -> None:
-    """Medians of thirds: an interruption of one slice is told as the lowest, and fails nothing."""
-    check = checks(run([400e9] * 14 + [100e9]))[HELD]
+@pytest.mark.parametrize(
+    ("made", "what", "verdict", "says"),
+    [
+        # It fails from a tenth less on, by the shipped threshold, and says when it fell.
+        (run([400e9] * 10 + [361e9] * 5), HELD, "passed", "last third 361 GB/s"),
+        (run([400e9] * 10 + [359e9] * 5), HELD, "failed", "stress_bandwidth_fall_max_ratio"),
+        (run([400e9] * 6 + [240e9] * 9), HELD, "failed", "It fell for good after 12 s."),
+        # Medians of thirds: an interruption of one slice is told as the lowest, and fails nothing.
+        (run([400e9] * 14 + [100e9]), HELD, "passed", "lowest 100 GB/s"),
+        # Heat and a link below its generation are faults under load; a power limit is how many GPUs work.
+        (run(), CLOCKS, "passed", "nothing held them back"),
+        (run(looks=0), CLOCKS, "not measured", ""),
+        (run(**HOT), CLOCKS, "failed", "GPU3: too hot, by the driver"),
+        (run(slow_links=("PCIe link of GPU2",)), CLOCKS, "failed", "PCIe link of GPU2: below its generation"),
+        (run(rises=(POWER,)), CLOCKS, "notice", "GPU1 held for 12 s by power limit"),
+        # A link that was trained again under load is a fault, one that sent again is worth knowing.
+        (run(rises=(RETRAINED,)), LINKS, "failed", "GPU3 link 2: 1 NVLink recoveries"),
+        (run(rises=(SENT_AGAIN,)), LINKS, "notice", "GPU1: 1 PCIe replays"),
+        # The daemon was gone afterwards: nothing is said to be well, and what the looks saw is told.
+        (run(rises=None, **HOT), LINKS, "not measured", ""),
+        (run(rises=None, **HOT), CLOCKS, "failed", "too hot"),
+    ],
+)
+def test_what_happened_under_load(made: Stress, what: str, verdict: str, says: str) -> None:
+    """To the bandwidth, the GPUs and the links, with what was seen."""
+    check = checks(made)[what]
 
-    assert check.verdict == "passed"
-    assert check.measured.endswith("lowest 100 GB/s")
+    assert check.verdict == verdict
+    assert says in f"{check.measured} {check.detail} {check.source}"
 
 
 @pytest.mark.parametrize(
     ("result", "verdict", "says"),
     [
-        (Failed(finished_at=NOW, occupied_seconds=9.0, reason="nccl_error", detail="system error"), "failed", "system"),
-        (Failed(finished_at=NOW, occupied_seconds=0.0, reason="internal", detail="a defect"), "not measured", "defect"),
-        (Skipped(finished_at=NOW, reason="gpu_busy", detail="GPU1 has a process"), "not measured", "Skipped: gpu_busy"),
-        (Yielded(finished_at=NOW, occupied_seconds=4.0, reason="process_appeared", detail="process 7 came"),
-         "not measured", "Gave way: process_appeared"),
-        (Skipped(finished_at=NOW, reason="single_gpu", detail="one rank"), "does not apply", "one rank"),
+        (ERROR, "failed", "system"),
+        (DEFECT, "not measured", "defect"),
+        (BUSY, "not measured", "Skipped: gpu_busy"),
+        (GAVE_WAY, "not measured", "Gave way: process_appeared"),
+        (SINGLE, "does not apply", "one rank"),
     ],
-)  # fmt: skip
+)
 def test_a_run_without_a_result(result: CycleResult, verdict: str, says: str) -> None:
     """An error under load is a fault; a node that is not free, or that a job wanted, says so; nothing else is told."""
     found = checks(run((), result))
@@ -117,49 +133,6 @@ def test_a_quick_diagnosis_says_nothing_and_a_full_one_how_to_stress() -> None:
     assert branch_of(known, "stress") == []
     [check] = branch_of(replace(known, scanned=(answer(()),)), "stress")
     assert (check.verdict, "--stress 30s" in check.detail) == ("not measured", True)
-
-
-@pytest.mark.parametrize(
-    ("changes", "verdict", "says"),
-    [
-        ({}, "passed", "nothing held them back"),
-        ({"looks": 0}, "not measured", ""),
-        ({"held": {"GPU3": ("too hot, by the driver",)}}, "failed", "GPU3: too hot, by the driver"),
-        ({"slow_links": ("PCIe link of GPU2",)}, "failed", "PCIe link of GPU2: below its generation"),
-        (
-            {"rises": (Rise(Gpu.performance_limited_seconds, "GPU1", "power", 12.0),)},
-            "notice",
-            "GPU1 held for 12 s by power limit",
-        ),
-    ],
-)
-def test_what_held_the_gpus(changes: Mapping[str, Any], verdict: str, says: str) -> None:
-    """Heat and a link below its generation are faults under load; a power limit is how many GPUs work."""
-    check = checks(run(**changes))[CLOCKS]
-
-    assert (check.verdict, check.measured) == (verdict, says)
-
-
-@pytest.mark.parametrize(
-    ("counter", "where", "verdict", "says"),
-    [
-        (NvLink.recovery_errors, "GPU3 link 2", "failed", "GPU3 link 2: 1 NVLink recoveries"),
-        (Gpu.pcie_replays, "GPU1", "notice", "GPU1: 1 PCIe replays"),
-    ],
-)
-def test_what_the_links_did(counter: AnyColumn, where: str, verdict: str, says: str) -> None:
-    """A link that was trained again under load is a fault, one that sent again is worth knowing."""
-    check = checks(run(rises=(Rise(counter, where, "", 1.0),)))[LINKS]
-
-    assert (check.verdict, check.measured) == (verdict, says)
-
-
-def test_links_are_not_measured_where_the_daemon_was_gone_afterwards() -> None:
-    """Nothing is said to be well; what the looks saw is told."""
-    found = checks(run(rises=None, held={"GPU3": ("too hot, by the driver",)}))
-
-    assert found[LINKS].verdict == "not measured"
-    assert found[CLOCKS].verdict == "failed"
 
 
 def test_only_what_rose_between_the_snapshots_counts() -> None:
@@ -258,15 +231,10 @@ def test_a_run_is_slices_of_two_seconds_with_a_look_before_each(seconds: float, 
     assert sustained(msgspec.structs.replace(plan, backend="gloo"), seconds).steps == ()
 
 
-@pytest.mark.parametrize("text", ["", "0s", "999ms", "601s", "11m", "-5s", "soon"])
-def test_times_out_of_bounds_are_wrong_use(text: str) -> None:
-    """One second to ten minutes."""
-    with pytest.raises(UsageError) as caught:
-        stress_seconds(text)
-
-    assert caught.value.exit_code == 2
-
-
-def test_times_within_bounds() -> None:
-    """Both ends are, and none is none."""
+def test_times_under_load() -> None:
+    """One second to ten minutes, and none is none; others are wrong use."""
     assert [stress_seconds(text) for text in ("1s", "10m", None)] == [1.0, 600.0, None]
+    for text in ("", "0s", "999ms", "601s", "11m", "-5s", "soon"):
+        with pytest.raises(UsageError) as caught:
+            stress_seconds(text)
+        assert caught.value.exit_code == 2
