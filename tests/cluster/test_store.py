@@ -14,7 +14,7 @@ import pytest
 
 from commwatch.cluster import channel as wire
 from commwatch.cluster.channel import MOST_BYTES, Channel, ChannelError, Gone, NotSealed, join
-from commwatch.cluster.check import judge, serve_check
+from commwatch.cluster.check import serve_check
 from commwatch.cluster.connections import bound
 from commwatch.cluster.messages import (
     Choice,
@@ -30,6 +30,7 @@ from commwatch.cluster.messages import (
     Verdict,
 )
 from commwatch.cluster.store import Deadlines, Store
+from commwatch.cluster.verdict import judge
 from support.passes import in_one_pass
 
 KEY = b"the key of this run"

@@ -7,11 +7,11 @@ from typing import get_args
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commwatch.cluster.check import judge
 from commwatch.cluster.environment import partners
 from commwatch.cluster.interfaces import gloo_choice, nccl_choice, parse_if_inet6
 from commwatch.cluster.messages import Choice, Contact, Facts, Failure, Interface, Outcome, Report, Result, Verdict
 from commwatch.cluster.node_report import report_of_unreached, report_of_verdict
+from commwatch.cluster.verdict import judge
 from commwatch.lines import printable
 from support.passes import in_one_pass
 
@@ -246,7 +246,7 @@ FACTS = st.builds(
     nccl=CHOICES, gloo=CHOICES, own_name=st.just("n"), own_addresses=st.lists(ADDRESSES, max_size=2).map(tuple),
 )  # fmt: skip
 OUTCOMES = st.builds(
-    Outcome, whom=st.integers(0, 1023), result=st.sampled_from(get_args(Result)),
+    Outcome, whom=st.integers(0, 3), result=st.sampled_from(get_args(Result)),
     kind=st.sampled_from(["rendezvous", "ephemeral", ""]), address=st.text(max_size=3), port=st.integers(0, 65535),
     detail=st.text(max_size=3),
 )  # fmt: skip

@@ -23,8 +23,8 @@ from commwatch.cluster.connections import bound, connect, in_thread, port_owner
 from commwatch.cluster.environment import BrokenRun, Place
 from commwatch.cluster.facts import addresses_of
 from commwatch.cluster.messages import Cause, Contact, Failure, Join, Outcome, Prober, Refused, word_of
-from commwatch.cluster.reachability import busy_port, firewall_line
 from commwatch.cluster.store import DEADLINES, Deadlines, Store
+from commwatch.cluster.verdict import busy_port, firewall_line
 from commwatch.errors import ExitCode
 
 PORTS_TRIED = 4
