@@ -285,9 +285,9 @@ def test_each_has_help_with_an_example(command: str, capsys: Output) -> None:
 def test_a_run_is_drawn_with_what_is_named_in_it(tmp_path: Path, capsys: Output) -> None:
     """Each node by its name, the slow sender's cells marked, and what the mark means."""
     file, picture = tmp_path / "run.json", tmp_path / "run.svg"
-    names = [f"gpu{number}" for number in range(4)]
+    names, rates = [f"gpu{number}" for number in range(4)], (5e9, 2e9)
     measured = [
-        Measured(1, first, second, rail, *(2e9 if rail == 0 and end == 1 else 5e9 for end in (first, second)))
+        Measured(1, first, second, rail, rates[(first, rail) == (1, 0)], rates[(second, rail) == (1, 0)])
         for first in range(4)
         for second in range(first)
         for rail in (0, 1)

@@ -16,7 +16,7 @@ from commwatch.diagnosis import stress_run
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.known import Rise, Stress
 from commwatch.diagnosis.stress import rises_between
-from commwatch.diagnosis.stress_run import Look, look_of, seen_by, stress_seconds, sustained, under_load
+from commwatch.diagnosis.stress_run import Sample, limits_in, sample_of, stress_seconds, sustained, under_load
 from commwatch.errors import CommwatchError, UsageError
 from commwatch.probes.by_hand.answer import Answer, StepRow
 from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped, Yielded
@@ -47,7 +47,7 @@ def answer(rates: Sequence[float], result: CycleResult = MEASURED) -> Answer:
 
 def run(rates: Sequence[float] = (400e9,) * 15, result: CycleResult = MEASURED, **changes: Any) -> Stress:
     """Thirty seconds."""
-    known: dict[str, Any] = {"rises": (), "looks": 9, "held": {}, "slow_links": ()}
+    known: dict[str, Any] = {"rises": (), "samples": 9, "held": {}, "slow_links": ()}
     return Stress(30.0, answer(rates, result), **(known | changes))
 
 
@@ -87,14 +87,14 @@ SINGLE = Skipped(finished_at=NOW, reason="single_gpu", detail="one rank")
         (run([400e9] * 14 + [100e9]), HELD, "passed", "lowest 100 GB/s"),
         # Heat and a link below its generation are faults under load; a power limit is how many GPUs work.
         (run(), CLOCKS, "passed", "nothing held them back"),
-        (run(looks=0), CLOCKS, "not measured", ""),
+        (run(samples=0), CLOCKS, "not measured", ""),
         (run(**HOT), CLOCKS, "failed", "GPU3: too hot, by the driver"),
         (run(slow_links=("PCIe link of GPU2",)), CLOCKS, "failed", "PCIe link of GPU2: below its generation"),
         (run(rises=(POWER,)), CLOCKS, "notice", "GPU1 held for 12 s by power limit"),
         # A link that was trained again under load is a fault, one that sent again is worth knowing.
         (run(rises=(RETRAINED,)), LINKS, "failed", "GPU3 link 2: 1 NVLink recoveries"),
         (run(rises=(SENT_AGAIN,)), LINKS, "notice", "GPU1: 1 PCIe replays"),
-        # The daemon was gone afterwards: nothing is said to be well, and what the looks saw is told.
+        # The daemon was gone afterwards: nothing is said to be well, and what the samples show is told.
         (run(rises=None, **HOT), LINKS, "not measured", ""),
         (run(rises=None, **HOT), CLOCKS, "failed", "too hot"),
     ],
@@ -155,50 +155,47 @@ def test_only_what_rose_between_the_snapshots_counts() -> None:
     )
 
 
-def test_only_looks_at_a_loaded_gpu_count() -> None:
+def test_only_samples_of_a_loaded_gpu_count() -> None:
     """Not those of the first seconds, when the daemon still shows the idle GPU, nor those after the end."""
-    looks = [Look(NOW + at, frozenset(), frozenset()) for at in (0, 10.9, 11, 30, 30.1)]
+    samples = [Sample(NOW + at, frozenset(), frozenset()) for at in (0, 10.9, 11, 30, 30.1)]
 
-    assert [one.time - NOW for one in under_load(looks, NOW + 30, 30.0)] == [11, 30]
-    assert under_load(looks, NOW + 10, 10.0) == []
+    assert [one.time - NOW for one in under_load(samples, NOW + 30, 30.0)] == [11, 30]
+    assert under_load(samples, NOW + 10, 10.0) == []
 
 
-def test_what_the_looks_saw_is_judged_by_the_rules_of_the_findings() -> None:
-    """A clock that is held down at any look; a power cap is how a healthy GPU works."""
+def test_what_the_samples_show_is_judged_by_the_rules_of_the_findings() -> None:
+    """A clock that is held down in any sample; a power cap is how a healthy GPU works."""
     gpu = ("3", "0000:13:00.0")
     reasons = {(*gpu, "hw_thermal_slowdown"): 1.0, (*gpu, "sw_thermal_slowdown"): 0.0, (*gpu, "sw_power_cap"): 1.0}
     capped = {"commwatch_gpu_clocks_event_reason": {(*gpu, "sw_power_cap"): 1.0}}
     slow = {"commwatch_pcie_link_degraded": {(*gpu, "generation"): 1.0}}
     held = {"commwatch_gpu_clocks_event_reason": reasons}
 
-    looks = [look_of(known_of(numbers).snapshot, shipped()) for numbers in (capped, held, slow)]
+    samples = [sample_of(known_of(numbers).snapshot, shipped()) for numbers in (capped, held, slow)]
 
-    assert seen_by(looks[:1]) == ({}, ())
-    assert seen_by(looks) == ({"GPU3": ("too hot, by the hardware",)}, ("PCIe link of GPU3",))
+    assert limits_in(samples[:1]) == ({}, ())
+    assert limits_in(samples) == ({"GPU3": ("too hot, by the hardware",)}, ("PCIe link of GPU3",))
 
 
-def test_the_daemon_is_looked_at_until_the_load_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look without an answer is one less; of the others what the rules see is kept."""
+def test_the_daemon_is_asked_until_the_load_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sample without an answer is one less; of the others what the rules see is kept."""
     flag = {("3", "0000:13:00.0", "hw_thermal_slowdown"): 1.0}
     numbers: Numbers = {"commwatch_gpu_clocks_event_reason": flag, "commwatch_simulated": {(): 1.0}}
     answers = [msgspec.to_builtins(known_of(numbers).snapshot)] * 2
-    asked = threading.Event()
+    is_over = threading.Event()
 
     def ask(*_: object) -> object:
         if not answers:
-            asked.set()
+            is_over.set()
             raise CommwatchError("no answer")
         return answers.pop()
 
     monkeypatch.setattr(stress_run, "ask_daemon", ask)
-    monkeypatch.setattr(stress_run, "LOOK_SECONDS", 0.001)
-    looks = stress_run.Looks(Config(paths=Paths(state=str(tmp_path))), shipped())
-    looks.start()
-    assert asked.wait(10)
-    looks.stop()
+    monkeypatch.setattr(stress_run, "SAMPLE_SECONDS", 0.001)
 
-    held = frozenset({("GPU3", "too hot, by the hardware")})
-    assert looks.taken == [Look(NOW, held, frozenset())] * 2
+    samples = stress_run.samples_until(is_over, Config(paths=Paths(state=str(tmp_path))), shipped())
+
+    assert samples == [Sample(NOW, frozenset({("GPU3", "too hot, by the hardware")}), frozenset())] * 2
 
 
 def test_without_the_daemon_the_bandwidth_is_measured_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ def steps_in(diary: Path) -> set[int]:
 @pytest.mark.parametrize("gate", [0, 1, 2])
 def test_nothing_happens_behind_a_closed_gate(tmp_path: Path, gate: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A node that is busy before gate k makes the cycle yield, and no call of step k - 1 or later is made."""
-    monkeypatch.setattr("commwatch.probes.gate.watch.LOOK_REUSE_SECONDS", 0.0)
+    monkeypatch.setattr("commwatch.probes.gate.watch.CHECK_REUSE_SECONDS", 0.0)
     diary, set_up = tmp_path / "diary", tmp_path / "set_up"
     watch = GuestAtGate(diary, max(0, gate - 1))
     if gate == 1:  # the first look, before gate 0, must be a quiet one
@@ -60,7 +60,7 @@ def test_nothing_happens_behind_a_closed_gate(tmp_path: Path, gate: int, monkeyp
 
 def test_the_watch_is_told_which_processes_are_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """None before the ranks start, and then all of them, so that only others count as guests."""
-    monkeypatch.setattr("commwatch.probes.gate.watch.LOOK_REUSE_SECONDS", 0.0)
+    monkeypatch.setattr("commwatch.probes.gate.watch.CHECK_REUSE_SECONDS", 0.0)
     launcher = scripted(tmp_path)
     seen: list[tuple[frozenset[int], frozenset[int]]] = []
 
@@ -146,14 +146,14 @@ def test_a_process_that_appears_ends_the_cycle(tmp_path: Path, what: str) -> Non
 
 def test_the_waits_of_a_cycle_that_gives_way_fit_into_a_second() -> None:
     """The next look, the time to hear that it is asked, and to end by SIGTERM; SIGKILL needs none."""
-    assert watch.LOOK_INTERVAL_SECONDS + process.ASK_SECONDS + process.TERM_SECONDS <= 0.8
+    assert watch.CHECK_INTERVAL_SECONDS + process.ASK_SECONDS + process.TERM_SECONDS <= 0.8
     assert rank.ABORT_SECONDS < process.ASK_SECONDS
 
 
 def test_a_node_that_cannot_be_looked_at_is_not_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranks that wait at a gate for a look that hangs are ended, and the cycle has yielded."""
-    monkeypatch.setattr("commwatch.probes.gate.watch.LOOK_DEADLINE_SECONDS", 0.2)
-    monkeypatch.setattr("commwatch.probes.gate.watch.LOOK_REUSE_SECONDS", 0.0)
+    monkeypatch.setattr("commwatch.probes.gate.watch.CHECK_DEADLINE_SECONDS", 0.2)
+    monkeypatch.setattr("commwatch.probes.gate.watch.CHECK_REUSE_SECONDS", 0.0)
 
     async def hang(pids: frozenset[int]) -> None:
         await asyncio.sleep(60 if pids else 0)

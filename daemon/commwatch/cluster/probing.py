@@ -299,12 +299,12 @@ class Bench:
         """The cycles of all rails at once; a rail that fails ends no other one."""
         watch = self._node.watch(plans[0])
 
-        async def look(_: frozenset[int]) -> Halt | None:
+        async def never(_: frozenset[int]) -> Halt | None:
             # The ranks of the other rails are no strangers.
             return await watch(frozenset(pid for one in self._launchers for pid in one.pids))
 
         launchers = self._launchers[: len(plans)]
-        running = asyncio.gather(*(one.run(plan, look) for one, plan in zip(launchers, plans, strict=True)))
+        running = asyncio.gather(*(one.run(plan, never) for one, plan in zip(launchers, plans, strict=True)))
         try:
             return list(await asyncio.shield(running))
         except asyncio.CancelledError:

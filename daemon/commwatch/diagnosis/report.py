@@ -198,8 +198,8 @@ def _check_table(branches: Iterable[tuple[Branch, list[TableRow]]], *, notes: bo
         yield f'<tbody class="branch"><tr><th colspan="5" scope="rowgroup">{name}</th></tr>'
         for row in rows:
             yield f'<tr><td class="verdictcell {KINDS.get(row.verdict, "plain")}">{row.verdict}</td>'
-            told = "".join(f'<br><span class="dim">{_text(note)}</span>' for note in said.get(id(row), ()))
-            yield f"<td>{_text(row.what)}{told}</td><td>{_text(row.where)}</td>"
+            details = "".join(f'<br><span class="dim">{_text(note)}</span>' for note in said.get(id(row), ()))
+            yield f"<td>{_text(row.what)}{details}</td><td>{_text(row.where)}</td>"
             yield _labelled("measured", row.measured) + _labelled("required", row.required) + "</tr>"
         yield "</tbody>"
     yield "</table></div>"

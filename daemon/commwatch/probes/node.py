@@ -189,20 +189,20 @@ class ProbeNode:
 
     # --- whether the node is free ---
 
-    async def look(self, plan: CyclePlan, *, ignore_scheduler: bool = False) -> Seen:
+    async def inspect(self, plan: CyclePlan, *, ignore_scheduler: bool = False) -> Seen:
         """Read GPUs and schedulers, as far as a cycle needs them; with GPUs this takes more than a second.
 
         Args:
             ignore_scheduler: the operator says that the node is theirs; no scheduler is asked.
         """
-        gpus = () if plan.on_host else await self.look_at_gpus()
+        gpus = () if plan.on_host else await self.busy_test()
         if ignore_scheduler:
             return Seen(gpus, SchedulerFacts(ignored=True))
         if self._simulation is not None:  # no scheduler is asked about a simulated node
             return Seen(gpus)
         return Seen(gpus, await scheduler_facts(self._settings.probes, self._procfs, self._sysfs))
 
-    async def look_at_gpus(self) -> tuple[GpuFacts, ...]:
+    async def busy_test(self) -> tuple[GpuFacts, ...]:
         """The busy test: every GPU of the node, twice and a second apart."""
         return await self._view.look_twice(self._read.read_gpus, time.monotonic)
 

@@ -13,7 +13,7 @@ import msgspec
 from commwatch.config.settings import Config
 from commwatch.diagnosis.health.answer import DrainRecord, PreflightRecord, answer_of, fault_records, print_answer
 from commwatch.diagnosis.health.kernel import SOURCES, ask_kernel
-from commwatch.diagnosis.health.one_look import KernelLook, judged
+from commwatch.diagnosis.health.kernel_facts import KernelFacts, judged
 from commwatch.errors import CommwatchError
 from commwatch.findings.api_documents import FindingsDocument, SnapshotDocument
 from commwatch.findings.health import (
@@ -70,7 +70,7 @@ class _Found:
 
     health: Health
     said: FindingsDocument | None = None
-    kernel: KernelLook | None = None
+    kernel: KernelFacts | None = None
     preflight: PreflightRecord | None = None
 
 
@@ -88,7 +88,7 @@ def check(options: Options, config: Config) -> int:
             raise CommwatchError("--drain needs --slurm")
         if options.purpose and not options.require:
             raise CommwatchError("--for needs --require")
-        found = _look(state, config, asked)
+        found = _evaluate(state, config, asked)
         if options.require and found.said is not None:
             found = _with_preflight(found, options, config, state, asked)
     except Exception as error:
@@ -112,7 +112,7 @@ def check(options: Options, config: Config) -> int:
     return health.exit_code
 
 
-def _look(state: Path, config: Config, asked: Asked) -> _Found:
+def _evaluate(state: Path, config: Config, asked: Asked) -> _Found:
     try:
         answer = ask_daemon(state, "findings", DAEMON_SECONDS)
         said = document_of(answer, FindingsDocument)

@@ -170,7 +170,7 @@ class NodeByHand:
         Raises:
             CommwatchError: the driver cannot be read at all.
         """
-        seen = await self.probes.look(plan, ignore_scheduler=ignore_scheduler)
+        seen = await self.probes.inspect(plan, ignore_scheduler=ignore_scheduler)
         self._scheduler = seen.scheduler
         maintenance = MaintenanceFile(self._state).read(time.time())
         return self.probes.facts(wanted, seen, maintenance=maintenance.reason if maintenance else "")
