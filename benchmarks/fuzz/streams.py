@@ -20,7 +20,6 @@ from benchmarks.fuzz.target import Check, Target
 from commwatch.cluster import store as cluster_store
 from commwatch.cluster.between_nodes import BetweenNodes
 from commwatch.cluster.channel import MAGIC
-from commwatch.cluster.check import judge
 from commwatch.cluster.messages import Contact, Join, Prober, RailReport, Ready, Report, Unreachable, has_addresses
 from commwatch.cluster.node_report import (
     CHECK_OPERATION,
@@ -31,6 +30,7 @@ from commwatch.cluster.node_report import (
     RailResult,
     Suspicion,
 )
+from commwatch.cluster.verdict import judge
 from commwatch.commands import diagnose_log
 from commwatch.config.settings import Cluster, NetworkSection
 from commwatch.errors import CommwatchError

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -408,15 +408,6 @@ REFUSED_CHECKS: dict[str, tuple[bytes, Peer, str]] = {
 }  # fmt: skip
 
 
-def test_a_check_counts_once_and_a_later_one_after_it(daemon: Daemon) -> None:
-    """A replay and an earlier check do not."""
-    daemon.take(check())
-    for again, words in ((check(), "replayed"), (check(2, at=NOW - 10), "stale: a later run is known")):
-        with capture_logs(), pytest.raises(NotTaken, match=words):
-            daemon.take(again)
-    daemon.take(check(3, at=NOW + 0.5))
-
-
 REFUSED: dict[str, tuple[bytes | NodeReport, Peer, str]] = {
     "another user": (report(), STRANGER, "stranger"),
     "another user's nonsense": (b"{", STRANGER, "stranger"),
@@ -448,20 +439,16 @@ def test_what_does_not_count_exports_no_value(what: str, tmp_path: Path) -> None
     assert daemon.numbers("refused_reports_total") == {(reason,): 1}
 
 
-def test_a_report_counts_after_one_that_did_not(daemon: Daemon) -> None:
-    """What was refused leaves nothing behind."""
+@pytest.mark.parametrize("made", [report, check])
+def test_a_report_counts_once_and_a_later_one_after_it(daemon: Daemon, made: Callable[..., Any]) -> None:
+    """What was refused before leaves nothing behind; a replay and an earlier run do not count."""
     with pytest.raises(NotTaken):
         daemon.take(b"{}")
-    daemon.take(report())
-    assert "commwatch_cluster_rail_peer_ratio" in daemon.exported()
-
-
-def test_an_older_run_does_not_replace_a_later_one(daemon: Daemon) -> None:
-    """Two members that end in a row: what is known is the later run."""
-    daemon.take(report(1))
-    with pytest.raises(NotTaken, match="stale: a later run is known"):
-        daemon.take(report(2, at=NOW - 10, nodes=77))
-    assert daemon.numbers("run_nodes") == {(): 4}
+    daemon.take(made())
+    for again, words in ((made(), "replayed"), (made(2, at=NOW - 10), "stale: a later run is known")):
+        with capture_logs(), pytest.raises(NotTaken, match=words):
+            daemon.take(again)
+    daemon.take(made(3, at=NOW + 0.5))
 
 
 @pytest.mark.parametrize("users", [("4242",), ("nobody", "4242"), ("no-such-user", "nobody")])

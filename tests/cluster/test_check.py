@@ -52,14 +52,8 @@ def checked(
         place = Place("members", node, size, "node0", DEFAULT_PORT, NAMES[:size])
         procfs = (procs or {}).get(node, nodes.folder / "proc")
         (procfs / "net").mkdir(parents=True, exist_ok=True)
-        run = Run(
-            place,
-            KEY,
-            (variables or {}).get(node, {}),
-            Path("/nowhere"),
-            procfs,
-            deadlines=Deadlines(step=1.0, join=join),
-        )
+        deadlines = Deadlines(step=1.0, join=join)
+        run = Run(place, KEY, (variables or {}).get(node, {}), Path("/nowhere"), procfs, deadlines=deadlines)
         return await check(run, Progress(lambda text: None))
 
     found = nodes.run(member, range(size))

@@ -52,20 +52,17 @@ def free_port() -> int:
          "name: nowhere.invalid -> nowhere.invalid"),
     ],
 )  # fmt: skip
-def test_what_cannot_begin_is_one_line(arguments: list[str], code: int, words: str, capsys: Output) -> None:
-    """With the exit code of a broken run, or of something that is named."""
+def test_what_cannot_begin_is_one_line(
+    arguments: list[str], code: int, words: str, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    """With the exit code of a broken run, or of something that is named; without a key it says how to make one."""
     assert main(["cluster", "check", *arguments]) == code
 
     said = capsys.readouterr()
     assert said.out == ""
     assert len(said.err.splitlines()) == 1
     assert words in said.err
-
-
-def test_without_a_key_no_run_begins(monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
-    """The line says how to make one."""
     monkeypatch.delenv("COMMWATCH_CLUSTER_KEY")
-
     assert main(["cluster", "check", "--members", "a,b", "--rank", "0"]) == 5
     assert "openssl rand -hex 32" in capsys.readouterr().err
 

@@ -47,11 +47,11 @@ def said(verdict: Verdict) -> list[tuple[object, ...]]:
     return [(one.kind, one.fault, one.elements, one.rails, one.direction) for one in verdict.named]
 
 
-def with_fault(fault: Fault, nodes: int = 64, leaf_size: int = 16) -> Verdict:
-    """A quiet cluster of four rails with one fault."""
+def with_fault(*faults: Fault, nodes: int = 64, leaf_size: int = 16) -> Verdict:
+    """A quiet cluster of four rails with these faults."""
     random = Random(0)  # noqa: S311 - the same case each time
     cluster = cluster_of(nodes, QUIET, random, rails=4, leaf_size=leaf_size)
-    return play(Cluster(cluster.leaf_of, 4, [fault], QUIET, random), "run")[1]
+    return play(Cluster(cluster.leaf_of, 4, list(faults), QUIET, random), "run")[1]
 
 
 @pytest.mark.parametrize(
@@ -75,6 +75,14 @@ def test_each_part_is_named_by_kind_rail_and_direction(fault: Fault, named: tupl
     assert verdict.open == ()
 
 
+def test_a_node_that_reaches_nobody_is_named_with_the_reason() -> None:
+    """All its rails failed; who waited for it is not named."""
+    verdict = with_fault(*(Fault("dead", 9, 0, rail, True, True, 0.0) for rail in range(4)))
+
+    assert said(verdict) == [("node", "failed", ("node9",), (0, 1, 2, 3), "both")]
+    assert verdict.named[0].reason == "timeout"
+
+
 def test_one_way_between_two_leaves_is_counted_and_not_named() -> None:
     """Both ends are good elsewhere: a cable of a spine, one way of many."""
     verdict = with_fault(Fault("path", 0, 0, 1, True, True, 0.5, other_leaf=2))
@@ -90,20 +98,8 @@ def test_small_clusters_name_the_node_too(nodes: int, kind: str) -> None:
     named = ("nic", (2,)) if kind == "nic" else ("node", (0, 1, 2, 3))
 
     for place in range(nodes):
-        verdict = with_fault(Fault(kind, place, 0, 2, True, True, 0.7), nodes, leaf_size=nodes)
+        verdict = with_fault(Fault(kind, place, 0, 2, True, True, 0.7), nodes=nodes, leaf_size=nodes)
         assert [(one.kind, one.rails, one.elements) for one in verdict.named] == [(*named, (f"node{place}",))]
-
-
-def test_a_node_that_reaches_nobody_is_named_with_the_reason() -> None:
-    """All its rails failed; who waited for it is not named."""
-    dead = [Fault("dead", 9, 0, rail, True, True, 0.0) for rail in range(4)]
-    random = Random(0)  # noqa: S311 - the same case each time
-    cluster = cluster_of(64, QUIET, random, rails=4, leaf_size=16)
-
-    verdict = play(Cluster(cluster.leaf_of, 4, dead, QUIET, random), "run")[1]
-
-    assert said(verdict) == [("node", "failed", ("node9",), (0, 1, 2, 3), "both")]
-    assert verdict.named[0].reason == "timeout"
 
 
 _VALUES = some.none() | some.floats(1e-12, 1e15)
@@ -146,7 +142,7 @@ def test_any_run_has_a_verdict_that_can_be_shown(
 @pytest.mark.parametrize("leaf_size", [1, 2, 3])
 def test_a_nic_of_a_small_leaf_is_not_its_uplink(leaf_size: int) -> None:
     """Fewer than three nodes say nothing of what is above them."""
-    verdict = with_fault(Fault("nic", 5, 5 // leaf_size, 2, True, True, 0.7), 12, leaf_size)
+    verdict = with_fault(Fault("nic", 5, 5 // leaf_size, 2, True, True, 0.7), nodes=12, leaf_size=leaf_size)
 
     assert said(verdict) == [("nic", "bandwidth", ("node5",), (2,), "both")]
 
@@ -334,25 +330,17 @@ def test_a_rail_over_a_socket_beside_infiniband_is_named() -> None:
     transports = {0: "NET/IB", 1: "NET/Socket"}
     two = locate(run_of("ab", [Measured(1, 0, 1, rail, 5e9, 5e9, transport=name) for rail, name in transports.items()]))
     pairs = [(1, 0, 1), (1, 2, 3), (2, 0, 2), (2, 1, 3), (3, 0, 3)]
-    more = locate(
-        run_of(
-            "abcd",
-            [
-                Measured(number, first, second, rail, 5e9, 5e9, transport=transports[int(first == 0 and rail == 1)])
-                for number, first, second in pairs
-                for rail in (0, 1)
-            ],
-        )
-    )
+    measured = [
+        Measured(number, first, second, rail, 5e9, 5e9, transport=transports[int(first == 0 and rail == 1)])
+        for number, first, second in pairs
+        for rail in (0, 1)
+    ]
+    more = locate(run_of("abcd", measured))
 
     assert said(two) == [("pair", "transport", ("a", "b"), (1,), "both")]
     assert said(more) == [("nic", "transport", ("a",), (1,), "both")]
     assert {one.reason for one in (*two.named, *more.named)} == {"NET/Socket"}
-
-
-def test_a_network_without_infiniband_is_no_fault() -> None:
-    """All rails go over sockets."""
-    assert locate(two_nodes([(0, 1e9, 1e9)])).named == ()
+    assert locate(two_nodes([(0, 1e9, 1e9)])).named == (), "a network without InfiniBand is no fault"
 
 
 def test_nodes_of_another_model_are_held_against_their_like() -> None:

@@ -63,36 +63,28 @@ def test_the_page_shows_the_picture_that_is_drawn(tmp_path: Path) -> None:
     assert shown.read_text() == (tmp_path / "run.svg").read_text()
 
 
-def test_the_published_pairs_name_their_node(capsys: Output) -> None:
-    """nccl-tests issue 106, from the file in docs/using/cluster."""
-    assert ended("locate", EXAMPLES / "nccl-tests-106.json") == 1
+@pytest.mark.parametrize(
+    ("name", "code", "words"),
+    [
+        # nccl-tests issue 106, from the file in docs/using/cluster.
+        ("nccl-tests-106", 1, ["\nnode se02gn644 is slow, both ways: 56 % of the usual bandwidth; 2 measurements\n",
+                               "se02gn284 or se02gn678: measure each with another node"]),
+        # DeepSpeed issue 5770: no part is slow; the next command is there, with what was measured.
+        ("deepspeed-5770", 0, ["no part is slow, the network is the bottleneck: a node sends 1.13 GB/s to another one, "
+                               "90 % of the 1.25 GB/s expected; its own GPUs exchange 20 GB/s, 17.8 times that\n",
+                               "commwatch estimate --nodes 2 --network 8.74Gbit/s 9.28Gbit/s --intra-node 20GB/s"]),
+        # A socket beside InfiniBand is named once, and not as slow as well.
+        ("mixed-transport", 1, ["\npair node1 and node2 on rail 1 goes over a socket (NET/Socket) where others do not; "
+                                "2 measurements\n"]),
+    ],
+)  # fmt: skip
+def test_published_runs_are_told_in_words(name: str, code: int, words: list[str], capsys: Output) -> None:
+    """Each part once, with the figures."""
+    assert ended("locate", EXAMPLES / f"{name}.json") == code
 
     shown = capsys.readouterr().out
-    assert shown.splitlines()[1] == ("node se02gn644 is slow, both ways: 56 % of the usual bandwidth; 2 measurements")
-    assert "se02gn284 or se02gn678: measure each with another node" in shown
-
-
-def test_a_slow_network_is_the_bottleneck_with_its_figures(capsys: Output) -> None:
-    """DeepSpeed issue 5770: no part is slow; the next command is there, with what was measured."""
-    assert ended("locate", EXAMPLES / "deepspeed-5770.json") == 0
-
-    shown = capsys.readouterr().out
-    assert (
-        "no part is slow, the network is the bottleneck: a node sends 1.13 GB/s to another one, 90 % of the 1.25 GB/s "
-        "expected; its own GPUs exchange 20 GB/s, 17.8 times that\n"
-    ) in shown
-    assert "commwatch estimate --nodes 2 --network 8.74Gbit/s 9.28Gbit/s --intra-node 20GB/s" in shown
-
-
-def test_a_socket_beside_infiniband_is_named_once(capsys: Output) -> None:
-    """Not as slow as well."""
-    assert ended("locate", EXAMPLES / "mixed-transport.json") == 1
-
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[1] == (
-        "pair node1 and node2 on rail 1 goes over a socket (NET/Socket) where others do not; 2 measurements"
-    )
-    assert not [line for line in lines if "is slow" in line]
+    assert [one for one in words if one not in shown] == []
+    assert ("is slow" in shown) == (name != "mixed-transport")
 
 
 def test_json_has_the_verdict(capsys: Output) -> None:
@@ -151,16 +143,14 @@ def test_a_run_that_cannot_be_is_one_line_and_exit_code_5(
     assert shown.count("\n") == 1
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[]"])
-def test_a_file_that_is_no_run_is_one_line_and_exit_code_5(content: bytes, tmp_path: Path, capsys: Output) -> None:
+def test_a_file_that_is_no_run_is_one_line_and_exit_code_5(tmp_path: Path, capsys: Output) -> None:
     """Also one that is not there."""
-    file = tmp_path / "run.json"
-    file.write_bytes(content)
-
-    assert ended("locate", file) == 5
-    assert ended("locate", tmp_path / "none.json") == 5
-
-    assert capsys.readouterr().err.count("\n") == 2
+    for content in (b"", b"{", b"\xff\xfe", b"[]", None):
+        file = tmp_path / ("none.json" if content is None else "run.json")
+        if content is not None:
+            file.write_bytes(content)
+        assert ended("locate", file) == 5
+        assert capsys.readouterr().err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -295,16 +285,9 @@ def test_each_has_help_with_an_example(command: str, capsys: Output) -> None:
 def test_a_run_is_drawn_with_what_is_named_in_it(tmp_path: Path, capsys: Output) -> None:
     """Each node by its name, the slow sender's cells marked, and what the mark means."""
     file, picture = tmp_path / "run.json", tmp_path / "run.svg"
-    names = [f"gpu{number}" for number in range(4)]
+    names, rates = [f"gpu{number}" for number in range(4)], (5e9, 2e9)
     measured = [
-        Measured(
-            1,
-            first,
-            second,
-            rail,
-            forward=5e9 if rail or first != 1 else 2e9,
-            backward=5e9 if rail or second != 1 else 2e9,
-        )
+        Measured(1, first, second, rail, rates[(first, rail) == (1, 0)], rates[(second, rail) == (1, 0)])
         for first in range(4)
         for second in range(first)
         for rail in (0, 1)
@@ -321,19 +304,15 @@ def test_a_run_is_drawn_with_what_is_named_in_it(tmp_path: Path, capsys: Output)
     assert drawn.count(">A<") == 4  # three cells, and the note
 
 
-@pytest.mark.parametrize(
-    ("name", "words"), [("run.png", "expected a name that ends in .svg"), ("no/run.svg", "no folder")]
-)
-def test_a_picture_that_cannot_be_written_is_said_first(name: str, words: str, tmp_path: Path, capsys: Output) -> None:
-    """Before the run is read."""
-    assert ended("locate", "/nowhere/run.json", "--output", tmp_path / name) == 2
-    assert words in capsys.readouterr().err
-
-
-def test_a_picture_of_too_many_nodes_is_refused(tmp_path: Path, capsys: Output) -> None:
-    """No cell could be read."""
+def test_a_picture_that_cannot_be_drawn_is_said(tmp_path: Path, capsys: Output) -> None:
+    """A name or folder that cannot be before the run is read; of too many nodes no cell could be read."""
     file = tmp_path / "run.json"
     file.write_bytes(encode_run(Run(SCHEMA, tuple(Member(f"gpu{number}") for number in range(257)), ())))
 
-    assert ended("locate", file, "--output", tmp_path / "run.svg") == 2
-    assert "257 nodes; a picture shows at most 256" in capsys.readouterr().err
+    for run, name, words in (
+        ("/nowhere/run.json", "run.png", "expected a name that ends in .svg"),
+        ("/nowhere/run.json", "no/run.svg", "no folder"),
+        (file, "run.svg", "257 nodes; a picture shows at most 256"),
+    ):
+        assert ended("locate", run, "--output", tmp_path / name) == 2
+        assert words in capsys.readouterr().err

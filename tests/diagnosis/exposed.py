@@ -106,3 +106,10 @@ def verdicts(checks: Iterable[Check], what: str = "") -> dict[str, CheckVerdict]
     if what:
         return {check.where: check.verdict for check in checks if check.what == what}
     return {f"{check.what}: {check.where}" if check.where else check.what: check.verdict for check in checks}
+
+
+def shows(check: Check, verdict: str, *, says: str = "", never: str = "\0", **fields: str) -> None:
+    """A check has a verdict and fields as they print, and its detail says one thing and not another."""
+    assert {name: getattr(check, name) for name in ("verdict", *fields)} == {"verdict": verdict, **fields}
+    assert says in check.detail
+    assert never not in check.detail

@@ -16,15 +16,19 @@ from support.machines import NodeNumbers, gpus, host_copies, merged, nvlinks, pa
 H100 = "NVIDIA H100 80GB HBM3"
 
 
-def test_a_full_scan_is_not_sent_to_another_one() -> None:
-    """What it could not measure has no result; a quick look says how to get it."""
-    known = known_of(merged(gpus(8, H100), probe("all_reduce", None, None, ranks=8, age=None)))
+def test_what_has_no_result_is_not_measured() -> None:
+    """Its values are gone from the page: the check says how old the result is, or that there never was one; a quick
+    look says how to get it, and a full scan is not sent to another one."""
+    node = gpus(8, H100)
+    never = known_of(merged(node, probe("all_reduce", None, None, ranks=8, age=None)))
     skipped = answer_of(Skipped(finished_at=NOW, reason="gpu_busy", detail=""), "skipped")
-    quick, full = (next(iter(branch_of(replace(known, scanned=scanned), "bandwidth"))) for scanned in ((), (skipped,)))
+    quick, full = (next(iter(branch_of(replace(never, scanned=scanned), "bandwidth"))) for scanned in ((), (skipped,)))
+    old = only(checks(node, probe("all_reduce", None, None, ranks=8, age=7200.0)))
 
-    assert (quick.verdict, full.verdict) == ("not measured", "not measured")
+    assert {one.verdict for one in (quick, full, old)} == {"not measured"}
     assert quick.detail == "there is no result yet; commwatch diagnose --full-scan measures it now"
     assert full.detail == "there is no result yet"
+    assert "2 h old and no longer counts" in old.detail
 
 
 def checks(*parts: NodeNumbers) -> list[Check]:
@@ -62,16 +66,6 @@ def test_a_collective_is_held_against_what_is_expected(rate: float, low_in_a_row
     assert "probe_bandwidth_utilization_low_ratio" in check.source
 
 
-def test_an_old_result_is_not_measured() -> None:
-    """Its values are gone from the page; the check says how old it is, or that there never was one."""
-    old = only(checks(gpus(8, H100), probe("all_reduce", None, None, ranks=8, age=7200.0)))
-    never = only(checks(gpus(8, H100), probe("all_reduce", None, None, ranks=8, age=None)))
-
-    assert (old.verdict, never.verdict) == ("not measured", "not measured")
-    assert "2 h old and no longer counts" in old.detail
-    assert "no result yet" in never.detail
-
-
 def test_pairs_that_nothing_measures_are_said_to_be_missing() -> None:
     """On a node with two GPUs and more."""
     [check] = all_checks(gpus(2, H100))
@@ -92,16 +86,12 @@ def test_one_gpu_talks_to_nobody() -> None:
     assert [check.verdict for check in found] == ["does not apply", "does not apply", "passed", "passed"]
 
 
-def test_gloo_says_nothing_of_gpus() -> None:
-    """It tests the host."""
-    assert checks(gpus(2, H100), probe("all_reduce", 1e9, 100e9, ranks=2, backend="gloo")) == []
-
-
-def test_a_result_of_which_nothing_is_expected_is_only_told() -> None:
-    """No verdict is made up."""
+def test_what_cannot_be_judged_has_no_verdict() -> None:
+    """A result of which nothing is expected is only told; gloo tests the host, and says nothing of GPUs."""
     check = only(checks(gpus(8, H100), probe("all_reduce", 100e9, None, ranks=8)))
 
     assert (check.verdict, check.measured, check.required) == ("notice", "100 GB/s", "")
+    assert checks(gpus(2, H100), probe("all_reduce", 1e9, 100e9, ranks=2, backend="gloo")) == []
 
 
 def test_a_pair_of_which_nothing_is_expected_does_not_hide_a_low_one() -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.known import Known
-from diagnosis.exposed import branch_of, cause, finding, known_of, verdicts
+from diagnosis.exposed import branch_of, cause, finding, known_of, shows, verdicts
 from support.machines import merged, without
+from support.passes import in_one_pass
 
 STATE, RATE, SM, MTU, GID = (
     "state of the port", "rate of the link", "subnet manager (LID)", "MTU of the port", "address (GID)",
@@ -67,10 +66,124 @@ def checks(known: Known) -> list[Check]:
     return found
 
 
-def of(what: str, *parts: Numbers, where: str = "mlx5_0") -> Check:
-    """One check of a node with these ports."""
-    [check] = [one for one in checks(known_of(merged(*parts))) if one.what == what and one.where in (where, "")]
-    return check
+LEARNED: Numbers = {"commwatch_rdma_port_expected": {PORT: 1}}
+GPU: Numbers = {"commwatch_gpu_info": {("0", "0000:17:00.0", "", "", "", ""): 1}}
+READ: Numbers = {"commwatch_collector_success": {("rdma",): 1}, "commwatch_present": {("rdma_port",): 0}}
+
+
+def learned_speed(gbit: float) -> Numbers:
+    return {"commwatch_rdma_port_speed_expected_bytes_per_second": {PORT: gbit / 8 * 1e9}}
+
+
+def counted(present: float | None, expected: float | None) -> Numbers:
+    """Two ports that were active for the learning time."""
+    numbers: Numbers = {
+        "commwatch_rdma_port_expected": {PORT: 1, ("mlx5_1", "1"): 1}, "commwatch_collector_success": {("rdma",): 1},
+    }  # fmt: skip
+    if present is not None:
+        numbers["commwatch_present"] = {("rdma_port",): present}
+    if expected is not None:
+        numbers["commwatch_expected"] = {("rdma_port",): expected}
+    return numbers
+
+
+def loaded(**ways: float) -> Numbers:
+    """Modules by which an adapter reaches the memory of a GPU."""
+    return {"commwatch_gpudirect_rdma_available": {(way,): flag for way, flag in ways.items()}}
+
+
+def rails(*uses: float | None) -> Numbers:
+    """Ports of one adapter model with their share of the line rate."""
+    return merged(*(port(number, use=use) for number, use in enumerate(uses)))
+
+
+def unread(*metrics: str) -> Numbers:
+    """A port of which these are not read."""
+    return without(port(), *(f"commwatch_rdma_port_{metric}" for metric in metrics))
+
+
+CASES: list[tuple[str, str, tuple[Numbers, ...], str, dict[str, str]]] = [
+    ("an active port is well", STATE, (port(), LEARNED), "passed", {"measured": "active"}),
+    ("a port that was active must be", STATE, (port(state=1), LEARNED), "failed", {"measured": "down"}),
+    ("it may be on its way", STATE, (port(state=2), LEARNED), "failed", {"measured": "initialising"}),
+    ("one that never was need not be", STATE, (port(state=1),), "notice",
+     {"measured": "down", "says": "not active here for the learning time", "never": "cabled"}),
+    ("of one that was not read nothing is known", STATE, (port(state=None),), "not measured", {"measured": ""}),
+    ("a link without a subnet manager has a cable", STATE, (port(state=2),), "failed",
+     {"says": "no subnet manager", "never": "cabled"}),
+    ("so has one that is armed", STATE, (port(state=3),), "failed", {"says": "no subnet manager", "never": "cabled"}),
+    ("without a link it may have none", STATE, (port(state=1, physical=2),), "notice", {"says": "not cabled"}),
+    ("with RoCE too", STATE, (port(state=1, physical=3, layer="Ethernet"),), "notice", {"says": "not cabled"}),
+    ("a port that is not among all that were read is gone", STATE, (LEARNED, READ), "failed",
+     {"measured": "port: not on this node"}),
+    ("while none is read nobody knows", STATE, (LEARNED,), "not measured", {}),
+    ("a link that is up has a subnet manager", SM, (port(state=2),), "passed", {}),
+    ("or needs one", SM, (port(state=2, sm_lid="0x0"),), "failed", {}),
+    ("without a link there is none to be seen", SM, (port(state=2, sm_lid="0x0", physical=2),), "not measured", {}),
+    ("an unread LID is none of 0", SM, (port(state=2, sm_lid=""),), "not measured", {}),
+    ("a rate as it was", RATE, (port(), learned_speed(400)), "passed", {"required": "400 Gbit/s"}),
+    ("a rate below what was", RATE, (port(gbit=200), learned_speed(400)), "failed", {"required": "400 Gbit/s"}),
+    ("a rate below that of a sibling", RATE, (port(gbit=200), learned_speed(200), port(1)), "notice",
+     {"required": "400 Gbit/s"}),
+    ("a rate like that of a sibling", RATE, (port(), port(1)), "passed", {"required": "400 Gbit/s"}),
+    ("below a sibling and not learned", RATE, (port(gbit=200), port(1)), "notice", {"required": "400 Gbit/s"}),
+    ("another model may be faster", RATE, (port(gbit=100), port(1, hca_type="MT4123")), "not measured",
+     {"required": ""}),
+    ("alone it is compared with nothing", RATE, (port(gbit=100),), "not measured", {"required": ""}),
+    ("a rate that the kernel has no name for", RATE, (unread("speed_bytes_per_second"),), "not measured", {}),
+    *(("96 bytes of the interface are for the headers", MTU, (roce(mtu),), verdict, {"measured": measured})
+      for mtu, verdict, measured in (
+          (9000, "passed", "4096 bytes"), (4192, "passed", "4096 bytes"), (4191, "notice", "2048 bytes"),
+          (2143, "notice", "1024 bytes"), (1500, "notice", "1024 bytes"), (1119, "notice", "512 bytes"),
+          (352, "notice", "256 bytes"), (351, "notice", "none"), (None, "not measured", ""),
+      )),
+    ("sysfs has not that of InfiniBand", MTU, (port(),), "not measured", {"says": "ibv_devinfo"}),
+    ("other adapters have none of this kind", MTU, (port(layer="Unspecified"),), "does not apply", {}),
+    ("the index is the one that NCCL_IB_GID_INDEX needs", GID,
+     (roce(kinds=("roce_v1", "roce_v2_link_local", "roce_v2_ipv6", "roce_v2_ipv4")),), "passed",
+     {"measured": "IPv4 at index 3", "says": "NCCL_IB_GID_INDEX=3"}),
+    ("NCCL looks for IPv4 first", GID, (roce(kinds=("roce_v1", "roce_v2_ipv6")),), "notice",
+     {"measured": "IPv6 at index 1", "never": "NCCL_IB_GID_INDEX"}),
+    ("a link-local address is not routed", GID, (roce(kinds=("roce_v1", "roce_v2_link_local")),), "notice",
+     {"measured": "roce v1, roce v2 link local"}),
+    ("nor is version 1", GID, (roce(kinds=("roce_v1",)),), "notice", {"measured": "roce v1"}),
+    ("RoCE without an address", GID, (roce(kinds=()),), "notice", {"measured": "none"}),
+    ("iWARP has GIDs without a kind", GID, ({**roce(kinds=("roce_v1",)), "commwatch_rdma_port_gid_index": {}},),
+     "not measured", {}),
+    ("one GID is enough for InfiniBand", GID, (port(),), "passed", {"measured": "index 0"}),
+    ("none is too few", GID, (port(), {"commwatch_rdma_port_gids": {PORT: 0}}), "notice", {}),
+    ("a table that was not read says nothing", GID, (unread("gids"),), "not measured", {}),
+    ("as many ports as were stable", COUNT, (port(), port(1), counted(2, 2)), "passed", {}),
+    ("a port that is gone is missed", COUNT, (port(), counted(1, 2)), "failed", {}),
+    ("what is not learned is not judged", COUNT, (port(), port(1), counted(2, None)), "not measured", {}),
+    ("nor what was not read", COUNT, (port(), port(1), counted(None, 2)), "not measured", {}),
+    ("NCCL takes all active ports", LAYERS, (roce(), port(1)), "notice", {}),
+    ("one that is down counts for none", LAYERS, (roce(), port(1, state=1)), "passed", {}),
+    ("without any there is no layer", LAYERS, (port(state=1),), "not measured", {}),
+    ("one module is enough", GPUDIRECT, (port(), GPU, loaded(peermem=1, dma_buf=0)), "passed", {}),
+    ("so is the other", GPUDIRECT, (port(), GPU, loaded(dma_buf=1)), "passed", {}),
+    ("none is worth knowing", GPUDIRECT, (port(), GPU, loaded(peermem=0, dma_buf=0)), "notice", {}),
+    ("one that was not looked for may be there", GPUDIRECT, (port(), GPU, loaded(dma_buf=0)), "not measured", {}),
+    ("nothing was looked for", GPUDIRECT, (port(), GPU), "not measured", {}),
+    ("no GPU has memory to reach", GPUDIRECT, (port(), loaded(peermem=1)), "does not apply", {}),
+    ("60 % of the median of the others", SHARES, (rails(0.5, 0.5, 0.3),), "passed", {"where": "mlx5_2"}),
+    ("less is uneven", SHARES, (rails(0.5, 0.5, 0.29),), "notice", {"where": "mlx5_2"}),
+    ("hardly used rails are not compared", SHARES, (rails(0.09, 0.09, 0.01),), "not measured", {"where": ""}),
+    ("of two nobody knows which is at fault", SHARES, (rails(0.5, 0.1),), "does not apply", {"where": ""}),
+    ("nor of rails that were not read", SHARES, (rails(None, None, None),), "not measured", {"where": ""}),
+]  # fmt: skip
+"""What a case shows, the check, what is exposed, and the check's verdict and fields; ``says`` is in its detail."""
+
+
+@in_one_pass("name, what, parts, verdict, fields", CASES)
+def test_a_check_at_the_edge_of_its_mark(
+    name: str, what: str, parts: tuple[Numbers, ...], verdict: str, fields: dict[str, str]
+) -> None:
+    """Of the first port, or of all ports together."""
+    ours = [one for one in checks(known_of(merged(*parts))) if one.what == what]
+    [check] = [one for one in ours if one.where == "mlx5_0"] or ours
+
+    shows(check, verdict, **fields)
 
 
 def test_a_node_without_rdma_has_one_line() -> None:
@@ -78,77 +191,20 @@ def test_a_node_without_rdma_has_one_line() -> None:
     [absent] = checks(known_of({"commwatch_source_available": {("rdma",): 0}}))
     [unread] = checks(known_of({"commwatch_source_available": {("rdma",): 1}}))
 
-    assert absent.verdict == "does not apply"
-    assert unread.verdict == "not measured"
+    assert (absent.verdict, unread.verdict) == ("does not apply", "not measured")
 
 
 def test_ports_as_they_should_be_pass() -> None:
     """All but the MTU of InfiniBand, which sysfs does not have, and what needs traffic."""
-    expected: Numbers = {
-        "commwatch_present": {("rdma_port",): 2}, "commwatch_expected": {("rdma_port",): 2},
-        "commwatch_gpu_info": {("0", "0000:17:00.0", "", "", "", ""): 1},
-        "commwatch_gpudirect_rdma_available": {("dma_buf",): 1},
-    }  # fmt: skip
-
-    found = checks(known_of(merged(port(0), port(1), expected)))
+    found = checks(known_of(merged(port(0), port(1), counted(2, 2), GPU, loaded(dma_buf=1))))
 
     assert {check.what for check in found if check.verdict != "passed"} == {MTU, SHARES}
     assert verdicts(found, STATE) == {"mlx5_0": "passed", "mlx5_1": "passed"}
 
 
-@pytest.mark.parametrize(
-    ("state", "learned", "verdict", "measured"),
-    [
-        (4, True, "passed", "active"),
-        (1, True, "failed", "down"),
-        (2, True, "failed", "initialising"),
-        (1, False, "notice", "down"),
-        (None, False, "not measured", ""),
-    ],
-)
-def test_a_port_that_was_active_must_be(
-    state: float | None, learned: bool, verdict: CheckVerdict, measured: str
-) -> None:
-    """One that never was may be without a cable; of one that is down nothing else is asked."""
-    expected: Numbers = {"commwatch_rdma_port_expected": {PORT: 1}} if learned else {}
-
-    check = of(STATE, port(state=state), expected)
-    found = {one.what for one in checks(known_of(merged(port(state=state), expected)))}
-
-    assert (check.verdict, check.measured) == (verdict, measured)
-    assert (RATE in found) == (state == 4)
-
-
-@pytest.mark.parametrize(
-    ("state", "physical", "layer", "verdict", "said"),
-    [
-        (2, 5, "InfiniBand", "failed", "no subnet manager"),
-        (3, 5, "InfiniBand", "failed", "no subnet manager"),
-        (1, 2, "InfiniBand", "notice", "not cabled"),
-        (1, 3, "Ethernet", "notice", "not cabled"),
-        (1, 5, "InfiniBand", "notice", "not active here for the learning time"),
-    ],
-)
-def test_only_a_port_without_a_link_may_be_without_a_cable(
-    state: float, physical: float, layer: str, verdict: CheckVerdict, said: str
-) -> None:
-    """One with a link has a cable: its subnet manager is missing."""
-    check = of(STATE, port(state=state, physical=physical, layer=layer))
-
-    assert check.verdict == verdict
-    assert said in check.detail
-    assert ("cabled" in check.detail) == (physical != 5)
-
-
-def test_a_port_that_is_gone_fails() -> None:
-    """It was active for the learning time and is not among all that were read; while none is read, nobody knows."""
-    expected: Numbers = {"commwatch_rdma_port_expected": {PORT: 1}}
-    read: Numbers = {"commwatch_collector_success": {("rdma",): 1}, "commwatch_present": {("rdma_port",): 0}}
-
-    check = of(STATE, expected, read)
-
-    assert (check.verdict, check.measured) == ("failed", "port: not on this node")
-    assert of(STATE, expected).verdict == "not measured"
+def test_of_a_port_that_is_down_nothing_else_is_asked() -> None:
+    """It has no rate, no address and no traffic."""
+    assert RATE not in {one.what for one in checks(known_of(port(state=1)))}
 
 
 def test_the_ports_of_one_adapter_are_told_apart() -> None:
@@ -156,100 +212,6 @@ def test_the_ports_of_one_adapter_are_told_apart() -> None:
     two = merged(port(0), {"commwatch_rdma_port_state": {("mlx5_0", "2"): 1}}, port(10), port(9))
 
     assert list(verdicts(checks(known_of(two)), STATE)) == ["mlx5_0 port 1", "mlx5_0 port 2", "mlx5_9", "mlx5_10"]
-
-
-@pytest.mark.parametrize(
-    ("sm_lid", "physical", "verdict"),
-    [("0x1", 5, "passed"), ("0x0", 5, "failed"), ("0x0", 2, "not measured"), ("", 5, "not measured")],
-)
-def test_a_link_that_is_up_needs_a_subnet_manager(sm_lid: str, physical: float, verdict: CheckVerdict) -> None:
-    """Without a link there is none to be seen."""
-    assert of(SM, port(sm_lid=sm_lid, physical=physical, state=2)).verdict == verdict
-
-
-def learned_speed(gbit: float) -> Numbers:
-    return {"commwatch_rdma_port_speed_expected_bytes_per_second": {PORT: gbit / 8 * 1e9}}
-
-
-@pytest.mark.parametrize(
-    ("parts", "verdict", "required"),
-    [
-        ((port(), learned_speed(400)), "passed", "400 Gbit/s"),
-        ((port(gbit=200), learned_speed(400)), "failed", "400 Gbit/s"),
-        ((port(gbit=200), learned_speed(200), port(1)), "notice", "400 Gbit/s"),
-        ((port(), port(1)), "passed", "400 Gbit/s"),
-        ((port(gbit=200), port(1)), "notice", "400 Gbit/s"),
-        ((port(gbit=100), port(1, hca_type="MT4123")), "not measured", ""),
-        ((port(gbit=100),), "not measured", ""),
-    ],
-)
-def test_the_rate_is_held_against_what_was_stable_and_its_siblings(
-    parts: tuple[Numbers, ...], verdict: CheckVerdict, required: str
-) -> None:
-    """Adapters of another model may be slower."""
-    check = of(RATE, *parts)
-
-    assert (check.verdict, check.required) == (verdict, required)
-
-
-def test_a_rate_without_a_name_is_not_measured() -> None:
-    """As the kernel gives for links that it does not know."""
-    assert of(RATE, without(port(), "commwatch_rdma_port_speed_bytes_per_second")).verdict == "not measured"
-
-
-@pytest.mark.parametrize(
-    ("mtu", "verdict", "measured"),
-    [
-        (9000, "passed", "4096 bytes"),
-        (4192, "passed", "4096 bytes"),
-        (4191, "notice", "2048 bytes"),
-        (2143, "notice", "1024 bytes"),
-        (1500, "notice", "1024 bytes"),
-        (1119, "notice", "512 bytes"),
-        (352, "notice", "256 bytes"),
-        (351, "notice", "none"),
-        (None, "not measured", ""),
-    ],
-)
-def test_the_mtu_of_roce(mtu: float | None, verdict: CheckVerdict, measured: str) -> None:
-    """The kernel sets 96 bytes of the interface aside for the headers; below the largest it is worth knowing."""
-    check = of(MTU, roce(mtu))
-
-    assert (check.verdict, check.measured) == (verdict, measured)
-
-
-def test_mtus_that_nothing_shows() -> None:
-    """That of InfiniBand is not in sysfs; other adapters have none of this kind."""
-    assert "ibv_devinfo" in of(MTU, port()).detail
-    assert of(MTU, port()).verdict == "not measured"
-    assert of(MTU, port(layer="Unspecified")).verdict == "does not apply"
-
-
-@pytest.mark.parametrize(
-    ("kinds", "verdict", "measured"),
-    [
-        (("roce_v1", "roce_v2_link_local", "roce_v2_ipv6", "roce_v2_ipv4"), "passed", "IPv4 at index 3"),
-        (("roce_v1", "roce_v2_ipv6"), "notice", "IPv6 at index 1"),
-        (("roce_v1", "roce_v2_link_local"), "notice", "roce v1, roce v2 link local"),
-        (("roce_v1",), "notice", "roce v1"),
-        ((), "notice", "none"),
-    ],
-)
-def test_roce_needs_version_2_with_an_address(kinds: tuple[str, ...], verdict: CheckVerdict, measured: str) -> None:
-    """The index is the one that NCCL_IB_GID_INDEX would need."""
-    check = of(GID, roce(kinds=kinds))
-
-    assert (check.verdict, check.measured) == (verdict, measured)
-    assert ("NCCL_IB_GID_INDEX=3" in check.detail) == (verdict == "passed")
-
-
-def test_gids_of_infiniband_and_iwarp() -> None:
-    """One is enough; a table that was not read says nothing, nor does one of GIDs without a kind."""
-    iwarp = {**roce(kinds=("roce_v1",)), "commwatch_rdma_port_gid_index": {}}
-    assert of(GID, iwarp).verdict == "not measured"
-    assert of(GID, port()).measured == "index 0"
-    assert of(GID, port(), {"commwatch_rdma_port_gids": {PORT: 0}}).verdict == "notice"
-    assert of(GID, without(port(), "commwatch_rdma_port_gids")).verdict == "not measured"
 
 
 IDENTITY = "rdma_port/mlx5_0/1"
@@ -300,73 +262,9 @@ def test_troubles_that_would_not_have_been_seen_are_not_measured() -> None:
     assert set(troubles(known_of(bare)).values()) == {"not measured"}
 
 
-@pytest.mark.parametrize(
-    ("present", "expected", "verdict"),
-    [(2, 2, "passed"), (1, 2, "failed"), (2, None, "not measured"), (None, 2, "not measured")],
-)
-def test_ports_are_counted(present: float | None, expected: float | None, verdict: CheckVerdict) -> None:
-    """Against what was stable; a port that is gone is missed."""
-    numbers: Numbers = {
-        "commwatch_rdma_port_expected": {PORT: 1, ("mlx5_1", "1"): 1}, "commwatch_collector_success": {("rdma",): 1},
-    }  # fmt: skip
-    if (present, expected) != (1, 2):
-        numbers |= merged(numbers, port(1))
-    if present is not None:
-        numbers["commwatch_present"] = {("rdma_port",): present}
-    if expected is not None:
-        numbers["commwatch_expected"] = {("rdma_port",): expected}
-
-    assert of(COUNT, port(), numbers).verdict == verdict
-
-
-def test_link_layers_that_differ_are_worth_knowing() -> None:
-    """NCCL looks at all active ports."""
-    assert of(LAYERS, roce(), port(1)).verdict == "notice"
-    assert of(LAYERS, roce(), port(1, state=1)).verdict == "passed"
-    assert of(LAYERS, port(state=1)).verdict == "not measured"
-
-
-@pytest.mark.parametrize(
-    ("ways", "verdict"),
-    [
-        ({"peermem": 1, "dma_buf": 0}, "passed"),
-        ({"dma_buf": 1}, "passed"),
-        ({"peermem": 0, "dma_buf": 0}, "notice"),
-        ({"dma_buf": 0}, "not measured"),
-        ({}, "not measured"),
-    ],
-)
-def test_adapters_need_one_way_to_gpu_memory(ways: dict[str, float], verdict: CheckVerdict) -> None:
-    """One module is enough; where one was not looked for, the other's absence says nothing."""
-    gpu: Numbers = {"commwatch_gpu_info": {("0", "0000:17:00.0", "", "", "", ""): 1}}
-    loaded: Numbers = {"commwatch_gpudirect_rdma_available": {(way,): flag for way, flag in ways.items()}}
-
-    assert of(GPUDIRECT, port(), gpu, loaded).verdict == verdict
-    assert of(GPUDIRECT, port(), loaded).verdict == "does not apply"
-
-
-@pytest.mark.parametrize(
-    ("uses", "verdict"),
-    [
-        ((0.5, 0.5, 0.3), "passed"),  # 60 % of the median of the others
-        ((0.5, 0.5, 0.29), "notice"),
-        ((0.09, 0.09, 0.01), "not measured"),
-        ((0.5, 0.1), "does not apply"),
-        ((None, None, None), "not measured"),
-    ],
-)
-def test_rails_share_the_traffic(uses: tuple[float | None, ...], verdict: CheckVerdict) -> None:
-    """Those of one model, while they are in use; with two it is not known which one is at fault."""
-    parts = [port(number, use=use) for number, use in enumerate(uses)]
-    [check] = [one for one in checks(known_of(merged(*parts))) if one.what == SHARES]
-
-    assert check.verdict == verdict
-    assert check.where == ("mlx5_2" if verdict in ("passed", "notice") else "")
-
-
 def test_the_mark_of_even_rails_is_a_threshold() -> None:
     """A file of one's own moves it."""
-    known = known_of(merged(*(port(number, use=use) for number, use in enumerate((0.5, 0.5, 0.4)))))
+    known = known_of(rails(0.5, 0.5, 0.4))
     strict = replace(known, thresholds=replace(known.thresholds, nvlink_sibling_low_ratio=0.9))
 
     assert verdicts(checks(strict), SHARES) == {"mlx5_2": "notice"}

@@ -9,7 +9,7 @@ import pytest
 
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.marks.profiles import PROFILES, Asked
-from commwatch.diagnosis.proposals import known_proposals, proposal_checks
+from commwatch.diagnosis.settings import known_proposals, proposal_checks
 from commwatch.probes.by_hand.trial import SettingGain, SettingTrial
 from diagnosis.exposed import known_of
 from support.machines import gpus, merged

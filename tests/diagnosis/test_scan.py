@@ -93,21 +93,37 @@ def test_a_probe_that_is_well_again_is_left_alone(tmp_path: Path) -> None:
     assert ("commwatch_probe_latency_spike_streak", ("all_reduce", "simulated"), 0) in fresh.readings
 
 
-def test_the_streak_of_the_daemon_goes_on(tmp_path: Path) -> None:
-    """Two slow results of the daemon and one of the scan are three in a row; its file stays as it is."""
-    conditions = Conditions("all_reduce", PLAN.latency_bytes, PLAN.bandwidth_bytes, 2, "")
+def history(ranks: int) -> bytes:
+    """Two slow results of the daemon over so many ranks."""
     now = time.time()
-    history = ProbeHistory("simulated", conditions=conditions, latency_streak=Streak(2, now), latency_judged_at=now)
+    conditions = Conditions("all_reduce", PLAN.latency_bytes, PLAN.bandwidth_bytes, ranks, "")
+    kept = ProbeHistory("simulated", conditions=conditions, latency_streak=Streak(2, now), latency_judged_at=now)
+    return msgspec.json.encode(kept)
+
+
+@pytest.mark.parametrize(
+    ("content", "streak", "comparable"),
+    [
+        (history(2), 3, True),
+        (history(4), 1, False),
+        (b"{", 1, True),
+        (b'{"backend": "gloo"}', 1, True),
+    ],
+    ids=["the same", "of four GPUs", "damaged", "of another backend"],
+)
+def test_the_streak_of_the_daemon_goes_on(content: bytes, streak: int, comparable: bool, tmp_path: Path) -> None:
+    """Two slow results of the daemon and one of the scan are three in a row; its file stays as it is, to be set aside
+    by the daemon."""
     file = tmp_path / "probe-all_reduce.json"
-    file.write_bytes(msgspec.json.encode(history))
+    file.write_bytes(content)
     scan = scan_in(tmp_path)
 
     take(scan, measured(2 * LIMIT))
 
     [fresh] = scan.fresh()
-    assert fresh.comparable
-    assert ("commwatch_probe_latency_spike_streak", ("all_reduce", "simulated"), 3) in fresh.readings
-    assert file.read_bytes() == msgspec.json.encode(history)
+    assert fresh.comparable == comparable
+    assert ("commwatch_probe_latency_spike_streak", ("all_reduce", "simulated"), streak) in fresh.readings
+    assert [one.read_bytes() for one in tmp_path.iterdir()] == [content]
 
 
 def no_other(config: Config, thresholds: Thresholds) -> Known:
@@ -167,31 +183,3 @@ def test_a_daemon_that_is_gone_after_the_scan_takes_nothing_with_it(
     with pytest.raises(CommwatchError):
         full_scan(config, shipped(), no_other, Scope())
     assert len(ran) == 1
-
-
-@pytest.mark.parametrize("content", [b"{", b'{"backend": "gloo"}'])
-def test_a_past_that_is_damaged_or_of_another_backend_is_none(content: bytes, tmp_path: Path) -> None:
-    """The scan begins again; what the daemon has is the daemon's to set aside."""
-    (tmp_path / "probe-all_reduce.json").write_bytes(content)
-    scan = scan_in(tmp_path)
-
-    take(scan, measured(2 * LIMIT))
-
-    [fresh] = scan.fresh()
-    assert ("commwatch_probe_latency_spike_streak", ("all_reduce", "simulated"), 1) in fresh.readings
-    assert [one.name for one in tmp_path.iterdir()] == ["probe-all_reduce.json"]
-
-
-def test_other_gpus_have_no_past(tmp_path: Path) -> None:
-    """What four GPUs took says nothing of two."""
-    conditions = Conditions("all_reduce", PLAN.latency_bytes, PLAN.bandwidth_bytes, 4, "")
-    now = time.time()
-    history = ProbeHistory("simulated", conditions=conditions, latency_streak=Streak(2, now), latency_judged_at=now)
-    (tmp_path / "probe-all_reduce.json").write_bytes(msgspec.json.encode(history))
-    scan = scan_in(tmp_path)
-
-    take(scan, measured(2 * LIMIT))
-
-    [fresh] = scan.fresh()
-    assert not fresh.comparable
-    assert ("commwatch_probe_latency_spike_streak", ("all_reduce", "simulated"), 1) in fresh.readings

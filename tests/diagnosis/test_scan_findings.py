@@ -136,50 +136,39 @@ def test_a_fault_that_the_daemon_has_not_seen_yet_is_a_finding_with_its_cause() 
     assert one.evidence[0].value == pytest.approx(4 / 11.9)
 
 
-@pytest.mark.parametrize("bad", [(True,), (False, True)])
-def test_a_single_reading_is_told_as_one(bad: tuple[bool, ...]) -> None:
-    """No streak is claimed, and it is open since that reading."""
-    [one] = scanned(known_of(node()), fresh_pairs((0, 1), bad=bad)).values()
-
-    assert one.detail == "Seen by this scan, in a single reading: no streak."
-    assert one.since == SCANNED_AT + len(bad) - 1
+LINK = msgspec.structs.replace(cause("pcie_width_dropped", ""), component=narrow(1).component)
+SINGLE = "Seen by this scan, in a single reading: no streak."
+INTERRUPTED = replace(fresh_pairs((0, 1), bad=(True,)), answers=answers("pairs", MEASURED, CAME), bad=(True, False))
 
 
-def test_a_reading_that_could_not_be_confirmed_is_a_single_one() -> None:
-    """It was bad, and then a job came."""
-    fresh = replace(fresh_pairs((0, 1), bad=(True,)), answers=answers("pairs", MEASURED, CAME), bad=(True, False))
+@pytest.mark.parametrize(
+    ("open_before", "fresh", "code", "name", "since", "detail"),
+    [
+        # Of a single reading no streak is claimed, and it is open since then; so it is where a job came meanwhile.
+        ([], fresh_pairs((0, 1), bad=(True,)), "pair_slow", "GPU0-GPU1", SCANNED_AT, SINGLE),
+        ([], fresh_pairs((0, 1), bad=(False, True)), "pair_slow", "GPU0-GPU1", SCANNED_AT + 1, SINGLE),
+        ([], INTERRUPTED, "pair_slow", "GPU0-GPU1", SCANNED_AT, SINGLE),
+        # What the daemon has open keeps its time, with the evidence of the scan.
+        ([open_finding("pair_slow", pair(0, 1), since=NOW - 7200)], fresh_pairs((0, 1)),
+         "pair_slow", "GPU0-GPU1", NOW - 7200, "Seen again by this scan."),
+        # The pair is well again; the link is still narrow, and stands alone.
+        ([open_finding("pair_slow", pair(0, 1), since=NOW - 600, causes=(LINK,))], fresh_pairs(),
+         "pcie_width_dropped", "PCIe link of GPU1", NOW - 600, ""),
+        # GPU2-GPU3 was not measured: what the daemon has of it stays.
+        ([open_finding("pair_slow", pair(0, 1)), open_finding("pair_slow", pair(2, 3), since=NOW - 60)],
+         fresh_pairs(gpus=2), "pair_slow", "GPU2-GPU3", NOW - 60, ""),
+    ],
+)  # fmt: skip
+def test_one_finding_is_left_of_what_the_daemon_had_and_the_scan_saw(
+    open_before: list[Finding], fresh: FreshProbe, code: str, name: str, since: float, detail: str
+) -> None:
+    """With the time at which it opened, and how often it was seen."""
+    found = scanned(known_of(node(), open_before), fresh)
 
-    [one] = scanned(known_of(node()), fresh).values()
-
-    assert one.detail == "Seen by this scan, in a single reading: no streak."
-    assert one.since == SCANNED_AT
-
-
-def test_what_the_daemon_has_open_keeps_its_time() -> None:
-    """With the evidence of the scan."""
-    daemon = known_of(node(), [open_finding("pair_slow", pair(0, 1), since=NOW - 7200)])
-
-    [one] = scanned(daemon, fresh_pairs((0, 1))).values()
-
-    assert (one.since, one.detail) == (NOW - 7200, "Seen again by this scan.")
-    assert one.evidence[0].what == "share of the expected bandwidth"
-
-
-def test_what_the_scan_does_not_see_any_more_is_gone_and_its_cause_stands_alone() -> None:
-    """The pair is well again; the link is still narrow."""
-    link = msgspec.structs.replace(cause("pcie_width_dropped", ""), component=narrow(1).component)
-    daemon = known_of(node(), [open_finding("pair_slow", pair(0, 1), since=NOW - 600, causes=(link,))])
-
-    found = scanned(daemon, fresh_pairs())
-
-    assert [*found] == [("pcie_width_dropped", "PCIe link of GPU1")]
-
-
-def test_a_scan_of_some_gpus_judges_their_pairs_alone() -> None:
-    """GPU2-GPU3 was not measured: what the daemon has of it stays; that of GPU0-GPU1 goes."""
-    daemon = known_of(node(), [open_finding("pair_slow", pair(0, 1)), open_finding("pair_slow", pair(2, 3))])
-
-    assert [*scanned(daemon, fresh_pairs(gpus=2))] == [("pair_slow", "GPU2-GPU3")]
+    assert [*found] == [(code, name)]
+    one = found[code, name]
+    assert (one.since, one.detail) == (since, detail)
+    assert not detail or one.evidence[0].what == "share of the expected bandwidth"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,13 @@ from commwatch.diagnosis import stress_run
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.known import Rise, Stress
 from commwatch.diagnosis.stress import rises_between
-from commwatch.diagnosis.stress_run import Look, look_of, seen_by, stress_seconds, sustained, under_load
+from commwatch.diagnosis.stress_run import Sample, limits_in, sample_of, stress_seconds, sustained, under_load
 from commwatch.errors import CommwatchError, UsageError
 from commwatch.probes.by_hand.answer import Answer, StepRow
 from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped, Yielded
 from commwatch.probes.workload import plan_cycle
 from commwatch.state.client import DaemonAbsent
 from commwatch_exporters.node.model import Gpu, NvLink
-from commwatch_exporters.node.parts import AnyColumn
 from diagnosis.exposed import answer_of, branch_of, known_of
 from support.facts import NOW, Numbers, shipped
 
@@ -48,7 +47,7 @@ def answer(rates: Sequence[float], result: CycleResult = MEASURED) -> Answer:
 
 def run(rates: Sequence[float] = (400e9,) * 15, result: CycleResult = MEASURED, **changes: Any) -> Stress:
     """Thirty seconds."""
-    known: dict[str, Any] = {"rises": (), "looks": 9, "held": {}, "slow_links": ()}
+    known: dict[str, Any] = {"rises": (), "samples": 9, "held": {}, "slow_links": ()}
     return Stress(30.0, answer(rates, result), **(known | changes))
 
 
@@ -67,40 +66,57 @@ def test_bandwidth_that_holds_passes() -> None:
     assert check.measured == "first third 400 GB/s, last third 398 GB/s (100 %), lowest 370 GB/s"
 
 
-@pytest.mark.parametrize(("last", "verdict"), [(361e9, "passed"), (359e9, "failed")])
-def test_it_fails_from_a_tenth_less_on(last: float, verdict: str) -> None:
-    """The threshold is the shipped one."""
-    check = checks(run([400e9] * 10 + [last] * 5))[HELD]
-
-    assert (check.verdict, check.source) == (verdict, "stress_bandwidth_fall_max_ratio")
-
-
-def test_it_says_when_the_bandwidth_fell() -> None:
-    """After six of fifteen slices."""
-    check = checks(run([400e9] * 6 + [240e9] * 9))[HELD]
-
-    assert (check.verdict, check.detail) == ("failed", "It fell for good after 12 s.")
+HOT: dict[str, Any] = {"held": {"GPU3": ("too hot, by the driver",)}}
+RETRAINED, SENT_AGAIN = Rise(NvLink.recovery_errors, "GPU3 link 2", "", 1.0), Rise(Gpu.pcie_replays, "GPU1", "", 1.0)
+POWER = Rise(Gpu.performance_limited_seconds, "GPU1", "power", 12.0)
+ERROR = Failed(finished_at=NOW, occupied_seconds=9.0, reason="nccl_error", detail="system error")
+DEFECT = Failed(finished_at=NOW, occupied_seconds=0.0, reason="internal", detail="a defect")
+BUSY = Skipped(finished_at=NOW, reason="gpu_busy", detail="GPU1 has a process")
+GAVE_WAY = Yielded(finished_at=NOW, occupied_seconds=4.0, reason="process_appeared", detail="process 7 came")
+SINGLE = Skipped(finished_at=NOW, reason="single_gpu", detail="one rank")
 
 
-def test_a_single_slow_slice_is_no_fall() -> None:
-    """Medians of thirds: an interruption of one slice is told as the lowest, and fails nothing."""
-    check = checks(run([400e9] * 14 + [100e9]))[HELD]
+@pytest.mark.parametrize(
+    ("made", "what", "verdict", "says"),
+    [
+        # It fails from a tenth less on, by the shipped threshold, and says when it fell.
+        (run([400e9] * 10 + [361e9] * 5), HELD, "passed", "last third 361 GB/s"),
+        (run([400e9] * 10 + [359e9] * 5), HELD, "failed", "stress_bandwidth_fall_max_ratio"),
+        (run([400e9] * 6 + [240e9] * 9), HELD, "failed", "It fell for good after 12 s."),
+        # Medians of thirds: an interruption of one slice is told as the lowest, and fails nothing.
+        (run([400e9] * 14 + [100e9]), HELD, "passed", "lowest 100 GB/s"),
+        # Heat and a link below its generation are faults under load; a power limit is how many GPUs work.
+        (run(), CLOCKS, "passed", "nothing held them back"),
+        (run(samples=0), CLOCKS, "not measured", ""),
+        (run(**HOT), CLOCKS, "failed", "GPU3: too hot, by the driver"),
+        (run(slow_links=("PCIe link of GPU2",)), CLOCKS, "failed", "PCIe link of GPU2: below its generation"),
+        (run(rises=(POWER,)), CLOCKS, "notice", "GPU1 held for 12 s by power limit"),
+        # A link that was trained again under load is a fault, one that sent again is worth knowing.
+        (run(rises=(RETRAINED,)), LINKS, "failed", "GPU3 link 2: 1 NVLink recoveries"),
+        (run(rises=(SENT_AGAIN,)), LINKS, "notice", "GPU1: 1 PCIe replays"),
+        # The daemon was gone afterwards: nothing is said to be well, and what the samples show is told.
+        (run(rises=None, **HOT), LINKS, "not measured", ""),
+        (run(rises=None, **HOT), CLOCKS, "failed", "too hot"),
+    ],
+)
+def test_what_happened_under_load(made: Stress, what: str, verdict: str, says: str) -> None:
+    """To the bandwidth, the GPUs and the links, with what was seen."""
+    check = checks(made)[what]
 
-    assert check.verdict == "passed"
-    assert check.measured.endswith("lowest 100 GB/s")
+    assert check.verdict == verdict
+    assert says in f"{check.measured} {check.detail} {check.source}"
 
 
 @pytest.mark.parametrize(
     ("result", "verdict", "says"),
     [
-        (Failed(finished_at=NOW, occupied_seconds=9.0, reason="nccl_error", detail="system error"), "failed", "system"),
-        (Failed(finished_at=NOW, occupied_seconds=0.0, reason="internal", detail="a defect"), "not measured", "defect"),
-        (Skipped(finished_at=NOW, reason="gpu_busy", detail="GPU1 has a process"), "not measured", "Skipped: gpu_busy"),
-        (Yielded(finished_at=NOW, occupied_seconds=4.0, reason="process_appeared", detail="process 7 came"),
-         "not measured", "Gave way: process_appeared"),
-        (Skipped(finished_at=NOW, reason="single_gpu", detail="one rank"), "does not apply", "one rank"),
+        (ERROR, "failed", "system"),
+        (DEFECT, "not measured", "defect"),
+        (BUSY, "not measured", "Skipped: gpu_busy"),
+        (GAVE_WAY, "not measured", "Gave way: process_appeared"),
+        (SINGLE, "does not apply", "one rank"),
     ],
-)  # fmt: skip
+)
 def test_a_run_without_a_result(result: CycleResult, verdict: str, says: str) -> None:
     """An error under load is a fault; a node that is not free, or that a job wanted, says so; nothing else is told."""
     found = checks(run((), result))
@@ -117,49 +133,6 @@ def test_a_quick_diagnosis_says_nothing_and_a_full_one_how_to_stress() -> None:
     assert branch_of(known, "stress") == []
     [check] = branch_of(replace(known, scanned=(answer(()),)), "stress")
     assert (check.verdict, "--stress 30s" in check.detail) == ("not measured", True)
-
-
-@pytest.mark.parametrize(
-    ("changes", "verdict", "says"),
-    [
-        ({}, "passed", "nothing held them back"),
-        ({"looks": 0}, "not measured", ""),
-        ({"held": {"GPU3": ("too hot, by the driver",)}}, "failed", "GPU3: too hot, by the driver"),
-        ({"slow_links": ("PCIe link of GPU2",)}, "failed", "PCIe link of GPU2: below its generation"),
-        (
-            {"rises": (Rise(Gpu.performance_limited_seconds, "GPU1", "power", 12.0),)},
-            "notice",
-            "GPU1 held for 12 s by power limit",
-        ),
-    ],
-)
-def test_what_held_the_gpus(changes: Mapping[str, Any], verdict: str, says: str) -> None:
-    """Heat and a link below its generation are faults under load; a power limit is how many GPUs work."""
-    check = checks(run(**changes))[CLOCKS]
-
-    assert (check.verdict, check.measured) == (verdict, says)
-
-
-@pytest.mark.parametrize(
-    ("counter", "where", "verdict", "says"),
-    [
-        (NvLink.recovery_errors, "GPU3 link 2", "failed", "GPU3 link 2: 1 NVLink recoveries"),
-        (Gpu.pcie_replays, "GPU1", "notice", "GPU1: 1 PCIe replays"),
-    ],
-)
-def test_what_the_links_did(counter: AnyColumn, where: str, verdict: str, says: str) -> None:
-    """A link that was trained again under load is a fault, one that sent again is worth knowing."""
-    check = checks(run(rises=(Rise(counter, where, "", 1.0),)))[LINKS]
-
-    assert (check.verdict, check.measured) == (verdict, says)
-
-
-def test_links_are_not_measured_where_the_daemon_was_gone_afterwards() -> None:
-    """Nothing is said to be well; what the looks saw is told."""
-    found = checks(run(rises=None, held={"GPU3": ("too hot, by the driver",)}))
-
-    assert found[LINKS].verdict == "not measured"
-    assert found[CLOCKS].verdict == "failed"
 
 
 def test_only_what_rose_between_the_snapshots_counts() -> None:
@@ -182,50 +155,47 @@ def test_only_what_rose_between_the_snapshots_counts() -> None:
     )
 
 
-def test_only_looks_at_a_loaded_gpu_count() -> None:
+def test_only_samples_of_a_loaded_gpu_count() -> None:
     """Not those of the first seconds, when the daemon still shows the idle GPU, nor those after the end."""
-    looks = [Look(NOW + at, frozenset(), frozenset()) for at in (0, 10.9, 11, 30, 30.1)]
+    samples = [Sample(NOW + at, frozenset(), frozenset()) for at in (0, 10.9, 11, 30, 30.1)]
 
-    assert [one.time - NOW for one in under_load(looks, NOW + 30, 30.0)] == [11, 30]
-    assert under_load(looks, NOW + 10, 10.0) == []
+    assert [one.time - NOW for one in under_load(samples, NOW + 30, 30.0)] == [11, 30]
+    assert under_load(samples, NOW + 10, 10.0) == []
 
 
-def test_what_the_looks_saw_is_judged_by_the_rules_of_the_findings() -> None:
-    """A clock that is held down at any look; a power cap is how a healthy GPU works."""
+def test_what_the_samples_show_is_judged_by_the_rules_of_the_findings() -> None:
+    """A clock that is held down in any sample; a power cap is how a healthy GPU works."""
     gpu = ("3", "0000:13:00.0")
     reasons = {(*gpu, "hw_thermal_slowdown"): 1.0, (*gpu, "sw_thermal_slowdown"): 0.0, (*gpu, "sw_power_cap"): 1.0}
     capped = {"commwatch_gpu_clocks_event_reason": {(*gpu, "sw_power_cap"): 1.0}}
     slow = {"commwatch_pcie_link_degraded": {(*gpu, "generation"): 1.0}}
     held = {"commwatch_gpu_clocks_event_reason": reasons}
 
-    looks = [look_of(known_of(numbers).snapshot, shipped()) for numbers in (capped, held, slow)]
+    samples = [sample_of(known_of(numbers).snapshot, shipped()) for numbers in (capped, held, slow)]
 
-    assert seen_by(looks[:1]) == ({}, ())
-    assert seen_by(looks) == ({"GPU3": ("too hot, by the hardware",)}, ("PCIe link of GPU3",))
+    assert limits_in(samples[:1]) == ({}, ())
+    assert limits_in(samples) == ({"GPU3": ("too hot, by the hardware",)}, ("PCIe link of GPU3",))
 
 
-def test_the_daemon_is_looked_at_until_the_load_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look without an answer is one less; of the others what the rules see is kept."""
+def test_the_daemon_is_asked_until_the_load_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sample without an answer is one less; of the others what the rules see is kept."""
     flag = {("3", "0000:13:00.0", "hw_thermal_slowdown"): 1.0}
     numbers: Numbers = {"commwatch_gpu_clocks_event_reason": flag, "commwatch_simulated": {(): 1.0}}
     answers = [msgspec.to_builtins(known_of(numbers).snapshot)] * 2
-    asked = threading.Event()
+    is_over = threading.Event()
 
     def ask(*_: object) -> object:
         if not answers:
-            asked.set()
+            is_over.set()
             raise CommwatchError("no answer")
         return answers.pop()
 
     monkeypatch.setattr(stress_run, "ask_daemon", ask)
-    monkeypatch.setattr(stress_run, "LOOK_SECONDS", 0.001)
-    looks = stress_run.Looks(Config(paths=Paths(state=str(tmp_path))), shipped())
-    looks.start()
-    assert asked.wait(10)
-    looks.stop()
+    monkeypatch.setattr(stress_run, "SAMPLE_SECONDS", 0.001)
 
-    held = frozenset({("GPU3", "too hot, by the hardware")})
-    assert looks.taken == [Look(NOW, held, frozenset())] * 2
+    samples = stress_run.samples_until(is_over, Config(paths=Paths(state=str(tmp_path))), shipped())
+
+    assert samples == [Sample(NOW, frozenset({("GPU3", "too hot, by the hardware")}), frozenset())] * 2
 
 
 def test_without_the_daemon_the_bandwidth_is_measured_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,15 +228,10 @@ def test_a_run_is_slices_of_two_seconds_with_a_look_before_each(seconds: float, 
     assert sustained(msgspec.structs.replace(plan, backend="gloo"), seconds).steps == ()
 
 
-@pytest.mark.parametrize("text", ["", "0s", "999ms", "601s", "11m", "-5s", "soon"])
-def test_times_out_of_bounds_are_wrong_use(text: str) -> None:
-    """One second to ten minutes."""
-    with pytest.raises(UsageError) as caught:
-        stress_seconds(text)
-
-    assert caught.value.exit_code == 2
-
-
-def test_times_within_bounds() -> None:
-    """Both ends are, and none is none."""
+def test_times_under_load() -> None:
+    """One second to ten minutes, and none is none; others are wrong use."""
     assert [stress_seconds(text) for text in ("1s", "10m", None)] == [1.0, 600.0, None]
+    for text in ("", "0s", "999ms", "601s", "11m", "-5s", "soon"):
+        with pytest.raises(UsageError) as caught:
+            stress_seconds(text)
+        assert caught.value.exit_code == 2

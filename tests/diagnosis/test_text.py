@@ -86,9 +86,16 @@ def test_what_was_closed_lately_has_both_times() -> None:
 
 
 def test_what_failed_stands_first() -> None:
-    """Finding with evidence, cause and next step; in the table the failed check is the first, with its step."""
+    """Finding with evidence, cause and next step; in the table the failed check is the first, with its step. No line
+    is wider than the terminal, in short or in full."""
     found = text(faulty())
+    document = faulty(simulated="h100x8ndr", maintenance="drill")
 
+    assert all(
+        max(map(len, text(document, width=width, every=every))) <= width
+        for width in (80, 60)
+        for every in (False, True)
+    )
     assert found[:2] == [
         "Warning: PCIe link with fewer lanes: PCIe link of GPU1 (0000:18:00.0), the",
         "  likeliest cause of: Slow collective: probe all_reduce",
@@ -99,14 +106,6 @@ def test_what_failed_stands_first() -> None:
     table = found[found.index("Topology") :]
     assert table[1] == "failed     lanes of the PCIe link: GPU1              x8        at least x16"
     assert "  GPU1: The link trained to fewer lanes than both ends have. Reseat the card." in table
-
-
-def test_no_line_is_wider_than_the_terminal() -> None:
-    """At 80 columns and at 60, short or in full."""
-    for width in (80, 60):
-        for every in (False, True):
-            found = text(faulty(simulated="h100x8ndr", maintenance="drill"), width=width, every=every)
-            assert max(map(len, found)) <= width
 
 
 def test_all_shows_every_check() -> None:
@@ -178,10 +177,14 @@ def test_a_note_is_said_once() -> None:
         for number in range(3)
     ]
     fine = Check(branch="topology", what="b", verdict="passed", detail="All is well.")
-    found = text(healthy(checks=(*shared, fine)))
+    # How many processes have a setting does not tell two settings apart: its name does.
+    setting = Check(branch="settings", what="NCCL_ALGO (algorithm and protocol)", where="8 processes",
+                    verdict="failed", detail="NCCL may no longer choose", next_step="Take it out")  # fmt: skip
+    found = text(healthy(checks=(*shared, fine, setting)))
 
     assert sum("Dirty. Clean it." in line for line in found) == 1
     assert not any("All is well" in line for line in found)
+    assert "  NCCL_ALGO (algorithm and protocol): NCCL may no longer choose. Take it out." in found
 
 
 def test_what_was_not_measured_says_why() -> None:
@@ -193,18 +196,6 @@ def test_what_was_not_measured_says_why() -> None:
         "  not measured: bandwidth over sizes (a full scan measures it: commwatch",
         "    diagnose --full-scan)",
     ]
-
-
-def test_what_is_to_be_done_about_a_setting_names_it() -> None:
-    """How many processes have it does not tell two settings apart."""
-    check = Check(
-        branch="settings", what="NCCL_ALGO (algorithm and protocol)", where="8 processes", measured="harmful (forced)",
-        verdict="failed", detail="NCCL may no longer choose", next_step="Take it out",
-    )  # fmt: skip
-
-    lines = text(healthy(checks=(check,)))
-
-    assert "  NCCL_ALGO (algorithm and protocol): NCCL may no longer choose. Take it out." in lines
 
 
 def test_findings_that_differ_in_their_part_alone_are_one() -> None:

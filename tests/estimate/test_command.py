@@ -145,7 +145,7 @@ def save(folder: Path, name: Measure, *, ranks: int, rate: float, age: float = 6
 
 
 def test_rates_of_the_last_results(config: Config, tmp_path: Path, capsys: Output) -> None:
-    """By number of GPUs, slowest to fastest of the collectives; the GPUs that were measured are the default."""
+    """By number of GPUs, slowest to fastest of the collectives; the number measured is the default, given rates win."""
     save(tmp_path, "all_reduce", ranks=4, rate=22e9)
     save(tmp_path, "all_gather", ranks=4, rate=20e9)
     save(tmp_path, "scaling", ranks=4, rate=21e9, scaling={2: 50e9, 4: 21e9})
@@ -159,6 +159,8 @@ def test_rates_of_the_last_results(config: Config, tmp_path: Path, capsys: Outpu
     assert any(
         one.startswith("within a node: all_gather over 4 GPUs: 20 GB/s, measured 60 s ago") for one in found["rates"]
     )
+    given = document(config, "--parameters 1.5B --step-time 1s --intra-node 12GB/s 10GB/s", capsys)
+    assert given["in_node_bytes_per_second"] == {"4": {"low": 10e9, "high": 12e9}}
 
 
 @pytest.mark.parametrize(
@@ -207,26 +209,6 @@ def test_without_a_result_gpus_of_an_nvlink_board_are_not_taken_for_cards(config
                            ("H100 PCIe", 8, 6e9), ("RTX 3090", 8, 3.8e9)):  # fmt: skip
         found = document(config, f"--parameters 7B --tokens 4096 --gpus {gpus} --gpu '{gpu}'", capsys)
         assert found["in_node_bytes_per_second"] == {str(gpus): {"low": low, "high": None}}
-
-
-def test_given_rates_win_over_measured_ones(config: Config, tmp_path: Path, capsys: Output) -> None:
-    """Of several the range takes the slowest and the fastest."""
-    save(tmp_path, "all_reduce", ranks=2, rate=22e9)
-
-    found = document(config, "--parameters 1.5B --step-time 1s --intra-node 12GB/s 10GB/s", capsys)
-
-    assert found["in_node_bytes_per_second"] == {"2": {"low": 10e9, "high": 12e9}}
-
-
-def test_more_gpus_than_were_measured_need_a_rate(config: Config, tmp_path: Path) -> None:
-    """What two GPUs reach says nothing of eight."""
-    save(tmp_path, "all_reduce", ranks=2, rate=22e9)
-
-    message = error_of(config, "--parameters 1.5B --step-time 1s --gpus 8")
-
-    assert message == (
-        "estimate: --intra-node: is missing: measured here over at most 2 GPUs, not 8; give it, such as 20GB/s"
-    )
 
 
 def test_the_gpus_of_this_node_are_known_by_name(config: Config, tmp_path: Path, capsys: Output) -> None:
@@ -384,14 +366,6 @@ def test_adapters_send_and_hold_little(config: Config, capsys: Output) -> None:
     assert "--trainable: expected at most the parameters" in error_of(config, f"{full} --trainable 8B")
 
 
-def test_all_that_is_missing_is_said_at_once(config: Config) -> None:
-    """In one line."""
-    message = error_of(config, "--nodes 2")
-
-    for option in ("--parameters", "--gpus-per-node", "--step-time", "--network"):
-        assert f"{option}: is missing" in message
-
-
 CARDS = {
     "4090": 24564, "5090": 32607, "NVIDIA GeForce RTX 5090": 32607, "L4": 23034, "L20": 46068, "L40S": 46068,
     "A30": 24576, "A10G": 23028, "A6000": 49140, "T4": 15360, "H20": 97871, "NVIDIA H20-3e": 143771, "H800": 81559,
@@ -505,11 +479,25 @@ _GOOD = "--parameters 1.5B --step-time 1s --gpus 2"
         (f"{_GOOD} --gpu H100", "--gpu: 'H100' may be H100 80GB HBM3 or H100 PCIe or H100 NVL, which differ"),
         ("--parameters 1.5B --gpus 2 --tokens 8K", "--gpu-flops: is missing: the peak is not known without the GPU's"),
         ("--parameters 1.5B --gpus 2 --tokens 8K --gpu A10 --precision fp32", "--gpu-flops: is missing: the peak of"),
+        (f"{_GOOD} --network 1GB/s measured", "--network: expected rates or measured, got both"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_estimated_is_one_clear_line(config: Config, arguments: str, message: str) -> None:
     """With the option, and what would be right; exit code 2."""
     assert error_of(config, arguments).startswith(f"estimate: {message}")
+
+
+def test_all_that_is_missing_is_said_at_once(config: Config, tmp_path: Path) -> None:
+    """In one line; what two GPUs reach says nothing of eight."""
+    message = error_of(config, "--nodes 2")
+    assert all(
+        f"{option}: is missing" in message for option in ("--parameters", "--gpus-per-node", "--step-time", "--network")
+    )
+
+    save(tmp_path, "all_reduce", ranks=2, rate=22e9)
+    assert error_of(config, _GOOD.replace("2", "8")) == (
+        "estimate: --intra-node: is missing: measured here over at most 2 GPUs, not 8; give it, such as 20GB/s"
+    )
 
 
 @pytest.mark.parametrize(
@@ -558,13 +546,6 @@ def between_nodes(config: Config, age: float, network: NetworkRates | None) -> N
 MEASURED_CASE = CASE.replace("8.74Gbit/s 9.28Gbit/s", "measured")
 
 
-def test_a_given_rate_and_the_measured_one_do_not_go_together(config: Config) -> None:
-    """Neither is left out without a word."""
-    told = error_of(config, CASE.replace("8.74Gbit/s", "measured"))
-
-    assert told == "estimate: --network: expected rates or measured, got both"
-
-
 def test_the_network_may_be_that_of_the_last_run_between_nodes(config: Config, capsys: Output) -> None:
     """The same rates give the same answer as given by hand; the output says who measured them, and when."""
     by_hand = document(config, CASE.replace("8.74Gbit/s 9.28Gbit/s", "1.09GB/s 1.16GB/s"), capsys)
@@ -595,9 +576,5 @@ def test_without_a_current_run_nothing_is_measured(
     assert told.startswith("estimate: --network measured: ")
     assert words in told
     assert "commwatch cluster probe hands its result" in told
-
-
-def test_a_damaged_record_of_runs_is_named(config: Config) -> None:
-    """With its file."""
     Path(config.paths.state, "cluster.json").write_text("{", encoding="utf-8")
     assert "cluster.json cannot be read" in error_of(config, MEASURED_CASE)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.probes.gate.slurm_drain import Drain, drain, why_not
+from commwatch.probes.gate.slurm import Drain, drain, why_not_drained
 from health.scontrol import NODE, Scontrol, shown
 
 REASON = "commwatch: nvlink_down: GPU0 link 3 (0000:17:00.0/3); and 1 more"
@@ -78,7 +78,7 @@ def test_the_node_of_another_host_is_left_alone(tmp_path: Path, monkeypatch: pyt
 
 def test_the_domain_of_a_host_does_not_matter() -> None:
     """Slurm may have either form."""
-    assert why_not(shown(host="gpu-7.example.org"), NODE, "GPU-7") is None
+    assert why_not_drained(shown(host="gpu-7.example.org"), NODE, "GPU-7") is None
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_what_is_not_clear_drains_nothing(tmp_path: Path, monkeypatch: pytest.Mo
 @given(st.text())
 def test_no_text_without_this_node_and_host_lets_us_drain(text: str) -> None:
     """And none breaks the parser."""
-    assert why_not(text, NODE, "gpu-7") is not None
+    assert why_not_drained(text, NODE, "gpu-7") is not None
 
 
 @pytest.mark.parametrize(

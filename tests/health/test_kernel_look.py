@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from commwatch.diagnosis.health.kernel import SOURCES, ask_kernel, read_kernel
-from commwatch.diagnosis.health.one_look import KernelLook, judged
+from commwatch.diagnosis.health.kernel_facts import KernelFacts, judged
 from commwatch.readings import Batch
 from commwatch.sources.kernel_log import LogDevice
 from support.facts import NOW
@@ -215,7 +215,7 @@ def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
 def test_only_what_is_asked_for_is_read(tmp_path: Path) -> None:
     """A source that the configuration switches off is not touched."""
     assert read_kernel(tmp_path, tmp_path, ()) == Batch()
-    assert judged(Batch(), NOW) == KernelLook((), ())
+    assert judged(Batch(), NOW) == KernelFacts((), ())
 
 
 def test_the_child_tells_what_it_found(tmp_path: Path) -> None:

@@ -102,37 +102,31 @@ def test_the_slowest_rank_is_named_where_ranks_are_uneven() -> None:
     assert list(notes_of(even)) == []
 
 
-def test_a_failure_names_rank_gpu_phase_and_what_nccl_said() -> None:
-    """Each once, with the index of the GPU."""
-    notes = NcclNotes(category="ib_retry", warnings=("NET/IB : Got completion with error 12",))
-    problem = Problem("nccl_error", "unhandled system error", 1, "setup")
-    found = answer(plan_of(), failed(problem, plan_of(), notes, finished_at=NOW, occupied_seconds=1.0))
-
-    assert (found.verdict, found.exit_code, found.rows) == ("failed", 1, ())
-    assert list(notes_of(found)) == [
-        "rank 1 (GPU5) in phase setup: nccl_error: ib_retry: unhandled system error",
-        "NCCL: NET/IB : Got completion with error 12",
-    ]
+ERROR = Problem("nccl_error", "unhandled system error", 1, "setup")
+SAID = NcclNotes(category="ib_retry", warnings=("NET/IB : Got completion with error 12",))
 
 
-def test_skips_and_yields_are_no_failures() -> None:
-    """Exit code 3, with the reason."""
-    skipped = answer(plan_of(), Skipped(finished_at=NOW, reason="gpu_busy", detail="GPU 0000:17:00.0 is busy"))
-    yielded = answer(
-        plan_of(), Yielded(finished_at=NOW, occupied_seconds=1.0, reason="process_appeared", detail="process 7 came")
-    )
+@pytest.mark.parametrize(
+    ("result", "verdict", "code", "notes"),
+    [
+        (failed(ERROR, plan_of(), SAID, finished_at=NOW, occupied_seconds=1.0), "failed", 1,
+         ["rank 1 (GPU5) in phase setup: nccl_error: ib_retry: unhandled system error",
+          "NCCL: NET/IB : Got completion with error 12"]),
+        (Skipped(finished_at=NOW, reason="gpu_busy", detail="GPU 0000:17:00.0 is busy"), "skipped", 3,
+         ["gpu_busy: GPU 0000:17:00.0 is busy"]),
+        (Yielded(finished_at=NOW, occupied_seconds=1.0, reason="process_appeared", detail="process 7 came"),
+         "gave way", 3, ["gave way: process_appeared: process 7 came"]),
+        (measured(plan_of(), NOW, [1e-5, MIB / RATE], settings={"NCCL_P2P_DISABLE": "1"}), "good", 0,
+         ["NCCL settings of this machine in force: NCCL_P2P_DISABLE=1"]),
+    ],
+)  # fmt: skip
+def test_what_became_of_a_cycle_is_said_once(result: CycleResult, verdict: str, code: int, notes: list[str]) -> None:
+    """A failure names rank, GPU by its index, phase, and what NCCL said; skips and yields are none; settings of the
+    machine may explain a result."""
+    found = answer(plan_of(), result)
 
-    assert (skipped.verdict, skipped.exit_code) == ("skipped", 3)
-    assert (yielded.verdict, yielded.exit_code) == ("gave way", 3)
-    assert list(notes_of(yielded)) == ["gave way: process_appeared: process 7 came"]
-
-
-def test_settings_of_the_machine_are_told() -> None:
-    """They may explain a result."""
-    plan = plan_of()
-    found = answer(plan, measured(plan, NOW, [1e-5, 1e-4], settings={"NCCL_P2P_DISABLE": "1"}))
-
-    assert list(notes_of(found)) == ["NCCL settings of this machine in force: NCCL_P2P_DISABLE=1"]
+    assert (found.verdict, found.exit_code) == (verdict, code)
+    assert list(notes_of(found)) == notes
 
 
 def test_ranks_that_share_a_gpu_give_no_times() -> None:

@@ -24,11 +24,6 @@ from support.passes import in_one_pass
 NOW = 1_000_000.0
 
 
-def test_the_first_cycle_fits() -> None:
-    """A fresh node may be probed at once, also with its longest cycle: the pairs of eight GPUs."""
-    assert fits([], expected=expected_gpu_seconds([], 8, 35), limit=0.01, gpus=8, now=NOW)
-
-
 LATELY = Occupied(NOW - 100, 100.0)
 
 
@@ -62,10 +57,7 @@ def test_cycles_leave_the_window() -> None:
 
     assert used(cycles, NOW) == 10.0
     assert recent(cycles, NOW) == cycles[1:]
-
-
-def test_a_clock_set_back_frees_nothing_and_keeps_nothing_for_ever() -> None:
-    """Cycles from the future still count, as long as those of the past do."""
+    # A clock set back: cycles from the future still count, as long as those of the past do.
     assert used([Occupied(NOW + 5000, 10.0)], NOW) == 10.0
     assert used([Occupied(NOW + WINDOW_SECONDS, 10.0)], NOW) == 0.0
     assert recent([Occupied(NOW + DAY_SECONDS, 10.0)], NOW) == []
@@ -82,10 +74,9 @@ def test_a_first_guess_grows_with_gpus_and_steps() -> None:
     """Each step has a look at the node before it."""
     assert expected_gpu_seconds([], 4, 2) == 4 * first_guess_seconds(2)
     assert first_guess_seconds(35) > first_guess_seconds(2) > 0
-
-
-def test_without_gpus_there_is_no_budget() -> None:
-    """A gloo probe on a node without GPUs occupies none."""
+    # A fresh node may be probed at once, also with its longest cycle: the pairs of eight GPUs.
+    assert fits([], expected=expected_gpu_seconds([], 8, 35), limit=0.01, gpus=8, now=NOW)
+    # A gloo probe on a node without GPUs occupies none.
     assert fits([Occupied(NOW, 1e6)], expected=0.0, limit=0.01, gpus=0, now=NOW)
 
 

@@ -21,7 +21,7 @@ from commwatch.probes.gate.budget import (
     WINDOW_SECONDS,
     first_guess_seconds,
 )
-from commwatch.probes.gate.watch import LOOK_INTERVAL_SECONDS
+from commwatch.probes.gate.watch import CHECK_INTERVAL_SECONDS
 from commwatch.probes.plan import Measure, YieldReason
 from commwatch.probes.rank_plan import PHASES, FailureReason, SkipReason
 from commwatch.probes.results.course import KEPT_RESULTS
@@ -167,7 +167,7 @@ def test_numbers_in_the_text_are_those_of_the_code() -> None:
         f"trailing window of {WINDOW_SECONDS / 3600:g} h",
         f"{limits.occupancy_limit * WINDOW_SECONDS:g} s for each GPU",
         f"{SEARCH_SHARE * limits.occupancy_limit * DAY_SECONDS:g} s for each GPU",
-        f"checked every {LOOK_INTERVAL_SECONDS:g} s",
+        f"checked every {CHECK_INTERVAL_SECONDS:g} s",
         f"{ASK_SECONDS:g} s later its process group gets SIGTERM, {TERM_SECONDS:g} s after that SIGKILL",
         f"tried again at the next {({900.0: 'quarter of an hour'})[TRY_AGAIN_SECONDS]} by the clock, "
         f"{({60.0: 'a minute'})[SOONEST_SECONDS]} later at the soonest",

@@ -15,7 +15,7 @@ import pytest
 from commwatch.probes.cycle import process
 from commwatch.probes.cycle.launch import Launcher
 from commwatch.probes.cycle.lock import ProbeLock, held_elsewhere
-from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured, Yielded
+from commwatch.probes.plan import CycleResult, Failed, Measured, Yielded
 from commwatch.probes.rank_plan import Phase
 from probes.cycles import (
     LATENCY_BYTES,
@@ -74,19 +74,26 @@ class Signals:
         return {number: at for group, number, at in self.sent if group == pid}
 
 
-async def give_way_in(
-    phase: str, launcher: Launcher, plan: CyclePlan, held: Callable[[], bool]
-) -> tuple[float, tuple[int, ...]]:
-    """Cancel a cycle in a phase, once a rank is held; when that was, and which ranks it had."""
+async def reach(phase: str, launcher: Launcher) -> asyncio.Task[CycleResult]:
+    """A cycle that has come to a phase."""
     reached = asyncio.Event()
-    cycle = asyncio.create_task(launcher.run(plan, all_quiet, lambda now, *_: reached.set() if now == phase else None))
+    cycle = asyncio.create_task(
+        launcher.run(cycle_plan(), all_quiet, lambda now, *_: reached.set() if now == phase else None)
+    )
     await reached.wait()
+    return cycle
+
+
+async def give_way_in(
+    phase: str, launcher: Launcher, held: Callable[[], bool] = lambda: True
+) -> tuple[float, tuple[int, ...], CycleResult]:
+    """Cancel a cycle in a phase, once a rank is held; when that was, which ranks it had, and what became of it."""
+    cycle = await reach(phase, launcher)
     while not held():
         await asyncio.sleep(0.01)
     started, pids = time.monotonic(), launcher.pids
     assert await launcher.cancel("requested", "a job asked for the node")
-    await cycle
-    return started, pids
+    return started, pids, await cycle
 
 
 @pytest.mark.parametrize(("what", "numbers"), [("hold", [signal.SIGTERM]), ("deaf", [signal.SIGTERM, signal.SIGKILL])])
@@ -98,7 +105,7 @@ def test_signals_come_in_order_and_not_at_once(
     held = tmp_path / "held"
     launcher = scripted(tmp_path, what=what, phase="setup", held=str(held))
 
-    started, pids = asyncio.run(give_way_in("setup", launcher, cycle_plan(), held.exists))
+    started, pids, _ = asyncio.run(give_way_in("setup", launcher, held.exists))
 
     times = signals.to(pids[0])
     assert list(times) == numbers
@@ -196,23 +203,10 @@ def test_what_a_rank_left_in_its_group_is_killed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("what", ["hang", "hold"])
 def test_a_cycle_gives_way(tmp_path: Path, what: str, phase: str) -> None:
     """A cancelled cycle has yielded, and its ranks are gone even when their interpreter is held."""
-    launcher = scripted(tmp_path, what=what, phase=phase)
-
-    async def cancelled() -> tuple[CycleResult, bool, tuple[int, ...]]:
-        reached = asyncio.Event()
-        cycle = asyncio.create_task(
-            launcher.run(cycle_plan(), all_quiet, lambda now, *_: reached.set() if now == phase else None)
-        )
-        await reached.wait()
-        pids = launcher.pids
-        gone = await launcher.cancel("requested", "a job asked for the node")
-        return await cycle, gone, pids
-
-    result, gone, pids = asyncio.run(cancelled())
+    _, pids, result = asyncio.run(give_way_in(phase, scripted(tmp_path, what=what, phase=phase)))
 
     assert isinstance(result, Yielded)
     assert (result.reason, result.detail) == ("requested", "a job asked for the node")
-    assert gone
     assert len(pids) == 2
     assert not any(alive(pid) for pid in pids)
 
@@ -241,9 +235,7 @@ def test_a_cancelled_task_leaves_no_rank(tmp_path: Path) -> None:
     launcher = scripted(tmp_path, what="hang", phase="rendezvous")
 
     async def shut_down() -> tuple[int, ...]:
-        reached = asyncio.Event()
-        cycle = asyncio.create_task(launcher.run(cycle_plan(), all_quiet, lambda *_: reached.set()))
-        await reached.wait()
+        cycle = await reach("rendezvous", launcher)
         pids = launcher.pids
         cycle.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -81,143 +82,110 @@ def rate(found: Expected | None, source: str = "model") -> float:
     return found.bytes_per_second
 
 
-def test_configured_wins_everywhere() -> None:
-    """The operator's number stands above table and model, and is all there is for gloo."""
-    for found in (
-        expected(switched(), configured=5e9),
-        expected(switched("A100-SXM4-80GB"), configured=5e9),
-        expected(None, configured=5e9, backend="gloo"),
-        expected(switched(), "host_to_device", members=(0,), configured=5e9),
-    ):
-        assert rate(found, "configured") == 5e9
+BRIDGES = {
+    ends: GpuReach("NV12", 12, 240e9, "bridge") if ends[1] == ends[0] ^ 1 else pcie(48e9, ends=ends)
+    for ends in combinations(range(8), 2)
+}
+OTHER_CARD = replace(switched("A100-SXM4-80GB"), names=("NVIDIA A100-SXM4-80GB",) * 7 + ("NVIDIA H20",))
+UNREAD = paths_of(2, "H100 80GB HBM3", {(0, 1): GpuReach("?", 0, None, "not read")})
+A100 = switched("A100-SXM4-80GB")
+H800 = switched("H800")
+"""Nothing is published of it, and it has the links of an H100."""
+
+
+def ring(step_seconds: float, steps: int, factor: float, size: int, each: float) -> float:
+    """Bus bandwidth by NCCL's constants: the start and the steps, then the bytes at the rate of the links."""
+    return factor * size / (BASE + steps * step_seconds + factor * size / each)
+
+
+CASES: list[tuple[GpuPaths | None, dict[str, Any], str, float, float]] = [
+    # The operator's number stands above table and model, and is all there is for gloo.
+    (switched(), {"configured": 5e9}, "configured", 5e9, 0),
+    (A100, {"configured": 5e9}, "configured", 5e9, 0),
+    (None, {"configured": 5e9, "backend": "gloo"}, "configured", 5e9, 0),
+    (switched(), {"operation": "host_to_device", "members": (0,), "configured": 5e9}, "configured", 5e9, 0),
+    # A size of the table gives the table's own number; 16 MiB is halfway between 8 and 32 MiB in the logarithm.
+    *((switched(name), {"size": size}, "reference", gigabytes * 1e9, 1e-6) for name, size, gigabytes in (
+        ("A100-SXM4-80GB", 64 * MIB, 166.6), ("A100-SXM4-80GB", 16 * MIB, (90 + 132.8) / 2),
+        ("A100-SXM4-40GB", 16 * GIB, 231.6), ("H20", 32 * MIB, 300), ("H100 80GB HBM3", 64 * MIB, 361.8),
+        ("H100 80GB HBM3", 8 * GIB, 478.9), ("H200", 64 * MIB, 368.1), ("H200", 4 * GIB, 477.4),
+        ("B200", 64 * MIB, 419), ("B200", 8 * GIB, 835),
+    )),
+    # A simulated node is expected to do what its GPUs do.
+    (switched(), {"backend": "simulated"}, "reference", 361.8e9, 1e-6),
+    # Another number of ranks, a size outside of the table, another operation or another card is left to the model.
+    (A100, {"members": (0, 1, 2, 3)}, "model", 300e9, 0.5),
+    (A100, {"size": MIB // 2}, "model", 20e9, 0.5),
+    (A100, {"size": 17 * GIB}, "model", 370e9, 0.05),
+    (OTHER_CARD, {}, "model", 300e9, 0.1),
+    # Eight H100 in pairs on bridges are not those of the table: a ring over all crosses PCIe.
+    (paths_of(8, "H100 80GB HBM3", BRIDGES), {"size": 8 * GIB}, "model", 24e9, 0.01),
+    *((H800, {"operation": operation}, "model", ring(NVLINK_STEP, steps, factor, 64 * MIB, 18 * 20.6e9), 1e-6)
+      for operation, steps, factor in (
+          ("all_reduce", 14, 1.75), ("all_gather", 7, 0.875), ("reduce_scatter", 7, 0.875), ("broadcast", 7, 1),
+      )),
+    # Where a published result is known for the same links, the model is within 10 % of it.
+    (switched("A100", rate=12 * 20e9), {"size": 64 * MIB}, "model", 201e9, 0.1),
+    (switched("A100", rate=12 * 20e9), {"size": 1024 * MIB}, "model", 230e9, 0.1),
+    (H800, {"size": 32 * MIB}, "model", 300e9, 0.1),  # measured on H20
+    # Of twelve links of an A100 only those to the members count: four for each.
+    *((joined(), {"size": GIB, "members": members}, "model",
+       ring(NVLINK_STEP, 2 * (count - 1), 2 * (count - 1) / count, GIB, rate), 1e-6)
+      for members, count, rate in (
+          ((0, 1), 2, 80e9), ((1, 3), 2, 80e9), ((0, 1, 2), 3, 160e9), ((0, 1, 2, 3), 4, 240e9),
+      )),
+    # Ranks 0, 2, 1, 3 leave each switch once; the slower uplink is the slowest hop.
+    (two_switches(uplink=12e9), {}, "model", ring(PCIE_STEP, 6, 1.5, 64 * MIB, 12e9), 1e-6),
+    # Two pairs on bridges: a ring over four crosses PCIe, one over a pair does not.
+    (two_switches(bridge=48e9), {"size": GIB}, "model", 24e9, 0.01),
+    (two_switches(bridge=48e9), {"size": GIB, "members": (0, 2)}, "model", 48e9, 0.01),
+    (two_switches(bridge=48e9), {"size": GIB, "members": (0, 1)}, "model", 24e9, 0.01),
+    # Every rank sends a quarter of the bytes to each other one, all at the same time: the busiest link decides. Two
+    # ranks behind each switch send a quarter each to two on the other side: four shares over each uplink.
+    *((paths, {"operation": "all_to_all", "size": GIB}, "model", 0.75 * GIB / seconds, 0.01) for paths, seconds in (
+        (switched(count=4), 0.75 * GIB / (18 * 20.6e9)), (joined(), GIB / 4 / 80e9), (two_switches(), GIB / 24e9),
+        (two_switches(bridge=48e9), GIB / 24e9), (two_switches(uplink=48e9), 0.75 * GIB / 24e9),
+    )),
+    # Copies reach the planning rate of PCIe in both directions.
+    (switched(), {"operation": "host_to_device", "members": (3,)}, "model", 48e9, 0),
+    (switched(), {"operation": "device_to_host", "members": (3,)}, "model", 48e9, 0),
+]  # fmt: skip
+"""Paths, the step, and what is expected of it: source and bytes per second, with how near."""
+
+
+@in_one_pass("paths, changes, source, bytes_per_second, near", CASES)
+def test_a_step_is_expected_to_reach_what_is_configured_published_or_modelled(
+    paths: GpuPaths | None, changes: dict[str, Any], source: str, bytes_per_second: float, near: float
+) -> None:
+    """In that order."""
+    assert rate(expected(paths, **changes), source) == pytest.approx(bytes_per_second, rel=near)
 
 
 @in_one_pass(
-    "name, size, gigabytes",
+    "paths, changes",
     [
-        ("A100-SXM4-80GB", 64 * MIB, 166.6),
-        ("A100-SXM4-40GB", 16 * GIB, 231.6),
-        ("H20", 32 * MIB, 300),
-        ("H100 80GB HBM3", 64 * MIB, 361.8),
-        ("H100 80GB HBM3", 8 * GIB, 478.9),
-        ("H200", 64 * MIB, 368.1),
-        ("H200", 4 * GIB, 477.4),
-        ("B200", 64 * MIB, 419),
-        ("B200", 8 * GIB, 835),
+        (None, {}),
+        (switched(), {"backend": "gloo"}),
+        (switched(), {"members": (0,)}),
+        (switched(), {"members": (7, 8)}),
+        (switched(), {"operation": "host_to_device", "members": (7,)}),
+        (UNREAD, {}),
+        (UNREAD, {"operation": "all_to_all"}),
     ],
 )
-def test_published_results_come_before_the_model(name: str, size: int, gigabytes: float) -> None:
-    """A size of the table gives the table's own number."""
-    assert rate(expected(switched(name), size=size), "reference") == pytest.approx(gigabytes * 1e9)
+def test_nothing_is_made_up(paths: GpuPaths | None, changes: dict[str, Any]) -> None:
+    """gloo, unknown ways, GPUs that are not here and single ranks have no expectation; a latency has a history."""
+    assert expected(paths, **changes) is None
+    of = step("all_reduce", "latency", 8, *range(8))
+    assert expected_of_step(of, switched(), configured=5e9, backend="nccl") is None
 
 
-def test_between_two_published_sizes() -> None:
-    """16 MiB is halfway between 8 and 32 MiB on the logarithmic axis."""
-    found = expected(switched("A100-SXM4-80GB"), size=16 * MIB)
-
-    assert rate(found, "reference") == pytest.approx((90 + 132.8) / 2 * 1e9)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"members": (0, 1, 2, 3)},
-        {"size": MIB // 2},
-        {"size": 17 * GIB},
-        {"operation": "all_gather"},
-        {"operation": "broadcast"},
-    ],
-)
-def test_the_table_says_nothing_beyond_itself(changes: dict[str, Any]) -> None:
-    """Another number of ranks, a size outside of the table, or another operation is left to the model."""
-    assert rate(expected(switched("A100-SXM4-80GB"), **changes)) > 0
-
-
-def test_published_results_are_of_gpus_with_nvlink_among_all() -> None:
-    """Eight H100 in pairs on bridges are not those of the table."""
-    bridges = {
-        ends: GpuReach("NV12", 12, 240e9, "bridge") if ends[1] == ends[0] ^ 1 else pcie(48e9, ends=ends)
-        for ends in combinations(range(8), 2)
-    }
-
-    assert rate(expected(paths_of(8, "H100 80GB HBM3", bridges), size=8 * GIB)) < 24e9
-
-
-@pytest.mark.parametrize(
-    ("operation", "steps", "factor"),
-    [("all_reduce", 14, 1.75), ("all_gather", 7, 0.875), ("reduce_scatter", 7, 0.875), ("broadcast", 7, 1)],
-)
-def test_model_of_the_ring(operation: Operation, steps: int, factor: float) -> None:
-    """Links of an H100, nothing published: 8.4 µs and the steps of 3.4 µs, then the bytes at 18 links of 20.6 GB/s."""
-    seconds = BASE + steps * NVLINK_STEP + factor * 64 * MIB / (18 * 20.6e9)
-
-    assert rate(expected(switched("H800"), operation)) == pytest.approx(factor * 64 * MIB / seconds)
-
-
-@pytest.mark.parametrize(
-    ("name", "each", "size", "measured"),
-    [
-        ("A100", 12 * 20e9, 64 * MIB, 201e9),
-        ("A100", 12 * 20e9, 1024 * MIB, 230e9),
-        ("H800", 18 * 20.6e9, 32 * MIB, 300e9),  # measured on H20, which has the links of an H100
-    ],
-)
-def test_model_is_near_what_was_measured(name: str, each: float, size: int, measured: float) -> None:
-    """Where a published result is known for the same links, the model is within 10 % of it."""
-    assert rate(expected(switched(name, rate=each), size=size)) == pytest.approx(measured, rel=0.1)
-
-
-@pytest.mark.parametrize(("members", "gigabytes"), [((0, 1), 80), ((1, 3), 80), ((0, 1, 2), 160), ((0, 1, 2, 3), 240)])
-def test_few_of_many_have_the_links_among_themselves(members: tuple[int, ...], gigabytes: float) -> None:
-    """Of twelve links of an A100 only those to the members count: four for each."""
-    count = len(members)
-    factor = 2 * (count - 1) / count
-    seconds = BASE + 2 * (count - 1) * NVLINK_STEP + factor * GIB / (gigabytes * 1e9)
-
-    assert rate(expected(joined(), size=GIB, members=members)) == pytest.approx(factor * GIB / seconds)
-
-
-def test_a_ring_over_pcie_takes_the_best_order() -> None:
-    """Ranks 0, 2, 1, 3 leave each switch once; the slower uplink is the slowest hop."""
-    seconds = BASE + 6 * PCIE_STEP + 1.5 * 64 * MIB / 12e9
-
+def test_the_basis_of_a_model_names_the_slowest_hop() -> None:
+    """For the operator."""
     found = expected(two_switches(uplink=12e9))
 
-    assert rate(found) == pytest.approx(1.5 * 64 * MIB / seconds)
     assert found is not None
     assert "PCIe 12" in found.basis
-
-
-def test_bridges_do_not_carry_a_ring_over_all() -> None:
-    """Two pairs on bridges: a ring over four crosses PCIe, one over a pair does not."""
-    paths = two_switches(bridge=48e9)
-
-    assert rate(expected(paths, size=GIB)) == pytest.approx(24e9, rel=0.01)
-    assert rate(expected(paths, size=GIB, members=(0, 2))) == pytest.approx(48e9, rel=0.01)
-    assert rate(expected(paths, size=GIB, members=(0, 1))) == pytest.approx(24e9, rel=0.01)
-
-
-@pytest.mark.parametrize(
-    ("paths", "seconds"),
-    [
-        (switched(count=4), 0.75 * GIB / (18 * 20.6e9)),
-        (joined(), GIB / 4 / 80e9),
-        # Two ranks behind each switch send a quarter each to two on the other side: four shares over each uplink.
-        (two_switches(), 4 * GIB / 4 / 24e9),
-        (two_switches(bridge=48e9), 4 * GIB / 4 / 24e9),
-        (two_switches(uplink=48e9), 3 * GIB / 4 / 24e9),
-    ],
-)
-def test_all_to_all_is_limited_by_the_busiest_link(paths: GpuPaths, seconds: float) -> None:
-    """Every rank sends a quarter of the bytes to each other one, all at the same time."""
-    assert rate(expected(paths, "all_to_all", size=GIB)) == pytest.approx(0.75 * GIB / seconds, rel=0.01)
-
-
-def test_copies_are_expected_to_reach_the_planning_rate_of_pcie() -> None:
-    """In both directions; where a link is not known, nothing is said."""
-    for operation in ("host_to_device", "device_to_host"):
-        assert rate(expected(switched(), operation, members=(3,))) == 48e9
-        assert expected(switched(), operation, members=(7,)) is None
 
 
 def test_a_pair_is_expected_to_reach_what_lies_between() -> None:
@@ -245,43 +213,6 @@ def test_several_pairs_at_once_are_expected_to_do_as_the_slowest() -> None:
     assert slow < 12e9 < fast
     lost = GpuPaths(paths.addresses, paths.names, {(0, 2): paths.pairs[0, 2]}, paths.switch_rates, ())
     assert expected_of_step(pairs, lost, configured=None, backend="nccl") is None
-
-
-@pytest.mark.parametrize(
-    ("paths", "changes"),
-    [
-        (None, {}),
-        (switched(), {"backend": "gloo"}),
-        (switched(), {"members": (0,)}),
-        (switched(), {"members": (7, 8)}),
-        (paths_of(2, "H100 80GB HBM3", {(0, 1): GpuReach("?", 0, None, "not read")}), {}),
-        (paths_of(2, "H100 80GB HBM3", {(0, 1): GpuReach("?", 0, None, "not read")}), {"operation": "all_to_all"}),
-    ],
-)
-def test_nothing_is_made_up(paths: GpuPaths | None, changes: dict[str, Any]) -> None:
-    """gloo, unknown ways, GPUs that are not here and single ranks have no expectation."""
-    assert expected(paths, **changes) is None
-
-
-def test_nothing_is_expected_of_a_latency() -> None:
-    """A small collective is held against its own history."""
-    of = step("all_reduce", "latency", 8, *range(8))
-
-    assert expected_of_step(of, switched(), configured=5e9, backend="nccl") is None
-
-
-def test_different_gpus_are_not_those_of_the_table() -> None:
-    """A node with one other card is left to the model."""
-    paths = switched("A100-SXM4-80GB")
-    other = GpuPaths(paths.addresses, (*paths.names[:7], "NVIDIA H20"), paths.pairs, paths.switch_rates, ())
-
-    assert rate(expected(paths), "reference") > 0
-    assert rate(expected(other)) > 0
-
-
-def test_a_simulated_node_is_expected_to_do_what_its_gpus_do() -> None:
-    """A simulated probe is judged as that of a real node with the same GPUs."""
-    assert expected(switched(), backend="simulated") == expected(switched(), backend="nccl")
 
 
 def test_only_a_model_is_no_firm_ground() -> None:

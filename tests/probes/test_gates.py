@@ -27,12 +27,13 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 class GuestAtGate:
     """A watch that sees somebody from the moment at which all ranks stand before a gate."""
 
-    def __init__(self, diary: Path, steps_begun: int) -> None:
+    def __init__(self, diary: Path, steps_begun: int, halt: Halt = GUEST) -> None:
         self._diary = diary
         self._steps_begun = steps_begun
+        self._halt = halt
 
     async def __call__(self, pids: frozenset[int]) -> Halt | None:
-        return GUEST if pids and len(steps_in(self._diary)) >= self._steps_begun else None
+        return self._halt if pids and len(steps_in(self._diary)) >= self._steps_begun else None
 
 
 def steps_in(diary: Path) -> set[int]:
@@ -43,7 +44,7 @@ def steps_in(diary: Path) -> set[int]:
 @pytest.mark.parametrize("gate", [0, 1, 2])
 def test_nothing_happens_behind_a_closed_gate(tmp_path: Path, gate: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A node that is busy before gate k makes the cycle yield, and no call of step k - 1 or later is made."""
-    monkeypatch.setattr("commwatch.probes.gate.watch.LOOK_REUSE_SECONDS", 0.0)
+    monkeypatch.setattr("commwatch.probes.gate.watch.CHECK_REUSE_SECONDS", 0.0)
     diary, set_up = tmp_path / "diary", tmp_path / "set_up"
     watch = GuestAtGate(diary, max(0, gate - 1))
     if gate == 1:  # the first look, before gate 0, must be a quiet one
@@ -60,7 +61,7 @@ def test_nothing_happens_behind_a_closed_gate(tmp_path: Path, gate: int, monkeyp
 
 def test_the_watch_is_told_which_processes_are_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """None before the ranks start, and then all of them, so that only others count as guests."""
-    monkeypatch.setattr("commwatch.probes.gate.watch.LOOK_REUSE_SECONDS", 0.0)
+    monkeypatch.setattr("commwatch.probes.gate.watch.CHECK_REUSE_SECONDS", 0.0)
     launcher = scripted(tmp_path)
     seen: list[tuple[frozenset[int], frozenset[int]]] = []
 
@@ -146,22 +147,8 @@ def test_a_process_that_appears_ends_the_cycle(tmp_path: Path, what: str) -> Non
 
 def test_the_waits_of_a_cycle_that_gives_way_fit_into_a_second() -> None:
     """The next look, the time to hear that it is asked, and to end by SIGTERM; SIGKILL needs none."""
-    assert watch.LOOK_INTERVAL_SECONDS + process.ASK_SECONDS + process.TERM_SECONDS <= 0.8
+    assert watch.CHECK_INTERVAL_SECONDS + process.ASK_SECONDS + process.TERM_SECONDS <= 0.8
     assert rank.ABORT_SECONDS < process.ASK_SECONDS
-
-
-def test_a_node_that_cannot_be_looked_at_is_not_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ranks that wait at a gate for a look that hangs are ended, and the cycle has yielded."""
-    monkeypatch.setattr("commwatch.probes.gate.watch.LOOK_DEADLINE_SECONDS", 0.2)
-    monkeypatch.setattr("commwatch.probes.gate.watch.LOOK_REUSE_SECONDS", 0.0)
-
-    async def hang(pids: frozenset[int]) -> None:
-        await asyncio.sleep(60 if pids else 0)
-
-    result, _ = run(scripted(tmp_path), cycle_plan(), hang)
-
-    assert isinstance(result, Yielded)
-    assert result.reason == "gpu_unknown"
 
 
 @pytest.mark.parametrize("ranks", [0, 2])
@@ -183,6 +170,17 @@ def test_a_watch_that_breaks_ends_the_cycle(tmp_path: Path, ranks: int) -> None:
     assert not held_elsewhere(lock_file)
 
 
+def test_a_watch_that_hangs_ends_the_cycle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks that wait at a gate for it are ended: a node that cannot be checked is not free."""
+    monkeypatch.setattr("commwatch.probes.gate.watch.CHECK_DEADLINE_SECONDS", 0.2)
+    monkeypatch.setattr("commwatch.probes.gate.watch.CHECK_REUSE_SECONDS", 0.0)
+
+    result, _ = run(scripted(tmp_path), cycle_plan(), lambda pids: asyncio.sleep(60 if pids else 0))
+
+    assert isinstance(result, Yielded)
+    assert result.reason == "gpu_unknown"
+
+
 @pytest.mark.parametrize("told", [("start", 0), ("measure", 1)])
 def test_an_error_of_our_own_ends_the_cycle_before_it_is_raised(tmp_path: Path, told: tuple[str, int]) -> None:
     """What follows the progress may break: then the ranks are gone and the lock is free all the same."""
@@ -199,30 +197,25 @@ def test_an_error_of_our_own_ends_the_cycle_before_it_is_raised(tmp_path: Path, 
     assert not held_elsewhere(lock_file)
 
 
-def test_a_job_that_kills_a_rank_is_no_failure(tmp_path: Path) -> None:
-    """A rank that fails because a job took its memory, before any look saw the job, makes the cycle yield."""
+@pytest.mark.parametrize(
+    ("halt", "kind", "reason"),
+    [
+        # A rank that fails because a job took its memory, before any check saw the job, makes the cycle yield.
+        (GUEST, Yielded, "process_appeared"),
+        # That a GPU which falls off the bus cannot be checked any more is no excuse.
+        (Halt("gpu_unknown", "GPU-a is lost"), Failed, "crashed"),
+    ],
+)
+def test_a_crash_is_a_failure_unless_a_job_came(tmp_path: Path, halt: Halt, kind: type, reason: str) -> None:
+    """Seen only once it has happened."""
     diary = tmp_path / "diary"
-
-    result, _ = run(
-        scripted(tmp_path, what="crash", phase="measure", diary=str(diary)), cycle_plan(), GuestAtGate(diary, 1)
-    )
-
-    assert isinstance(result, Yielded)
-    assert result.reason == "process_appeared"
-
-
-def test_gpus_lost_with_a_failure_do_not_hide_it(tmp_path: Path) -> None:
-    """A GPU that falls off the bus fails the cycle; that it cannot be looked at any more is no excuse."""
-    diary = tmp_path / "diary"
-
-    async def watch(pids: frozenset[int]) -> Halt | None:
-        del pids
-        return Halt("gpu_unknown", "GPU-a is lost") if diary.exists() else None
+    watch = GuestAtGate(diary, 1, halt)
 
     result, _ = run(scripted(tmp_path, what="crash", phase="measure", diary=str(diary)), cycle_plan(), watch)
 
-    assert isinstance(result, Failed)
-    assert result.reason == "crashed"
+    assert isinstance(result, kind)
+    assert isinstance(result, Yielded | Failed)
+    assert result.reason == reason
 
 
 def test_a_result_that_is_complete_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,18 +34,13 @@ def test_a_longer_hold_is_not_shortened(tmp_path: Path) -> None:
     assert file.hold(600.0, NOW + 60) == Hold(until=NOW + 660, since=NOW + 60)
 
 
-def test_a_hold_of_no_time_is_a_request_only(tmp_path: Path) -> None:
-    """Nothing is held afterwards, but that somebody asked is known."""
-    hold = HoldFile(tmp_path).hold(0.0, NOW)
-
-    assert hold.left(NOW) == 0
-    assert HoldFile(tmp_path).read() == hold
-
-
 def test_another_process_sees_each_change(tmp_path: Path) -> None:
-    """A reader that has seen one hold sees the next, and the end."""
+    """A reader that has seen one hold sees the next, and the end; one of no time is a request only."""
     reader, writer = HoldFile(tmp_path), HoldFile(tmp_path)
-    assert reader.read() is None
+    assert (reader.read(), writer.end(NOW)) == (None, False)
+
+    asked = writer.hold(0.0, NOW)
+    assert (reader.read(), asked.left(NOW)) == (asked, 0)
 
     first = writer.hold(5.0, NOW)
     assert reader.read() == first
@@ -53,15 +48,8 @@ def test_another_process_sees_each_change(tmp_path: Path) -> None:
     assert reader.read() == second
     assert writer.end(NOW + 1) is True
     assert reader.read() is None
-
-
-def test_the_end_of_nothing(tmp_path: Path) -> None:
-    """Neither without a hold nor after one has it been in force."""
-    file = HoldFile(tmp_path)
-
-    assert file.end(NOW) is False
-    file.hold(5.0, NOW)
-    assert file.end(NOW + 5) is False
+    writer.hold(5.0, NOW)
+    assert writer.end(NOW + 5) is False, "it has ended by itself"
 
 
 def test_prologues_at_once_keep_the_longest(tmp_path: Path) -> None:

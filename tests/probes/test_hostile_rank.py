@@ -33,61 +33,42 @@ def said(event: Any) -> str:
     return f"echo '{event if isinstance(event, str) else json.dumps(event)}'; read end"
 
 
-@pytest.mark.parametrize(
-    "result",
-    [
-        {"timings": [[-1.0], [0.01]]},
-        {"timings": [[0.0], [0.01]]},
-        {"timings": [[1e7], [0.01]]},
-        {"timings": [["fast"], [0.01]]},
-        {"first_call_seconds": -1.0},
-        {"nccl_version": '2.27.5" } 1\nup 0'},
-        {"nccl_version": "9" * 65},
-        {"torch_version": "made up"},
-    ],
-    ids=str,
-)
-def test_a_result_that_none_would_measure_is_a_failure(tmp_path: Path, result: dict[str, Any]) -> None:
-    """Neither a time out of range nor a version that would be another label each time becomes a metric."""
-    found = failure_of(tmp_path, said({"type": "result", "result": GOOD | result}).replace("\n", "\\n"))
-
-    assert (found.reason, GARBLED in found.detail) == ("crashed", True)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        '{"type":"result","result":{"timings":[[1e999],[1]],"first_call_seconds":1}}',
-        '{"type":"phase","phase":"own"}',
-        '{"type":"gate","gate":"1"}',
-        '{"type":"error","reason":"own","detail":""}',
-        '{"type":"run","command":"id"}',
-        "[" * 5000,
-        "cposix",
-    ],
-    ids=lambda line: line[:40],
-)
-def test_what_is_no_event_ends_the_cycle(tmp_path: Path, line: str) -> None:
-    """A rank may say four things, each of a closed form; nothing else is understood, or run."""
-    found = failure_of(tmp_path, said(line))
-
-    assert (found.reason, GARBLED in found.detail) == ("crashed", True)
+SCRIPTS = [
+    # Neither a time out of range nor a version that would be another label each time becomes a metric.
+    *(
+        said({"type": "result", "result": GOOD | result}).replace("\n", "\\n")
+        for result in (
+            {"timings": [[-1.0], [0.01]]},
+            {"timings": [[0.0], [0.01]]},
+            {"timings": [[1e7], [0.01]]},
+            {"timings": [["fast"], [0.01]]},
+            {"first_call_seconds": -1.0},
+            {"nccl_version": '2.27.5" } 1\nup 0'},
+            {"nccl_version": "9" * 65},
+            {"torch_version": "made up"},
+        )
+    ),
+    # A rank may say four things, each of a closed form; nothing else is understood, or run.
+    said('{"type":"result","result":{"timings":[[1e999],[1]],"first_call_seconds":1}}'),
+    said('{"type":"phase","phase":"own"}'),
+    said('{"type":"gate","gate":"1"}'),
+    said('{"type":"error","reason":"own","detail":""}'),
+    said('{"type":"run","command":"id"}'),
+    said("[" * 5000),
+    said("cposix"),
+    # A line without end is given up after a megabyte or two, and the rest is not taken.
+    "head -c 100000000 /dev/zero; read end",
+    # One that repeats itself or goes back, and so could go on for ever.
+    """yes '{"type":"phase","phase":"start"}'""",
+    """yes '{"type":"phase","phase":"setup"}'""",
+    """yes '{"type":"gate","gate":0}'""",
+]
 
 
-def test_a_line_without_end_ends_the_cycle(tmp_path: Path) -> None:
-    """It is given up after a megabyte or two, and the rest is not taken."""
-    found = failure_of(tmp_path, "head -c 100000000 /dev/zero; read end")
-
-    assert (found.reason, GARBLED in found.detail) == ("crashed", True)
-
-
-@pytest.mark.parametrize(
-    "event",
-    ['{"type":"phase","phase":"start"}', '{"type":"phase","phase":"setup"}', '{"type":"gate","gate":0}'],
-)
-def test_a_rank_says_each_thing_once(tmp_path: Path, event: str) -> None:
-    """One that repeats itself or goes back, and so could go on for ever, ends the cycle."""
-    found = failure_of(tmp_path, f"yes '{event}'")
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script[:60])
+def test_what_no_rank_of_ours_says_ends_the_cycle(tmp_path: Path, script: str) -> None:
+    """As a crash; the daemon takes nothing of it."""
+    found = failure_of(tmp_path, script)
 
     assert (found.reason, GARBLED in found.detail) == ("crashed", True)
 

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -61,11 +62,27 @@ def test_a_child_asks(tmp_path: Path) -> None:
     assert answer == ("busy", "pod default/train has nvidia.com/gpu")
 
 
-def test_a_kubelet_of_before_version_1(tmp_path: Path) -> None:
-    """It knows another service only; nothing can be said of its pods."""
-    report = ask(tmp_path / "k.sock", lambda: b"", method=FIRST_KUBELETS)
+def refuses() -> bytes:
+    raise ValueError("rate limited")
 
-    assert "Kubernetes has from 1.20" in report.problem
+
+@pytest.mark.parametrize(
+    ("answer", "how", "words"),
+    [
+        # One of before version 1 knows another service only.
+        (bytes, {"method": FIRST_KUBELETS}, "Kubernetes has from 1.20"),
+        (refuses, {}, "rate limited"),
+        # Bytes that are no message do not make a node free.
+        (lambda: b"\xff\xff\xff", {}, ""),
+    ],
+)
+def test_a_kubelet_that_does_not_say_it_is_no_free_node(
+    tmp_path: Path, answer: Callable[[], bytes], how: dict[str, Any], words: str
+) -> None:
+    """Its own words reach the operator."""
+    report = ask(tmp_path / "k.sock", answer, **how)
+
+    assert words in report.problem
     assert judge(report).state == "unknown"
 
 
@@ -84,50 +101,23 @@ def test_a_kubelet_that_hangs(tmp_path: Path) -> None:
     assert "gave no answer" in report.problem
 
 
-def test_a_kubelet_that_fails(tmp_path: Path) -> None:
-    """Its own words reach the operator."""
-
-    def answer() -> bytes:
-        raise ValueError("rate limited")
-
-    assert "rate limited" in ask(tmp_path / "k.sock", answer).problem
-
-
-def test_an_answer_that_is_none(tmp_path: Path) -> None:
-    """Bytes that are no message do not make a node free."""
-    assert judge(ask(tmp_path / "k.sock", lambda: b"\xff\xff\xff")).state == "unknown"
-
-
-def test_a_missing_socket_is_said(tmp_path: Path) -> None:
-    """The message names the setting."""
-    assert "set probes.kubelet_socket" in read_kubelet(str(tmp_path / "none.sock"), 5.0).problem
-
-
-def test_a_socket_that_nobody_serves(tmp_path: Path) -> None:
-    """Left by a kubelet that ended."""
+def test_what_cannot_be_asked_is_said_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A socket that is not there, one left by a kubelet that ended, one that only root may open, and no gRPC here."""
+    left = tmp_path / "k.sock"
     with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(str(tmp_path / "k.sock"))
-
-    assert "see that the kubelet runs" in read_kubelet(str(tmp_path / "k.sock"), 5.0).problem
-
-
-def test_a_socket_that_may_not_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message says who may."""
+        listening.bind(str(left))
 
     class Refusing(socket.socket):
         def connect(self, address: object) -> None:
             raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("commwatch.probes.gate.kubelet.socket.socket", Refusing)
-
-    assert "run as root" in read_kubelet("/k.sock", 5.0).problem
-
-
-def test_without_grpc_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The extra is named."""
+    assert "set probes.kubelet_socket" in read_kubelet(str(tmp_path / "none.sock"), 5.0).problem
+    assert "see that the kubelet runs" in read_kubelet(str(left), 5.0).problem
+    with monkeypatch.context() as patched:
+        patched.setattr("commwatch.probes.gate.kubelet.socket.socket", Refusing)
+        assert "run as root" in read_kubelet(str(left), 5.0).problem
     monkeypatch.setitem(sys.modules, "grpc", None)
-
-    assert "install commwatch[kubernetes]" in read_kubelet(str(tmp_path / "k.sock"), 5.0).problem
+    assert "install commwatch[kubernetes]" in read_kubelet(str(left), 5.0).problem
 
 
 def test_a_child_that_fails_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,7 +107,7 @@ def test_a_plan_may_be_larger_than_a_pipe_holds(tmp_path: Path) -> None:
 
 def test_time_at_gates_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A look that hangs does not keep a deadline from passing."""
-    monkeypatch.setattr("commwatch.probes.gate.watch.LOOK_REUSE_SECONDS", 0.0)
+    monkeypatch.setattr("commwatch.probes.gate.watch.CHECK_REUSE_SECONDS", 0.0)
 
     async def hang(pids: frozenset[int]) -> None:
         await asyncio.sleep(60 if pids else 0)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.config.settings import Probe, Probes
-from commwatch.probes.cycle.environment import given_nccl_settings
+from commwatch.probes.cycle.environment import OWN_NCCL_SETTINGS, given_nccl_settings
 from commwatch.probes.cycle.nccl_notes import (
     HEAD_BYTES,
     LONGEST_WARNING,
@@ -18,7 +18,6 @@ from commwatch.probes.cycle.nccl_notes import (
     MOST_FILES,
     MOST_SETTINGS,
     MOST_WARNINGS,
-    OURS,
     TAIL_BYTES,
     category_of,
     read_notes,
@@ -61,27 +60,24 @@ def test_settings_transports_and_warnings_are_kept(tmp_path: Path) -> None:
         warnings=("transport/net_ib.cc:648 NCCL WARN NET/IB : Got async event : port error",),
         category="ib_async",
     )
-
-
-def test_settings_of_ranks_on_a_shared_gpu_are_ours(tmp_path: Path) -> None:
-    """The caller says what it has set."""
-    notes = read_notes(write(tmp_path, rank0=START), ours={"NCCL_RAS_ENABLE", "NCCL_NVLS_ENABLE"})
-
-    assert notes.settings == {"NCCL_P2P_LEVEL": "SYS"}
+    # The caller says what it has set, as of ranks on a shared GPU.
+    assert read_notes(tmp_path, ours={"NCCL_RAS_ENABLE", "NCCL_NVLS_ENABLE"}).settings == {"NCCL_P2P_LEVEL": "SYS"}
 
 
 def test_what_is_left_out_is_what_ranks_are_given() -> None:
     """A setting that is added to the environment of the ranks must not look like the site's own."""
     plan = plan_cycle("p", Probe(), Probes(), backend="nccl", devices=("GPU-0", "GPU-1"))
 
-    assert given_nccl_settings(plan) == OURS
+    assert given_nccl_settings(plan) == OWN_NCCL_SETTINGS
 
 
 def test_a_value_that_differs_between_ranks_is_told_with_both(tmp_path: Path) -> None:
-    """One of them alone would be half the truth."""
-    other = START.replace("to SYS", "to NVL")
+    """One of them alone would be half the truth; a changed value is another series of results."""
+    alone = read_notes(write(tmp_path, rank0=START))
+    both = read_notes(write(tmp_path, rank1=START.replace("to SYS", "to NVL")))
 
-    assert read_notes(write(tmp_path, rank0=START, rank1=other)).settings["NCCL_P2P_LEVEL"] == "SYS | NVL"
+    assert both.settings["NCCL_P2P_LEVEL"] == "SYS | NVL"
+    assert len({alone.settings_digest, both.settings_digest, ""}) == 3
 
 
 def test_the_cause_comes_before_what_another_rank_saw_of_it(tmp_path: Path) -> None:
@@ -95,22 +91,21 @@ def test_the_cause_comes_before_what_another_rank_saw_of_it(tmp_path: Path) -> N
     assert "remote peer" in notes.warnings[0]
 
 
-def test_ranks_are_read_in_order_of_their_number(tmp_path: Path) -> None:
-    """Rank 10 comes after rank 2."""
-    ranks = {f"rank{rank}": f"{WARN}Cuda failure {rank} 'x'\n" for rank in (10, 2)}
+def test_ranks_are_read_in_order_and_a_warning_is_kept_once(tmp_path: Path) -> None:
+    """Rank 10 comes after rank 2; eight ranks that see one port go down say it eight times."""
+    port = WARN + "NET/IB : Got async event : port error\n"
+    ranks = {f"rank{rank}": f"{WARN}Cuda failure {rank} 'x'\n{port}" for rank in (10, 2)}
 
-    assert [warning[-5:] for warning in read_notes(write(tmp_path, **ranks)).warnings] == ["2 'x'", "0 'x'"]
+    warnings = read_notes(write(tmp_path, **ranks)).warnings
+
+    assert [warning[-5:] for warning in warnings] == ["2 'x'", "error", "0 'x'"]
 
 
 @pytest.mark.parametrize("text", ["", "garbage\n\n\x00", INFO + "Connected all rings\n"])
 def test_a_log_without_anything_to_tell_gives_empty_notes(tmp_path: Path, text: str) -> None:
-    """Nothing is made up."""
-    assert read_notes(write(tmp_path, rank0=text)) == NcclNotes()
-
-
-def test_no_folder_and_no_file_give_empty_notes(tmp_path: Path) -> None:
-    """Ranks that did not get as far as NCCL leave none."""
+    """Nothing is made up; nor of ranks that did not get as far as NCCL, which leave none."""
     assert read_notes(tmp_path) == read_notes(tmp_path / "missing") == NcclNotes()
+    assert read_notes(write(tmp_path, rank0=text)) == NcclNotes()
 
 
 def test_links_pipes_and_folders_are_not_read(tmp_path: Path) -> None:
@@ -165,21 +160,6 @@ def test_the_notes_stay_small(tmp_path: Path) -> None:
     assert len(notes.warnings) == MOST_WARNINGS
     assert max(len(warning) for warning in notes.warnings) == LONGEST_WARNING
     assert len(notes.settings) == MOST_SETTINGS
-
-
-def test_the_same_warning_is_kept_once(tmp_path: Path) -> None:
-    """Eight ranks that see one port go down say it eight times."""
-    ranks = {f"rank{rank}": WARN + "NET/IB : Got async event : port error\n" for rank in range(8)}
-
-    assert len(read_notes(write(tmp_path, **ranks)).warnings) == 1
-
-
-def test_the_digest_follows_the_settings(tmp_path: Path) -> None:
-    """A changed value in a configuration file is another series of results."""
-    first = read_notes(write(tmp_path, rank0=START)).settings_digest
-    second = read_notes(write(tmp_path, rank0=START.replace("to SYS", "to NVL"))).settings_digest
-
-    assert len({first, second, ""}) == 3
 
 
 def test_the_error_of_a_rank_has_its_category() -> None:

@@ -90,14 +90,6 @@ def test_a_quiet_node_lets_a_cycle_go_on(node: Node) -> None:
     assert node.reads == 2
 
 
-def test_a_stranger_ends_the_cycle(node: Node) -> None:
-    """The process and its GPU are named; the second of two GPUs counts as the first."""
-    watch = node.watch()
-    node.processes = {"0000:17:00.0": (501,), "0000:3d:00.0": (502, 4711)}
-
-    assert look(watch) == Halt("process_appeared", "process 4711 came to GPU 0000:3d:00.0")
-
-
 def test_a_rank_that_has_ended_is_no_stranger(node: Node) -> None:
     """The driver may list it for a moment longer than we do."""
     watch = node.watch()
@@ -134,10 +126,12 @@ def test_what_cannot_be_read_ends_the_cycle(node: Node, lost: str) -> None:
     assert look(watch) == Halt("gpu_unknown", "the processes of GPU 0000:17:00.0 could not be read")
 
 
-def test_a_stranger_is_named_before_what_is_not_known(node: Node) -> None:
-    """It says more."""
+@pytest.mark.parametrize("first", [(501,), None])
+def test_a_stranger_ends_the_cycle(node: Node, first: tuple[int, ...] | None) -> None:
+    """The process and its GPU are named; the second of two GPUs counts as the first, and says more than one that could
+    not be read."""
     watch = node.watch()
-    node.processes = {"0000:17:00.0": None, "0000:3d:00.0": (4711,)}
+    node.processes = {"0000:17:00.0": first, "0000:3d:00.0": (502, 4711)}
 
     assert look(watch) == Halt("process_appeared", "process 4711 came to GPU 0000:3d:00.0")
 

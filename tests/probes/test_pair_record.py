@@ -301,30 +301,27 @@ def test_a_damaged_history_is_set_aside(damage: tuple[str, str], tmp_path: Path)
     assert [one.name.split("-")[1] for one in tmp_path.iterdir()] == ["pairs.damaged"]
 
 
-def test_matrices_that_are_too_old_are_not_in_a_row() -> None:
-    """Each of the three must be current when the last one comes."""
-    for gap, named in ((OLDEST - INTERVAL, ["GPU3"]), (OLDEST - INTERVAL + 1, [])):
-        probe = Probe()
-        probe.take(gpu3_slow)
-        probe.take(gpu3_slow)
-        assert probe.take(gpu3_slow, after=gap) == named
+OTHER_CARD = PairEndpoint(label="0", device="GPU-new", pci_address="0000:07:00.0")
 
 
-@pytest.mark.parametrize("changed", ["version", "card"])
-def test_only_matrices_of_one_series_are_in_a_row(changed: str) -> None:
-    """Another NCCL version, or another card in the slot, begins again."""
-    other = PairEndpoint(label="0", device="GPU-new", pci_address="0000:07:00.0")
-    around = replace(AROUND, endpoints=(other, *AROUND.endpoints[1:]))
+@pytest.mark.parametrize(
+    ("third", "named"),
+    [
+        # Each of the three must be current when the last one comes.
+        ({"after": OLDEST - INTERVAL}, [["GPU3"], [], []]),
+        ({"after": OLDEST - INTERVAL + 1}, [[], [], []]),
+        # Another NCCL version, or another card in the slot, begins again.
+        ({"nccl_version": "2.29.1"}, [[], [], ["GPU3"]]),
+        ({"around": replace(AROUND, endpoints=(OTHER_CARD, *AROUND.endpoints[1:]))}, [[], [], ["GPU3"]]),
+    ],
+)
+def test_only_current_matrices_of_one_series_are_in_a_row(third: dict[str, Any], named: list[list[str]]) -> None:
+    """After two slow ones."""
     probe = Probe()
     probe.take(gpu3_slow)
     probe.take(gpu3_slow)
 
-    def take() -> list[str]:
-        if changed == "version":
-            return probe.take(gpu3_slow, nccl_version="2.29.1")
-        return probe.take(gpu3_slow, around=around)
-
-    assert [take(), take(), take()] == [[], [], ["GPU3"]]
+    assert [probe.take(gpu3_slow, **third) for _ in range(3)] == named
 
 
 def test_cycles_without_a_result_leave_the_row_as_it_is() -> None:

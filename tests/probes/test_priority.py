@@ -102,44 +102,33 @@ def pid() -> Iterator[int]:
         yield process.pid
 
 
-def procfs(folder: Path, pid: int, capabilities: str) -> Path:
-    """A procfs with our capabilities and the session of a process."""
+@pytest.mark.parametrize(
+    ("capabilities", "during", "after"),
+    [
+        (ALL_CAPABILITIES, "10", "0"),
+        # The kernel might refuse to set it back, and the rank would measure behind the others.
+        (NO_CAPABILITIES, "as it was", "as it was"),
+    ],
+)
+def test_the_session_of_a_rank_is_set_where_it_can_be_set_back(
+    tmp_path: Path, pid: int, capabilities: str, during: str, after: str
+) -> None:
+    """With the privilege it is set to 10 and back to 0; where a kernel weighs no sessions, nothing is made."""
+    autogroup = tmp_path / str(pid) / "autogroup"
     for name in ("self", str(pid)):
-        (folder / name).mkdir()
-    (folder / "self/status").write_text(f"Name:\tcommwatch\nCapEff:\t{capabilities}\n")
-    (folder / str(pid) / "autogroup").write_text("as it was")
-    return folder
-
-
-def test_the_session_of_a_rank_is_set_where_it_can_be_set_back(tmp_path: Path, pid: int) -> None:
-    """With the privilege the session is set to 10 and back to 0."""
-    procfs(tmp_path, pid, ALL_CAPABILITIES)
+        (tmp_path / name).mkdir()
+    (tmp_path / "self/status").write_text(f"Name:\tcommwatch\nCapEff:\t{capabilities}\n")
+    autogroup.write_text("as it was")
 
     let_others_go_first(pid, tmp_path)
-    before = (tmp_path / str(pid) / "autogroup").read_text()
+    assert autogroup.read_text() == during
     go_on(pid, tmp_path)
+    assert autogroup.read_text() == after
 
-    assert (before, (tmp_path / str(pid) / "autogroup").read_text()) == ("10", "0")
-
-
-def test_without_the_privilege_the_session_stays_as_it_is(tmp_path: Path, pid: int) -> None:
-    """The kernel might refuse to set it back, and the rank would measure behind the others."""
-    procfs(tmp_path, pid, NO_CAPABILITIES)
-
+    autogroup.unlink()
+    autogroup.parent.rmdir()
     let_others_go_first(pid, tmp_path)
     go_on(pid, tmp_path)
-
-    assert (tmp_path / str(pid) / "autogroup").read_text() == "as it was"
-
-
-def test_a_kernel_that_weighs_no_sessions_is_no_error(tmp_path: Path, pid: int) -> None:
-    """Where the file is not there, nothing happens and nothing is made."""
-    (procfs(tmp_path, pid, ALL_CAPABILITIES) / str(pid) / "autogroup").unlink()
-    (tmp_path / str(pid)).rmdir()
-
-    let_others_go_first(pid, tmp_path)
-    go_on(pid, tmp_path)
-
     assert [path.name for path in tmp_path.iterdir()] == ["self"]
 
 

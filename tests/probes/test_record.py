@@ -46,6 +46,10 @@ ROWS: dict[str, tuple[list[Any], dict[str | tuple[str, str], Any]]] = {
            [{"bandwidth": 1.0, "expected": replace(FIRM, source=source)}],
            {"low_bandwidth_streak": 1, "bandwidth_utilization_ratio": pytest.approx(0.01)})
        for source in ("configured", "model")},
+    **{f"{latency} s after {usual} is a streak of {streak}": (  # above 1.5 medians and six deviations over the median
+           [{"latency": one} for one in usual] * 10 + [{"latency": latency}], {"latency_spike_streak": streak})
+       for usual, latency, streak in (((1e-3, 1e-3), 1.5e-3, 0), ((1e-3, 1e-3), 1.5001e-3, 1),
+                                      ((0.8e-3, 1.2e-3), 2.199e-3, 0), ((0.8e-3, 1.2e-3), 2.201e-3, 1))},
     "a ratio above 1 is shown as it is": ([{"bandwidth": 5e-3}], {"bandwidth_utilization_ratio": pytest.approx(2.0)}),
 }  # fmt: skip
 """Results, or why there was none, and what is shown then."""
@@ -74,39 +78,6 @@ def test_a_bad_result_calls_for_another_look(outcome: dict[str, Any], is_suspici
     probe.result(**outcome)
 
     assert probe.record.suspicious == is_suspicious
-
-
-@pytest.mark.parametrize(("latencies", "streak"), [((0.016,), 1), ((0.016, *[1e-3] * 20, 2e-3), 1)])
-def test_an_absolute_limit_counts_from_the_first_result(latencies: tuple[float, ...], streak: int) -> None:
-    """Where one is configured there is a verdict without a baseline; below it the baseline judges all the same."""
-    probe = Probe(latency_limit=0.015)
-    for latency in latencies:
-        probe.result(latency=latency)
-
-    assert probe.value("latency_spike_streak") == streak
-
-
-QUIET, NOISY = (1e-3, 1e-3), (0.8e-3, 1.2e-3)
-
-
-@in_one_pass(
-    "usual, latency, streak",
-    [
-        (QUIET, 1.5e-3, 0),
-        (QUIET, 1.5001e-3, 1),
-        (NOISY, 2.199e-3, 0),
-        (NOISY, 2.201e-3, 1),
-    ],
-)
-def test_a_spike_at_its_edges(usual: tuple[float, float], latency: float, streak: int) -> None:
-    """Above one and a half medians and above six deviations over the median; at the limit it is none."""
-    probe = Probe()
-    for number in range(20):
-        probe.result(latency=usual[number % 2])
-
-    probe.result(latency=latency)
-
-    assert probe.value("latency_spike_streak") == streak
 
 
 @in_one_pass("pause, streak", [(2700.0, 3), (2701.0, 1), (-20_000.0, 1)])
@@ -226,15 +197,18 @@ def test_other_conditions_begin_anew(changes: dict[str, Any]) -> None:
     assert [len(course.latest) for course in probe.record.history.courses.values()] == [1, 1]
 
 
-def test_a_streak_does_not_go_on_under_other_conditions() -> None:
-    """Above an absolute limit before and after a new NCCL: two rows of one."""
-    probe = Probe(latency_limit=1e-3)
-    probe.result(latency=2e-3)
+def test_an_absolute_limit_counts_from_the_first_result_and_again_under_other_conditions() -> None:
+    """Above it before and after a new NCCL: two rows of one; below it the baseline judges all the same."""
+    probe = Probe(latency_limit=0.015)
+    probe.result(latency=0.016)
+    assert probe.value("latency_spike_streak") == 1
 
-    probe.steps(2e-3, 1e-2, nccl_version="2.28.3")
-
+    probe.steps(0.016, 1e-2, nccl_version="2.28.3")
     assert probe.value("latency_spike_streak") == 1
     assert probe.value("latency_spikes_total") == 2
+
+    probe.baseline().result(latency=2e-3)
+    assert probe.value("latency_spike_streak") == 1
 
 
 @pytest.mark.parametrize(("backend", "kept"), [("simulated", 2), ("gloo", 1)])

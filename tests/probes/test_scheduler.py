@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from commwatch.config.settings import Duration, Probes
-from commwatch.probes.gate.decision import Gate, SchedulerFacts
+from commwatch.probes.gate.decision import Gate
 from commwatch.probes.gate.schedulers import Daemons, find_daemons, initial_pid_namespace, scheduler_facts
 
 
@@ -36,14 +36,6 @@ def processes(procfs: Path, *names: str) -> Path:
 def test_schedulers_are_known_by_their_daemons(tmp_path: Path, names: tuple[str, ...], expected: Daemons) -> None:
     """slurmd and kubelet are found among the processes; their controllers do not count."""
     assert find_daemons(processes(tmp_path / "proc", *names)) == expected
-
-
-def test_the_command_line_of_slurmd_is_kept(tmp_path: Path) -> None:
-    """It may name the node."""
-    procfs = processes(tmp_path / "proc", "slurmd")
-    (procfs / "100/cmdline").write_bytes(b"/usr/sbin/slurmd\0-D\0-N\0gpu-7\0")
-
-    assert find_daemons(procfs).slurmd == ("/usr/sbin/slurmd", "-D", "-N", "gpu-7")
 
 
 def test_a_user_cannot_name_another_node_in_the_place_of_slurmd(tmp_path: Path) -> None:
@@ -82,13 +74,6 @@ def test_the_gate_says_who_is_asked(
     answers = {"slurm": facts.slurm, "kubernetes": facts.kubernetes}
     assert {name for name, answer in answers.items() if answer is not None} == asked
     assert all(answer is None or answer.state == "unknown" for answer in answers.values())
-
-
-def test_a_node_without_schedulers_asks_nobody(tmp_path: Path) -> None:
-    """Nothing is known, and nothing stands against a probe."""
-    facts = asyncio.run(scheduler_facts(Probes(), processes(tmp_path / "proc"), tmp_path / "sys"))
-
-    assert facts == SchedulerFacts()
 
 
 @pytest.mark.parametrize(

@@ -55,33 +55,6 @@ def test_each_size_has_a_step_and_the_time_of_a_cycle_of_its_own(
     assert plan.timed_seconds == pytest.approx(1.5 * Probes().kernel_time)
 
 
-def test_a_node_with_nobody_to_talk_to_has_no_sweep(node: Config, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing is measured: exit code 3."""
-    alone = Config(paths=node.paths, simulation=Simulation(preset="h200x1"))
-
-    assert run(alone, "--sweep", "8B:1MiB:2") == 3
-    assert "single_gpu" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("8B", "expected FIRST:LAST:FACTOR"),
-        ("8:1GiB:2", "expected a size with a unit"),
-        ("8B:1GiB:1", "expected a whole number from 2 on"),
-        ("8B:1GiB:two", "expected a whole number from 2 on"),
-        ("1GiB:8B:2", "expected sizes that rise"),
-        ("8B:8GiB:2", "from 1B to 4 GiB"),
-        ("0B:1GiB:2", "expected sizes that rise"),
-    ],
-)
-def test_what_is_no_sweep_is_one_clear_line(text: str, words: str, node: Config) -> None:
-    """With what would be right, before anything is measured."""
-    with pytest.raises(CommwatchError, match=words) as raised:
-        run(node, "--sweep", text)
-    assert raised.value.exit_code == 2
-
-
 def test_a_sweep_prints_the_columns_of_nccl_tests(node: Config, capsys: pytest.CaptureFixture[str]) -> None:
     """Size in bytes, time in µs, algorithm and bus bandwidth in GB/s, and the most that is reached."""
     assert run(node, "--sweep", "8B:64MiB:2048") == 0
@@ -117,26 +90,36 @@ def test_json_and_picture_have_every_size(node: Config, tmp_path: Path, capsys: 
 
 
 def test_what_has_no_result_has_no_curve(node: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A job on the GPUs: skipped, exit code 3, and a picture that says so."""
+    """A job on the GPUs: skipped, exit code 3, and a picture that says so; or a node with nobody to talk to."""
+    alone = Config(paths=node.paths, simulation=Simulation(preset="h200x1"))
     (tmp_path / "faults.yaml").write_text("- {fault: job, gpu: 1, at: 0s}\n")
     busy = Config(paths=node.paths, simulation=Simulation(preset="a10x2", faults=str(tmp_path / "faults.yaml")))
 
     assert run(busy, "--sweep", "8B:1MiB:32", "--output", str(tmp_path / "curve.svg")) == 3
     assert "gpu_busy" in capsys.readouterr().out
     assert "no result" in (tmp_path / "curve.svg").read_text()
+    assert run(alone, "--sweep", "8B:1MiB:2") == 3
+    assert "single_gpu" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--sweep", "8B:1MiB:2", "host_copies"), "host_copies measures host_copies"),
-        (("--sweep", "8B:1MiB:2", "--pairs"), "without it"),
-        (("--output", "curve.svg"), "commwatch heatmap --output"),
-        (("--sweep", "8B:1MiB:2", "--output", "curve.png"), "ends in .svg"),
+        ("--sweep 8B", "expected FIRST:LAST:FACTOR"),
+        ("--sweep 8:1GiB:2", "expected a size with a unit"),
+        ("--sweep 8B:1GiB:1", "expected a whole number from 2 on"),
+        ("--sweep 8B:1GiB:two", "expected a whole number from 2 on"),
+        ("--sweep 1GiB:8B:2", "expected sizes that rise"),
+        ("--sweep 8B:8GiB:2", "from 1B to 4 GiB"),
+        ("--sweep 0B:1GiB:2", "expected sizes that rise"),
+        ("--sweep 8B:1MiB:2 host_copies", "host_copies measures host_copies"),
+        ("--sweep 8B:1MiB:2 --pairs", "without it"),
+        ("--output curve.svg", "commwatch heatmap --output"),
+        ("--sweep 8B:1MiB:2 --output curve.png", "ends in .svg"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(arguments: tuple[str, ...], words: str, node: Config) -> None:
-    """Before anything is measured."""
+def test_what_is_no_sweep_is_one_clear_line(arguments: str, words: str, node: Config) -> None:
+    """With what would be right, before anything is measured."""
     with pytest.raises(CommwatchError, match=words) as raised:
-        run(node, *arguments)
+        run(node, *arguments.split())
     assert raised.value.exit_code == 2

@@ -37,11 +37,6 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     return Config(paths=Paths(state=str(tmp_path / "state")), simulation=Simulation(preset="h100x8"))
 
 
-def test_settings_are_names_with_values() -> None:
-    """In the order in which they were given."""
-    assert parse_settings(["NCCL_ALGO=Ring", "NCCL_BUFFSIZE=65536"]) == {"NCCL_ALGO": "Ring", "NCCL_BUFFSIZE": "65536"}
-
-
 @pytest.mark.parametrize(
     ("texts", "words"),
     [
@@ -58,6 +53,7 @@ def test_what_no_probe_can_have_is_refused(texts: list[str], words: str, node: C
     with pytest.raises(CommwatchError, match=words) as raised:
         run(node, *(part for text in texts for part in ("--with", text)))
     assert raised.value.exit_code == 2
+    assert parse_settings(["NCCL_ALGO=Ring", "NCCL_BUFFSIZE=65536"]) == {"NCCL_ALGO": "Ring", "NCCL_BUFFSIZE": "65536"}
 
 
 def test_runs_take_turns_and_only_those_with_have_the_settings() -> None:

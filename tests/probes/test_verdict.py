@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from commwatch.probes.cycle.outcome import Problem, Timeout, failed, failure_of, measured, stuck_problem
-from commwatch.probes.plan import CyclePlan, Failed, NcclNotes, Skipped
+from commwatch.probes.plan import CyclePlan, Failed, NcclNotes
 from commwatch.probes.rank_plan import ErrorEvent, FailureReason, Phase, Purpose, RankResult, Step
 from probes.cycles import cycle_plan
 
@@ -88,54 +88,41 @@ def test_a_result_without_a_time_that_counts_is_none(timings: tuple[tuple[float,
     assert (problem.reason, problem.rank) == ("crashed", 1)
 
 
-def of(problem: Problem, plan: CyclePlan, notes: NcclNotes | None = None) -> Failed | Skipped:
-    return failed(problem, plan, notes or NcclNotes(), finished_at=1.0, occupied_seconds=2.0)
+IB_RETRY = NcclNotes(category="ib_retry", warnings=("a warning",))
+ABC = cycle_plan(ranks=3, devices=("a", "b", "c"))
+STUCK = stuck_problem(ABC, [RankEnd(0, 41), RankEnd(2, 43, "setup")])
 
 
-def test_a_failure_says_rank_gpu_phase_and_category() -> None:
-    """One line names everything; of a long message, its first line."""
-    problem = Problem("nccl_error", "NCCL error in: x.cpp\nncclSystemError: and more", 3, "setup")
-    notes = NcclNotes(category="ib_retry", warnings=("a warning",))
-
-    failure = of(problem, cycle_plan(ranks=4, devices=("a", "b", "c", "d")), notes)
+@pytest.mark.parametrize(
+    ("problem", "plan", "notes", "detail"),
+    [
+        # One line names everything; of a long message, its first line.
+        (Problem("nccl_error", "NCCL error in: x.cpp\nncclSystemError: and more", 2, "setup"), ABC, IB_RETRY,
+         "rank 2 (c) in phase setup: nccl_error: ib_retry: NCCL error in: x.cpp"),
+        # Torch quotes what NCCL said last; that is all there is where NCCL wrote no file.
+        (Problem("nccl_error", "NCCL error; Cuda failure 700 'an illegal memory access'", 0, "setup"), ABC, NcclNotes(),
+         "rank 0 (a) in phase setup: nccl_error: cuda: NCCL error; Cuda failure 700 'an illegal memory access'"),
+        # Each that is stuck, since each GPU is left alone; the first one stands for the failure.
+        (STUCK, ABC, NcclNotes(), "rank 0 (a) in phase measure: stuck: process 41 sits in the kernel and was left "
+         "alone; so does process 43, rank 2 (c)"),
+        # gloo has no GPUs; a cycle that could not be started has no rank.
+        (Problem("crashed", "it broke", 1, "measure"), cycle_plan(backend="gloo", devices=()), NcclNotes(),
+         "rank 1 in phase measure: crashed: it broke"),
+        (Problem("start", "no lock"), ABC, NcclNotes(), "start: no lock"),
+    ],
+)  # fmt: skip
+def test_a_failure_says_rank_gpu_phase_and_category(
+    problem: Problem, plan: CyclePlan, notes: NcclNotes, detail: str
+) -> None:
+    """As far as there are any."""
+    failure = failed(problem, plan, notes, finished_at=1.0, occupied_seconds=2.0)
 
     assert isinstance(failure, Failed)
-    assert failure.detail == "rank 3 (d) in phase setup: nccl_error: ib_retry: NCCL error in: x.cpp"
-    assert (failure.rank, failure.device, failure.phase, failure.nccl) == (3, "d", "setup", notes)
-
-
-def test_an_error_without_a_log_has_a_category_too() -> None:
-    """Torch quotes what NCCL said last; that is all there is where NCCL wrote no file."""
-    failure = of(
-        Problem("nccl_error", "NCCL error; Cuda failure 700 'an illegal memory access'", 0, "setup"), cycle_plan()
-    )
-
-    assert isinstance(failure, Failed)
-    assert failure.nccl.category == "cuda"
-    assert failure.detail.startswith("rank 0 (GPU-a) in phase setup: nccl_error: cuda: NCCL error")
-
-
-def test_each_rank_that_is_stuck_is_named_with_its_gpu() -> None:
-    """All of them, since each GPU is left alone; the first one stands for the failure."""
-    plan = cycle_plan(ranks=3, devices=("a", "b", "c"))
-    problem = stuck_problem(plan, [RankEnd(0, 41), RankEnd(2, 43, "setup")])
-
-    assert problem is not None
-    failure = of(problem, plan)
-    assert isinstance(failure, Failed)
-    assert (failure.reason, failure.rank, failure.device, failure.phase) == ("stuck", 0, "a", "measure")
-    words = "process 41 sits in the kernel and was left alone; so does process 43, rank 2 (c)"
-    assert failure.detail == f"rank 0 (a) in phase measure: stuck: {words}"
-    assert stuck_problem(plan, []) is None
-
-
-def test_a_failure_without_gpu_or_rank_names_none() -> None:
-    """gloo has no GPUs; a cycle that could not be started has no rank."""
-    gloo = of(Problem("crashed", "it broke", 1, "measure"), cycle_plan(backend="gloo", devices=()))
-    unstarted = of(Problem("start", "no lock"), cycle_plan())
-
-    assert gloo.detail == "rank 1 in phase measure: crashed: it broke"
-    assert unstarted.detail == "start: no lock"
+    assert failure.detail == detail
+    assert (failure.reason, failure.rank, failure.phase) == (problem.reason, problem.rank, problem.phase)
+    assert failure.device == ("" if problem.rank is None or not plan.devices else plan.devices[problem.rank])
+    assert failure.nccl.warnings == notes.warnings
+    assert failure.nccl.category in detail
 
 
 def test_only_the_clocks_that_count_give_times() -> None:

@@ -361,7 +361,7 @@ class SimulatedDaemon:
             return read_sysfs(Path(sysfs), Path(procfs))
 
         patched.setattr("commwatch.probes.node.ask_sysfs", sysfs)
-        patched.setattr(node, "look_at_gpus", look)
+        patched.setattr(node, "busy_test", look)
         patched.setattr(
             node, "facts", lambda *a, **named: replace(facts(*a, **named), no_torch="", initial_pid_namespace=True)
         )

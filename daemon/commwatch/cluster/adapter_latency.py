@@ -19,11 +19,7 @@ _AGAIN_SECONDS = 0.3
 
 
 def why_not(adapters: Sequence[str]) -> str:
-    """Why it cannot be measured on this node; empty where it can.
-
-    Args:
-        adapters: RDMA devices of the rails.
-    """
+    """Why it cannot be measured on this node; empty where it can."""
     if not any(adapters):
         return "no rail is an RDMA device"
     return "" if find_program(PROGRAM) else f"{PROGRAM} of perftest is not installed"
@@ -33,10 +29,7 @@ async def adapter_latency(adapter: str, address: str, port: int, *, end: int) ->
     """Seconds of one message of 8 bytes, one way; None where this end has no answer.
 
     Args:
-        adapter: of this end.
-        address: of end 0, which listens.
-        port: likewise.
-        end: which one this is.
+        address: of end 0, which listens, and so the port.
     """
     command = [PROGRAM, "-d", adapter, "-s", str(_BYTES), "-n", str(_CALLS), "-F", "-p", str(port)]
     command += [address] if end else []

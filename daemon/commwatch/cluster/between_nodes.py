@@ -45,7 +45,6 @@ class BetweenNodes:
         Args:
             settings: whose reports count, and how long.
             state: keeps what must survive a restart.
-            store: takes what is exported.
             clock: seconds since 1970.
         """
         self._users = settings.users
@@ -63,10 +62,6 @@ class BetweenNodes:
 
     async def take(self, document: bytes, peer: Peer) -> Taken:
         """Take the report of a run about the local node.
-
-        Args:
-            document: its JSON.
-            peer: who hands it in.
 
         Raises:
             NotTaken: it does not count; nothing is exported of it.

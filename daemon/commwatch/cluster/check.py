@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TypeAlias
 
@@ -13,7 +13,6 @@ import msgspec
 
 from commwatch.cluster.channel import Channel, ChannelError
 from commwatch.cluster.connections import Listeners, listening_sockets, port_range, try_all
-from commwatch.cluster.consistency import Contacts, Reports, differences
 from commwatch.cluster.environment import partners
 from commwatch.cluster.facts import read_facts
 from commwatch.cluster.interfaces import leads_nowhere
@@ -30,10 +29,10 @@ from commwatch.cluster.member import (
     read_node,
     run_member,
 )
-from commwatch.cluster.messages import Contact, Facts, Member, Ping, Pong, Report, Roster, Verdict, has_addresses
+from commwatch.cluster.messages import Contact, Facts, Ping, Pong, Report, Roster, Verdict, has_addresses
 from commwatch.cluster.node_report import CheckReport, report_of_unreached, report_of_verdict
-from commwatch.cluster.reachability import unreachable, unreachable_peers
 from commwatch.cluster.store import Store
+from commwatch.cluster.verdict import judge
 from commwatch.jobs.settings.variables import known_variables
 
 _PINGS = 3
@@ -41,15 +40,13 @@ _MOST_PINGS = 8
 _ROSTER_BYTES = 2**21
 _VERDICT_BYTES = 2**24
 
-Judge: TypeAlias = Callable[[Contacts, Reports], Verdict]
+Judge: TypeAlias = Callable[[Mapping[int, Contact], Mapping[int, Report]], Verdict]
 
 
 async def check(run: Run, progress: Progress, take: Callable[[CheckReport], None] = lambda report: None) -> Verdict:
     """Take part in a check, and host its store as member 0.
 
     Args:
-        run: as the member was started.
-        progress: receives the reason for waiting, in words.
         take: receives the report about the local node, if there is one.
 
     Raises:
@@ -75,7 +72,7 @@ async def check(run: Run, progress: Progress, take: Callable[[CheckReport], None
         await listeners.open(sockets)
         verdict = await run_member(
             run, node, store,
-            partial(serve_check, judge=lambda contacts, reports: judge(contacts, reports, place.size, place.names)),
+            partial(serve_check, judge=partial(judge, size=place.size, names=place.names)),
             partial(_take_part, facts=facts, contact=contact, progress=progress),
         )  # fmt: skip
         if verdict.outcome != "too_few":
@@ -156,42 +153,3 @@ async def _report_of(channel: Channel, roster: Roster, clock: Callable[[], float
             return answer
         await channel.send(Pong(now=clock()))
     raise ChannelError("more questions for the clock than a member has")
-
-
-# --- the verdict; pure ---
-
-
-def judge(contacts: Contacts, reports: Reports, size: int, names: Sequence[str] = ()) -> Verdict:
-    """The verdict.
-
-    Args:
-        contacts: who has come, by rank.
-        reports: what they found; who is missing here left, or did not answer in time.
-        size: how many the launcher promised.
-        names: how the launcher calls them.
-    """
-    reports = dict(sorted(reports.items()))
-    members = tuple(_members(contacts, reports, size, names))
-    if len(reports) < 2:
-        return Verdict(outcome="too_few", members=members, failures=())
-    failures = (*unreachable(contacts, reports), *differences(contacts, reports))
-    ordered = tuple(sorted(failures, key=lambda one: one.minor))
-    named = any(not one.minor for one in ordered) or len(reports) < size
-    return Verdict(
-        outcome="named" if named else "fine",
-        members=members,
-        failures=ordered,
-        paths=sum(len(one.outcomes) for one in reports.values()),
-    )
-
-
-def _members(contacts: Contacts, reports: Reports, size: int, names: Sequence[str]) -> Iterator[Member]:
-    unreached = unreachable_peers(reports)
-    for rank in range(size):
-        name = contacts[rank].name if rank in contacts else names[rank] if rank < len(names) else f"rank {rank}"
-        if rank not in reports:
-            yield Member(rank=rank, name=name, state="lost" if rank in contacts else "absent")
-        else:
-            chosen = reports[rank].facts.nccl
-            yield Member(rank=rank, name=name, state="checked", address=chosen.address, interface=chosen.interface,
-                         unreachable=unreached.get(rank, ()))  # fmt: skip

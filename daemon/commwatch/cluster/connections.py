@@ -163,7 +163,6 @@ async def try_all(contacts: Sequence[Contact], names: Sequence[str], seconds: fl
     """Try every port of every address of some members, many at once.
 
     Args:
-        contacts: whom.
         names: by rank how the launcher calls the members; empty where it does not.
         seconds: for each step of a try.
     """

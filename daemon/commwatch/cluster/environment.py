@@ -67,7 +67,6 @@ def place(variables: Variables, own: Own = Own()) -> Place:
     """The place of this member.
 
     Args:
-        variables: the environment.
         own: values of the command line, which take precedence.
 
     Raises:
@@ -244,7 +243,6 @@ def hostlist(text: str, most: int = MOST_MEMBERS) -> list[str]:
     """The hosts of a list as Slurm writes it: ``gpu[01-03,07],login1`` is gpu01, gpu02, gpu03, gpu07, login1.
 
     Args:
-        text: of the list.
         most: hosts that it may have.
 
     Raises:

@@ -45,12 +45,9 @@ def read_facts(
 
     Args:
         sysfs: where it is mounted.
-        procfs: likewise.
-        variables: the environment of the launcher.
         known: the variables of NCCL; those that belong to a rank are no difference between nodes.
         master: name or address of the meeting place.
         interface: that the job will use, whatever the environment says; empty: none is given.
-        conf: the node's nccl.conf.
     """
     interfaces, host = read_interfaces(procfs), socket.gethostname()
     own_addresses = addresses_of(host)

@@ -442,8 +442,6 @@ def _paths_of(
 
     Args:
         run: whose leaves count where it has few rails.
-        speeds: of all cells.
-        usual: of each class.
         share: of the usual one, below which a cell is bad.
     """
     ratios: dict[tuple[int, int], list[float]] = defaultdict(list)
@@ -532,8 +530,6 @@ def _met_nobody(paths: _Paths, names: Sequence[str], rails: Mapping[int, Collect
     """Nodes that were slow with all that they met, where paths are slower than others: they, or their paths.
 
     Args:
-        paths: of the run.
-        names: of the members.
         rails: that each member measured.
     """
     levels: dict[int, list[float]] = defaultdict(list)
@@ -581,9 +577,6 @@ def _end_faults(cells: Sequence[Cell], ends: int, nodes: int, paths: _Paths) -> 
 
     Args:
         cells: that no leaf explains.
-        ends: of the run.
-        nodes: of the run.
-        paths: of the run.
     """
     enough = _enough(ends)
     bad = [one for one in cells if one.is_bad]
@@ -630,8 +623,6 @@ def _guilty(
     """The ends that are at fault, the surest first; they and the cells that they explain are taken out of what is left.
 
     Args:
-        left: the bad cells of each end.
-        good: how many good cells each end has.
         enough: bad cells that name an end.
         unsure: ends that are not named.
     """

@@ -23,8 +23,8 @@ from commwatch.cluster.connections import bound, connect, in_thread, port_owner
 from commwatch.cluster.environment import BrokenRun, Place
 from commwatch.cluster.facts import addresses_of
 from commwatch.cluster.messages import Cause, Contact, Failure, Join, Outcome, Prober, Refused, word_of
-from commwatch.cluster.reachability import busy_port, firewall_line
 from commwatch.cluster.store import DEADLINES, Deadlines, Store
+from commwatch.cluster.verdict import busy_port, firewall_line
 from commwatch.errors import ExitCode
 
 PORTS_TRIED = 4
@@ -113,8 +113,6 @@ async def read_node(run: Run, progress: Progress, words: str, read: Callable[[],
     """Read the facts about the local node that a member needs before it joins.
 
     Args:
-        run: as the member was started.
-        progress: says what is waited for.
         words: names what is read, for the progress line.
         read: may block, as a name server or the firmware of an adapter may.
 
@@ -152,11 +150,7 @@ async def run_member(
     """Take part in a run. Member 0 also hosts the store, and returns the result of the store.
 
     Args:
-        run: as the member was started.
-        node: the addresses of the local node.
         store: of the run; member 0 binds it.
-        work: the task of the store, once the members have joined.
-        take_part: the part of every member.
 
     Raises:
         Unreached: no port is free, or the store was not reached.
@@ -242,7 +236,6 @@ async def answer_of(channel: Channel, *kinds: type[Message], seconds: float, mos
     """The store's next message.
 
     Args:
-        channel: to the store.
         kinds: which message it may be.
         seconds: for which it is waited.
         most: bytes of it.

@@ -80,7 +80,6 @@ class NodeRecord:
         """
         Args:
             interval: at which runs are meant to be made, seconds.
-            history: of an earlier daemon.
         """
         self._interval = interval
         self.history = NodeHistory() if history is None else history
@@ -98,7 +97,6 @@ class NodeRecord:
         """Take a report.
 
         Args:
-            report: about the local node.
             now: seconds since 1970.
 
         Raises:

@@ -154,7 +154,6 @@ def report_of_verdict(verdict: Verdict, rank: int, now: float) -> CheckReport:
     """The report of a verdict on a member.
 
     Args:
-        verdict: of all members.
         rank: of the member.
         now: seconds since 1970.
     """

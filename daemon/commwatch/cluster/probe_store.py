@@ -116,8 +116,6 @@ async def serve_probe(store: Store, names: Sequence[str], wanted: Wanted) -> Pro
 
     Args:
         store: holds the members that have joined.
-        names: of all members, from the launcher.
-        wanted: of the run.
     """
     return await _Probe(store, names, wanted).result()
 

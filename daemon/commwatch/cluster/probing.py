@@ -79,10 +79,6 @@ async def probe(
     """Take part in a probe, and host its store as member 0.
 
     Args:
-        run: as the member was started.
-        asked: what was asked for.
-        config: of the node.
-        progress: says what is waited for.
         take: receives the report about the local node, once the member has joined.
 
     Returns:
@@ -172,10 +168,7 @@ class Bench:
         """Nothing is started.
 
         Args:
-            config: of the node.
             node: watched while ranks run.
-            backend: of the run.
-            rails: of this node.
             lock: held over all turns.
             deadlines: of the ranks of a pair.
         """
@@ -254,7 +247,6 @@ class Bench:
 
         Args:
             turn: with whom, and where.
-            key: of the turn.
             said: the store's next message; if it comes first, this turn is no longer needed.
         """
         self.words = f"round {turn.round}: measures with {turn.peer}"
@@ -307,12 +299,12 @@ class Bench:
         """The cycles of all rails at once; a rail that fails ends no other one."""
         watch = self._node.watch(plans[0])
 
-        async def look(_: frozenset[int]) -> Halt | None:
+        async def never(_: frozenset[int]) -> Halt | None:
             # The ranks of the other rails are no strangers.
             return await watch(frozenset(pid for one in self._launchers for pid in one.pids))
 
         launchers = self._launchers[: len(plans)]
-        running = asyncio.gather(*(one.run(plan, look) for one, plan in zip(launchers, plans, strict=True)))
+        running = asyncio.gather(*(one.run(plan, never) for one, plan in zip(launchers, plans, strict=True)))
         try:
             return list(await asyncio.shield(running))
         except asyncio.CancelledError:

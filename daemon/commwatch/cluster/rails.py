@@ -48,8 +48,6 @@ def read_network(sysfs: Path, procfs: Path, variables: Mapping[str, str], interf
 
     Args:
         sysfs: where it is mounted.
-        procfs: likewise.
-        variables: the environment of the launcher.
         interface: to use, whatever the environment says; empty: none is given.
     """
     interfaces = read_interfaces(procfs)
@@ -67,8 +65,6 @@ def chosen_backend(asked: str, *, simulated: bool, gpus: int, python: str = "") 
     Args:
         asked: by the operator; ``auto`` is nccl where there are GPUs and torch, else tcp.
         simulated: the node does not exist.
-        gpus: how many it has.
-        python: ``probes.python``.
 
     Raises:
         BrokenRun: there is no such backend, or not here.
@@ -91,11 +87,8 @@ def rails_of(
     """The rails of this node, in the order in which they meet those of others.
 
     Args:
-        network: of this node.
-        backend: of the run.
         names: interfaces, or RDMA devices for NCCL; empty: with NCCL each RDMA device, else the interface that NCCL
             would take.
-        gpus: of this node.
         topology: by which the GPU of a rail is the one nearest to its adapter.
 
     Raises:

@@ -55,7 +55,6 @@ def first_round(leaves: Sequence[str], seed: str, rails: Sequence[int] = ()) -> 
     """Pairs within each leaf, at random, of nodes with as many rails; what is left over is paired together.
 
     Args:
-        leaves: the leaf of each member.
         seed: of the run; another one gives other pairs.
         rails: of each member, how many it has; empty: all have as many.
     """
@@ -146,9 +145,7 @@ def witness_round(
     the usual rate is not known yet. It is called again with its results, until it is empty.
 
     Args:
-        leaves: the leaf of each member.
         seed: of the run.
-        suspects: who is to be measured again.
         doubtful: members that had a slow measurement, and on which rails.
         met: pairs that have been measured, as often as they were.
         sides: of each member, equal where no slower path is between two; empty: not known.

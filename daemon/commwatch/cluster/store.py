@@ -59,9 +59,7 @@ class Store:
         """Nothing listens yet.
 
         Args:
-            key: of the run.
             size: members that are expected.
-            purpose: of the run.
             deadlines: of joining and reporting.
         """
         self.size, self.purpose, self.deadlines = size, purpose, deadlines

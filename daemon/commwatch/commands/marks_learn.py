@@ -20,8 +20,7 @@ from commwatch.views.terminal import show
 if TYPE_CHECKING:
     import ssl
 
-    from commwatch.diagnosis.marks.floors import SiteFloor
-    from commwatch.diagnosis.marks.learn import GoodNode
+    from commwatch.diagnosis.marks.floors import GoodNode, SiteFloor
     from commwatch.findings.verdict import Verdict
 
 _ENDINGS = (".yaml", ".yml")
@@ -70,8 +69,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     """
     if args.margin >= 1:
         raise UsageError("--margin: expected less than 100 %, which would leave floors of 0")
-    from commwatch.diagnosis.marks.floors import floors_text
-    from commwatch.diagnosis.marks.learn import kinds, learned
+    from commwatch.diagnosis.marks.floors import floors_text, kinds, learned
     from commwatch.diagnosis.output_file import check_output, new_file
 
     check_output("--output", args.output, _ENDINGS)
@@ -166,7 +164,7 @@ def _check(verdict: Verdict, gpu: str, gpus: int) -> None:
 
 
 def _good(name: str, gpu: str, gpus: int, rates: dict[str, float], simulated: str | None) -> GoodNode:
-    from commwatch.diagnosis.marks.learn import GoodNode
+    from commwatch.diagnosis.marks.floors import GoodNode
 
     positive = {measure: rate for measure, rate in rates.items() if rate > 0}
     if not positive:

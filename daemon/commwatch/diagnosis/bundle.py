@@ -95,11 +95,6 @@ def write_bundle(
 
     Args:
         stream: where to.
-        pieces: the files.
-        left_out: what is missing and why.
-        host: name of the node.
-        version: of commwatch.
-        simulated: the simulated node.
         now: seconds since 1970.
     """
     made_at = datetime.fromtimestamp(now, timezone.utc)
@@ -140,14 +135,7 @@ def _safe(host: str) -> str:
 
 
 def document_pieces(known: Known, document: Diagnosis, identity: Identity, config: Config) -> Iterator[Piece]:
-    """The pieces that need no further reading of the machine.
-
-    Args:
-        known: the facts of the diagnosis.
-        document: the diagnosis.
-        identity: of the node.
-        config: in force for this command.
-    """
+    """The pieces that need no further reading of the machine."""
     low_ratio = known.thresholds.probe_bandwidth_utilization_low_ratio
     text = "\n".join(plain(line) for line in diagnosis_lines(document, every=True))
     yield Piece(name="diagnosis.txt", source="commwatch diagnose --all", text=f"{text}\n")

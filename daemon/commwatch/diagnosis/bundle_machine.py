@@ -237,11 +237,11 @@ def _job_logs(config: Config, tell: Tell) -> Iterator[Found]:
     except NoAnswer:
         yield LeftOut(name, source, f"they are not read in {_LOG_SECONDS:g} s")
         return
-    told = incidents_without_texts(answer.output)
-    if told is None:
+    text = incidents_without_texts(answer.output)
+    if text is None:
         yield LeftOut(name, source, f"they could not be read (exit code {answer.code})")
     else:
-        yield Piece(name=name, source=source, text=told)
+        yield Piece(name=name, source=source, text=text)
 
 
 _TAKEN_OF_AN_INCIDENT = ("category", "side", "certain", "happened", "next_step", "began", "ranks", "counts")

@@ -133,31 +133,35 @@ def _differences(before: Diagnosis, after: Diagnosis) -> Iterator[str]:
             yield f"{when}: nothing was measured; diagnose --full-scan measures"
 
 
-def comparison_lines(told: DiagnosisComparison, *, width: int = WIDTH) -> Iterator[Line]:
+def comparison_lines(comparison: DiagnosisComparison, *, width: int = WIDTH) -> Iterator[Line]:
     """The comparison as text."""
-    for line in _lines(told, width):
+    for line in _lines(comparison, width):
         yield [(printable(text), style) for text, style in line]
 
 
-def _lines(told: DiagnosisComparison, width: int) -> Iterator[Line]:
-    yield [(f"What changed from {utc(told.before_time)} to {utc(told.after_time)}", HEADING)]
-    for reason in told.not_comparable:
+def _lines(comparison: DiagnosisComparison, width: int) -> Iterator[Line]:
+    yield [(f"What changed from {utc(comparison.before_time)} to {utc(comparison.after_time)}", HEADING)]
+    for reason in comparison.not_comparable:
         yield from folded([("Not comparable: ", "yellow"), (reason, "")], width, 2)
-    yield from folded([("before: ", "bold"), (f"{told.verdict_before.word}: {told.verdict_before.line}", "")], width, 2)
-    yield from folded([("after:  ", "bold"), (f"{told.verdict_after.word}: {told.verdict_after.line}", "")], width, 2)
-    for word, findings in (("gone", told.findings_gone), ("new", told.findings_new)):
+    yield from folded(
+        [("before: ", "bold"), (f"{comparison.verdict_before.word}: {comparison.verdict_before.line}", "")], width, 2
+    )
+    yield from folded(
+        [("after:  ", "bold"), (f"{comparison.verdict_after.word}: {comparison.verdict_after.line}", "")], width, 2
+    )
+    for word, findings in (("gone", comparison.findings_gone), ("new", comparison.findings_new)):
         if findings:
             yield []
             yield [(f"Findings that are {word}", HEADING)]
         for one in findings:
             yield from folded([(f"  {one.severity}: {one.words}", "")], width, 4)
-    yield from _table(told.measures, width)
-    if told.pairs:
+    yield from _table(comparison.measures, width)
+    if comparison.pairs:
         yield []
         yield [("Pairs of GPUs, bandwidth", HEADING)]
-        for note in told.pairs:
+        for note in comparison.pairs:
             yield from folded([(f"  {note}", "")], width, 4)
-    for when, names in (("before", told.only_before), ("after", told.only_after)):
+    for when, names in (("before", comparison.only_before), ("after", comparison.only_after)):
         if names:
             yield []
             yield from folded([(f"Measured only {when}: {'; '.join(names)}", "")], width, 2)

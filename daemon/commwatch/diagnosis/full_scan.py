@@ -84,7 +84,7 @@ class FreshProbe:
     """Whether it was measured as the daemon measures it: the same GPUs, sizes and versions."""
 
     @property
-    def told(self) -> tuple[tuple[Answer, bool], ...]:
+    def conclusive(self) -> tuple[tuple[Answer, bool], ...]:
         """The meaningful answers, each with whether it was bad: not those that were skipped or yielded."""
         both = zip(self.answers, self.bad, strict=True)
         return tuple((answer, bad) for answer, bad in both if isinstance(answer.result, Measured | Failed))
@@ -92,7 +92,7 @@ class FreshProbe:
     @property
     def measured(self) -> bool:
         """Whether the last of these gave a result."""
-        return bool(self.told) and isinstance(self.told[-1][0].result, Measured)
+        return bool(self.conclusive) and isinstance(self.conclusive[-1][0].result, Measured)
 
     @property
     def last_at(self) -> float:
@@ -103,7 +103,7 @@ class FreshProbe:
     def bad_in_a_row(self) -> tuple[Answer, ...]:
         """The last ones that were bad, the oldest first; empty where the last one was well."""
         found: list[Answer] = []
-        for answer, bad in reversed(self.told):
+        for answer, bad in reversed(self.conclusive):
             if not bad:
                 break
             found.insert(0, answer)
@@ -212,8 +212,6 @@ def full_scan(config: Config, thresholds: Thresholds, alone: Alone, scope: Scope
     Without a daemon the node is read before, and all is as it would be with one that has just begun.
 
     Args:
-        config: of the node.
-        thresholds: in force.
         alone: reads and judges the node where no daemon runs.
         scope: what may be used.
 
@@ -272,12 +270,7 @@ def _read(file: Path, kind: type[_History]) -> _History | None:
 
 
 def with_scan(known: Known, fresh: Sequence[FreshProbe]) -> Known:
-    """The known facts with the results of a scan's probes.
-
-    Args:
-        known: what the daemon knows after the scan.
-        fresh: the probes.
-    """
+    """The known facts with the results of a scan's probes."""
     matrix = next((one.matrix for one in fresh if one.matrix is not None), None)
     measured = replace(known, snapshot=overlaid(known.snapshot, fresh))
     findings = _findings(measured, fresh)
@@ -301,7 +294,6 @@ def _findings(known: Known, fresh: Sequence[FreshProbe]) -> list[Finding]:
 
     Args:
         known: with the fresh values in its snapshot.
-        fresh: the probes of the scan.
     """
     open_before = _flat([one for one in known.findings.findings if one.code in CODES])
     standing = {key: one for key, one in open_before.items() if not _judged_again(known.facts, one, fresh)}
@@ -311,10 +303,10 @@ def _findings(known: Known, fresh: Sequence[FreshProbe]) -> list[Finding]:
     return join(standing.values())
 
 
-def _flat(told: Iterable[Finding]) -> dict[tuple[str, str], Incident]:
+def _flat(findings: Iterable[Finding]) -> dict[tuple[str, str], Incident]:
     """All open findings, causes included; a cause has no duration of its own and gets that of its symptom."""
     found: dict[tuple[str, str], Incident] = {}
-    for finding in told:
+    for finding in findings:
         known_causes = [cause for cause in finding.causes if cause.code in CODES]
         together: list[Finding | Cause] = [finding, *known_causes]
         for one in together:
@@ -355,7 +347,7 @@ def _matches(facts: Facts, thresholds: Thresholds, fresh: Iterable[FreshProbe]) 
 
 def _of_failures(facts: Facts, thresholds: Thresholds, one: FreshProbe) -> Iterator[Match]:
     """Failures in this scan alone: wrong results count at once, other failures as a streak."""
-    results = [answer.result for answer, _ in one.told]
+    results = [answer.result for answer, _ in one.conclusive]
     failed = [result for result in results if isinstance(result, Failed) and result.reason not in OWN_FAILURES]
     if wrong := sum(result.reason == "wrong_result" for result in failed):
         yield Match("probe_wrong_result", _component(facts, one), (Evidence("wrong results in this scan", wrong),))

@@ -30,14 +30,7 @@ class HeadlineAlert:
 def headline_alerts(
     node: Node, probes: Sequence[ProbeRecord], config: Config, thresholds: Thresholds
 ) -> list[HeadlineAlert]:
-    """Parts that must be seen first, then what the probe that runs most often has results for.
-
-    Args:
-        node: what the daemon exports.
-        probes: when they run next.
-        config: of the daemon.
-        thresholds: in force.
-    """
+    """Parts that must be seen first, then what the probe that runs most often has results for."""
     return [*_of_parts(node), *_of_probes(node, probes, config, thresholds)]
 
 

@@ -39,8 +39,6 @@ def identity_of(known: Known, host: str, kernel: str) -> Identity:
     """Which node it is, by what is exposed.
 
     Args:
-        known: what the daemon knows.
-        host: name of the node.
         kernel: its release; empty where it is not that of this node.
     """
     node = known.facts.node

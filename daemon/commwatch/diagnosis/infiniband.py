@@ -269,14 +269,14 @@ def _troubles(known: Known, port: RdmaPort) -> Iterator[Check]:
 
 
 def _nothing(known: Known, port: RdmaPort, trouble: _Trouble, check: Check) -> Check:
-    if why := _not_looked_at(known, port, trouble):
+    if why := _why_not_evaluated(known, port, trouble):
         return msgspec.structs.replace(check, required="", detail=why)
     return msgspec.structs.replace(
         check, measured="nothing", verdict="passed", source="thresholds.yaml, watched by the daemon"
     )
 
 
-def _not_looked_at(known: Known, port: RdmaPort, trouble: _Trouble) -> str:
+def _why_not_evaluated(known: Known, port: RdmaPort, trouble: _Trouble) -> str:
     """Why a trouble would not have been seen; empty where it would."""
     if known.findings.looked_at is None:
         return "the daemon has not looked yet"

@@ -78,8 +78,6 @@ def matched_by(findings: FindingsDocument, facts: Facts, thresholds: Thresholds)
 
     Args:
         findings: of the daemon, or of a full scan.
-        facts: the current values; no counter has a past in them.
-        thresholds: in force.
     """
     found: dict[tuple[str, str], Matched] = {}
     for finding in findings.findings:
@@ -112,7 +110,6 @@ def judged(check: Check, matched: Matches, quantity: Quantity, parts: Collection
 
     Args:
         check: with what is measured and required, and its verdict where no rule sees anything.
-        matched: what the rules see.
         quantity: that it is about: it fails by the codes that name it.
         parts: identities or addresses of the components that it is about, with whatever the whole node lacks; empty:
             any.

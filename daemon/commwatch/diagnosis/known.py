@@ -65,7 +65,7 @@ class Stress:
     """Its rows are the slices of the run, each a bandwidth of its own."""
     rises: tuple[Rise, ...] | None
     """None where the daemon did not answer afterwards."""
-    looks: int
+    samples: int
     """How often the daemon was asked while the load ran, and answered."""
     held: Mapping[str, tuple[str, ...]]
     """By GPU the reasons that limited its clocks at any of these evaluations."""
@@ -148,8 +148,6 @@ def ask(config: Config, thresholds: Thresholds, seconds: float | None = None) ->
     """The daemon's current facts.
 
     Args:
-        config: of the node.
-        thresholds: in force.
         seconds: that the daemon has for all its answers together; None: 1.5.
 
     Raises:

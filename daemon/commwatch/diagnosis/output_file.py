@@ -28,7 +28,6 @@ def check_output(option: str, file: Path, endings: tuple[str, ...]) -> None:
 
     Args:
         option: that named it, for the message.
-        file: as the user wrote it.
         endings: of names that are right.
 
     Raises:

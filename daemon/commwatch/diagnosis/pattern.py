@@ -296,14 +296,14 @@ def _scanned(known: Known) -> Iterator[Check]:
         by_probe.setdefault(answer.probe, []).append(answer)
     unrun: dict[str, list[str]] = {}
     for name, answers in by_probe.items():
-        told = [one for one in answers if isinstance(one.result, Measured | Failed)]
-        last = told[-1].result if told else None
+        conclusive = [one for one in answers if isinstance(one.result, Measured | Failed)]
+        last = conclusive[-1].result if conclusive else None
         if last is None or (isinstance(last, Failed) and last.reason in OWN_FAILURES):
             unrun.setdefault(why_not(answers[-1].result), []).append(name)
         elif isinstance(last, Failed):
-            yield _failed(name, told, last)
-        elif any(one.is_bad for one in told) and (not told[-1].is_bad or told[-1] is not answers[-1]):
-            yield _sometimes(name, answers, told)
+            yield _failed(name, conclusive, last)
+        elif any(one.is_bad for one in conclusive) and (not conclusive[-1].is_bad or conclusive[-1] is not answers[-1]):
+            yield _sometimes(name, answers, conclusive)
     for reason, names in unrun.items():
         here = all(by_probe[name][-1].has_no_place_here for name in names)
         yield _check(FRESH_PROBE, "does not apply" if here else "not measured", ", ".join(names), detail=reason)
@@ -318,14 +318,14 @@ def _failed(name: str, answers: Sequence[Answer], last: Failed) -> Check:
     )  # fmt: skip
 
 
-def _sometimes(name: str, answers: Sequence[Answer], told: Sequence[Answer]) -> Check:
+def _sometimes(name: str, answers: Sequence[Answer], conclusive: Sequence[Answer]) -> Check:
     """Bad, and then well again or not measured any more: no streak either way."""
-    bad = sum(one.is_bad for one in told)
-    words = sorted({one.verdict for one in told if one.is_bad})
+    bad = sum(one.is_bad for one in conclusive)
+    words = sorted({one.verdict for one in conclusive if one.is_bad})
     detail = "It was well again when it was measured again: no streak, and no finding of this scan"
-    if told[-1] is not answers[-1]:
+    if conclusive[-1] is not answers[-1]:
         detail = f"It could not be measured again, and there is no streak. {why_not(answers[-1].result)}"
     return _check(
-        FRESH_PROBE, "notice", name, f"{' and '.join(words)} {bad} of {len(told)} times", "well each time", "", detail,
-        "Scan again later; what comes and goes is often other load on this node.",
+        FRESH_PROBE, "notice", name, f"{' and '.join(words)} {bad} of {len(conclusive)} times", "well each time", "",
+        detail, "Scan again later; what comes and goes is often other load on this node.",
     )  # fmt: skip

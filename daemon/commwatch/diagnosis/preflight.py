@@ -20,7 +20,6 @@ def preflight(facts: Facts, asked: Asked, now: float, max_age: float) -> tuple[P
     """The answer, and the checks behind it.
 
     Args:
-        facts: what the daemon exposes.
         asked: the profile that has to be met, and what the job does.
         now: seconds since 1970.
         max_age: seconds beyond which a result is too old for the job that is to start.

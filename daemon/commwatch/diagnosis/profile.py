@@ -11,8 +11,17 @@ import msgspec
 
 from commwatch.diagnosis.bandwidth import why_unmeasured
 from commwatch.diagnosis.check import Check, CheckVerdict
-from commwatch.diagnosis.estimate.gpus import ASSUMED_MFU, operations
-from commwatch.diagnosis.estimate.step import STRATEGIES, Fabric, Layout, Span, Step, estimate_step, span
+from commwatch.diagnosis.estimate.step import (
+    ASSUMED_MFU,
+    STRATEGIES,
+    Fabric,
+    Layout,
+    Span,
+    Step,
+    estimate_step,
+    operations,
+    span,
+)
 from commwatch.diagnosis.marks.floors import MACHINES, MACHINES_SOURCE, Machine
 from commwatch.diagnosis.marks.measures import bandwidths, measures_of
 from commwatch.diagnosis.marks.memory import PURPOSES, Need, fitting, least_gpus, needs, training_of
@@ -87,8 +96,6 @@ def checks_of(facts: Facts, asked: Asked, since: float = ALWAYS) -> Iterator[Che
     """The same of what is exposed.
 
     Args:
-        facts: what is exposed.
-        asked: which profiles.
         since: older results are left out, seconds since 1970.
     """
     yield from _hardware_marks(facts, since)
@@ -292,7 +299,6 @@ def _hardware_marks(facts: Facts, since: float) -> Iterator[Check]:
     """All of them but those of a model.
 
     Args:
-        facts: what is exposed.
         since: older results are left out, seconds since 1970.
     """
     yield _utilization(facts, since)
@@ -535,9 +541,6 @@ def all_reduce_check(mark: Mark, what: str, facts: Facts, since: float) -> Check
 
     Args:
         mark: in bytes per second.
-        what: how the check begins.
-        facts: what is exposed.
-        since: as above.
     """
     count = len(facts.derived(gpus_of))
     if count == 1:

@@ -42,8 +42,6 @@ def report(document: Diagnosis, identity: Identity, low_ratio: float) -> str:
     """The page.
 
     Args:
-        document: what is shown.
-        identity: of the node.
         low_ratio: a bandwidth below this share of the expected one is marked.
     """
     return "".join(_page(document, identity, low_ratio))
@@ -200,8 +198,8 @@ def _check_table(branches: Iterable[tuple[Branch, list[TableRow]]], *, notes: bo
         yield f'<tbody class="branch"><tr><th colspan="5" scope="rowgroup">{name}</th></tr>'
         for row in rows:
             yield f'<tr><td class="verdictcell {KINDS.get(row.verdict, "plain")}">{row.verdict}</td>'
-            told = "".join(f'<br><span class="dim">{_text(note)}</span>' for note in said.get(id(row), ()))
-            yield f"<td>{_text(row.what)}{told}</td><td>{_text(row.where)}</td>"
+            details = "".join(f'<br><span class="dim">{_text(note)}</span>' for note in said.get(id(row), ()))
+            yield f"<td>{_text(row.what)}{details}</td><td>{_text(row.where)}</td>"
             yield _labelled("measured", row.measured) + _labelled("required", row.required) + "</tr>"
         yield "</tbody>"
     yield "</table></div>"

@@ -126,15 +126,17 @@ def _when(rates: Sequence[float], mark: float, seconds: float) -> str:
 def _clocks(run: Stress) -> Check:
     """The reasons that limited the GPUs' clocks while the load ran."""
     limited = [one for one in run.rises or () if one.column == _LIMITED]
-    told = [f"{where}: {', '.join(reasons)}" for where, reasons in sorted(run.held.items())]
-    told += [f"{one.where} held for {format_seconds(one.by)} by {_POLICIES.get(one.what, one.what)}" for one in limited]
-    told += [f"{where}: below its generation" for where in run.slow_links]
+    found = [f"{where}: {', '.join(reasons)}" for where, reasons in sorted(run.held.items())]
+    found += [
+        f"{one.where} held for {format_seconds(one.by)} by {_POLICIES.get(one.what, one.what)}" for one in limited
+    ]
+    found += [f"{where}: below its generation" for where in run.slow_links]
     what = "clocks and PCIe generation under load"
-    if not told and not run.looks:
+    if not found and not run.samples:
         return _check(what, "not measured", detail="the daemon was not asked while the load ran: it was too short")
     return _check(
         what, "failed" if run.held or run.slow_links else "notice" if limited else "passed", "",
-        _short(told) or "nothing held them back", "nothing that slows communication down", "",
+        _short(found) or "nothing held them back", "nothing that slows communication down", "",
         "A power limit alone is how many healthy GPUs work." if limited and not run.held else "",
         "Look at cooling, power supply and power limits: nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER."
         if run.held else "",
@@ -149,14 +151,14 @@ def _links(run: Stress) -> Check:
         return _check(what, "not measured", detail=reason)
     retrained = [one for one in run.rises if one.column in LINK_RETRAINED]
     repaired = [one for one in run.rises if one.column in SENT_AGAIN]
-    told = [f"{one.where}: {one.by:g} {_WORDS[one.column]}" for one in (*retrained, *repaired)]
+    found = [f"{one.where}: {one.by:g} {_WORDS[one.column]}" for one in (*retrained, *repaired)]
     return _check(
-        what, "failed" if retrained else "notice" if repaired else "passed", "", _short(told) or "none", "none", "",
-        "What the daemon counted meanwhile; it reads these every 10 s." if told else "",
+        what, "failed" if retrained else "notice" if repaired else "passed", "", _short(found) or "none", "none", "",
+        "What the daemon counted meanwhile; it reads these every 10 s." if found else "",
         "Reseat or replace the link named: cable, riser, bridge or card." if retrained else "",
     )  # fmt: skip
 
 
-def _short(told: Sequence[str]) -> str:
-    more = f"; and {len(told) - _MOST_TOLD} more" if len(told) > _MOST_TOLD else ""
-    return f"{'; '.join(told[:_MOST_TOLD])}{more}"
+def _short(found: Sequence[str]) -> str:
+    more = f"; and {len(found) - _MOST_TOLD} more" if len(found) > _MOST_TOLD else ""
+    return f"{'; '.join(found[:_MOST_TOLD])}{more}"

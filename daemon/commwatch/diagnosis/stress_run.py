@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -41,7 +42,7 @@ SLICE_SECONDS = 2.0
 FEWEST_SLICES = 9
 """Three in each third."""
 
-LOOK_SECONDS = 2.0
+SAMPLE_SECONDS = 2.0
 _ANSWER_SECONDS = 1.0
 _PATIENT_SECONDS = 10.0
 """Deadline for the snapshots before and after, without which half of the result is missing."""
@@ -72,8 +73,6 @@ def run_stress(
     """Load the GPUs for a time, if the node is free.
 
     Args:
-        config: of the node.
-        thresholds: in force.
         seconds: how long.
         gpus: NVML indexes; empty: all.
         ignore_scheduler: the operator says that the node is theirs.
@@ -82,22 +81,22 @@ def run_stress(
         CommwatchError: the driver cannot be read, or the command was interrupted.
     """
     before = _snapshot_or_none(config, _PATIENT_SECONDS)
-    looks = Looks(config, thresholds)
-    looks.start()
-    try:
-        [answer] = run_cycles(
-            config,
-            {NAME: Probe(bandwidth_bytes=Size(STRESS_BYTES))},
-            gpus=gpus,
-            ignore_scheduler=ignore_scheduler,
-            shaped=partial(sustained, seconds=seconds),
-        )
-    finally:
-        looks.stop()
-    ended = answer.result.finished_at
-    during = under_load(looks.taken, ended, seconds)
+    is_over = threading.Event()
+    with ThreadPoolExecutor(1) as beside:
+        sampled = beside.submit(samples_until, is_over, config, thresholds)
+        try:
+            [answer] = run_cycles(
+                config,
+                {NAME: Probe(bandwidth_bytes=Size(STRESS_BYTES))},
+                gpus=gpus,
+                ignore_scheduler=ignore_scheduler,
+                shaped=partial(sustained, seconds=seconds),
+            )
+        finally:
+            is_over.set()
+    during = under_load(sampled.result(), answer.result.finished_at, seconds)
     measured = isinstance(answer.result, Measured)
-    held, slow_links = seen_by(during) if measured else ({}, ())
+    held, slow_links = limits_in(during) if measured else ({}, ())
     after = _snapshot_or_none(config, _PATIENT_SECONDS)
     rises = rises_between(before.node, after.node) if before and after and measured else None
     return Stress(seconds, answer, rises, len(during), held, slow_links)
@@ -117,7 +116,7 @@ def sustained(plan: CyclePlan, seconds: float) -> CyclePlan:
     return msgspec.structs.replace(plan, steps=steps, timed_seconds=seconds, deadlines=deadlines)
 
 
-class Look(NamedTuple):
+class Sample(NamedTuple):
     """The daemon's readings of clocks and links at one moment."""
 
     time: float
@@ -128,7 +127,7 @@ class Look(NamedTuple):
     """Below their generation."""
 
 
-def look_of(snapshot: SnapshotDocument, thresholds: Thresholds) -> Look:
+def sample_of(snapshot: SnapshotDocument, thresholds: Thresholds) -> Sample:
     """By the rules of the findings, except that the GPU is known to be busy."""
     facts = Facts(snapshot.node, CounterHistory({}), snapshot.time)
     held = frozenset(
@@ -136,18 +135,18 @@ def look_of(snapshot: SnapshotDocument, thresholds: Thresholds) -> Look:
         for gpu, reason, flag in facts.each_keyed(Gpu.clocks_event_reasons)
         if flag == 1 and reason in SLOWDOWNS
     )
-    return Look(snapshot.time, held, frozenset(one.component.name for one in pcie.slow(facts, thresholds)))
+    return Sample(snapshot.time, held, frozenset(one.component.name for one in pcie.slow(facts, thresholds)))
 
 
-def under_load(looks: Sequence[Look], ended: float, seconds: float) -> list[Look]:
+def under_load(samples: Sequence[Sample], ended: float, seconds: float) -> list[Sample]:
     """The snapshots whose values were read while the load ran.
 
     Args:
-        looks: all that were taken.
+        samples: all that were taken.
         ended: when the ranks were through, seconds since 1970.
         seconds: for which they had worked.
     """
-    return [one for one in looks if ended - seconds + SETTLED_SECONDS <= one.time <= ended]
+    return [one for one in samples if ended - seconds + SETTLED_SECONDS <= one.time <= ended]
 
 
 def _snapshot_or_none(config: Config, seconds: float) -> SnapshotDocument | None:
@@ -158,37 +157,21 @@ def _snapshot_or_none(config: Config, seconds: float) -> SnapshotDocument | None
         return None
 
 
-class Looks:
-    """Asks the daemon in a thread of its own while the ranks work."""
-
-    def __init__(self, config: Config, thresholds: Thresholds) -> None:
-        self.taken: list[Look] = []
-        self._config = config
-        self._thresholds = thresholds
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def start(self) -> None:
-        """Begin; the first snapshot comes after a while."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End, after a snapshot in progress."""
-        self._over.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._over.wait(LOOK_SECONDS):
-            taken = _snapshot_or_none(self._config, _ANSWER_SECONDS)
-            if taken is not None:
-                self.taken.append(look_of(taken, self._thresholds))
+def samples_until(is_over: threading.Event, config: Config, thresholds: Thresholds) -> list[Sample]:
+    """Ask the daemon while the ranks work, the first time after a while; without an answer there is a sample less."""
+    samples = []
+    while not is_over.wait(SAMPLE_SECONDS):
+        snapshot = _snapshot_or_none(config, _ANSWER_SECONDS)
+        if snapshot is not None:
+            samples.append(sample_of(snapshot, thresholds))
+    return samples
 
 
-def seen_by(looks: Sequence[Look]) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
+def limits_in(samples: Sequence[Sample]) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
     """By GPU the reasons that limited its clocks, and the links that were below their generation, in any of these
     snapshots."""
     held: dict[str, set[str]] = {}
-    for gpu, reason in (one for look in looks for one in look.held):
+    for gpu, reason in (one for sample in samples for one in sample.held):
         held.setdefault(gpu, set()).add(reason)
-    slow = {link for look in looks for link in look.slow_links}
+    slow = {link for sample in samples for link in sample.slow_links}
     return {name: tuple(sorted(reasons)) for name, reasons in held.items()}, tuple(sorted(slow))

@@ -52,7 +52,6 @@ def branch_rows(checks: Iterable[Check], *, every: bool = False) -> Iterator[tup
     """The rows of each branch that has any, the most important first.
 
     Args:
-        checks: of all branches.
         every: one row for each check, also where many say the same.
     """
     by_branch: dict[Branch, list[Check]] = {}
@@ -117,7 +116,6 @@ def finding_groups(findings: Iterable[Finding], *, every: bool = False) -> list[
 
     Args:
         findings: most severe first.
-        every: each by itself.
     """
     groups: dict[tuple[str, ...], list[Finding]] = {}
     for finding in findings:

@@ -43,7 +43,6 @@ def diagnosis_lines(document: Diagnosis, *, width: int = WIDTH, every: bool = Fa
     """The whole answer.
 
     Args:
-        document: what is shown.
         width: columns; no line is wider but for a long word.
         every: all checks and all findings, also where many say the same.
     """
@@ -85,12 +84,7 @@ _OTHERS = 5
 
 
 def screen_lines(document: Diagnosis, *, width: int = WIDTH) -> Iterator[Line]:
-    """The answer on one screen: verdict, the first finding with causes and next step, the others by a line, the score.
-
-    Args:
-        document: what is shown.
-        width: columns.
-    """
+    """The answer on one screen: verdict, first finding with causes and next step, the others by a line, score."""
     head: list[Line] = []
     if document.simulated is not None:
         head.append([(f"Simulated node {document.simulated}: none of this is real.", "")])

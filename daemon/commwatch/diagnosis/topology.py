@@ -84,7 +84,7 @@ def topology_checks(known: Known) -> Iterator[Check]:
     yield from _nics(topology)
     yield from _ways(facts, topology, found, is_measured=measured is not None)
     yield _numa(topology, found)
-    yield from _told(known, topology, found)
+    yield from _uneven(known, topology, found)
 
 
 def _gpus(facts: Facts, node: Topology) -> Check:
@@ -344,9 +344,9 @@ def _numa(topology: Topology, found: Sequence[TopologyFinding]) -> Check:
     ends = topology.ends
     silent = [_both_names(end) for end in ends if numa_of(topology, end.address) is None]
     measured = f"known of {len(ends) - len(silent)} of {len(ends)}"
-    told = next((one for one in found if one.code == "numa_unknown"), None)
-    if told is not None:
-        return _check(what, "notice", ", ".join(silent), measured, detail=told.text, next_step=told.meaning)
+    unknown = next((one for one in found if one.code == "numa_unknown"), None)
+    if unknown is not None:
+        return _check(what, "notice", ", ".join(silent), measured, detail=unknown.text, next_step=unknown.meaning)
     detail = "the class of no way depends on the others" if silent else ""
     return _check(what, "passed", measured=measured, detail=detail)
 
@@ -357,7 +357,7 @@ def _both_names(part: Gpu | Nic) -> str:
     return name if name == part.label else f"{name} ({part.label})"
 
 
-def _told(known: Known, topology: Topology, found: Sequence[TopologyFinding]) -> Iterator[Check]:
+def _uneven(known: Known, topology: Topology, found: Sequence[TopologyFinding]) -> Iterator[Check]:
     """Uneven or unknown properties that have no row of their own."""
     addresses = {gpu.label: gpu.address for gpu in topology.gpus}
     for one in found:

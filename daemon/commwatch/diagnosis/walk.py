@@ -63,7 +63,6 @@ def overall(known: Known, checks: Sequence[Check]) -> Verdict:
 
     Args:
         known: what the daemon said, with its findings most severe first.
-        checks: of all branches.
     """
     document = known.findings
     if known.scanned and document.grave:

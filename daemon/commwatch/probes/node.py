@@ -115,11 +115,9 @@ class ProbeNode:
         """Nothing is read.
 
         Args:
-            settings: the whole configuration.
             store: with what the collectors know.
             state: the state directory, where the hold and the lock are.
             simulation: the simulated node; None on a real one.
-            read: asks the collectors.
             starvation: ranks that were late for want of CPU or memory have not failed; by default that is not asked.
         """
         self._settings = settings
@@ -167,8 +165,6 @@ class ProbeNode:
         """A probe's cycle.
 
         Args:
-            name: of the probe.
-            probe: its configuration.
             topology: of this node; None: without reading how the GPUs are connected.
         """
         backend = choose_backend(
@@ -193,21 +189,20 @@ class ProbeNode:
 
     # --- whether the node is free ---
 
-    async def look(self, plan: CyclePlan, *, ignore_scheduler: bool = False) -> Seen:
+    async def inspect(self, plan: CyclePlan, *, ignore_scheduler: bool = False) -> Seen:
         """Read GPUs and schedulers, as far as a cycle needs them; with GPUs this takes more than a second.
 
         Args:
-            plan: of the cycle.
             ignore_scheduler: the operator says that the node is theirs; no scheduler is asked.
         """
-        gpus = () if plan.on_host else await self.look_at_gpus()
+        gpus = () if plan.on_host else await self.busy_test()
         if ignore_scheduler:
             return Seen(gpus, SchedulerFacts(ignored=True))
         if self._simulation is not None:  # no scheduler is asked about a simulated node
             return Seen(gpus)
         return Seen(gpus, await scheduler_facts(self._settings.probes, self._procfs, self._sysfs))
 
-    async def look_at_gpus(self) -> tuple[GpuFacts, ...]:
+    async def busy_test(self) -> tuple[GpuFacts, ...]:
         """The busy test: every GPU of the node, twice and a second apart."""
         return await self._view.look_twice(self._read.read_gpus, time.monotonic)
 

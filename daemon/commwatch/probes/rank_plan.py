@@ -218,12 +218,12 @@ def event_line(event: RankEvent) -> bytes:
 
 def read_plan(line: bytes) -> RankPlan:
     """The plan as the parent wrote it, which has checked it."""
-    told = _with_tuples(json.loads(line))
-    told["steps"] = tuple(Step(**step) for step in told["steps"])
+    fields = _with_tuples(json.loads(line))
+    fields["steps"] = tuple(Step(**step) for step in fields["steps"])
     for name, kind in (("simulation", SimulatedNodePlan), ("meeting", Meeting)):
-        if told[name] is not None:
-            told[name] = kind(**told[name])
-    return RankPlan(**told)
+        if fields[name] is not None:
+            fields[name] = kind(**fields[name])
+    return RankPlan(**fields)
 
 
 def _with_tuples(value: Any) -> Any:

@@ -129,8 +129,6 @@ class Rotation:
         """The rounds that the next cycle measures: more after a time in which none could, at most all.
 
         Args:
-            rounds: of the matrix.
-            now: at the cycle.
             interval: seconds between cycles, for the first one.
         """
         if not rounds:

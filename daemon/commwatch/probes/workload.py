@@ -35,7 +35,6 @@ def choose_backend(probe: settings.Probe, *, simulated: bool, driver: bool) -> B
     Args:
         probe: its configuration; ``auto`` is nccl with an NVIDIA driver and gloo without one.
         simulated: the node does not exist; then every probe is simulated.
-        driver: an NVIDIA driver is here.
     """
     if simulated:
         return "simulated"
@@ -60,12 +59,8 @@ def plan_cycle(
     measure: fewer than two ranks for anything but host copies, or host copies with gloo, which has no GPU.
 
     Args:
-        name: of the probe.
-        probe: its configuration.
-        limits: of all probes.
         backend: see ``choose_backend``.
         devices: the chosen GPUs, one for each rank; more ranks than GPUs share them.
-        simulation: the simulated node, for its backend.
         shared_links: links in the PCIe tree or between sockets that the traffic of two ranks crosses beside the links
             of their own; pairs that share one are measured one after another. None: no two pairs share any.
     """
@@ -103,11 +98,9 @@ def plan_between(
 
     Args:
         meeting: with the other end.
-        backend: of both ends.
         device: the GPU of the rail; empty without.
         deadlines: of both ends.
         timed_seconds: time that the timed calls may take, on GPUs.
-        simulation: the simulated node, for its backend.
     """
     ways: tuple[Pair, ...] = ((0, 1), (1, 0))
     large = _default_bandwidth_bytes("pairs", backend)

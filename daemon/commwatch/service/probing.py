@@ -186,7 +186,7 @@ class Probing:
 
     async def _cycle_if_free(self, name: str, record: ProbeRecord) -> CycleResult | None:
         """Look at the node, and run a cycle where nothing speaks against it; None where the daemon stops meanwhile."""
-        seen = await self._node.look(self._prospect(name).plan)
+        seen = await self._node.inspect(self._prospect(name).plan)
         prospect = await self._joined_prospect(name)
         pairs = await self._pairs_beside(name, prospect)
         if pairs is not None:

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 from commwatch.config.settings import Config
 from commwatch.config.simulated import node_name
-from commwatch.diagnosis.estimate.gpus import LORA_RATIO, operations, used_of
 from commwatch.diagnosis.estimate.step import (
     HIDING_RATIO,
     LAUNCH_SECONDS,
+    LORA_RATIO,
     MESSAGE_SECONDS,
     RECOMPUTED_LEAST,
     RESERVE_BYTES,
@@ -26,8 +26,10 @@ from commwatch.diagnosis.estimate.step import (
     Training,
     estimate_step,
     model_state,
+    operations,
     place_of,
     span,
+    used_of,
 )
 from commwatch.errors import StateError, UsageError
 from commwatch.node.capacity import HOST_MEMORY_SHARE, planned_pcie_rate
@@ -81,7 +83,6 @@ def estimate(args: argparse.Namespace, config: Config, now: float, last_run: Las
 
     Args:
         args: of the command line.
-        config: of the node.
         now: seconds since 1970.
         last_run: what the last run between nodes gave, where the command line asks for that.
 

@@ -14,7 +14,7 @@ import msgspec
 
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.health.counts import count_unknown
-from commwatch.diagnosis.health.one_look import KernelFact
+from commwatch.diagnosis.health.kernel_facts import KernelFact
 from commwatch.errors import StateError
 from commwatch.findings.finding import Cause, Finding, Severity
 from commwatch.findings.health import Health, calls_for_drain, unknown
@@ -154,7 +154,6 @@ def guarded(arguments: Sequence[str], run: Callable[[], int]) -> int:
 
     Args:
         arguments: of the command line.
-        run: understands them, does the work and gives the exit code.
     """
     try:
         return run()

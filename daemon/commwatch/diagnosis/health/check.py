@@ -13,7 +13,7 @@ import msgspec
 from commwatch.config.settings import Config
 from commwatch.diagnosis.health.answer import DrainRecord, PreflightRecord, answer_of, fault_records, print_answer
 from commwatch.diagnosis.health.kernel import SOURCES, ask_kernel
-from commwatch.diagnosis.health.one_look import KernelLook, judged
+from commwatch.diagnosis.health.kernel_facts import KernelFacts, judged
 from commwatch.errors import CommwatchError
 from commwatch.findings.api_documents import FindingsDocument, SnapshotDocument
 from commwatch.findings.health import (
@@ -29,8 +29,7 @@ from commwatch.findings.health import (
 )  # fmt: skip
 from commwatch.findings.verdict import WORDS
 from commwatch.probes.gate.schedulers import find_daemons
-from commwatch.probes.gate.slurm import node_name
-from commwatch.probes.gate.slurm_drain import drain
+from commwatch.probes.gate.slurm import drain, node_name
 from commwatch.state.answer import document_of
 from commwatch.state.client import DaemonAbsent, ask_daemon
 from commwatch.state.directory import state_path
@@ -71,7 +70,7 @@ class _Found:
 
     health: Health
     said: FindingsDocument | None = None
-    kernel: KernelLook | None = None
+    kernel: KernelFacts | None = None
     preflight: PreflightRecord | None = None
 
 
@@ -89,7 +88,7 @@ def check(options: Options, config: Config) -> int:
             raise CommwatchError("--drain needs --slurm")
         if options.purpose and not options.require:
             raise CommwatchError("--for needs --require")
-        found = _look(state, config, asked)
+        found = _evaluate(state, config, asked)
         if options.require and found.said is not None:
             found = _with_preflight(found, options, config, state, asked)
     except Exception as error:
@@ -113,7 +112,7 @@ def check(options: Options, config: Config) -> int:
     return health.exit_code
 
 
-def _look(state: Path, config: Config, asked: Asked) -> _Found:
+def _evaluate(state: Path, config: Config, asked: Asked) -> _Found:
     try:
         answer = ask_daemon(state, "findings", DAEMON_SECONDS)
         said = document_of(answer, FindingsDocument)

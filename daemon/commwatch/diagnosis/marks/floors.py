@@ -1,8 +1,9 @@
-"""Floors: what a healthy machine of a type gives at least, as published or as a site has written it; pure but files."""
+"""Floors: what a healthy machine of a type gives at least, published, written by a site or learned from its nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -10,6 +11,7 @@ from msgspec import Meta
 
 from commwatch.config.settings import Rate, Section
 from commwatch.config.yaml_file import decode, read_yaml
+from commwatch.units import format_percent
 
 _GB = 10**9
 
@@ -123,7 +125,6 @@ def floors_text(floors: Sequence[SiteFloor], heading: Sequence[str]) -> str:
     """A file that ``read_floors`` reads back.
 
     Args:
-        floors: to write.
         heading: lines of the comment above them.
     """
     lines = [f"# {line}".rstrip() for line in heading]
@@ -148,3 +149,57 @@ def _quoted(text: str) -> str:
 def _rate_text(rate: float) -> str:
     """Rounded down to a ten-thousandth or less of it: a floor is not raised by how it is written."""
     return f"{int(rate / 1e6)}MB/s"
+
+
+# --- from what good nodes have given ---
+
+
+class GoodNode(NamedTuple):
+    """The measurements of a node."""
+
+    name: str
+    """File or address of the measurements."""
+    gpu: str
+    gpus: int
+    bandwidths: Mapping[str, float]
+    """By measure, bytes per second."""
+    simulated: str | None
+    """Name of the simulated node."""
+
+
+def learned(nodes: Sequence[GoodNode], quantile: float, margin: float) -> list[SiteFloor]:
+    """A floor for each measure of each kind of node.
+
+    Args:
+        nodes: that are good.
+        quantile: of the nodes' values, from 0, the least, to 1.
+        margin: share by which a floor stays below it.
+    """
+    values: dict[tuple[str, int, str], list[float]] = defaultdict(list)
+    for node in nodes:
+        for measure, rate in node.bandwidths.items():
+            values[node.gpu, node.gpus, measure].append(rate)
+    how = f"{format_percent(quantile)} quantile, less {format_percent(margin)}"
+    return [
+        SiteFloor(gpu, gpus, measure, _quantile(rates, quantile) * (1 - margin), f"{_nodes(len(rates))}: {how}")
+        for (gpu, gpus, measure), rates in sorted(values.items())
+    ]
+
+
+def kinds(nodes: Sequence[GoodNode]) -> list[str]:
+    """``12 nodes with 8 x NVIDIA H100 80GB HBM3``, for each kind."""
+    counts = Counter((node.gpu, node.gpus) for node in nodes)
+    return [f"{_nodes(count)} with {gpus} x {gpu}" for (gpu, gpus), count in sorted(counts.items())]
+
+
+def _nodes(count: int) -> str:
+    return "1 node" if count == 1 else f"{count} nodes"
+
+
+def _quantile(values: Sequence[float], quantile: float) -> float:
+    """Straight between the two values that it lies between."""
+    ordered = sorted(values)
+    place = quantile * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (place - low) * (ordered[high] - ordered[low])

@@ -29,7 +29,6 @@ def measures_of(facts: Facts, since: float = ALWAYS) -> Iterator[Measure]:
     """Latency and bus bandwidth of each collective, the slowest pair of each class, and each copy.
 
     Args:
-        facts: what is exposed.
         since: older results are left out, seconds since 1970.
     """
     for probe in collectives(facts):

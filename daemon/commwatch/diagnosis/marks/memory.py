@@ -67,14 +67,7 @@ def training_of(profile: Profile, purpose: Purpose) -> Training:
 
 
 def needs(profile: Profile, purpose: Purpose, gpus: int, nodes: int = 1) -> Iterator[Need]:
-    """The memory of each GPU with the profile's own strategy, then with those that split more.
-
-    Args:
-        profile: whose model it is.
-        purpose: of the job.
-        gpus: of a node.
-        nodes: alike.
-    """
+    """The memory of each GPU with the profile's own strategy, then with those that split more."""
     training, count = training_of(profile, purpose), gpus * nodes
     layer = profile.tokens * profile.hidden
     if purpose == "inference":
@@ -103,8 +96,6 @@ def least_gpus(profile: Profile, purpose: Purpose, gpus: int, gpu_bytes: float) 
     """GPUs of whole nodes below which it fits with no way to split the model; None where no number is enough.
 
     Args:
-        profile: likewise, and the purpose.
-        purpose: of the job.
         gpus: of a node, on which it does not fit.
         gpu_bytes: of each of them.
     """

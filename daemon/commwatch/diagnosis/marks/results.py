@@ -73,8 +73,6 @@ def results_over_all(facts: Facts, operation: str, since: float = ALWAYS) -> lis
     """Current results of a collective over all GPUs of the node, the largest messages first, with the bus bandwidth.
 
     Args:
-        facts: what is exposed.
-        operation: the collective.
         since: older ones are left out, seconds since 1970.
     """
     count = len(facts.derived(gpus_of))

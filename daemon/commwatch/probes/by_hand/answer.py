@@ -154,13 +154,7 @@ def answer_of(
     """The answer from the outcome of a cycle.
 
     Args:
-        prospect: the cycle as it was planned.
         probe: its configuration; what is expected of pairs is firm where it says so.
-        result: its outcome.
-        limits: in force.
-        expected: what a step should give, by its place in the plan.
-        pairs: the matrix, of a cycle over pairs.
-        notes: further sentences.
     """
     plan, firm_pairs = prospect.plan, probe.expected_bandwidth is not None
     rows: tuple[StepRow, ...] = ()

@@ -49,12 +49,9 @@ def run_cycles(
     """Run one cycle of each probe, one after another; progress goes to standard error.
 
     Args:
-        config: of the node.
-        probes: by name.
         gpus: NVML indexes of the GPUs to use in place of those that the probes name; empty: theirs.
         ignore_scheduler: the operator says that the node is theirs.
         follower: called with each cycle; what it asks for again comes after the others.
-        shaped: what to make of the plans.
 
     Raises:
         UsageError: one of ``gpus`` is not here.

@@ -164,14 +164,13 @@ class NodeByHand:
         """The facts for the gate's decision, gathered now; with GPUs this takes more than a second.
 
         Args:
-            plan: what would be run.
             wanted: NVML indexes of the GPUs that the probe names.
             ignore_scheduler: the operator says that the node is theirs; no scheduler is asked.
 
         Raises:
             CommwatchError: the driver cannot be read at all.
         """
-        seen = await self.probes.look(plan, ignore_scheduler=ignore_scheduler)
+        seen = await self.probes.inspect(plan, ignore_scheduler=ignore_scheduler)
         self._scheduler = seen.scheduler
         maintenance = MaintenanceFile(self._state).read(time.time())
         return self.probes.facts(wanted, seen, maintenance=maintenance.reason if maintenance else "")

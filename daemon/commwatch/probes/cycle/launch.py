@@ -27,7 +27,7 @@ from commwatch.probes.cycle.outcome import (
     stuck_problem,
 )
 from commwatch.probes.cycle.process import ASK_SECONDS, RankProcess
-from commwatch.probes.gate.watch import Halt, Lookout, Watch
+from commwatch.probes.gate.watch import Halt, NodeChecks, Watch
 from commwatch.probes.plan import CyclePlan, CycleResult, NcclNotes, Skipped, Yielded, YieldReason
 from commwatch.probes.rank_plan import PHASES, Phase
 
@@ -56,7 +56,7 @@ class Cycle:
         self._folder: PrivateFolder | None = None
         ranks = self._ranks = list[RankProcess]()
         # It knows the ranks, not the cycle, so that nothing of a cycle waits for the garbage collector.
-        self._lookout = Lookout(watch, lambda: frozenset(rank.pid for rank in ranks))
+        self._checks = NodeChecks(watch, lambda: frozenset(rank.pid for rank in ranks))
         self._tasks: list[asyncio.Task[None]] = []
         self._task_error: BaseException | None = None
         self._start_problem: Problem | None = None
@@ -133,7 +133,7 @@ class Cycle:
         for rank in self._ranks:
             plan = self._plan.rank_plan(rank.rank, meeting)
             self._spawn(rank.listen(plan, self._changed.set))
-        self._spawn(self._look_out())
+        self._spawn(self._halt_when_taken())
 
     def _start(self) -> None:
         rank = None
@@ -247,12 +247,12 @@ class Cycle:
         if not self._failing or halt.reason in _EXCUSES:
             self.give_way(*halt)
 
-    async def _look_out(self) -> None:
-        self._heed(await self._lookout.until_halt())
+    async def _halt_when_taken(self) -> None:
+        self._heed(await self._checks.until_halt())
 
     async def _may_go_on(self) -> bool:
         """Check the node; False if it is in use, or if a request to yield had come before."""
-        halt = await self._lookout.before_gate()
+        halt = await self._checks.before_gate()
         if halt is not None:
             self._heed(halt)
         return halt is None and self._halt is None

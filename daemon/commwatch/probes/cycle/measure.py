@@ -161,7 +161,6 @@ def measure(plan: RankPlan, group: Group, enter: Callable[[Phase], None], gate: 
     """Go through the phases after ``start``.
 
     Args:
-        plan: what to measure.
         group: the ranks; not yet met.
         enter: called with each phase as it begins.
         gate: returns when the rank may go on; 0 before a GPU is touched, k + 1 before step k.

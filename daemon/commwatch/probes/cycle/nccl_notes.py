@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections import Counter
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -19,10 +18,9 @@ from commwatch.jobs.logs.lines import (
     transport_of,
 )
 from commwatch.lines import printable
+from commwatch.probes.cycle.environment import OWN_NCCL_SETTINGS
 from commwatch.probes.plan import NcclNotes
-
-OURS = frozenset({"NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS", "NCCL_RAS_ENABLE"})
-"""Settings that every rank with NCCL is given; more where ranks share a GPU (``probes/cycle/environment.py``)."""
+from commwatch.regular_file import open_regular
 
 HEAD_BYTES = 1 << 20
 TAIL_BYTES = 256 << 10
@@ -43,13 +41,12 @@ _MOST_VALUES = 8
 _MOST_FINDINGS = 1000
 
 
-def read_notes(folder: Path, ours: Collection[str] = OURS) -> NcclNotes:
+def read_notes(folder: Path, ours: Collection[str] = OWN_NCCL_SETTINGS) -> NcclNotes:
     """Everything worth keeping of the files ``rank*.nccl`` in a cycle's folder; empty without any.
 
     A file that cannot be read, or is none (a link, a pipe), says nothing.
 
     Args:
-        folder: the cycle's private folder.
         ours: names of the settings that commwatch gave the ranks; they are left out.
     """
     settings: dict[str, list[str]] = {}
@@ -109,7 +106,7 @@ def _as_written(warning: LogLine) -> str:
 
 def _lines(path: Path) -> Iterator[str]:
     try:
-        with open(path, "rb", opener=_open_plain_file) as file:
+        with open(open_regular(path), "rb") as file:
             yield from _lines_of(file, HEAD_BYTES)
             size = os.fstat(file.fileno()).st_size
             if size > file.tell():
@@ -117,19 +114,6 @@ def _lines(path: Path) -> Iterator[str]:
                 yield from _lines_of(file, TAIL_BYTES)
     except OSError:
         return
-
-
-def _open_plain_file(path: str, flags: int) -> int:
-    """Open without following a link or waiting for a pipe.
-
-    Raises:
-        OSError: it is no plain file.
-    """
-    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(f"{path} is no plain file")
-    return descriptor
 
 
 def _lines_of(file: BinaryIO, size: int) -> Iterator[str]:

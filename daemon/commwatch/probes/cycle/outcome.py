@@ -104,7 +104,6 @@ def on_starved_node(problem: Problem, starved: str) -> Problem:
     """The same problem, unless the node can be to blame for it.
 
     Args:
-        problem: of a cycle.
         starved: what the node was short of meanwhile, in words; empty where of nothing.
     """
     if not starved or problem.reason not in _LATE:

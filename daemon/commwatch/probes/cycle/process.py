@@ -275,12 +275,12 @@ def read_event(line: bytes) -> RankEvent:
     Raises:
         msgspec.DecodeError: it is no event, or says what no rank measures.
     """
-    told = msgspec.json.decode(line, type=dict[str, Any])
-    name = told.pop("type", "")
+    fields = msgspec.json.decode(line, type=dict[str, Any])
+    name = fields.pop("type", "")
     kind = EVENTS.get(name) if isinstance(name, str) else None
     if kind is None:
         raise msgspec.ValidationError("no type of an event")
-    event = msgspec.convert(told, type=kind)
+    event = msgspec.convert(fields, type=kind)
     if isinstance(event, ResultEvent) and not _is_measured(event.result):
         raise msgspec.ValidationError("a result that no rank measures")
     return event

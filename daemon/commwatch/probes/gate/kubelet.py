@@ -60,7 +60,6 @@ async def ask_kubelet(path: Path, deadline: float) -> SchedulerAnswer:
     """Whether a pod has a GPU of this node.
 
     Args:
-        path: the socket of the kubelet's pod-resources service.
         deadline: seconds that the kubelet has.
     """
     environment = {**clean_environment(os.environ), "GRPC_VERBOSITY": "NONE"}

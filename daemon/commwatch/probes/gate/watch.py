@@ -20,11 +20,11 @@ from commwatch.probes.rank_plan import Backend
 
 log = structlog.get_logger("commwatch.probes.watch")
 
-LOOK_INTERVAL_SECONDS = 0.3
+CHECK_INTERVAL_SECONDS = 0.3
 """From the start of one check to the start of the next: we yield to a new process within one second."""
-LOOK_REUSE_SECONDS = 0.2
+CHECK_REUSE_SECONDS = 0.2
 """Before a gate, a check that began no longer ago than this is not repeated."""
-LOOK_DEADLINE_SECONDS = 1.0
+CHECK_DEADLINE_SECONDS = 1.0
 """Ranks that wait at a gate wait no longer than this for a check."""
 _SHORTEST_PAUSE_SECONDS = 0.05
 """Between two checks, however long the first one took."""
@@ -41,7 +41,7 @@ Watch: TypeAlias = Callable[[frozenset[int]], Awaitable[Halt | None]]
 """Looks at the node, given the process ids of the ranks, which are allowed there; None: the cycle may go on."""
 
 
-class Lookout:
+class NodeChecks:
     """Checks the node through a ``Watch``, one check at a time."""
 
     def __init__(self, watch: Watch, pids: Callable[[], frozenset[int]]) -> None:
@@ -54,27 +54,27 @@ class Lookout:
     async def until_halt(self) -> Halt:
         """Check repeatedly; returns once the cycle must yield."""
         while self._halt is None:
-            await asyncio.sleep(max(_SHORTEST_PAUSE_SECONDS, self._began + LOOK_INTERVAL_SECONDS - time.monotonic()))
-            await self._look_unless_fresh()
+            await asyncio.sleep(max(_SHORTEST_PAUSE_SECONDS, self._began + CHECK_INTERVAL_SECONDS - time.monotonic()))
+            await self._check_unless_fresh()
         return self._halt
 
     async def before_gate(self) -> Halt | None:
         """The result of a check that began a moment ago at most; a check that takes too long counts as failed."""
         try:
-            await asyncio.wait_for(self._look_unless_fresh(), LOOK_DEADLINE_SECONDS)
+            await asyncio.wait_for(self._check_unless_fresh(), CHECK_DEADLINE_SECONDS)
         except asyncio.TimeoutError:
-            return Halt("gpu_unknown", f"the node could not be looked at within {LOOK_DEADLINE_SECONDS:g} s")
+            return Halt("gpu_unknown", f"the node could not be looked at within {CHECK_DEADLINE_SECONDS:g} s")
         return self._halt
 
-    async def _look_unless_fresh(self) -> None:
+    async def _check_unless_fresh(self) -> None:
         async with self._one_at_a_time:
-            if self._halt is None and time.monotonic() - self._began > LOOK_REUSE_SECONDS:
+            if self._halt is None and time.monotonic() - self._began > CHECK_REUSE_SECONDS:
                 began = time.monotonic()
-                halt = await self._look()
+                halt = await self._check()
                 # Only now: a check that was cancelled has no result.
                 self._began, self._halt = began, halt
 
-    async def _look(self) -> Halt | None:
+    async def _check(self) -> Halt | None:
         """The watch's result; a check that raises counts as one that could not read the node."""
         try:
             return await self._watch(self._pids())
@@ -104,7 +104,6 @@ class NodeWatch:
         """Begin to watch: a request for a hold from now on makes the cycle yield.
 
         Args:
-            hold: of the state directory.
             gpus: the GPUs of the node; None for a cycle that touches none.
             read_processes: reads ``PROCESS_COLLECTOR`` into the store of that view now.
             cgroups: where Slurm's jobs appear, usually ``/sys/fs/cgroup``; None if Slurm is not asked.
@@ -174,7 +173,6 @@ def job_cgroup_root(settings: Config, backend: Backend, scheduler: SchedulerFact
     Args:
         settings: gate and root of sysfs.
         backend: of the cycle; a simulated one disturbs no job.
-        scheduler: what was found before the cycle.
     """
     if backend == "simulated" or scheduler.ignored or not asks_slurm(settings.probes.gate, slurmd=scheduler.slurmd):
         return None

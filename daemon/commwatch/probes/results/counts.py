@@ -66,11 +66,7 @@ class CycleCounts:
         return {"attempts_total": self.attempts, "gpu_occupied_seconds_total": self.occupied_seconds}
 
     def reasons(self, backend: str) -> Iterator[tuple[str, str, int]]:
-        """Name of the metric, reason and number, with 0 for each reason that may come: its first event is an increase.
-
-        Args:
-            backend: of the probe.
-        """
+        """Name of the metric, reason and number; 0 for each reason that may come: its first event is an increase."""
         impossible = _impossible(backend)
         for name, reasons, counts in (
             ("failures_total", get_args(FailureReason), self._failures),

@@ -43,7 +43,6 @@ def baseline_of(times: Sequence[float], fewest: int, first: int | None = None) -
     sqrt(fewest / n) times as far away.
 
     Args:
-        times: of good results.
         fewest: for a baseline of full worth.
         first: for one with a wider limit; None: no less than ``fewest``.
 
@@ -119,7 +118,6 @@ class Course(msgspec.Struct, frozen=True):
             seconds: of one call.
             good: whether it may become part of the baseline.
             now: seconds since 1970.
-            rule: in force.
         """
         fewest = rule.probe_baseline_results_min
         latest = (*self.latest, seconds)[-(fewest + max(fewest, rule.probe_step_results)) :]
@@ -136,7 +134,6 @@ class Course(msgspec.Struct, frozen=True):
         """Of the latest good results, with a wider limit while they are few; None where there are too few for that.
 
         Args:
-            rule: in force.
             is_proven: something else says of the first result that it is good, so that one is enough.
         """
         first = 1 if is_proven else rule.probe_baseline_results_first

@@ -140,7 +140,6 @@ def slower_than_before(
     It names nothing: it is worth a whole matrix. Empty without a good matrix of the same conditions.
 
     Args:
-        beside: a matrix of the few.
         good: as ``keep_good`` keeps them.
         least: by which a pair is slower, as the logarithm of the factor.
     """

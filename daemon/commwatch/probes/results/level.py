@@ -79,7 +79,6 @@ class Level(msgspec.Struct, frozen=True, kw_only=True):
             seconds: of one call.
             low: whether it is also one of several in a row far below what is expected.
             now: seconds since 1970.
-            rule: in force.
         """
         least = rule.probe_loss_streak
         if seconds >= self._limit(rule):
@@ -127,10 +126,8 @@ def first_level(name: str, course: Course, bus_bandwidth: float, rule: Threshold
     """The level of a quantity that has none yet; None where there are too few good results.
 
     Args:
-        name: of the quantity.
         course: of it, the latest result among its good ones.
         bus_bandwidth: of the latest result, bytes per second.
-        rule: in force.
     """
     found = _median_and_noise(course, rule)
     if found is None:

@@ -212,8 +212,6 @@ class PairRecord(ProbeRecord):
         """Take in the outcome of a cycle.
 
         Args:
-            result: of this probe.
-            around: the endpoints and the paths between them.
             now: seconds since 1970.
 
         Raises:
@@ -273,7 +271,6 @@ class PairRecord(ProbeRecord):
 
         Args:
             result: of the collective, with steps of pairs as this probe's plan has them.
-            around: of this probe.
             now: seconds since 1970.
         """
         beside = matrix_of(result, self._plan, around)

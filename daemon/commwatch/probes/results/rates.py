@@ -46,7 +46,6 @@ def rates_of(measured: Measured, expected: Mapping[int, Expected], gpus: Sequenc
     """The bandwidths of a cycle, one for each of its steps for bandwidth; none of pairs.
 
     Args:
-        measured: the result.
         expected: by place of the step in the plan.
         gpus: by rank; empty without GPUs.
     """

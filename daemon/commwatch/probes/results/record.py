@@ -106,7 +106,6 @@ class ProbeRecord:
         """Take in the outcome of a cycle.
 
         Args:
-            result: of this probe.
             expected: bus bandwidth that a step should have given, by its place in the plan.
             gpus: those of the plan, by rank; empty without GPUs.
             now: seconds since 1970.

@@ -103,8 +103,6 @@ def status_of(name: str, record: ProbeRecord, known: Known, now: float) -> Probe
     """A probe for the node's page.
 
     Args:
-        name: of the probe.
-        record: of the probe.
         known: of its last turns.
         now: seconds since 1970.
     """

@@ -46,7 +46,7 @@ class KernelFact(msgspec.Struct, frozen=True):
     text: str
 
 
-class KernelLook(msgspec.Struct, frozen=True):
+class KernelFacts(msgspec.Struct, frozen=True):
     """The facts from the kernel, and the sources that were not read."""
 
     facts: tuple[KernelFact, ...]
@@ -55,7 +55,7 @@ class KernelLook(msgspec.Struct, frozen=True):
     """Sources or rules that could not be read or evaluated, with the reasons."""
 
 
-def judged(batch: Batch, now: float) -> KernelLook:
+def judged(batch: Batch, now: float) -> KernelFacts:
     """The matches of the rules, with all counts since the boot treated as recent: nothing shows which are new.
 
     Args:
@@ -63,12 +63,12 @@ def judged(batch: Batch, now: float) -> KernelLook:
         now: seconds since 1970.
     """
     unread = [absence.detail for absence in batch.absences]
-    looking = RuleEngine(
+    engine = RuleEngine(
         (KERNEL, PCIE_ERRORS, PCIE_LINKS, RDMA_PORTS), load_thresholds(None),
         CounterHistory(WATCHED, since_boot=True), lambda rule, error: unread.append(f"rule {rule}: {error}"),
     )  # fmt: skip
-    facts = [_fact(one) for one in looking.evaluate(_snapshot(batch, now), now) if one.code in _SURE + _LEARNED]
-    return KernelLook(tuple(sorted(facts, key=lambda fact: SEVERITIES.index(fact.severity))), tuple(unread))
+    facts = [_fact(one) for one in engine.evaluate(_snapshot(batch, now), now) if one.code in _SURE + _LEARNED]
+    return KernelFacts(tuple(sorted(facts, key=lambda fact: SEVERITIES.index(fact.severity))), tuple(unread))
 
 
 def _fact(match: Match) -> KernelFact:
