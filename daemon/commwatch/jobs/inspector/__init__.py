@@ -1,0 +1,1 @@
+"""NCCL Inspector: what its files show of the communication of jobs."""

@@ -1,0 +1,35 @@
+"""What the source of Inspector's files hands to the daemon beside its readings."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+COLLECTOR: Final = "nccl_inspector"
+"""Of the source, and of its only collector."""
+
+
+class ProcessReport(msgspec.Struct, frozen=True):
+    """One process, or one GPU of a .prom file, for the daemon, which knows the GPU and the job."""
+
+    pid: int = 0
+    """As the process itself counts; 0 for a .prom file."""
+    is_here: bool = False
+    """Whether its host name is that of this node, so that ids of its processes are."""
+    uuid: str = ""
+    """Of the GPU of a .prom file."""
+    newest_age: float | None = None
+    """Seconds since the newest record; None where none was seen."""
+    share: float | None = None
+    """See ``Result.share``."""
+    waits_seconds: float | None = None
+    """See ``Waiting.seconds``."""
+    last_ratio: float | None = None
+    """See ``Waiting.last_ratio``."""
+
+
+class InspectorReport(msgspec.Struct, frozen=True):
+    """All of them."""
+
+    processes: tuple[ProcessReport, ...] = ()
