@@ -107,8 +107,9 @@ class Window:
         """Go on to a time in the file, read now (monotonic seconds)."""
         if self._opened is None:
             self._opened = self._begin = self._last = time
+            self.is_whole = True
         elif not self._last - 1.0 <= time <= self._last + (now - self._read_at) + _STEP_SECONDS:
-            self.forget()  # the clock was stepped: no length is known across that
+            self.forget()  # the clock was stepped
             self._opened = self._begin = self._last = time
         elif time > self._last:
             length = self._last - self._begin
@@ -127,7 +128,7 @@ class Window:
     def forget(self) -> None:
         """Begin a new window, with neither share nor length of this one."""
         self._opened, self.result = None, None
-        self._exec_us, self.is_whole = 0.0, True
+        self._exec_us = 0.0
 
     def _end(self, length: float, now: float) -> None:
         share = min(1.0, self._exec_us / 1e6 / length) if self.is_whole else None

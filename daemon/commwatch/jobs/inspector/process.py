@@ -82,7 +82,7 @@ class ProcessFile:
         self.pid, self.host = 0, ""
         self.foreign = ""
         """The version that is not read; empty where it is."""
-        self._version = ""
+        self._version: str | None = None
         self._counts_drops = self._is_later = False
         self._communicators: dict[str, _Communicator] = {}
         self._current: _Communicator | None = None
@@ -116,8 +116,8 @@ class ProcessFile:
             self.newest = now
 
     def lose(self) -> None:
-        """Something was passed over: what follows up to the next dump has no context."""
-        self.window.is_whole = False
+        """Something was passed over: what follows up to the next dump has no context, and no length is known across."""
+        self.window.forget()
         self._current, self._left = None, None
         for one in self._communicators.values():
             one.numbers.clear()
@@ -129,7 +129,7 @@ class ProcessFile:
     def _enter(self, header: Header, metadata: Metadata, now: float) -> None:
         if metadata.inspector_output_format_version != self._version:
             self._version = metadata.inspector_output_format_version
-            version = version_of(self._version)
+            version = version_of(self._version or "")
             is_known = version is not None and version[0] == MAJOR
             self.foreign = "" if is_known else self._version or "none"
             minor = version[1] if version is not None else 0
@@ -206,6 +206,6 @@ class ProcessFile:
             counts.dropped[kind] += lost
         if stats.coll_dropped_since_last_dump or stats.p2p_dropped_since_last_dump:
             self.window.is_whole = False
-        version = version_of(self._version)
+        version = version_of(self._version or "")
         if version is not None and version[1] >= 3:
             self._left = dict(zip(KINDS, (stats.coll_records, stats.p2p_records, stats.proxy_records), strict=True))

@@ -1,7 +1,7 @@
 """Lines of NCCL Inspector's JSON files, formats v4.0 to v4.3.
 
-Source: ``plugins/profiler/inspector/inspector_json.cc`` of NCCL 2.28.3 to 2.32. In v4.0 to v4.2 each line has header and
-metadata; in v4.3 they stand in the line of a dump, and the next lines, as many as it announces, belong to it.
+Source: ``plugins/profiler/inspector/inspector_json.cc`` of NCCL 2.28.3 to 2.32. In v4.0 to v4.2 each line has header
+and metadata; in v4.3 they stand in the line of a dump, and the next lines, as many as it announces, belong to it.
 """
 
 from __future__ import annotations
@@ -150,17 +150,18 @@ def version_of(text: str) -> tuple[int, int] | None:
     return None if found is None else (int(found[1]), int(found[2]))
 
 
-_KNOWN: Final = frozenset(
+_NOT_READ: Final = """
+comm_name git_rev rec_mechanism coll_algo coll_proto coll_algobw_gbs p2p_peer p2p_timing_source p2p_algobw_gbs
+event_trace_sn event_trace_ts coll_dropped_total p2p_dropped_total proxy_dropped_total proxy_ops_dropped_total
+proxy_ops_dropped_since_last_dump proxy_pxn_skipped_process_total proxy_steps_enabled record_sn parent_type parent_sn
+proxy_op_sn channel_id peer proxy_step_sn step trans_size_bytes n_steps chunk_size_bytes n_steps_started
+n_steps_completed n_steps_dropped
+"""
+_KNOWN: Final = frozenset(_NOT_READ.split()) | {
     field.encode_name
     for kind in (Line, Header, Metadata, Collective, PointToPoint, Proxy, DumpStats)
     for field in msgspec.structs.fields(kind)
-) | frozenset(
-    "comm_name git_rev rec_mechanism coll_algo coll_proto coll_algobw_gbs p2p_peer p2p_timing_source p2p_algobw_gbs "
-    "event_trace_sn event_trace_ts coll_dropped_total p2p_dropped_total proxy_dropped_total proxy_ops_dropped_total "
-    "proxy_ops_dropped_since_last_dump proxy_pxn_skipped_process_total proxy_steps_enabled record_sn parent_type "
-    "parent_sn proxy_op_sn rank channel_id peer proxy_step_sn step trans_size_bytes n_steps chunk_size_bytes "
-    "n_steps_started n_steps_completed n_steps_dropped".split()
-)
+}
 """The fields of v4.0 to v4.3, read or not."""
 
 

@@ -45,7 +45,7 @@ class _GpuFile:
         self.page = Page({}, {}, None, 0, "")
         self.newest = newest
         """Monotonic seconds of its last change."""
-        self.read_at = float("-inf")
+        self.looked = float("-inf")
 
 
 class InspectorSource(Source):
@@ -131,7 +131,7 @@ class InspectorSource(Source):
     def _begin(self, file: LogFile, now: float) -> ProcessFile:
         """A file that was not followed: what stands in it is old, unless it was made since the last search."""
         tail = LogTail(file, Position())
-        if self._searched is not None and self._clock() - file.changed < SEARCH_SECONDS and file.size < MOST_BYTES:
+        if self._searched is not None:
             return ProcessFile(tail, None)
         try:
             tail.start_at_end()
@@ -168,7 +168,6 @@ class InspectorSource(Source):
             self._skipped += skipped
             if skipped or tail.position.offset < begin:  # too much was added, or the file was written again
                 process.lose()
-                process.window.forget()
             if self._cpu() >= until or self._monotonic() - started >= LONGEST_SECONDS:
                 before = tail.position.offset
                 tail.start_at_end()
@@ -186,7 +185,7 @@ class InspectorSource(Source):
 
     def _read_gpu(self, path: str, gpu: _GpuFile, now: float) -> None:
         found = os.stat(path, follow_symlinks=False)
-        stamp = (found.st_mtime, found.st_size)
+        stamp, looked, gpu.looked = (found.st_mtime, found.st_size), gpu.looked, now
         if stamp == gpu.stamp:
             return
         page = parse_page(read_regular(path, MOST_BYTES))
@@ -194,10 +193,11 @@ class InspectorSource(Source):
             for kind, lost in page.dropped.items():
                 self._counts.dropped[kind] += int(max(0.0, lost - gpu.page.dropped.get(kind, lost)))
             if page.operations is None or page.operations != gpu.page.operations:
-                gpu.newest = now  # with totals it is rewritten without new records too
+                # With totals it is rewritten without new records, too. A clock that was stepped moves it little.
+                gpu.newest = now - max(0.0, min(self._clock() - found.st_mtime, now - looked))
         self._counts.refused["form"] += page.refused
         self._counts.refused["version"] += bool(page.foreign)
-        gpu.stamp, gpu.page, gpu.read_at = stamp, page, now
+        gpu.stamp, gpu.page = stamp, page
 
     def _sum(self, process: ProcessFile) -> None:
         for key, count, seconds in process.window.drain():
