@@ -23,7 +23,7 @@ _LATEST_SECONDS: Final = 75.0
 _FIRST_SECONDS: Final = 1.0
 """Records of this time after the first one may be of the time before it: they are left out of the share."""
 _STEP_SECONDS: Final = 60.0
-"""By which the times of a file may run ahead of the clock of this node between two readings, where it is written late."""
+"""By which the times of a file may run ahead of the clock of this node between two readings: it may be written late."""
 
 
 class Key(NamedTuple):
