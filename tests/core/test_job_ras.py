@@ -161,7 +161,7 @@ def asked(server: StandIn, seconds: float = 5.0) -> RasWord:
         (
             [communicator([rank(0), rank(1), rank(2, count=6), rank(3, count=6)])],
             "differ",
-            "RAS: the 4 ranks have launched different numbers of all_reduce, without a majority",
+            "RAS: the 4 ranks have launched different numbers of all_reduce",
         ),
         ([communicator([rank(0), rank(1), rank(2), rank(3, count=0, state=7)])], "agree", SOUND),  # is set up only now
         (

@@ -101,7 +101,7 @@ class Trouble(msgspec.Struct, frozen=True):
     operation: str = ""
     """That operation, as in the labels of Inspector's metrics."""
     is_split: bool = False
-    """Whether the ranks launched different numbers of it, and no majority agrees: nobody is behind."""
+    """Whether the ranks launched different numbers of it, and most of them not the highest: nobody is named."""
 
     def words(self) -> Iterator[str]:
         """Each kind in words."""
@@ -117,7 +117,7 @@ class Trouble(msgspec.Struct, frozen=True):
                 named = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
                 yield f"{named} of {self.size} {singular if len(ranks) == 1 else plural}"
         if self.is_split:
-            yield f"the {self.size} ranks have launched different numbers of {self.operation}, without a majority"
+            yield f"the {self.size} ranks have launched different numbers of {self.operation}"
 
 
 class RasWord(msgspec.Struct, frozen=True):
@@ -237,8 +237,8 @@ def _named(ranks: Iterator[int]) -> tuple[int, ...]:
 
 
 def _behind(ranks: Sequence[_Rank]) -> tuple[str, list[_Rank], bool]:
-    """An operation of which the ranks launched different numbers, those that launched less than most, and whether there
-    is no majority; an operation with a majority comes first, and without a difference its name is empty."""
+    """An operation of which the ranks launched different numbers, the few that launched less than most, and whether
+    there are none because most launched less; without a difference its name is empty."""
     split = ""
     running = [rank for rank in ranks if not rank.status.init_state]
     for operation in sorted({name for rank in running for name in rank.collective_counts}):
