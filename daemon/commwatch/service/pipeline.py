@@ -115,7 +115,7 @@ class Pipeline:
             ),
             self.hardware,
             self.job_logs,
-            *([JobInspector(store, procfs)] if config.sources.nccl_inspector.paths else []),
+            JobInspector(store, procfs),
             job_settings,
             *([JobIdentity(store)] if config.jobs.identity else []),
         )
