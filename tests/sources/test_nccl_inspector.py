@@ -24,7 +24,7 @@ from commwatch_exporters.snapshot import Value
 from support.core import ScriptedReader, block, collected, collector
 
 STEP = 10.0
-FOUND = 30.0
+FOUND = 60.0
 """After this time a new file is found."""
 UUID = "GPU-8c2fa1b0-0000-4000-8000-0123456789ab"
 OPERATIONS, SECONDS, BANDWIDTH, REFUSED, DROPPED, PROXY, FIELDS, SKIPPED = (
@@ -321,7 +321,7 @@ def test_a_prometheus_file_is_read_as_it_is_now(node: Node) -> None:
     def write(text: str) -> None:
         place.write_text(text)
         os.utime(place, (node.began + node.now,) * 2)
-        node.run(40)
+        node.run(FOUND)
 
     page = PAGE.format(nodes=2, value="300", dropped=5)
     write(page)
@@ -340,7 +340,7 @@ def test_a_prometheus_file_is_read_as_it_is_now(node: Node) -> None:
     write(page.replace("v5.1", "v6.0"))
     assert [one.detail for one in node.batch.absences] == ["Inspector writes .prom version 'v6.0'; v5 is read"]
     (report,) = msgspec.json.decode(node.batch.audit or b"", type=InspectorReport).processes
-    assert (report.uuid, report.newest_age) == (UUID, 40)
+    assert (report.uuid, report.newest_age) == (UUID, 60)
 
 
 # --- by GPU ---

@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 
 from commwatch.jobs.inspector.aggregate import Key, key_of
 
-MOST_BYTES: Final = 4 << 20
+MOST_BYTES: Final = 256 << 10
+"""Of a file; one of 8 communicators has 24 kB by NCCL's own estimate."""
 MAJOR: Final = 5
 """Of the label ``version``: that of the profiler's interface, by which the labels changed."""
 _LINE: Final = re.compile(r"(nccl_\w{1,64})\{([^\n]{0,2048})\} (\S{1,32})")

@@ -29,7 +29,8 @@ CPU_SECONDS: Final = 0.025
 """A run reads for this CPU time, which at its interval of 10 s is 9 s an hour; the rest is passed over."""
 LONGEST_SECONDS: Final = 1.0
 """It ends after this time, too: a file may lie on a slow file server."""
-SEARCH_SECONDS: Final = 30.0
+SEARCH_SECONDS: Final = 60.0
+"""Between two searches for files: one over 4,096 old ones takes tens of milliseconds."""
 MOST_FILES: Final = 256
 """Files that were written last; the others are left out."""
 MOST_OPEN: Final = 64
@@ -111,9 +112,10 @@ class InspectorSource(Source):
         for name in self._names:
             these, failed = find_logs(name, self._host)
             self._failed = self._failed or failed
-            # A link may lead anywhere, and Inspector makes none.
-            found |= {one.identity: one for one in these if not os.path.islink(one.path)}
+            found |= {one.identity: one for one in these}
         latest = sorted(found.values(), key=lambda one: one.changed, reverse=True)[:MOST_FILES]
+        # A link may lead anywhere, and Inspector makes none.
+        latest = [one for one in latest if not os.path.islink(one.path)]
         gpus = {one.path: one for one in latest if one.path.endswith(".prom")}
         wanted = {one.identity: one for one in latest if one.path not in gpus}
         for identity in self._processes.keys() - wanted.keys():
@@ -145,6 +147,12 @@ class InspectorSource(Source):
         """Read all files, another one first in each run; returns why one cannot be read."""
         failed: OSError | None = None
         processes, until = list(self._processes.values()), self._cpu() + CPU_SECONDS
+        for path, gpu in self._gpus.items():
+            try:
+                if self._cpu() < until:
+                    self._read_gpu(path, gpu, started)
+            except OSError as error:
+                failed = failed or _serious(error)
         self._turn = (self._turn + 1) % max(1, len(processes))
         for process in (*processes[self._turn :], *processes[: self._turn]):
             try:
@@ -154,11 +162,6 @@ class InspectorSource(Source):
             self._sum(process)
             if len(self._processes) > MOST_OPEN:
                 process.tail.close()
-        for path, gpu in self._gpus.items():
-            try:
-                self._read_gpu(path, gpu, started)
-            except OSError as error:
-                failed = failed or _serious(error)
         return failed
 
     def _read_process(self, process: ProcessFile, started: float, until: float) -> None:
