@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -210,6 +212,7 @@ def test_another_major_version_is_refused_by_name(node: Node, version: str, name
     assert absence.detail == f"Inspector writes format {named!r}; v4.0 to v4.3 are read"
     assert node.values[REFUSED, "version"] == 2
     assert not [one for one in node.values if one[0] == OPERATIONS]
+    assert node.run(600).absences == []  # nobody writes it any more
 
 
 def test_fields_of_a_later_minor_version_are_counted(node: Node) -> None:
@@ -240,9 +243,12 @@ def test_what_comes_too_fast_is_passed_over(node: Node) -> None:
 
 def test_what_stood_in_a_file_before_does_not_count(tmp_path: Path) -> None:
     """But says when its process communicated last. A file that is rewritten is read from its beginning."""
-    Node(tmp_path).write(Node(tmp_path).dump(operation(1)))
+    before = Node(tmp_path)
+    before.write(before.dump(operation(1)))
     node = Node(tmp_path)
-    node.run(FOUND)
+    node.now, node.began = before.now + 50, before.began
+    node.run()
+    assert (node.reports()[4000].newest_age, node.reports()[4000].is_here) == (60, True)
     assert not [one for one in node.values if one[0] == OPERATIONS]
     node.write(node.dump(operation(2)))
     node.run()
@@ -349,10 +355,19 @@ SLOTS = tuple(f"0000:{17 + index}:00.0" for index in range(3))
 
 
 class Gpus:
-    """Three GPUs with a process each, the first two of one job."""
+    """Three GPUs with a process each, the first two of one job; the user of each has its number.
 
-    def __init__(self, procfs: Path) -> None:
-        self.procfs = procfs
+    Args:
+        procfs: an empty folder.
+        inner: by process its id in its container.
+    """
+
+    def __init__(self, procfs: Path, inner: Mapping[int, int] = MappingProxyType({})) -> None:
+        for pid in (100, 101, 102):
+            (procfs / str(pid)).mkdir()
+            (procfs / str(pid) / "status").write_text(
+                f"Name:\tx\nUid:\t{pid}\t0\t0\t0\nNSpid:\t{pid}\t{inner.get(pid, pid)}\nCpus_allowed:\t1\n"
+            )
         self.store = Store()
         self.store.occupants = {slot: (100 + index,) for index, slot in enumerate(SLOTS)}
         self.store.jobs = {100: 100, 101: 100}
@@ -374,13 +389,16 @@ class Gpus:
 
 
 def test_a_report_is_shown_at_its_gpu_and_the_age_at_the_lowest_of_its_job(tmp_path: Path) -> None:
-    """A job that no launcher names is its process alone; other hosts' processes have nothing to do with ours."""
+    """A job that no launcher names is its process alone. Processes of other hosts have nothing to do with ours, and the
+    file of a user says nothing of another user's process."""
     shown = Gpus(tmp_path).take(
-        ProcessReport(100, True, newest_age=50, share=0.25),
-        ProcessReport(101, True, newest_age=20, waits_seconds=0.001, last_ratio=0.5),
-        ProcessReport(102, False, newest_age=5, share=0.75),
-        ProcessReport(102, True, newest_age=7),
-        ProcessReport(uuid="GPU-9", newest_age=1),
+        ProcessReport(100, True, owner=100, newest_age=50, share=0.25),
+        ProcessReport(101, True, owner=101, newest_age=20, waits_seconds=0.001, last_ratio=0.5),
+        ProcessReport(102, False, owner=102, newest_age=5, share=0.75),
+        ProcessReport(102, True, owner=100, newest_age=4, last_ratio=1.0),
+        ProcessReport(uuid="GPU-2", owner=102, newest_age=7),
+        ProcessReport(uuid="GPU-2", owner=100, newest_age=3),
+        ProcessReport(uuid="GPU-9", owner=100, newest_age=1),
     )
     assert shown == {
         ("communication_ratio", "0"): 0.25, ("arrival_wait_seconds", "1"): 0.001, ("last_arrival_ratio", "1"): 0.5,
@@ -388,15 +406,14 @@ def test_a_report_is_shown_at_its_gpu_and_the_age_at_the_lowest_of_its_job(tmp_p
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("inner", "found"), [({101: 7}, {"0"}), ({101: 7, 102: 7}, set()), ({}, set())])
+@pytest.mark.parametrize(
+    ("inner", "found"), [({101: 7}, {"0"}), ({101: 7, 102: 7}, {"0"}), ({102: 7}, set()), ({}, set())]
+)
 def test_a_process_in_a_container_is_found_by_its_id_there(
     tmp_path: Path, inner: dict[int, int], found: set[str]
 ) -> None:
-    """Where one process of this node alone has it; the age is shown at the lowest GPU of its job."""
-    for pid in (100, 101, 102):
-        (tmp_path / str(pid)).mkdir()
-        (tmp_path / str(pid) / "status").write_text(f"Name:\tx\nNSpid:\t{pid}\t{inner.get(pid, pid)}\nCpus:\t1\n")
-    shown = Gpus(tmp_path).take(ProcessReport(7, False, newest_age=3))
+    """Where it is of the user who owns the file; the age is shown at the lowest GPU of its job."""
+    shown = Gpus(tmp_path, inner).take(ProcessReport(7, False, owner=101, newest_age=3))
     assert {gpu for _, gpu in shown} == found
 
 
@@ -404,4 +421,6 @@ def test_what_one_process_does_on_several_gpus_is_not_divided(tmp_path: Path) ->
     """Its age is known all the same; with a report that is none nothing is shown of the earlier one's."""
     gpus = Gpus(tmp_path)
     gpus.store.occupants = dict.fromkeys(SLOTS, (100,))
-    assert gpus.take(ProcessReport(100, True, newest_age=3, share=0.5)) == {("last_communication_seconds", "0"): 3}
+    assert gpus.take(ProcessReport(100, True, owner=100, newest_age=3, share=0.5)) == {
+        ("last_communication_seconds", "0"): 3
+    }

@@ -57,9 +57,7 @@ OUTCOMES: Final[dict[Outcome, str]] = {
     "setting_up": "knows no communicator that is set up",
 }
 """In words, behind *RAS*."""
-HARMED: Final[frozenset[Outcome]] = frozenset(
-    {"protocol", "no_answer", "cut", "too_large", "unreadable"}
-)
+HARMED: Final[frozenset[Outcome]] = frozenset({"protocol", "no_answer", "cut", "too_large", "unreadable"})
 """After these nothing is asked for an hour."""
 
 FIRST_VERSION: Final = (2, 29, 2)

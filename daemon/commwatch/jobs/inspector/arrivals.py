@@ -49,8 +49,9 @@ class Arrivals:
 
     def __init__(self) -> None:
         self._open: dict[_Collective, _Open] = {}
-        self._members: dict[str, set[int]] = {}
-        """By communicator the processes that wrote records of it."""
+        self._members: dict[str, dict[int, int]] = {}
+        """By communicator the processes that wrote records of it, and the last run in which one did."""
+        self._run = 0
         self._sums: dict[int, list[float]] = {}
         """By process: collectives, microseconds of waiting, and how often it was last."""
         self._begin = float("-inf")
@@ -58,26 +59,27 @@ class Arrivals:
 
     def take(self, collective: _Collective, pid: int, exec_us: float, start: int) -> None:
         """Take a record of a process; ``start`` is 0 where the record has none."""
-        self._members.setdefault(collective[0], set()).add(pid)
         found = self._open.get(collective)
         if found is None:
             if len(self._open) >= _MOST:
                 return
             found = self._open[collective] = _Open()
         found.ranks[pid] = exec_us, start
+        self._members.setdefault(collective[0], {})[pid] = self._run
 
     def settle(self, now: float) -> None:
         """Compare what all processes have recorded; once in each run, at monotonic seconds."""
+        oldest, self._run = self._run - _LATE_RUNS, self._run + 1
+        members = {one: {pid: run for pid, run in runs.items() if run >= oldest} for one, runs in self._members.items()}
+        self._members = {one: runs for one, runs in members.items() if runs}
         for collective, found in list(self._open.items()):
             found.runs += 1
             # In the run in which it came first the files of other processes may not have been known.
-            is_whole = found.runs > 1 and len(found.ranks) == len(self._members[collective[0]])
+            is_whole = found.runs > 1 and found.ranks.keys() >= self._members.get(collective[0], {}).keys()
             if is_whole and len(found.ranks) > 1:
                 self._compare(found)
             if is_whole or found.runs > _LATE_RUNS:
                 del self._open[collective]
-        if not self._open:
-            self._members.clear()
         if now - self._begin >= _PUBLISH_SECONDS:
             self.published = {
                 pid: Waiting(waited / count / 1e6, last / count)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -30,6 +32,7 @@ Refusal: TypeAlias = Literal["form", "value", "version", "context"]
 that says whose it is."""
 REFUSALS: Final[tuple[Refusal, ...]] = ("form", "value", "version", "context")
 KINDS: Final = ("collective", "p2p", "proxy")
+_NAME: Final = re.compile(r"(.{1,255})-pid(\d{1,10})\.log")
 _MOST_KEYS: Final = 4096
 """Operations and sizes of one communicator whose key is remembered."""
 _MOST_COMMUNICATORS: Final = 1024
@@ -73,13 +76,16 @@ class ProcessFile:
     Args:
         tail: of its file.
         newest: monotonic seconds of the record that was newest when the file was found; None where it was empty.
+        owner: id of the user who owns the file.
     """
 
-    def __init__(self, tail: LogTail, newest: float | None) -> None:
+    def __init__(self, tail: LogTail, newest: float | None, owner: int) -> None:
         self.tail = tail
         self.newest = newest
+        self.owner = owner
         self.window = Window()
-        self.pid, self.host = 0, ""
+        named = _NAME.fullmatch(os.path.basename(tail.path))
+        self.host, self.pid = (named[1], int(named[2])) if named is not None else ("", 0)
         self.foreign = ""
         """The version that is not read; empty where it is."""
         self._version: str | None = None

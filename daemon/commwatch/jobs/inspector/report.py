@@ -19,6 +19,8 @@ class ProcessReport(msgspec.Struct, frozen=True):
     """Whether its host name is that of this node, so that ids of its processes are."""
     uuid: str = ""
     """Of the GPU of a .prom file."""
+    owner: int = -1
+    """User who owns the file: it says nothing of processes of others."""
     newest_age: float | None = None
     """Seconds since the newest record; None where none was seen."""
     share: float | None = None

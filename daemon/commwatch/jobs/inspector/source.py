@@ -42,6 +42,7 @@ class _GpuFile:
     """A .prom file that is read again when it has changed."""
 
     def __init__(self, newest: float) -> None:
+        self.owner = -1
         self.stamp = (0.0, -1)
         self.page = Page({}, {}, None, 0, "")
         self.newest = newest
@@ -99,7 +100,7 @@ class InspectorSource(Source):
         if failed is not None:
             detail = f"{files.label_of(failed.filename or 'a file of Inspector')}: {failed.strerror}"
             batch.absences.append(Absence("", files.reason_of(failed), detail))
-        batch.absences += self._foreign()
+        batch.absences += self._foreign(started)
         series = dict(self._readings(started))
         batch.readings.append(DeviceReadings("", started, tuple(series), tuple(series.values())))
         return batch
@@ -132,14 +133,15 @@ class InspectorSource(Source):
 
     def _begin(self, file: LogFile, now: float) -> ProcessFile:
         """A file that was not followed: what stands in it is old, unless it was made since the last search."""
-        tail = LogTail(file, Position())
-        if self._searched is not None:
-            return ProcessFile(tail, None)
+        tail, owner = LogTail(file, Position()), -1
         try:
+            owner = os.stat(file.path, follow_symlinks=False).st_uid
+            if self._searched is not None:
+                return ProcessFile(tail, None, owner)
             tail.start_at_end()
         except OSError as error:
-            self._failed = self._failed or error
-        return ProcessFile(tail, now - max(0.0, self._clock() - file.changed) if file.size else None)
+            self._failed = self._failed or _serious(error)
+        return ProcessFile(tail, now - max(0.0, self._clock() - file.changed) if file.size else None, owner)
 
     # --- what stands in them ---
 
@@ -188,6 +190,7 @@ class InspectorSource(Source):
 
     def _read_gpu(self, path: str, gpu: _GpuFile, now: float) -> None:
         found = os.stat(path, follow_symlinks=False)
+        gpu.owner = found.st_uid
         stamp, looked, gpu.looked = (found.st_mtime, found.st_size), gpu.looked, now
         if stamp == gpu.stamp:
             return
@@ -209,12 +212,12 @@ class InspectorSource(Source):
 
     # --- what is said of them ---
 
-    def _foreign(self) -> Iterator[Absence]:
-        """The versions that are not read, each once."""
-        versions = {one.foreign for one in self._processes.values() if one.foreign}
-        for version in sorted(versions)[:4]:
+    def _foreign(self, now: float) -> Iterator[Absence]:
+        """The versions that are not read, each once, while they are being written."""
+        since = now - STALE_SECONDS
+        for version in sorted({one.foreign for one in self._processes.values() if one.tail.grown >= since} - {""})[:4]:
             yield Absence("", "unreadable", f"Inspector writes format {version[:16]!r}; v4.0 to v4.3 are read")
-        for version in sorted({one.page.foreign for one in self._gpus.values() if one.page.foreign})[:4]:
+        for version in sorted({one.page.foreign for one in self._gpus.values() if one.newest >= since} - {""})[:4]:
             yield Absence("", "unreadable", f"Inspector writes .prom version {version[:16]!r}; v5 is read")
 
     def _reports(self, now: float) -> Iterator[ProcessReport]:
@@ -226,6 +229,7 @@ class InspectorSource(Source):
             yield ProcessReport(
                 process.pid,
                 short_host(process.host) == self._host,
+                owner=process.owner,
                 newest_age=None if process.newest is None else now - process.newest,
                 share=result.share if result is not None and is_current else None,
                 waits_seconds=None if waiting is None else waiting.seconds,
@@ -233,7 +237,7 @@ class InspectorSource(Source):
             )
         for path, gpu in self._gpus.items():
             if uuid := gpu_of(os.path.basename(path)):
-                yield ProcessReport(uuid=uuid, newest_age=now - gpu.newest)
+                yield ProcessReport(uuid=uuid, owner=gpu.owner, newest_age=now - gpu.newest)
 
     def _readings(self, now: float) -> Iterator[tuple[Series, Value]]:
         head = "commwatch_nccl_inspector"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
@@ -23,6 +24,7 @@ GROUP: Final = "job_inspector"
 _IDENTITY: Final = "nvml_identity"
 _MOST_PROCESSES: Final = 256
 """Whose ids in their own namespaces are read."""
+_STATUS: Final = re.compile(rb"^Uid:\t(\d{1,10})\b(?:.*^NSpid:[\t\d]*\t(\d{1,10})$)?", re.MULTILINE | re.DOTALL)
 _OF_GPU: Final = {
     "share": "communication_ratio",
     "waits_seconds": "arrival_wait_seconds",
@@ -35,7 +37,8 @@ class JobInspector(Tracker):
     """Puts what the reports of processes say into the store, by GPU.
 
     A report names a process by its own id. Of a process in a container that is not the id that the driver names: it is
-    found by ``NSpid`` in its status, and counts only where one process alone has it.
+    found by ``NSpid`` in its status, and counts only where one process alone has it. A file counts for processes of
+    its owner alone: anybody can write the id of another one.
 
     Args:
         store: knows the processes on the GPUs and their jobs.
@@ -49,15 +52,15 @@ class JobInspector(Tracker):
         metrics = [f"commwatch_job_{name}" for name in (*_OF_GPU.values(), "last_communication_seconds")]
         store.declare(GROUP, self.collectors, silent=metrics)
         self._procfs = procfs
-        self._inner: dict[int, int] = {}
-        """By process on a GPU its id in its own namespace."""
+        self._identities: dict[int, tuple[int, int]] = {}
+        """By process on a GPU its user, and its id in its own namespace."""
 
     def on_batch(self, outcome: Outcome) -> None:
         """Take the reports of one run, or the list of processes."""
         if outcome.collector.name == PROCESS_COLLECTOR:
             pids = sorted({pid for pids in self._store.occupants.values() for pid in pids})[:_MOST_PROCESSES]
-            if self._store.devices(COLLECTOR):
-                self._inner = {pid: self._inner_id(pid) for pid in pids}
+            if self._store.devices(COLLECTOR):  # else no process is looked at
+                self._identities = {pid: one for pid in pids if (one := self._identity(pid)) is not None}
             return
         if outcome.collected.audit is None:
             self._store.drop_group(GROUP)
@@ -71,11 +74,14 @@ class JobInspector(Tracker):
         shown = self._readings(reports)
         self._store.show(GROUP, "", shown, outcome.time, outcome.time + outcome.collector.lifetime)
 
-    def _inner_id(self, pid: int) -> int:
-        """The id of a process in the innermost namespace; its own where that is not shown."""
-        text = files.read_if_there(f"{self._procfs}/{pid}/status") or b""
-        words = text.partition(b"\nNSpid:")[2].partition(b"\n")[0].split()
-        return int(words[-1]) if words and words[-1].isdigit() else pid
+    def _identity(self, pid: int) -> tuple[int, int] | None:
+        """The user of a process, and its id in its own namespace; None where its status is not shown."""
+        found = _STATUS.search(files.read_if_there(f"{self._procfs}/{pid}/status") or b"")
+        return None if found is None else (int(found[1]), int(found[2] or pid))
+
+    def _owner(self, pid: int) -> int | None:
+        known = self._identities.get(pid)
+        return None if known is None else known[0]
 
     def _readings(self, reports: Iterable[ProcessReport]) -> dict[Series, Value]:
         devices: dict[int, set[str]] = {}
@@ -88,8 +94,12 @@ class JobInspector(Tracker):
         """By the lowest GPU of each job, seconds since its newest record."""
         # Of two files with one id the later one is of the process that is there now.
         for report in sorted(reports, key=lambda one: -(one.newest_age or 0.0)):
-            by_uuid = uuids.get(report.uuid)
-            on = self._devices_of(report, devices) if by_uuid is None else {by_uuid}
+            if report.uuid:
+                by_uuid = uuids.get(report.uuid)
+                pids = self._store.occupants.get(by_uuid or "", ())
+                on = {by_uuid} if by_uuid and any(self._owner(pid) == report.owner for pid in pids) else set()
+            else:
+                on = self._devices_of(report, devices)
             on &= labels.keys()
             if len(on) == 1:  # what one process does on several GPUs cannot be divided
                 (device,) = on
@@ -105,10 +115,12 @@ class JobInspector(Tracker):
 
     def _devices_of(self, report: ProcessReport, devices: Mapping[int, set[str]]) -> set[str]:
         """The GPUs of the process of a report; none where no process or several may be meant."""
-        if report.is_here and report.pid in devices and self._inner.get(report.pid, report.pid) == report.pid:
-            return set(devices[report.pid])
-        found = [pid for pid, inner in self._inner.items() if inner == report.pid and pid != inner and pid in devices]
-        return set(devices[found[0]]) if len(found) == 1 else set()
+        found = [
+            pid
+            for pid, (owner, inner) in self._identities.items()
+            if inner == report.pid and owner == report.owner and (report.is_here or pid != inner)
+        ]
+        return set(devices.get(found[0], ())) if len(found) == 1 else set()
 
     def _labels(self) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
         """The labels of each GPU by device, and the device by UUID."""
