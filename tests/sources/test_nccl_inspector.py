@@ -248,7 +248,8 @@ def test_what_stood_in_a_file_before_does_not_count(tmp_path: Path) -> None:
     node = Node(tmp_path)
     node.now, node.began = before.now + 50, before.began
     node.run()
-    assert (node.reports()[4000].newest_age, node.reports()[4000].is_here) == (60, True)
+    assert node.reports()[4000].newest_age == pytest.approx(60, abs=1)
+    assert node.reports()[4000].is_here
     assert not [one for one in node.values if one[0] == OPERATIONS]
     node.write(node.dump(operation(2)))
     node.run()
