@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from commwatch.config.settings import Config, Jobs
 from commwatch.jobs import ras
 from commwatch.jobs.ras import RasWord, ask, ask_about, judge_report
 from commwatch.jobs.stuck import GROUP as STUCK
@@ -24,6 +25,7 @@ from commwatch.service.job_ras import GROUP, SILENCE_SECONDS, JobRas
 from commwatch.workers.one_shot import Answer, NoAnswer
 from support.core import block
 from support.facts import shipped
+from support.fed_daemon import FedDaemon
 from support.processes import ProcessTable
 
 PIDS = (101, 102)
@@ -376,6 +378,13 @@ def test_a_suspected_job_is_asked_about_once(procfs: Path) -> None:
     assert job.asker.word_on(frozenset(PIDS)) is None
     job.look(70)
     assert len(job.commands) == 2
+
+
+def test_nothing_is_asked_unless_the_site_has_turned_it_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is off by default."""
+    off, on = (FedDaemon(tmp_path, monkeypatch, config).engine for config in (Config(), Config(jobs=Jobs(ras=True))))
+    assert off.job_ras is None
+    assert isinstance(on.job_ras, JobRas)
 
 
 def test_ranks_are_shown_by_state_and_one_that_is_behind_at_its_gpu() -> None:

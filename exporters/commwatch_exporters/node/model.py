@@ -677,6 +677,7 @@ class Daemon(Part):
     kernel_log_losses = Number("kernel_log_losses_total")
     simulated = Number("simulated")
     nccl_log_files = Number("nccl_log_files")
+    nccl_inspector_files = Number("nccl_inspector_files")
     communication_score_ratio = Number("communication_score_ratio")
     communication_score_components = Keyed("communication_score_component_ratio")
 
