@@ -230,6 +230,15 @@ def test_more_records_than_a_dump_announced_belong_to_none(node: Node) -> None:
     assert (node.values[(OPERATIONS, *ALL_REDUCE)], node.values[REFUSED, "context"]) == (1, 1)
 
 
+def test_half_a_line_waits_for_its_end(node: Node) -> None:
+    """Wherever it was cut."""
+    text = node.dump(operation(1), operation(2))
+    for start in range(0, len(text), 97):
+        node.write(text[start : start + 97])
+        node.run(FOUND if not start else 1)
+    assert (node.values[(OPERATIONS, *ALL_REDUCE)], node.values[(REFUSED, "form")]) == (2, 0)
+
+
 def test_what_comes_too_fast_is_passed_over(node: Node) -> None:
     """The next run begins where this one has ended; no share is given meanwhile."""
     node.play(9)

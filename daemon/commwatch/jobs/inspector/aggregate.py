@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
 OPERATIONS: Final = {
@@ -36,6 +37,7 @@ class Key(NamedTuple):
     """``within``: communicators on one node; ``between``: on several."""
 
 
+@lru_cache(maxsize=4096)
 def key_of(operation: str, size: int, nodes: int) -> Key:
     """Where an operation counts.
 

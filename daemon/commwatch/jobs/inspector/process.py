@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, Literal, TypeAlias
 
-from commwatch.jobs.inspector.aggregate import Cell, Key, Window, key_of
+from commwatch.jobs.inspector.aggregate import Cell, Window, key_of
 from commwatch.jobs.inspector.arrivals import EACH, Arrivals
 from commwatch.jobs.inspector.records import (
     LAST_MINOR,
@@ -33,9 +33,8 @@ that says whose it is."""
 REFUSALS: Final[tuple[Refusal, ...]] = ("form", "value", "version", "context")
 KINDS: Final = ("collective", "p2p", "proxy")
 _NAME: Final = re.compile(r"(.{1,255})-pid(\d{1,10})\.log")
-_MOST_KEYS: Final = 4096
-"""Operations and sizes of one communicator whose key is remembered."""
-_MOST_COMMUNICATORS: Final = 1024
+_MOST_COMMUNICATORS: Final = 128
+"""Of one process that are remembered, with as many operations each."""
 _STEPS: Final = {
     "send": (("send_gpu_wait_ts", "gpu"), ("send_peer_wait_ts", "peer"), ("send_wait_ts", "network"),
              ("proxy_step_stop_ts", "")),
@@ -65,7 +64,6 @@ class _Communicator:
     def __init__(self, header: Header) -> None:
         self.id = header.id
         self.nodes = header.nnodes
-        self.keys: dict[tuple[str, int], Key] = {}
         self.numbers: dict[str, int] = {}
         """The last number by operation."""
 
@@ -142,7 +140,9 @@ class ProcessFile:
             self._counts_drops, self._is_later = minor >= 1, is_known and minor > LAST_MINOR
         self.pid, self.host = metadata.pid, metadata.hostname
         self._current = self._communicators.get(header.id)
-        if self._current is None and len(self._communicators) < _MOST_COMMUNICATORS:
+        if self._current is None:
+            if len(self._communicators) >= _MOST_COMMUNICATORS:
+                del self._communicators[next(iter(self._communicators))]
             self._current = self._communicators[header.id] = _Communicator(header)
         self._left = None
         self.window.move(metadata.dump_timestamp_us / 1e6, now)
@@ -158,12 +158,7 @@ class ProcessFile:
     def _take_operation(self, one: Collective | PointToPoint, kind: str, of: _Communicator, counts: Counts) -> bool:
         if (self._left is not None and not self._belongs(kind, counts)) or not one.exec_us:
             return False  # an operation without a time was not measured
-        name = one.operation, one.size
-        key = of.keys.get(name)
-        if key is None:
-            key = key_of(one.operation, one.size, of.nodes)
-            if len(of.keys) < _MOST_KEYS:
-                of.keys[name] = key
+        key = key_of(one.operation, one.size, of.nodes)
         window = self.window
         cell = window.cells.get(key)
         if cell is None:
@@ -176,7 +171,8 @@ class ProcessFile:
             # v4.0 does not say what was lost, but its numbers have a gap then.
             before = of.numbers.get(one.operation)
             window.is_whole &= before is None or one.number == before + 1
-            of.numbers[one.operation] = one.number
+            if before is not None or len(of.numbers) < _MOST_COMMUNICATORS:
+                of.numbers[one.operation] = one.number
         return True
 
     def _belongs(self, kind: str, counts: Counts) -> bool:
