@@ -1,4 +1,4 @@
-"""What NCCL itself says of a job: the files of Inspector and the reports of RAS."""
+"""The files of NCCL Inspector and the reports of RAS."""
 
 from __future__ import annotations
 

@@ -350,8 +350,8 @@ class Suspicion:
             raise NoAnswer("no answer")
         return Answer(0, msgspec.json.encode(self.give).decode())
 
-    def look(self, stuck: float, seconds: float = 60.0) -> dict[tuple[str, ...], Any]:
-        """What is shown after a look, some seconds later, at a job that has been stuck for some time."""
+    def check(self, stuck: float, seconds: float = 60.0) -> dict[tuple[str, ...], Any]:
+        """The metrics after a check, some seconds later, of a job that has been stuck for some time."""
         self.now += seconds
         self.store.put(STUCK, "", block({("commwatch_job_stuck_seconds", LABELS[0]): stuck}, self.now), 1e9)
         asyncio.run(self.asker.run())
@@ -364,9 +364,9 @@ class Suspicion:
 def test_a_suspected_job_is_asked_about_once(procfs: Path) -> None:
     """While it is suspected; a new suspicion is another one. The word never takes the suspicion away."""
     job = Suspicion(RasWord("agree", ranks=2, communicators=1))
-    assert job.look(50) == {}
+    assert job.check(50) == {}
     for _ in range(5):
-        assert job.look(70) == {("nccl_ras_queries_total", "agree"): 1}
+        assert job.check(70) == {("nccl_ras_queries_total", "agree"): 1}
     assert job.commands == [("101", "102")]
     word = job.asker.word_on(frozenset({102}))
     assert word is not None
@@ -374,9 +374,9 @@ def test_a_suspected_job_is_asked_about_once(procfs: Path) -> None:
     suspicion = job.store.get(STUCK, "")
     assert suspicion is not None
     assert suspicion.values == [70]
-    job.look(0)
+    job.check(0)
     assert job.asker.word_on(frozenset(PIDS)) is None
-    job.look(70)
+    job.check(70)
     assert len(job.commands) == 2
 
 
@@ -390,7 +390,7 @@ def test_nothing_is_asked_unless_the_site_has_turned_it_on(tmp_path: Path, monke
 def test_ranks_are_shown_by_state_and_one_that_is_behind_at_its_gpu() -> None:
     """At the lowest GPU of the job, as its other metrics."""
     job = Suspicion(judge_report(report(LATE).encode(), PIDS))
-    assert job.look(70) == {
+    assert job.check(70) == {
         ("nccl_ras_queries_total", "differ"): 1,
         ("job_ras_ranks", *LABELS[0], "behind"): 1,
         ("job_ras_behind", *LABELS[1]): 1,
@@ -401,17 +401,17 @@ def test_ranks_are_shown_by_state_and_one_that_is_behind_at_its_gpu() -> None:
 def test_after_a_cut_connection_there_is_silence_for_an_hour(give: RasWord | None) -> None:
     """Over all jobs, and over a change of the configuration."""
     job = Suspicion(give)
-    job.look(70)
-    job.look(0)
+    job.check(70)
+    job.check(0)
     for _ in range(int(SILENCE_SECONDS / 60) - 2):
-        job.look(70)
+        job.check(70)
     assert len(job.commands) == 1
     later = JobRas(job.store, shipped(), "/proc", lambda: job.now, job._ask)
     later.take_over(job.asker)
     job.asker = later
-    job.look(70, 10)
+    job.check(70, 10)
     assert len(job.commands) == 1
-    job.look(70, 120)
+    job.check(70, 120)
     assert len(job.commands) == 2
 
 
@@ -421,5 +421,5 @@ def test_the_process_that_asks_is_real(start: Callable[..., StandIn], procfs: Pa
     ProcessTable(procfs).add(PIDS[0], {"NCCL_RAS_ADDR": f"127.0.0.1:{server.addresses[0][1]}"}, rank=0)
     job = Suspicion(None)
     job.asker = JobRas(job.store, shipped(), str(procfs), lambda: job.now)
-    assert job.look(70)[("job_ras_behind", *LABELS[1])] == 1
+    assert job.check(70)[("job_ras_behind", *LABELS[1])] == 1
     assert server.commands.count("STATUS") == 1

@@ -389,7 +389,7 @@ class Gpus:
         self.store.put("nccl_inspector", "", block({("commwatch_nccl_inspector_files", ()): 1}, 0.0), 1e9)
 
     def take(self, *reports: ProcessReport) -> dict[tuple[str, str], Value]:
-        """What is shown after some reports, by metric and GPU."""
+        """The metrics after some reports, by name and GPU."""
         self.tracker.on_batch(Outcome(self.collectors["nvml_processes"], collected({}), 1.0))
         result = replace(collected({}), audit=msgspec.json.encode(InspectorReport(reports)))
         self.tracker.on_batch(Outcome(self.collectors["nccl_inspector"], result, 1.0))

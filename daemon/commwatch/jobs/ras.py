@@ -1,4 +1,4 @@
-"""NCCL's RAS: what the job itself says while it is suspected to be stuck. Blocks: for a process of its own.
+"""NCCL's RAS: the answer of a job itself while it is suspected to be stuck. Blocks: for a process of its own.
 
 Asking has crashed jobs, so it is bounded: on the node of rank 0 alone, NCCL 2.29.2 or later by the library that is
 loaded, not within the first 10 minutes of a process, JSON alone, one connection at a time, drained at once. MONITOR
@@ -6,7 +6,7 @@ comes first: it starts no collective in the job, and no version that must not be
 STATUS, never the verbose one; DIAGNOSTICS and CONTROL are never sent.
 
 The protocol: ``src/ras/client_support.cc`` of NCCL. The counts of RAS are of launches: a hang of ranks that all
-launched the same looks sound to it, so what it says never clears a suspicion.
+launched the same looks sound to it, so its answer never clears a suspicion.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ _Id: TypeAlias = Annotated[int, Meta(ge=-1, le=2**31)]
 
 
 class Trouble(msgspec.Struct, frozen=True):
-    """What is wrong with one communicator; ranks are numbers within it, the first 16 of each kind."""
+    """The trouble of one communicator; ranks are numbers within it, the first 16 of each kind."""
 
     size: int
     """Ranks of the communicator."""
@@ -119,7 +119,7 @@ class Trouble(msgspec.Struct, frozen=True):
 
 
 class RasWord(msgspec.Struct, frozen=True):
-    """What RAS said of a job, or why it said nothing."""
+    """The answer of RAS on a job, or the reason why there is none."""
 
     outcome: Outcome
     ranks: int = 0
@@ -139,9 +139,9 @@ class RasWord(msgspec.Struct, frozen=True):
         """One sentence without its full stop."""
         if self.outcome != "differ":
             return f"RAS {OUTCOMES[self.outcome]}"
-        told = [words for one in self.troubles for words in one.words()]
-        told += [f"{self.died} processes died while it was asked"] if self.died else []
-        return f"RAS: {'; '.join(told)}"
+        words = [part for one in self.troubles for part in one.words()]
+        words += [f"{self.died} processes died while it was asked"] if self.died else []
+        return f"RAS: {'; '.join(words)}"
 
     def states(self) -> dict[str, int]:
         """Ranks by state, each in the communicator where most of them are in it; empty without a report."""

@@ -25,7 +25,7 @@ GROUP: Final = "job_ras"
 SILENCE_SECONDS: Final = 3600.0
 """After an answer that was none, as of a job that it may have harmed, no job is asked for this time."""
 INTERVAL_SECONDS: Final = 15.0 + 2 * ANSWER_SECONDS + LISTEN_SECONDS
-"""Between two looks for suspected jobs: longer than an answer takes."""
+"""Between two checks for suspected jobs: longer than an answer takes."""
 _DEADLINE_SECONDS: Final = 10.0 + 2 * ANSWER_SECONDS + LISTEN_SECONDS
 _MOST_ANSWER_BYTES: Final = 1 << 16
 
@@ -67,7 +67,7 @@ class JobRas:
         self._words, self._queries, self._silent_until = earlier._words, earlier._queries, earlier._silent_until
 
     def word_on(self, pids: frozenset[int]) -> RasWord | None:
-        """What RAS said of the suspected job that has one of these processes; None where it was not asked."""
+        """The answer of RAS on the suspected job that has one of these processes; None where it was not asked."""
         return next((word for job, word in self._words.items() if job & pids), None)
 
     async def run(self) -> None:

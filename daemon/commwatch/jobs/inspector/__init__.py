@@ -1,1 +1,1 @@
-"""NCCL Inspector: what its files show of the communication of jobs."""
+"""NCCL Inspector: the operations of jobs, read from the files that it writes."""

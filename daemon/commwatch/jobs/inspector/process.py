@@ -69,7 +69,7 @@ class _Communicator:
 
 
 class ProcessFile:
-    """What one process wrote so far.
+    """The records that one process wrote so far.
 
     Args:
         tail: of its file.

@@ -29,7 +29,7 @@ _OTHERS: Final = frozenset({"nccl_collective_exec_time_microseconds", "nccl_p2p_
 
 
 class Page(NamedTuple):
-    """What a file shows."""
+    """The content of a file."""
 
     means: dict[Key, float]
     """Mean bus bandwidth of a key, bytes per second; of several communicators the lowest."""
@@ -50,7 +50,7 @@ def gpu_of(name: str) -> str:
 
 
 def parse_page(content: bytes) -> Page:
-    """What a file shows; its last line counts only if it is whole."""
+    """Parse a file; its last line counts only if it is whole."""
     means: dict[Key, float] = {}
     dropped: dict[str, float] = {}
     operations: float | None = None

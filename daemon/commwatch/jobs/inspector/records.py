@@ -98,7 +98,7 @@ class Proxy(msgspec.Struct):
 
 
 class DumpStats(msgspec.Struct):
-    """What a dump of one communicator holds, and what was lost before it (from v4.1 on)."""
+    """Records in a dump of one communicator, and records lost since the dump before it (from v4.1 on)."""
 
     coll_records: Number = 0
     p2p_records: Number = 0

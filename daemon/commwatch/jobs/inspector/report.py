@@ -1,4 +1,4 @@
-"""What the source of Inspector's files hands to the daemon beside its readings."""
+"""The report on each process that the source of Inspector's files hands to the daemon beside its readings."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ class InspectorSource(Source):
             self._failed = self._failed or _serious(error)
         return ProcessFile(tail, now - max(0.0, self._clock() - file.changed) if file.size else None, owner)
 
-    # --- what stands in them ---
+    # --- reading ---
 
     def _read(self, started: float) -> OSError | None:
         """Read all files, another one first in each run; returns why one cannot be read."""
@@ -210,7 +210,7 @@ class InspectorSource(Source):
             self._operations[key] += count
             self._seconds[key] = self._seconds.get(key, 0.0) + seconds
 
-    # --- what is said of them ---
+    # --- the results ---
 
     def _foreign(self, now: float) -> Iterator[Absence]:
         """The versions that are not read, each once, while they are being written."""

@@ -1,4 +1,4 @@
-"""What Inspector's files show of each GPU and job, under the labels that other metrics of jobs have."""
+"""The metrics that Inspector's files give of each GPU and job, under the labels of other metrics of jobs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = structlog.get_logger("commwatch.job_inspector")
 GROUP: Final = "job_inspector"
 _IDENTITY: Final = "nvml_identity"
 _MOST_PROCESSES: Final = 256
-"""Whose ids in their own namespaces are read."""
+"""Processes on GPUs whose users and ids are read."""
 _STATUS: Final = re.compile(rb"^Uid:\t(\d{1,10})\b(?:.*^NSpid:[\t\d]*\t(\d{1,10})$)?", re.MULTILINE | re.DOTALL)
 _OF_GPU: Final = {
     "share": "communication_ratio",
@@ -59,7 +59,7 @@ class JobInspector(Tracker):
         """Take the reports of one run, or the list of processes."""
         if outcome.collector.name == PROCESS_COLLECTOR:
             pids = sorted({pid for pids in self._store.occupants.values() for pid in pids})[:_MOST_PROCESSES]
-            if self._store.devices(COLLECTOR):  # else no process is looked at
+            if self._store.devices(COLLECTOR):  # else no process is opened
                 self._identities = {pid: one for pid in pids if (one := self._identity(pid)) is not None}
             return
         if outcome.collected.audit is None:
