@@ -183,13 +183,12 @@ def asked(server: StandIn, seconds: float = 5.0) -> RasWord:
 def test_a_report_names_those_that_differ(
     start: Callable[..., StandIn], communicators: list[Any], outcome: str, words: str
 ) -> None:
-    """MONITOR comes first and STATUS once, on one connection at a time, in JSON; nothing else is ever sent."""
+    """MONITOR comes first, then STATUS once, on one connection, in JSON; nothing else is ever sent."""
     server = start(report(*communicators))
     word = asked(server)
 
     assert (word.outcome, word.words) == (outcome, words)
-    opening = ["CLIENT PROTOCOL 2", "SET FORMAT json"]
-    assert server.commands == [*opening, "MONITOR", *opening, "STATUS"]
+    assert server.commands == ["CLIENT PROTOCOL 2", "SET FORMAT json", "MONITOR", "STATUS"]
 
 
 def test_processes_that_die_while_it_listens_are_counted(start: Callable[..., StandIn]) -> None:

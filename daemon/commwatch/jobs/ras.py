@@ -1,9 +1,10 @@
 """NCCL's RAS: the answer of a job itself while it is suspected to be stuck. Blocks: for a process of its own.
 
 Asking has crashed jobs, so it is bounded: on the node of rank 0 alone, NCCL 2.29.2 or later by the library that is
-loaded, not within the first 10 minutes of a process, JSON alone, one connection at a time, drained at once. MONITOR
-comes first: it starts no collective in the job, and no version that must not be asked for a report knows it. Then one
-STATUS, never the verbose one; DIAGNOSTICS and CONTROL are never sent.
+loaded, not within the first 10 minutes of a process, JSON alone, one connection, drained at once. MONITOR comes first:
+it starts no collective in the job, and no version that must not be asked for a report knows it. Then one STATUS on the
+same connection, so that the same process answers: those of one user share the port. Never the verbose one;
+DIAGNOSTICS and CONTROL are never sent.
 
 The protocol: ``src/ras/client_support.cc`` of NCCL. The counts of RAS are of launches: a hang of ranks that all
 launched the same looks sound to it, so its answer never clears a suspicion.
@@ -260,8 +261,8 @@ class _Failed(Exception):
 class _Client:
     """A connection to RAS in JSON."""
 
-    def __init__(self, addresses: Sequence[tuple[str, int]], until: float) -> None:
-        self._until = until
+    def __init__(self, addresses: Sequence[tuple[str, int]], seconds: float) -> None:
+        self._until = time.monotonic() + seconds
         self._content = b""
         for address in addresses:
             try:
@@ -278,37 +279,31 @@ class _Client:
     def __exit__(self, *_: object) -> None:
         self._socket.close()
 
-    def _begin(self) -> None:
-        if _SERVER.fullmatch(self._ask(b"CLIENT PROTOCOL 2")) is None:
-            raise _Failed("protocol")
-        if self._ask(b"SET FORMAT json") != b"OK":
-            raise _Failed("too_old")
-
-    def monitor(self, seconds: float) -> bytes:
-        """The events of some seconds.
+    def monitor(self, seconds: float) -> None:
+        """Receive events for some seconds.
 
         Raises:
             _Failed: this version has no MONITOR, or the connection ended.
         """
-        self._begin()
-        if self._ask(b"MONITOR") != b"OK":
+        if _SERVER.fullmatch(self._ask(b"CLIENT PROTOCOL 2")) is None:
+            raise _Failed("protocol")
+        if self._ask(b"SET FORMAT json") != b"OK" or self._ask(b"MONITOR") != b"OK":
             raise _Failed("too_old")
-        self._until = min(self._until, time.monotonic() + seconds)
+        last, self._until = self._until, min(self._until, time.monotonic() + seconds)
         try:
             while True:
                 self._receive()
         except _Failed as failed:
             if failed.outcome != "no_answer":  # the end of the time for it
                 raise
-        return self._content
+        self._until = last
 
-    def report(self) -> bytes:
-        """The report, to its end.
+    def report(self) -> tuple[bytes, bytes]:
+        """All events, and the report to its end.
 
         Raises:
             _Failed: there is none.
         """
-        self._begin()
         self._send(b"STATUS")
         pieces, size = [self._content], len(self._content)
         while piece := self._piece():
@@ -316,7 +311,9 @@ class _Client:
             size += len(piece)
             if size > MOST_BYTES:
                 raise _Failed("too_large")
-        return b"".join(pieces)
+        content = b"".join(pieces)
+        begin = max(0, content.rfind(b"{", 0, max(0, content.find(b'"nccl_version"'))))
+        return content[:begin], content[begin:]
 
     def _ask(self, command: bytes) -> bytes:
         """The line that answers a command."""
@@ -365,15 +362,15 @@ def ask(
         addresses: of one server, as far as its name has several.
         pids: of the job on this node.
         listen_seconds: for events, before a report is asked for.
-        answer_seconds: that each of both connections may take beside that.
+        answer_seconds: that the connection may take beside that.
     """
     try:
-        with _Client(addresses, time.monotonic() + answer_seconds + listen_seconds) as client:
-            died = client.monitor(listen_seconds).count(_DEAD)
-        with _Client(addresses, time.monotonic() + answer_seconds) as client:
-            return judge_report(client.report(), pids, died)
+        with _Client(addresses, answer_seconds + listen_seconds) as client:
+            client.monitor(listen_seconds)
+            events, report = client.report()
     except _Failed as failed:
         return RasWord(failed.outcome)
+    return judge_report(report, pids, events.count(_DEAD))
 
 
 # --- whether it is asked ---

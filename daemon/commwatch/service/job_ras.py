@@ -24,9 +24,9 @@ log = structlog.get_logger("commwatch.job_ras")
 GROUP: Final = "job_ras"
 SILENCE_SECONDS: Final = 3600.0
 """After an answer that was none, as of a job that it may have harmed, no job is asked for this time."""
-INTERVAL_SECONDS: Final = 15.0 + 2 * ANSWER_SECONDS + LISTEN_SECONDS
+INTERVAL_SECONDS: Final = 30.0
 """Between two checks for suspected jobs: longer than an answer takes."""
-_DEADLINE_SECONDS: Final = 10.0 + 2 * ANSWER_SECONDS + LISTEN_SECONDS
+_DEADLINE_SECONDS: Final = 10.0 + ANSWER_SECONDS + LISTEN_SECONDS
 _MOST_ANSWER_BYTES: Final = 1 << 16
 
 Ask: TypeAlias = Callable[..., Coroutine[Any, Any, Answer]]
