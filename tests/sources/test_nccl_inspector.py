@@ -259,6 +259,8 @@ def test_what_stood_in_a_file_before_does_not_count(tmp_path: Path) -> None:
     node.run()
     assert node.reports()[4000].newest_age == pytest.approx(60, abs=1)
     assert node.reports()[4000].is_here
+    os.utime(tmp_path / "gpu7-pid4000.log", (-1e10, -1e10))
+    assert Node(tmp_path).reports()[4000].newest_age == pytest.approx(1e9)
     assert not [one for one in node.values if one[0] == OPERATIONS]
     node.write(node.dump(operation(2)))
     node.run()
@@ -431,6 +433,7 @@ def test_what_one_process_does_on_several_gpus_is_not_divided(tmp_path: Path) ->
     """Its age is known all the same; with a report that is none nothing is shown of the earlier one's."""
     gpus = Gpus(tmp_path)
     gpus.store.occupants = dict.fromkeys(SLOTS, (100,))
+    assert gpus.take(ProcessReport(100, True, owner=100, newest_age=-3)) == {}
     assert gpus.take(ProcessReport(100, True, owner=100, newest_age=3, share=0.5)) == {
         ("last_communication_seconds", "0"): 3
     }

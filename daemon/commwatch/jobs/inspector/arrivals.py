@@ -16,6 +16,7 @@ _LATE_RUNS: Final = 6
 """Runs after which a collective is given up that not all processes have recorded."""
 _LATE_US: Final = 100.0
 """The others wait at least this long, or nobody was late."""
+_LONGEST_US: Final = 86_400e6
 _PUBLISH_SECONDS: Final = 60.0
 _LEAST: Final = 10
 """Collectives without which nothing is published."""
@@ -95,6 +96,8 @@ class Arrivals:
         else:
             shortest = min(exec_us for exec_us, _ in found.ranks.values())
             waits = {pid: exec_us - shortest for pid, (exec_us, _) in found.ranks.items()}
+        if max(waits.values()) > _LONGEST_US:
+            return  # the times of one of them are wrong
         (_, last), (second, _) = sorted((wait, pid) for pid, wait in waits.items())[:2]
         for pid, wait in waits.items():
             sums = self._sums.setdefault(pid, [0, 0.0, 0])

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
 COLLECTOR: Final = "nccl_inspector"
 """Of the source, and of its only collector."""
+MOST_FILES: Final = 256
+"""Files that were written last; the others are left out."""
+
+Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=1e10)]
+Ratio: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
 
 
 class ProcessReport(msgspec.Struct, frozen=True):
@@ -21,17 +27,17 @@ class ProcessReport(msgspec.Struct, frozen=True):
     """Of the GPU of a .prom file."""
     owner: int = -1
     """User who owns the file: it says nothing of processes of others."""
-    newest_age: float | None = None
+    newest_age: Seconds | None = None
     """Seconds since the newest record; None where none was seen."""
-    share: float | None = None
+    share: Ratio | None = None
     """See ``Result.share``."""
-    waits_seconds: float | None = None
+    waits_seconds: Seconds | None = None
     """See ``Waiting.seconds``."""
-    last_ratio: float | None = None
+    last_ratio: Ratio | None = None
     """See ``Waiting.last_ratio``."""
 
 
 class InspectorReport(msgspec.Struct, frozen=True):
     """All of them."""
 
-    processes: tuple[ProcessReport, ...] = ()
+    processes: Annotated[tuple[ProcessReport, ...], Meta(max_length=MOST_FILES)] = ()

@@ -16,7 +16,7 @@ from commwatch.jobs.inspector.aggregate import Key
 from commwatch.jobs.inspector.arrivals import Arrivals
 from commwatch.jobs.inspector.process import KINDS, PHASES, REFUSALS, Counts, ProcessFile
 from commwatch.jobs.inspector.prometheus_file import MOST_BYTES, Page, gpu_of, parse_page
-from commwatch.jobs.inspector.report import COLLECTOR, InspectorReport, ProcessReport
+from commwatch.jobs.inspector.report import COLLECTOR, MOST_FILES, InspectorReport, ProcessReport
 from commwatch.jobs.logs.files import LogFile, find_logs, short_host
 from commwatch.jobs.logs.tail import LogTail, Position
 from commwatch.readings import Absence, Batch, DeviceReadings
@@ -31,11 +31,10 @@ LONGEST_SECONDS: Final = 1.0
 """It ends after this time, too: a file may lie on a slow file server."""
 SEARCH_SECONDS: Final = 60.0
 """Between two searches for files: one over 4,096 old ones takes tens of milliseconds."""
-MOST_FILES: Final = 256
-"""Files that were written last; the others are left out."""
 MOST_OPEN: Final = 64
 STALE_SECONDS: Final = 180.0
 """A result that is older, and older than three windows, is not current."""
+_OLDEST_SECONDS: Final = 1e9
 
 
 class _GpuFile:
@@ -125,10 +124,7 @@ class InspectorSource(Source):
             gone.tail.close()
         for identity in wanted.keys() - self._processes.keys():
             self._processes[identity] = self._begin(wanted[identity], now)
-        self._gpus = {
-            path: self._gpus.get(path) or _GpuFile(now - max(0.0, self._clock() - one.changed))
-            for path, one in gpus.items()
-        }
+        self._gpus = {path: self._gpus.get(path) or _GpuFile(now - self._age(one)) for path, one in gpus.items()}
         self._searched = now
 
     def _begin(self, file: LogFile, now: float) -> ProcessFile:
@@ -141,7 +137,11 @@ class InspectorSource(Source):
             tail.start_at_end()
         except OSError as error:
             self._failed = self._failed or _serious(error)
-        return ProcessFile(tail, now - max(0.0, self._clock() - file.changed) if file.size else None, owner)
+        return ProcessFile(tail, now - self._age(file) if file.size else None, owner)
+
+    def _age(self, file: LogFile) -> float:
+        """Seconds since a file was written last; its owner can set any time."""
+        return min(max(0.0, self._clock() - file.changed), _OLDEST_SECONDS)
 
     # --- reading ---
 
@@ -200,7 +200,7 @@ class InspectorSource(Source):
                 self._counts.dropped[kind] += int(max(0.0, lost - gpu.page.dropped.get(kind, lost)))
             if page.operations is None or page.operations != gpu.page.operations:
                 # With totals it is rewritten without new records, too. A clock that was stepped moves it little.
-                gpu.newest = now - max(0.0, min(self._clock() - found.st_mtime, now - looked))
+                gpu.newest = now - max(0.0, min(self._clock() - found.st_mtime, now - looked, _OLDEST_SECONDS))
         self._counts.refused["form"] += page.refused
         self._counts.refused["version"] += bool(page.foreign)
         gpu.stamp, gpu.page = stamp, page
