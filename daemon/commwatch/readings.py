@@ -122,7 +122,8 @@ class Batch:
     resume: bytes | None = None
     """State from which the next process of this source resumes; None: unchanged."""
     audit: bytes | None = None
-    """JSON of a ``settings_records.AuditRecord``; None of all collectors but that of settings."""
+    """JSON of a record for the collector's tracker: of the settings a ``settings.records.AuditRecord``, of Inspector's
+    files an ``inspector.report.InspectorReport``; None of all others."""
 
 
 class SourceUnavailable(Exception):

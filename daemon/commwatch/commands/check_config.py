@@ -205,9 +205,11 @@ async def _source(config: Config, row: SourceRow, kernel_log: int | None) -> Che
         first = collected.absences[0]
         return Check(what, "failed", f"{first.device}: ".lstrip(": ") + _advice(first.reason, first.detail))
     devices = sorted(device for device in collected.blocks if device)
-    logs = Node(Snapshot(collected.blocks.values())).daemon.nccl_log_files
-    if logs is not None:
-        return Check(what, "ok", f"logs that can be followed: {logs}")
+    daemon = Node(Snapshot(collected.blocks.values())).daemon
+    if daemon.nccl_log_files is not None:
+        return Check(what, "ok", f"logs that can be followed: {daemon.nccl_log_files}")
+    if daemon.nccl_inspector_files is not None:
+        return Check(what, "ok", f"files that can be followed: {daemon.nccl_inspector_files}")
     if row.name == "nccl_settings":
         return Check(what, "ok", "the node can be read; the driver reports which processes to audit")
     return Check(what, "ok", f"{len(devices)} read: {', '.join(devices)}" if devices else "nothing of its kind is here")

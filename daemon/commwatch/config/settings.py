@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 import msgspec
@@ -226,6 +227,12 @@ class KernelLogSection(SourceSection, frozen=True):
     """Take also lines that a program wrote into the log, for a rehearsal; else only those of the kernel count."""
 
 
+def _check_rooted(paths: Iterable[str], what: str) -> None:
+    for path in paths:
+        if not path.startswith("/"):
+            raise ValueError(f"paths: {path!r} does not begin with /; name {what} from the root")
+
+
 class NcclLogsSection(SourceSection, frozen=True):
     """Logs of jobs: what NCCL, torch and launchers write about trouble."""
 
@@ -237,9 +244,19 @@ class NcclLogsSection(SourceSection, frozen=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for path in self.paths:
-            if not path.startswith("/"):
-                raise ValueError(f"paths: {path!r} does not begin with /; name logs from the root")
+        _check_rooted(self.paths, "logs")
+
+
+class NcclInspectorSection(SourceSection, frozen=True):
+    """Files of NCCL Inspector: the operations that jobs record of themselves."""
+
+    interval: Duration = Duration(10)
+    paths: tuple[str, ...] = ()
+    """Folders, files and shell patterns, as of ``NcclLogsSection``; empty: nothing is read."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_rooted(self.paths, "folders")
 
 
 class NcclSettingsSection(SourceSection, frozen=True):
@@ -260,6 +277,7 @@ class Sources(Section, frozen=True):
     ethtool: EthtoolSection = field(default_factory=EthtoolSection)
     services: ServicesSection = field(default_factory=ServicesSection)
     nccl_logs: NcclLogsSection = field(default_factory=NcclLogsSection)
+    nccl_inspector: NcclInspectorSection = field(default_factory=NcclInspectorSection)
     nccl_settings: NcclSettingsSection = field(default_factory=NcclSettingsSection)
 
 
@@ -296,6 +314,8 @@ class Jobs(Section, frozen=True):
     )
     """By part of the name of a GPU: the share of its power limit below which its kernels only wait. Other models are
     compared with their own last hour."""
+    ras: bool = False
+    """Ask NCCL's RAS about a job that is suspected to be stuck, on the node of its rank 0."""
 
 
 class Inventory(Section, frozen=True):

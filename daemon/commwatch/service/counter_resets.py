@@ -16,7 +16,7 @@ log = structlog.get_logger("commwatch.pipeline")
 
 _PORTS: Final = ("network", "ethtool", "rdma")
 """Collectors of network interfaces, each the only one of its source."""
-_OWN_SUMS: Final = frozenset({"nvml_gpm", "kernel_log", "nccl_logs"})
+_OWN_SUMS: Final = frozenset({"nvml_gpm", "kernel_log", "nccl_logs", "nccl_inspector"})
 """Their counters are sums of the source's own, which begin again with each worker: no reset of hardware."""
 
 

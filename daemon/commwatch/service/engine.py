@@ -27,6 +27,8 @@ from commwatch.node.store import Store
 from commwatch.readings import Absence
 from commwatch.service.collection import Collection, Presence
 from commwatch.service.instruments import Instruments
+from commwatch.service.job_ras import INTERVAL_SECONDS as RAS_SECONDS
+from commwatch.service.job_ras import JobRas
 from commwatch.service.judge import Judge
 from commwatch.service.judgement import STATE_NAME, check, restore
 from commwatch.service.keeping import Keeping, Record
@@ -114,7 +116,7 @@ class Engine:
             self,
             starvation,
         )
-
+        self.job_ras = JobRas(self.store, thresholds, self._roots.procfs) if config.jobs.ras else None
         self.between_nodes = BetweenNodes(config.cluster, state, self.store)
         self._silent_gpus = self.pipeline.inventory.silent_gpus
         """As of the last run that was kept."""
@@ -245,6 +247,8 @@ class Engine:
             if name in earlier._readers:
                 reader.take_over(earlier._readers[name])
         self.probing.take_over(earlier.probing)
+        if self.job_ras is not None and earlier.job_ras is not None:
+            self.job_ras.take_over(earlier.job_ras)
         self.between_nodes.take_over(earlier.between_nodes)
 
     async def start(self) -> None:
@@ -258,6 +262,8 @@ class Engine:
         if (audits := self.collection.collectors.get(SETTINGS)) is not None:
             self._scheduler.add(SETTINGS, partial(self.collection.run, audits), audits.interval)
         self.job_settings.begin()
+        if self.job_ras is not None:
+            self._scheduler.add("job_ras", self.job_ras.run, RAS_SECONDS)
         self.probing.schedule()
         self.refresh()
         self.look()  # what is counted is not saved before the rules have seen it

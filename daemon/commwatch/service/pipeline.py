@@ -12,6 +12,7 @@ from commwatch.config.settings import Inventory as InventorySection
 from commwatch.config.simulated import SimulationPlan
 from commwatch.config.thresholds import Thresholds
 from commwatch.jobs.identity import JobIdentity
+from commwatch.jobs.inspector.tracker import JobInspector
 from commwatch.jobs.logs.tracker import JobLogs
 from commwatch.jobs.settings.plan import JobSettings
 from commwatch.jobs.stuck import StuckJobs
@@ -111,6 +112,7 @@ class Pipeline:
             ),
             self.hardware,
             self.job_logs,
+            JobInspector(store, procfs),
             job_settings,
             *([JobIdentity(store)] if config.jobs.identity else []),
         )
