@@ -185,6 +185,11 @@ def format_bits(bytes_per_second: float) -> str:
     return f"{bytes_per_second * 8 / 1e9:.10g} Gbit/s = {bytes_per_second / 1e9:.10g} GB/s"
 
 
+def clock(seconds: float) -> str:
+    """A time of day within a day that is known: ``14:03 UTC``."""
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%H:%M UTC")
+
+
 def utc(seconds: float) -> str:
     """A time of day: ``2026-11-20 14:03:22 UTC``."""
     return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -94,7 +94,7 @@ def test_what_failed_stands_first() -> None:
         "  likeliest cause of: Slow collective: probe all_reduce",
     ]
     assert "warning: Slow collective: probe all_reduce, for 60 min" in found
-    assert "    lanes: x8 (threshold x16)" in found
+    assert "    lanes: x8 (limit x16)" in found
     assert "  next: Reseat the card, then look at the slot and the riser." in found
     table = found[found.index("Topology") :]
     assert table[1] == "failed     lanes of the PCIe link: GPU1              x8        at least x16"

@@ -287,7 +287,7 @@ def test_probes() -> None:
     """Last result, baseline, age, and the next run with the reason for skipping the last one."""
     rows = board().tables["Probes"]
 
-    assert rows[1] == ["all_reduce nccl", "latency 18.2 µs, bus bandwidth 358 GB/s", "", "18.2 µs, spike above 27.3 µs",
+    assert rows[1] == ["all_reduce nccl", "latency 18.2 µs, bus bandwidth 358 GB/s", "", "18.2 µs, limit 27.3 µs",
                        "95 s", "in 13 min"]  # fmt: skip
     assert rows[2][5] == "in 10 min skipped: busy: GPU2 runs a process"
     assert rows[4] == ["pairs nccl", "–", "–", "–", "–", "in 12 h skipped: slurm: a job is on the node"]
