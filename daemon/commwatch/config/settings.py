@@ -74,6 +74,8 @@ class SourceSection(Section, frozen=True):
 
 STILL_PATH = "/still"
 """The node's page, in the form that does not load itself again."""
+RUNBOOKS = "/runbooks/"
+"""Path of the pages of the alerts, one for each."""
 
 
 class Web(Section, frozen=True):
@@ -101,6 +103,8 @@ class Web(Section, frozen=True):
             raise ValueError(f"{STILL_PATH} is a path of the node's page; choose another telemetry_path")
         if self.telemetry_path.startswith("/api/"):
             raise ValueError(f"{self.telemetry_path} is a path of the API; choose another telemetry_path")
+        if self.telemetry_path.startswith(RUNBOOKS):
+            raise ValueError(f"{self.telemetry_path} is a path of the runbooks; choose another telemetry_path")
 
 
 class Textfile(Section, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -218,6 +219,14 @@ def format_evidence(evidence: Evidence) -> str:
     if evidence.threshold is None:
         return said
     return f"{said} (limit {format_quantity(evidence.threshold, evidence.unit)})"
+
+
+def by_lead(findings: Iterable[Finding]) -> list[list[Finding]]:
+    """The findings in groups with the same leading entry, in their order: each cause once, with all it explains."""
+    groups: dict[tuple[str, str], list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault(finding.lead.key, []).append(finding)
+    return list(groups.values())
 
 
 def evidence_line(entry: Finding | Cause) -> str:

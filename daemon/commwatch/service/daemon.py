@@ -41,6 +41,7 @@ from commwatch.state.directory import StateDirectory, state_path
 from commwatch.state.maintenance import MaintenanceFile
 from commwatch.views.node_page.page import NodePage
 from commwatch.views.node_page.records import Status
+from commwatch.views.node_page.runbooks import runbook_pages
 from commwatch.workers.start import Spares
 from commwatch_exporters.listen import EndpointError, Peer, passed_sockets
 from commwatch_exporters.metrics_page import MetricsPage
@@ -169,7 +170,7 @@ class Daemon:
         self._endpoint = Endpoint(
             metrics=self._metrics,
             ready=self._readiness,
-            pages=NodePage(self.snapshot, self._status, web.telemetry_path).pages(),
+            pages={**NodePage(self.snapshot, self._status, web.telemetry_path).pages(), **runbook_pages()},
             documents=self._answers.pages(),
             telemetry_path=web.telemetry_path,
         )
