@@ -138,21 +138,23 @@ def _scaled(value: float, units: Sequence[tuple[float, str]], limit: float) -> s
     return f"{_three_digits(value / factor)} {unit}"
 
 
-_LONG_TIMES = ((60, 60, "min", 1, "s"), (3600, 48, "h", 60, "min"), (86400, 10**9, "d", 3600, "h"))
-"""Seconds of a unit, from which number of it on the next one follows, its name, and the same of what is left over."""
-
-
 def format_seconds(seconds: float) -> str:
-    """A time below two minutes with three significant digits, a longer one as people say it: ``3 min 30 s``, ``2 h``."""
+    """A time below two minutes with three significant digits, a longer one as people say it: ``3 min 30 s``."""
     if seconds < 0.99995:
         return _scaled(seconds, ((1e-6, "µs"), (1e-3, "ms")), 1000)
     if seconds < 119.5:
         return f"{_three_digits(seconds)} s"
-    for size, limit, unit, rest, rest_unit in _LONG_TIMES:
-        whole, left = divmod(round(seconds / rest), size // rest)
-        if whole < limit:
-            break
-    return f"{whole} {unit} {left} {rest_unit}" if left else f"{whole} {unit}"
+    if seconds < 3599.5:
+        return _with_rest(seconds, 60, "min", "s")
+    if seconds < 2 * 86400 - 30:
+        return _with_rest(seconds / 60, 60, "h", "min")
+    return _with_rest(seconds / 3600, 24, "d", "h")
+
+
+def _with_rest(amount: float, size: int, unit: str, smaller: str) -> str:
+    """An amount of a smaller unit, in a unit of that size and a rest."""
+    whole, rest = divmod(round(amount), size)
+    return f"{whole} {unit} {rest} {smaller}" if rest else f"{whole} {unit}"
 
 
 def format_bytes(count: float) -> str:

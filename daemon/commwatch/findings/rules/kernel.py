@@ -88,11 +88,12 @@ fatal. Both are read every 2 s."""
 _OWN_STEP = frozenset({"xid_nonfatal"})
 """Codes whose own next step holds, whatever the number is."""
 
-_MESSAGE_CODES: Mapping[str, tuple[str, str]] = {
+MESSAGE_CODES: Mapping[str, tuple[str, str]] = {
     "fallen_off_bus": ("xid_fabric", "fallen off the bus"),
     "gsp_errors_limited": ("xid_gpu", "GSP errors are no longer all logged"),
     "nvlink_detection_failed": ("xid_gpu", "NVLink detection failed"),
 }
+"""By line of the kernel log without a number: its finding, and its name."""
 
 
 def driver_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
@@ -120,8 +121,8 @@ def driver_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
             evidence, meaning = _counted(facts, Gpu.xids_nonfatal, gpu, xid, nonfatal, ", not fatal")
             evidence_of.setdefault(("xid_nonfatal", gpu_of(gpu)), []).append((evidence, meaning))
     for gpu, message, count in facts.rises_keyed(Gpu.kernel_log_messages, HOUR):
-        if message in _MESSAGE_CODES:
-            code, words = _MESSAGE_CODES[message]
+        if message in MESSAGE_CODES:
+            code, words = MESSAGE_CODES[message]
             at = facts.last_rise(Gpu.kernel_log_messages, gpu, message)
             evidence = Evidence(f"kernel log: {words}{_when(facts, at)}", count, "events", last_at=at)
             evidence_of.setdefault((code, gpu_of(gpu)), []).append((evidence, None))
@@ -176,6 +177,7 @@ def switch_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
             evidence_of.setdefault(("sxid_fatal", switch), []).append((evidence, meaning))
         if (sxid in SWITCH_FAILED or sxid in SWITCH_WARNS) and count > fatal:
             evidence, meaning = _counted(facts, NvSwitch.sxids, device, sxid, count - fatal, ", not fatal")
+            meaning = None if sxid in SWITCH_FAILED else meaning  # its advice is for the fatal ones
             evidence_of.setdefault(("sxid_warning", switch), []).append((evidence, meaning))
     yield from _matches(evidence_of)
 
@@ -210,8 +212,7 @@ KERNEL = RuleSet(
             role="fault",
             meaning="The line of an Xid in the kernel log says Fatal. Jobs on the GPU or its links have failed or "
             "hang, whatever is known of the number.",
-            next_step="Drain the node, save the kernel log (nvidia-bug-report.sh), then reset the GPU, or reboot if it "
-            "does not answer.",
+            next_step="Drain the node, save nvidia-bug-report.sh, then reset the GPU, or reboot if it does not answer.",
             alert="CommwatchXidFatal",
             opens_after=_LINE_COMES_WITHIN,
             closes_after=COUNT_CLOSES_AFTER,

@@ -47,7 +47,7 @@ def node_lines(
     yield from folded([(_identity(node, findings.version), DIM)], width, 2)
     verdict = verdict_of(findings, now)
     yield from folded([(f"{verdict.word}: ", _WORD_STYLES[verdict.word]), (verdict.line, "")], width, 2)
-    yield [(_score(node, thresholds), "")]
+    yield from folded([(_score(node, thresholds), "")], width, 2)
 
 
 def _identity(node: Node, version: str) -> str:
@@ -85,7 +85,7 @@ def _finding(group: Sequence[Finding], width: int, now: float) -> Iterator[Line]
     causes = {one.key: one for member in group for one in member.causes if one.key != lead.key}
     detail = f" ({lead.detail})" if lead.detail else ""
     began = finding.since if lead.since is None else lead.since
-    what = f"{lead.title}: {lead.component.component.words}{detail}, since {age(now - began)}"
+    what = f"{lead.title}: {lead.component.component.words}{detail}, for {age(now - began)}"
     yield from folded(
         [(f"{finding.severity:<{_INDENT}}", STYLE_OF_SEVERITY[finding.severity]), (what, "")], width, _INDENT
     )
