@@ -359,7 +359,7 @@ SHORTEST_PROBE_INTERVAL_SECONDS = 1.0
 DAY = Duration(86400)
 
 DEFAULT_PROBES: dict[str, Probe] = {
-    "all_reduce": Probe(),
+    "all_reduce": Probe(measure="all_reduce"),
     "pairs": Probe(measure="pairs", interval=DAY),
     "all_gather": Probe(measure="all_gather", interval=DAY),
     "reduce_scatter": Probe(measure="reduce_scatter", interval=DAY),
@@ -398,12 +398,13 @@ class Probes(Section, frozen=True):
     definitions: dict[Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,31}\Z")], Probe] = field(
         default_factory=lambda: dict(DEFAULT_PROBES)
     )
-    """Where any is given, the default ones are gone."""
+    """Beside the default ones: a file changes those that it names, and null takes one out."""
 
     def __post_init__(self) -> None:
         pairs = sorted(name for name, probe in self.definitions.items() if probe.measure == "pairs")
         if len(pairs) > 1:
-            raise ValueError(f"definitions: {' and '.join(pairs)} both measure pairs; a node has one pair matrix")
+            both = " and ".join(pairs)
+            raise ValueError(f"definitions: {both} both measure pairs; a node has one pair matrix: null takes one out")
 
 
 class Cluster(Section, frozen=True):

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable
 from functools import partial
@@ -35,7 +36,7 @@ from commwatch.service.page import describe
 from commwatch.service.scheduling import ClockSteps, Scheduler, after_readers
 from commwatch.service.textfile_writer import TextfileWriter
 from commwatch.service.web_access import LOOK_SECONDS as WEB_LOOK_SECONDS
-from commwatch.service.web_access import WebAccess
+from commwatch.service.web_access import WebAccess, url_of, who_reads
 from commwatch.state.control import ControlServer
 from commwatch.state.directory import StateDirectory, state_path
 from commwatch.state.maintenance import MaintenanceFile
@@ -198,7 +199,10 @@ class Daemon:
             addresses = await self._endpoint.start(() if passed else web.listen_addresses, passed)
         except EndpointError as error:
             raise ListenError(f"{error}; choose another with --web.listen-address") from error
-        log.info("serving", addresses=addresses, telemetry_path=web.telemetry_path, version=__version__)
+        asked = None if self._web is None else self._web.config
+        urls = [url_of(address, socket.gethostname(), asked) for address in addresses]
+        log.info("serving", urls=urls, readers=who_reads(addresses, asked), addresses=addresses,
+                 telemetry_path=web.telemetry_path, version=__version__)  # fmt: skip
 
     async def _serve(self) -> None:
         self._scheduler.start()
