@@ -79,8 +79,8 @@ DRIVER_FAULTS: Final[Mapping[str, tuple[str, str]]] = {
         "compare the rights of /dev/nvidia* with the user, groups and sandbox of commwatch's unit or container"),
     "no_gpu": (
         "it lists no GPU, although GPUs are on the PCI bus",
-        "drain the node and reboot it; again: the driver is too old for the GPUs or a firmware does not load, so install "
-        "a matching driver"),
+        "drain the node and reboot it; again: the driver is too old or a firmware does not load, so install a "
+        "matching driver"),
     "unreadable": (
         "NVML fails as it is opened",
         "drain the node, save nvidia-bug-report.sh and reboot it"),
