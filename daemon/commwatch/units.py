@@ -139,10 +139,22 @@ def _scaled(value: float, units: Sequence[tuple[float, str]], limit: float) -> s
 
 
 def format_seconds(seconds: float) -> str:
-    """A time with three significant digits and the unit that suits it."""
+    """A time below two minutes with three significant digits, a longer one as people say it: ``3 min 30 s``."""
     if seconds < 0.99995:
         return _scaled(seconds, ((1e-6, "µs"), (1e-3, "ms")), 1000)
-    return _scaled(seconds, ((1.0, "s"), (60.0, "min"), (3600.0, "h")), 120)
+    if seconds < 119.5:
+        return f"{_three_digits(seconds)} s"
+    if seconds < 3599.5:
+        return _with_rest(seconds, 60, "min", "s")
+    if seconds < 2 * 86400 - 30:
+        return _with_rest(seconds / 60, 60, "h", "min")
+    return _with_rest(seconds / 3600, 24, "d", "h")
+
+
+def _with_rest(amount: float, size: int, unit: str, smaller: str) -> str:
+    """An amount of a smaller unit, in a unit of that size and a rest."""
+    whole, rest = divmod(round(amount), size)
+    return f"{whole} {unit} {rest} {smaller}" if rest else f"{whole} {unit}"
 
 
 def format_bytes(count: float) -> str:
@@ -183,6 +195,11 @@ def format_memory(count: float) -> str:
 def format_bits(bytes_per_second: float) -> str:
     """A rate in bits and bytes, not rounded: ``9 Gbit/s = 1.125 GB/s``."""
     return f"{bytes_per_second * 8 / 1e9:.10g} Gbit/s = {bytes_per_second / 1e9:.10g} GB/s"
+
+
+def clock(seconds: float) -> str:
+    """A time of day within a day that is known: ``14:03 UTC``."""
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%H:%M UTC")
 
 
 def utc(seconds: float) -> str:

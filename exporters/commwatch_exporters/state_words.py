@@ -79,19 +79,18 @@ DRIVER_FAULTS: Final[Mapping[str, tuple[str, str]]] = {
         "compare the rights of /dev/nvidia* with the user, groups and sandbox of commwatch's unit or container"),
     "no_gpu": (
         "it lists no GPU, although GPUs are on the PCI bus",
-        "read the kernel log for NVRM and RmInitAdapter: a driver too old for the GPU or a firmware that did not load; "
-        "then reboot the node"),
+        "drain the node and reboot it; again: the driver is too old or a firmware does not load, so install a "
+        "matching driver"),
     "unreadable": (
         "NVML fails as it is opened",
-        "run nvidia-smi and read the kernel log for NVRM; then reboot the node"),
+        "drain the node, save nvidia-bug-report.sh and reboot it"),
     "calls_fail": (
         "it opens, and every call about every GPU fails",
         "run nvidia-smi: if it works on the host, commwatch's container lost its devices (systemctl daemon-reload), so "
-        "start it again; else read the kernel log for NVRM and reboot the node"),
+        "start it again; else drain the node and reboot it"),
     "no_answer": (
         "no call about any GPU returns, or the process that makes the calls ends",
-        "read the kernel log for Xid 119 and NVRM; kill no process inside the driver; reboot the node if it stays "
-        "silent"),
+        "drain the node and kill no process inside the driver; reboot the node if it stays silent"),
 }  # fmt: skip
 """``commwatch_driver_unusable`` by reason: what is so, and what cures it."""
 

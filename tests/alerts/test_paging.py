@@ -233,16 +233,18 @@ def test_a_group_that_still_fires_tells_of_what_fires(tmp_path: Path) -> None:
         status = "firing" if any(one["status"] == "firing" for one in alerts) else "resolved"
         data = tmp_path / "data.json"
         data.write_text(json.dumps({"status": status, "alerts": alerts, "commonLabels": common}))
-        names = ("place", "what", "first_action", "runbook", "dashboard")
+        names = ("status", "place", "what", "first_action", "runbook", "dashboard")
         text = "|".join(f'{{{{ template "commwatch.{name}" . }}}}' for name in names)
         render = ["amtool", "template", "render", f"--template.glob={EXAMPLE.with_name('alertmanager.tmpl')}",
                   f"--template.data={data}", f"--template.text={text}"]  # fmt: skip
         return subprocess.run(render, capture_output=True, text=True, check=True).stdout.strip().split("|")
 
     over, there = told("FabricUnhealthy", "resolved", 1), told("NvlinkDown", "firing", 2)
-    assert shown(over, there, instance="n:1") == ["n", "Part 2 is down", "act 2.", "r2", "d2"]
-    assert shown(over, instance="10.0.0.7:1", node="node17") == ["node17", "Part 1 is down", "act 1.", "r1", "d1"]
+    assert shown(over, there, instance="n:1") == ["STILL FIRING", "n", "Part 2 is down", "act 2.", "r2", "d2"]
+    assert shown(over, instance="10.0.0.7:1", node="node17") == [
+        "RESOLVED", "node17", "Part 1 is down", "act 1.", "r1", "d1"]  # fmt: skip
     assert shown(there, told("GpuLost", "firing", 3), instance="n") == [
+        "FIRING",
         "n",
         "Part 2 is down (+1)",
         "act 2.",

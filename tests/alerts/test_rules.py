@@ -145,7 +145,7 @@ def test_own_thresholds_job_and_addresses_reach_the_rules(tmp_path: Path, capsys
     code = main([
         "rules",
         "--thresholds", str(own), "--output", str(tmp_path / "out"),
-        "--job", "fabric", "--runbooks", "https://wiki.test/", "--dashboards", "https://panels.test",
+        "--job", "fabric", "--runbook-url", "https://wiki.test/", "--dashboards", "https://panels.test",
     ])  # fmt: skip
 
     text = (tmp_path / "out" / "probe.yaml").read_text(encoding="utf-8")
@@ -163,7 +163,7 @@ def test_links_that_nobody_can_open_are_a_warning(tmp_path: Path, capsys: pytest
 
     (line,) = capsys.readouterr().err.splitlines()
     assert "localhost" in line
-    assert "--runbooks" in line
+    assert "--runbook-url" in line
     assert "--dashboards" not in line
 
 

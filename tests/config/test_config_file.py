@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import yaml
 
-from commwatch.config.settings import Config
+from commwatch.config.settings import DEFAULT_PROBES, Config
 from commwatch.config.yaml_file import Override, load_config, read_shipped
 from commwatch.errors import ConfigError
 
@@ -61,6 +61,12 @@ def test_a_flag_goes_over_the_file(tmp_path: Path) -> None:
             "'open' is not possible; possible: auto, idle, kubernetes, off, slurm",
         ),
         ("probes:\n  start_delay: 15\n", 2, "probes.start_delay", "expected a duration with a unit"),
+        (
+            "probes:\n  definitions:\n    scalling: null\n",
+            3,
+            "probes.definitions.scalling",
+            "takes out a default probe",
+        ),
         ("probes:\n  definitions:\n    a: {}\n    b:\n      ranks: -1\n", 5, "probes.definitions.b.ranks", ">= 0"),
         (
             "inventory:\n  expected:\n    gpu: 8\n    gpus: 8\n",
@@ -208,3 +214,14 @@ def test_a_shipped_file_may_be_read_as_text_alone(tmp_path: Path) -> None:
     assert read_shipped(file, dict[str, str], texts_only=True)["device"] == "0000:21:00.0"
     file.write_text("count: 3\n")
     assert read_shipped(file, dict[str, int], texts_only=True) == {"count": 3}
+
+
+def test_probes_are_merged_by_name(tmp_path: Path) -> None:
+    """A default probe keeps what the file does not name; null takes it out; another name is one more."""
+    file = tmp_path / "commwatch.yaml"
+    file.write_text("probes: {definitions: {pairs: {interval: 6h}, scaling: null, ring: {ranks: 4}}}\n")
+    probes = load_config(file).probes.definitions
+
+    assert probes.keys() == {*DEFAULT_PROBES, "ring"} - {"scaling"}
+    assert (probes["pairs"].measure, float(probes["pairs"].interval)) == ("pairs", 21_600.0)
+    assert probes["all_reduce"] == DEFAULT_PROBES["all_reduce"]

@@ -264,7 +264,10 @@ def test_without_runtime_only_the_configuration_is_checked(tmp_path: Path, capsy
     """Nothing is touched: no directory is made, no port is taken."""
     code, checks = check(capsys, bare(tmp_path / "state"), runtime=False)
 
-    assert (code, list(checks)) == (0, ["configuration"])
+    assert (code, list(checks)) == (0, ["configuration", "sources", "probes"])
+    assert (checks["sources"][0], checks["probes"]) == ("off", ("off", "probes.enabled"))
+    runs = check(capsys, Config(), runtime=False)[1]
+    assert runs["probe pairs"] == ("on", "pairs every 24 h, backend auto")
     assert not (tmp_path / "state").exists()
 
 
@@ -286,7 +289,8 @@ def test_what_can_be_had_is_ok(tmp_path: Path, capsys: Output) -> None:
         assert checks["state directory"] == ("ok", str(tmp_path / "state"))
         assert checks["listen addresses"] == ("ok", "127.0.0.1:0")
         assert checks["headline alerts"][0] == "absent"  # no daemon runs
-        assert list(checks) == ["configuration", "state directory", "listen addresses", "headline alerts"]
+        assert list(checks) == [
+            "configuration", "sources", "probes", "state directory", "listen addresses", "headline alerts"]  # fmt: skip
 
 
 def test_logs_that_are_configured_are_looked_for(tmp_path: Path, capsys: Output) -> None:

@@ -64,7 +64,7 @@ USES = {
     "top": {"--once --web.listen-address 127.0.0.1:1": 4, "--url x": 2},  # a daemon may run on this machine
     "score": {"--path.procfs .": 3},
     "topology": {"--dot --json": 2},
-    "heatmap": {"": 1, "--from nowhere.json": 2},
+    "heatmap": {"": 4, "--from nowhere.json": 2},
     "inventory": {"": 4},
     "diagnose": {"": 4, "--full-scan --path.procfs .": 3, "--log nowhere.log": 2, "--compare a b": 2},
     "probe": {"nowhere": 2},

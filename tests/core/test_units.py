@@ -92,9 +92,12 @@ def test_what_has_the_wrong_unit_is_refused(parse: Callable[[object], float], va
         (1.0, "1 s"),
         (119.0, "119 s"),
         (120.0, "2 min"),
-        (5400.0, "90 min"),
+        (211.0, "3 min 31 s"),
+        (3600.0, "1 h"),
+        (5400.0, "1 h 30 min"),
         (7200.0, "2 h"),
         (90_000.0, "25 h"),
+        (190_800.0, "2 d 5 h"),
     ],
 )
 def test_times_are_shown_in_the_unit_that_suits_them(seconds: float, text: str) -> None:

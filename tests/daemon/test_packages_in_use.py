@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from commwatch.config.settings import DEFAULT_PROBES
 from support.daemon import ROOT, Daemon, environment, running
 from support.waiting import PATIENCE_SECONDS
 
@@ -65,7 +66,7 @@ def test_daemon_and_reader_import_what_they_are_for_and_no_more(tmp_path: Path) 
 def test_torch_is_in_the_ranks_of_a_probe_alone(tmp_path: Path) -> None:
     """As the memory maps of the processes show it during a cycle over gloo."""
     config = tmp_path / "commwatch.yaml"
-    probes = {"start_delay": "1s", "definitions": {"gloo": {"backend": "gloo"}}}
+    probes = {"start_delay": "1s", "definitions": {**dict.fromkeys(DEFAULT_PROBES), "gloo": {"backend": "gloo"}}}
     config.write_text(json.dumps({"probes": probes}))
 
     def has_torch(pid: int) -> bool:

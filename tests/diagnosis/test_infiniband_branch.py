@@ -236,7 +236,7 @@ def test_troubles_are_what_the_rules_found() -> None:
 
     assert troubles(found) == {ERRORS: "failed", AGAIN: "failed", CONGESTION: "notice"}
     [check] = [one for one in checks(found) if one.what == ERRORS]
-    assert check.measured == "rise: 12 (threshold 10)"
+    assert check.measured == "rise: 12 (limit 10)"
     assert check.source == "rdma_packet_errors_per_hour"
     assert check.next_step == "do this"
 

@@ -68,8 +68,8 @@ def test_without_a_young_result_it_is_unknown_and_says_how_old() -> None:
         assert said.verdict == "Unknown"
         return said.reason
 
-    assert reason(313e9, 601.0, 600.0) == "7b: the last all_reduce result is 10 min old, more than 10 min"
-    assert "20 h old, more than 60 min" in reason(None, 72_000.0, 3600.0)
+    assert reason(313e9, 601.0, 600.0) == "7b: the last all_reduce result is 10 min 1 s old, more than 10 min"
+    assert "20 h old, more than 1 h" in reason(None, 72_000.0, 3600.0)
     assert reason(None, 7200.0, 86_400.0).endswith("2 h old, which the daemon no longer counts")
     assert reason(None, None, 3600.0) == "7b: all_reduce has no result yet"
     assert reason(1e9, -60.0, 3600.0).endswith("ahead of the clock")

@@ -76,7 +76,7 @@ def test_verdict_node_findings_and_checks_are_in_it() -> None:
     for part in (
         "Communication of node7", "8 × NVIDIA H100 80GB HBM3", "Warning: PCIe link with fewer lanes",
         "since 2026-09-21 13:23:20 UTC",
-        "bandwidth: 22 GB/s (threshold 48 GB/s)", "lanes: x8 (threshold x16)", "Next: Reseat the card",
+        "bandwidth: 22 GB/s (limit 48 GB/s)", "lanes: x8 (limit x16)", "Next: Reseat the card",
         "144 parts, GPU0 link 0 to GPU7 link 17", "at least 360 GB/s", "not measured; it takes 20 results",
         "GPU-6f2c1b7e-3", "1653", "580.95.05", "6.8.0", "GPU1 is slow to and from every other GPU",
     ):  # fmt: skip

@@ -100,8 +100,8 @@ def test_what_failed_stands_first() -> None:
         "Warning: PCIe link with fewer lanes: PCIe link of GPU1 (0000:18:00.0), the",
         "  likeliest cause of: Slow collective: probe all_reduce",
     ]
-    assert "warning: Slow collective: probe all_reduce, for 60 min" in found
-    assert "    lanes: x8 (threshold x16)" in found
+    assert "warning: Slow collective: probe all_reduce, for 1 h" in found
+    assert "    lanes: x8 (limit x16)" in found
     assert "  next: Reseat the card, then look at the slot and the riser." in found
     table = found[found.index("Topology") :]
     assert table[1] == "failed     lanes of the PCIe link: GPU1              x8        at least x16"

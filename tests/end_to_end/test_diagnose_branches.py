@@ -57,7 +57,7 @@ def test_each_fault_fails_its_check(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ("state of the port", "mlx5_1"): ("down", "active"),
         ("active RDMA ports", ""): ("2", "at least 3"),
         ("errors of the link, last hour", "mlx5_0"): (
-            "symbol errors in the last hour: 1801 (threshold 120)", "nothing beyond the thresholds",
+            "symbol errors in the last hour: 1801 (limit 120)", "nothing beyond the thresholds",
         ),
         ("NCCL_P2P_DISABLE (paths between GPUs)", "2 processes"): ("harmful (p2p off)", "harmless"),
     }  # fmt: skip

@@ -199,7 +199,7 @@ def test_results_that_do_not_count(config: Config, tmp_path: Path, capsys: Outpu
         "reduce_scatter",
         "scaling",
     ]
-    assert "the last result is 60 min old" in found["not_used"][0]
+    assert "the last result is 1 h old" in found["not_used"][0]
     assert sorted(one.name for one in tmp_path.iterdir()) == before
 
 

@@ -77,10 +77,12 @@ def test_reports_of_failed_paths_count_since_the_boot(tmp_path: Path, procfs: Pa
     lines += ["NVRM: The NVIDIA GPU 0000:3b:00.0 (PCI ID: 10de:2330) has fallen off the bus"]
 
     assert [text for _, _, text in seen(tmp_path, ["kernel_log"], lines)] == [
-        "The driver reports that a path of the GPU has failed: 0000:17:00.0; Xid 74 (NVLink error) since the boot: 2",
+        "The driver reports that a path of the GPU has failed: 0000:17:00.0; "
+        "Xid 74: NVLink error since the boot, 2 times",
         "The driver reports that a path of the GPU has failed: 0000:3b:00.0; "
-        "lines of the kernel log since the boot: fallen off the bus: 1",
-        "An NVSwitch reports that a link has failed: NVSwitch 0000:c1:00.0; SXid 20034 since the boot: 1",
+        "kernel log: fallen off the bus since the boot, once",
+        "An NVSwitch reports that a link has failed: NVSwitch 0000:c1:00.0; "
+        "SXid 20034: link fault since the boot, once",
     ]
 
 
@@ -116,7 +118,7 @@ def test_errors_that_were_not_corrected_are_told(tmp_path: Path) -> None:
     ("card", "code", "severity", "said"),
     [
         (ADAPTER, "pcie_device_narrow", "warning", f"PCIe link of nic {NIC}; lanes in use: x8"),
-        (CARD, "pcie_below_maximum", "info", f"PCIe link of GPU ({NIC}); lanes: x8 (threshold x16)"),
+        (CARD, "pcie_below_maximum", "info", f"PCIe link of GPU ({NIC}); lanes: x8 (limit x16)"),
     ],
     ids=["adapter", "gpu"],
 )

@@ -88,7 +88,7 @@ def test_an_old_result_is_unknown_and_says_how_old(node: Node, capsys: Output) -
     """2, counted; --fail-closed makes it 1. An hour is the default."""
     with node.saying(findings=document(), snapshot=snapshot(SLOW, 3700)):
         assert node.check() == 2
-        assert capsys.readouterr().out == "Unknown: 7b: the last all_reduce result is 61.7 min old, more than 60 min\n"
+        assert capsys.readouterr().out == "Unknown: 7b: the last all_reduce result is 1 h 2 min old, more than 1 h\n"
         assert node.check("--fail-closed") == 1
         assert node.check("--max-age", "2h") == 1
     assert "Warning" in capsys.readouterr().out

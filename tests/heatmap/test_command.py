@@ -85,7 +85,7 @@ def test_matrices_that_are_not_comparable_are_exit_code_1(
 
 
 def test_the_last_matrix_of_the_daemon_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of those that it keeps the newest; of a damaged file nothing is drawn, and the exit code is 1."""
+    """Of those that it keeps the newest; of a damaged file nothing is drawn, and the exit code is 4: no daemon runs."""
     state = tmp_path / "state" / "simulated-rtx3090x4"
     state.mkdir(parents=True)
     kept = [matrix(4, taken_at=at, backend="simulated") for at in (1.79e9, 1.79e9 + 60)]
@@ -96,14 +96,14 @@ def test_the_last_matrix_of_the_daemon_is_drawn(tmp_path: Path, capsys: pytest.C
     assert msgspec.json.decode(capsys.readouterr().out, type=type(kept[0])) == kept[1]
 
     file.write_bytes(file.read_bytes()[:200])
-    assert error_of(simulated(tmp_path))[0] == 1
+    assert error_of(simulated(tmp_path))[0] == 4
 
 
 def test_without_any_matrix_the_message_says_how_to_get_one(config: Config) -> None:
-    """Exit code 1; an empty state directory is no error of its own."""
+    """Exit code 4 without a daemon, as of the other commands; an empty state directory is no error of its own."""
     code, message = error_of(config)
 
-    assert code == 1
+    assert code == 4
     assert "commwatch heatmap --fresh" in message
 
 
@@ -148,7 +148,7 @@ def test_a_fresh_matrix_is_measured(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert out.startswith("Simulated node rtx3090x4: none of this is real.")
     assert [line.split()[0] for line in out.splitlines() if line.startswith("GPU")] == ["GPU0", "GPU2", "GPU3"]
     assert "pairs: done after" in err
-    assert error_of(config)[0] == 1
+    assert error_of(config)[0] == 4
 
 
 def test_a_busy_node_is_not_measured(tmp_path: Path) -> None:

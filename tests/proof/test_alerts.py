@@ -18,6 +18,13 @@ probes:
   start_delay: 500ms
   definitions:
     all_reduce: {{gpus: [0, 1], interval: 1s, expected_bandwidth: 330GB/s, latency_limit: 60us}}
+    pairs: null
+    all_gather: null
+    reduce_scatter: null
+    broadcast: null
+    all_to_all: null
+    host_copies: null
+    scaling: null
 """
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from commwatch import __version__
+from commwatch.config.settings import DEFAULT_PROBES
 from proof import test_packages
 from proof.test_packages import build, run
 from support.booted import Booted, booted
@@ -137,7 +138,14 @@ def test_every_reader_works_within_the_unit(node: Booted) -> None:
 
 def test_a_probe_is_measured_within_the_unit(node: Booted) -> None:
     """Real ranks of torch over gloo, on the site's own interpreter."""
-    configure(node, "", probes={"python": "/srv/site/bin/python", "definitions": {"gloo": {"backend": "gloo"}}})
+    configure(
+        node,
+        "",
+        probes={
+            "python": "/srv/site/bin/python",
+            "definitions": {**dict.fromkeys(DEFAULT_PROBES), "gloo": {"backend": "gloo"}},
+        },
+    )
 
     measured = r"commwatch_probe_last_bus_bandwidth_bytes_per_second{\S+} [1-9]"
     until(lambda: re.search(measured, node.page("/metrics")), describe=lambda: node.journal(UNIT))

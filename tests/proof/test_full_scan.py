@@ -17,7 +17,14 @@ CONFIG = """
 probes:
   start_delay: 1h
   definitions:
-    pairs: {measure: pairs}
+    pairs: {interval: 15m}
+    all_reduce: null
+    all_gather: null
+    reduce_scatter: null
+    broadcast: null
+    all_to_all: null
+    host_copies: null
+    scaling: null
 """
 SLOW_SWITCH = "- {fault: slow_switch, device: 0000:21:00.0, bandwidth: 0.4, traffic: peer, at: 0s}\n"
 PAIRS = "bandwidth of pairs, 16 MiB"

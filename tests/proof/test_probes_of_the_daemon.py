@@ -13,7 +13,14 @@ inventory: {learn_after: 1s}
 probes:
   start_delay: 500ms
   definitions:
-    pairs: {measure: pairs, interval: 1s}
+    pairs: {interval: 1s}
+    all_reduce: null
+    all_gather: null
+    reduce_scatter: null
+    broadcast: null
+    all_to_all: null
+    host_copies: null
+    scaling: null
 """
 HANG = "- {fault: probe_hang, phase: measure, rank: 1}\n"
 SLACK_SECONDS = 1.0

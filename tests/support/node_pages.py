@@ -164,9 +164,9 @@ def _probes(*, faulty: bool) -> list[ProbeStatus]:
     course = Trend((*usual, *spikes), 18.2e-6, 27.3e-6, "last 24 latencies: 17.9 µs to 42 µs, 3 above the limit")
     ended = "failed: setup_timeout (rank 5 did not answer)" if faulty else "latency 18.2 µs, bus bandwidth 358 GB/s"
     return [
-        ProbeStatus("all_reduce", "nccl", ended, 95.0, 804.0, "", "18.2 µs, spike above 27.3 µs", course, faulty),
+        ProbeStatus("all_reduce", "nccl", ended, 95.0, 804.0, "", "18.2 µs, limit 27.3 µs", course, faulty),
         ProbeStatus("all_to_all", "nccl", "latency 24.1 µs, bus bandwidth 301 GB/s", 310.0, 590.0,
-                    "busy: GPU2 runs a process", "24 µs, spike above 36 µs", course),
+                    "busy: GPU2 runs a process", "24 µs, limit 36 µs", course),
         ProbeStatus("host_copy", "nccl", "slowest GPU 1 host to device: 26.1 GB/s", 2000.0, 1600.0),
         ProbeStatus("pairs", "nccl", "", None, 43_000.0, "slurm: a job is on the node"),
     ]  # fmt: skip

@@ -13,19 +13,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from commwatch.config.settings import DEFAULT_PROBES
 from support.daemon import ROOT, Daemon, is_reader, running
 
+DEFAULT_PROBES_OUT = ", ".join(f"{name}: null" for name in DEFAULT_PROBES)
 SHARE = float(os.environ.get("COMMWATCH_TORTURE", "1"))
 NODE = "a10x2"
-FAST = """
-inventory: {learn_after: 1500ms}
+FAST = f"""
+inventory: {{learn_after: 1500ms}}
 probes:
-  {occupancy_limit: 0.1, start_delay: 500ms, gate: idle, definitions: {often: {measure: all_reduce, interval: 10s}}}
+  {{occupancy_limit: 0.1, start_delay: 500ms, gate: idle,
+    definitions: {{often: {{measure: all_reduce, interval: 10s}}, {DEFAULT_PROBES_OUT}}}}}
 sources:
-  nvml: {deadline: 1s, gpu_interval: 1s, nvlink_interval: 1s, pcie_interval: 1s, processes_interval: 1s}
-  network: {interval: 500ms}
-  pci: {interval: 1s}
-  services: {interval: 1s}
+  nvml: {{deadline: 1s, gpu_interval: 1s, nvlink_interval: 1s, pcie_interval: 1s, processes_interval: 1s}}
+  network: {{interval: 500ms}}
+  pci: {{interval: 1s}}
+  services: {{interval: 1s}}
 """
 
 

@@ -26,6 +26,7 @@ from commwatch.sources.base import Origin
 from commwatch.state.answer import document_of
 from commwatch.state.client import DaemonAbsent, ask_daemon
 from commwatch.state.directory import StateDirectory, state_path
+from commwatch.units import format_seconds
 from commwatch.views.terminal import print_json, print_table, progress
 from commwatch.workers.by_hand import reader_by_hand
 from commwatch.workers.one_shot import NoAnswer, ask
@@ -46,16 +47,16 @@ class Check:
 
     what: str
     verdict: str
-    """ok, absent (not on this node), not yet, no effect (cannot be done as it is set) or failed."""
+    """ok, on, off, absent (not on this node), not yet, no effect (cannot be done as it is set) or failed."""
     detail: str
 
 
 @command(
     "check-config",
     "check the configuration, and with --runtime everything that it names",
-    "Reads the configuration as the daemon would. With --runtime it also tries every source, the state "
-    "directory, the listen addresses and the probe's library as the current user, and says which headline alerts "
-    "cannot fire yet, and from when.",
+    "Reads the configuration as the daemon would, and lists the sources and probes that run. With --runtime it also "
+    "tries every source, the state directory, the listen addresses and the probe's library as the current user, and "
+    "says which headline alerts cannot fire yet, and from when.",
     "runuser -u commwatch -- commwatch check-config --runtime < /dev/kmsg",
     option("--runtime", action="store_true", help="try everything as the current user"),
 )
@@ -65,7 +66,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     if config.simulation.preset:
         faults = Path(config.simulation.faults) if config.simulation.faults else None
         rehearsal().make_node(config.simulation.preset, faults, time.time())  # says what is wrong with preset or faults
-    checks = [Check("configuration", "ok", f"thresholds {thresholds.digest}")]
+    checks = [Check("configuration", "ok", f"thresholds {thresholds.digest}"), *_what_runs(config)]
     if config.marks:
         checks.append(Check("marks", "ok", f"{len(read_floors(Path(config.marks)).floors)} floors"))
     if config.web.config_file:
@@ -80,6 +81,22 @@ def run(args: argparse.Namespace, config: Config) -> int:
     else:
         print_table("Check", ("what", "verdict", "detail"), [(one.what, one.verdict, one.detail) for one in checks])
     return ExitCode.FOUND if any(check.verdict == "failed" for check in checks) else ExitCode.OK
+
+
+def _what_runs(config: Config) -> list[Check]:
+    """The sources and probes that this configuration turns on."""
+    rows = {name: getattr(config.sources, name).enabled for name in config.sources.__struct_fields__}
+    found = [
+        Check("sources", "on" if on else "off", ", ".join(name for name, enabled in rows.items() if enabled is on))
+        for on in (True, False)
+        if on in rows.values()
+    ]
+    if not config.probes.enabled or config.probes.gate == "off":
+        return [*found, Check("probes", "off", "probes.enabled" if not config.probes.enabled else "probes.gate")]
+    return found + [
+        Check(f"probe {name}", "on", f"{probe.measure} every {format_seconds(probe.interval)}, backend {probe.backend}")
+        for name, probe in config.probes.definitions.items()
+    ]
 
 
 def _web_checks(path: Path) -> list[Check]:

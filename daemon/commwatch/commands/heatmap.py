@@ -85,14 +85,18 @@ def _matrix(args: argparse.Namespace, config: Config) -> PairMatrix:
     if args.fresh:
         return _fresh(args, config)
     from commwatch.probes.by_hand.pair_matrix import last_matrix
-    from commwatch.state.client import of_the_only_daemon
+    from commwatch.state.client import DaemonAbsent, ask_daemon, of_the_only_daemon
+    from commwatch.state.directory import state_path
 
-    matrix = last_matrix(of_the_only_daemon(config))
+    config = of_the_only_daemon(config)
+    matrix = last_matrix(config)
     if matrix is None:
-        raise CommwatchError(
-            "no pair matrix is known: measure one now with commwatch heatmap --fresh, draw a saved one with --from, or "
-            "let a daemon probe pairs"
-        )
+        hint = "measure one now with commwatch heatmap --fresh, or draw a saved one with --from"
+        try:
+            ask_daemon(state_path(config), "inventory")
+        except DaemonAbsent as error:
+            raise DaemonAbsent(error.fact, hint) from error
+        raise CommwatchError(f"the daemon has no pair matrix yet: {hint}")
     return matrix
 
 

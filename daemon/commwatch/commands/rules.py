@@ -51,10 +51,15 @@ def run(args: argparse.Namespace, config: Config) -> int:
     else:
         sys.stdout.write(one_document(files) if args.operator is None else prometheus_rule(files, args.operator))
         code = ExitCode.OK
-    if local := [f"--{name}" for name in ("runbooks", "dashboards") if "//localhost" in getattr(site, name)]:
+    if "//localhost" in site.runbooks:
         print(
-            f"commwatch rules: pages will link to localhost; give {' and '.join(local)}, or set the addresses in the "
-            "site's file",
+            "commwatch rules: runbooks are linked on the node that an alert is about, or at localhost if it is about "
+            "none; give --runbook-url, or set runbooks in the site's file, for pages of your own",
+            file=sys.stderr,
+        )
+    if "//localhost" in site.dashboards:
+        print(
+            "commwatch rules: dashboards are linked at localhost; give --dashboards, or set it in the site's file",
             file=sys.stderr,
         )
     return code

@@ -23,7 +23,7 @@ SITE_OPTIONS = (
     option("--check", action="store_true", help="write nothing; exit code 1 if a file is not current"),
     option("--site", type=Path, metavar="FILE", help="what your site changes (alerts/site.example.yml)"),
     option("--thresholds", type=Path, metavar="FILE", help="thresholds in place of the shipped ones"),
-    option("--runbooks", metavar="URL", help="where the runbooks can be read"),
+    option("--runbook-url", dest="runbooks", metavar="URL", help="where the runbooks can be read"),
 )
 
 

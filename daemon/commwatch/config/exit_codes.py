@@ -46,9 +46,10 @@ COMMANDS: Mapping[str, Meanings] = {
     "topology": {OK: "printed", FOUND: "neither sysfs nor the driver answers"},
     "heatmap": {
         OK: "drawn",
-        FOUND: "no matrix, a failed one, or two that cannot be compared",
+        FOUND: "no matrix yet, a failed one, or two that cannot be compared",
         WRONG_USE: "wrong use, or a file that cannot be read or written",
         NOT_KNOWN: "--fresh was skipped or gave way",
+        NO_DAEMON: "no matrix is known, and no daemon runs",
     },
     "inventory": {
         OK: "all expected parts are here",

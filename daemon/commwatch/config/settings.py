@@ -75,6 +75,8 @@ class SourceSection(Section, frozen=True):
 
 STILL_PATH = "/still"
 """The node's page, in the form that does not load itself again."""
+RUNBOOKS = "/runbooks/"
+"""Path of the pages of the alerts, one for each."""
 
 
 class Web(Section, frozen=True):
@@ -102,6 +104,8 @@ class Web(Section, frozen=True):
             raise ValueError(f"{STILL_PATH} is a path of the node's page; choose another telemetry_path")
         if self.telemetry_path.startswith("/api/"):
             raise ValueError(f"{self.telemetry_path} is a path of the API; choose another telemetry_path")
+        if self.telemetry_path.startswith(RUNBOOKS):
+            raise ValueError(f"{self.telemetry_path} is a path of the runbooks; choose another telemetry_path")
 
 
 class Textfile(Section, frozen=True):
@@ -376,7 +380,7 @@ SHORTEST_PROBE_INTERVAL_SECONDS = 1.0
 DAY = Duration(86400)
 
 DEFAULT_PROBES: dict[str, Probe] = {
-    "all_reduce": Probe(),
+    "all_reduce": Probe(measure="all_reduce"),
     "pairs": Probe(measure="pairs", interval=DAY),
     "all_gather": Probe(measure="all_gather", interval=DAY),
     "reduce_scatter": Probe(measure="reduce_scatter", interval=DAY),
@@ -415,12 +419,13 @@ class Probes(Section, frozen=True):
     definitions: dict[Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,31}\Z")], Probe] = field(
         default_factory=lambda: dict(DEFAULT_PROBES)
     )
-    """Where any is given, the default ones are gone."""
+    """Beside the default ones: a file changes those that it names, and null takes one out."""
 
     def __post_init__(self) -> None:
         pairs = sorted(name for name, probe in self.definitions.items() if probe.measure == "pairs")
         if len(pairs) > 1:
-            raise ValueError(f"definitions: {' and '.join(pairs)} both measure pairs; a node has one pair matrix")
+            both = " and ".join(pairs)
+            raise ValueError(f"definitions: {both} both measure pairs; a node has one pair matrix: null takes one out")
 
 
 class Cluster(Section, frozen=True):

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 import yaml
 
-from commwatch.config.settings import Config, decode_quantity
+from commwatch.config.settings import DEFAULT_PROBES, Config, decode_quantity
 from commwatch.config.simulated import is_recording
 from commwatch.config.user_loader import UserLoader
 from commwatch.errors import ConfigError
@@ -194,6 +194,7 @@ def load_config(path: Path | None, overrides: Sequence[Override] = ()) -> Config
     values = document.values
     for override in overrides:
         _set(values, override, document)
+    _add_default_probes(values, document)
     try:
         config = document.convert(values, Config)
     except msgspec.ValidationError as error:
@@ -206,6 +207,30 @@ def load_config(path: Path | None, overrides: Sequence[Override] = ()) -> Config
         problem = "cannot be injected into a recording, which answers as the recorded node did; leave them out"
         raise _error_at(("simulation", "faults"), problem, overrides, document)
     return _from_here(config)
+
+
+def _add_default_probes(values: dict[str, Any], document: YamlDocument) -> None:
+    """Put the probes that are given over the default ones by name, key by key; null takes one out.
+
+    Raises:
+        ConfigError: null stands at a name that no default probe has.
+    """
+    section = values.get("probes")
+    given = section.get("definitions") if isinstance(section, dict) else None
+    if not isinstance(section, dict) or not isinstance(given, dict):
+        return
+    probes: dict[str, Any] = {
+        name: {"measure": probe.measure, "interval": f"{probe.interval:g}s"} for name, probe in DEFAULT_PROBES.items()
+    }
+    for name, settings in given.items():
+        if settings is not None:
+            probes[name] = {**probes.get(name, {}), **settings} if isinstance(settings, dict) else settings
+        elif name in probes:
+            del probes[name]
+        else:
+            problem = f"null takes out a default probe; these are {', '.join(DEFAULT_PROBES)}"
+            raise document.error(("probes", "definitions", name), problem)
+    section["definitions"] = probes
 
 
 def _from_here(config: Config) -> Config:

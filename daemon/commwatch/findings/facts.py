@@ -83,6 +83,20 @@ class Facts:
         labels = tuple(part.labels[name] for name in CATALOGUE[column.metric].labels)
         return self._history.rising_since(column.metric, labels, amount)
 
+    def last_rise(self, column: KeyedColumn[_Kind], part: _Kind, key: str) -> float | None:
+        """When a counter of a part rose last, seconds since 1970; None where that is not known.
+
+        Args:
+            column: a counter that rules watch.
+            part: of the node.
+            key: of the counter.
+        """
+        if self._history.since_boot:
+            return None
+        values = {**part.labels, column.key: key}
+        labels = tuple(values[name] for name in CATALOGUE[column.metric].labels)
+        return self._history.rising_since(column.metric, labels, 1.0)
+
     def lately(self, window: float) -> str:
         """In words, when counters rose: ``in the last hour``, or ``since the boot`` where the rules run once."""
         return "since the boot" if self._history.since_boot else f"in the last {_SPANS[window]}"

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from commwatch.state.records import Timestamp
-from commwatch.units import format_bytes, format_rate, format_seconds
+from commwatch.units import clock, format_bytes, format_rate, format_seconds
 
 Severity: TypeAlias = Literal["critical", "warning", "info"]
 """critical: someone must act now; warning: a ticket; info: worth knowing, no one is woken."""
+
+_MOST_EVIDENCE = 2
+"""Facts in one line."""
 
 SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
 """Most severe first."""
@@ -24,7 +28,7 @@ ComponentKind: TypeAlias = Literal[
     "process", "log", "setting", "daemon", "adapter",
 ]  # fmt: skip
 
-EvidenceUnit: TypeAlias = Literal["", "ratio", "seconds", "bytes", "bytes_per_second", "lanes", "per_hour"]
+EvidenceUnit: TypeAlias = Literal["", "ratio", "seconds", "bytes", "bytes_per_second", "lanes", "per_hour", "events"]
 """Base units; empty for a count or a code."""
 
 
@@ -84,6 +88,10 @@ class Evidence(msgspec.Struct, frozen=True):
     """Key in ``thresholds.yaml``, or in words where the threshold is not a number of ours."""
     event: str = ""
     """The counted event, if it has a number: ``xid 74``, ``sxid 12028``."""
+    last_at: Timestamp | None = None
+    """When the last of the counted events was seen, seconds since 1970; None if that is not known."""
+    meaning: str = ""
+    """The meaning of the counted event in a sentence, if it has a number that is known."""
 
 
 class Match(msgspec.Struct, frozen=True):
@@ -97,6 +105,8 @@ class Match(msgspec.Struct, frozen=True):
     since: float | None = None
     """When it began, seconds since 1970, where that was before it could be known: the first of several bad results in a
     row."""
+    next_step: str = ""
+    """The first step for this event; empty where that of the code holds."""
 
 
 class ComponentRecord(msgspec.Struct, frozen=True):
@@ -198,13 +208,35 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def format_evidence(evidence: Evidence) -> str:
-    """``recoveries in the last hour: 4 (threshold 3)``."""
+    """``recoveries in the last hour: 4 (limit 3)``; of events ``Xid 48: double-bit ECC error, once, 03:07 UTC``."""
     if isinstance(evidence.value, str):
         return f"{evidence.what}: {evidence.value}"
+    if evidence.unit == "events":
+        last = "" if evidence.value == 1 else "last at "
+        when = "" if evidence.last_at is None else f", {last}{clock(evidence.last_at)}"
+        return f"{evidence.what}, {format_quantity(evidence.value, evidence.unit)}{when}"
     said = f"{evidence.what}: {format_quantity(evidence.value, evidence.unit)}"
     if evidence.threshold is None:
         return said
-    return f"{said} (threshold {format_quantity(evidence.threshold, evidence.unit)})"
+    return f"{said} (limit {format_quantity(evidence.threshold, evidence.unit)})"
+
+
+def by_lead(findings: Iterable[Finding]) -> list[list[Finding]]:
+    """The findings in groups with the same leading entry, in their order: each cause once, with all it explains."""
+    groups: dict[tuple[str, str], list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault(finding.lead.key, []).append(finding)
+    return list(groups.values())
+
+
+def evidence_line(entry: Finding | Cause) -> str:
+    """The evidence of a finding or cause in one line, with the meaning of its first event: ``Xid 48: double-bit ECC
+    error, once, 03:07 UTC. Memory of the GPU held data …``; empty if there is none."""
+    shown = "; ".join(map(format_evidence, entry.evidence[:_MOST_EVIDENCE]))
+    left = len(entry.evidence) - _MOST_EVIDENCE
+    more = f"; {left} more" if left > 0 else ""
+    meaning = next((one.meaning for one in entry.evidence if one.meaning), "")
+    return f"{shown}{more}{meaning and f'. {meaning}'}"
 
 
 def format_quantity(value: float, unit: EvidenceUnit) -> str:
@@ -219,4 +251,6 @@ def format_quantity(value: float, unit: EvidenceUnit) -> str:
         return f"{value * 100:.3g} %"
     if unit == "lanes":
         return f"x{value:g}"
+    if unit == "events":
+        return "once" if value == 1 else f"{value:g} times"
     return f"{value:g} per hour" if unit == "per_hour" else f"{value:g}"

@@ -41,7 +41,7 @@ from typing import Any, TypeAlias
 import yaml
 
 from commwatch.config.assets import asset
-from commwatch.generate.alert_rules import Site
+from commwatch.generate.alert_rules import Site, runbook_url
 
 Labels: TypeAlias = dict[str, str]
 
@@ -140,7 +140,9 @@ def _worded(alert: str, case: Mapping[str, Any], words: Mapping[str, str | list[
         annotations = {
             "summary": Template(summary).substitute(labels),
             "description": description,
-            "runbook_url": f"{site.runbooks}/{alert}.md",
+            "runbook_url": runbook_url(site, alert, is_about_node=bool(node)).replace(
+                "{{ $labels.instance }}", node or ""
+            ),
             "dashboard_url": f"{site.dashboards}/d/{page}",
         }
         found.append({"exp_labels": {key: one for key, one in labels.items() if one}, "exp_annotations": annotations})

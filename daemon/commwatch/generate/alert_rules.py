@@ -1,15 +1,15 @@
 """Renders the alert rules: fills the placeholders of alerts/templates/ from the thresholds.
 
-A placeholder is ``@NAME@``, ``@NAME:duration@`` (seconds as Prometheus writes them) or ``@NAME:percent@``; NAME is a
-threshold or one of the words of ``_words``: addresses of the site, phrases that many alerts share, and lists of the
-findings' rules, so that alerts and findings use the same conditions.
+A placeholder is ``@NAME@``, ``@NAME:percent@`` or ``@NAME:duration@``: seconds as Prometheus writes them, and in
+descriptions as people do. NAME is a threshold or one of the words of ``_words``: addresses of the site, phrases that
+many alerts share, and lists of the findings' rules, so that alerts and findings use the same conditions.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from textwrap import indent
 from typing import Literal
@@ -22,13 +22,15 @@ from commwatch.generate.inhibition import explained
 from commwatch.generate.limits import limit_words, passed
 from commwatch.generate.site import AlertChange, alerts_about_nodes, changed_rules
 from commwatch.jobs.logs.categories import SIDES
-from commwatch.node.xids import LINK_SXIDS, LINK_XIDS, meanings
+from commwatch.node.xids import LINK_SXIDS, LINK_XIDS, Meaning, meanings
 from commwatch.sources.adapter_lines import ADAPTER_EVENTS
+from commwatch.units import format_seconds
 from commwatch_exporters.state_words import DRIVER_FAULTS
 
 _RISEN = re.compile(r"@risen:([a-z_]+)@")
+_RUNBOOK = re.compile(r"@runbooks@/(\w+)\.md")
 _LIMIT = re.compile(r"@limit:([a-z_]+)@")
-_PLACEHOLDER = re.compile(r"@([a-z_]+)(?::(duration|percent))?@")
+_PLACEHOLDER = re.compile(r"@([a-z_]+)(?::(duration|percent|time))?@")
 _DURATION_UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 _BUSY = "max(max_over_time(commwatch_gpu_busy{cluster='%s',job='%s',instance='%s'}[5m]))"
@@ -44,8 +46,8 @@ _JOBS_ON_NODE = (
 """Which jobs, the first four; nothing where the daemons do not name them (``jobs.identity``)."""
 _JOB_ON_NODE = (
     f'{{{{ with query (printf "{_BUSY}" $labels.cluster $labels.job $labels.instance) }}}}'
-    "{{ if gt (. | first | value) 0.0 }}A job was on the node in the last 5 min."
-    "{{ else }}No job was on the node in the last 5 min.{{ end }}"
+    "{{ if gt (. | first | value) 0.0 }}A job was on the node when this was last seen."
+    "{{ else }}No job was on the node when this was last seen.{{ end }}"
     f"{{{{ else }}}}Whether a job is on the node is not known.{{{{ end }}}}{_JOBS_ON_NODE}"
 )
 _OTHERS = (
@@ -101,6 +103,21 @@ _XIDS_OF_GPU = (
     "{{ if $place }}, {{ end }}{{ $one.Labels.xid }}{{ end }}{{ end }}.{{ end }}"
 )
 """The Xids of the last minutes, the first five; their own alerts are not sent beside that of the GPU."""
+_LAST_XID = (
+    "last_over_time(commwatch_gpu_last_xid_timestamp_seconds{cluster='%s',job='%s',instance='%s',pci_bus_id='%s'}[10m])"
+)
+_XID_AT = (
+    f'{{{{ with query (printf "{_LAST_XID}" $labels.cluster $labels.job $labels.instance $labels.pci_bus_id) }}}}'
+    ' (the last Xid of this GPU at {{ (. | first | value | toTime).Format "15:04" }} UTC){{ end }}'
+)
+"""When the last one came; true for as long as the alert is held."""
+_XIDS_KNOWN = frozenset({*kernel.FABRIC_FAILED, *kernel.GPU_FAILED})
+_SXIDS_KNOWN = kernel.SWITCH_FAILED | kernel.SWITCH_WARNS
+_RESET_GPU = "drain the node, save nvidia-bug-report.sh, then reset the GPU, or reboot if it does not answer."
+_RESET_SWITCHES = "drain the node; reset all GPUs and NVSwitches together; on repetition call the vendor."
+_RESET_SWITCHES_LATER = (
+    "watch whether it happens again; then reset all GPUs and NVSwitches together when the node is free."
+)
 
 _FLAPS = (
     "max(last_over_time(commwatch_nvlink_link_flaps_recent{cluster='%s',job='%s',instance='%s',pci_bus_id='%s',"
@@ -148,8 +165,8 @@ _FAULT_ON_NODES = (
     f'{{{{ range $place, $one := printf "{_FAULTY}" {_FAULT} | query | sortByLabel "instance" }}}}'
     "{{ if lt $place 5 }}{{ if $place }}, {{ end }}{{ $one.Labels.instance }}{{ end }}{{ end }}. "
     f'{{{{ with printf "{_FAULTY_BUSY}" {_JOB} {_FAULT} | query }}}}'
-    "A job was on {{ . | first | value }} of them in the last 5 min."
-    "{{ else }}No job was seen on them in the last 5 min.{{ end }}"
+    "A job was on {{ . | first | value }} of them when this was last seen."
+    "{{ else }}No job was on them when this was last seen.{{ end }}"
 )
 """How many nodes have the fault of the label ``fault``, the first five of them, and where jobs run."""
 
@@ -179,6 +196,19 @@ _COUNTED = re.compile(r"(\{\{ \$value \}\}\s+)(GPU|error|packet|direction|readin
 
 _ALERT_BLOCK = re.compile(r"^( *)- alert: (\w+)\n(?:\1 +.*\n|\n)*", re.MULTILINE)
 _RECORD_BLOCK = re.compile(r"(?:^ *#.*\n)*^( *)- record: (\S+)\n(?:\1 +.*\n|\n)*", re.MULTILINE)
+_DESCRIPTION = re.compile(r"(?<=description: >-\n)(?: {12}.*\n)+")
+_DURATION_IN_WORDS = re.compile(r"(?<![\[\w])@([a-z_]+):duration@")
+_RATE = re.compile(r"humanize\s+\}\}B/s")
+_TIME = re.compile(r"(humanizeDuration(?:\s+\$value)?)\s+\}\}")
+_SPACED_RATE = 'reReplaceAll "([0-9])([a-zA-Z]?)$" "$1 $2"'
+_SPACED_TIME = " | ".join(
+    f'reReplaceAll "{pattern}" "{text}"'
+    for pattern, text in (
+        ("([0-9])us$", "$1 µs"), ("([0-9])ms$", "$1 ms"), ("([0-9])m 0s$", "$1 min"),
+        ("([0-9])m ([0-9]+)s$", "$1 min $2 s"), ("([0-9])([dhs])( |$)", "$1 $2$3"),
+    )
+)  # fmt: skip
+"""Prometheus writes units without a space, and min as m."""
 _EMPTY_GROUP = re.compile(r"^( *rules:)\n(?= *- name:|\s*\Z)", re.MULTILINE)
 
 _SOFTWARE_FAULTS = (
@@ -214,11 +244,29 @@ class Site:
     job: str = "commwatch"
     """The job under which Prometheus scrapes the daemons."""
     runbooks: str = "http://localhost:3000/public/runbooks"
-    """Where the files of alerts/runbooks/ can be read; as shipped, in the Grafana of grafana/compose.yaml."""
+    """Where the files of alerts/runbooks/ can be read; as shipped, in the Grafana of grafana/compose.yaml, and in place
+    of it on the node that an alert is about."""
     dashboards: str = "http://localhost:3000"
     """Grafana's own address."""
     matchers: str = ""
     """Further matchers of every selector, such as ``cluster="a"``, where some targets of the job are to be left out."""
+
+
+_ON_NODE = "http://{{ $labels.instance }}/runbooks"
+_NODE_SILENT = frozenset({"CommwatchDaemonDown", "CommwatchTextfileStale"})
+"""Alerts about a node whose daemon may not answer."""
+
+
+def runbook_url(site: Site, alert: str, *, is_about_node: bool) -> str:
+    """The address of a runbook in a rule, as a template of Prometheus.
+
+    Args:
+        site: with its own address, or that of a new one.
+        alert: its name.
+        is_about_node: whether the alert has the label ``instance`` of a daemon.
+    """
+    on_node = is_about_node and alert not in _NODE_SILENT and site.runbooks == Site().runbooks
+    return f"{_ON_NODE if on_node else site.runbooks}/{alert}.md"
 
 
 def render(template: str, thresholds: Thresholds, site: Site) -> str:
@@ -229,6 +277,7 @@ def render(template: str, thresholds: Thresholds, site: Site) -> str:
         ValueError: a value cannot be written in the form that the template wants.
     """
     words = {**_words(site), "digest": thresholds.digest}
+    about_node = alerts_about_nodes(template)
     numbers: Mapping[str, float] = asdict(thresholds)
 
     def fill(match: re.Match[str]) -> str:
@@ -237,10 +286,15 @@ def render(template: str, thresholds: Thresholds, site: Site) -> str:
             return words[name]
         if form == "duration":
             return format_duration(numbers[name])
+        if form == "time":
+            return format_seconds(numbers[name])
         if form == "percent":
             return f"{numbers[name] * 100:g} %"
         return f"{numbers[name]:g}" if numbers[name] < 1e6 else f"{numbers[name]:.0f}"
 
+    template = _RUNBOOK.sub(
+        lambda link: runbook_url(site, link[1], is_about_node=about_node.get(link[1], False)), template
+    )
     text = _PLACEHOLDER.sub(fill, _in_words(template))
     if not site.matchers:
         return text
@@ -250,7 +304,10 @@ def render(template: str, thresholds: Thresholds, site: Site) -> str:
 
 
 def _in_words(template: str) -> str:
-    """The template with the counts of its texts as people say them: ``once``, ``1 process``."""
+    """The template with the counts and times of its texts as people say them: ``once``, ``1 process``, ``5 min``."""
+    template = _DESCRIPTION.sub(lambda text: _DURATION_IN_WORDS.sub(r"@\1:time@", text[0]), template)
+    template = _RATE.sub(lambda _: f"humanize | {_SPACED_RATE} }}}}B/s", template)
+    template = _TIME.sub(lambda found: f"{found[1]} | {_SPACED_TIME} }}}}", template)
     text = _TIMES.sub("{{ if eq $value 1.0 }}once{{ else }}{{ $value }} times{{ end }}", template)
     return _COUNTED.sub(r"\1\2{{ if ne $value 1.0 }}\3{{ end }}", text)
 
@@ -273,10 +330,17 @@ def _words(site: Site) -> Mapping[str, str]:
         "adapter_is": _ADAPTER,
         "adapter_means": _adapter_meanings(),
         "fault_on_nodes": _FAULT_ON_NODES,
-        "driver_is": _of_reason({reason: what for reason, (what, _) in DRIVER_FAULTS.items()}),
-        "driver_cure": _of_reason({reason: cure for reason, (_, cure) in DRIVER_FAULTS.items()}),
-        "xid_means": _meanings("xid", {*kernel.FABRIC_FAILED, *kernel.GPU_FAILED}),
-        "sxid_means": _meanings("sxid", kernel.SWITCH_FAILED | kernel.SWITCH_WARNS),
+        "driver_is": _of_label("reason", {reason: what for reason, (what, _) in DRIVER_FAULTS.items()}),
+        "driver_cure": _of_label("reason", {reason: cure for reason, (_, cure) in DRIVER_FAULTS.items()}),
+        "xid_means": _of_number("xid", _XIDS_KNOWN, lambda one: f" ({one.name})"),
+        "xid_meaning": _of_number("xid", _XIDS_KNOWN, lambda one: f" {one.meaning}"),
+        "xid_cure": _of_number("xid", _XIDS_KNOWN, _cure_within, _RESET_GPU),
+        "xid_at": _XID_AT,
+        "message_is": _of_label("message", {code: words for code, (_, words) in kernel.MESSAGE_CODES.items()}),
+        "sxid_means": _of_number("sxid", _SXIDS_KNOWN, lambda one: f" ({one.name})"),
+        "sxid_meaning": _of_number("sxid", _SXIDS_KNOWN, lambda one: f" {one.meaning}"),
+        "sxid_cure": _of_number("sxid", _SXIDS_KNOWN, _cure_within, _RESET_SWITCHES),
+        "sxid_warning_cure": _of_number("sxid", kernel.SWITCH_WARNS, _cure_within, _RESET_SWITCHES_LATER),
         # Without the label no cluster is chosen: behind a store of several Prometheus series may have one all the same.
         "node_dashboard": f"{site.dashboards}/d/commwatch-node?var-job={{{{ $labels.job }}}}"
         "&var-instance={{ $labels.instance }}{{ with $labels.cluster }}&var-cluster={{ . }}{{ end }}",
@@ -300,20 +364,28 @@ def _adapter_meanings() -> str:
     return f"{{{{ {'else '.join(choices)}end }}}}"
 
 
-def _meanings(kind: Literal["xid", "sxid"], numbers: Iterable[str]) -> str:
-    """A template expression that gives the meaning of the label's number, in brackets; empty for any other number."""
+def _of_number(
+    kind: Literal["xid", "sxid"], numbers: Iterable[str], words: Callable[[Meaning], str], otherwise: str = ""
+) -> str:
+    """A template expression that gives words about the label's number, and others for any other number."""
     known = meanings(kind)
-    by_name: dict[str, list[str]] = {}
+    by_words: dict[str, list[str]] = {}
     for number in sorted(numbers, key=int):
         if (meaning := known.get(int(number))) is not None:
-            by_name.setdefault(meaning.name, []).append(f'"{number}"')
-    choices = [f"if eq $labels.{kind} {' '.join(same)} }}}} ({name}){{{{ " for name, same in by_name.items()]
-    return f"{{{{ {'else '.join(choices)}end }}}}"
+            by_words.setdefault(words(meaning), []).append(f'"{number}"')
+    choices = [f"if eq $labels.{kind} {' '.join(same)} }}}}{text}{{{{ " for text, same in by_words.items()]
+    other = f"else }}}}{otherwise}{{{{ " if otherwise else ""
+    return f"{{{{ {'else '.join(choices)}{other}end }}}}"
 
 
-def _of_reason(texts: Mapping[str, str]) -> str:
-    """The text that belongs to the label ``reason``."""
-    choices = [f'if eq $labels.reason "{reason}" }}}}{text}{{{{ ' for reason, text in texts.items()]
+def _cure_within(meaning: Meaning) -> str:
+    """The advice within a sentence."""
+    return meaning.cure[:1].lower() + meaning.cure[1:]
+
+
+def _of_label(label: str, texts: Mapping[str, str]) -> str:
+    """The text that belongs to the value of a label."""
+    choices = [f'if eq $labels.{label} "{value}" }}}}{text}{{{{ ' for value, text in texts.items()]
     return f"{{{{ {'else '.join(choices)}end }}}}"
 
 

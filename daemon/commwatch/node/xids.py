@@ -40,6 +40,12 @@ class Meaning(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     fabric: bool = False
     """Whether it bears on the paths between GPUs."""
 
+    @property
+    def cure(self) -> str:
+        """The advice for an event that its line does not call nonfatal, where the advice tells the two apart."""
+        fatal = self.advice.partition("Fatal: ")[2]
+        return fatal[:1].upper() + fatal[1:] if fatal else self.advice
+
 
 _MESSAGES = {
     FALLEN_OFF_BUS: Meaning(

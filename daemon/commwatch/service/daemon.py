@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable
 from functools import partial
@@ -34,12 +35,13 @@ from commwatch.service.page import describe
 from commwatch.service.scheduling import ClockSteps, Scheduler, after_readers
 from commwatch.service.textfile_writer import TextfileWriter
 from commwatch.service.web_access import LOOK_SECONDS as WEB_LOOK_SECONDS
-from commwatch.service.web_access import WebAccess
+from commwatch.service.web_access import WebAccess, url_of, who_reads
 from commwatch.state.control import ControlServer
 from commwatch.state.directory import StateDirectory, state_path
 from commwatch.state.maintenance import MaintenanceFile
 from commwatch.views.node_page.page import NodePage
 from commwatch.views.node_page.records import Status
+from commwatch.views.node_page.runbooks import runbook_pages
 from commwatch.workers.start import Spares
 from commwatch_exporters.listen import EndpointError, Peer, passed_sockets
 from commwatch_exporters.metrics_page import MetricsPage
@@ -175,7 +177,7 @@ class Daemon:
         self._endpoint = Endpoint(
             metrics=self._metrics,
             ready=self._readiness,
-            pages=NodePage(self.snapshot, self._status, web.telemetry_path).pages(),
+            pages={**NodePage(self.snapshot, self._status, web.telemetry_path).pages(), **runbook_pages()},
             documents=self._answers.pages(),
             telemetry_path=web.telemetry_path,
         )
@@ -203,7 +205,10 @@ class Daemon:
             addresses = await self._endpoint.start(() if passed else web.listen_addresses, passed)
         except EndpointError as error:
             raise ListenError(f"{error}; choose another with --web.listen-address") from error
-        log.info("serving", addresses=addresses, telemetry_path=web.telemetry_path, version=__version__)
+        asked = None if self._web is None else self._web.config
+        urls = [url_of(address, socket.gethostname(), asked) for address in addresses]
+        log.info("serving", urls=urls, readers=who_reads(addresses, asked), addresses=addresses,
+                 telemetry_path=web.telemetry_path, version=__version__)  # fmt: skip
 
     async def _serve(self) -> None:
         self._scheduler.start()

@@ -206,7 +206,7 @@ class Judge:
             say = {"critical": log.error, "warning": log.warning, "info": log.info}[one.severity]
             evidence = [format_evidence(fact) for fact in one.match.evidence]
             say("finding opened", **words, detail=one.match.detail, evidence=evidence,
-                explains=self._explained_by(one), next_step=code.next_step)  # fmt: skip
+                explains=self._explained_by(one), next_step=one.match.next_step or code.next_step)  # fmt: skip
         if len(changes) > LOGGED_PER_LOOK:
             log.warning("more findings changed at this look", count=len(changes) - LOGGED_PER_LOOK)
 

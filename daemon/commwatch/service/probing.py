@@ -103,6 +103,8 @@ class Probing:
         self._searched_at = float("-inf")
         """Monotonic time of the last search."""
         self._turn = asyncio.Lock()
+        self._due: set[str] = set()
+        """Probes whose cycle runs or waits for its turn."""
         self._maintenance = ""
         self._stopped = False
 
@@ -127,6 +129,13 @@ class Probing:
 
     async def run(self, name: str) -> None:
         """Run one cycle of a probe, or skip it, and keep the outcome."""
+        self._due.add(name)
+        try:
+            await self._run_in_turn(name)
+        finally:
+            self._due.discard(name)
+
+    async def _run_in_turn(self, name: str) -> None:
         async with self._turn:
             if self._stopped:
                 return
@@ -454,7 +463,8 @@ class Probing:
         return next(found, None)
 
     def _status(self, name: str, record: ProbeRecord, now: float) -> ProbeStatus:
-        known = Known(self._last_result.get(name), self._last_skip.get(name), self._scheduler.next_run(_job(name)))
+        planned = now if name in self._due else self._scheduler.next_run(_job(name))
+        known = Known(self._last_result.get(name), self._last_skip.get(name), planned)
         return status_of(name, record, known, now)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from ipaddress import ip_address
 from pathlib import Path
 
 import structlog
@@ -13,6 +14,7 @@ from commwatch.config.web_file import look_of
 from commwatch.errors import ConfigError
 from commwatch_exporters.gate import Gate
 from commwatch_exporters.http_server import Access, HttpServer
+from commwatch_exporters.listen import split_address
 from commwatch_exporters.passwords import Passwords
 from commwatch_exporters.shares import ClientRates
 from commwatch_exporters.tls_context import TlsEntry
@@ -49,6 +51,11 @@ class WebAccess:
         self._is_asked = False
         self._config: WebConfig | None = None
         self._take(read_web_config(path))
+
+    @property
+    def config(self) -> WebConfig | None:
+        """In force."""
+        return self._config
 
     def read_soon(self) -> None:
         """Read the files again at the next ``look`` in any case, without waiting for files that may be slow."""
@@ -119,6 +126,40 @@ class WebAccess:
             admit = Gate(self._passwords if config.users else None, self._rates)
         certified = config.tls is not None and config.tls.client_certificates == "required"
         return Access(tls, admit, identifies=bool(config.users) or certified, headers=config.headers)
+
+
+def who_reads(addresses: Sequence[str], web: WebConfig | None) -> str:
+    """Who can read the endpoint, in words.
+
+    Args:
+        addresses: numeric ones that it listens on, with their ports, and paths of unix sockets.
+        web: the web configuration; None without one.
+    """
+    if not addresses:
+        return "nobody: no port is open"
+    asked = []
+    if web is not None and web.tls is not None and web.tls.client_certificates == "required":
+        asked.append("a client certificate")
+    if web is not None and web.users:
+        asked.append("a password")
+    is_local = all(_is_file(one) or ip_address(split_address(one)[0]).is_loopback for one in addresses)
+    who = "this machine" if is_local else "whoever reaches the port"
+    return f"{who}, with {' and '.join(asked)}" if asked else f"{who}, without a password"
+
+
+def url_of(address: str, host_name: str, web: WebConfig | None) -> str:
+    """The URL of the node's page on an address, by the host's name where it is every address of the host; the path of a
+    unix socket as it is."""
+    if _is_file(address):
+        return address
+    host, port = split_address(address)
+    name = host_name if ip_address(host).is_unspecified else f"[{host}]" if ":" in host else host
+    return f"http{'s' if web is not None and web.tls is not None else ''}://{name}:{port}/"
+
+
+def _is_file(address: str) -> bool:
+    """Whether it is the path of a unix socket."""
+    return not address.rpartition(":")[2].isdigit()
 
 
 def _opened(old: WebConfig, new: WebConfig) -> str:

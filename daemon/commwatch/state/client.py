@@ -37,9 +37,18 @@ _TOO_LONG = "a request has at most 65536 bytes"
 
 
 class DaemonAbsent(CommwatchError):
-    """No daemon answers."""
+    """No daemon answers.
+
+    Args:
+        fact: without what to do.
+        hint: at what to do.
+    """
 
     exit_code = ExitCode.NO_DAEMON
+
+    def __init__(self, fact: str, hint: str = "") -> None:
+        super().__init__(f"{fact}; {hint}" if hint else fact)
+        self.fact = fact
 
 
 class Connection(http.client.HTTPConnection):
@@ -191,7 +200,7 @@ def _asked(state: Path, method: str, operation: str, body: bytes | None, timeout
         answer = {"error": _TOO_LONG} if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE else decode_answer(content)
     except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError) as error:
         hint = "if the node is simulated, give --simulate NODE and its daemon's --path.state"
-        raise DaemonAbsent(f"no commwatch daemon runs with the state directory {state}; {hint}") from error
+        raise DaemonAbsent(f"no commwatch daemon runs with the state directory {state}", hint) from error
     except PermissionError as error:
         raise CommwatchError(
             f"{state / SOCKET_NAME}: {error.strerror}; run this as root or as the daemon's user"

@@ -17,8 +17,8 @@ METRIC = "commwatch_driver_unusable"
         ("library_mismatch", "driver_mismatch", "reboot"),
         ("no_driver", "driver_not_loaded", "Secure Boot"),
         ("no_permission", "driver_refused", "/dev/nvidia"),
-        ("no_gpu", "driver_without_gpus", "RmInitAdapter"),
-        ("unreadable", "driver_failing", "nvidia-smi"),
+        ("no_gpu", "driver_without_gpus", "matching driver"),
+        ("unreadable", "driver_failing", "nvidia-bug-report"),
     ],
 )
 def test_each_reason_is_a_finding_of_its_own(reason: str, code: str, cure: str) -> None:

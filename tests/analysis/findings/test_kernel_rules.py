@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ import yaml
 
 import commwatch
 from commwatch.findings.codes import CODES
+from commwatch.findings.finding import format_evidence
 from commwatch.findings.health import DRAIN_LIST
+from commwatch.node.xids import meanings
 from support.facts import Numbers, before, codes_by, facts_of, seen_by, sxids_told, xids_told
 
 DATA = Path(commwatch.__file__).parent / "data"
@@ -42,9 +45,7 @@ def test_the_lists_of_numbers_are_those_of_the_data() -> None:
     xids, sxids = (yaml.safe_load((DATA / f"{kind}.yaml").read_text(encoding="utf-8")) for kind in ("xid", "sxid"))
     for code in ("xid_fabric", "xid_gpu"):
         names = {f"{number}": one["name"] for number, one in xids.items() if told_by(one) == code}
-        assert xids_told()[code] == {
-            number: f"Xid {number} ({name}) in the last hour" for number, name in names.items()
-        }
+        assert xids_told()[code] == {number: f"Xid {number}: {name}" for number, name in names.items()}
     assert {"46", "48", "64", "94"} <= xids_told()["xid_gpu"].keys()
     for code, severity in (("sxid_fatal", "critical"), ("sxid_warning", "warning")):
         assert set(sxids_told()[code]) == {f"{number}" for number, one in sxids.items() if one["severity"] == severity}
@@ -60,7 +61,10 @@ def test_an_xid_is_told_for_an_hour(xid: str, code: str) -> None:
 
     [match] = seen_by("xid_fabric", facts_of(now, history))
     assert (match.code, match.component.identity) == (code, "gpu/0000:17:00.0")
-    assert f"Xid {xid} (" in match.evidence[0].what
+    [evidence] = match.evidence
+    assert (match.next_step, evidence.meaning) == (
+        meanings("xid")[int(xid)].cure, meanings("xid")[int(xid)].meaning)  # fmt: skip
+    assert re.fullmatch(rf"Xid {xid}: .+, once, \d\d:\d\d UTC", format_evidence(evidence))
     assert seen_by("xid_fabric", facts_of(now, {3700.0: xids(xid, 0.0), 3600.0: now})) == []
 
 

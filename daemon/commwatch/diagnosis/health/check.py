@@ -119,7 +119,7 @@ def _evaluate(state: Path, config: Config, asked: Asked) -> _Found:
         # The answer for a simulated node is simulated, whatever it says of itself.
         said = msgspec.structs.replace(said, simulated=said.simulated or config.simulation.preset or None)
     except DaemonAbsent as error:
-        return _without_daemon(str(error), config, asked)
+        return _without_daemon(error.fact, config, asked)
     except CommwatchError as error:
         return _Found(unknown("no_answer", str(error), slurm=asked.slurm, fail_closed=asked.fail_closed))
     return _Found(judge(said, asked), said)

@@ -45,8 +45,7 @@ ADAPTERS = RuleSet(
             role="fault",
             meaning="The driver reports that firmware or adapter have failed, or no longer answer. Traffic of all its "
             "ports ends.",
-            next_step="Drain the node; read the kernel log for this PCI address; power cycle the node. Again: update "
-            "the firmware, then swap the adapter.",
+            next_step="Drain the node; power cycle it. Again: update the firmware, then swap the adapter.",
             alert="CommwatchAdapterFailed",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -58,7 +57,7 @@ ADAPTERS = RuleSet(
             role="fault",
             meaning="The driver reports an error of the firmware, too much heat, a fault of the cable module, or a "
             "hung queue. Connections may stall.",
-            next_step="Read the kernel log for this PCI address; check cooling, module (ethtool -m) and firmware.",
+            next_step="Check cooling, cable module (ethtool -m) and firmware of the adapter.",
             alert="CommwatchAdapterTroubled",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,

@@ -236,7 +236,7 @@ DAEMON = RuleSet(
             severity="warning",
             role="state",
             meaning="Part of the node has not been read for minutes. Faults there are not seen.",
-            next_step="Check the reason in the evidence and commwatch's log. No permission: see docs/using/install.md.",
+            next_step="commwatch check-config --runtime on the node says what cannot be read and why.",
             alert="CommwatchCollectorFailing",
             opens_after=_STARTING_FOR,
         ),
@@ -246,8 +246,8 @@ DAEMON = RuleSet(
             severity="critical",
             role="fault",
             meaning="Nothing was read of these parts for two intervals and 30 s more. Whether they work is not known.",
-            next_step="Check whether ls /sys/bus/pci/devices, /sys/class/infiniband and /sys/class/net return. If one "
-            "hangs, drain the node, save the kernel log and reboot; else read commwatch's log.",
+            next_step="Check whether ls /sys/bus/pci/devices, /sys/class/infiniband and /sys/class/net return. "
+            "If one hangs, drain the node and reboot it; else restart commwatch.",
             alert="CommwatchSourceUnread",
             opens_after=_SOURCE_UNREAD_FOR,
         ),
@@ -258,8 +258,8 @@ DAEMON = RuleSet(
             role="state",
             meaning="For 5 min calls or files of this device have failed while others are read. Its faults are not "
             "seen.",
-            next_step="Check commwatch's log and the kernel log. If nvidia-smi -q -i ADDRESS fails too, drain the "
-            "node and reset the GPU.",
+            next_step="If nvidia-smi -q -i ADDRESS fails too, drain the node and reset the GPU; else restart "
+            "commwatch.",
             alert="CommwatchDeviceUnread",
             opens_after=_UNREAD_FOR,
         ),
@@ -269,7 +269,7 @@ DAEMON = RuleSet(
             severity="warning",
             role="state",
             meaning="A collector has not run for several of its intervals. Its values are old.",
-            next_step="Check whether the clock was set or the host is short of CPU; then commwatch's log.",
+            next_step="Check whether the clock was set or the host is short of CPU; else restart commwatch.",
             alert="CommwatchDataStale",
             opens_after=_STARTING_FOR,
         ),
@@ -279,8 +279,8 @@ DAEMON = RuleSet(
             severity="warning",
             role="state",
             meaning="A driver call has not returned. Only the device at fault is unread.",
-            next_step="Read the kernel log for the silent device. Do not kill the process: it ends when the driver "
-            "returns.",
+            next_step="Drain the node and kill no process inside the driver: it ends when the driver returns. Silent "
+            "for long: reboot the node.",
             alert="CommwatchWorkerStuck",
         ),
         FindingCode(
@@ -289,7 +289,8 @@ DAEMON = RuleSet(
             severity="warning",
             role="state",
             meaning="It crashed or hung several times within an hour and was replaced. Readings have gaps.",
-            next_step="Read commwatch's log and the kernel log at these times.",
+            next_step="commwatch check-config --runtime on the node says which source ends; report it with "
+            "commwatch diagnose --bundle.",
             alert="CommwatchWorkerRestarting",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -330,7 +331,7 @@ DAEMON = RuleSet(
             severity="warning",
             role="state",
             meaning="A rule that detects faults failed. Its faults are unknown.",
-            next_step="Report the error in commwatch's log: it is a defect of commwatch.",
+            next_step="Report it with commwatch diagnose --bundle: it is a defect of commwatch.",
             alert="CommwatchRuleFailing",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,

@@ -152,7 +152,8 @@ ETHERNET = RuleSet(
             role="fault",
             meaning="The host took no packets, so the adapter sent pauses without end. All behind the switch port "
             "wait; then packets drop.",
-            next_step="Check for a hanging process, the adapter's PCIe link, and the kernel log.",
+            next_step="Check for a hanging process and the adapter's PCIe link; bring the port down to free the"
+            " others.",
             alert="CommwatchEthernetPauseStorm",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,

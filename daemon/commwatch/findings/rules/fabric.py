@@ -133,8 +133,8 @@ FABRIC = RuleSet(
             severity="critical",
             role="fault",
             meaning="NVLink jobs fail, hang, or take slower paths.",
-            next_step="Drain the node; check the fabric manager's log and the kernel log for SXids; reset all GPUs "
-            "and NVSwitches together.",
+            next_step="Drain the node; reset all GPUs and NVSwitches together. Again: restart the fabric "
+            "manager, then call the vendor.",
             alert="CommwatchFabricUnhealthy",
         ),
         FindingCode(
@@ -152,7 +152,7 @@ FABRIC = RuleSet(
             severity="warning",
             role="fault",
             meaning="The fabric repairs a route or a timed-out access. Traffic of this GPU may stall.",
-            next_step="Wait a few minutes. If it lasts, read the fabric manager's log and drain the node.",
+            next_step="Wait a few minutes. If it lasts, drain the node and restart the fabric manager.",
             alert="CommwatchFabricDegraded",
         ),
         FindingCode(
@@ -162,7 +162,8 @@ FABRIC = RuleSet(
             role="fault",
             quantities=("nvlinks", "nvlink_fabric"),
             meaning="CUDA does not start on this GPU (system not ready), or it does not reach others over NVLink.",
-            next_step="Check the fabric manager's log and version; restart it or reset the GPUs.",
+            next_step="Check that the fabric manager runs and has exactly the driver's version (systemctl "
+            "status nvidia-fabricmanager); restart it or reset the GPUs.",
             alert="CommwatchFabricNotJoined",
             opens_after=_JOIN_TAKES,
         ),
@@ -171,7 +172,7 @@ FABRIC = RuleSet(
             title="Fabric is misconfigured for this GPU",
             severity="warning",
             role="fault",
-            meaning="The fabric's configuration excludes this GPU, as the evidence shows.",
+            meaning="The fabric's configuration excludes this GPU.",
             next_step="Correct it in the fabric manager or where partitions are assigned.",
             alert="CommwatchFabricMisconfigured",
         ),
@@ -181,7 +182,8 @@ FABRIC = RuleSet(
             severity="warning",
             role="fault",
             meaning="No GPU can join the fabric, no link fault is handled, and jobs may end.",
-            next_step="Check systemctl status nvidia-fabricmanager, its log and version: exactly the driver's.",
+            next_step="Check that it has exactly the driver's version, and restart it: systemctl restart "
+            "nvidia-fabricmanager.",
             alert="CommwatchFabricServiceDown",
         ),
         FindingCode(

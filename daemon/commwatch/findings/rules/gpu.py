@@ -118,8 +118,7 @@ GPU = RuleSet(
             quantities=("gpus",),
             meaning="Driver calls for this GPU do not return, or all of them fail. A job on it hangs or ends with all "
             "its ranks.",
-            next_step="Drain the node. Check the kernel log for Xid 119 and 79. Kill no process inside the driver; "
-            "reboot if it stays silent.",
+            next_step="Drain the node. Kill no process inside the driver; reboot if it stays silent.",
             alert="CommwatchGpuNotAnswering",
         ),
         FindingCode(
@@ -129,8 +128,8 @@ GPU = RuleSet(
             role="fault",
             quantities=("gpus",),
             meaning="The driver cannot reach the GPU over PCIe. Its job has failed; a reset does not help.",
-            next_step="Drain the node, save the kernel log (nvidia-bug-report), power cycle. Again: have card, slot "
-            "and power inspected.",
+            next_step="Drain the node, save nvidia-bug-report.sh, power cycle. Again: have card, slot and power"
+            " inspected.",
             alert="CommwatchGpuLost",
             replaces=("gpu_not_answering", "gpu_not_listed"),
         ),
@@ -163,8 +162,8 @@ GPU = RuleSet(
             quantities=("gpus",),
             meaning="The GPU is on the PCI bus and bound to the NVIDIA driver, which could not start it. Jobs do not "
             "start, or run on fewer GPUs.",
-            next_step="Drain the node and save the kernel log: RmInitAdapter says at which step the driver failed. "
-            "Power cycle the node. Again: have the card inspected. To leave it out, unbind it from the driver.",
+            next_step="Drain the node, save nvidia-bug-report.sh, power cycle. Again: have the card inspected. "
+            "To leave it out, unbind it from the driver.",
             alert="CommwatchGpuNotListed",
         ),
         FindingCode(
@@ -183,9 +182,9 @@ GPU = RuleSet(
             title="Driver requests another recovery",
             severity="warning",
             role="fault",
-            meaning="The driver requests the recovery of the IMEX domain, or an action whose number this version does "
-            "not know. The number in the evidence is the driver's.",
-            next_step="Look up the number of NVML field 230 in the driver's documentation; check the preceding Xid.",
+            meaning="The driver requests the recovery of the IMEX domain, or an action whose number this "
+            "version does not know (NVML field 230).",
+            next_step="Drain the node and reboot it; report the number of the action to the vendor.",
             alert="CommwatchGpuRecoveryOther",
         ),
         FindingCode(

@@ -95,8 +95,8 @@ INVENTORY = RuleSet(
             quantities=("gpus", "nvlinks", "pcie_lanes"),
             meaning="No reading of this boot has shown all the GPUs, NVLinks or PCIe lanes that inventory.expected or "
             "the board requires.",
-            next_step="Find the GPU with fewer with commwatch topology; check the kernel log and the fabric manager; "
-            "reset the GPU or reboot. inventory.expected wrong: correct it.",
+            next_step="commwatch topology shows the GPU with fewer. Reset it, or reboot with the fabric manager"
+            " running. inventory.expected wrong: correct it.",
             alert="CommwatchPartsNeverSeen",
         ),
         FindingCode(

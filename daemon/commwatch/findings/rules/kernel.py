@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, TypeAlias, TypeVar
+
+import msgspec
 
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Component, Evidence, Match
+from commwatch.findings.finding import SEVERITIES, Component, Evidence, Match
 from commwatch.findings.rules.components import gpu_of, nvswitch_of
 from commwatch.findings.rules.rule_set import COUNT_CLOSES_AFTER, HOUR, FindingCode, Rule, RuleSet
+from commwatch.node.xids import Meaning, meanings
 from commwatch_exporters.node.model import Daemon, Gpu, NvSwitch
 from commwatch_exporters.node.parts import KeyedColumn
 
 _Kind = TypeVar("_Kind", Gpu, NvSwitch)
+_Event: TypeAlias = tuple[Evidence, Meaning | None]
+"""One kind of event, and its meaning if that is known."""
 
 _OF_XIDS = (Gpu.xids, Gpu.xids_nonfatal, Gpu.xids_fatal)
 _OF_SXIDS = (NvSwitch.sxids, NvSwitch.sxids_nonfatal, NvSwitch.sxids_fatal)
@@ -80,16 +85,20 @@ _LINE_COMES_WITHIN = 10.0
 """Seconds: the driver reports an Xid by an event as well, and only the line of the kernel log shows that it was not
 fatal. Both are read every 2 s."""
 
-_MESSAGE_CODES: Mapping[str, tuple[str, str]] = {
+_OWN_STEP = frozenset({"xid_nonfatal"})
+"""Codes whose own next step holds, whatever the number is."""
+
+MESSAGE_CODES: Mapping[str, tuple[str, str]] = {
     "fallen_off_bus": ("xid_fabric", "fallen off the bus"),
     "gsp_errors_limited": ("xid_gpu", "GSP errors are no longer all logged"),
     "nvlink_detection_failed": ("xid_gpu", "NVLink detection failed"),
 }
+"""By line of the kernel log without a number: its finding, and its name."""
 
 
 def driver_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """GPUs of which the driver reported, within the last hour, that a path or the GPU itself has failed."""
-    evidence_of: dict[tuple[str, Component], list[Evidence]] = {}
+    evidence_of: dict[tuple[str, Component], list[_Event]] = {}
     harmless, fatals = _marked(facts, Gpu.xids_nonfatal), _marked(facts, Gpu.xids_fatal)
     for gpu, xid, count in facts.rises_keyed(Gpu.xids, HOUR):
         fatal = min(fatals.get((gpu, xid), 0.0), count)
@@ -97,27 +106,53 @@ def driver_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
         if not (fatal or is_known):
             continue
         nonfatal = min(harmless.get((gpu, xid), 0.0), count - fatal)
-        name = FABRIC_FAILED.get(xid) or GPU_FAILED.get(xid)
-        what = f"Xid {xid} ({name})" if name else f"Xid {xid}"
         if fatal:
             # The driver's own word: no list of numbers that programs can cause takes it back, so it has no event.
             code = "xid_fabric" if xid in FABRIC_FAILED else "xid_fatal"
-            evidence = Evidence(f"{what}, called fatal by the driver, {facts.lately(HOUR)}", fatal)
-            evidence_of.setdefault((code, gpu_of(gpu)), []).append(evidence)
+            evidence, meaning = _counted(facts, Gpu.xids_fatal, gpu, xid, fatal, ", called fatal by the driver")
+            evidence_of.setdefault((code, gpu_of(gpu)), []).append(
+                (msgspec.structs.replace(evidence, event=""), meaning)
+            )
         if is_known and count > nonfatal + fatal:
             code = "xid_gpu" if xid in GPU_FAILED else "xid_fabric"
-            evidence = Evidence(f"{what} {facts.lately(HOUR)}", count - nonfatal - fatal, event=f"xid {xid}")
-            evidence_of.setdefault((code, gpu_of(gpu)), []).append(evidence)
+            evidence, meaning = _counted(facts, Gpu.xids, gpu, xid, count - nonfatal - fatal)
+            evidence_of.setdefault((code, gpu_of(gpu)), []).append((evidence, meaning))
         if is_known and nonfatal:
-            evidence = Evidence(f"{what}, not fatal, {facts.lately(HOUR)}", nonfatal, event=f"xid {xid}")
-            evidence_of.setdefault(("xid_nonfatal", gpu_of(gpu)), []).append(evidence)
+            evidence, meaning = _counted(facts, Gpu.xids_nonfatal, gpu, xid, nonfatal, ", not fatal")
+            evidence_of.setdefault(("xid_nonfatal", gpu_of(gpu)), []).append((evidence, meaning))
     for gpu, message, count in facts.rises_keyed(Gpu.kernel_log_messages, HOUR):
-        if message in _MESSAGE_CODES:
-            code, words = _MESSAGE_CODES[message]
-            what = f"lines of the kernel log {facts.lately(HOUR)}: {words}"
-            evidence_of.setdefault((code, gpu_of(gpu)), []).append(Evidence(what, count))
-    for (code, component), evidences in evidence_of.items():
-        yield Match(code, component, tuple(evidences))
+        if message in MESSAGE_CODES:
+            code, words = MESSAGE_CODES[message]
+            at = facts.last_rise(Gpu.kernel_log_messages, gpu, message)
+            evidence = Evidence(f"kernel log: {words}{_when(facts, at)}", count, "events", last_at=at)
+            evidence_of.setdefault((code, gpu_of(gpu)), []).append((evidence, None))
+    yield from _matches(evidence_of)
+
+
+def _counted(
+    facts: Facts, column: KeyedColumn[_Kind], device: _Kind, number: str, count: float, note: str = ""
+) -> _Event:
+    """An Xid or SXid with its name and the time of the last one."""
+    kind: Literal["xid", "sxid"] = "xid" if isinstance(device, Gpu) else "sxid"
+    known = meanings(kind).get(int(number)) if number.isdigit() else None
+    name = f": {known.name}" if known else ""
+    at = facts.last_rise(column, device, number)
+    what = f"{'Xid' if kind == 'xid' else 'SXid'} {number}{name}{note}{_when(facts, at)}"
+    meaning = known.meaning if known else ""
+    return Evidence(what, count, "events", event=f"{kind} {number}", last_at=at, meaning=meaning), known
+
+
+def _when(facts: Facts, at: float | None) -> str:
+    return f" {facts.lately(HOUR)}" if at is None else ""
+
+
+def _matches(found: Mapping[tuple[str, Component], Sequence[_Event]]) -> Iterable[Match]:
+    """Matches whose next step is the advice for the event with the most severe meaning."""
+    for (code, component), events in found.items():
+        known = [] if code in _OWN_STEP else [meaning for _, meaning in events if meaning is not None]
+        worst = min(known, key=lambda one: SEVERITIES.index(one.severity), default=None)
+        evidence = tuple(evidence for evidence, _ in events)
+        yield Match(code, component, evidence, next_step=worst.cure if worst else "")
 
 
 def _marked(facts: Facts, column: KeyedColumn[_Kind]) -> dict[tuple[_Kind, str], float]:
@@ -130,7 +165,7 @@ def switch_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
 
     The same number can be fatal and not, and a number of no list can be fatal; the driver's own word for each decides.
     """
-    evidence_of: dict[tuple[str, Component], list[Evidence]] = {}
+    evidence_of: dict[tuple[str, Component], list[_Event]] = {}
     harmless, fatals = _marked(facts, NvSwitch.sxids_nonfatal), _marked(facts, NvSwitch.sxids_fatal)
     for device, sxid, count in facts.rises_keyed(NvSwitch.sxids, HOUR):
         switch = nvswitch_of(device)
@@ -138,13 +173,13 @@ def switch_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
         nonfatal = min(harmless.get((device, sxid), 0.0), count - called_fatal)
         fatal = count - nonfatal if sxid in SWITCH_FAILED else called_fatal
         if fatal:
-            evidence = Evidence(f"SXid {sxid} {facts.lately(HOUR)}", fatal, event=f"sxid {sxid}")
-            evidence_of.setdefault(("sxid_fatal", switch), []).append(evidence)
+            evidence, meaning = _counted(facts, NvSwitch.sxids, device, sxid, fatal)
+            evidence_of.setdefault(("sxid_fatal", switch), []).append((evidence, meaning))
         if (sxid in SWITCH_FAILED or sxid in SWITCH_WARNS) and count > fatal:
-            evidence = Evidence(f"SXid {sxid}, not fatal, {facts.lately(HOUR)}", count - fatal, event=f"sxid {sxid}")
-            evidence_of.setdefault(("sxid_warning", switch), []).append(evidence)
-    for (code, component), evidences in evidence_of.items():
-        yield Match(code, component, tuple(evidences))
+            evidence, meaning = _counted(facts, NvSwitch.sxids, device, sxid, count - fatal, ", not fatal")
+            meaning = None if sxid in SWITCH_FAILED else meaning  # its advice is for the fatal ones
+            evidence_of.setdefault(("sxid_warning", switch), []).append((evidence, meaning))
+    yield from _matches(evidence_of)
 
 
 def lost_records(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
@@ -164,7 +199,7 @@ KERNEL = RuleSet(
             role="fault",
             meaning="The driver logged an Xid of NVLink, C2C or PCIe. Jobs on the path have failed or hang; other "
             "ranks see NCCL timeouts.",
-            next_step="Drain the node; reset the GPU or reboot as commwatch's log says for this Xid.",
+            next_step="Drain the node; reset the GPU, or reboot if it does not answer.",
             alert="CommwatchXidFabric",
             opens_after=_LINE_COMES_WITHIN,
             closes_after=COUNT_CLOSES_AFTER,
@@ -177,8 +212,7 @@ KERNEL = RuleSet(
             role="fault",
             meaning="The line of an Xid in the kernel log says Fatal. Jobs on the GPU or its links have failed or "
             "hang, whatever is known of the number.",
-            next_step="Drain the node, save the kernel log, and look up the Xid in NVIDIA's catalogue; reset the GPU "
-            "or reboot.",
+            next_step="Drain the node, save nvidia-bug-report.sh, then reset the GPU, or reboot if it does not answer.",
             alert="CommwatchXidFatal",
             opens_after=_LINE_COMES_WITHIN,
             closes_after=COUNT_CLOSES_AFTER,
@@ -190,8 +224,7 @@ KERNEL = RuleSet(
             severity="warning",
             role="fault",
             meaning="The GPU, its firmware or its memory had an error that ends jobs. Other ranks time out.",
-            next_step="Look up the Xid in the evidence, drain the node and reset the GPU. Again: run field "
-            "diagnostics.",
+            next_step="Drain the node and reset the GPU. Again: run field diagnostics.",
             alert="CommwatchXidGpu",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -229,7 +262,8 @@ KERNEL = RuleSet(
             role="fault",
             meaning="The switch ran hot, refused a packet, answered late, or had a nonfatal link error. A link may "
             "stall.",
-            next_step="Look up the SXid in the evidence; check cooling and the fabric manager's partitions.",
+            next_step="Check cooling and the fabric manager's partitions. Again: reset all GPUs and NVSwitches "
+            "together.",
             alert="CommwatchSxidWarning",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,

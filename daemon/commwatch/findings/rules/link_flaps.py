@@ -112,8 +112,7 @@ LINK_FLAPS = RuleSet(
             "nvlink_flapping",
             "NVLink is flapping",
             "The link went down three times within an hour. Each time collectives stall or fail.",
-            "Drain the node; check the kernel log for Xid 74 and 144 to 150; reset the GPU with the fabric idle. "
-            "Again: call the vendor.",
+            "Drain the node; reset the GPU with the fabric idle. Again: call the vendor.",
             "CommwatchNvlinkDown",
         ),
         _flapping(

@@ -157,8 +157,7 @@ NVLINK = RuleSet(
             quantities=("nvlinks",),
             meaning="A link that was active, or that the board has, is inactive. NCCL routes around it or fails; "
             "collectives wait for this GPU.",
-            next_step="Drain the node; check the kernel log for Xid 74 and 145 to 150; reset the GPU with the fabric "
-            "idle. Still down: call the vendor.",
+            next_step="Drain the node; reset the GPU with the fabric idle. Still down: call the vendor.",
             alert="CommwatchNvlinkDown",
         ),
         FindingCode(
@@ -198,7 +197,7 @@ NVLINK = RuleSet(
             severity="warning",
             role="fault",
             meaning="A link between GPU and CPU is down. Copies between them are slow or fail.",
-            next_step="Drain the node, check the kernel log for Xid 121 and 173, then power cycle.",
+            next_step="Drain the node, then power cycle. Again: call the vendor.",
             alert="CommwatchC2cDown",
         ),
     ),

@@ -134,7 +134,7 @@ PCIE_ERRORS = RuleSet(
             severity="critical",
             role="fault",
             meaning="A device or the port above it reported a fatal error. Its users have failed or will.",
-            next_step="Drain the node, save the kernel log, power cycle. Again: have device and slot inspected.",
+            next_step="Drain the node, save nvidia-bug-report.sh, power cycle. Again: have device and slot inspected.",
             alert="CommwatchPcieFatal",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -146,8 +146,8 @@ PCIE_ERRORS = RuleSet(
             severity="warning",
             role="fault",
             meaning="A packet was lost and the link continued. Its transfer failed or was repeated.",
-            next_step="Check the kind of error in commwatch_pcie_aer_named_errors_total and the kernel log. A single "
-            "unsupported request can be software.",
+            next_step="A single unsupported request can be software. Else reseat card, riser or cable when the "
+            "node is free.",
             alert="CommwatchPcieNonfatal",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -159,7 +159,7 @@ PCIE_ERRORS = RuleSet(
             role="fault",
             meaning="More errors were corrected than the specification explains. Only time is lost; the link may fall"
             " back.",
-            next_step="Reseat card, riser or cable; check the kind of error in commwatch_pcie_aer_named_errors_total.",
+            next_step="Reseat card, riser or cable when the node is free. Again: swap the card, then the slot.",
             alert="CommwatchPcieCorrected",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,

@@ -89,8 +89,7 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         severity="warning",
         role="symptom",
         meaning="More cycles fail than before. Communication on this node has become unreliable.",
-        next_step="Check the reasons in commwatch_probe_failures_total and the causes listed; run commwatch probe on "
-        "the free node.",
+        next_step="Drain the node if jobs fail too; commwatch probe on the free node names rank, phase and reason.",
         alert="CommwatchProbeErrorRateRise",
         opens_after=0.0,
         closes_after=_RATE_CLOSES_AFTER,
@@ -144,8 +143,7 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         severity="info",
         role="symptom",
         meaning="One rank takes much longer than the fastest for equal work. In a job all others wait.",
-        next_step="Always the same GPU (commwatch_probe_slowest_rank_info): compare its PCIe link, clocks and NUMA "
-        "node.",
+        next_step="Always the same GPU: compare its PCIe link, clocks and NUMA node.",
     ),
     FindingCode(
         name="probe_starved",
@@ -154,7 +152,7 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         role="state",
         meaning="For a day there was no result, although several cycles could have run on a free node. Only counters "
         "are known.",
-        next_step="docs/using/probes.md explains the reasons listed and what to set.",
+        next_step="commwatch probe on the free node says what stands in the way.",
         alert="CommwatchProbeStarved",
         closes_after=COUNT_CLOSES_AFTER,
     ),

@@ -127,7 +127,8 @@ RDMA_PORTS = RuleSet(
             quantities=("rdma_port_state", "rdma_port_count"),
             meaning="An active port is gone: adapter off the bus, driver unloaded, or moved to a container or virtual"
             " machine.",
-            next_step="Check lspci and the kernel log. Removed or renamed on purpose: commwatch inventory accept.",
+            next_step="Check with lspci whether the adapter is on the bus: if so reload its driver, else power "
+            "cycle the node. Removed or renamed on purpose: commwatch inventory accept.",
             alert="CommwatchRdmaPortMissing",
             opens_after=_DOWN_FOR,
         ),

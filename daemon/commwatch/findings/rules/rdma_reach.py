@@ -61,7 +61,7 @@ RDMA_REACH = RuleSet(
             meaning="An active port without a GID reaches nobody; NCCL looks for RoCE v2 with an IP address, and jobs "
             "that take this port fail or fall back to TCP.",
             next_step="Give the interface an IP address if NCCL is to use this port, else leave it out with "
-            "NCCL_IB_HCA. No GID at all: reload the driver and check the kernel log.",
+            "NCCL_IB_HCA. No GID at all: reload the driver.",
             opens_after=_OPENS_AFTER,
         ),
         FindingCode(

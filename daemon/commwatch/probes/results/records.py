@@ -124,7 +124,7 @@ def status_of(name: str, record: ProbeRecord, known: Known, now: float) -> Probe
 
 def _baseline_words(course: LatencyCourse) -> str:
     usual = "" if course.usual is None else format_seconds(course.usual)
-    limit = "" if course.limit is None else f"spike above {format_seconds(course.limit)}"
+    limit = "" if course.limit is None else f"limit {format_seconds(course.limit)}"
     return ", ".join(part for part in (usual, limit) if part)
 
 

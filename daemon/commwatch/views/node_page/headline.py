@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from commwatch.config.settings import RUNBOOKS
 from commwatch.findings.api_documents import ClosedRecord
-from commwatch.findings.finding import Cause, Finding
+from commwatch.findings.finding import Cause, Finding, by_lead, evidence_line
 from commwatch.findings.score.records import Score
 from commwatch.units import utc
 from commwatch.views.node_page.markup import ABSENT, cell, duration, level_of, section, table, tag, text
@@ -82,8 +83,9 @@ def findings_section(findings: Sequence[Finding], time: float, documentation: st
     """The findings with their next steps, most severe first; empty if there are none."""
     if not findings:
         return ""
-    articles = "".join([_finding(one, time, documentation) for one in findings[:_MOST_FINDINGS]])
-    left = len(findings) - _MOST_FINDINGS
+    groups = by_lead(findings)
+    articles = "".join([_finding(group, time, documentation) for group in groups[:_MOST_FINDINGS]])
+    left = sum(map(len, groups[_MOST_FINDINGS:]))
     more = f'<p class="dim">and {left} more, at <a href="/api/v1/findings">/api/v1/findings</a></p>' if left > 0 else ""
     return section("findings", "Findings", articles + more)
 
@@ -106,29 +108,37 @@ def closed_table(closed: Sequence[ClosedRecord]) -> str:
     return table("closed", "Closed in the last day", ("Finding", "Part", "Opened", "Closed"), rows, "")
 
 
-def _finding(finding: Finding, time: float, documentation: str) -> str:
-    """A finding and its evidence, or its cause first if that leads."""
-    level, lead = level_of(finding.severity), finding.lead
-    others = finding.causes if lead is finding else finding.causes[1:]
-    left = len(others) - _MOST_CAUSES
-    causes = [one.words for one in others[:_MOST_CAUSES]]
-    causes += [f"and {left} more"] if left > 0 else []
-    because = f"<ul>{''.join([f'<li>{text(cause)}</li>' for cause in causes])}</ul>" if causes else ""
-    heading = "Likely causes" if lead is finding else "Other likely causes"
-    because = f"<p>{heading}</p>{because}" if because else ""
-    explained = "" if lead is finding else f"{_titled(finding)} ({finding.component.words})"
-    effect = f"<p>Likely explains: {text(explained)}</p>" if explained else ""
+def _finding(group: Sequence[Finding], time: float, documentation: str) -> str:
+    """A finding, or a cause with all the findings that it explains."""
+    finding, lead = group[0], group[0].lead
+    level = level_of(finding.severity)
+    explained = [one for one in group if one.lead is not one]
+    others = {one.key: one.words for member in group for one in member.causes if one.key != lead.key}
+    because = _listed("Other likely causes" if explained else "Likely causes", list(others.values()))
+    effect = _listed("Likely explains", [f"{_titled(one)} ({one.component.words})" for one in explained])
     step = f'<p class="next"><b>Next</b> {text(lead.next_step)}</p>' if lead.next_step else ""
-    about = ""
+    evidence = evidence_line(lead)
+    proof = f"<p>{text(evidence)}</p>" if evidence else ""
+    about = f' · <a href="{RUNBOOKS}{text(lead.alert)}.md">runbook</a>' if lead.alert else ""
     if documentation:
         address = f"{text(documentation)}/reference/findings/README.md#{text(lead.code)}"
-        about = f' · <a href="{address}">about {text(lead.code)}</a>'
+        about += f' · <a href="{address}">about {text(lead.code)}</a>'
     age = max(0.0, time - (finding.since if lead.since is None else lead.since))
     return (
         f'<article class="{level}"><div><h3>{tag(level, finding.severity)} {text(_titled(lead))}</h3>'
         f'<p class="where">{text(lead.component.words)} · for {duration(age)}{about}</p>'
-        f"{effect}{because}</div>{step}</article>"
+        f"{proof}{effect}{because}</div>{step}</article>"
     )
+
+
+def _listed(heading: str, entries: Sequence[str]) -> str:
+    """At most three entries below a heading; one stands beside it."""
+    left = len(entries) - _MOST_CAUSES
+    shown = [*entries[:_MOST_CAUSES], *([f"and {left} more"] if left > 0 else [])]
+    if len(shown) == 1:
+        return f"<p>{heading}: {text(shown[0])}</p>"
+    items = "".join([f"<li>{text(one)}</li>" for one in shown])
+    return f"<p>{heading}</p><ul>{items}</ul>" if items else ""
 
 
 def _titled(said: Finding | Cause) -> str:

@@ -1,15 +1,14 @@
-"""The heat map of the pairs of GPUs as a table: numbers on colours that are also read in grey, and marks."""
+"""The pairs of GPUs as a table: numbers, of which the slow ones stand out, and marks."""
 
 from __future__ import annotations
 
 from commwatch.probes.results.records import ProbeStatus
 from commwatch.probes.rounds import Pair
-from commwatch.views.heatmap.colours import colour, css, ink
-from commwatch.views.heatmap.grid import View, legend, scale_steps
+from commwatch.views.heatmap.grid import View, legend
 from commwatch.views.node_page.markup import duration, section, text
 
 _WIDEST_CELL_REM = 4.2
-_SCALE_STEPS = 7
+_SOON_SECONDS = 60.0
 
 
 def pairs_section(view: View | None, probe: ProbeStatus | None) -> str:
@@ -33,7 +32,7 @@ def pairs_section(view: View | None, probe: ProbeStatus | None) -> str:
         "Pairs of GPUs",
         f'<p>{text(view.title)}. Row sends, column receives.</p><div class="wide bare" tabindex="0" role="region" '
         f'aria-labelledby="pairs"><table class="matrix" style="max-width:{widest:g}rem" aria-labelledby="pairs">'
-        f"<thead><tr><td></td>{head}</tr></thead><tbody>{body}</tbody></table></div>{_scale(view)}{_notes(view)}"
+        f"<thead><tr><td></td>{head}</tr></thead><tbody>{body}</tbody></table></div>{_notes(view)}"
         f'<p class="dim small">{text("; ".join(view.facts))}</p>',
     )
 
@@ -44,7 +43,8 @@ def _awaited(probe: ProbeStatus | None) -> str:
     if probe.skip_reason.startswith("single_gpu"):
         return "A node with one GPU has no pairs."
     which = "First measurement" if probe.age_seconds is None else "The last one is too old; next measurement"
-    when = "is not planned" if probe.next_run_seconds is None else f"in {duration(probe.next_run_seconds)}"
+    due = probe.next_run_seconds
+    when = "is not planned" if due is None else "within a minute" if due <= _SOON_SECONDS else f"in {duration(due)}"
     if probe.skip_reason:
         now = f"the last turn was skipped: {probe.skip_reason}"
     elif probe.failed:
@@ -60,20 +60,7 @@ def _cell(view: View, pair: Pair) -> str:
     number = view.numbers.get(pair)
     if number is None:
         return f'<td class="none">{words}</td>'
-    ground = colour(view.brightness(number))
-    marked = ' class="marked"' if mark else ""
-    return f'<td{marked} style="background:{css(ground)};color:{css(ink(ground))}">{words}</td>'
-
-
-def _scale(view: View) -> str:
-    if not view.numbers:
-        return ""
-    shades = ",".join([css(colour(view.brightness(step))) for step in scale_steps(view, _SCALE_STEPS)])
-    low, high = text(view.with_unit(view.low)), text(view.with_unit(view.high))
-    return (
-        f'<p class="scale">{low} <span style="background:linear-gradient(90deg,{shades})"></span> {high}; '
-        f"darker is slower</p>"
-    )
+    return f'<td class="slow">{words}</td>' if mark else f"<td>{words}</td>"
 
 
 def _notes(view: View) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from commwatch.config.settings import STILL_PATH
+from commwatch.config.settings import RUNBOOKS, STILL_PATH
 from commwatch.views.node_page.between_nodes import between_nodes_table, last_check
 from commwatch.views.node_page.drawing import picture
 from commwatch.views.node_page.fabric import fabric_of
@@ -71,6 +71,7 @@ def render_node_page(node: Node, status: Status, telemetry_path: str, *, refresh
             _notices(node, status),
             verdict_card(status),
             _facts(status.facts),
+            '<div class="columns">',
             findings_section(status.findings, status.time, status.documentation),
             closed_table(status.closed),
             events_table(node),
@@ -83,7 +84,7 @@ def render_node_page(node: Node, status: Status, telemetry_path: str, *, refresh
             f'<div class="two"><div>{rdma_table(node, status.marks)}'
             f"{interface_table(node, status.marks)}</div>"
             f"{collector_table(status.collectors)}</div>",
-            f"</main>{_footer(status, refreshes)}</body></html>\n",
+            f"</div></main>{_footer(status, refreshes)}</body></html>\n",
         ]
     )
 
@@ -92,7 +93,8 @@ def _links(telemetry_path: str) -> str:
     return (
         f'<nav aria-label="Endpoint"><a href="{text(telemetry_path)}">Metrics</a> <a href="/healthz">Health</a> '
         '<a href="/readyz">Ready</a> <a href="/api/v1/findings">Findings</a> <a href="/api/v1/probes">Probes</a> '
-        '<a href="/api/v1/snapshot">Snapshot</a></nav>'
+        '<a href="/api/v1/snapshot">Snapshot</a> '
+        f'<a href="{RUNBOOKS}">Runbooks</a></nav>'
     )
 
 

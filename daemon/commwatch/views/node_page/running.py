@@ -16,7 +16,7 @@ _LATE_INTERVALS = 3
 
 def probe_table(probes: Sequence[ProbeStatus]) -> str:
     """Last result, course, baseline, and what comes next."""
-    headings = ("Probe", "Last result", "Course of latency", "Usual latency", "#Age", "Next")
+    headings = ("Probe", "Last result", "Course of latency", "Usual latency, limit", "#Age", "Next")
     rows = [
         [
             f'<td>{text(probe.name)} <span class="dim">{text(probe.backend)}</span></td>',
@@ -32,7 +32,8 @@ def probe_table(probes: Sequence[ProbeStatus]) -> str:
 
 
 def _next(probe: ProbeStatus) -> str:
-    when = "" if probe.next_run_seconds is None else f"in {duration(probe.next_run_seconds)}"
+    due = probe.next_run_seconds
+    when = "" if due is None else f"in {duration(due)}" if due else "now"
     why = f'<span class="dim">skipped: {text(probe.skip_reason)}</span>' if probe.skip_reason else ""
     return " ".join(part for part in (when, why) if part) or ABSENT
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timezone
-from typing import TypeVar
+from typing import Literal, TypeVar
 
+from commwatch.node.xids import meanings
 from commwatch.views.node_page.marks import Marks, port_mark, worst_mark
 from commwatch.views.node_page.markup import ABSENT, cell, judged, level_of, number, percent, table, text
 from commwatch.views.node_page.records import Mark
@@ -146,20 +147,22 @@ def _speed(bytes_per_second: Value) -> str:
 
 def driver_events(node: Node) -> Iterator[tuple[str, str]]:
     """Each GPU and NVSwitch that had events, and how often each code came since the totals began."""
-    for gpu, codes in _codes(node, Gpu.xids).items():
+    for gpu, codes in _codes(node, Gpu.xids, "xid").items():
         latest = gpu.last_xid_timestamp_seconds
         when = "" if latest is None else f", last {_moment(latest)}"
         yield f"GPU{gpu.index} ({gpu.address})", f"Xid {codes}{when}"
-    for switch, codes in _codes(node, NvSwitch.sxids).items():
+    for switch, codes in _codes(node, NvSwitch.sxids, "sxid").items():
         yield f"NVSwitch {switch.address}", f"SXid {codes}"
 
 
-def _codes(node: Node, column: KeyedColumn[_Device]) -> dict[_Device, str]:
-    """``79 (1 ×), 94 (3 ×)`` by device."""
+def _codes(node: Node, column: KeyedColumn[_Device], kind: Literal["xid", "sxid"]) -> dict[_Device, str]:
+    """``79: GPU has fallen off the bus (1 ×), 94: … (3 ×)`` by device."""
     found: dict[_Device, list[str]] = {}
     for device, code, count in node.each_keyed(column):
         if count:
-            found.setdefault(device, []).append(f"{code} ({count:g} ×)")
+            known = meanings(kind).get(int(code)) if code.isdigit() else None
+            name = f": {known.name}" if known else ""
+            found.setdefault(device, []).append(f"{code}{name} ({count:g} ×)")
     return {device: ", ".join(codes) for device, codes in found.items()}
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.api_documents import FindingsDocument
-from commwatch.findings.finding import SEVERITIES, Finding
+from commwatch.findings.finding import SEVERITIES, Finding, by_lead, evidence_line
 from commwatch.findings.score.records import word_of
 from commwatch.findings.verdict import Word, verdict_of
 from commwatch.lines import HEADING, Line, Segment, folded
@@ -47,7 +47,7 @@ def node_lines(
     yield from folded([(_identity(node, findings.version), DIM)], width, 2)
     verdict = verdict_of(findings, now)
     yield from folded([(f"{verdict.word}: ", _WORD_STYLES[verdict.word]), (verdict.line, "")], width, 2)
-    yield [(_score(node, thresholds), "")]
+    yield from folded([(_score(node, thresholds), "")], width, 2)
 
 
 def _identity(node: Node, version: str) -> str:
@@ -75,30 +75,34 @@ def finding_lines(document: FindingsDocument, width: int, now: float) -> Iterato
     yield from section("Findings", f"{listed or 'none'}; {looked}")
     if document.failing_rules:
         yield from folded([(f"rules that fail: {', '.join(document.failing_rules)}", BAD)], width, 2)
-    for finding in document.findings:
-        yield from _finding(finding, width, now)
+    for group in by_lead(document.findings):
+        yield from _finding(group, width, now)
 
 
-def _finding(finding: Finding, width: int, now: float) -> Iterator[Line]:
-    lead, causes = finding.lead, finding.causes
+def _finding(group: Sequence[Finding], width: int, now: float) -> Iterator[Line]:
+    """A finding, or a cause with all the findings that it explains."""
+    finding, lead = group[0], group[0].lead
+    causes = {one.key: one for member in group for one in member.causes if one.key != lead.key}
     detail = f" ({lead.detail})" if lead.detail else ""
     began = finding.since if lead.since is None else lead.since
-    what = f"{lead.title}: {lead.component.component.words}{detail}, since {age(now - began)}"
+    what = f"{lead.title}: {lead.component.component.words}{detail}, for {age(now - began)}"
     yield from folded(
         [(f"{finding.severity:<{_INDENT}}", STYLE_OF_SEVERITY[finding.severity]), (what, "")], width, _INDENT
     )
     if finding.severity == "info":
         return
-    if lead is not finding:
-        yield from _below("explains: ", f"{finding.title}: {finding.component.component.words}", width)
-        causes = causes[1:]
-    for cause in causes[:2]:
+    yield from _below("evidence: ", evidence_line(lead), width)
+    for explained in group:
+        if explained.lead is not explained:
+            yield from _below("explains: ", f"{explained.title}: {explained.component.component.words}", width)
+    for cause in list(causes.values())[:2]:
         yield from _below("likely cause: ", f"{cause.title}: {cause.component.component.words}", width)
     yield from _below("next: ", lead.next_step, width)
 
 
 def _below(label: str, text: str, width: int) -> Iterator[Line]:
-    yield from folded([(" " * _INDENT + label, DIM), (text, "")], width, _INDENT + 2)
+    if text:
+        yield from folded([(" " * _INDENT + label, DIM), (text, "")], width, _INDENT + 2)
 
 
 def collector_lines(node: Node, width: int, now: float) -> Iterator[Line]:

@@ -44,7 +44,7 @@ def _row(record: ProbeRecord, probe: Probe, now: float) -> list[Segment]:
         (ABSENT if share is None else format_percent(share), DIM),
         _streak(probe),
         (age(None if done is None else now - done), ""),
-        (ABSENT if planned is None else f"in {age(planned - now)}", ""),
+        (ABSENT if planned is None else f"in {age(planned - now)}" if planned > now else "now", ""),
     ]
 
 
