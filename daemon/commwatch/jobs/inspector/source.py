@@ -18,7 +18,8 @@ from commwatch.jobs.inspector.process import KINDS, PHASES, REFUSALS, Counts, Pr
 from commwatch.jobs.inspector.prometheus_file import MOST_BYTES, Page, gpu_of, parse_page
 from commwatch.jobs.inspector.report import COLLECTOR, MOST_FILES, InspectorReport, ProcessReport
 from commwatch.jobs.logs.files import LogFile, find_logs, short_host
-from commwatch.jobs.logs.tail import LogTail, Position
+from commwatch.jobs.logs.position import Position
+from commwatch.jobs.logs.tail import LogTail
 from commwatch.readings import Absence, Batch, DeviceReadings
 from commwatch.regular_file import read_regular
 from commwatch.sources import files
