@@ -125,7 +125,7 @@ def test_the_daemons_values_are_shown_while_they_are_current(
     (state / "probe-pairs.json").write_bytes(matrix_file(tmp_path, 5e9, taken_at=time.time() - 3 * day - 60))
     assert run(config) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "The last values are 72 h old and not shown. To measure: commwatch probe --pairs" in out
+    assert "The last values are 3 d old and not shown. To measure: commwatch probe --pairs" in out
     assert "rather than 0,1" not in out
 
 

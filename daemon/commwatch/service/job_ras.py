@@ -52,7 +52,7 @@ class JobRas:
         monotonic: Callable[[], float] = time.monotonic,
         ask: Ask = ask,
     ) -> None:
-        store.declare(GROUP, silent=["commwatch_job_ras_ranks", "commwatch_job_ras_behind"])
+        store.declare(GROUP, holds=["commwatch_job_ras_ranks", "commwatch_job_ras_behind"])
         self._store = store
         self._after = thresholds.job_stuck_suspected_seconds
         self._procfs = procfs

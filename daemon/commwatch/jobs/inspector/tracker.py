@@ -50,7 +50,7 @@ class JobInspector(Tracker):
     def __init__(self, store: Store, procfs: Path) -> None:
         super().__init__(store)
         metrics = [f"commwatch_job_{name}" for name in (*_OF_GPU.values(), "last_communication_seconds")]
-        store.declare(GROUP, self.collectors, silent=metrics)
+        store.declare(GROUP, self.collectors, holds=metrics)
         self._procfs = procfs
         self._identities: dict[int, tuple[int, int]] = {}
         """By process on a GPU its user, and its id in its own namespace."""
