@@ -60,7 +60,7 @@ def find_files(names: Iterable[str]) -> tuple[list[DumpFile], list[str]]:
     """
     found: dict[str, DumpFile] = {}
     notes: list[str] = []
-    for name in names:
+    for name in map(os.path.abspath, names):
         for path in sorted(glob.iglob(name)) if glob.has_magic(name) else (name,):
             if os.path.isdir(path):
                 for inside in itertools.islice(os.scandir(path), MOST_NAMES):

@@ -6,7 +6,8 @@ import os
 import select
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import IO, Final, cast
 
 import msgspec
@@ -26,6 +27,7 @@ MOST_SECONDS: Final = 60.0
 """For one dump: a file server may be gone."""
 _LARGEST_ANSWER: Final = 2 * MOST_BYTES
 _LENGTH_BYTES: Final = 4
+_PROCESS: Final = "pid:"
 _NAMED: Final = 4
 """Files that are named of those that share a problem."""
 
@@ -33,18 +35,22 @@ _NAMED: Final = 4
 class _Task(msgspec.Struct, frozen=True):
     """What the child is to do, on its standard input."""
 
-    paths: tuple[str, ...]
+    names: tuple[str, ...]
+    """Paths of files, and processes as ``pid:1234``."""
+    procfs: str
     is_whole: bool
     """Answer the dumps themselves instead of what they say."""
 
 
 class _Answer(msgspec.Struct, frozen=True):
-    """Of one file."""
+    """Of one file or process."""
 
     problem: str = ""
+    is_unresponsive: bool = False
     owner: int = 0
-    written: float = 0.0
-    recording: Recording | None = None
+    taken: float = 0.0
+    rank: int | None = None
+    recordings: tuple[Recording, ...] = ()
     dump: Dump | None = None
 
 
@@ -59,24 +65,48 @@ def read_dumps(files: Sequence[DumpFile]) -> tuple[list[RankDump], list[str]]:
     """
     dumps: list[RankDump] = []
     left_out: dict[str, list[str]] = {}
-    for file, answer in zip(files, _ask([one.path for one in files], is_whole=False), strict=True):
-        recording = answer.recording
-        rank = recording.rank if recording is not None and recording.rank is not None else rank_of(file.path)
-        if recording is None:
+    for file, answer in zip(files, _ask([one.path for one in files], Path("/proc"), is_whole=False), strict=True):
+        if answer.problem:
             left_out.setdefault(answer.problem, []).append(file.path)
         elif answer.owner != file.owner:
             left_out.setdefault("another user has replaced it", []).append(file.path)
-        elif rank is None:
+        elif answer.rank is None:
             left_out.setdefault("the name has no rank; torch ends it with the rank", []).append(file.path)
         else:
-            dumps.append(RankDump(rank, file.path, answer.written, recording))
-    return dumps, [f"{_some(paths)} left out: {problem}." for problem, paths in left_out.items()]
+            dumps += [RankDump(answer.rank, file.path, answer.taken, one) for one in answer.recordings]
+    return dumps, _left_out(left_out)
 
 
-def _some(paths: Sequence[str]) -> str:
-    """The first of some paths."""
-    more = len(paths) - _NAMED
-    return ", ".join(sorted(paths)[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+def _left_out(names: Mapping[str, Sequence[str]]) -> list[str]:
+    """Sentences about what shares a problem; of many only the first are named."""
+    told = []
+    for problem, several in names.items():
+        more = len(several) - _NAMED
+        some = ", ".join(sorted(several)[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+        told.append(f"{some} left out: {problem}.")
+    return told
+
+
+def read_processes(pids: Sequence[int], procfs: Path) -> tuple[list[RankDump], dict[int, str], list[str]]:
+    """Ask live processes, see ``worker_server``.
+
+    Returns:
+        Their dumps, the ranks that did not answer with the reason, and why others could not be asked, as sentences.
+
+    Raises:
+        OSError: no process can be started.
+    """
+    dumps: list[RankDump] = []
+    unresponsive: dict[int, str] = {}
+    left_out: dict[str, list[str]] = {}
+    for pid, answer in zip(pids, _ask([f"{_PROCESS}{pid}" for pid in pids], procfs, is_whole=False), strict=True):
+        if answer.rank is not None:
+            dumps += [RankDump(answer.rank, f"process {pid}", answer.taken, one) for one in answer.recordings]
+        if answer.rank is not None and answer.is_unresponsive:
+            unresponsive[answer.rank] = answer.problem
+        elif answer.problem:
+            left_out.setdefault(answer.problem, []).append(f"process {pid}")
+    return dumps, unresponsive, _left_out(left_out)
 
 
 def read_whole(path: str) -> Dump:
@@ -86,26 +116,26 @@ def read_whole(path: str) -> Dump:
         NoDump: it cannot be read; the message says why.
         OSError: no process can be started.
     """
-    (answer,) = _ask([path], is_whole=True)
+    (answer,) = _ask([os.path.abspath(path)], Path("/proc"), is_whole=True)
     if answer.dump is None:
         raise NoDump(answer.problem)
     return answer.dump
 
 
-def _ask(paths: Sequence[str], *, is_whole: bool) -> Iterator[_Answer]:
-    """The answers of child processes to all files; one that ends early has met a file that is too much for it."""
+def _ask(names: Sequence[str], procfs: Path, *, is_whole: bool) -> Iterator[_Answer]:
+    """The answers of child processes to all names; one that ends early has met what is too much for it."""
     from commwatch.children import NOTHING, PIPE, clean_environment, own_module, start
 
     place = 0
-    while place < len(paths):
+    while place < len(names):
         child = start(
             own_module(__name__), clean_environment(os.environ), stdin=PIPE, stdout=PIPE, stderr=NOTHING
         )  # fmt: skip
         try:
-            task = msgspec.json.encode(_Task(tuple(map(os.path.abspath, paths[place:])), is_whole))
+            task = msgspec.json.encode(_Task(tuple(names[place:]), str(procfs), is_whole))
             with cast("IO[bytes]", child.stdin) as stdin:
                 stdin.write(task)
-            while place < len(paths):
+            while place < len(names):
                 frame = _frame(cast("IO[bytes]", child.stdout).fileno(), time.monotonic() + MOST_SECONDS)
                 place += 1
                 if frame is None:
@@ -155,13 +185,15 @@ def read_file(path: str, most_bytes: int = MOST_BYTES) -> tuple[Dump, DumpFile]:
     return parse(data), before
 
 
-def _answer(path: str, *, is_whole: bool) -> _Answer:
+def _answer(name: str, task: _Task) -> _Answer:
     try:
-        dump, file = read_file(path)
-        if is_whole:
-            named = dump if dump.rank is not None else msgspec.structs.replace(dump, rank=rank_of(path))
-            return _Answer(owner=file.owner, written=file.written, dump=named)
-        return _Answer(owner=file.owner, written=file.written, recording=condense(dump))
+        if name.startswith(_PROCESS):
+            return _answer_of_process(int(name.removeprefix(_PROCESS)), Path(task.procfs))
+        dump, file = read_file(name)
+        rank = rank_of(name) if dump.rank is None else dump.rank
+        if task.is_whole:
+            return _Answer(dump=msgspec.structs.replace(dump, rank=rank))
+        return _Answer(owner=file.owner, taken=file.written, rank=rank, recordings=(condense(dump),))
     except NoDump as error:
         return _Answer(str(error))
     except OSError as error:
@@ -170,20 +202,39 @@ def _answer(path: str, *, is_whole: bool) -> _Answer:
         return _Answer(f"reading it takes more than {MOST_MEMORY >> 20} MiB")
 
 
+def _answer_of_process(pid: int, procfs: Path) -> _Answer:
+    # Only here: what speaks HTTP takes longer to load than a dump to read.
+    from commwatch.jobs.flight_recorder.worker_server import NoServer, Unresponsive, ask, rank_and_socket
+
+    try:
+        rank, socket = rank_and_socket(pid, procfs)
+    except NoServer as error:
+        return _Answer(str(error))
+    taken = time.time()
+    try:
+        recordings = [condense(parse(body)) for body in ask(pid, socket)]
+    except NoServer as error:
+        return _Answer(str(error))
+    except Unresponsive as error:
+        return _Answer(str(error), is_unresponsive=True, rank=rank)
+    if not recordings:
+        return _Answer("its worker server has no handler of a recorder")
+    return _Answer(taken=taken, rank=rank, recordings=tuple(recordings))
+
+
 def main() -> None:
-    """Read the files of the task, one answer for each."""
+    """Carry out the task, one answer for each name."""
     import resource
 
     task = msgspec.json.decode(sys.stdin.buffer.read(), type=_Task)
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
-    for path in task.paths:
+    for name in task.names:
         used = int(time.process_time())
         resource.setrlimit(resource.RLIMIT_CPU, (used + MOST_CPU_SECONDS, hard))
-        encoded = msgspec.msgpack.encode(_answer(path, is_whole=task.is_whole))
+        encoded = msgspec.msgpack.encode(_answer(name, task))
         sys.stdout.buffer.write(len(encoded).to_bytes(_LENGTH_BYTES, "little") + encoded)
         sys.stdout.buffer.flush()
 

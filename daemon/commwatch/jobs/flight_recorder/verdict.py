@@ -122,8 +122,10 @@ def judge(dumps: Iterable[RankDump], unresponsive: Mapping[int, str] | None = No
         unresponsive: ranks whose live process gave no answer, with the reason.
     """
     notes: list[str] = []
-    ranks = _by_rank(_of_one_run(list(dumps), notes), notes)
-    groups = _by_group(ranks, notes)
+    found = list(dumps)
+    ranks = _by_rank(_of_one_run(found, notes), notes)
+    highest = max([*(one.rank for one in found), *(unresponsive or ())], default=0)
+    groups = _by_group(ranks, highest, notes)
     world = max((len(one.members) for one in groups if one.is_listed), default=0)
     for rank in [one for one in ranks if world and one >= world and not _is_member(one, groups)]:
         notes.append(f"The dump of rank {rank} is left out: the largest group has {world} ranks, and it is not in any.")
@@ -212,7 +214,7 @@ class _Members:
         return f"{self.name} ({description})" if description not in ("", "undefined") else self.name
 
 
-def _by_group(ranks: dict[int, list[RankDump]], notes: list[str]) -> list[_Members]:
+def _by_group(ranks: dict[int, list[RankDump]], highest: int, notes: list[str]) -> list[_Members]:
     """The groups; of one name those with the same ranks, as a split makes groups of one name that share none."""
     named: dict[str, dict[int, Group]] = {}
     for rank, dumps in ranks.items():
@@ -221,10 +223,11 @@ def _by_group(ranks: dict[int, list[RankDump]], notes: list[str]) -> list[_Membe
                 known = named.setdefault(group.name, {}).get(rank)
                 if known is None or not known.steps:
                     named[group.name][rank] = group
-    return [one for name, by_rank in named.items() for one in _split(name, by_rank, notes)]
+    return [one for name, by_rank in named.items() for one in _split(name, by_rank, highest, notes)]
 
 
-def _split(name: str, by_rank: dict[int, Group], notes: list[str]) -> Iterator[_Members]:
+def _split(name: str, by_rank: dict[int, Group], highest: int, notes: list[str]) -> Iterator[_Members]:
+    """The groups of one name; ``highest`` is the highest rank that is known."""
     lists = Counter(one.ranks for rank, one in by_rank.items() if rank in one.ranks)
     kept: list[tuple[int, ...]] = []
     for ranks, _ in lists.most_common():
@@ -232,14 +235,14 @@ def _split(name: str, by_rank: dict[int, Group], notes: list[str]) -> Iterator[_
             kept.append(ranks)
     odd = {rank for rank, one in by_rank.items() if one.ranks and one.ranks not in kept and rank in one.ranks}
     if odd:
-        notes.append(f"In group {name[:64]!r} {_ranks_text(odd)} left out: other dumps list other ranks.")
+        notes.append(f"In group {name[:64]!r} {ranks_text(odd)} left out: other dumps list other ranks.")
     for ranks in kept:
         yield _Members(name, ranks, True, {one: by_rank[one] for one in ranks if one in by_rank and one not in odd})
     rest = {one: group for one, group in by_rank.items() if one not in odd and not any(one in ranks for ranks in kept)}
     if rest and not kept:
         # The default group has all ranks, and they are numbered from 0 on.
         is_default = any(one.description == _DEFAULT_GROUP for one in rest.values())
-        members = tuple(range(max(rest) + 1)) if is_default and max(rest) < _MOST_GUESSED else tuple(sorted(rest))
+        members = tuple(range(highest + 1)) if is_default and highest < _MOST_GUESSED else tuple(sorted(rest))
         yield _Members(name, members, False, rest)
 
 
@@ -277,7 +280,7 @@ def _fronts(group: _Members, ranks: Mapping[int, Sequence[RankDump]], notes: lis
             unknown.append(rank)
     if _is_young(first, waiting, ranks):
         notes.append(
-            f"{_ranks_text(waiting)} waited in {first.operations[0]} {number} of group {group.label} for less than "
+            f"{ranks_text(waiting)} waited in {first.operations[0]} {number} of group {group.label} for less than "
             f"{SHORTEST_WAIT_SECONDS:.0f} s when the dumps were written: that is no hang yet."
         )
         return
@@ -354,7 +357,7 @@ def _deadlocks(fronts: Sequence[_Front]) -> Iterator[Verdict]:
         first = min(circle, key=lambda one: one.step.created)
         is_certain = all(front.absent for front in circle)
         ways = "; ".join(
-            f"{_ranks_text(front.waiting)} in {front.step.operations[0]} {front.step.number} of group {front.group}"
+            f"{ranks_text(front.waiting)} in {front.step.operations[0]} {front.step.number} of group {front.group}"
             for front in circle
         )
         doubt = "" if is_certain else " All of them arrived: a slow network would leave the same traces."
@@ -381,27 +384,27 @@ def _verdict(front: _Front, unresponsive: Mapping[int, str]) -> Verdict:
     call = f"{front.step.operations[0]} {front.step.number} of group {front.group}"
     if front.step.peer is not None:
         call = f"a {front.step.operations[0]} from rank {front.members[0]} to {front.members[1]} of group {front.group}"
-    waiting = f"{_ranks_text(front.waiting)} wait{'s' * (len(front.waiting) == 1)}"
-    others = f" {_ranks_text(front.unknown)} left no dump that can be compared." if front.unknown else ""
+    waiting = f"{ranks_text(front.waiting)} wait{'s' * (len(front.waiting) == 1)}"
+    others = f" {ranks_text(front.unknown)} left no dump that can be compared." if front.unknown else ""
     if differing is not None:
         kind, (ranks, detail) = "metadata_mismatch", differing
     elif front.absent:
         kind, is_certain = "did_not_arrive", front.is_listed or not front.unknown
-        detail = f"{_ranks_text(ranks)} did not call {call}, in which {waiting}.{others}"
+        detail = f"{ranks_text(ranks)} did not call {call}, in which {waiting}.{others}"
     elif silent:
         kind, is_certain, ranks = "unresponsive", False, tuple(sorted(silent))
         why = "; ".join(f"rank {rank}: {reason}" for rank, reason in sorted(silent.items()))
-        detail = f"{waiting} in {call}, and {_ranks_text(ranks)} did not answer ({why})."
+        detail = f"{waiting} in {call}, and {ranks_text(ranks)} did not answer ({why})."
     elif front.unknown:
         kind, is_certain, ranks = "missing_dump", False, tuple(sorted(front.unknown))
         detail = (
             f"{waiting} in {call}, and all whose dump can be compared arrived. "
-            f"{_ranks_text(ranks)} left none, and may not have arrived."
+            f"{ranks_text(ranks)} left none, and may not have arrived."
         )
     else:
         kind, is_certain = "data_path", front.is_listed
         known = "" if front.is_listed else " The dumps do not list the ranks of the group: one without a dump may lack."
-        detail = f"All ranks called {call}, and it does not end for {_ranks_text(front.waiting)}.{known}"
+        detail = f"All ranks called {call}, and it does not end for {ranks_text(front.waiting)}.{known}"
     return Verdict(
         kind=kind,
         is_certain=is_certain,
@@ -430,7 +433,7 @@ def _mismatch(front: _Front) -> tuple[tuple[int, ...], str] | None:
         (usual, number), (_, next_number) = counts[0], counts[1]
         odd = tuple(sorted(rank for rank, one in seen.items() if one != usual)) if number > next_number else ()
         ways = "; ".join(
-            f"{_ranks_text([rank for rank, one in seen.items() if one == text])}: {text}" for text, _ in counts[:4]
+            f"{ranks_text([rank for rank, one in seen.items() if one == text])}: {text}" for text, _ in counts[:4]
         )
         return odd, f"At number {front.step.number} of group {front.group} the ranks do not do the same. {ways}."
     return None
@@ -478,7 +481,7 @@ def _distinct(verdicts: Iterable[Verdict]) -> Iterator[Verdict]:
             yield one
 
 
-def _ranks_text(ranks: Iterable[int]) -> str:
+def ranks_text(ranks: Iterable[int]) -> str:
     """``rank 3``, ``ranks 0-2, 5``; of many only the first."""
     numbers = sorted(ranks)
     runs: list[list[int]] = []
