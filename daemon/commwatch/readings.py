@@ -122,7 +122,7 @@ class Batch:
     resume: bytes | None = None
     """State from which the next process of this source resumes; None: unchanged."""
     audit: bytes | None = None
-    """JSON of a ``settings_records.AuditRecord``; None of all collectors but that of settings."""
+    """JSON of what is no number: of settings an ``AuditRecord``, of Flight Recorder dumps each new list of ``Verdict``."""
 
 
 class SourceUnavailable(Exception):

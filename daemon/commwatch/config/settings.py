@@ -236,9 +236,26 @@ class NcclLogsSection(SourceSection, frozen=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for path in self.paths:
-            if not path.startswith("/"):
-                raise ValueError(f"paths: {path!r} does not begin with /; name logs from the root")
+        _check_absolute(self.paths, "logs")
+
+
+class FlightRecorderSection(SourceSection, frozen=True):
+    """Dumps of PyTorch's Flight Recorder, which a job writes when one of its collectives times out."""
+
+    interval: Duration = Duration(15)
+    """A dump is read when it has not changed for this time."""
+    paths: tuple[str, ...] = ()
+    """Folders, files and shell patterns, as TORCH_FR_DUMP_TEMP_FILE names them; empty: no dump is read."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_absolute(self.paths, "folders")
+
+
+def _check_absolute(paths: tuple[str, ...], what: str) -> None:
+    for path in paths:
+        if not path.startswith("/"):
+            raise ValueError(f"paths: {path!r} does not begin with /; name {what} from the root")
 
 
 class NcclSettingsSection(SourceSection, frozen=True):
@@ -259,6 +276,7 @@ class Sources(Section, frozen=True):
     ethtool: EthtoolSection = field(default_factory=EthtoolSection)
     services: ServicesSection = field(default_factory=ServicesSection)
     nccl_logs: NcclLogsSection = field(default_factory=NcclLogsSection)
+    flight_recorder: FlightRecorderSection = field(default_factory=FlightRecorderSection)
     nccl_settings: NcclSettingsSection = field(default_factory=NcclSettingsSection)
 
 

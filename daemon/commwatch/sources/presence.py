@@ -104,3 +104,8 @@ def services_absent(origin: Origin) -> str | None:
 def logs_absent(origin: Origin) -> str | None:
     """Why no log of a job is read; None where one is configured."""
     return None if origin.settings.nccl_logs.paths else "no log is configured (sources.nccl_logs.paths)"
+
+
+def dumps_absent(origin: Origin) -> str | None:
+    """Why no dump of a Flight Recorder is read; None where a folder is configured."""
+    return None if origin.settings.flight_recorder.paths else "no folder is configured (sources.flight_recorder.paths)"

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -26,7 +26,8 @@ Kind: TypeAlias = Literal[
     "missing_dump",  # all whose dump is there arrived; others left none
     "data_path",  # all ranks arrived, and the data does not
 ]
-_WORST_FIRST: Final = ("metadata_mismatch", "deadlock", "did_not_arrive", "unresponsive", "missing_dump", "data_path")
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+"""The likeliest cause first."""
 SHORTEST_WAIT_SECONDS: Final = 10.0
 """An operation that others wait in for less is no hang, and dumps of a running job are not of one moment."""
 CLOCKS_SECONDS: Final = 60.0
@@ -133,7 +134,7 @@ def judge(dumps: Iterable[RankDump], unresponsive: Mapping[int, str] | None = No
     fronts = [front for one in groups for front in _fronts(one, ranks, notes)]
     _connect(fronts)
     verdicts = [*_deadlocks(fronts), *(_verdict(one, unresponsive or {}) for one in fronts if not one.waits_for)]
-    verdicts.sort(key=lambda one: (_WORST_FIRST.index(one.kind), not one.is_certain, one.since))
+    verdicts.sort(key=lambda one: (KINDS.index(one.kind), not one.is_certain, one.since))
     return Analysis(tuple(sorted(ranks)), tuple(_distinct(verdicts)), tuple(notes))
 
 
