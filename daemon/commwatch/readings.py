@@ -122,7 +122,7 @@ class Batch:
     resume: bytes | None = None
     """State from which the next process of this source resumes; None: unchanged."""
     audit: bytes | None = None
-    """JSON of what is no number: of settings an ``AuditRecord``, of Flight Recorder dumps each new list of ``Verdict``."""
+    """JSON of what is no number: an ``AuditRecord`` of settings, a new list of ``Verdict`` of Flight Recorder dumps."""
 
 
 class SourceUnavailable(Exception):
