@@ -19,7 +19,7 @@ MOST_FILES: Final = 4096
 MOST_NAMES: Final = 65_536
 """Names of a folder that are looked at."""
 _RANK: Final = re.compile(r"rank[_-]?(\d{1,6})(?!\d)", re.IGNORECASE)
-_LAST_NUMBER: Final = re.compile(r"(\d{1,6})(?:\.(?:json|pickle|pkl|bin))?\Z")
+_LAST_NUMBER: Final = re.compile(r"(?<!\d)(\d{1,6})(?:\.(?:json|pickle|pkl|bin))?\Z")
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,6 +145,7 @@ def _ask(names: Sequence[str], procfs: Path, *, is_whole: bool) -> Iterator[_Ans
         finally:
             child.kill()
             child.wait()
+            cast("IO[bytes]", child.stdout).close()
 
 
 def _frame(descriptor: int, end: float) -> bytes | None:

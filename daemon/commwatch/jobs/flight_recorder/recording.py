@@ -220,8 +220,15 @@ def _groups(dump: Dump, finished: _Finished, *, is_numbered: bool, has_gaps: boo
     by_id: dict[int, list[tuple[int, Call]]] = {}
     for order, call in enumerate(dump.entries):
         by_id.setdefault(call.pg_id, []).append((order, call))
-    # A group that was made again has a number of its own; the later one counts.
-    last = {calls[-1][1].process_group[0]: calls for calls in by_id.values()}
+    last: dict[str, list[tuple[int, Call]]] = {}
+    for calls in by_id.values():
+        name, _ = calls[0][1].process_group
+        earlier = last.get(name)
+        if earlier is not None and (
+            earlier[-1][0] > calls[0][0] or earlier[0][1].process_group != calls[0][1].process_group
+        ):
+            raise NoDump(f"two groups are called {name[:64]!r}")
+        last[name] = calls  # a group that was made again: the later one counts
     for name, calls in last.items():
         config = dump.pg_config.get(name)
         collectives = [one for one in calls if not _is_exchange(one[1])]
