@@ -217,7 +217,7 @@ def test_a_verdict_follows_from_the_calls_of_all_ranks(name: str) -> None:
 
 
 def test_a_wait_of_a_moment_is_no_hang() -> None:
-    dumps = {0: ARRIVED, 1: ARRIVED, 2: ARRIVED, 3: BEHIND}
+    dumps: dict[Any, dict[str, Any]] = {0: ARRIVED, 1: ARRIVED, 2: ARRIVED, 3: BEHIND}
     found = judged(dumps, taken=BEGIN + 2 + 9.9)
     assert not found.verdicts
     assert "no hang yet" in found.notes[0]
