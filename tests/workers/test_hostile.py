@@ -101,7 +101,7 @@ FIELDS = {
     "nvml_pcie": {"counters", "pcie"},
     "host": {"counters", "ethernet", "gpudirect", "kernel_log", "pcie", "service"},
     "rdma": {"counters", "ethernet", "rdma"},
-    "jobs": {"nccl_log"},
+    "jobs": {"flight", "nccl_log"},
     "settings": {"nccl_setting"},
 }
 
@@ -373,7 +373,8 @@ def test_a_worker_that_waits_to_be_read_can_be_stopped() -> None:
 
 def test_jobs_are_parsed_where_they_can_say_little() -> None:
     """The processes that read files of jobs fill a few series of their own, and no other."""
-    assert [JOBS.prefixes, SETTINGS.prefixes] == [("commwatch_nccl_log_",), ("commwatch_nccl_setting_",)]
+    of_jobs = ("commwatch_flight_recorder_", "commwatch_nccl_log_")
+    assert [JOBS.prefixes, SETTINGS.prefixes] == [of_jobs, ("commwatch_nccl_setting_",)]
     assert max(JOBS.most_series, SETTINGS.most_series) <= 80
 
 
