@@ -18,7 +18,7 @@ from commwatch.lines import printable
 
 GROUPS = {
     "look": ("top", "score", "topology", "heatmap", "inventory"),
-    "investigate": ("diagnose", "probe", "cluster", "estimate", "marks"),
+    "investigate": ("diagnose", "flight-recorder", "probe", "cluster", "estimate", "marks"),
     "operate": (
         "run", "check-config", "healthcheck", "pause", "resume", "yield", "rules", "dashboards", "assets",
     ),

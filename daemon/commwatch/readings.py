@@ -123,7 +123,8 @@ class Batch:
     """State from which the next process of this source resumes; None: unchanged."""
     audit: bytes | None = None
     """JSON of a record for the collector's tracker: of the settings a ``settings.records.AuditRecord``, of Inspector's
-    files an ``inspector.report.InspectorReport``; None of all others."""
+    files an ``inspector.report.InspectorReport``, of Flight Recorder dumps a new list of ``Verdict``; None of all
+    others."""
 
 
 class SourceUnavailable(Exception):

@@ -101,7 +101,7 @@ FIELDS = {
     "nvml_pcie": {"counters", "pcie"},
     "host": {"counters", "ethernet", "gpudirect", "kernel_log", "pcie", "service"},
     "rdma": {"counters", "ethernet", "rdma"},
-    "jobs": {"nccl_inspector", "nccl_log"},
+    "jobs": {"flight", "nccl_inspector", "nccl_log"},
     "settings": {"nccl_setting"},
 }
 
@@ -373,9 +373,9 @@ def test_a_worker_that_waits_to_be_read_can_be_stopped() -> None:
 
 def test_jobs_are_parsed_where_they_can_say_little() -> None:
     """The processes that read files of jobs fill a few series of their own, and no other."""
-    assert JOBS.prefixes == ("commwatch_nccl_inspector_", "commwatch_nccl_log_")
+    assert JOBS.prefixes == ("commwatch_flight_recorder_", "commwatch_nccl_inspector_", "commwatch_nccl_log_")
     assert SETTINGS.prefixes == ("commwatch_nccl_setting_",)
-    assert (JOBS.most_series, SETTINGS.most_series) == (640, 80)  # 12 operations by 6 sizes and 2 scopes, 4 of each
+    assert (JOBS.most_series, SETTINGS.most_series) == (650, 80)  # 12 operations by 6 sizes and 2 scopes, 4 of each
 
 
 def test_a_worker_of_ours_is_understood(tmp_path: Path) -> None:

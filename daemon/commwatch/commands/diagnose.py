@@ -41,7 +41,7 @@ _BUNDLE_MODE = 0o600
 _MOST_BYTES = 2**26
 """A diagnosis of 64 GPUs with every pair has less than 4 MB."""
 
-_INSTEAD = ("log", "settings", "compare")
+_INSTEAD = ("log", "settings", "flight_recorder", "compare")
 """Options with which something else than this node is looked at."""
 _OF_PROBES = ("gpus", "ignore_scheduler", "stress", "marks")
 _OF_NODE = ("profile", "for", "step_time", "full_scan", *_OF_PROBES, "report", "bundle")
@@ -65,6 +65,14 @@ _OF_NODE = ("profile", "for", "step_time", "full_scan", *_OF_PROBES, "report", "
         help="check NCCL settings on this machine instead: files named *.conf, output of env (-: stdin), or process "
         "numbers; values are not shown",
     ),
+    option(
+        "--flight-recorder",
+        nargs="+",
+        metavar="DUMP",
+        help="judge dumps of PyTorch's Flight Recorder instead: for which rank the others wait; files, folders, "
+        "patterns, or numbers of live processes (docs/using/flight-recorder.md)",
+    ),
+    option("--frames", action="store_true", help="of --flight-recorder also the places in the program"),
     option(
         "--compare",
         nargs=2,
@@ -115,6 +123,10 @@ def run(args: argparse.Namespace, config: Config) -> int:
         from commwatch.commands.diagnose_settings import run_settings
 
         return run_settings(args.settings, config, as_json=args.json)
+    if args.flight_recorder:
+        from commwatch.commands.diagnose_flight_recorder import run_flight_recorder
+
+        return run_flight_recorder(args.flight_recorder, config, as_json=args.json, with_frames=args.frames)
     if args.compare:
         return _compare(args.compare, as_json=args.json)
     from commwatch.config.thresholds import load_thresholds
@@ -155,6 +167,8 @@ def _check_together(args: argparse.Namespace) -> None:
         raise UsageError(f"{', '.join(of_node)}: of this node, which {instead[0]} does not look at; leave out either")
     if of_probes and not args.full_scan:
         raise UsageError(f"{', '.join(of_probes)}: for --full-scan only")
+    if args.frames and not args.flight_recorder:
+        raise UsageError("--frames: for --flight-recorder only")
     if getattr(args, "for") and not args.profile:
         raise UsageError("--for says what a job does with the model of --profile; give both")
 

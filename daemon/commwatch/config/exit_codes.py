@@ -58,13 +58,16 @@ COMMANDS: Mapping[str, Meanings] = {
         **_NO_DAEMON,
     },
     "diagnose": {
-        OK: "OK; --log: the job works or ended well; --settings: at most notes; --compare: nothing got worse",
+        OK: "OK; --log: the job works or ended well; --settings: at most notes; --flight-recorder: no rank waits; "
+        "--compare: nothing got worse",
         FOUND: "Warning or Critical; --log: trouble, or the job is slow; --settings: a setting harms, may harm or does "
-        "nothing; --compare: something got worse",
+        "nothing; --flight-recorder: ranks wait; --compare: something got worse",
         WRONG_USE: "wrong use, or a file or process that cannot be read or written",
-        NOT_KNOWN: "Unknown, or the daemon does not answer; --log: no line shows which",
+        NOT_KNOWN: "Unknown, or the daemon does not answer; --log: no line shows which; --flight-recorder: no dump can "
+        "be used",
         **_NO_DAEMON,
     },
+    "flight-recorder convert": {OK: "written", WRONG_USE: "wrong use, or a file that cannot be read or written"},
     "probe": {
         OK: "good; with --with: measured, whatever the gain",
         FOUND: "failed, low, short or slow",

@@ -263,6 +263,19 @@ class NcclInspectorSection(SourceSection, frozen=True):
         _check_rooted(self.paths, "folders")
 
 
+class FlightRecorderSection(SourceSection, frozen=True):
+    """Dumps of PyTorch's Flight Recorder, which a job writes when one of its collectives times out."""
+
+    interval: Duration = Duration(15)
+    """A dump is read when it has not changed for this time."""
+    paths: tuple[str, ...] = ()
+    """Folders, files and shell patterns, as TORCH_FR_DUMP_TEMP_FILE names them; empty: no dump is read."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_rooted(self.paths, "folders")
+
+
 class NcclSettingsSection(SourceSection, frozen=True):
     """The NCCL settings of the processes on the GPUs, checked against the node."""
 
@@ -282,6 +295,7 @@ class Sources(Section, frozen=True):
     services: ServicesSection = field(default_factory=ServicesSection)
     nccl_logs: NcclLogsSection = field(default_factory=NcclLogsSection)
     nccl_inspector: NcclInspectorSection = field(default_factory=NcclInspectorSection)
+    flight_recorder: FlightRecorderSection = field(default_factory=FlightRecorderSection)
     nccl_settings: NcclSettingsSection = field(default_factory=NcclSettingsSection)
 
 

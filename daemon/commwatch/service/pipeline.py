@@ -11,6 +11,7 @@ from commwatch.config.settings import Config, Paths
 from commwatch.config.settings import Inventory as InventorySection
 from commwatch.config.simulated import SimulationPlan
 from commwatch.config.thresholds import Thresholds
+from commwatch.jobs.flight_recorder.tracker import FlightRecorderVerdicts
 from commwatch.jobs.identity import JobIdentity
 from commwatch.jobs.inspector.tracker import JobInspector
 from commwatch.jobs.logs.tracker import JobLogs
@@ -86,6 +87,7 @@ class Pipeline:
         self.link_flaps = LinkFlaps(kept.flaps, store)
         self.hardware = HardwareLog(kept.events, store, parts, window)
         self.job_logs = JobLogs(kept.job_logs, store)
+        self.flight_recorder = FlightRecorderVerdicts(store)
         driver, silent = DriverWatch(store, self.bus), SilentGpus(store, parts)
         self.without_gpm = WithoutGpm(store)
         self.inventory = InventoryTracker(
@@ -113,6 +115,7 @@ class Pipeline:
             self.hardware,
             self.job_logs,
             JobInspector(store, procfs),
+            self.flight_recorder,
             job_settings,
             *([JobIdentity(store)] if config.jobs.identity else []),
         )

@@ -109,3 +109,8 @@ def logs_absent(origin: Origin) -> str | None:
 def inspector_absent(origin: Origin) -> str | None:
     """Why no file of NCCL Inspector is read; None where a folder is configured."""
     return None if origin.settings.nccl_inspector.paths else "no folder is configured (sources.nccl_inspector.paths)"
+
+
+def dumps_absent(origin: Origin) -> str | None:
+    """Why no dump of a Flight Recorder is read; None where a folder is configured."""
+    return None if origin.settings.flight_recorder.paths else "no folder is configured (sources.flight_recorder.paths)"

@@ -131,7 +131,9 @@ _NVML: Final = ReaderRow("nvml", _OF_DRIVER, holds_driver=True)
 _PCIE: Final = ReaderRow("nvml_pcie", _bounds("counters", "pcie", most_series=2_000), holds_driver=True)
 _RDMA: Final = ReaderRow("rdma", _bounds("counters", "ethernet", "rdma", most_series=20_000))
 _HOST: Final = ReaderRow("host", _OF_HOST)
-_JOBS: Final = ReaderRow("jobs", _bounds("nccl_inspector", "nccl_log", most_series=640), confined=True)
+_JOBS: Final = ReaderRow(
+    "jobs", _bounds("flight_recorder", "nccl_inspector", "nccl_log", most_series=650), confined=True
+)
 _SETTINGS: Final = ReaderRow("settings", _bounds("nccl_setting", most_series=80), needs_driver=True, confined=True)
 
 READERS: Final = (_NVML, _PCIE, _RDMA, _HOST, _JOBS, _SETTINGS)
@@ -232,6 +234,14 @@ _ROWS: Final = (
         "commwatch.jobs.inspector.source:make_source",
         (CollectorRow("nccl_inspector", "nccl_inspector"),),
         absent="commwatch.sources.presence:inspector_absent",
+        of_jobs=True,
+    ),
+    SourceRow(
+        "flight_recorder",
+        _JOBS,
+        "commwatch.jobs.flight_recorder.source:make_source",
+        (CollectorRow("flight_recorder", "flight_recorder"),),
+        absent="commwatch.sources.presence:dumps_absent",
         of_jobs=True,
     ),
     SourceRow(

@@ -1,0 +1,112 @@
+"""The files that may be Flight Recorder dumps, and the ranks in their names."""
+
+from __future__ import annotations
+
+import glob
+import itertools
+import os
+import re
+import stat
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from commwatch.jobs.flight_recorder.dump import MOST_BYTES
+
+MOST_FILES: Final = 4096
+"""The files that were written last; older ones are left out."""
+MOST_NAMES: Final = 65_536
+"""Names of a folder that are looked at."""
+_RANK: Final = re.compile(r"rank[_-]?(\d{1,6})(?!\d)", re.IGNORECASE)
+_LAST_NUMBER: Final = re.compile(r"(?<!\d)(\d{1,6})(?:\.(?:json|pickle|pkl|bin))?\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class DumpFile:
+    """A regular file."""
+
+    path: str
+    owner: int
+    """Id of the user."""
+    written: float
+    """Seconds since 1970."""
+    size: int
+    """Bytes."""
+    stamp: tuple[int, int, int]
+    """Number of the file, time of its last change in ns, and size: a rewritten file has another one."""
+
+
+def rank_of(path: str) -> int | None:
+    """The rank in the name of a dump: ``nccl_trace_rank_3``, ``trace_3.json``; None where there is none."""
+    name = os.path.basename(path)
+    found = list(_RANK.finditer(name))
+    if found:
+        return int(found[-1][1])
+    last = _LAST_NUMBER.search(name)
+    return int(last[1]) if last else None
+
+
+def find_files(names: Iterable[str]) -> tuple[list[DumpFile], list[str]]:
+    """The files that may be dumps, the last written first, and what was left out and why, as sentences.
+
+    A link, a pipe or a device is no dump: whoever may write to the folder may have put it there.
+
+    Args:
+        names: of files and folders, and shell patterns.
+
+    Raises:
+        OSError: a name cannot be read; ``FileNotFoundError`` where it matches nothing.
+    """
+    found: dict[str, DumpFile] = {}
+    notes: list[str] = []
+    for name in map(os.path.abspath, names):
+        for path in sorted(glob.iglob(name)) if glob.has_magic(name) else (name,):
+            if os.path.isdir(path):
+                for inside in itertools.islice(os.scandir(path), MOST_NAMES):
+                    if not inside.name.startswith(".") and rank_of(inside.name) is not None:
+                        _take(inside.path, found, notes)
+            else:
+                _take(path, found, notes)
+    newest = sorted(found.values(), key=lambda one: (-one.written, one.path))
+    if len(newest) > MOST_FILES:
+        notes.append(f"{len(newest) - MOST_FILES:,} older files are left out: {MOST_FILES:,} are read at most.")
+    kept, others = _of_one_owner(newest[:MOST_FILES])
+    return kept, notes + others
+
+
+def _take(path: str, found: dict[str, DumpFile], notes: list[str]) -> None:
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        if not found:
+            raise
+        return  # gone since the folder was listed
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a link" if stat.S_ISLNK(status.st_mode) else "no regular file"
+        notes.append(f"{path} is left out: it is {kind}.")
+    elif status.st_size > MOST_BYTES:
+        notes.append(f"{path} is left out: it has {status.st_size:,} bytes, more than {MOST_BYTES:,}.")
+    else:
+        found[path] = file_of(path, status)
+
+
+def file_of(path: str, status: os.stat_result) -> DumpFile:
+    """A file by its status."""
+    stamp = (status.st_ino, status.st_mtime_ns, status.st_size)
+    return DumpFile(path, status.st_uid, status.st_mtime, status.st_size, stamp)
+
+
+def _of_one_owner(files: Sequence[DumpFile]) -> tuple[list[DumpFile], list[str]]:
+    """The files of the user who owns most: a job has one, and another user may plant a dump in a folder of all."""
+    owners = Counter(one.owner for one in files).most_common(2)
+    if len(owners) < 2:
+        return list(files), []
+    (owner, number), (_, next_number) = owners
+    if number == next_number:
+        return [], [f"Users {owners[0][0]} and {owners[1][0]} own {number} files each: name the files of one job."]
+    left = [one for one in files if one.owner != owner]
+    shown = ", ".join(one.path for one in left[:4]) + (" and more" if len(left) > 4 else "")
+    return [one for one in files if one.owner == owner], [
+        f"{shown} left out: user {owner} owns the other files, and another user these."
+    ]

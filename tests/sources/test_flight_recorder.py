@@ -1,0 +1,95 @@
+"""Watched folders of dumps: which are read, when they are judged, and what is counted."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from commwatch.config.settings import FlightRecorderSection
+from commwatch.jobs.flight_recorder.source import NEW_SECONDS, FlightRecorderSource
+from commwatch.jobs.flight_recorder.tracker import SOURCE
+from commwatch.readings import Batch
+from support.flight_recorder import place
+
+
+class Folder:
+    """A folder that a source watches."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.now = 1.9e9
+        self.source = FlightRecorderSource([str(folder), "/nowhere"], clock=lambda: self.now)
+
+    def put(self, case: str) -> None:
+        self.now += 1
+        place(self.folder, case, self.now)
+
+    def run(self) -> Batch:
+        return self.source.collect(SOURCE)
+
+    def verdicts(self) -> list[tuple[str, list[int]]] | None:
+        batch = self.run()
+        if batch.audit is None:
+            return None
+        return [(one["kind"], one["ranks"]) for one in msgspec.json.decode(batch.audit)]
+
+
+def values(batch: Batch) -> dict[str, object]:
+    (readings,) = batch.readings
+    return {
+        " ".join((name, *labels)): value for (name, labels), value in zip(readings.series, readings.values, strict=True)
+    }
+
+
+def test_dumps_are_judged_once_when_they_have_stood_for_a_run(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    assert folder.verdicts() is None
+    folder.put("missing")
+    assert [folder.verdicts() for _ in range(3)] == [None, [("did_not_arrive", [3])], None]
+    counted = values(folder.run())
+    assert counted["commwatch_flight_recorder_dumps"] == 4
+    assert counted["commwatch_flight_recorder_verdicts_total did_not_arrive"] == 1
+    folder.put("deadlock")
+    assert [folder.verdicts() for _ in range(2)] == [None, [("deadlock", [0, 1])]]
+    assert values(folder.run())["commwatch_flight_recorder_verdicts_total did_not_arrive"] == 1
+
+
+def test_a_dump_that_is_still_written_holds_the_verdict_back(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.run()
+    folder.put("missing")
+    (tmp_path / "trace_rank_3").write_bytes(b"\x80\x02")
+    folder.run()
+    folder.put("missing")
+    assert folder.verdicts() is None
+    assert folder.verdicts() == [("did_not_arrive", [3])]
+
+
+def test_what_lay_there_long_before_the_first_run_is_not_read(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.put("missing")
+    folder.now += NEW_SECONDS + 100
+    assert [folder.verdicts() for _ in range(3)] == [None] * 3
+    folder.put("missing")
+    assert [folder.verdicts() for _ in range(2)] == [None, [("did_not_arrive", [3])]]
+
+
+def test_a_file_that_is_no_dump_is_counted_and_costs_no_other(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.run()
+    folder.put("missing")
+    (tmp_path / "rank_9").write_bytes(b"\x80\x02cos\nsystem\n.")
+    with (tmp_path / "rank_8").open("wb") as sparse:
+        sparse.truncate(2**40)
+    os.mkfifo(tmp_path / "rank_7")
+    folder.run()
+    assert folder.verdicts() == [("did_not_arrive", [3])]
+    assert values(folder.run())["commwatch_flight_recorder_unread_dumps"] == 1
+
+
+def test_a_path_begins_at_the_root() -> None:
+    with pytest.raises(ValueError, match="'dumps' does not begin with /; name folders from the root"):
+        FlightRecorderSection(paths=("dumps",))
