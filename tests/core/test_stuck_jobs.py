@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -392,8 +393,11 @@ def test_the_rank_that_differs_is_named(
     assert node.shown(ODD) == said
 
 
+WAITS = [sys.executable, "-S", "-c", "import signal; signal.pause()"]
+"""As a rank for its peers: not in a sleep with an end, nor for a file."""
 REAL = {
-    "sleeps": (["sleep", "60"], ""),
+    "waits": (WAITS, ""),
+    "sleeps": (["sleep", "60"], "sleeping"),
     "stopped": (["sleep", "60"], "stopped"),
     "spins": (["sh", "-c", "while :; do :; done"], "spinning"),
     "waits for a pipe": (["sh", "-c", "exec cat < fifo"], "waiting_for_file"),
@@ -402,15 +406,15 @@ REAL = {
 
 @pytest.mark.parametrize("fault", REAL)
 def test_a_real_process_that_differs_is_named(fault: str, tmp_path: Path) -> None:
-    """Beside three that sleep; none is named where the fourth sleeps as they do. Read with the rights of this test."""
+    """Beside three that wait; none is named where the fourth waits as they do. Read with the rights of this test."""
     os.mkfifo(tmp_path / "fifo")
-    commands = [["sleep", "60"]] * 3 + [REAL[fault][0]]
+    commands = [WAITS] * 3 + [REAL[fault][0]]
     ranks = [subprocess.Popen(command, cwd=tmp_path) for command in commands]
     try:
         if fault == "stopped":
             os.kill(ranks[-1].pid, signal.SIGSTOP)
         for rank in ranks:
-            _until_it_does_so(rank.pid, fault if rank is ranks[-1] else "sleeps")
+            _until_it_does_so(rank.pid, fault if rank is ranks[-1] else "waits")
         samples = []
         for number in range(SAMPLES):
             samples.append((10.0 * number, _read_all([rank.pid for rank in ranks])))
@@ -424,7 +428,7 @@ def test_a_real_process_that_differs_is_named(fault: str, tmp_path: Path) -> Non
             rank.kill()
             rank.wait()
 
-    if REAL[fault][1] == "waiting_for_file" and not (odd and odd.is_full):
+    if REAL[fault][1] in ("sleeping", "waiting_for_file") and not (odd and odd.is_full):
         assert odd is None  # without the rights all of them only sleep
     else:
         assert (odd.reason if odd else "") == REAL[fault][1]
@@ -438,6 +442,37 @@ def test_of_four_that_are_stopped_alike_none_is_named() -> None:
 
     assert odd_rank([(time, alike) for time in (0.0, 10.0, 20.0)]) is None
     assert odd_rank([(time, camps) for time in (0.0, 10.0, 20.0)]) is None
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        RankSample("T", 1.0, 5.0),
+        RankSample(""),
+        RankSample("D", 1.0, 5.0),
+        RankSample("S", 1.0, 5.0, 0, "hrtimer_nanosleep", "230"),
+        RankSample("S", 1.0, 5.0, 0, "wait_for_partner", "257"),
+    ],
+    ids=["stopped", "gone", "disk", "asleep", "open of a file"],
+)
+def test_the_only_rank_that_arrived_is_not_named(others: RankSample) -> None:
+    """Its peers do not wait for it: they are stopped, gone, asleep, or wait for a file."""
+    waits = RankSample("S", 1.0, 5.0, 0, "futex_wait_queue", "202")
+    sample = dict.fromkeys(PIDS, others) | {PIDS[0]: waits}
+
+    assert odd_rank([(time, sample) for time in (0.0, 10.0, 20.0)]) is None
+
+
+def test_a_rank_whose_kernel_alone_waits_has_arrived(node: Node) -> None:
+    """The others spin on their cores, and their GPUs are idle: they have not."""
+    node.stops(90, SPINS, IDLE, IDLE, IDLE)
+    node.cpu = {pid: float(pid != PIDS[0]) for pid in PIDS}
+    node.read(60)
+    assert node.shown(STUCK) == {("0",): 150}
+    assert not node.shown(ODD)
+    node.gpus = [IDLE, SPINS, SPINS, SPINS]
+    node.read(60)
+    assert node.shown(ODD) == {("0", "sleeping"): 1}
 
 
 def test_a_number_that_another_process_has_since_names_nobody() -> None:
@@ -459,7 +494,8 @@ def _read_all(pids: list[int]) -> dict[int, RankSample]:
 def _until_it_does_so(pid: int, fault: str) -> None:
     """Wait until the kernel shows what the process was made to do."""
     wanted = {"stopped": "T", "spins": "R"}.get(fault, "S")
-    call = {"sleeps": ("", "230", "115"), "waits for a pipe": ("", "257", "56")}.get(fault)  # by number: x86-64, arm64
+    # By number, of x86-64 and arm64.
+    call = {"waits": ("", "34", "73"), "sleeps": ("", "230", "115"), "waits for a pipe": ("", "257", "56")}.get(fault)
     wait_until(
         lambda: (
             (one := read_rank(Path("/proc"), pid)) is not None

@@ -31,7 +31,7 @@ SYMPTOMS: Mapping[Kind, tuple[str, ...]] = {
     "late": ("probe_latency_high",),
     "failing": ("probe_failing", "probe_error_rate_rise"),
     "wrong": ("probe_wrong_result",),
-    "logged": ("nccl_errors", "nccl_timeouts", "job_stuck", "job_stuck_long"),
+    "logged": ("nccl_errors", "nccl_timeouts", "job_stuck_suspected", "job_stuck", "job_stuck_long"),
     "link": ("nvlink_below_siblings",),
     "between": ("cluster_nic_slow", "cluster_node_slow", "cluster_peers_unreachable"),
 }  # fmt: skip

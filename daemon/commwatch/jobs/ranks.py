@@ -1,6 +1,6 @@
 """How the processes of a job spend their time, by what the kernel shows of them to everybody and, with rights, more.
 
-Nothing here attaches to a process: no ptrace, no ``mem``, no ``stack``.
+Nothing here attaches to a process: no ptrace, no ``mem``, no ``stack``. A process name is never kept.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ RANKS_MAX: Final = 64
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _SECTOR_BYTES: Final = 512
 _BUSY_CORES, _STILL_CORES = 0.5, 0.1
-"""A process that runs for more of the time spins, for less it waits; between them it is neither."""
+"""A process that runs for more of the time spins, for less it waits; between them it is neither, unless it wants a core
+in each sample and does not get it."""
 _MAJORITY: Final = 2
 """Ranks that must be alike before a third one can differ from them."""
 _FILE_WAITS = (
@@ -28,8 +29,18 @@ _FILE_WAITS = (
     "fuse_", "ll_", "cl_", "osc_", "ptlrpc", "ceph_", "jbd2_", "flock_lock",
 )  # fmt: skip
 """How functions of the kernel begin in which a process waits for a file or its file system."""
+_NO_WAIT_FOR_PEERS = (*_FILE_WAITS, "hrtimer_nanosleep", "do_wait")
+"""The same of functions in which no process waits for its peers: ranks that are all there have not arrived."""
 
 Reason: TypeAlias = Literal["stopped", "spinning", "sleeping", "waiting_for_file", "gone"]
+REASONS: Mapping[str, str] = {
+    "stopped": "is stopped by a signal or a debugger",
+    "spinning": "computes on the CPU while the others wait",
+    "sleeping": "sleeps while the others do something else",
+    "waiting_for_file": "waits for a file or its file system",
+    "gone": "has ended",
+}
+"""State of the rank that differs, in words, by ``Reason``."""
 
 
 class RankSample(NamedTuple):
@@ -170,7 +181,7 @@ def _kinds(course: Sequence[tuple[float, RankSample]]) -> Iterator[str]:
         yield "stopped"
     else:
         cores = (last.cpu - first.cpu) / (end - begin) if end > begin else 0.0
-        if cores >= _BUSY_CORES:
+        if cores >= _BUSY_CORES or (cores > _STILL_CORES and all(one.state == "R" for one in states)):
             yield "spinning"
         elif cores > _STILL_CORES or any(one.state in "tT" for one in states):
             yield ""
@@ -181,7 +192,10 @@ def _kinds(course: Sequence[tuple[float, RankSample]]) -> Iterator[str]:
 
 
 def _reason(kind: Sequence[str], usual: Sequence[str]) -> Reason | None:
-    """In a word; None where both sleep and it is not known to be in different places."""
+    """In a word; None where both sleep and it is not known to be in different places, and where the others do not wait
+    for a peer: then the one that differs may be the only one that arrived."""
+    if usual[0] not in ("sleeping", "spinning") or any(where.startswith(_NO_WAIT_FOR_PEERS) for where in usual[1:2]):
+        return None
     if kind[0] in ("gone", "stopped", "spinning"):
         return kind[0]  # type: ignore[return-value]  # just compared
     where = kind[1]

@@ -7,7 +7,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+import msgspec
+
 from commwatch.config.thresholds import Thresholds
+from commwatch.jobs.evidence import JobRank, SuspectedJob, has_arrived_alone
 from commwatch.jobs.ranks import (
     RANKS_MAX,
     SAMPLES,
@@ -104,6 +107,8 @@ class _Job:
         """When it was read, and the bytes that the disks had moved; likewise."""
         self.read_at = float("-inf")
         """When all signals were read last."""
+        self.ranks: tuple[JobRank, ...] = ()
+        """Its processes by GPU, while it is suspected."""
 
     def take(self, act: _Act, earlier: float, moved_at: float) -> None:
         """Take what its GPUs do now, what they did at an earlier reading, and when payload moved last."""
@@ -112,7 +117,7 @@ class _Job:
             if self.act == "stuck" and (moved or not act) and paused >= SUSPECTED_SECONDS and not self.stopped:
                 self.longest = max(self.longest, paused)
             self.samples.clear()
-            self.storage = None
+            self.storage, self.ranks = None, ()
         if moved:
             self.moved_at = moved_at
         if act != self.act:
@@ -209,6 +214,16 @@ class StuckJobs(Tracker):
         self._jobs.clear()
         self._store.drop_group(GROUP)
 
+    def suspected(self) -> tuple[SuspectedJob, ...]:
+        """The jobs that have moved nothing for half a minute, with their processes, as of the last reading."""
+        found = []
+        for job in self._jobs:
+            if job.ranks and job.act and (seconds := job.seconds(job.read_at)):
+                started = {pid: one.started for pid, one in job.samples[-1][1].items() if one.state}
+                ranks = (msgspec.structs.replace(one, started=started.get(one.pid)) for one in job.ranks)
+                found.append(SuspectedJob(seconds, tuple(ranks)))
+        return tuple(found)
+
     def _readings(self, blocks: Mapping[str, Block]) -> Iterator[tuple[str, _Reading]]:
         for device, block in blocks.items():
             if not block.layout.series:
@@ -284,6 +299,12 @@ class StuckJobs(Tracker):
                 unread = self._follow_storage(job, now)
                 if not unread and self._is_judged(job):
                     unread = self._sample(job, now)
+        job.ranks = tuple(
+            JobRank(int(one.labels[0]), device, pid, (one.use or 0.0) >= self._limits.job_stuck_busy_ratio)
+            for device, one in gpus.items()
+            for pid in self._store.occupants.get(device, ())
+            if job.samples and pid in job.pids
+        )
         if unread:
             shown |= {("commwatch_job_stuck_unread", (*first, signal)): 1 for signal in sorted(unread)}
             return
@@ -296,10 +317,11 @@ class StuckJobs(Tracker):
         shown["commwatch_job_stuck_seconds", first] = seconds if job.act == "stuck" and self._is_judged(job) else 0.0
         if job.act == "silent" and seconds and self._sleeps(job):
             shown["commwatch_job_silent_seconds", first] = seconds
-        if seconds and (odd := odd_rank(job.samples)) is not None:
-            for device, reading in gpus.items():
-                if odd.pid in self._store.occupants.get(device, ()):
-                    shown["commwatch_job_odd_rank", (*reading.labels, odd.reason)] = 2 if odd.is_full else 1
+        if seconds and (odd := odd_rank(job.samples)) is not None and not has_arrived_alone(odd.pid, job.ranks):
+            for rank in job.ranks:
+                if rank.pid == odd.pid:
+                    labels = gpus[rank.address].labels
+                    shown["commwatch_job_odd_rank", (*labels, odd.reason)] = 2 if odd.is_full else 1
 
     def _is_judged(self, job: _Job) -> bool:
         """Whether its GPUs had payload for long enough to be missed: other traffic of the node may be another's."""

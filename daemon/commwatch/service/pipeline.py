@@ -87,6 +87,7 @@ class Pipeline:
         self.link_flaps = LinkFlaps(kept.flaps, store)
         self.hardware = HardwareLog(kept.events, store, parts, window)
         self.job_logs = JobLogs(kept.job_logs, store)
+        self.stuck_jobs = StuckJobs(store, thresholds, config.jobs.hang_power, procfs)
         driver, silent = DriverWatch(store, self.bus), SilentGpus(store, parts)
         self.without_gpm = WithoutGpm(store)
         self.inventory = InventoryTracker(
@@ -101,7 +102,7 @@ class Pipeline:
             self.link_flaps,
             Anomalies(store),
             JobUse(store),
-            StuckJobs(store, thresholds, config.jobs.hang_power, procfs),
+            self.stuck_jobs,
             PcieLinks(store, parts),
             self.without_gpm,
             driver,

@@ -34,6 +34,8 @@ _WAITING = frozenset({"timeout", "remote", "ib_rnr", "ib_remote_access"})
 
 _PORTS = (RdmaPort.info, RdmaPort.expected)
 _INTERFACES = (Interface.info, Interface.expected)
+NETWORK = (*WAYS, *_PORTS, *_INTERFACES)
+"""Columns that ``network_parts`` reads."""
 
 
 def side_of(category: str) -> Side:
@@ -93,7 +95,7 @@ def fallbacks(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
             parts = _parts(facts, "nvlink", HOUR)
             has: tuple[Evidence, ...] = ()
         else:
-            parts = _network(facts, facts.derived(ways_of))
+            parts = network_parts(facts)
             active = sum(state == RDMA_ACTIVE for _, state in facts.each(RdmaPort.state))
             has = (Evidence("active RDMA ports of this node", active),) if active else ()
         evidence = (Evidence("logs in the last hour", logs), *has)
@@ -113,7 +115,7 @@ def _parts(facts: Facts, side: str, window: float) -> frozenset[str]:
     """The parts that can cause errors of a side; empty for the whole node, also if nothing is known."""
     ways = facts.derived(ways_of)
     if side == "network":
-        return _named(facts, ways, window) or _network(facts, ways)
+        return _named(facts, ways, window) or network_parts(facts)
     addresses = ways.gpus.values()
     if side == "host":
         return frozenset()
@@ -129,8 +131,9 @@ def _named(facts: Facts, ways: GpuWays, window: float) -> frozenset[str]:
     return frozenset(own).union(*(ways.to_host(port.address) for port in ports if port.address))
 
 
-def _network(facts: Facts, ways: GpuWays) -> frozenset[str]:
+def network_parts(facts: Facts) -> frozenset[str]:
     """RDMA devices and network interfaces that are or should be here, and the PCIe links of adapters."""
+    ways = facts.derived(ways_of)
     ports = {port.device for column in _PORTS for port, _ in facts.each(column)}
     interfaces = {interface.name for column in _INTERFACES for interface, _ in facts.each(column)}
     adapters = [device.address for device, _ in facts.each(PcieDevice.info) if device.role == "nic"]
@@ -194,7 +197,7 @@ JOBS = RuleSet(
             errors,
             ("nccl_errors",),
             reads=(LogCategory.errors, NamedDevice.errors),
-            details=(*WAYS, *_PORTS, *_INTERFACES),
+            details=NETWORK,
             thresholds=("nccl_log_errors_min", "nccl_log_errors_window_seconds"),
         ),
         Rule(
@@ -208,7 +211,7 @@ JOBS = RuleSet(
             fallbacks,
             ("nccl_transport_fallback",),
             reads=(TransportFallback.logs,),
-            details=(RdmaPort.state, *WAYS, *_PORTS, *_INTERFACES),
+            details=(RdmaPort.state, *NETWORK),
         ),
     ),
     windows={
