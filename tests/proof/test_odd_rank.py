@@ -1,7 +1,7 @@
 """Real gloo ranks of which one does not arrive at a collective: it is named, and none is named where all are alike.
 
-Each case is sampled twice: by this test, which is root or the user of the ranks, and by a process of another user, which
-sees what the daemon's unit sees.
+Each case is sampled twice: by this test, which is root or the user of the ranks, and by a process of another user,
+which sees what the daemon's unit sees.
 """
 
 from __future__ import annotations
