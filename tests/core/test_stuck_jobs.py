@@ -435,6 +435,36 @@ def test_a_real_process_that_differs_is_named(fault: str, tmp_path: Path) -> Non
         assert odd is None or odd.pid == ranks[-1].pid
 
 
+def test_a_rank_that_ends_while_its_job_stands_still_is_named_although_the_driver_lists_it_no_more(node: Node) -> None:
+    """At the GPU on which it was. Once the job moves data again, it is one of three."""
+    node.stops(20)
+    node.state[PIDS[3]] = ""
+    node.store.occupants = {slot: (pid,) for slot, pid in zip(SLOTS[:3], PIDS, strict=False)}
+    node.read(60)
+    assert node.shown(ODD) == {("3", "gone"): 1}
+    assert [rank.started for [job] in [node.tracker.suspected()] for rank in job.ranks] == [9000.0] * 3 + [None]
+    node.nvlink = 0.3
+    node.read(620)
+    node.stops(60)
+    assert not node.shown(ODD)
+
+
+def test_the_processes_of_a_job_are_known_while_it_is_suspected(node: Node) -> None:
+    """With GPU, number and beginning, so that a command can find them."""
+    assert not node.tracker.suspected()
+    node.stops(20, IDLE, SPINS, SPINS, SPINS)
+    assert not node.tracker.suspected()
+    node.read(30)
+    [job] = node.tracker.suspected()
+    assert job.seconds == 50
+    assert [(one.gpu, one.address, one.pid, one.is_busy, one.started) for one in job.ranks] == [
+        (place, SLOTS[place], PIDS[place], place > 0, 9000.0) for place in range(4)
+    ]
+    node.nvlink = 0.3
+    node.read(10)
+    assert not node.tracker.suspected()
+
+
 def test_of_four_that_are_stopped_alike_none_is_named() -> None:
     """Nor of two of each."""
     alike = {pid: RankSample("T", 1.0, 5.0) for pid in PIDS}

@@ -127,6 +127,8 @@ def idle_share(first: Sampled, last: Sampled, uptime: float) -> float | None:
     shares = []
     for pid, now in last[1].items():
         before, age = first[1].get(pid), uptime - now.started
+        if before is not None and not (now.state or before.state):
+            continue  # it had ended before
         if before is None or not (now.state and before.state) or before.started != now.started:
             return None
         if last[0] <= first[0] or age <= 0 or not now.cpu or not now.switches:

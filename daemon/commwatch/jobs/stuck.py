@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-import msgspec
+from msgspec.structs import replace
 
 from commwatch.config.thresholds import Thresholds
 from commwatch.jobs.evidence import JobRank, SuspectedJob, has_arrived_alone
@@ -108,7 +108,7 @@ class _Job:
         self.read_at = float("-inf")
         """When all signals were read last."""
         self.ranks: tuple[JobRank, ...] = ()
-        """Its processes by GPU, while it is suspected."""
+        """Its processes by GPU, while it moves nothing; those that have ended meanwhile are among them."""
 
     def take(self, act: _Act, earlier: float, moved_at: float) -> None:
         """Take what its GPUs do now, what they did at an earlier reading, and when payload moved last."""
@@ -218,10 +218,10 @@ class StuckJobs(Tracker):
         """The jobs that have moved nothing for half a minute, with their processes, as of the last reading."""
         found = []
         for job in self._jobs:
-            if job.ranks and job.act and (seconds := job.seconds(job.read_at)):
+            if job.samples and (seconds := job.seconds(job.read_at)):
                 started = {pid: one.started for pid, one in job.samples[-1][1].items() if one.state}
-                ranks = (msgspec.structs.replace(one, started=started.get(one.pid)) for one in job.ranks)
-                found.append(SuspectedJob(seconds, tuple(ranks)))
+                ranks = (replace(one, started=started.get(one.pid)) for one in job.ranks)
+                found.append(SuspectedJob(seconds, tuple(sorted(ranks, key=lambda one: (one.gpu, one.pid)))))
         return tuple(found)
 
     def _readings(self, blocks: Mapping[str, Block]) -> Iterator[tuple[str, _Reading]]:
@@ -275,7 +275,8 @@ class StuckJobs(Tracker):
             course = known or _Job(frozenset(members))
             if number == 0 and not members <= course.pids:
                 course.begin()  # the launcher is not known: a process that joins may be another job's
-            course.pids = frozenset(members)
+            # One that ends while the job stands still is still its rank: the driver does not list it any more.
+            course.pids = frozenset(members) | (course.pids if course.act else frozenset())
             found[course] = frozenset(devices[number])
         return found
 
@@ -299,12 +300,14 @@ class StuckJobs(Tracker):
                 unread = self._follow_storage(job, now)
                 if not unread and self._is_judged(job):
                     unread = self._sample(job, now)
-        job.ranks = tuple(
+        present = tuple(
             JobRank(int(one.labels[0]), device, pid, (one.use or 0.0) >= self._limits.job_stuck_busy_ratio)
             for device, one in gpus.items()
             for pid in self._store.occupants.get(device, ())
-            if job.samples and pid in job.pids
+            if job.act and pid in job.pids
         )
+        listed = {one.pid for one in present}
+        job.ranks = (*present, *(replace(one, is_busy=False) for one in job.ranks if one.pid not in listed))
         if unread:
             shown |= {("commwatch_job_stuck_unread", (*first, signal)): 1 for signal in sorted(unread)}
             return
@@ -320,8 +323,8 @@ class StuckJobs(Tracker):
         if seconds and (odd := odd_rank(job.samples)) is not None and not has_arrived_alone(odd.pid, job.ranks):
             for rank in job.ranks:
                 if rank.pid == odd.pid:
-                    labels = gpus[rank.address].labels
-                    shown["commwatch_job_odd_rank", (*labels, odd.reason)] = 2 if odd.is_full else 1
+                    labels = str(rank.gpu), rank.address, odd.reason
+                    shown["commwatch_job_odd_rank", labels] = 2 if odd.is_full else 1
 
     def _is_judged(self, job: _Job) -> bool:
         """Whether its GPUs had payload for long enough to be missed: other traffic of the node may be another's."""

@@ -13,6 +13,7 @@ from commwatch.config.simulated import SimulationPlan
 from commwatch.config.thresholds import Thresholds
 from commwatch.jobs.identity import JobIdentity
 from commwatch.jobs.logs.tracker import JobLogs
+from commwatch.jobs.over_tcp import OverTcp
 from commwatch.jobs.settings.plan import JobSettings
 from commwatch.jobs.stuck import StuckJobs
 from commwatch.node.anomaly import Anomalies
@@ -103,6 +104,7 @@ class Pipeline:
             Anomalies(store),
             JobUse(store),
             self.stuck_jobs,
+            OverTcp(store, thresholds, procfs),
             PcieLinks(store, parts),
             self.without_gpm,
             driver,

@@ -39,6 +39,11 @@ ROWS: tuple[Metric, ...] = (
     gauge("job_odd_rank", f"{GPU} reason",
           "GPU of the one rank that differs from its peers; 1: seen as any user, 2: as root or the job's user.",
           "/proc/PID/stat, status; wchan, syscall where readable"),
+    gauge("job_over_tcp_seconds", f"{GPU} device",
+          "Time for which jobs have moved payload over the default route and none over active RDMA ports.",
+          "/proc/net/route, bytes of interfaces and RDMA ports, GPU use; at the lowest GPU in use", "seconds"),
+    gauge("job_over_tcp_bytes_per_second", f"{GPU} device", "Bytes that the default route carries meanwhile.",
+          "as job_over_tcp_seconds", "bytes_per_second"),
     info("gpu_job_info", f"{GPU} scheduler job_id", "Slurm job or Kubernetes pod of a process on the GPU.",
          "/proc/PID/cgroup of GPU processes; with jobs.identity only"),
 )

@@ -77,6 +77,8 @@ class Gpu(_AtGpu):
     job_silent_seconds = Number("job_silent_seconds")
     job_stopped_processes = Number("job_stopped_processes")
     job_odd_rank = Keyed("job_odd_rank")
+    job_over_tcp_seconds = Keyed("job_over_tcp_seconds")
+    job_over_tcp_bytes_per_second = Keyed("job_over_tcp_bytes_per_second")
     job_use_ratio = Number("gpu_job_use_ratio")
     job_nvlink_use_ratio = Number("gpu_job_nvlink_use_ratio")
     job_pcie_use_ratio = Number("gpu_job_pcie_use_ratio")

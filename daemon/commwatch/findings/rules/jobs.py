@@ -12,6 +12,7 @@ from commwatch.findings.rules.rule_set import COUNT_CLOSES_AFTER, DAY, HOUR, Fin
 from commwatch.jobs.logs.categories import SIDES, Side
 from commwatch.jobs.logs.transport import FALLBACKS, FallbackKind
 from commwatch_exporters.node.model import (
+    Gpu,
     Interface,
     LogCategory,
     NamedDevice,
@@ -103,6 +104,23 @@ def fallbacks(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
         yield Match("nccl_transport_fallback", _component(kind, parts), evidence, detail)
 
 
+def over_tcp(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
+    """Jobs whose payload goes over TCP beside active RDMA ports."""
+    for gpu, interface, seconds in facts.each_keyed(Gpu.job_over_tcp_seconds):
+        limit = thresholds.job_over_tcp_seconds
+        if seconds >= limit:
+            name = f"jobs from GPU{gpu.index} on, over {interface}"
+            component = Component("process", f"{gpu.address}/{interface}", name, network_parts(facts))
+            time = Evidence(
+                f"time of traffic over {interface} alone", seconds, "seconds", limit, "job_over_tcp_seconds"
+            )
+            rates = [
+                Evidence(f"traffic over {interface}, more than ten times that of RDMA", rate, "bytes_per_second")
+                for _, interface, rate in facts.each_keyed(Gpu.job_over_tcp_bytes_per_second)
+            ]
+            yield Match("job_over_tcp", component, (time, *rates), since=facts.now - seconds)
+
+
 def _counts(facts: Facts, window: float) -> Iterable[tuple[str, float]]:
     return ((category.name, count) for category, count in facts.rises(LogCategory.errors, window))
 
@@ -191,6 +209,18 @@ JOBS = RuleSet(
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),
+        FindingCode(
+            name="job_over_tcp",
+            title="Jobs move their payload over TCP, not RDMA",
+            severity="info",
+            role="symptom",
+            meaning="For 2 min the default route has carried at least ten times as much as all RDMA ports, of which at "
+            "least one is active, in both directions, while GPUs computed. A job that left RDMA does that; so does "
+            "another program with as much traffic. Once a job's log says so, it is a warning.",
+            next_step="Search the job's log for the transport (NCCL_DEBUG=INFO; commwatch diagnose --log), and check "
+            "/dev/infiniband and libibverbs in its container.",
+            opens_after=0.0,
+        ),
     ),
     rules=(
         Rule(
@@ -212,6 +242,13 @@ JOBS = RuleSet(
             ("nccl_transport_fallback",),
             reads=(TransportFallback.logs,),
             details=(RdmaPort.state, *NETWORK),
+        ),
+        Rule(
+            over_tcp,
+            ("job_over_tcp",),
+            reads=(Gpu.job_over_tcp_seconds,),
+            details=(Gpu.job_over_tcp_bytes_per_second, *NETWORK),
+            thresholds=("job_over_tcp_seconds",),
         ),
     ),
     windows={
